@@ -1,0 +1,195 @@
+//! Why a lock was not taken, not extended, not held to the end.
+
+use core::fmt;
+
+use crate::report::Report;
+
+/// Why the lock was not acquired. No node keeps the key of a failed attempt for longer than its TTL,
+/// and those that can be reached are told to delete it at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AcquireError<E, const MAX: usize> {
+    /// Another client holds the lock, or several tried at once and none won. Try again later.
+    Held(Report<E, MAX>),
+    /// No quorum of nodes could be reached. Nothing is known about who holds the lock.
+    Unreachable(Report<E, MAX>),
+    /// A quorum granted the lock, but so late that nothing of its validity was left: the TTL is too
+    /// short for these nodes or this machine.
+    TooLate(Report<E, MAX>),
+    /// The source of randomness repeats itself; nothing was sent.
+    Entropy,
+}
+
+impl<E, const MAX: usize> AcquireError<E, MAX> {
+    /// What each node said in the last round; none where no round was held.
+    #[must_use]
+    pub const fn report(&self) -> Option<&Report<E, MAX>> {
+        match self {
+            Self::Held(report) | Self::Unreachable(report) | Self::TooLate(report) => Some(report),
+            Self::Entropy => None,
+        }
+    }
+}
+
+impl<E: fmt::Display, const MAX: usize> fmt::Display for AcquireError<E, MAX> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held(report) => {
+                write!(f, "{} is held by another client: ", report.key())?;
+                report.write_nodes(f, report.tally().refused, " refused")
+            }
+            Self::Unreachable(report) => no_quorum(f, report),
+            Self::TooLate(report) => {
+                write!(f, "{} was granted too late, its validity was over: ", report.key())?;
+                report.write_nodes(f, report.tally().granted, " granted it")?;
+                f.write_str("; use a longer TTL")
+            }
+            Self::Entropy => f.write_str(
+                "the source of randomness gave the same token twice or only zeros; \
+                 no lock is safe with it",
+            ),
+        }
+    }
+}
+
+impl<E: core::error::Error, const MAX: usize> core::error::Error for AcquireError<E, MAX> {}
+
+/// Why the lease was not extended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExtendError<E, const MAX: usize> {
+    /// No quorum of nodes carries the token any more. Stop the work now.
+    Lost(Report<E, MAX>),
+    /// No quorum of nodes said yes, nor enough of them no. The lease is as it was: try again until
+    /// its validity is over.
+    Unreachable(Report<E, MAX>),
+    /// A quorum said yes, but only after the validity was over. Stop the work now.
+    TooLate(Report<E, MAX>),
+    /// The validity was over before anything was sent. Stop the work now.
+    Expired,
+}
+
+impl<E, const MAX: usize> ExtendError<E, MAX> {
+    /// Whether the lease may still be extended by another try.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, Self::Unreachable(_))
+    }
+}
+
+impl<E: fmt::Display, const MAX: usize> fmt::Display for ExtendError<E, MAX> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost(report) => {
+                write!(f, "the lock {} is lost: ", report.key())?;
+                report.write_nodes(f, report.tally().refused, " no longer carry its token")
+            }
+            Self::Unreachable(report) => no_quorum(f, report),
+            Self::TooLate(report) => {
+                write!(f, "{} was extended only after its validity was over: ", report.key())?;
+                report.write_nodes(f, report.tally().granted, " extended it")
+            }
+            Self::Expired => f.write_str("the validity of the lease is over"),
+        }
+    }
+}
+
+impl<E: core::error::Error, const MAX: usize> core::error::Error for ExtendError<E, MAX> {}
+
+/// Why [`keep`](crate::Redlock::keep) and [`hold`](crate::Redlock::hold) gave a lease up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LossCause<E, const MAX: usize> {
+    /// No quorum of nodes carries the token any more.
+    Lost(Report<E, MAX>),
+    /// The validity is over and no extension came through; the last one that was tried ended so.
+    Unreachable(Report<E, MAX>),
+    /// The validity is over, with no extension to blame: this task did not run for that long.
+    Expired,
+    /// The validity is over, after as many extensions as
+    /// [`Options::max_extensions`](crate::Options::max_extensions) allows.
+    ExtensionsSpent,
+}
+
+impl<E: fmt::Display, const MAX: usize> fmt::Display for LossCause<E, MAX> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost(report) => {
+                write!(f, "the lock {} is lost: ", report.key())?;
+                report.write_nodes(f, report.tally().refused, " no longer carry its token")
+            }
+            Self::Unreachable(report) => {
+                f.write_str("the lease could not be extended: ")?;
+                no_quorum(f, report)
+            }
+            Self::Expired => f.write_str(
+                "the validity of the lease is over: this process stood still for too long",
+            ),
+            Self::ExtensionsSpent => f.write_str(
+                "the validity of the lease is over after the most extensions that the options allow",
+            ),
+        }
+    }
+}
+
+impl<E: core::error::Error, const MAX: usize> core::error::Error for LossCause<E, MAX> {}
+
+/// Why the work was not done under the lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HoldError<E, const MAX: usize> {
+    /// The lock was not acquired; the work was not begun.
+    NotAcquired(AcquireError<E, MAX>),
+    /// The lock was lost while the work ran: the work was dropped at that moment, or had run past it.
+    /// What it had done until then is done.
+    Lost(LossCause<E, MAX>),
+}
+
+impl<E: fmt::Display, const MAX: usize> fmt::Display for HoldError<E, MAX> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAcquired(error) => write!(f, "{error}"),
+            Self::Lost(cause) => write!(f, "the work was stopped: {cause}"),
+        }
+    }
+}
+
+impl<E: core::error::Error, const MAX: usize> core::error::Error for HoldError<E, MAX> {}
+
+/// Why a lock cannot be made of these nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// There is no node.
+    NoNode,
+    /// There are more nodes than there is room for.
+    TooManyNodes {
+        /// How many there is room for.
+        max: usize,
+    },
+    /// A tick of the clock is as long as the lease would be valid.
+    ClockTooCoarse,
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoNode => f.write_str("no node: name at least one"),
+            Self::TooManyNodes { max } => write!(f, "too many nodes: at most {max}"),
+            Self::ClockTooCoarse => f.write_str(
+                "a tick of the clock is as long as the lease would be valid: use a longer TTL",
+            ),
+        }
+    }
+}
+
+impl core::error::Error for BuildError {}
+
+fn no_quorum<E: fmt::Display, const MAX: usize>(
+    f: &mut fmt::Formatter<'_>,
+    report: &Report<E, MAX>,
+) -> fmt::Result {
+    let tally = report.tally();
+    write!(f, "no quorum for {}: ", report.key())?;
+    report.write_nodes(f, tally.granted + tally.refused, " answered")
+}

@@ -1,0 +1,102 @@
+//! The lock for the time of some work: extended while it runs, stopped when it is lost.
+
+use embassy_futures::select::{Either, select};
+
+use crate::entropy::Entropy;
+use crate::error::{ExtendError, HoldError, LossCause};
+use crate::lease::Lease;
+use crate::redlock::Redlock;
+use crate::time::{Clock, Instant};
+use crate::transport::Transport;
+
+impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
+    /// Acquires the lock, runs `work` and releases the lock.
+    ///
+    /// The lease is extended while the work runs, in the same task, each time a third of its validity
+    /// has passed. When the lease is lost the work is dropped at once, and no later than its validity
+    /// ends. Dropping the work does not undo what it did.
+    ///
+    /// The lease that the work sees is the one that was granted: its `valid_until` is the earliest
+    /// end, not the one after the extensions.
+    ///
+    /// # Errors
+    ///
+    /// [`HoldError::NotAcquired`] before the work, [`HoldError::Lost`] when the lock was lost before
+    /// the work was done, also when the work kept the task busy past the end of the validity.
+    pub async fn hold<K: AsRef<[u8]>, R>(
+        &mut self,
+        key: K,
+        work: impl AsyncFnOnce(&Lease<K>) -> R,
+    ) -> Result<R, HoldError<T::Error, MAX>> {
+        let lease = self.acquire(key).await.map_err(HoldError::NotAcquired)?;
+        let mut kept = Lease::new(
+            lease.key().as_ref(),
+            *lease.token(),
+            lease.ttl_ms(),
+            lease.valid_until(),
+        );
+        // If this future is dropped during the work, the next operation releases the lock.
+        self.abandon(lease.key().as_ref(), lease.token());
+        // The lease is looked at before the work: after a long pause the work does not run on.
+        let done = match select(self.keep(&mut kept, |_| ()), work(&lease)).await {
+            Either::First(cause) => Err(HoldError::Lost(cause)),
+            Either::Second(_) if !kept.is_valid(self.clock.now()) => {
+                Err(HoldError::Lost(LossCause::Expired))
+            }
+            Either::Second(result) => Ok(result),
+        };
+        self.give_back(&kept).await;
+        done
+    }
+
+    /// Extends `lease` each time a third of its validity has passed, until it is lost, and says why.
+    ///
+    /// Calls `extended` after each extension. Returns no later than the lease is valid; an extension
+    /// that fails for want of a quorum is tried again until then. Dropping the future stops the
+    /// extending and leaves the lease as it is.
+    pub async fn keep<K: AsRef<[u8]>>(
+        &mut self,
+        lease: &mut Lease<K>,
+        mut extended: impl FnMut(&Lease<K>),
+    ) -> LossCause<T::Error, MAX> {
+        let mut extensions_left = self.options.extensions();
+        let mut failed = None;
+        let mut failed_rounds = 0_u32;
+        let mut due = self.extension_due(lease);
+        loop {
+            if extensions_left == Some(0) {
+                due = lease.valid_until();
+            }
+            self.clock.sleep_until(due.min(lease.valid_until())).await;
+            if !lease.is_valid(self.clock.now()) {
+                return match failed {
+                    Some(report) => LossCause::Unreachable(report),
+                    None if extensions_left == Some(0) => LossCause::ExtensionsSpent,
+                    None => LossCause::Expired,
+                };
+            }
+            match self.extension(lease).await {
+                Ok(()) => {
+                    extensions_left = extensions_left.map(|left| left.saturating_sub(1));
+                    failed = None;
+                    failed_rounds = 0;
+                    due = self.extension_due(lease);
+                    extended(lease);
+                }
+                Err(ExtendError::Unreachable(report)) => {
+                    failed = Some(report);
+                    failed_rounds = failed_rounds.saturating_add(1);
+                    let delay = self.retry_delay(failed_rounds);
+                    due = self.clock.now().saturating_add(delay);
+                }
+                Err(ExtendError::Lost(report)) => return LossCause::Lost(report),
+                Err(ExtendError::TooLate(_) | ExtendError::Expired) => return LossCause::Expired,
+            }
+        }
+    }
+
+    fn extension_due<K>(&self, lease: &Lease<K>) -> Instant {
+        let validity = self.options.validity_of(lease.ttl_ms());
+        lease.valid_until().saturating_sub(validity / 3 * 2)
+    }
+}

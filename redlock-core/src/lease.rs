@@ -1,0 +1,70 @@
+//! What the holder of a lock has: a right to it, until an instant.
+
+use core::time::Duration;
+
+use crate::command::Token;
+use crate::time::Instant;
+
+/// The lock is held until [`valid_until`](Self::valid_until), as told by the clock of the
+/// [`Redlock`](crate::Redlock) that granted it.
+///
+/// A lease is a value: dropping it sends nothing, and the keys live on until their TTL is over. Give
+/// it back with [`Redlock::release`](crate::Redlock::release).
+#[must_use = "a lease that is dropped keeps the lock until its TTL is over; release it"]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease<K> {
+    key: K,
+    token: Token,
+    ttl_ms: u32,
+    valid_until: Instant,
+}
+
+impl<K> Lease<K> {
+    pub(crate) const fn new(key: K, token: Token, ttl_ms: u32, valid_until: Instant) -> Self {
+        Self { key, token, ttl_ms, valid_until }
+    }
+
+    /// The key that is locked.
+    pub const fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// The token under the key, the same on every node.
+    #[must_use]
+    pub const fn token(&self) -> &Token {
+        &self.token
+    }
+
+    /// For how long the keys live from each grant or extension.
+    #[must_use]
+    pub const fn ttl(&self) -> Duration {
+        Duration::from_millis(self.ttl_ms as u64)
+    }
+
+    /// The instant from which on the lock may be another's. Computed before the first byte was sent
+    /// and rounded against the lease: no other client holds the lock before it.
+    #[must_use]
+    pub const fn valid_until(&self) -> Instant {
+        self.valid_until
+    }
+
+    /// Whether the lock is held at `now`.
+    #[must_use]
+    pub fn is_valid(&self, now: Instant) -> bool {
+        now < self.valid_until
+    }
+
+    /// What is left of the validity at `now`; zero when it is over.
+    #[must_use]
+    pub const fn remaining(&self, now: Instant) -> Duration {
+        self.valid_until.saturating_duration_since(now)
+    }
+
+    pub(crate) const fn ttl_ms(&self) -> u32 {
+        self.ttl_ms
+    }
+
+    pub(crate) const fn extended_until(&mut self, valid_until: Instant) {
+        self.valid_until = valid_until;
+    }
+}

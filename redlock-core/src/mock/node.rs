@@ -1,0 +1,475 @@
+//! A node that lives in memory.
+
+use core::cell::RefCell;
+use core::fmt;
+use core::future::poll_fn;
+use core::task::{Poll, Waker};
+use core::time::Duration;
+
+use crate::command::{Command, Reply, Token};
+use crate::report::KeyName;
+use crate::time::{Clock, Instant};
+use crate::transport::Transport;
+
+/// A node in memory: keys that expire, and every way in which a node can fail a client.
+///
+/// A reference to it is a [`Transport`]; any number of clients may share it, each with a reference of
+/// its own. It keeps time by its own clock, so a test can let nodes disagree. It has room for 64 keys
+/// of at most 64 bytes, and for 64 commands on their way.
+///
+/// A node that hangs keeps what was sent to it and does it when it resumes, as a stopped server with
+/// open connections does: also what the client has given up by then.
+#[derive(Debug)]
+pub struct MemoryNode<C> {
+    number: usize,
+    clock: C,
+    state: RefCell<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    is_up: bool,
+    is_hung: bool,
+    latency: Duration,
+    /// No command takes effect before this instant: the end of the last hang.
+    not_before: Instant,
+    next_ticket: u64,
+    sent: [Option<Sent>; MAX_SENT],
+    keys: [Option<Entry>; MAX_KEYS],
+    wakers: [Option<Waker>; MAX_SENT],
+}
+
+const MAX_SENT: usize = 64;
+const MAX_KEYS: usize = 64;
+
+/// A command on its way to the node, or its reply on the way back.
+#[derive(Debug)]
+struct Sent {
+    ticket: u64,
+    arrives_at: Instant,
+    command: Owned,
+    /// What came of it, and since when the client can know.
+    answer: Option<(Result<Reply, MemoryErrorKind>, Instant)>,
+    /// The client has dropped its future: the command still takes effect, the reply goes nowhere.
+    is_abandoned: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Owned {
+    kind: Kind,
+    key: KeyName,
+    token: Token,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Acquire { ttl_ms: u32 },
+    Extend { ttl_ms: u32 },
+    Release,
+}
+
+#[derive(Debug)]
+struct Entry {
+    key: KeyName,
+    token: Token,
+    expires_at: Instant,
+}
+
+impl<C: Clock> MemoryNode<C> {
+    /// A node that is up, empty and answers at once. Errors call it by `number`.
+    #[must_use]
+    pub const fn new(number: usize, clock: C) -> Self {
+        Self {
+            number,
+            clock,
+            state: RefCell::new(State {
+                is_up: true,
+                is_hung: false,
+                latency: Duration::ZERO,
+                not_before: Instant::from_micros(0),
+                next_ticket: 0,
+                sent: [const { None }; MAX_SENT],
+                keys: [const { None }; MAX_KEYS],
+                wakers: [const { None }; MAX_SENT],
+            }),
+        }
+    }
+
+    /// `N` nodes that share a clock, numbered from 1.
+    #[must_use]
+    pub fn fleet<const N: usize>(clock: C) -> [Self; N]
+    where
+        C: Clone,
+    {
+        core::array::from_fn(|index| Self::new(index + 1, clock.clone()))
+    }
+
+    /// Lets each command take `latency` from the client to the node and back.
+    pub fn set_latency(&self, latency: Duration) {
+        self.settled().latency = latency;
+    }
+
+    /// Stops answering, with connections open, as a server under SIGSTOP does.
+    pub fn hang(&self) {
+        self.settled().is_hung = true;
+    }
+
+    /// Does what was sent in the meantime, and answers again.
+    pub fn resume(&self) {
+        self.change(|state, now| {
+            state.is_hung = false;
+            state.not_before = now;
+        });
+    }
+
+    /// Dies: refuses connections, and loses the commands that were on their way. The data is kept
+    /// for [`restart`](Self::restart).
+    pub fn stop(&self) {
+        self.change(|state, now| {
+            state.is_up = false;
+            state.is_hung = false;
+            for place in &mut state.sent {
+                if let Some(sent) = place {
+                    sent.answer.get_or_insert((Err(MemoryErrorKind::Reset), now));
+                }
+                place.take_if(|sent| sent.is_abandoned);
+            }
+        });
+    }
+
+    /// Comes back with its data, as a server does that fsyncs every write.
+    pub fn restart(&self) {
+        self.stop();
+        self.change(|state, _| state.is_up = true);
+    }
+
+    /// Comes back without its data.
+    pub fn restart_empty(&self) {
+        self.restart();
+        self.clear();
+    }
+
+    /// Forgets all keys, as FLUSHALL does.
+    pub fn clear(&self) {
+        self.change(|state, _| state.keys = [const { None }; MAX_KEYS]);
+    }
+
+    /// Puts `token` under `key`, whatever is there: another client's lock, for instance.
+    ///
+    /// # Panics
+    ///
+    /// When there is no room for the key.
+    #[expect(clippy::panic, reason = "a test that has no room for its own keys is wrong")]
+    pub fn set(&self, key: &str, token: Token, ttl: Duration) {
+        self.remove(key);
+        self.change(|state, now| {
+            let entry = Entry {
+                key: KeyName::new(key.as_bytes()),
+                token,
+                expires_at: now.saturating_add(ttl),
+            };
+            match state.keys.iter_mut().find(|place| place.is_none()) {
+                Some(place) if entry.key.whole().is_some() => *place = Some(entry),
+                _ => panic!("a MemoryNode has no room for the key {key:?}"),
+            }
+        });
+    }
+
+    /// Deletes `key`, whatever is there.
+    pub fn remove(&self, key: &str) {
+        self.change(|state, _| {
+            for place in &mut state.keys {
+                place.take_if(|entry| entry.key.whole() == Some(key.as_bytes()));
+            }
+        });
+    }
+
+    /// The token under `key`, if it is there and has not expired.
+    #[must_use]
+    pub fn token(&self, key: &str) -> Option<Token> {
+        let state = self.settled();
+        let key = KeyName::new(key.as_bytes());
+        state.find(&key, self.clock.now()).map(|entry| entry.token)
+    }
+
+    /// For how long `key` lives from now, if it is there.
+    #[must_use]
+    pub fn ttl(&self, key: &str) -> Option<Duration> {
+        let state = self.settled();
+        let now = self.clock.now();
+        let key = KeyName::new(key.as_bytes());
+        state
+            .find(&key, now)
+            .map(|entry| entry.expires_at.saturating_duration_since(now))
+    }
+
+    /// How many keys there are that have not expired.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let now = self.clock.now();
+        let state = self.settled();
+        state.keys.iter().flatten().filter(|entry| entry.expires_at > now).count()
+    }
+
+    /// Whether there is no key that has not expired.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State, Instant)) {
+        let mut state = self.settled();
+        change(&mut state, self.clock.now());
+        state.wakers.iter_mut().filter_map(Option::take).for_each(Waker::wake);
+    }
+
+    /// The state, with everything done that has arrived by now.
+    fn settled(&self) -> core::cell::RefMut<'_, State> {
+        let mut state = self.state.borrow_mut();
+        state.settle(self.clock.now());
+        state
+    }
+
+    fn send(&self, command: &Command<'_>) -> Result<u64, MemoryErrorKind> {
+        let (kind, key, token) = match *command {
+            Command::Acquire { key, token, ttl_ms } => (Kind::Acquire { ttl_ms }, key, token),
+            Command::Extend { key, token, ttl_ms } => (Kind::Extend { ttl_ms }, key, token),
+            Command::Release { key, token } => (Kind::Release, key, token),
+        };
+        let command = Owned { kind, key: KeyName::new(key), token: *token };
+        if command.key.whole().is_none() {
+            return Err(MemoryErrorKind::KeyTooLong);
+        }
+        self.settled().send(command, self.clock.now())
+    }
+
+    fn error(&self, kind: MemoryErrorKind) -> MemoryError {
+        MemoryError { node: self.number, kind }
+    }
+}
+
+impl<C: Clock> Transport for &MemoryNode<C> {
+    type Error = MemoryError;
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MemoryError> {
+        let ticket = self.send(command).map_err(|kind| self.error(kind))?;
+        let call = Call { state: &self.state, ticket };
+        loop {
+            let wait = self.settled().wait(ticket, self.clock.now());
+            match wait {
+                Wait::Over(result) => return result.map_err(|kind| self.error(kind)),
+                Wait::Until(instant) => self.clock.sleep_until(instant).await,
+                Wait::ForChange => call.change().await,
+            }
+        }
+    }
+
+    fn timed_out(&self, after: Duration) -> MemoryError {
+        self.error(MemoryErrorKind::TimedOut(after))
+    }
+}
+
+/// A client that waits for its reply.
+struct Call<'a> {
+    state: &'a RefCell<State>,
+    ticket: u64,
+}
+
+impl Call<'_> {
+    async fn change(&self) {
+        let mut is_registered = false;
+        poll_fn(|context| {
+            if is_registered {
+                return Poll::Ready(());
+            }
+            is_registered = true;
+            self.state.borrow_mut().register(context.waker());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        let mut state = self.state.borrow_mut();
+        for place in &mut state.sent {
+            if let Some(sent) = place
+                && sent.ticket == self.ticket
+            {
+                sent.is_abandoned = true;
+                place.take_if(|sent| sent.answer.is_some());
+            }
+        }
+    }
+}
+
+enum Wait {
+    Over(Result<Reply, MemoryErrorKind>),
+    Until(Instant),
+    ForChange,
+}
+
+impl State {
+    fn send(&mut self, command: Owned, now: Instant) -> Result<u64, MemoryErrorKind> {
+        if !self.is_up {
+            return Err(MemoryErrorKind::Refused);
+        }
+        let last_arrival = self.sent.iter().flatten().map(|sent| sent.arrives_at).max();
+        let arrives_at = now.saturating_add(self.latency / 2).max(last_arrival.unwrap_or(now));
+        let ticket = self.next_ticket;
+        let place = self.sent.iter_mut().find(|place| place.is_none());
+        *place.ok_or(MemoryErrorKind::Full)? =
+            Some(Sent { ticket, arrives_at, command, answer: None, is_abandoned: false });
+        self.next_ticket += 1;
+        self.settle(now);
+        Ok(ticket)
+    }
+
+    /// Executes what has arrived, in the order in which it was sent.
+    fn settle(&mut self, now: Instant) {
+        while !self.is_hung
+            && let Some((place, arrival)) = self.next_arrival(now)
+        {
+            let Some(sent) = self.sent.get_mut(place).and_then(Option::as_mut) else {
+                return;
+            };
+            let command = sent.command;
+            let result = self.execute(&command, arrival);
+            let known_at = arrival.saturating_add(self.latency / 2);
+            if let Some(place) = self.sent.get_mut(place) {
+                if let Some(sent) = place {
+                    sent.answer = Some((result, known_at));
+                }
+                place.take_if(|sent| sent.is_abandoned);
+            }
+        }
+    }
+
+    fn next_arrival(&self, now: Instant) -> Option<(usize, Instant)> {
+        self.sent
+            .iter()
+            .enumerate()
+            .filter_map(|(place, sent)| Some((place, sent.as_ref()?)))
+            .filter(|(_, sent)| sent.answer.is_none() && sent.arrives_at <= now)
+            .min_by_key(|(_, sent)| sent.ticket)
+            .map(|(place, sent)| (place, sent.arrives_at.max(self.not_before)))
+    }
+
+    fn execute(&mut self, command: &Owned, now: Instant) -> Result<Reply, MemoryErrorKind> {
+        for place in &mut self.keys {
+            place.take_if(|entry| entry.expires_at <= now);
+        }
+        let after = |ttl_ms: u32| now.saturating_add(Duration::from_millis(ttl_ms.into()));
+        let mut places = self.keys.iter_mut();
+        let found = places.find(|place| place.as_ref().is_some_and(|entry| entry.key == command.key));
+        let is_mine = |entry: &Entry| entry.token == command.token;
+        match (command.kind, found) {
+            (Kind::Acquire { .. }, Some(_)) => Ok(Reply::Held),
+            (Kind::Acquire { ttl_ms }, None) => {
+                let free = self.keys.iter_mut().find(|place| place.is_none());
+                *free.ok_or(MemoryErrorKind::OutOfMemory)? = Some(Entry {
+                    key: command.key,
+                    token: command.token,
+                    expires_at: after(ttl_ms),
+                });
+                Ok(Reply::Acquired)
+            }
+            (Kind::Extend { ttl_ms }, Some(Some(entry))) if is_mine(entry) => {
+                entry.expires_at = after(ttl_ms);
+                Ok(Reply::Extended)
+            }
+            (Kind::Release, Some(place)) if place.as_ref().is_some_and(is_mine) => {
+                *place = None;
+                Ok(Reply::Released)
+            }
+            (Kind::Extend { .. } | Kind::Release, _) => Ok(Reply::NotMine),
+        }
+    }
+
+    fn wait(&self, ticket: u64, now: Instant) -> Wait {
+        let sent = self.sent.iter().flatten().find(|sent| sent.ticket == ticket);
+        match sent {
+            Some(Sent { answer: Some((result, known_at)), .. }) if *known_at <= now => {
+                Wait::Over(*result)
+            }
+            Some(Sent { answer: Some((_, known_at)), .. }) => Wait::Until(*known_at),
+            Some(Sent { arrives_at, .. }) if *arrives_at > now => Wait::Until(*arrives_at),
+            Some(_) => Wait::ForChange,
+            None => Wait::Over(Err(MemoryErrorKind::Reset)),
+        }
+    }
+
+    fn find(&self, key: &KeyName, now: Instant) -> Option<&Entry> {
+        let mut live = self.keys.iter().flatten().filter(|entry| entry.expires_at > now);
+        live.find(|entry| entry.key == *key)
+    }
+
+    fn register(&mut self, waker: &Waker) {
+        let place = self.wakers.iter().position(Option::is_none).unwrap_or(0);
+        // Whoever is pushed out by a crowd is woken, and comes back.
+        if let Some(pushed_out) = self.wakers.get_mut(place).and_then(|place| place.replace(waker.clone())) {
+            pushed_out.wake();
+        }
+    }
+}
+
+/// What went wrong with a [`MemoryNode`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryError {
+    node: usize,
+    kind: MemoryErrorKind,
+}
+
+impl MemoryError {
+    /// The number of the node.
+    #[must_use]
+    pub const fn node(&self) -> usize {
+        self.node
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub const fn kind(&self) -> MemoryErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for MemoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {}: {}", self.node, self.kind)
+    }
+}
+
+impl core::error::Error for MemoryError {}
+
+/// What can go wrong with a [`MemoryNode`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MemoryErrorKind {
+    /// The node is stopped.
+    Refused,
+    /// The node was stopped while the command was on its way.
+    Reset,
+    /// The round stopped waiting after this time.
+    TimedOut(Duration),
+    /// As many commands are on their way as there is room for.
+    Full,
+    /// There is no room for another key.
+    OutOfMemory,
+    /// The key has more bytes than there is room for.
+    KeyTooLong,
+}
+
+impl fmt::Display for MemoryErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused => f.write_str("connection refused"),
+            Self::Reset => f.write_str("connection reset"),
+            Self::TimedOut(after) => write!(f, "timed out after {} ms", after.as_millis()),
+            Self::Full => f.write_str("too many commands on their way"),
+            Self::OutOfMemory => f.write_str("out of memory"),
+            Self::KeyTooLong => f.write_str("the key is too long for a node in memory"),
+        }
+    }
+}

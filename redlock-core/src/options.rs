@@ -1,0 +1,370 @@
+//! How a lock is taken and kept. Checked when built: options that exist are right.
+
+use core::fmt;
+use core::time::Duration;
+
+use crate::time::Instant;
+
+/// How a lock is taken and kept. A part of a millisecond of the TTL is dropped.
+///
+/// ```
+/// use core::time::Duration;
+/// use redlock_core::{Options, OptionsError};
+///
+/// # fn main() -> Result<(), OptionsError> {
+/// let options = Options::new(Duration::from_secs(10))?.wait(Duration::from_secs(2));
+/// assert_eq!(options.validity(), Duration::from_millis(9_898));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// On a device, where they are a constant:
+///
+/// ```
+/// use core::time::Duration;
+/// use redlock_core::Options;
+///
+/// const OPTIONS: Options = match Options::new(Duration::from_secs(10)) {
+///     Ok(options) => options,
+///     Err(_) => panic!("a TTL of 10 s is long enough"),
+/// };
+/// # assert_eq!(OPTIONS.ttl(), Duration::from_secs(10));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    ttl_ms: u32,
+    wait: Duration,
+    node_timeout: Duration,
+    retry_delay_min: Duration,
+    retry_delay_max: Duration,
+    drift_ppm: u32,
+    max_extensions: Option<u32>,
+}
+
+impl Options {
+    /// The longest TTL: what fits in 32 bits of milliseconds, more than 49 days.
+    pub const MAX_TTL: Duration = Duration::from_millis(u32::MAX as u64);
+
+    /// The shortest delay before another round, whatever the range says: with an empty range the
+    /// lock is tried as fast as this, and never in a loop that gives way to nobody.
+    pub const MIN_RETRY_DELAY: Duration = Duration::from_millis(1);
+
+    /// What is taken off the validity beside the drift: a millisecond for the precision of expiry in
+    /// Redis and one as the least drift of a short TTL, as all Redlock clients do.
+    const FIXED_DRIFT_MICROS: u64 = 2_000;
+
+    /// Options for a lease of `ttl`, everything else at its default.
+    ///
+    /// | option | default |
+    /// |---|---|
+    /// | [`wait`](Self::wait) | the TTL |
+    /// | [`node_timeout`](Self::node_timeout) | 1/200 of the TTL, from 20 ms to 1 s, at most half the validity |
+    /// | [`retry_delay`](Self::retry_delay) | 5 ms to 50 ms |
+    /// | [`drift_ppm`](Self::drift_ppm) | 10,000 (1 %) |
+    /// | [`max_extensions`](Self::max_extensions) | 100 |
+    ///
+    /// # Errors
+    ///
+    /// When the TTL is so short that the drift leaves nothing of it, or longer than
+    /// [`MAX_TTL`](Self::MAX_TTL).
+    pub const fn new(ttl: Duration) -> Result<Self, OptionsError> {
+        let ttl_ms = ttl.as_millis();
+        if ttl_ms > u32::MAX as u128 {
+            return Err(OptionsError::TtlTooLong);
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "compared with u32::MAX above")]
+        let ttl_ms = ttl_ms as u32;
+        let mut options = Self {
+            ttl_ms,
+            wait: ttl,
+            node_timeout: Duration::ZERO,
+            retry_delay_min: Duration::from_millis(5),
+            retry_delay_max: Duration::from_millis(50),
+            drift_ppm: 10_000,
+            max_extensions: Some(100),
+        };
+        options.node_timeout = options.default_node_timeout();
+        options.checked()
+    }
+
+    /// How long [`acquire`](crate::Redlock::acquire) keeps trying: a time, not a number of tries.
+    /// Zero means one round.
+    ///
+    /// It begins no round after that time, so it returns at the latest one node time-out for the last
+    /// round, and one for cleaning up after it, later.
+    #[must_use]
+    pub const fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// How long a round waits for nodes that do not answer.
+    ///
+    /// The Redlock specification, step 2: small compared to the TTL. A dead node does not cost this
+    /// time, since a round ends at its quorum; a dead majority does.
+    ///
+    /// # Errors
+    ///
+    /// When it is zero, or not shorter than the validity.
+    pub const fn node_timeout(mut self, node_timeout: Duration) -> Result<Self, OptionsError> {
+        self.node_timeout = node_timeout;
+        self.checked()
+    }
+
+    /// The range from which the delay before another round is drawn, uniformly.
+    ///
+    /// From round to round the upper end doubles, up to four times `max`. Zero is legal: the delay
+    /// is then [`MIN_RETRY_DELAY`](Self::MIN_RETRY_DELAY).
+    ///
+    /// # Errors
+    ///
+    /// When `min` is longer than `max`.
+    pub const fn retry_delay(mut self, min: Duration, max: Duration) -> Result<Self, OptionsError> {
+        self.retry_delay_min = min;
+        self.retry_delay_max = max;
+        self.checked()
+    }
+
+    /// By how much the clocks of this client and of a node may differ in rate, in millionths of the
+    /// TTL. 2 ms are added to it.
+    ///
+    /// The Redlock specification, "Safety arguments": `CLOCK_DRIFT`.
+    ///
+    /// # Errors
+    ///
+    /// When nothing of the validity is left.
+    pub const fn drift_ppm(mut self, drift_ppm: u32) -> Result<Self, OptionsError> {
+        self.drift_ppm = drift_ppm;
+        self.checked()
+    }
+
+    /// How many times [`hold`](crate::Redlock::hold) and [`keep`](crate::Redlock::keep) extend a
+    /// lease. The work is stopped when the last extension has run out.
+    ///
+    /// The Redlock specification, "Making the algorithm more reliable": the number of extensions
+    /// should be limited, or a client that is stuck keeps the lock for ever.
+    #[must_use]
+    pub const fn max_extensions(mut self, max_extensions: u32) -> Self {
+        self.max_extensions = Some(max_extensions);
+        self
+    }
+
+    /// Extends a lease for as long as the work runs, even for ever.
+    #[must_use]
+    pub const fn unlimited_extensions(mut self) -> Self {
+        self.max_extensions = None;
+        self
+    }
+
+    /// For how long the keys live, in whole milliseconds.
+    #[must_use]
+    pub const fn ttl(&self) -> Duration {
+        Duration::from_millis(self.ttl_ms as u64)
+    }
+
+    /// For how long a lease is valid, counted from before its round: the TTL minus the drift.
+    #[must_use]
+    pub const fn validity(&self) -> Duration {
+        self.validity_of(self.ttl_ms)
+    }
+
+    pub(crate) const fn ttl_ms(&self) -> u32 {
+        self.ttl_ms
+    }
+
+    pub(crate) const fn wait_time(&self) -> Duration {
+        self.wait
+    }
+
+    pub(crate) const fn round_time(&self) -> Duration {
+        self.node_timeout
+    }
+
+    pub(crate) const fn extensions(&self) -> Option<u32> {
+        self.max_extensions
+    }
+
+    /// The validity of a lease of `ttl_ms`, zero if there is none.
+    pub(crate) const fn validity_of(&self, ttl_ms: u32) -> Duration {
+        let ttl_micros = ttl_ms as u64 * 1_000;
+        Duration::from_micros(ttl_micros.saturating_sub(self.drift_micros(ttl_ms)))
+    }
+
+    /// `started_at + ttl - drift - one tick of the clock`, or `started_at` if that is earlier.
+    pub(crate) const fn valid_until(
+        &self,
+        started_at: Instant,
+        ttl_ms: u32,
+        resolution: Duration,
+    ) -> Instant {
+        started_at.saturating_add(self.validity_of(ttl_ms).saturating_sub(resolution))
+    }
+
+    /// The delay before the round after `failed_rounds` failed ones; `random` picks it from the range.
+    pub(crate) fn delay_after(&self, failed_rounds: u32, random: u32) -> Duration {
+        let growth = 1 << failed_rounds.saturating_sub(1).min(2);
+        let max = self.retry_delay_max.saturating_mul(growth);
+        let span = max.saturating_sub(self.retry_delay_min).as_nanos();
+        let drawn = span.saturating_mul(random.into()) >> u32::BITS;
+        let drawn = Duration::from_nanos(u64::try_from(drawn).unwrap_or(u64::MAX));
+        self.retry_delay_min
+            .saturating_add(drawn)
+            .max(Self::MIN_RETRY_DELAY)
+    }
+
+    const fn default_node_timeout(&self) -> Duration {
+        let share = self.ttl().as_micros() / 200;
+        let half_the_validity = self.validity().as_micros() / 2;
+        let mut micros = share;
+        if micros < 20_000 {
+            micros = 20_000;
+        }
+        if micros > 1_000_000 {
+            micros = 1_000_000;
+        }
+        if micros > half_the_validity {
+            micros = half_the_validity;
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "at most a million, see above")]
+        Duration::from_micros(micros as u64)
+    }
+
+    /// Rounded up: the drift is what the lease loses.
+    const fn drift_micros(&self, ttl_ms: u32) -> u64 {
+        (ttl_ms as u64 * 1_000 * self.drift_ppm as u64)
+            .div_ceil(1_000_000)
+            .saturating_add(Self::FIXED_DRIFT_MICROS)
+    }
+
+    const fn checked(self) -> Result<Self, OptionsError> {
+        let validity = self.validity();
+        if validity.is_zero() {
+            return Err(OptionsError::TtlTooShort);
+        }
+        if self.node_timeout.is_zero() || self.node_timeout.as_nanos() >= validity.as_nanos() {
+            return Err(OptionsError::NodeTimeout);
+        }
+        if self.retry_delay_min.as_nanos() > self.retry_delay_max.as_nanos() {
+            return Err(OptionsError::RetryDelay);
+        }
+        Ok(self)
+    }
+}
+
+/// Why options are not right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OptionsError {
+    /// The TTL is no longer than the drift.
+    TtlTooShort,
+    /// The TTL is longer than [`Options::MAX_TTL`].
+    TtlTooLong,
+    /// The node time-out is zero, or not shorter than the validity.
+    NodeTimeout,
+    /// The shortest retry delay is longer than the longest.
+    RetryDelay,
+}
+
+impl fmt::Display for OptionsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TtlTooShort => {
+                "the TTL is too short: clock drift and 2 ms leave nothing of it; use a longer one"
+            }
+            Self::TtlTooLong => "the TTL is too long: at most 4294967295 ms, about 49 days",
+            Self::NodeTimeout => {
+                "the node time-out must be longer than zero and shorter than the validity \
+                 (the TTL minus clock drift and 2 ms)"
+            }
+            Self::RetryDelay => "the shortest retry delay is longer than the longest",
+        })
+    }
+}
+
+impl core::error::Error for OptionsError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_ttl_no_longer_than_the_drift_is_refused() {
+        // 3 ms: 30 us of drift and 2 ms leave 970 us; 2 ms leave nothing.
+        assert_eq!(Options::new(ms(3)).unwrap().validity(), Duration::from_micros(970));
+        for ttl in [Duration::ZERO, Duration::from_micros(999), ms(1), ms(2)] {
+            assert_eq!(Options::new(ttl), Err(OptionsError::TtlTooShort), "{ttl:?}");
+        }
+        let options = Options::new(ms(1_000)).unwrap();
+        assert_eq!(options.drift_ppm(1_000_000), Err(OptionsError::TtlTooShort));
+        assert_eq!(options.drift_ppm(u32::MAX), Err(OptionsError::TtlTooShort));
+    }
+
+    #[test]
+    fn the_longest_ttl_loses_its_whole_drift() {
+        let options = Options::new(Options::MAX_TTL).unwrap();
+        // 1 % of 4,294,967,295 ms, rounded up, and 2 ms.
+        let drift = Duration::from_micros(42_949_672_950 + 2_000);
+        assert_eq!(options.validity(), Options::MAX_TTL - drift);
+        assert_eq!(Options::new(Options::MAX_TTL + ms(1)), Err(OptionsError::TtlTooLong));
+        assert_eq!(Options::new(Duration::MAX), Err(OptionsError::TtlTooLong));
+    }
+
+    #[test]
+    fn drift_is_rounded_up_and_the_ttl_down() {
+        let options = Options::new(ms(101)).unwrap().drift_ppm(1).unwrap();
+        // 0.101 us of drift count as 1 us.
+        assert_eq!(options.validity(), ms(101) - Duration::from_micros(2_001));
+        let options = Options::new(Duration::from_micros(101_999)).unwrap();
+        assert_eq!(options.ttl(), ms(101));
+    }
+
+    #[test]
+    fn one_tick_of_the_clock_is_taken_off_the_validity() {
+        let options = Options::new(ms(1_000)).unwrap();
+        let start = Instant::from_micros(5);
+        let exact = options.valid_until(start, 1_000, Duration::ZERO);
+        assert_eq!(exact, Instant::from_micros(5 + 988_000));
+        let coarse = options.valid_until(start, 1_000, ms(10));
+        assert_eq!(coarse, Instant::from_micros(5 + 978_000));
+        assert_eq!(options.valid_until(start, 1_000, ms(5_000)), start);
+        let last = options.valid_until(Instant::MAX, 1_000, Duration::ZERO);
+        assert_eq!(last, Instant::MAX);
+    }
+
+    #[test]
+    fn a_node_time_out_is_shorter_than_the_validity_and_not_zero() {
+        let options = Options::new(ms(1_000)).unwrap();
+        assert!(options.node_timeout(ms(987)).is_ok());
+        for timeout in [Duration::ZERO, ms(988), Duration::MAX] {
+            assert_eq!(options.node_timeout(timeout), Err(OptionsError::NodeTimeout));
+        }
+        let shortest = Options::new(ms(3)).unwrap();
+        assert!(shortest.round_time() < shortest.validity());
+    }
+
+    #[test]
+    fn a_retry_delay_is_drawn_from_its_range_and_the_range_grows_to_four_times() {
+        let options = Options::new(ms(1_000)).unwrap().retry_delay(ms(10), ms(20)).unwrap();
+        let widest = [20, 40, 80, 80, 80];
+        for (round, max) in (1..).zip(widest) {
+            assert_eq!(options.delay_after(round, 0), ms(10));
+            let longest = options.delay_after(round, u32::MAX);
+            assert!(longest < ms(max) && longest > ms(max - 1), "{round}: {longest:?}");
+        }
+        assert!(options.delay_after(u32::MAX, u32::MAX) < ms(80));
+        assert_eq!(options.retry_delay(ms(2), ms(1)), Err(OptionsError::RetryDelay));
+    }
+
+    #[test]
+    fn a_retry_delay_of_zero_or_of_the_longest_duration_is_legal() {
+        let options = Options::new(ms(1_000)).unwrap();
+        let none = options.retry_delay(Duration::ZERO, Duration::ZERO).unwrap();
+        assert_eq!(none.delay_after(9, u32::MAX), Options::MIN_RETRY_DELAY);
+        let longest = options.retry_delay(Duration::ZERO, Duration::MAX).unwrap();
+        assert!(longest.delay_after(9, u32::MAX) > Duration::from_secs(1 << 32));
+    }
+}

@@ -1,0 +1,114 @@
+//! The only asynchronous loop: one call per node, and one timer.
+
+use core::array;
+use core::future::{Future, poll_fn};
+use core::pin::{Pin, pin};
+use core::task::{Context, Poll, ready};
+use core::time::Duration;
+
+use embassy_futures::select::select_slice;
+use pin_project_lite::pin_project;
+
+use crate::command::Command;
+use crate::report::{Outcome, Report};
+use crate::round::{NodeSet, Round, Verdict, Vote};
+use crate::time::Clock;
+use crate::transport::Transport;
+
+/// Hands `command` to all of `asked` at once and waits until `round` is decided.
+///
+/// Every wake drains all votes that are in before it reads the verdict. The first poll is one of
+/// them: even when the round is decided by the first votes, every node has been handed the command.
+pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
+    nodes: &mut [Option<T>; MAX],
+    asked: NodeSet,
+    command: &Command<'_>,
+    clock: &C,
+    round: &mut Round,
+    report: &mut Report<T::Error, MAX>,
+) -> Verdict {
+    let started_at = clock.now();
+    let verdict = {
+        let mut numbered = nodes.iter_mut().enumerate();
+        let mut calls = pin!(array::from_fn::<_, MAX, _>(|_| Call {
+            future: numbered
+                .next()
+                .filter(|(node, _)| asked.contains(*node))
+                .and_then(|(_, transport)| transport.as_mut())
+                .map(|transport| transport.execute(command)),
+        }));
+        let mut timer = pin!(clock.sleep_until(round.deadline()));
+        poll_fn(|cx| {
+            let mut slice: Pin<&mut [_]> = calls.as_mut();
+            while let Poll::Ready((result, node)) =
+                pin!(select_slice(slice.as_mut())).poll(cx)
+            {
+                let outcome = Outcome::of(command, result);
+                round.vote(node, vote(command, &outcome));
+                report.record(node, outcome);
+            }
+            // Read after the last vote that counts: whatever time the votes took is in it.
+            let verdict = round.verdict(clock.now());
+            if verdict != Verdict::Pending {
+                return Poll::Ready(verdict);
+            }
+            ready!(timer.as_mut().poll(cx));
+            round.close();
+            Poll::Ready(round.verdict(clock.now()))
+        })
+        .await
+    };
+    let now = clock.now();
+    if now >= round.deadline() {
+        let waited = now.saturating_duration_since(started_at);
+        name_the_silent(nodes, asked, waited, report);
+    }
+    verdict
+}
+
+/// A release is answered once a node says anything: that the key was gone is as good as deleting it.
+fn vote<E>(command: &Command<'_>, outcome: &Outcome<E>) -> Vote {
+    match (command, outcome) {
+        (_, Outcome::Granted) | (Command::Release { .. }, Outcome::Refused) => Vote::Granted,
+        (_, Outcome::Refused) => Vote::Refused,
+        (_, Outcome::Unanswered | Outcome::Failed(_)) => Vote::Unknown,
+    }
+}
+
+fn name_the_silent<T: Transport, const MAX: usize>(
+    nodes: &[Option<T>; MAX],
+    asked: NodeSet,
+    waited: Duration,
+    report: &mut Report<T::Error, MAX>,
+) {
+    for (node, transport) in nodes.iter().enumerate() {
+        if let Some(transport) = transport
+            && asked.contains(node)
+            && report.is_unanswered(node)
+        {
+            report.record(node, Outcome::Failed(transport.timed_out(waited)));
+        }
+    }
+}
+
+pin_project! {
+    /// A call that is polled to its end and no further.
+    struct Call<F> {
+        #[pin]
+        future: Option<F>,
+    }
+}
+
+impl<F: Future> Future for Call<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let mut future = self.project().future;
+        let Some(call) = future.as_mut().as_pin_mut() else {
+            return Poll::Pending;
+        };
+        let output = ready!(call.poll(cx));
+        future.set(None);
+        Poll::Ready(output)
+    }
+}

@@ -1,0 +1,396 @@
+//! The lock: acquire, extend, release.
+
+use crate::command::{Command, Token};
+use crate::entropy::Entropy;
+use crate::error::{AcquireError, BuildError, ExtendError};
+use crate::lease::Lease;
+use crate::options::Options;
+use crate::race::race;
+use crate::report::{KeyName, Outcome, Report};
+use crate::round::{NodeSet, Round, Verdict};
+use crate::time::{Clock, Instant};
+use crate::transport::Transport;
+
+/// A lock over up to `MAX` independent nodes: the Redlock algorithm.
+///
+/// `T` is the way to one node, `C` the clock on which leases are counted, `E` the source of tokens.
+///
+/// # What it guarantees
+///
+/// While `now < lease.valid_until()` on this clock, no other client holds a lease on the key,
+/// provided that clocks run at the same rate within [`Options::drift_ppm`] and that no node forgets a
+/// key that lives. Any minority of nodes may be down, hung or slow: no operation fails or waits for
+/// them. Every key expires by itself.
+///
+/// # Dropping a future
+///
+/// Each future may be dropped at any point. What a dropped [`acquire`](Self::acquire),
+/// [`try_acquire`](Self::try_acquire), [`hold`](Self::hold) or [`release`](Self::release) may have
+/// left on the nodes is released by the next operation, or by [`tidy`](Self::tidy), if the key has
+/// no more than 64 bytes; else it expires.
+#[derive(Debug)]
+pub struct Redlock<T, C, E, const MAX: usize> {
+    nodes: [Option<T>; MAX],
+    all: NodeSet,
+    pub(crate) clock: C,
+    entropy: E,
+    pub(crate) options: Options,
+    last_token: Token,
+    abandoned: Option<Abandoned>,
+}
+
+/// A token that may stand on nodes although nobody holds it any more.
+#[derive(Debug)]
+struct Abandoned {
+    key: KeyName,
+    token: Token,
+}
+
+impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
+    /// A lock over `nodes`, which must be independent of each other: masters, each on a machine of
+    /// its own, none the replica of another.
+    ///
+    /// Nothing is sent. A quorum is `nodes / 2 + 1`; an odd number of nodes is the best use of them.
+    ///
+    /// # Errors
+    ///
+    /// When there is no node, or more than `MAX` or 32, or when a tick of the clock is as long as a
+    /// lease of these options would be valid.
+    pub fn new(
+        nodes: impl IntoIterator<Item = T>,
+        clock: C,
+        entropy: E,
+        options: Options,
+    ) -> Result<Self, BuildError> {
+        let mut places = [const { None }; MAX];
+        let mut count = 0;
+        for node in nodes {
+            let place = places
+                .get_mut(count)
+                .filter(|_| count < NodeSet::CAPACITY)
+                .ok_or(BuildError::TooManyNodes { max: MAX.min(NodeSet::CAPACITY) })?;
+            *place = Some(node);
+            count += 1;
+        }
+        if count == 0 {
+            return Err(BuildError::NoNode);
+        }
+        if clock.resolution() >= options.validity() {
+            return Err(BuildError::ClockTooCoarse);
+        }
+        Ok(Self {
+            nodes: places,
+            all: NodeSet::first(count),
+            clock,
+            entropy,
+            options,
+            last_token: Token::from_bytes([0; Token::LEN]),
+            abandoned: None,
+        })
+    }
+
+    /// The options for the next lease.
+    #[must_use]
+    pub const fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Takes other options for the next lease; those that are out keep their TTL.
+    pub const fn set_options(&mut self, options: Options) {
+        self.options = options;
+    }
+
+    /// The clock on which leases are counted.
+    #[must_use]
+    pub const fn clock(&self) -> &C {
+        &self.clock
+    }
+
+    /// Tries once to acquire the lock.
+    ///
+    /// One round: every node is asked at once, and the answer comes as soon as the missing votes
+    /// cannot change it, at the latest after the node time-out. A round that is not won is cleaned up
+    /// before this returns: every node that may have granted it is told to delete the key, and those
+    /// that said so are waited for, one node time-out at the most.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError`] tells held by another from no quorum of nodes reached, with the outcome of
+    /// each node.
+    pub async fn try_acquire<K: AsRef<[u8]>>(
+        &mut self,
+        key: K,
+    ) -> Result<Lease<K>, AcquireError<T::Error, MAX>> {
+        self.hand_over_abandoned().await;
+        let (token, valid_until) = self.attempt(key.as_ref()).await?;
+        Ok(Lease::new(key, token, self.options.ttl_ms(), valid_until))
+    }
+
+    /// Acquires the lock, trying again after a random delay until [`Options::wait`] is over.
+    ///
+    /// # Errors
+    ///
+    /// The [`AcquireError`] of the last round.
+    pub async fn acquire<K: AsRef<[u8]>>(
+        &mut self,
+        key: K,
+    ) -> Result<Lease<K>, AcquireError<T::Error, MAX>> {
+        let give_up_at = self.clock.now().saturating_add(self.options.wait_time());
+        self.hand_over_abandoned().await;
+        let mut failed_rounds = 0_u32;
+        loop {
+            let error = match self.attempt(key.as_ref()).await {
+                Ok((token, valid_until)) => {
+                    return Ok(Lease::new(key, token, self.options.ttl_ms(), valid_until));
+                }
+                Err(error) => error,
+            };
+            let now = self.clock.now();
+            if now >= give_up_at || matches!(error, AcquireError::Entropy) {
+                return Err(error);
+            }
+            failed_rounds = failed_rounds.saturating_add(1);
+            let again_at = now.saturating_add(self.retry_delay(failed_rounds));
+            self.clock.sleep_until(again_at.min(give_up_at)).await;
+        }
+    }
+
+    /// Lets the keys live for the lease's TTL from now, and the lease with them.
+    ///
+    /// One round, which ends before the validity of the lease does. Only keys that still carry the
+    /// token are extended; none is made again.
+    ///
+    /// # Errors
+    ///
+    /// After [`ExtendError::Unreachable`] the lease is as it was and may be extended again while it is
+    /// valid. After every other error it is lost.
+    pub async fn extend<K: AsRef<[u8]>>(
+        &mut self,
+        lease: &mut Lease<K>,
+    ) -> Result<(), ExtendError<T::Error, MAX>> {
+        self.hand_over_abandoned().await;
+        self.extension(lease).await
+    }
+
+    /// Gives the lock back: tells every node to delete the key if it still carries the token.
+    ///
+    /// Returns when a quorum has answered, at the latest after the node time-out; what is on its way
+    /// to the other nodes arrives all the same. A lease that has expired or was stolen is an answer
+    /// in the report, not an error.
+    pub async fn release<K: AsRef<[u8]>>(&mut self, lease: Lease<K>) -> Released<T::Error, MAX> {
+        self.hand_over_abandoned().await;
+        self.give_back(&lease).await
+    }
+
+    /// Releases what a dropped future may have left on the nodes, and waits for a quorum of them, at
+    /// the longest for the node time-out. Does nothing when there is nothing.
+    pub async fn tidy(&mut self) {
+        if let Some((key, token)) = self.abandoned_key() {
+            if let Some(key) = key.whole() {
+                self.deletion(key, &token, self.all, self.all, self.quorum()).await;
+            }
+            self.abandoned = None;
+        }
+    }
+
+    /// The token that the next operation is going to release, left by a dropped future.
+    #[must_use]
+    pub fn abandoned(&self) -> Option<&Token> {
+        self.abandoned.as_ref().map(|abandoned| &abandoned.token)
+    }
+
+    pub(crate) async fn give_back<K: AsRef<[u8]>>(
+        &mut self,
+        lease: &Lease<K>,
+    ) -> Released<T::Error, MAX> {
+        let key = lease.key().as_ref();
+        self.abandon(key, lease.token());
+        let report = self.deletion(key, lease.token(), self.all, self.all, self.quorum()).await;
+        self.abandoned = None;
+        Released(report)
+    }
+
+    pub(crate) fn abandon(&mut self, key: &[u8], token: &Token) {
+        self.abandoned = Some(Abandoned { key: KeyName::new(key), token: *token });
+    }
+
+    pub(crate) fn retry_delay(&mut self, failed_rounds: u32) -> core::time::Duration {
+        let mut random = [0; 4];
+        self.entropy.fill(&mut random);
+        self.options.delay_after(failed_rounds, u32::from_ne_bytes(random))
+    }
+
+    /// One attempt with a token of its own.
+    ///
+    /// The Redlock specification, "The Redlock algorithm": steps 1 to 5, with the nodes asked at once
+    /// as "Retry on failure" recommends.
+    async fn attempt(
+        &mut self,
+        key: &[u8],
+    ) -> Result<(Token, Instant), AcquireError<T::Error, MAX>> {
+        let token = self.fresh_token().ok_or(AcquireError::Entropy)?;
+        let ttl_ms = self.options.ttl_ms();
+        let command = Command::Acquire { key, token: &token, ttl_ms };
+        self.abandon(key, &token);
+
+        let started_at = self.clock.now();
+        let resolution = self.clock.resolution();
+        let valid_until = self.options.valid_until(started_at, ttl_ms, resolution);
+        let deadline = started_at.saturating_add(self.options.round_time());
+        let mut round = Round::new(self.all, self.quorum(), deadline, valid_until);
+        let mut report = Report::new(key, self.count());
+        let verdict =
+            race(&mut self.nodes, self.all, &command, &self.clock, &mut round, &mut report).await;
+        if verdict != Verdict::Won {
+            self.clean_up(key, &token, &report).await;
+        }
+        self.abandoned = None;
+        match verdict {
+            Verdict::Won => Ok((token, valid_until)),
+            Verdict::TooLate => Err(AcquireError::TooLate(report)),
+            Verdict::Refused => Err(AcquireError::Held(report)),
+            Verdict::Unreachable | Verdict::Pending => Err(AcquireError::Unreachable(report)),
+        }
+    }
+
+    pub(crate) async fn extension<K: AsRef<[u8]>>(
+        &mut self,
+        lease: &mut Lease<K>,
+    ) -> Result<(), ExtendError<T::Error, MAX>> {
+        let started_at = self.clock.now();
+        if !lease.is_valid(started_at) {
+            return Err(ExtendError::Expired);
+        }
+        let ttl_ms = lease.ttl_ms();
+        let key = lease.key().as_ref();
+        let command = Command::Extend { key, token: lease.token(), ttl_ms };
+        let resolution = self.clock.resolution();
+        let valid_until = self.options.valid_until(started_at, ttl_ms, resolution);
+        let deadline = started_at.saturating_add(self.options.round_time());
+        let mut round = Round::new(
+            self.all,
+            self.quorum(),
+            deadline.min(lease.valid_until()),
+            valid_until.min(lease.valid_until()),
+        );
+        let mut report = Report::new(key, self.count());
+        let verdict =
+            race(&mut self.nodes, self.all, &command, &self.clock, &mut round, &mut report).await;
+        match verdict {
+            Verdict::Won => {
+                lease.extended_until(valid_until);
+                Ok(())
+            }
+            Verdict::TooLate => Err(ExtendError::TooLate(report)),
+            // Lost for certain only when too few other nodes are left for a quorum.
+            Verdict::Refused if self.count() - report.tally().refused < self.quorum() as usize => {
+                Err(ExtendError::Lost(report))
+            }
+            Verdict::Refused | Verdict::Unreachable | Verdict::Pending => {
+                Err(ExtendError::Unreachable(report))
+            }
+        }
+    }
+
+    /// Deletes what a lost round may have left. A node that refused has not set the key, since no
+    /// token is sent to it twice; for one that granted it the caller waits, so that the key is gone
+    /// when the error is known.
+    ///
+    /// The Redlock specification, "Retry on failure": release the locks that were acquired ASAP.
+    async fn clean_up(&mut self, key: &[u8], token: &Token, report: &Report<T::Error, MAX>) {
+        let mut asked = NodeSet::EMPTY;
+        let mut granted = NodeSet::EMPTY;
+        for (node, outcome) in report.outcomes().iter().enumerate() {
+            if !matches!(outcome, Outcome::Refused) {
+                asked.insert(node);
+            }
+            if matches!(outcome, Outcome::Granted) {
+                granted.insert(node);
+            }
+        }
+        self.deletion(key, token, asked, granted, granted.len()).await;
+    }
+
+    /// Hands the release of a dropped future to the nodes and waits for none of them: on each
+    /// connection it is ahead of what comes next.
+    async fn hand_over_abandoned(&mut self) {
+        if let Some((key, token)) = self.abandoned_key()
+            && let Some(key) = key.whole()
+        {
+            self.deletion(key, &token, self.all, NodeSet::EMPTY, 0).await;
+        }
+        self.abandoned = None;
+    }
+
+    fn abandoned_key(&self) -> Option<(KeyName, Token)> {
+        self.abandoned.as_ref().map(|abandoned| (abandoned.key, abandoned.token))
+    }
+
+    /// Sends the release to all of `asked` and waits for `enough` answers of `voters`.
+    async fn deletion(
+        &mut self,
+        key: &[u8],
+        token: &Token,
+        asked: NodeSet,
+        voters: NodeSet,
+        enough: u32,
+    ) -> Report<T::Error, MAX> {
+        let command = Command::Release { key, token };
+        let deadline = self.clock.now().saturating_add(self.options.round_time());
+        let mut round = Round::new(voters, enough, deadline, Instant::MAX);
+        let mut report = Report::new(key, self.count());
+        race(&mut self.nodes, asked, &command, &self.clock, &mut round, &mut report).await;
+        report
+    }
+
+    /// A token that is not the last one and not what a source gives that does not work.
+    fn fresh_token(&mut self) -> Option<Token> {
+        let mut bytes = [0; Token::LEN];
+        self.entropy.fill(&mut bytes);
+        let token = Token::from_bytes(bytes);
+        if token == self.last_token || bytes == [0; Token::LEN] {
+            return None;
+        }
+        self.last_token = token;
+        Some(token)
+    }
+
+    fn count(&self) -> usize {
+        self.all.len() as usize
+    }
+
+    fn quorum(&self) -> u32 {
+        self.all.len() / 2 + 1
+    }
+}
+
+/// What is known after a release. Nothing in it is an error: a key that was not deleted expires.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Released<E, const MAX: usize>(Report<E, MAX>);
+
+impl<E, const MAX: usize> Released<E, MAX> {
+    /// How many nodes have deleted the key.
+    #[must_use]
+    pub fn released(&self) -> usize {
+        self.0.tally().granted
+    }
+
+    /// How many nodes did not have it any more: it had expired, or is another's.
+    #[must_use]
+    pub fn gone(&self) -> usize {
+        self.0.tally().refused
+    }
+
+    /// How many nodes had not answered when a quorum had, or when the time was over. Those that can
+    /// be reached delete the key a moment later; on the others it expires.
+    #[must_use]
+    pub fn unanswered(&self) -> usize {
+        self.0.tally().unknown
+    }
+
+    /// The outcome of each node: granted for deleted, refused for gone.
+    #[must_use]
+    pub const fn report(&self) -> &Report<E, MAX> {
+        &self.0
+    }
+}

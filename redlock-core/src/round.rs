@@ -1,0 +1,173 @@
+//! One round of votes: pure, no clock, no input or output.
+
+use crate::time::Instant;
+
+/// What one node's reply means for the round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Vote {
+    /// The node did what it was asked.
+    Granted,
+    /// The node said no.
+    Refused,
+    /// The node said nothing that counts. It may have done what it was asked.
+    Unknown,
+}
+
+/// Where a round stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Votes that are still out can decide it.
+    Pending,
+    /// A quorum granted, in time.
+    Won,
+    /// A quorum granted, but the validity was over by then.
+    TooLate,
+    /// A quorum cannot be had any more, and some node said no.
+    Refused,
+    /// So many nodes said nothing that a quorum cannot be had.
+    Unreachable,
+}
+
+/// The votes of one round, and what follows from them.
+///
+/// The verdict is settled at the first vote after which no other vote could change whether the round
+/// is won: `granted >= quorum`, or `granted + pending < quorum`, which is exact for an even number
+/// of nodes as well.
+#[derive(Debug, Clone)]
+pub(crate) struct Round {
+    voters: NodeSet,
+    quorum: u32,
+    /// Votes count up to here.
+    deadline: Instant,
+    /// A win counts before this instant only.
+    valid_until: Instant,
+    granted: NodeSet,
+    refused: NodeSet,
+    unknown: NodeSet,
+}
+
+impl Round {
+    /// A round among `voters` that takes `quorum` grants to win.
+    pub(crate) const fn new(
+        voters: NodeSet,
+        quorum: u32,
+        deadline: Instant,
+        valid_until: Instant,
+    ) -> Self {
+        Self {
+            voters,
+            quorum,
+            deadline,
+            valid_until,
+            granted: NodeSet::EMPTY,
+            refused: NodeSet::EMPTY,
+            unknown: NodeSet::EMPTY,
+        }
+    }
+
+    pub(crate) const fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Counts the vote of `node`; its first one counts, and only a voter's.
+    pub(crate) fn vote(&mut self, node: usize, vote: Vote) {
+        if !self.pending().contains(node) {
+            return;
+        }
+        match vote {
+            Vote::Granted => self.granted.insert(node),
+            Vote::Refused => self.refused.insert(node),
+            Vote::Unknown => self.unknown.insert(node),
+        }
+    }
+
+    /// Closes the round: whoever has not voted by now says nothing.
+    pub(crate) fn close(&mut self) {
+        self.unknown = self.unknown.union(self.pending());
+    }
+
+    /// Where the round stands at `now`, a reading of the clock *after* the last vote that counts.
+    ///
+    /// The Redlock specification, step 3: the time that elapsed is taken when the replies are in.
+    pub(crate) fn verdict(&self, now: Instant) -> Verdict {
+        let granted = self.granted.len();
+        let pending = if now < self.deadline {
+            self.pending().len()
+        } else {
+            0
+        };
+        if granted >= self.quorum {
+            return if now < self.valid_until {
+                Verdict::Won
+            } else {
+                Verdict::TooLate
+            };
+        }
+        if granted + pending >= self.quorum {
+            return Verdict::Pending;
+        }
+        let silent = self.voters.len() - granted - self.refused.len() - pending;
+        if self.voters.len() - silent < self.quorum {
+            Verdict::Unreachable
+        } else {
+            Verdict::Refused
+        }
+    }
+
+    fn pending(&self) -> NodeSet {
+        self.voters
+            .without(self.granted)
+            .without(self.refused)
+            .without(self.unknown)
+    }
+}
+
+/// A set of nodes, by their number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NodeSet(u32);
+
+impl NodeSet {
+    /// How many nodes can be told apart.
+    pub(crate) const CAPACITY: usize = 32;
+
+    pub(crate) const EMPTY: Self = Self(0);
+
+    /// The nodes `0..count`.
+    pub(crate) fn first(count: usize) -> Self {
+        let mut set = Self::EMPTY;
+        (0..count).for_each(|node| set.insert(node));
+        set
+    }
+
+    pub(crate) const fn len(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    pub(crate) fn contains(self, node: usize) -> bool {
+        self.0 & Self::bit(node) != 0
+    }
+
+    pub(crate) fn insert(&mut self, node: usize) {
+        debug_assert!(node < Self::CAPACITY, "a node beyond the set's capacity");
+        self.0 |= Self::bit(node);
+    }
+
+    const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// No bit at all for a node beyond the capacity.
+    fn bit(node: usize) -> u32 {
+        u32::try_from(node)
+            .ok()
+            .and_then(|node| 1_u32.checked_shl(node))
+            .unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! Time: one instant for every platform, and the clock that tells it.
+
+use core::time::Duration;
+
+/// A point in time: microseconds since the origin of the [`Clock`] that told it.
+///
+/// Instants of two clocks cannot be compared. All arithmetic saturates: an instant never wraps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// The latest instant there is.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// The instant `micros` microseconds after the clock's origin.
+    #[must_use]
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    /// Microseconds since the clock's origin.
+    #[must_use]
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// This instant moved later by `by`; a part of a microsecond is dropped.
+    #[must_use]
+    pub const fn saturating_add(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(whole_micros(by)))
+    }
+
+    /// This instant moved earlier by `by`; a part of a microsecond is dropped.
+    #[must_use]
+    pub const fn saturating_sub(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(whole_micros(by)))
+    }
+
+    /// How long after `earlier` this instant is; zero when it is not.
+    #[must_use]
+    pub const fn saturating_duration_since(self, earlier: Self) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// Tells the time and waits for it.
+///
+/// # For callers
+///
+/// A lease is counted on one clock; never compare it with another. [`sleep_until`] may be dropped
+/// at any point.
+///
+/// # For implementers
+///
+/// - `now` never goes back.
+/// - `now` goes on counting while the machine sleeps. A clock that stands still in suspend makes a
+///   laptop that wakes up believe that it still holds its lock.
+/// - `now` runs at the rate of real time, within the drift that
+///   [`Options::drift_ppm`](crate::Options::drift_ppm) allows for.
+/// - `resolution` is the larger of two steps: the one in which `now` moves (the reading is truncated
+///   to it, as a counter of ticks is), and the one to which `sleep_until` rounds up. Every lease
+///   ends by that much earlier.
+/// - `sleep_until` ends at its deadline or later, never before it, and at once where the deadline
+///   has passed. Every poll looks at the clock.
+///
+/// [`sleep_until`]: Clock::sleep_until
+#[expect(
+    async_fn_in_trait,
+    reason = "callers name concrete clocks, so the compiler sees whether the future is Send"
+)]
+pub trait Clock {
+    /// The time now.
+    fn now(&self) -> Instant;
+
+    /// How coarse this clock and its timer are.
+    fn resolution(&self) -> Duration;
+
+    /// Waits until `deadline`.
+    async fn sleep_until(&self, deadline: Instant);
+}
+
+impl<C: Clock> Clock for &C {
+    fn now(&self) -> Instant {
+        C::now(self)
+    }
+
+    fn resolution(&self) -> Duration {
+        C::resolution(self)
+    }
+
+    async fn sleep_until(&self, deadline: Instant) {
+        C::sleep_until(self, deadline).await;
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "what does not fit in 64 bits has returned before the cast"
+)]
+const fn whole_micros(duration: Duration) -> u64 {
+    let micros = duration.as_micros();
+    if micros > u64::MAX as u128 {
+        return u64::MAX;
+    }
+    micros as u64
+}
