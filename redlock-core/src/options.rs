@@ -168,16 +168,20 @@ impl Options {
         self.validity_of(self.ttl_ms)
     }
 
-    pub(crate) const fn ttl_ms(&self) -> u32 {
-        self.ttl_ms
-    }
-
-    pub(crate) const fn wait_time(&self) -> Duration {
+    /// How long acquire keeps trying, see [`wait`](Self::wait).
+    #[must_use]
+    pub const fn wait_time(&self) -> Duration {
         self.wait
     }
 
-    pub(crate) const fn round_time(&self) -> Duration {
+    /// How long a round waits, see [`node_timeout`](Self::node_timeout).
+    #[must_use]
+    pub const fn round_time(&self) -> Duration {
         self.node_timeout
+    }
+
+    pub(crate) const fn ttl_ms(&self) -> u32 {
+        self.ttl_ms
     }
 
     pub(crate) const fn extensions(&self) -> Option<u32> {

@@ -89,6 +89,25 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         })
     }
 
+    /// Another client over the same nodes, on the same clock, with a source of tokens of its own. It
+    /// knows nothing of what a dropped future has left to this one.
+    #[must_use]
+    pub fn fork(&self, entropy: E) -> Self
+    where
+        T: Clone,
+        C: Clone,
+    {
+        Self {
+            nodes: self.nodes.clone(),
+            all: self.all,
+            clock: self.clock.clone(),
+            entropy,
+            options: self.options,
+            last_token: Token::from_bytes([0; Token::LEN]),
+            abandoned: None,
+        }
+    }
+
     /// The options for the next lease.
     #[must_use]
     pub const fn options(&self) -> &Options {
@@ -98,6 +117,11 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// Takes other options for the next lease; those that are out keep their TTL.
     pub const fn set_options(&mut self, options: Options) {
         self.options = options;
+    }
+
+    /// The transports, in the order in which they were given.
+    pub fn nodes_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.nodes.iter_mut().flatten()
     }
 
     /// The clock on which leases are counted.

@@ -137,7 +137,9 @@ pub struct KeyName {
 impl KeyName {
     const LEN: usize = 64;
 
-    pub(crate) fn new(key: &[u8]) -> Self {
+    /// How `key` is shown.
+    #[must_use]
+    pub fn new(key: &[u8]) -> Self {
         let mut bytes = [0; Self::LEN];
         bytes.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
         Self { bytes, len: key.len() }

@@ -1,1 +1,22 @@
-//! Under construction.
+#![doc = include_str!("../README.md")]
+
+mod redlock;
+
+mod guard;
+mod turns;
+
+mod node;
+
+mod clock;
+mod entropy;
+mod error;
+
+pub use clock::SystemClock;
+pub use entropy::SystemEntropy;
+pub use error::{AcquireError, ConnectError, ExtendError, HoldError, LossCause, Released};
+pub use guard::Guard;
+pub use node::{NodeError, NodeErrorKind, RedisNode};
+pub use redlock::{MAX_NODES, Redlock};
+pub use redlock_core::{
+    BuildError, Instant, KeyName, Options, OptionsError, Outcome, Report, Tally, Token,
+};

@@ -1,0 +1,81 @@
+//! The clock on which leases are counted.
+
+use core::future::{Future, poll_fn};
+use core::pin::pin;
+use core::task::Poll;
+use core::time::Duration;
+
+use redlock_core::{Clock, Instant};
+
+/// The machine's monotonic clock, which goes on counting while the machine sleeps.
+///
+/// `std::time::Instant` stands still in suspend on Linux and macOS: a laptop that wakes up would
+/// think that it still holds its lock. What is read instead:
+///
+/// | platform | clock |
+/// |---|---|
+/// | Linux, Android | `CLOCK_BOOTTIME` |
+/// | macOS, the BSDs, other Unix | `CLOCK_MONOTONIC`; on macOS it counts in suspend, on the others read the manual |
+/// | Windows | `std::time::Instant`, which counts in suspend |
+///
+/// Timers are tokio's. They stand still in suspend: one that is due meanwhile is noticed within a
+/// second after the machine has woken up, and by every operation at once.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl SystemClock {
+    /// Tokio's timers go in steps of a millisecond.
+    const RESOLUTION: Duration = Duration::from_millis(1);
+
+    /// The longest sleep without a look at the clock.
+    const LONGEST_NAP: Duration = Duration::from_secs(1);
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Instant {
+        Instant::from_micros(micros_since_boot())
+    }
+
+    fn resolution(&self) -> Duration {
+        Self::RESOLUTION
+    }
+
+    async fn sleep_until(&self, deadline: Instant) {
+        loop {
+            let left = deadline.saturating_duration_since(self.now());
+            if left.is_zero() {
+                return;
+            }
+            let mut nap = pin!(tokio::time::sleep(left.min(Self::LONGEST_NAP)));
+            poll_fn(|context| {
+                if self.now() >= deadline {
+                    return Poll::Ready(());
+                }
+                nap.as_mut().poll(context)
+            })
+            .await;
+        }
+    }
+}
+
+#[cfg(unix)]
+fn micros_since_boot() -> u64 {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+
+    let time = rustix::time::clock_gettime(CLOCK);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000).saturating_add(nanos / 1_000)
+}
+
+#[cfg(not(unix))]
+fn micros_since_boot() -> u64 {
+    use std::sync::LazyLock;
+    use std::time::Instant as StdInstant;
+
+    static ORIGIN: LazyLock<StdInstant> = LazyLock::new(StdInstant::now);
+    u64::try_from(ORIGIN.elapsed().as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,124 @@
+//! Why nodes cannot be used, and why a lock was not acquired.
+
+use core::fmt;
+
+use redlock_core::{BuildError, KeyName};
+
+use crate::redlock::MAX_NODES;
+use crate::NodeError;
+
+/// Why a [`Redlock`](crate::Redlock) cannot be made of these URLs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The URL is not one of a Redis or Valkey node.
+    BadUrl {
+        /// The URL, without its password.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Two URLs name the same node. One node has one vote.
+    DuplicateNode {
+        /// Its address.
+        node: String,
+    },
+    /// The nodes or the options do not make a lock.
+    Build(BuildError),
+    /// There is no tokio runtime here to run the connections.
+    NoRuntime,
+    /// A `rediss://` URL, but the application has not installed a crypto provider for rustls.
+    NoCryptoProvider,
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadUrl { url, reason } => {
+                write!(f, "bad node URL {url:?}: {reason}; write redis://HOST:PORT")
+            }
+            Self::DuplicateNode { node } => {
+                write!(f, "the node {node} is named twice: one node has one vote, name it once")
+            }
+            Self::Build(error) => write!(f, "{error}"),
+            Self::NoRuntime => f.write_str("no tokio runtime: connect inside of one"),
+            Self::NoCryptoProvider => f.write_str(
+                "no crypto provider for TLS: call rustls::crypto::CryptoProvider::install_default first",
+            ),
+        }
+    }
+}
+
+impl core::error::Error for ConnectError {}
+
+impl From<BuildError> for ConnectError {
+    fn from(error: BuildError) -> Self {
+        Self::Build(error)
+    }
+}
+
+/// Why the lock was not acquired.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// Another task of this process holds the lock, or is ahead in the line for it.
+    HeldHere(KeyName),
+    /// What the nodes said in the last round.
+    Nodes(redlock_core::AcquireError<NodeError, MAX_NODES>),
+}
+
+impl AcquireError {
+    /// Whether another client, or another task of this process, holds the lock: try again later.
+    #[must_use]
+    pub const fn is_held(&self) -> bool {
+        matches!(self, Self::HeldHere(_) | Self::Nodes(redlock_core::AcquireError::Held(_)))
+    }
+
+    /// Whether no quorum of nodes could be reached: look after the nodes.
+    #[must_use]
+    pub const fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Nodes(redlock_core::AcquireError::Unreachable(_)))
+    }
+}
+
+impl fmt::Display for AcquireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::HeldHere(key) => write!(f, "{key} is held by another task of this process"),
+            Self::Nodes(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl core::error::Error for AcquireError {}
+
+/// Why the lease was not extended.
+pub type ExtendError = redlock_core::ExtendError<NodeError, MAX_NODES>;
+
+/// Why a lease was given up.
+pub type LossCause = redlock_core::LossCause<NodeError, MAX_NODES>;
+
+/// What is known after a release.
+pub type Released = redlock_core::Released<NodeError, MAX_NODES>;
+
+/// Why the work was not done under the lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HoldError {
+    /// The lock was not acquired; the work was not begun.
+    NotAcquired(AcquireError),
+    /// The lock was lost while the work ran: the work was dropped at that moment, or had run past it.
+    /// What it had done until then is done.
+    Lost(LossCause),
+}
+
+impl fmt::Display for HoldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAcquired(error) => write!(f, "{error}"),
+            Self::Lost(cause) => write!(f, "the work was stopped: {cause}"),
+        }
+    }
+}
+
+impl core::error::Error for HoldError {}

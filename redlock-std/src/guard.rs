@@ -1,0 +1,231 @@
+//! A lock that is held.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use redlock_core::{Clock, Instant, Lease, Token};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use crate::clock::SystemClock;
+use crate::entropy::SystemEntropy;
+use crate::error::{ExtendError, LossCause, Released};
+use crate::redlock::Core;
+use crate::turns::Turn;
+
+/// The lock is held until [`valid_until`](Self::valid_until).
+///
+/// Dropping the guard gives the lock back in the background: the release is put into the queue of
+/// every node before `drop` returns, and their task sends it. Nothing blocks, nothing is spawned and
+/// nothing panics, also when the runtime is going down; what is not sent then expires. To know that
+/// the lock is free, call [`release`](Self::release).
+#[must_use = "the lock is given back when the guard is dropped"]
+pub struct Guard {
+    /// None once the lock has been given back.
+    held: Option<Held>,
+    validity: Arc<Validity>,
+    keeper: Option<AbortHandle>,
+    runtime: Handle,
+}
+
+struct Held {
+    core: Core,
+    lease: Lease<Arc<[u8]>>,
+    turn: Turn,
+}
+
+/// What the guard and the task that keeps it alive both know.
+struct Validity {
+    key: Arc<[u8]>,
+    token: Token,
+    until_micros: AtomicU64,
+    cause: Mutex<Option<LossCause>>,
+    lost: Notify,
+}
+
+impl Guard {
+    pub(crate) fn new(core: Core, lease: Lease<Arc<[u8]>>, turn: Turn, runtime: Handle) -> Self {
+        let validity = Arc::new(Validity {
+            key: Arc::clone(lease.key()),
+            token: *lease.token(),
+            until_micros: AtomicU64::new(lease.valid_until().as_micros()),
+            cause: Mutex::new(None),
+            lost: Notify::new(),
+        });
+        Self { held: Some(Held { core, lease, turn }), validity, keeper: None, runtime }
+    }
+
+    /// The key that is locked, with the prefix if there is one.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        &self.validity.key
+    }
+
+    /// The token under the key, the same on every node. Who knows it can release the lock.
+    #[must_use]
+    pub fn token(&self) -> &Token {
+        &self.validity.token
+    }
+
+    /// The instant of [`SystemClock`] from which on the lock may be another's. Extensions move it.
+    #[must_use]
+    pub fn valid_until(&self) -> Instant {
+        self.validity.until()
+    }
+
+    /// Whether the lock is held now.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+
+    /// What is left of the validity; zero when it is over or the lock is known to be lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        if self.validity.cause().is_some() {
+            return Duration::ZERO;
+        }
+        self.valid_until().saturating_duration_since(SystemClock.now())
+    }
+
+    /// Lets the keys live for the TTL from now, and the lease with them. One round.
+    ///
+    /// Dropping the future leaves the guard as it was; the extension may have taken effect on the
+    /// nodes.
+    ///
+    /// # Errors
+    ///
+    /// After [`ExtendError::Unreachable`] the lease is as it was: try again while it is valid. After
+    /// every other error the lock is lost.
+    pub async fn extend(&mut self) -> Result<(), ExtendError> {
+        let Some(Held { core, lease, .. }) = &mut self.held else {
+            return Err(ExtendError::Expired);
+        };
+        core.extend(lease).await?;
+        self.validity.extended_until(lease.valid_until());
+        Ok(())
+    }
+
+    /// Extends the lease in the background from now on, each time a third of its validity has passed,
+    /// until the guard is dropped or released, the lock is lost, or
+    /// [`Options::max_extensions`](crate::Options::max_extensions) are spent. Wait for
+    /// [`lost`](Self::lost) beside the work to hear of it.
+    pub fn keep_alive(&mut self) {
+        if self.keeper.is_none()
+            && let Some(keeping) = self.keeping()
+        {
+            self.keeper = Some(self.runtime.spawn(keeping).abort_handle());
+        }
+    }
+
+    /// Waits until the lock is lost and says why: at once when a quorum of nodes no longer carries the
+    /// token, and no later than the moment [`valid_until`](Self::valid_until) passes.
+    ///
+    /// Without [`keep_alive`](Self::keep_alive) that is the end of the validity. Dropping the future
+    /// does nothing.
+    pub async fn lost(&self) -> LossCause {
+        loop {
+            let lost = self.validity.lost.notified();
+            if let Some(cause) = self.validity.cause() {
+                return cause;
+            }
+            // A tick early, since a timer may be a tick late.
+            let over = self.valid_until().saturating_sub(SystemClock.resolution());
+            if SystemClock.now() >= over {
+                return LossCause::Expired;
+            }
+            tokio::select! {
+                () = lost => {}
+                () = SystemClock.sleep_until(over) => {}
+            }
+        }
+    }
+
+    /// Gives the lock back, and waits for a quorum of answers, at the longest for the node time-out.
+    ///
+    /// An expired or stolen lock is an answer, not an error. Dropping the future unsends nothing.
+    pub async fn release(mut self) -> Released {
+        self.stop_keeping();
+        let Some(Held { mut core, lease, turn }) = self.held.take() else {
+            unreachable!("a guard is released once, since release consumes it");
+        };
+        let mut release = core::pin::pin!(core.release(lease));
+        // The first poll hands the release to every node. Whoever is next in the line may send now:
+        // the acquire goes out right behind it.
+        let first = core::future::poll_fn(|context| {
+            core::task::Poll::Ready(release.as_mut().poll(context))
+        })
+        .await;
+        drop(turn);
+        match first {
+            core::task::Poll::Ready(released) => released,
+            core::task::Poll::Pending => release.await,
+        }
+    }
+
+    /// Extends the lease until it is lost, and makes known what comes of it.
+    pub(crate) fn keeping(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let held = self.held.as_ref()?;
+        let mut core = held.core.fork(SystemEntropy);
+        let mut lease = held.lease.clone();
+        let validity = Arc::clone(&self.validity);
+        Some(async move {
+            let extended = |lease: &Lease<_>| validity.extended_until(lease.valid_until());
+            let cause = core.keep(&mut lease, extended).await;
+            validity.lose(cause);
+        })
+    }
+
+    pub(crate) fn loss(&self) -> Option<LossCause> {
+        self.validity.cause()
+    }
+
+    fn stop_keeping(&mut self) {
+        if let Some(keeper) = self.keeper.take() {
+            keeper.abort();
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.stop_keeping();
+        if let Some(Held { mut core, lease, .. }) = self.held.take() {
+            for node in core.nodes_mut() {
+                node.release_unattended(lease.key(), lease.token());
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("key", &redlock_core::KeyName::new(self.key()))
+            .field("token", self.token())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Validity {
+    fn until(&self) -> Instant {
+        Instant::from_micros(self.until_micros.load(Ordering::Acquire))
+    }
+
+    fn extended_until(&self, until: Instant) {
+        self.until_micros.fetch_max(until.as_micros(), Ordering::AcqRel);
+    }
+
+    fn cause(&self) -> Option<LossCause> {
+        self.cause.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn lose(&self, cause: LossCause) {
+        *self.cause.lock().unwrap_or_else(PoisonError::into_inner) = Some(cause);
+        self.lost.notify_waiters();
+    }
+}

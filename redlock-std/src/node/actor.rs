@@ -1,0 +1,291 @@
+//! The task that owns the connection to one node.
+
+use core::future::{Future, poll_fn};
+use core::pin::{Pin, pin};
+use core::task::{Context, Poll};
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use redis::aio::MultiplexedConnection;
+use redis::{RedisError, Value};
+use redlock_core::Answer;
+use tokio::time::{Sleep, sleep};
+
+use super::address::Address;
+use super::error::NodeErrorKind;
+use super::link::{Link, in_words};
+use super::queue::{Call, Queue, Turn};
+
+/// Sends what is queued for one node, and keeps the connection to it.
+#[derive(Debug)]
+pub(crate) struct Actor {
+    address: Address,
+    queue: Arc<Queue>,
+    patience: Patience,
+}
+
+/// How long a node may be silent. Counted while it owes an answer.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// Acquires and extends that have waited longer than this are not sent any more.
+    stale: Duration,
+    /// The node is left out until it answers.
+    left_out: Duration,
+    /// The connection is given up, and a new one made.
+    replaced: Duration,
+}
+
+/// The delay before another connect: doubles from the first to the last.
+const FIRST_BACKOFF: Duration = Duration::from_millis(20);
+const LAST_BACKOFF: Duration = Duration::from_secs(1);
+
+impl Actor {
+    pub(crate) fn new(address: Address, queue: Arc<Queue>, node_timeout: Duration) -> Self {
+        let left_out = node_timeout.saturating_mul(2);
+        let patience = Patience {
+            stale: node_timeout,
+            left_out,
+            replaced: left_out.saturating_mul(4).max(Duration::from_secs(1)),
+        };
+        Self { address, queue, patience }
+    }
+
+    /// Runs until the last handle of the node is gone and everything is sent.
+    pub(crate) async fn run(self) {
+        let mut backoff = FIRST_BACKOFF;
+        loop {
+            match Link::connect(&self.address).await {
+                Ok(link) => {
+                    self.queue.promise();
+                    backoff = FIRST_BACKOFF;
+                    let session = Session::new(&self, link);
+                    match session.run().await {
+                        End::Closed => return,
+                        End::Broken(kind) => self.queue.fail(&kind),
+                    }
+                }
+                Err(kind) => self.queue.fail(&kind),
+            }
+            if self.pause(backoff).await.is_break() {
+                return;
+            }
+            backoff = backoff.saturating_mul(2).min(LAST_BACKOFF);
+        }
+    }
+
+    /// Waits before the next connect; ends at once when nobody needs the node any more.
+    async fn pause(&self, backoff: Duration) -> core::ops::ControlFlow<()> {
+        let mut timer = pin!(sleep(backoff));
+        poll_fn(|context| {
+            if self.queue.is_closed() {
+                return Poll::Ready(core::ops::ControlFlow::Break(()));
+            }
+            self.queue.register(context.waker());
+            timer.as_mut().poll(context).map(core::ops::ControlFlow::Continue)
+        })
+        .await
+    }
+}
+
+/// The life of one connection.
+struct Session<'a> {
+    queue: &'a Queue,
+    patience: Patience,
+    link: Link,
+    in_flight: VecDeque<Batch>,
+    is_left_out: bool,
+    alarm: Pin<Box<Sleep>>,
+    alarm_is_set: bool,
+}
+
+/// Commands that were sent in one write.
+struct Batch {
+    calls: Vec<Call>,
+    sent_at: Instant,
+    answers: Pin<Box<dyn Future<Output = Result<Vec<Value>, RedisError>> + Send>>,
+}
+
+enum End {
+    /// Nobody needs the node any more.
+    Closed,
+    /// The connection is of no use any more, for this reason.
+    Broken(NodeErrorKind),
+}
+
+/// How many commands go out in one write: what Redis reads at once.
+const MAX_BATCH: usize = 128;
+
+/// How many writes may be unanswered. Beyond it commands wait in the queue, where they are counted.
+const MAX_IN_FLIGHT: usize = 16;
+
+impl<'a> Session<'a> {
+    fn new(actor: &'a Actor, link: Link) -> Self {
+        Self {
+            queue: &actor.queue,
+            patience: actor.patience,
+            link,
+            in_flight: VecDeque::new(),
+            is_left_out: false,
+            alarm: Box::pin(sleep(Duration::ZERO)),
+            alarm_is_set: false,
+        }
+    }
+
+    async fn run(mut self) -> End {
+        let end = poll_fn(|context| self.poll(context)).await;
+        self.rescue_releases();
+        end
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
+        loop {
+            self.send(context);
+            if self.link.driver.as_mut().poll(context).is_ready() {
+                return Poll::Ready(End::Broken(NodeErrorKind::Disconnected));
+            }
+            let received = self.receive(context);
+            if let Err(kind) = received {
+                return Poll::Ready(End::Broken(kind));
+            }
+            if received == Ok(0) {
+                break;
+            }
+        }
+        if self.in_flight.is_empty() && self.queue.is_closed() {
+            return Poll::Ready(End::Closed);
+        }
+        self.poll_alarm(context).map(End::Broken)
+    }
+
+    /// Hands everything that waits to the connection.
+    fn send(&mut self, context: &mut Context<'_>) {
+        while self.in_flight.len() < MAX_IN_FLIGHT {
+            let too_old = Instant::now().checked_sub(self.patience.stale);
+            let Turn::Send(calls) = self.queue.take(MAX_BATCH, too_old, context.waker()) else {
+                return;
+            };
+            let mut batch = Batch {
+                answers: answers(self.link.connection.clone(), &calls),
+                calls,
+                sent_at: Instant::now(),
+            };
+            // The first poll hands the batch over. What comes of it is looked at in its turn.
+            let answered = batch.answers.as_mut().poll(context);
+            if let Poll::Ready(result) = answered {
+                batch.answers = Box::pin(core::future::ready(result));
+            }
+            self.in_flight.push_back(batch);
+        }
+    }
+
+    /// Passes on the answers that are in, and says how many batches were answered.
+    fn receive(&mut self, context: &mut Context<'_>) -> Result<usize, NodeErrorKind> {
+        let mut count = 0;
+        while let Some(batch) = self.in_flight.front_mut()
+            && let Poll::Ready(answers) = batch.answers.as_mut().poll(context)
+        {
+            let answers = answers.map_err(|error| NodeErrorKind::Unreachable(in_words(&error)))?;
+            let calls = core::mem::take(&mut batch.calls);
+            self.in_flight.pop_front();
+            self.pass_on(calls, answers);
+            count += 1;
+            if core::mem::take(&mut self.is_left_out) {
+                self.queue.promise();
+            }
+        }
+        Ok(count)
+    }
+
+    fn pass_on(&self, calls: Vec<Call>, answers: Vec<Value>) {
+        let mut unknown_scripts = Vec::new();
+        let mut answers = answers.into_iter();
+        for mut call in calls {
+            let answer = match answers.next() {
+                Some(Value::Okay) => Ok(Answer::Ok),
+                Some(Value::Nil) => Ok(Answer::Nil),
+                Some(Value::Int(number)) => Ok(Answer::Integer(number)),
+                Some(Value::ServerError(error)) if error.code() == "NOSCRIPT" => {
+                    match call.with_script_text() {
+                        Ok(again) => {
+                            unknown_scripts.push(again);
+                            continue;
+                        }
+                        Err(same) => call = same,
+                    }
+                    Err(NodeErrorKind::Unexpected)
+                }
+                Some(Value::ServerError(error)) => {
+                    let message = format!("{} {}", error.code(), error.details().unwrap_or_default());
+                    Err(NodeErrorKind::Rejected(message.trim_end().into()))
+                }
+                Some(_) | None => Err(NodeErrorKind::Unexpected),
+            };
+            call.answer(answer);
+        }
+        if !unknown_scripts.is_empty() {
+            // SCRIPT FLUSH, or a restart behind a proxy: ahead of what has not been sent yet.
+            self.queue.push_front(unknown_scripts.into_iter());
+        }
+    }
+
+    /// Leaves a silent node out, and ends the session of one that has been silent for too long.
+    fn poll_alarm(&mut self, context: &mut Context<'_>) -> Poll<NodeErrorKind> {
+        loop {
+            let Some(oldest) = self.in_flight.front() else {
+                self.alarm_is_set = false;
+                return Poll::Pending;
+            };
+            let silent_for = oldest.sent_at.elapsed();
+            if !self.alarm_is_set {
+                let next = if self.is_left_out { self.patience.replaced } else { self.patience.left_out };
+                let due = tokio::time::Instant::now() + next.saturating_sub(silent_for);
+                self.alarm.as_mut().reset(due);
+                self.alarm_is_set = true;
+            }
+            if self.alarm.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            self.alarm_is_set = false;
+            if silent_for >= self.patience.replaced {
+                return Poll::Ready(NodeErrorKind::Silent(silent_for));
+            }
+            if silent_for >= self.patience.left_out && !self.is_left_out {
+                self.is_left_out = true;
+                self.queue.fail(&NodeErrorKind::Silent(silent_for));
+            }
+        }
+    }
+
+    /// A release may be sent twice, and must not be lost: the next connection sends it again. What
+    /// else was on its way is unknown.
+    fn rescue_releases(self) {
+        let calls = self.in_flight.into_iter().flat_map(|batch| batch.calls);
+        let (mut releases, others): (Vec<_>, Vec<_>) = calls.partition(Call::is_release);
+        for mut call in others {
+            call.answer(Err(NodeErrorKind::Disconnected));
+        }
+        for call in &mut releases {
+            call.answer(Err(NodeErrorKind::Disconnected));
+        }
+        self.queue.push_front(releases.into_iter());
+    }
+}
+
+/// Sends `calls` in one write: a lone command as it is, several as one pipeline.
+fn answers(
+    mut connection: MultiplexedConnection,
+    calls: &[Call],
+) -> Pin<Box<dyn Future<Output = Result<Vec<Value>, RedisError>> + Send>> {
+    if let [call] = calls {
+        let cmd = call.cmd().clone();
+        return Box::pin(async move { Ok(vec![connection.send_packed_command(&cmd).await?]) });
+    }
+    let mut pipeline = redis::Pipeline::with_capacity(calls.len());
+    for call in calls {
+        pipeline.add_command(call.cmd().clone());
+    }
+    let count = calls.len();
+    Box::pin(async move { connection.send_packed_commands(&pipeline, 0, count).await })
+}

@@ -1,0 +1,72 @@
+//! What went wrong with a node.
+
+use core::fmt;
+use core::time::Duration;
+use std::sync::Arc;
+
+/// What went wrong, on which node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeError {
+    node: Arc<str>,
+    kind: NodeErrorKind,
+}
+
+impl NodeError {
+    pub(crate) const fn new(node: Arc<str>, kind: NodeErrorKind) -> Self {
+        Self { node, kind }
+    }
+
+    /// Where the node is: `host:port`, or the path of its socket.
+    #[must_use]
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub const fn kind(&self) -> &NodeErrorKind {
+        &self.kind
+    }
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.node, self.kind)
+    }
+}
+
+impl core::error::Error for NodeError {}
+
+/// What can go wrong with a node. It counts as unknown, never as a no.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NodeErrorKind {
+    /// The round stopped waiting after this time.
+    TimedOut(Duration),
+    /// No connection could be made: the network, the name, the password.
+    Unreachable(Arc<str>),
+    /// The connection broke; a new one is being made.
+    Disconnected,
+    /// The node has not answered for so long that it is left out until it does.
+    Silent(Duration),
+    /// More commands are waiting for this node than there is room for.
+    Overloaded,
+    /// The node answered with an error.
+    Rejected(Arc<str>),
+    /// The node's answer is none to the command that was sent.
+    Unexpected,
+}
+
+impl fmt::Display for NodeErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TimedOut(after) => write!(f, "timed out after {} ms", after.as_millis()),
+            Self::Unreachable(why) => f.write_str(why),
+            Self::Disconnected => f.write_str("the connection broke"),
+            Self::Silent(since) => write!(f, "no answer for {} ms", since.as_millis()),
+            Self::Overloaded => f.write_str("too many commands are waiting for it"),
+            Self::Rejected(error) => f.write_str(error),
+            Self::Unexpected => f.write_str("answered what no Redis answers; is it one?"),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! One connection to a node.
+
+use core::future::{Future, pending};
+use core::pin::Pin;
+use core::time::Duration;
+use std::sync::Arc;
+
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::{TcpSettings, socket2};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisError};
+use redlock_core::Script;
+use tokio::net::TcpStream;
+
+use super::address::Address;
+use super::error::NodeErrorKind;
+
+/// A connection, and the future that moves its bytes.
+///
+/// The actor polls that future itself: a task less to wake for every command and every reply, and a
+/// connection that the node has closed is noticed at once, also when nothing is on its way.
+pub(crate) struct Link {
+    pub(crate) connection: MultiplexedConnection,
+    pub(crate) driver: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+/// For the connect, the handshake and the scripts together.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A connection whose other end has vanished is noticed without traffic after about half a minute.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+
+impl Link {
+    /// Connects, logs in, and teaches the node the scripts.
+    pub(crate) async fn connect(address: &Address) -> Result<Self, NodeErrorKind> {
+        match tokio::time::timeout(CONNECT_TIMEOUT, Self::set_up(address)).await {
+            Ok(link) => link.map_err(|error| NodeErrorKind::Unreachable(in_words(&error))),
+            Err(_elapsed) => {
+                let message = format!("no connection within {} ms", CONNECT_TIMEOUT.as_millis());
+                Err(NodeErrorKind::Unreachable(message.into()))
+            }
+        }
+    }
+
+    async fn set_up(address: &Address) -> Result<Self, RedisError> {
+        let mut link = Self::open(address.info()).await?;
+        let mut scripts = redis::pipe();
+        for script in Script::ALL {
+            scripts.cmd("SCRIPT").arg("LOAD").arg(script.text());
+        }
+        let mut connection = link.connection.clone();
+        // Whether a user may load scripts or not: one that is missing is sent as text.
+        let loading = connection.send_packed_commands(&scripts, 0, Script::ALL.len());
+        tokio::select! {
+            loaded = loading => { loaded?; }
+            () = &mut link.driver => return Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()),
+        }
+        Ok(link)
+    }
+
+    async fn open(info: &ConnectionInfo) -> Result<Self, RedisError> {
+        let settings = info.redis_settings();
+        let config = || {
+            // Time-outs are the round's; a command that takes long is not an error of its own.
+            AsyncConnectionConfig::new()
+                .set_connection_timeout(None)
+                .set_response_timeout(None)
+        };
+        let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3);
+        match info.addr() {
+            ConnectionAddr::Tcp(host, port) => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                stream.set_nodelay(true)?;
+                socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+                let (connection, driver) =
+                    MultiplexedConnection::new_with_config(settings, stream, config()).await?;
+                Ok(Self { connection, driver: Box::pin(driver) })
+            }
+            #[cfg(unix)]
+            ConnectionAddr::Unix(path) => {
+                let stream = tokio::net::UnixStream::connect(path).await?;
+                let (connection, driver) =
+                    MultiplexedConnection::new_with_config(settings, stream, config()).await?;
+                Ok(Self { connection, driver: Box::pin(driver) })
+            }
+            // TLS: the crate makes the stream, and a task of its own moves the bytes.
+            _ => {
+                let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+                let client = Client::open(info.clone().set_tcp_settings(tcp))?;
+                let connection = client.get_multiplexed_async_connection_with_config(&config()).await?;
+                Ok(Self { connection, driver: Box::pin(pending()) })
+            }
+        }
+    }
+}
+
+/// The part of an error that tells an operator what to do.
+pub(crate) fn in_words(error: &RedisError) -> Arc<str> {
+    use std::error::Error;
+
+    let io = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+    if let Some(kind) = io.map(std::io::Error::kind) {
+        return match kind {
+            std::io::ErrorKind::ConnectionRefused => "connection refused".into(),
+            _ => kind.to_string().into(),
+        };
+    }
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}").into(),
+        _ => error.to_string().into(),
+    }
+}

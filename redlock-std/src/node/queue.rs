@@ -1,0 +1,264 @@
+//! What all tasks want from one node, until its actor sends it.
+
+use core::mem;
+use core::task::Waker;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use redis::Cmd;
+use redlock_core::{Answer, Argument, Command, Script, ScriptCall};
+use tokio::sync::oneshot;
+
+use super::error::{NodeError, NodeErrorKind};
+
+/// The commands that wait to be sent, and whether it is worth waiting.
+///
+/// Bounded: acquires and extends are refused when a thousand commands wait or the node does not
+/// answer. Releases are taken also then, since each belongs to an acquire that was taken: on a node
+/// that comes back, no key of a lease that was given back is left.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    name: Arc<str>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    status: Status,
+    waiting: VecDeque<Call>,
+    actor: Option<Waker>,
+    is_closed: bool,
+}
+
+/// What is known about the node.
+#[derive(Debug)]
+enum Status {
+    /// Up, or not yet known: calls wait for it.
+    Promising,
+    /// Calls fail at once, for this reason.
+    Failing(NodeErrorKind),
+}
+
+/// A command that somebody may be waiting for.
+#[derive(Debug)]
+pub(crate) struct Call {
+    cmd: Cmd,
+    script: Option<&'static Script>,
+    is_release: bool,
+    queued_at: Instant,
+    reply: Option<oneshot::Sender<Result<Answer, NodeErrorKind>>>,
+}
+
+/// How many acquires and extends may wait.
+const MAX_WAITING: usize = 1_024;
+
+/// How many commands may wait with the releases.
+const MAX_WAITING_WITH_RELEASES: usize = 16 * MAX_WAITING;
+
+/// What the actor is to do next.
+pub(crate) enum Turn {
+    /// Send these.
+    Send(Vec<Call>),
+    /// Nothing: it is woken when there is something.
+    Wait,
+    /// Nothing, ever again.
+    End,
+}
+
+impl Queue {
+    pub(crate) const fn new(name: Arc<str>) -> Self {
+        Self {
+            name,
+            state: Mutex::new(State {
+                status: Status::Promising,
+                waiting: VecDeque::new(),
+                actor: None,
+                is_closed: false,
+            }),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn error(&self, kind: NodeErrorKind) -> NodeError {
+        NodeError::new(Arc::clone(&self.name), kind)
+    }
+
+    /// Queues `call`, or says why not. A release is queued in any case; nobody waits for it if the
+    /// node does not answer.
+    pub(crate) fn push(
+        &self,
+        mut call: Call,
+    ) -> Result<oneshot::Receiver<Result<Answer, NodeErrorKind>>, NodeErrorKind> {
+        let mut state = self.lock();
+        if let Status::Failing(kind) = &state.status {
+            let kind = kind.clone();
+            if call.is_release {
+                state.push(call);
+            }
+            return Err(kind);
+        }
+        if !call.is_release && state.waiting.len() >= MAX_WAITING {
+            return Err(NodeErrorKind::Overloaded);
+        }
+        let (sender, receiver) = oneshot::channel();
+        call.reply = Some(sender);
+        state.push(call);
+        let actor = state.actor.take();
+        drop(state);
+        actor.inspect(Waker::wake_by_ref);
+        Ok(receiver)
+    }
+
+    /// Queues a release that nobody waits for.
+    pub(crate) fn push_unattended(&self, call: Call) {
+        let mut state = self.lock();
+        state.push(call);
+        let actor = state.actor.take();
+        drop(state);
+        actor.inspect(Waker::wake_by_ref);
+    }
+
+    /// Puts calls back to the head of the line.
+    pub(crate) fn push_front(&self, calls: impl DoubleEndedIterator<Item = Call>) {
+        let mut state = self.lock();
+        for call in calls.rev() {
+            state.waiting.push_front(call);
+        }
+    }
+
+    /// What is to be sent next, at most `most` calls; those that have waited since before `too_old`
+    /// are left out, unless they are releases: nobody waits for their reply any more.
+    pub(crate) fn take(&self, most: usize, too_old: Option<Instant>, actor: &Waker) -> Turn {
+        let mut state = self.lock();
+        let count = state.waiting.len().min(most);
+        let mut calls: Vec<Call> = state.waiting.drain(..count).collect();
+        if let Some(too_old) = too_old {
+            calls.retain(|call| call.is_release || call.queued_at >= too_old);
+        }
+        if !calls.is_empty() {
+            return Turn::Send(calls);
+        }
+        if state.is_closed && state.waiting.is_empty() {
+            return Turn::End;
+        }
+        if state.waiting.is_empty() {
+            state.actor = Some(actor.clone());
+        } else {
+            actor.wake_by_ref();
+        }
+        Turn::Wait
+    }
+
+    /// Lets calls wait for the node again.
+    pub(crate) fn promise(&self) {
+        self.lock().status = Status::Promising;
+    }
+
+    /// Fails what waits, and whatever comes from now on. Releases stay, without anybody waiting.
+    pub(crate) fn fail(&self, kind: &NodeErrorKind) {
+        let mut state = self.lock();
+        state.status = Status::Failing(kind.clone());
+        for mut call in mem::take(&mut state.waiting) {
+            call.answer(Err(kind.clone()));
+            if call.is_release {
+                state.waiting.push_back(call);
+            }
+        }
+    }
+
+    /// Lets the actor end once everything is sent.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        let actor = state.actor.take();
+        drop(state);
+        actor.inspect(Waker::wake_by_ref);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().is_closed
+    }
+
+    /// Wakes `actor` when the queue is closed.
+    pub(crate) fn register(&self, actor: &Waker) {
+        self.lock().actor = Some(actor.clone());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Beyond the bound a release is dropped: its key expires.
+    fn push(&mut self, call: Call) {
+        if self.waiting.len() < MAX_WAITING_WITH_RELEASES {
+            self.waiting.push_back(call);
+        }
+    }
+}
+
+impl Call {
+    pub(crate) fn new(command: &Command<'_>) -> Self {
+        Self {
+            cmd: packed(command.arguments(ScriptCall::Hash)),
+            script: command.script(),
+            is_release: matches!(command, Command::Release { .. }),
+            queued_at: Instant::now(),
+            reply: None,
+        }
+    }
+
+    pub(crate) const fn cmd(&self) -> &Cmd {
+        &self.cmd
+    }
+
+    pub(crate) const fn is_release(&self) -> bool {
+        self.is_release
+    }
+
+    /// The same command with the text of its script, for a node that does not know it. None when it
+    /// has no script, or has been sent so already.
+    pub(crate) fn with_script_text(mut self) -> Result<Self, Self> {
+        let Some(script) = self.script.take() else {
+            return Err(self);
+        };
+        let mut words = self.cmd.args_iter().skip(2);
+        let head = [Argument::Bytes(b"EVAL"), Argument::Bytes(script.text().as_bytes())];
+        let rest = words.by_ref().filter_map(|word| match word {
+            redis::Arg::Simple(bytes) => Some(Argument::Bytes(bytes)),
+            _ => None,
+        });
+        let cmd = packed(head.into_iter().chain(rest));
+        drop(words);
+        self.cmd = cmd;
+        Ok(self)
+    }
+
+    /// Tells whoever waits; a second answer is dropped.
+    pub(crate) fn answer(&mut self, answer: Result<Answer, NodeErrorKind>) {
+        if let Some(reply) = self.reply.take() {
+            // Whoever has left at the quorum does not need it.
+            drop(reply.send(answer));
+        }
+    }
+}
+
+fn packed<'a>(words: impl Iterator<Item = Argument<'a>>) -> Cmd {
+    /// Enough for a key of ordinary length, so that a command is one allocation of each.
+    const WORDS: usize = 6;
+    const BYTES: usize = 128;
+
+    let mut cmd = Cmd::with_capacity(WORDS, BYTES);
+    for word in words {
+        match word {
+            Argument::Bytes(bytes) => cmd.arg(bytes),
+            Argument::Integer(number) => cmd.arg(number),
+        };
+    }
+    cmd
+}

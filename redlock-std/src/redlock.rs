@@ -1,0 +1,221 @@
+//! The lock: a handle that any number of tasks share.
+
+use std::sync::Arc;
+
+use redlock_core::{Clock, KeyName, Options};
+use tokio::runtime::Handle;
+
+use crate::clock::SystemClock;
+use crate::entropy::SystemEntropy;
+use crate::error::{AcquireError, ConnectError, HoldError};
+use crate::guard::Guard;
+use crate::node::{Address, RedisNode};
+use crate::turns::Turns;
+use crate::LossCause;
+
+/// The most nodes that one lock may have.
+pub const MAX_NODES: usize = 16;
+
+/// The state machine of one operation, over handles of its own.
+pub(crate) type Core = redlock_core::Redlock<RedisNode, SystemClock, SystemEntropy, MAX_NODES>;
+
+/// A lock over independent Redis or Valkey masters.
+///
+/// Cheap to clone; any number of tasks and keys at once. What it guarantees is written at
+/// [`redlock_core::Redlock`].
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use redlock_std::{Options, Redlock};
+///
+/// # async fn charge() {}
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let redlock = Redlock::connect(
+///     ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"],
+///     Options::new(Duration::from_secs(10))?,
+/// )?;
+/// let guard = redlock.acquire("invoice:42").await?;
+/// charge().await;
+/// guard.release().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Redlock {
+    core: Arc<Core>,
+    options: Options,
+    prefix: Arc<[u8]>,
+    turns: Turns,
+    runtime: Handle,
+}
+
+impl Redlock {
+    /// A lock over the nodes at `urls`, on the current tokio runtime.
+    ///
+    /// The URLs are read at once; connections are made in the background, and made again for as long
+    /// as the lock or a clone of it lives. `redis://`, `valkey://`, `redis+unix://` and, with the
+    /// feature `tls-rustls`, `rediss://`; user, password and database as in
+    /// `redis://user:password@host:port/db`.
+    ///
+    /// # Errors
+    ///
+    /// When a URL cannot be read, names a node that is named already, when there is none or more than
+    /// [`MAX_NODES`], or when there is no tokio runtime.
+    pub fn connect<U: AsRef<str>>(
+        urls: impl IntoIterator<Item = U>,
+        options: Options,
+    ) -> Result<Self, ConnectError> {
+        let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
+        let mut nodes: Vec<RedisNode> = Vec::new();
+        let mut actors = Vec::new();
+        for url in urls {
+            let address = Address::parse(url.as_ref())?;
+            if nodes.iter().any(|node| node.name() == &**address.name()) {
+                return Err(ConnectError::DuplicateNode { node: address.name().to_string() });
+            }
+            let (node, actor) = RedisNode::prepare(address, options.round_time());
+            nodes.push(node);
+            actors.push(actor);
+        }
+        let core = Core::new(nodes, SystemClock, SystemEntropy, options)?;
+        for actor in actors {
+            runtime.spawn(actor.run());
+        }
+        Ok(Self { core: Arc::new(core), options, prefix: Arc::from([]), turns: Turns::default(), runtime })
+    }
+
+    /// The same lock with other options: the same connections, the same waiting lines.
+    #[must_use]
+    pub fn with(&self, options: Options) -> Self {
+        Self { options, ..self.clone() }
+    }
+
+    /// The same lock, each key with `prefix` before it. Without one the key is what other Redlock
+    /// clients use.
+    #[must_use]
+    pub fn with_prefix(&self, prefix: impl AsRef<[u8]>) -> Self {
+        Self { prefix: prefix.as_ref().into(), ..self.clone() }
+    }
+
+    /// The options for the next lease.
+    #[must_use]
+    pub const fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Tries once to acquire the lock.
+    ///
+    /// One round, which ends at the quorum; while another task of this process holds the lock, or
+    /// waits for it, no round at all.
+    ///
+    /// Dropping the future releases what the round may have granted.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError`] tells held from no quorum of nodes reached.
+    pub async fn try_acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
+        let key = self.full_key(key.as_ref());
+        let turn = self.turns.try_take(&key).ok_or_else(|| held_here(&key))?;
+        let mut core = self.client(self.options);
+        let attempt = Attempt { core: &mut core, key: &key };
+        let lease = attempt.core.try_acquire(Arc::clone(&key)).await;
+        drop(attempt);
+        let lease = lease.map_err(AcquireError::Nodes)?;
+        Ok(Guard::new(core, lease, turn, self.runtime.clone()))
+    }
+
+    /// Acquires the lock, waiting for it until [`Options::wait`] is over.
+    ///
+    /// Tasks of this process that want the same key wait in a line, first come, first served; one of
+    /// them at a time asks the nodes, again and again after a random delay.
+    ///
+    /// Dropping the future leaves the line, and releases what a round may have granted.
+    ///
+    /// # Errors
+    ///
+    /// The [`AcquireError`] of the last round, or that the line did not move in time.
+    pub async fn acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
+        let key = self.full_key(key.as_ref());
+        let give_up_at = SystemClock.now().saturating_add(self.options().wait_time());
+        let turn = match self.turns.try_take(&key) {
+            Some(turn) => turn,
+            None => tokio::select! {
+                biased;
+                turn = self.turns.take(&key) => turn,
+                () = SystemClock.sleep_until(give_up_at) => return Err(held_here(&key)),
+            },
+        };
+        let left = give_up_at.saturating_duration_since(SystemClock.now());
+        let mut core = self.client(self.options.wait(left));
+        let attempt = Attempt { core: &mut core, key: &key };
+        let lease = attempt.core.acquire(Arc::clone(&key)).await;
+        drop(attempt);
+        let lease = lease.map_err(AcquireError::Nodes)?;
+        Ok(Guard::new(core, lease, turn, self.runtime.clone()))
+    }
+
+    /// Acquires the lock, runs `work` and releases the lock.
+    ///
+    /// The lease is extended while the work runs, in the same task, each time a third of its validity
+    /// has passed. When the lock is lost the work is dropped at once, and no later than the validity
+    /// ends. Dropping the work does not undo what it did.
+    ///
+    /// # Errors
+    ///
+    /// [`HoldError::NotAcquired`] before the work; [`HoldError::Lost`] when the lock was lost before
+    /// the work was done, also when the work kept the task busy past the end of the validity.
+    pub async fn hold<R>(
+        &self,
+        key: impl AsRef<[u8]>,
+        work: impl AsyncFnOnce(&Guard) -> R,
+    ) -> Result<R, HoldError> {
+        let guard = self.acquire(key).await.map_err(HoldError::NotAcquired)?;
+        let done = if let Some(keeping) = guard.keeping() {
+            tokio::select! {
+                // The lease is looked at before the work: after a long pause the work does not run on.
+                biased;
+                () = keeping => None,
+                result = work(&guard) => Some(result).filter(|_| guard.is_valid()),
+            }
+        } else {
+            None
+        };
+        let cause = guard.loss().unwrap_or(LossCause::Expired);
+        guard.release().await;
+        done.ok_or(HoldError::Lost(cause))
+    }
+
+    /// The state machine for one operation.
+    fn client(&self, options: Options) -> Core {
+        let mut core = self.core.fork(SystemEntropy);
+        core.set_options(options);
+        core
+    }
+
+    fn full_key(&self, key: &[u8]) -> Arc<[u8]> {
+        if self.prefix.is_empty() {
+            return Arc::from(key);
+        }
+        self.prefix.iter().chain(key).copied().collect()
+    }
+}
+
+fn held_here(key: &[u8]) -> AcquireError {
+    AcquireError::HeldHere(KeyName::new(key))
+}
+
+/// An acquire on its way. Dropped in the middle, it releases what it may have been granted.
+struct Attempt<'a> {
+    core: &'a mut Core,
+    key: &'a [u8],
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if let Some(token) = self.core.abandoned().copied() {
+            for node in self.core.nodes_mut() {
+                node.release_unattended(self.key, &token);
+            }
+        }
+    }
+}
