@@ -38,7 +38,6 @@ impl fmt::Debug for Token {
 /// A transport need not look inside: [`arguments`](Self::arguments) is what goes on the wire, and
 /// [`reply`](Self::reply) reads what comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Command<'a> {
     /// Set the key to the token unless the key exists.
     Acquire {

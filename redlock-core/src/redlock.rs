@@ -68,7 +68,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             let place = places
                 .get_mut(count)
                 .filter(|_| count < NodeSet::CAPACITY)
-                .ok_or(BuildError::TooManyNodes { max: MAX.min(NodeSet::CAPACITY) })?;
+                .ok_or_else(|| BuildError::TooManyNodes { max: MAX.min(NodeSet::CAPACITY) })?;
             *place = Some(node);
             count += 1;
         }

@@ -60,6 +60,10 @@ impl From<BuildError> for ConnectError {
 /// Why the lock was not acquired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "an error that is made once per failed acquire, and mostly the large variant"
+)]
 pub enum AcquireError {
     /// Another task of this process holds the lock, or is ahead in the line for it.
     HeldHere(KeyName),

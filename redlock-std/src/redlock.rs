@@ -13,8 +13,8 @@ use crate::node::{Address, RedisNode};
 use crate::turns::Turns;
 use crate::LossCause;
 
-/// The most nodes that one lock may have.
-pub const MAX_NODES: usize = 16;
+/// The most nodes that one lock may have: nine survive the loss of four.
+pub const MAX_NODES: usize = 9;
 
 /// The state machine of one operation, over handles of its own.
 pub(crate) type Core = redlock_core::Redlock<RedisNode, SystemClock, SystemEntropy, MAX_NODES>;

@@ -206,15 +206,11 @@ impl<'a> Session<'a> {
                 Some(Value::Okay) => Ok(Answer::Ok),
                 Some(Value::Nil) => Ok(Answer::Nil),
                 Some(Value::Int(number)) => Ok(Answer::Integer(number)),
-                Some(Value::ServerError(error)) if error.code() == "NOSCRIPT" => {
-                    match call.with_script_text() {
-                        Ok(again) => {
-                            unknown_scripts.push(again);
-                            continue;
-                        }
-                        Err(same) => call = same,
-                    }
-                    Err(NodeErrorKind::Unexpected)
+                Some(Value::ServerError(error))
+                    if error.code() == "NOSCRIPT" && call.send_script_text() =>
+                {
+                    unknown_scripts.push(call);
+                    continue;
                 }
                 Some(Value::ServerError(error)) => {
                     let message = format!("{} {}", error.code(), error.details().unwrap_or_default());
@@ -279,12 +275,12 @@ fn answers(
     calls: &[Call],
 ) -> Pin<Box<dyn Future<Output = Result<Vec<Value>, RedisError>> + Send>> {
     if let [call] = calls {
-        let cmd = call.cmd().clone();
+        let cmd = call.cmd();
         return Box::pin(async move { Ok(vec![connection.send_packed_command(&cmd).await?]) });
     }
     let mut pipeline = redis::Pipeline::with_capacity(calls.len());
     for call in calls {
-        pipeline.add_command(call.cmd().clone());
+        pipeline.add_command(call.cmd());
     }
     let count = calls.len();
     Box::pin(async move { connection.send_packed_commands(&pipeline, 0, count).await })

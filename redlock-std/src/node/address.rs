@@ -19,6 +19,12 @@ impl Address {
             url: without_password(url),
             reason: error.detail().map_or_else(|| error.to_string(), str::to_owned),
         })?;
+        #[cfg(feature = "tls-rustls")]
+        if matches!(info.addr(), ConnectionAddr::TcpTls { .. })
+            && rustls::crypto::CryptoProvider::get_default().is_none()
+        {
+            return Err(ConnectError::NoCryptoProvider);
+        }
         let name = match info.addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 format!("{}:{port}", host.to_lowercase())

@@ -1,5 +1,6 @@
 //! One connection to a node.
 
+use core::error::Error;
 use core::future::{Future, pending};
 use core::pin::Pin;
 use core::time::Duration;
@@ -95,8 +96,6 @@ impl Link {
 
 /// The part of an error that tells an operator what to do.
 pub(crate) fn in_words(error: &RedisError) -> Arc<str> {
-    use std::error::Error;
-
     let io = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
     if let Some(kind) = io.map(std::io::Error::kind) {
         return match kind {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use redis::Cmd;
-use redlock_core::{Answer, Argument, Command, Script, ScriptCall};
+use redlock_core::{Answer, Argument, Command, ScriptCall, Token};
 use tokio::sync::oneshot;
 
 use super::error::{NodeError, NodeErrorKind};
@@ -43,11 +43,19 @@ enum Status {
 /// A command that somebody may be waiting for.
 #[derive(Debug)]
 pub(crate) struct Call {
-    cmd: Cmd,
-    script: Option<&'static Script>,
-    is_release: bool,
+    verb: Verb,
+    key: Box<[u8]>,
+    token: Token,
+    script_call: ScriptCall,
     queued_at: Instant,
     reply: Option<oneshot::Sender<Result<Answer, NodeErrorKind>>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Acquire { ttl_ms: u32 },
+    Extend { ttl_ms: u32 },
+    Release,
 }
 
 /// How many acquires and extends may wait.
@@ -96,12 +104,12 @@ impl Queue {
         let mut state = self.lock();
         if let Status::Failing(kind) = &state.status {
             let kind = kind.clone();
-            if call.is_release {
+            if call.is_release() {
                 state.push(call);
             }
             return Err(kind);
         }
-        if !call.is_release && state.waiting.len() >= MAX_WAITING {
+        if !call.is_release() && state.waiting.len() >= MAX_WAITING {
             return Err(NodeErrorKind::Overloaded);
         }
         let (sender, receiver) = oneshot::channel();
@@ -137,7 +145,7 @@ impl Queue {
         let count = state.waiting.len().min(most);
         let mut calls: Vec<Call> = state.waiting.drain(..count).collect();
         if let Some(too_old) = too_old {
-            calls.retain(|call| call.is_release || call.queued_at >= too_old);
+            calls.retain(|call| call.is_release() || call.queued_at >= too_old);
         }
         if !calls.is_empty() {
             return Turn::Send(calls);
@@ -164,7 +172,7 @@ impl Queue {
         state.status = Status::Failing(kind.clone());
         for mut call in mem::take(&mut state.waiting) {
             call.answer(Err(kind.clone()));
-            if call.is_release {
+            if call.is_release() {
                 state.waiting.push_back(call);
             }
         }
@@ -204,39 +212,44 @@ impl State {
 
 impl Call {
     pub(crate) fn new(command: &Command<'_>) -> Self {
+        let (verb, key, token) = match *command {
+            Command::Acquire { key, token, ttl_ms } => (Verb::Acquire { ttl_ms }, key, token),
+            Command::Extend { key, token, ttl_ms } => (Verb::Extend { ttl_ms }, key, token),
+            Command::Release { key, token } => (Verb::Release, key, token),
+        };
         Self {
-            cmd: packed(command.arguments(ScriptCall::Hash)),
-            script: command.script(),
-            is_release: matches!(command, Command::Release { .. }),
+            verb,
+            key: key.into(),
+            token: *token,
+            script_call: ScriptCall::Hash,
             queued_at: Instant::now(),
             reply: None,
         }
     }
 
-    pub(crate) const fn cmd(&self) -> &Cmd {
-        &self.cmd
+    /// What goes on the wire.
+    pub(crate) fn cmd(&self) -> Cmd {
+        /// Enough for a key of ordinary length, so that the words are one allocation.
+        const WORDS: usize = 6;
+        const BYTES: usize = 128;
+
+        let mut cmd = Cmd::with_capacity(WORDS, BYTES);
+        for word in self.command().arguments(self.script_call) {
+            match word {
+                Argument::Bytes(bytes) => cmd.arg(bytes),
+                Argument::Integer(number) => cmd.arg(number),
+            };
+        }
+        cmd
     }
 
-    pub(crate) const fn is_release(&self) -> bool {
-        self.is_release
+    pub(crate) fn is_release(&self) -> bool {
+        self.verb == Verb::Release
     }
 
-    /// The same command with the text of its script, for a node that does not know it. None when it
-    /// has no script, or has been sent so already.
-    pub(crate) fn with_script_text(mut self) -> Result<Self, Self> {
-        let Some(script) = self.script.take() else {
-            return Err(self);
-        };
-        let mut words = self.cmd.args_iter().skip(2);
-        let head = [Argument::Bytes(b"EVAL"), Argument::Bytes(script.text().as_bytes())];
-        let rest = words.by_ref().filter_map(|word| match word {
-            redis::Arg::Simple(bytes) => Some(Argument::Bytes(bytes)),
-            _ => None,
-        });
-        let cmd = packed(head.into_iter().chain(rest));
-        drop(words);
-        self.cmd = cmd;
-        Ok(self)
+    /// Sends the text of the script the next time; false if that was done already.
+    pub(crate) fn send_script_text(&mut self) -> bool {
+        mem::replace(&mut self.script_call, ScriptCall::Text) == ScriptCall::Hash
     }
 
     /// Tells whoever waits; a second answer is dropped.
@@ -246,19 +259,13 @@ impl Call {
             drop(reply.send(answer));
         }
     }
-}
 
-fn packed<'a>(words: impl Iterator<Item = Argument<'a>>) -> Cmd {
-    /// Enough for a key of ordinary length, so that a command is one allocation of each.
-    const WORDS: usize = 6;
-    const BYTES: usize = 128;
-
-    let mut cmd = Cmd::with_capacity(WORDS, BYTES);
-    for word in words {
-        match word {
-            Argument::Bytes(bytes) => cmd.arg(bytes),
-            Argument::Integer(number) => cmd.arg(number),
-        };
+    fn command(&self) -> Command<'_> {
+        let (key, token) = (&*self.key, &self.token);
+        match self.verb {
+            Verb::Acquire { ttl_ms } => Command::Acquire { key, token, ttl_ms },
+            Verb::Extend { ttl_ms } => Command::Extend { key, token, ttl_ms },
+            Verb::Release => Command::Release { key, token },
+        }
     }
-    cmd
 }
