@@ -185,11 +185,17 @@ impl fmt::Display for BuildError {
 
 impl core::error::Error for BuildError {}
 
+/// Who was not waited for, since the others had decided the round, is not said to have failed.
 fn no_quorum<E: fmt::Display, const MAX: usize>(
     f: &mut fmt::Formatter<'_>,
     report: &Report<E, MAX>,
 ) -> fmt::Result {
     let tally = report.tally();
     write!(f, "no quorum for {}: ", report.key())?;
-    report.write_nodes(f, tally.granted + tally.refused, " answered")
+    let failed = report.failures().count();
+    if failed == tally.unknown {
+        report.write_nodes(f, tally.granted + tally.refused, " answered")
+    } else {
+        report.write_nodes(f, failed, " failed")
+    }
 }

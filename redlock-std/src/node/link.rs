@@ -1,6 +1,5 @@
 //! One connection to a node.
 
-use core::error::Error;
 use core::future::{Future, pending};
 use core::pin::Pin;
 use core::time::Duration;
@@ -96,12 +95,8 @@ impl Link {
 
 /// The part of an error that tells an operator what to do.
 pub(crate) fn in_words(error: &RedisError) -> Arc<str> {
-    let io = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
-    if let Some(kind) = io.map(std::io::Error::kind) {
-        return match kind {
-            std::io::ErrorKind::ConnectionRefused => "connection refused".into(),
-            _ => kind.to_string().into(),
-        };
+    if error.is_connection_refusal() {
+        return "connection refused".into();
     }
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}").into(),

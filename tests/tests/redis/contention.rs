@@ -1,0 +1,83 @@
+//! Many want one lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use redlock_std::Redlock;
+
+use crate::setup::{connected, five, patient};
+
+const TTL: Duration = Duration::from_secs(10);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_of_one_process_take_turns_for_ten_commands_each() {
+    const TASKS: u32 = 16;
+    const TURNS: u32 = 20;
+
+    let (servers, redlock) = five(patient(TTL).wait(TTL * 3)).await;
+    let before: u64 = servers.iter().map(|server| commands(&server.calls())).sum();
+    let resource = Arc::new(Resource::default());
+    let tasks: Vec<_> = (0..TASKS).map(|_| work(&redlock, &resource, TURNS)).collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(resource.count(), TASKS * TURNS);
+    servers.expect_no_keys();
+    let after: u64 = servers.iter().map(|server| commands(&server.calls())).sum();
+    let acquisitions = u64::from(TASKS * TURNS);
+    // One acquire and one release for each of five servers; nobody asks in vain.
+    assert_eq!((after - before) / acquisitions, 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_clients_exclude_each_other_and_both_make_progress() {
+    const TURNS: u32 = 100;
+
+    let (servers, redlock) = five(patient(TTL).wait(TTL * 3)).await;
+    let other = connected(&servers, *redlock.options()).await;
+    let resource = Arc::new(Resource::default());
+    let tasks = [work(&redlock, &resource, TURNS), work(&other, &resource, TURNS)];
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(resource.count(), 2 * TURNS);
+    servers.expect_no_keys();
+}
+
+/// Sends of a client: what a script calls inside is not counted.
+fn commands(calls: &redlock_tests::Calls) -> u64 {
+    calls["set"] + calls["evalsha"] + calls["eval"]
+}
+
+fn work(redlock: &Redlock, resource: &Arc<Resource>, turns: u32) -> tokio::task::JoinHandle<()> {
+    let (redlock, resource) = (redlock.clone(), Arc::clone(resource));
+    tokio::spawn(async move {
+        for _ in 0..turns {
+            let guard = redlock.acquire("dock-7").await.unwrap();
+            resource.use_alone().await;
+            guard.release().await;
+        }
+    })
+}
+
+/// Something that only one may use at a time: it notices a second one, and loses its count.
+#[derive(Debug, Default)]
+pub(crate) struct Resource {
+    is_used: AtomicBool,
+    count: AtomicU32,
+}
+
+impl Resource {
+    pub(crate) async fn use_alone(&self) {
+        assert!(!self.is_used.swap(true, Ordering::SeqCst), "two hold the lock at once");
+        let count = self.count.load(Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        self.count.store(count + 1, Ordering::SeqCst);
+        assert!(self.is_used.swap(false, Ordering::SeqCst), "two hold the lock at once");
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.count.load(Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,221 @@
+//! Servers that hang, die and come back.
+
+use std::time::{Duration, Instant};
+
+use redlock_std::{ExtendError, Redlock};
+use redlock_tests::{Server, Servers, eventually};
+
+use crate::setup::{expect_key_on, five, patient};
+
+const TTL: Duration = Duration::from_secs(20);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hung_minority_costs_nothing_and_keeps_no_key() {
+    let (servers, redlock) = five(patient(TTL)).await;
+    for round in 0..20 {
+        let hung = &servers[..=round % 2];
+        hung.iter().for_each(Server::pause);
+        let start = Instant::now();
+        for _ in 0..10 {
+            redlock.try_acquire("dock-7").await.unwrap().release().await;
+        }
+        // Nobody has waited for the hung ones: that would take a second a round.
+        assert!(start.elapsed() < redlock.options().round_time());
+        hung.iter().for_each(Server::resume);
+        servers.expect_no_keys();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_until_its_connection_is_replaced_keeps_no_key() {
+    let options = patient(TTL).node_timeout(Duration::from_millis(50)).unwrap();
+    let (servers, redlock) = five(options).await;
+    let client_id = |server: &Server| -> String {
+        let list: String = server.query(&["CLIENT", "LIST"]).unwrap();
+        list.split_whitespace().next().unwrap().to_owned()
+    };
+    let before = client_id(&servers[0]);
+    servers[0].pause();
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(2) {
+        redlock.try_acquire("dock-7").await.unwrap().release().await;
+    }
+    servers[0].resume();
+    servers.expect_no_keys();
+    eventually("there is another connection", TTL, || client_id(&servers[0]) != before);
+    eventually_votes(&servers, &redlock).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hung_majority_is_no_quorum_within_the_node_time_out_and_leaves_no_key() {
+    let (servers, redlock) = five(patient(TTL)).await;
+    servers[..3].iter().for_each(Server::pause);
+    let start = Instant::now();
+    let error = redlock.try_acquire("dock-7").await.unwrap_err();
+    let took = start.elapsed();
+    let live_keys: usize = servers[3..].iter().map(Server::key_count).sum();
+
+    assert_eq!(live_keys, 0, "cleaned up by the time that the error is known");
+    assert!(error.is_unreachable() && !error.is_held(), "{error}");
+    let timeout = redlock.options().round_time();
+    assert!(took >= timeout && took < timeout * 2, "one node time-out: {took:?}");
+    let message = error.to_string();
+    assert!(message.starts_with("no quorum for dock-7: 2 of 5 nodes answered ("), "{message}");
+    for server in &servers[..3] {
+        assert!(message.contains(&format!("127.0.0.1:{}: ", server.port())), "{message}");
+    }
+    servers[..3].iter().for_each(Server::resume);
+    servers.expect_no_keys();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_majority_is_no_quorum_at_once() {
+    let (mut servers, redlock) = five(patient(TTL)).await;
+    for server in servers.iter_mut().take(3) {
+        server.kill();
+    }
+    let mut message = String::new();
+    let start = Instant::now();
+    while !message.contains("connection refused") {
+        message = redlock.try_acquire("dock-7").await.unwrap_err().to_string();
+        assert!(start.elapsed() < TTL, "{message}");
+        tokio::task::yield_now().await;
+    }
+    let start = Instant::now();
+    assert!(redlock.try_acquire("dock-7").await.unwrap_err().is_unreachable());
+    assert!(start.elapsed() < redlock.options().round_time(), "a node that is down is not waited for");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_was_never_there_costs_nothing() {
+    let mut servers = Servers::start(5);
+    servers.iter_mut().next().unwrap().kill();
+    let redlock = Redlock::connect(servers.urls(), patient(TTL)).unwrap();
+    let start = Instant::now();
+    for _ in 0..100 {
+        redlock.acquire("dock-7").await.unwrap().release().await;
+    }
+    assert!(start.elapsed() < redlock.options().round_time());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_killed_and_restarted_in_the_middle_of_traffic_is_not_noticed() {
+    let (mut servers, redlock) = five(patient(TTL)).await;
+    let traffic = {
+        let redlock = redlock.clone();
+        let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let flag = std::sync::Arc::clone(&stop);
+        let tasks: Vec<_> = (0..8)
+            .map(|task| {
+                let (redlock, flag) = (redlock.clone(), std::sync::Arc::clone(&flag));
+                tokio::spawn(async move {
+                    let key = format!("dock-{task}");
+                    let mut count = 0_u32;
+                    while !flag.load(std::sync::atomic::Ordering::Relaxed) {
+                        redlock.try_acquire(&key).await.unwrap().release().await;
+                        count += 1;
+                    }
+                    count
+                })
+            })
+            .collect();
+        (stop, tasks)
+    };
+    let (stop, tasks) = traffic;
+    tokio::task::block_in_place(|| {
+        let server = servers.iter_mut().next().unwrap();
+        server.kill();
+        server.restart();
+    });
+    eventually("the restarted server gets commands again", TTL, || servers[0].calls()["set"] > 0);
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    for task in tasks {
+        assert!(task.await.unwrap() > 0);
+    }
+    servers.expect_no_keys();
+    eventually_votes(&servers, &redlock).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_on_other_keys_do_not_wait_for_a_hung_server() {
+    let (servers, redlock) = five(patient(TTL)).await;
+    servers[0].pause();
+    let start = Instant::now();
+    let tasks: Vec<_> = (0..8)
+        .map(|task| {
+            let redlock = redlock.clone();
+            tokio::spawn(async move {
+                let guard = redlock.try_acquire(format!("dock-{task}")).await.unwrap();
+                guard.release().await;
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert!(start.elapsed() < redlock.options().round_time());
+    servers[0].resume();
+    servers.expect_no_keys();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_survives_a_majority_that_is_away_for_less_than_its_validity() {
+    let options = patient(TTL).node_timeout(Duration::from_millis(100)).unwrap();
+    let (servers, redlock) = five(options).await;
+    let mut guard = redlock.acquire("dock-7").await.unwrap();
+    expect_key_on(&servers, "dock-7", 5);
+    let before = guard.valid_until();
+
+    servers[..3].iter().for_each(Server::pause);
+    let error = guard.extend().await.unwrap_err();
+    assert!(matches!(error, ExtendError::Unreachable(_)), "{error}");
+    assert!(guard.is_valid() && guard.valid_until() == before, "as it was");
+    for server in &servers[3..] {
+        assert_eq!(server.key_count(), 1, "the keys stay");
+    }
+
+    servers[..3].iter().for_each(Server::resume);
+    let start = Instant::now();
+    while let Err(error) = guard.extend().await {
+        assert!(start.elapsed() < TTL / 2, "{error}");
+    }
+    assert!(guard.valid_until() > before);
+    guard.release().await;
+    servers.expect_no_keys();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_wants_a_password_says_so() {
+    let (servers, redlock) = five(patient(TTL)).await;
+    drop(redlock);
+    for server in servers.iter() {
+        let set = ["CONFIG", "SET", "requirepass", "secret"];
+        assert_eq!(server.query::<String>(&set).unwrap(), "OK");
+    }
+    let options = patient(TTL);
+    let without = Redlock::connect(servers.urls(), options).unwrap();
+    let error = without.try_acquire("dock-7").await.unwrap_err();
+    assert!(error.is_unreachable() && error.to_string().contains("NOAUTH"), "{error}");
+
+    let urls = servers.iter().map(|server| format!("redis://:secret@127.0.0.1:{}", server.port()));
+    let with = Redlock::connect(urls, options).unwrap();
+    with.acquire("dock-7").await.unwrap().release().await;
+}
+
+/// Waits until all servers take part in a lock.
+async fn eventually_votes(servers: &Servers, redlock: &Redlock) {
+    let start = Instant::now();
+    loop {
+        let guard = redlock.acquire("votes").await.unwrap();
+        let deadline = Instant::now() + Duration::from_millis(200);
+        while Instant::now() < deadline {
+            if servers.iter().all(|server| server.key_count() == 1) {
+                guard.release().await;
+                servers.expect_no_keys();
+                return;
+            }
+        }
+        guard.release().await;
+        assert!(start.elapsed() < TTL, "a server takes no part");
+    }
+}
