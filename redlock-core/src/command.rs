@@ -251,14 +251,27 @@ mod tests {
     fn an_answer_to_another_command_is_no_reply() {
         let token = &Token::from_bytes([1; Token::LEN]);
         let key = b"key";
-        let acquire = Command::Acquire { key, token, ttl_ms: 1 };
-        let extend = Command::Extend { key, token, ttl_ms: 1 };
+        let acquire = Command::Acquire {
+            key,
+            token,
+            ttl_ms: 1,
+        };
+        let extend = Command::Extend {
+            key,
+            token,
+            ttl_ms: 1,
+        };
         let release = Command::Release { key, token };
         for answer in [Answer::Integer(0), Answer::Integer(1)] {
             assert_eq!(acquire.reply(answer), None);
         }
         for command in [extend, release] {
-            for answer in [Answer::Ok, Answer::Nil, Answer::Integer(2), Answer::Integer(-1)] {
+            for answer in [
+                Answer::Ok,
+                Answer::Nil,
+                Answer::Integer(2),
+                Answer::Integer(-1),
+            ] {
                 assert_eq!(command.reply(answer), None);
             }
         }
@@ -267,14 +280,31 @@ mod tests {
     #[test]
     fn commands_are_those_of_every_redlock_client() {
         let token = &Token::from_bytes([b't'; Token::LEN]);
-        let acquire = Command::Acquire { key: b"dock", token, ttl_ms: 10_000 };
-        assert_eq!(words(&acquire, ScriptCall::Hash), "SET dock tttttttttttttttttttt NX PX 10000");
-        let release = Command::Release { key: b"dock", token };
+        let acquire = Command::Acquire {
+            key: b"dock",
+            token,
+            ttl_ms: 10_000,
+        };
+        assert_eq!(
+            words(&acquire, ScriptCall::Hash),
+            "SET dock tttttttttttttttttttt NX PX 10000"
+        );
+        let release = Command::Release {
+            key: b"dock",
+            token,
+        };
         assert_eq!(
             words(&release, ScriptCall::Hash),
-            std::format!("EVALSHA {} 1 dock tttttttttttttttttttt", Script::RELEASE.sha1),
+            std::format!(
+                "EVALSHA {} 1 dock tttttttttttttttttttt",
+                Script::RELEASE.sha1
+            ),
         );
-        let extend = Command::Extend { key: b"dock", token, ttl_ms: 7 };
+        let extend = Command::Extend {
+            key: b"dock",
+            token,
+            ttl_ms: 7,
+        };
         assert_eq!(
             words(&extend, ScriptCall::Text),
             std::format!("EVAL {} 1 dock tttttttttttttttttttt 7", Script::EXTEND.text),

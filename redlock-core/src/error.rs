@@ -40,7 +40,11 @@ impl<E: fmt::Display, const MAX: usize> fmt::Display for AcquireError<E, MAX> {
             }
             Self::Unreachable(report) => no_quorum(f, report),
             Self::TooLate(report) => {
-                write!(f, "{} was granted too late, its validity was over: ", report.key())?;
+                write!(
+                    f,
+                    "{} was granted too late, its validity was over: ",
+                    report.key()
+                )?;
                 report.write_nodes(f, report.tally().granted, " granted it")?;
                 f.write_str("; use a longer TTL")
             }
@@ -86,7 +90,11 @@ impl<E: fmt::Display, const MAX: usize> fmt::Display for ExtendError<E, MAX> {
             }
             Self::Unreachable(report) => no_quorum(f, report),
             Self::TooLate(report) => {
-                write!(f, "{} was extended only after its validity was over: ", report.key())?;
+                write!(
+                    f,
+                    "{} was extended only after its validity was over: ",
+                    report.key()
+                )?;
                 report.write_nodes(f, report.tally().granted, " extended it")
             }
             Self::Expired => f.write_str("the validity of the lease is over"),

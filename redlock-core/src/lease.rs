@@ -21,7 +21,12 @@ pub struct Lease<K> {
 
 impl<K> Lease<K> {
     pub(crate) const fn new(key: K, token: Token, ttl_ms: u32, valid_until: Instant) -> Self {
-        Self { key, token, ttl_ms, valid_until }
+        Self {
+            key,
+            token,
+            ttl_ms,
+            valid_until,
+        }
     }
 
     /// The key that is locked.

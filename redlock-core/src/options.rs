@@ -72,7 +72,10 @@ impl Options {
         if ttl_ms > u32::MAX as u128 {
             return Err(OptionsError::TtlTooLong);
         }
-        #[expect(clippy::cast_possible_truncation, reason = "compared with u32::MAX above")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "compared with u32::MAX above"
+        )]
         let ttl_ms = ttl_ms as u32;
         let mut options = Self {
             ttl_ms,
@@ -229,7 +232,10 @@ impl Options {
         if micros > half_the_validity {
             micros = half_the_validity;
         }
-        #[expect(clippy::cast_possible_truncation, reason = "at most a million, see above")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "at most a million, see above"
+        )]
         Duration::from_micros(micros as u64)
     }
 
@@ -298,7 +304,10 @@ mod tests {
     #[test]
     fn a_ttl_no_longer_than_the_drift_is_refused() {
         // 3 ms: 30 us of drift and 2 ms leave 970 us; 2 ms leave nothing.
-        assert_eq!(Options::new(ms(3)).unwrap().validity(), Duration::from_micros(970));
+        assert_eq!(
+            Options::new(ms(3)).unwrap().validity(),
+            Duration::from_micros(970)
+        );
         for ttl in [Duration::ZERO, Duration::from_micros(999), ms(1), ms(2)] {
             assert_eq!(Options::new(ttl), Err(OptionsError::TtlTooShort), "{ttl:?}");
         }
@@ -313,7 +322,10 @@ mod tests {
         // 1 % of 4,294,967,295 ms, rounded up, and 2 ms.
         let drift = Duration::from_micros(42_949_672_950 + 2_000);
         assert_eq!(options.validity(), Options::MAX_TTL - drift);
-        assert_eq!(Options::new(Options::MAX_TTL + ms(1)), Err(OptionsError::TtlTooLong));
+        assert_eq!(
+            Options::new(Options::MAX_TTL + ms(1)),
+            Err(OptionsError::TtlTooLong)
+        );
         assert_eq!(Options::new(Duration::MAX), Err(OptionsError::TtlTooLong));
     }
 
@@ -344,7 +356,10 @@ mod tests {
         let options = Options::new(ms(1_000)).unwrap();
         assert!(options.node_timeout(ms(987)).is_ok());
         for timeout in [Duration::ZERO, ms(988), Duration::MAX] {
-            assert_eq!(options.node_timeout(timeout), Err(OptionsError::NodeTimeout));
+            assert_eq!(
+                options.node_timeout(timeout),
+                Err(OptionsError::NodeTimeout)
+            );
         }
         let shortest = Options::new(ms(3)).unwrap();
         assert!(shortest.round_time() < shortest.validity());
@@ -352,15 +367,24 @@ mod tests {
 
     #[test]
     fn a_retry_delay_is_drawn_from_its_range_and_the_range_grows_to_four_times() {
-        let options = Options::new(ms(1_000)).unwrap().retry_delay(ms(10), ms(20)).unwrap();
+        let options = Options::new(ms(1_000))
+            .unwrap()
+            .retry_delay(ms(10), ms(20))
+            .unwrap();
         let widest = [20, 40, 80, 80, 80];
         for (round, max) in (1..).zip(widest) {
             assert_eq!(options.delay_after(round, 0), ms(10));
             let longest = options.delay_after(round, u32::MAX);
-            assert!(longest < ms(max) && longest > ms(max - 1), "{round}: {longest:?}");
+            assert!(
+                longest < ms(max) && longest > ms(max - 1),
+                "{round}: {longest:?}"
+            );
         }
         assert!(options.delay_after(u32::MAX, u32::MAX) < ms(80));
-        assert_eq!(options.retry_delay(ms(2), ms(1)), Err(OptionsError::RetryDelay));
+        assert_eq!(
+            options.retry_delay(ms(2), ms(1)),
+            Err(OptionsError::RetryDelay)
+        );
     }
 
     #[test]

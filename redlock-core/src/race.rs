@@ -40,9 +40,7 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
         let mut timer = pin!(clock.sleep_until(round.deadline()));
         poll_fn(|cx| {
             let mut slice: Pin<&mut [_]> = calls.as_mut();
-            while let Poll::Ready((result, node)) =
-                pin!(select_slice(slice.as_mut())).poll(cx)
-            {
+            while let Poll::Ready((result, node)) = pin!(select_slice(slice.as_mut())).poll(cx) {
                 let outcome = Outcome::of(command, result);
                 round.vote(node, vote(command, &outcome));
                 report.record(node, outcome);

@@ -68,7 +68,9 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             let place = places
                 .get_mut(count)
                 .filter(|_| count < NodeSet::CAPACITY)
-                .ok_or_else(|| BuildError::TooManyNodes { max: MAX.min(NodeSet::CAPACITY) })?;
+                .ok_or_else(|| BuildError::TooManyNodes {
+                    max: MAX.min(NodeSet::CAPACITY),
+                })?;
             *place = Some(node);
             count += 1;
         }
@@ -211,7 +213,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     pub async fn tidy(&mut self) {
         if let Some((key, token)) = self.abandoned_key() {
             if let Some(key) = key.whole() {
-                self.deletion(key, &token, self.all, self.all, self.quorum()).await;
+                self.deletion(key, &token, self.all, self.all, self.quorum())
+                    .await;
             }
             self.abandoned = None;
         }
@@ -229,19 +232,25 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     ) -> Released<T::Error, MAX> {
         let key = lease.key().as_ref();
         self.abandon(key, lease.token());
-        let report = self.deletion(key, lease.token(), self.all, self.all, self.quorum()).await;
+        let report = self
+            .deletion(key, lease.token(), self.all, self.all, self.quorum())
+            .await;
         self.abandoned = None;
         Released(report)
     }
 
     pub(crate) fn abandon(&mut self, key: &[u8], token: &Token) {
-        self.abandoned = Some(Abandoned { key: KeyName::new(key), token: *token });
+        self.abandoned = Some(Abandoned {
+            key: KeyName::new(key),
+            token: *token,
+        });
     }
 
     pub(crate) fn retry_delay(&mut self, failed_rounds: u32) -> core::time::Duration {
         let mut random = [0; 4];
         self.entropy.fill(&mut random);
-        self.options.delay_after(failed_rounds, u32::from_ne_bytes(random))
+        self.options
+            .delay_after(failed_rounds, u32::from_ne_bytes(random))
     }
 
     /// One attempt with a token of its own.
@@ -254,7 +263,11 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     ) -> Result<(Token, Instant), AcquireError<T::Error, MAX>> {
         let token = self.fresh_token().ok_or(AcquireError::Entropy)?;
         let ttl_ms = self.options.ttl_ms();
-        let command = Command::Acquire { key, token: &token, ttl_ms };
+        let command = Command::Acquire {
+            key,
+            token: &token,
+            ttl_ms,
+        };
         self.abandon(key, &token);
 
         let started_at = self.clock.now();
@@ -263,8 +276,15 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let deadline = started_at.saturating_add(self.options.round_time());
         let mut round = Round::new(self.all, self.quorum(), deadline, valid_until);
         let mut report = Report::new(key, self.count());
-        let verdict =
-            race(&mut self.nodes, self.all, &command, &self.clock, &mut round, &mut report).await;
+        let verdict = race(
+            &mut self.nodes,
+            self.all,
+            &command,
+            &self.clock,
+            &mut round,
+            &mut report,
+        )
+        .await;
         if verdict != Verdict::Won {
             self.clean_up(key, &token, &report).await;
         }
@@ -287,7 +307,11 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         }
         let ttl_ms = lease.ttl_ms();
         let key = lease.key().as_ref();
-        let command = Command::Extend { key, token: lease.token(), ttl_ms };
+        let command = Command::Extend {
+            key,
+            token: lease.token(),
+            ttl_ms,
+        };
         let resolution = self.clock.resolution();
         let valid_until = self.options.valid_until(started_at, ttl_ms, resolution);
         let deadline = started_at.saturating_add(self.options.round_time());
@@ -298,8 +322,15 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             valid_until.min(lease.valid_until()),
         );
         let mut report = Report::new(key, self.count());
-        let verdict =
-            race(&mut self.nodes, self.all, &command, &self.clock, &mut round, &mut report).await;
+        let verdict = race(
+            &mut self.nodes,
+            self.all,
+            &command,
+            &self.clock,
+            &mut round,
+            &mut report,
+        )
+        .await;
         match verdict {
             Verdict::Won => {
                 lease.extended_until(valid_until);
@@ -332,7 +363,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 granted.insert(node);
             }
         }
-        self.deletion(key, token, asked, granted, granted.len()).await;
+        self.deletion(key, token, asked, granted, granted.len())
+            .await;
     }
 
     /// Hands the release of a dropped future to the nodes and waits for none of them: on each
@@ -341,13 +373,16 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         if let Some((key, token)) = self.abandoned_key()
             && let Some(key) = key.whole()
         {
-            self.deletion(key, &token, self.all, NodeSet::EMPTY, 0).await;
+            self.deletion(key, &token, self.all, NodeSet::EMPTY, 0)
+                .await;
         }
         self.abandoned = None;
     }
 
     fn abandoned_key(&self) -> Option<(KeyName, Token)> {
-        self.abandoned.as_ref().map(|abandoned| (abandoned.key, abandoned.token))
+        self.abandoned
+            .as_ref()
+            .map(|abandoned| (abandoned.key, abandoned.token))
     }
 
     /// Sends the release to all of `asked` and waits for `enough` answers of `voters`.
@@ -363,7 +398,15 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let deadline = self.clock.now().saturating_add(self.options.round_time());
         let mut round = Round::new(voters, enough, deadline, Instant::MAX);
         let mut report = Report::new(key, self.count());
-        race(&mut self.nodes, asked, &command, &self.clock, &mut round, &mut report).await;
+        race(
+            &mut self.nodes,
+            asked,
+            &command,
+            &self.clock,
+            &mut round,
+            &mut report,
+        )
+        .await;
         report
     }
 

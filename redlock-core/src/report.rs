@@ -116,14 +116,23 @@ impl<E, const MAX: usize> Report<E, MAX> {
 
 impl<E: fmt::Display, const MAX: usize> Report<E, MAX> {
     /// Writes `(` the count, then what went wrong on which node, `)`.
-    pub(crate) fn write_nodes(&self, f: &mut fmt::Formatter<'_>, count: usize, what: &str) -> fmt::Result {
+    pub(crate) fn write_nodes(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        count: usize,
+        what: &str,
+    ) -> fmt::Result {
         write!(f, "{count} of {} nodes{what}", self.nodes)?;
         let mut separator = " (";
         for failure in self.failures() {
             write!(f, "{separator}{failure}")?;
             separator = "; ";
         }
-        if separator == "; " { f.write_str(")") } else { Ok(()) }
+        if separator == "; " {
+            f.write_str(")")
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -142,7 +151,10 @@ impl KeyName {
     pub fn new(key: &[u8]) -> Self {
         let mut bytes = [0; Self::LEN];
         bytes.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
-        Self { bytes, len: key.len() }
+        Self {
+            bytes,
+            len: key.len(),
+        }
     }
 
     /// The whole key; none when it is too long to be kept.
@@ -160,7 +172,11 @@ impl fmt::Display for KeyName {
                 write!(f, "\\x{byte:02x}")?;
             }
         }
-        if self.len > Self::LEN { f.write_str("..") } else { Ok(()) }
+        if self.len > Self::LEN {
+            f.write_str("..")
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -178,7 +194,10 @@ mod tests {
     #[test]
     fn a_key_is_shown_in_one_line_whatever_its_bytes_are() {
         assert_eq!(KeyName::new(b"dock-7").to_string(), "dock-7");
-        assert_eq!(KeyName::new("d\u{f6}ck\n".as_bytes()).to_string(), "d\u{f6}ck\\n");
+        assert_eq!(
+            KeyName::new("d\u{f6}ck\n".as_bytes()).to_string(),
+            "d\u{f6}ck\\n"
+        );
         assert_eq!(KeyName::new(b"\xff\x00").to_string(), "\\xff\\0");
         let long = KeyName::new(&[b'k'; 65]).to_string();
         assert_eq!(long, std::format!("{}..", "k".repeat(64)));

@@ -1,9 +1,9 @@
 //! The clock on which leases are counted.
 
-use core::future::{Future, poll_fn};
-use core::pin::pin;
-use core::task::Poll;
-use core::time::Duration;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
 
 use redlock_core::{Clock, Instant};
 
@@ -68,7 +68,9 @@ fn micros_since_boot() -> u64 {
     let time = rustix::time::clock_gettime(CLOCK);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
-    seconds.saturating_mul(1_000_000).saturating_add(nanos / 1_000)
+    seconds
+        .saturating_mul(1_000_000)
+        .saturating_add(nanos / 1_000)
 }
 
 #[cfg(not(unix))]

@@ -1,11 +1,11 @@
 //! Why nodes cannot be used, and why a lock was not acquired.
 
-use core::fmt;
+use std::fmt;
 
 use redlock_core::{BuildError, KeyName};
 
-use crate::redlock::MAX_NODES;
 use crate::NodeError;
+use crate::redlock::MAX_NODES;
 
 /// Why a [`Redlock`](crate::Redlock) cannot be made of these URLs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,13 +75,19 @@ impl AcquireError {
     /// Whether another client, or another task of this process, holds the lock: try again later.
     #[must_use]
     pub const fn is_held(&self) -> bool {
-        matches!(self, Self::HeldHere(_) | Self::Nodes(redlock_core::AcquireError::Held(_)))
+        matches!(
+            self,
+            Self::HeldHere(_) | Self::Nodes(redlock_core::AcquireError::Held(_))
+        )
     }
 
     /// Whether no quorum of nodes could be reached: look after the nodes.
     #[must_use]
     pub const fn is_unreachable(&self) -> bool {
-        matches!(self, Self::Nodes(redlock_core::AcquireError::Unreachable(_)))
+        matches!(
+            self,
+            Self::Nodes(redlock_core::AcquireError::Unreachable(_))
+        )
     }
 }
 

@@ -1,9 +1,9 @@
 //! A lock that is held.
 
-use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering};
-use core::time::Duration;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use redlock_core::{Clock, Instant, Lease, Token};
 use tokio::runtime::Handle;
@@ -55,7 +55,12 @@ impl Guard {
             cause: Mutex::new(None),
             lost: Notify::new(),
         });
-        Self { held: Some(Held { core, lease, turn }), validity, keeper: None, runtime }
+        Self {
+            held: Some(Held { core, lease, turn }),
+            validity,
+            keeper: None,
+            runtime,
+        }
     }
 
     /// The key that is locked, with the prefix if there is one.
@@ -88,7 +93,8 @@ impl Guard {
         if self.validity.cause().is_some() {
             return Duration::ZERO;
         }
-        self.valid_until().saturating_duration_since(SystemClock.now())
+        self.valid_until()
+            .saturating_duration_since(SystemClock.now())
     }
 
     /// Lets the keys live for the TTL from now, and the lease with them. One round.
@@ -149,20 +155,24 @@ impl Guard {
     /// An expired or stolen lock is an answer, not an error. Dropping the future unsends nothing.
     pub async fn release(mut self) -> Released {
         self.stop_keeping();
-        let Some(Held { mut core, lease, turn }) = self.held.take() else {
+        let Some(Held {
+            mut core,
+            lease,
+            turn,
+        }) = self.held.take()
+        else {
             unreachable!("a guard is released once, since release consumes it");
         };
-        let mut release = core::pin::pin!(core.release(lease));
+        let mut release = std::pin::pin!(core.release(lease));
         // The first poll hands the release to every node. Whoever is next in the line may send now:
         // the acquire goes out right behind it.
-        let first = core::future::poll_fn(|context| {
-            core::task::Poll::Ready(release.as_mut().poll(context))
-        })
-        .await;
+        let first =
+            std::future::poll_fn(|context| std::task::Poll::Ready(release.as_mut().poll(context)))
+                .await;
         drop(turn);
         match first {
-            core::task::Poll::Ready(released) => released,
-            core::task::Poll::Pending => release.await,
+            std::task::Poll::Ready(released) => released,
+            std::task::Poll::Pending => release.await,
         }
     }
 
@@ -193,7 +203,10 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.stop_keeping();
-        if let Some(Held { mut core, lease, .. }) = self.held.take() {
+        if let Some(Held {
+            mut core, lease, ..
+        }) = self.held.take()
+        {
             for node in core.nodes_mut() {
                 node.release_unattended(lease.key(), lease.token());
             }
@@ -217,11 +230,15 @@ impl Validity {
     }
 
     fn extended_until(&self, until: Instant) {
-        self.until_micros.fetch_max(until.as_micros(), Ordering::AcqRel);
+        self.until_micros
+            .fetch_max(until.as_micros(), Ordering::AcqRel);
     }
 
     fn cause(&self) -> Option<LossCause> {
-        self.cause.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.cause
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn lose(&self, cause: LossCause) {

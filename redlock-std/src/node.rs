@@ -6,8 +6,8 @@ mod error;
 mod link;
 mod queue;
 
-use core::time::Duration;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redlock_core::{Command, Reply, Token, Transport};
 use tokio::runtime::Handle;
@@ -53,7 +53,9 @@ impl RedisNode {
     pub(crate) fn prepare(address: Address, node_timeout: Duration) -> (Self, Actor) {
         let queue = Arc::new(Queue::new(Arc::clone(address.name())));
         let node = Self {
-            owner: Arc::new(Owner { queue: Arc::clone(&queue) }),
+            owner: Arc::new(Owner {
+                queue: Arc::clone(&queue),
+            }),
             unsent: None,
         };
         (node, Actor::new(address, queue, node_timeout))
@@ -68,7 +70,9 @@ impl RedisNode {
     /// Hands the node a release, and lets nobody wait for the reply.
     pub(crate) fn release_unattended(&self, key: &[u8], token: &Token) {
         if self.unsent.as_ref() != Some(token) {
-            self.owner.queue.push_unattended(Call::new(&Command::Release { key, token }));
+            self.owner
+                .queue
+                .push_unattended(Call::new(&Command::Release { key, token }));
         }
     }
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use redlock_core::{Clock, KeyName, Options};
 use tokio::runtime::Handle;
 
+use crate::LossCause;
 use crate::clock::SystemClock;
 use crate::entropy::SystemEntropy;
 use crate::error::{AcquireError, ConnectError, HoldError};
 use crate::guard::Guard;
 use crate::node::{Address, RedisNode};
 use crate::turns::Turns;
-use crate::LossCause;
 
 /// The most nodes that one lock may have: nine survive the loss of four.
 pub const MAX_NODES: usize = 9;
@@ -71,7 +71,9 @@ impl Redlock {
         for url in urls {
             let address = Address::parse(url.as_ref())?;
             if nodes.iter().any(|node| node.name() == &**address.name()) {
-                return Err(ConnectError::DuplicateNode { node: address.name().to_string() });
+                return Err(ConnectError::DuplicateNode {
+                    node: address.name().to_string(),
+                });
             }
             let (node, actor) = RedisNode::prepare(address, options.round_time());
             nodes.push(node);
@@ -81,20 +83,32 @@ impl Redlock {
         for actor in actors {
             runtime.spawn(actor.run());
         }
-        Ok(Self { core: Arc::new(core), options, prefix: Arc::from([]), turns: Turns::default(), runtime })
+        Ok(Self {
+            core: Arc::new(core),
+            options,
+            prefix: Arc::from([]),
+            turns: Turns::default(),
+            runtime,
+        })
     }
 
     /// The same lock with other options: the same connections, the same waiting lines.
     #[must_use]
     pub fn with(&self, options: Options) -> Self {
-        Self { options, ..self.clone() }
+        Self {
+            options,
+            ..self.clone()
+        }
     }
 
     /// The same lock, each key with `prefix` before it. Without one the key is what other Redlock
     /// clients use.
     #[must_use]
     pub fn with_prefix(&self, prefix: impl AsRef<[u8]>) -> Self {
-        Self { prefix: prefix.as_ref().into(), ..self.clone() }
+        Self {
+            prefix: prefix.as_ref().into(),
+            ..self.clone()
+        }
     }
 
     /// The options for the next lease.
@@ -117,7 +131,10 @@ impl Redlock {
         let key = self.full_key(key.as_ref());
         let turn = self.turns.try_take(&key).ok_or_else(|| held_here(&key))?;
         let mut core = self.client(self.options);
-        let attempt = Attempt { core: &mut core, key: &key };
+        let attempt = Attempt {
+            core: &mut core,
+            key: &key,
+        };
         let lease = attempt.core.try_acquire(Arc::clone(&key)).await;
         drop(attempt);
         let lease = lease.map_err(AcquireError::Nodes)?;
@@ -147,7 +164,10 @@ impl Redlock {
         };
         let left = give_up_at.saturating_duration_since(SystemClock.now());
         let mut core = self.client(self.options.wait(left));
-        let attempt = Attempt { core: &mut core, key: &key };
+        let attempt = Attempt {
+            core: &mut core,
+            key: &key,
+        };
         let lease = attempt.core.acquire(Arc::clone(&key)).await;
         drop(attempt);
         let lease = lease.map_err(AcquireError::Nodes)?;

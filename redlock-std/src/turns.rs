@@ -21,20 +21,30 @@ impl Turns {
     pub(crate) async fn take(&self, key: &Arc<[u8]>) -> Turn {
         let place = self.place(key);
         let line = Arc::clone(&place.line);
-        Turn { guard: Some(line.lock_owned().await), _place: place }
+        Turn {
+            guard: Some(line.lock_owned().await),
+            _place: place,
+        }
     }
 
     /// The turn, if nobody else has it.
     pub(crate) fn try_take(&self, key: &Arc<[u8]>) -> Option<Turn> {
         let place = self.place(key);
         let guard = Arc::clone(&place.line).try_lock_owned().ok()?;
-        Some(Turn { guard: Some(guard), _place: place })
+        Some(Turn {
+            guard: Some(guard),
+            _place: place,
+        })
     }
 
     fn place(&self, key: &Arc<[u8]>) -> Place {
         let mut lines = lock(&self.lines);
         let line = lines.entry(Arc::clone(key)).or_default();
-        Place { line: Arc::clone(line), key: Arc::clone(key), lines: Arc::clone(&self.lines) }
+        Place {
+            line: Arc::clone(line),
+            key: Arc::clone(key),
+            lines: Arc::clone(&self.lines),
+        }
     }
 }
 

@@ -6,16 +6,15 @@ use std::time::{Duration, Instant};
 
 pub use servers::{Calls, Server, Servers};
 
-/// Waits until `fact` holds.
+/// Waits until `fact` holds. The tasks under test run meanwhile, also on a runtime of one thread.
 ///
 /// # Panics
 ///
 /// When it does not hold within `limit`.
-#[track_caller]
-pub fn eventually(what: &str, limit: Duration, mut fact: impl FnMut() -> bool) {
+pub async fn eventually(what: &str, limit: Duration, mut fact: impl FnMut() -> bool) {
     let start = Instant::now();
     while !fact() {
         assert!(start.elapsed() < limit, "not within {limit:?}: {what}");
-        std::thread::sleep(Duration::from_millis(2));
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }

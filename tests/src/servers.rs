@@ -3,7 +3,11 @@
 //! A server ends with its handle, also when a test panics; and with the test process, also when that
 //! is killed. A server that somebody else started is never touched.
 
-#![expect(clippy::panic, clippy::expect_used, reason = "what fails here fails a test")]
+#![expect(
+    clippy::panic,
+    clippy::expect_used,
+    reason = "what fails here fails a test"
+)]
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -47,9 +51,13 @@ impl Servers {
     /// # Panics
     ///
     /// When keys are left.
-    #[track_caller]
-    pub fn expect_no_keys(&self) {
-        eventually("no key is left on any server", Duration::from_secs(2), || self.key_count() == 0);
+    pub async fn expect_no_keys(&self) {
+        eventually(
+            "no key is left on any server",
+            Duration::from_secs(2),
+            || self.key_count() == 0,
+        )
+        .await;
     }
 }
 
@@ -87,7 +95,11 @@ impl Server {
         for _ in 0..50 {
             let port = next_port();
             if let Some(child) = spawn(port, &directory) {
-                return Self { port, child, directory };
+                return Self {
+                    port,
+                    child,
+                    directory,
+                };
             }
         }
         panic!("no redis-server could be started; is it installed? see {directory:?}")
@@ -129,9 +141,14 @@ impl Server {
     /// When the port cannot be taken again.
     pub fn restart(&mut self) {
         self.kill();
-        eventually("the port is free again", Duration::from_secs(5), || {
-            spawn(self.port, &self.directory).map(|child| self.child = child).is_some()
-        });
+        for _ in 0..1_000 {
+            if let Some(child) = spawn(self.port, &self.directory) {
+                self.child = child;
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("the port {} was taken by another process", self.port);
     }
 
     /// Sends a command and reads its answer; an error when the server does not answer in time.
@@ -162,7 +179,9 @@ impl Server {
     #[must_use]
     pub fn calls(&self) -> Calls {
         let info: String = self.query(&["INFO", "commandstats"]).expect("INFO");
-        let lines = info.lines().filter_map(|line| line.strip_prefix("cmdstat_"));
+        let lines = info
+            .lines()
+            .filter_map(|line| line.strip_prefix("cmdstat_"));
         Calls(
             lines
                 .filter_map(|line| {
@@ -249,15 +268,32 @@ fn spawner(port: u16, directory: &TempDir) -> Child {
     let log = File::create(directory.path().join("log")).expect("a log file");
     let mut command = Command::new("setpriv");
     command
-        .args(["--pdeathsig", "KILL", "redis-server", "--save", "", "--appendonly", "no"])
-        .args(["--bind", "127.0.0.1", "--loglevel", "warning", "--port", &port.to_string()])
+        .args([
+            "--pdeathsig",
+            "KILL",
+            "redis-server",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ])
+        .args([
+            "--bind",
+            "127.0.0.1",
+            "--loglevel",
+            "warning",
+            "--port",
+            &port.to_string(),
+        ])
         .arg("--dir")
         .arg(directory.path())
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a log file"))
         .stderr(log);
     let (sender, child) = mpsc::channel();
-    SPAWNER.send((command, sender)).expect("the spawner lives as long as the process");
+    SPAWNER
+        .send((command, sender))
+        .expect("the spawner lives as long as the process");
     child
         .recv()
         .expect("the spawner answers")
@@ -294,22 +330,27 @@ fn next_port() -> u16 {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_paused_server_does_not_answer_until_it_is_resumed() {
+    #[tokio::test]
+    async fn a_paused_server_does_not_answer_until_it_is_resumed() {
         let server = Server::start();
         server.pause();
         assert!(server.query::<String>(&["PING"]).is_err());
         server.resume();
-        eventually("it answers", Duration::from_secs(5), || {
-            server.query::<String>(&["PING"]).is_ok_and(|answer| answer == "PONG")
-        });
+        let limit = Duration::from_secs(5);
+        eventually("it answers", limit, || {
+            server.query::<String>(&["PING"]).is_ok()
+        })
+        .await;
     }
 
     #[test]
     fn a_restarted_server_is_empty_and_on_the_same_port() {
         let mut server = Server::start();
         let url = server.url();
-        assert_eq!(server.query::<String>(&["SET", "key", "value"]).unwrap(), "OK");
+        assert_eq!(
+            server.query::<String>(&["SET", "key", "value"]).unwrap(),
+            "OK"
+        );
         assert_eq!(server.key_count(), 1);
         server.restart();
         assert_eq!((server.key_count(), server.url()), (0, url));
@@ -332,7 +373,10 @@ mod tests {
     #[test]
     fn calls_are_counted_by_command() {
         let server = Server::start();
-        assert_eq!(server.query::<String>(&["SET", "key", "value"]).unwrap(), "OK");
+        assert_eq!(
+            server.query::<String>(&["SET", "key", "value"]).unwrap(),
+            "OK"
+        );
         let calls = server.calls();
         assert_eq!((calls["set"], calls["evalsha"]), (1, 0));
     }

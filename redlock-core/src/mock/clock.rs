@@ -58,7 +58,10 @@ impl MockClock {
     /// # Panics
     ///
     /// When the future waits for something that time does not bring.
-    #[expect(clippy::panic, reason = "a test that can never end is a defect of the test")]
+    #[expect(
+        clippy::panic,
+        reason = "a test that can never end is a defect of the test"
+    )]
     pub fn run<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         let mut context = Context::from_waker(Waker::noop());
@@ -87,10 +90,15 @@ impl MockClock {
     fn next_deadline(&self) -> Option<Instant> {
         let sleepers = self.sleepers.borrow();
         let deadlines = sleepers.iter().flatten().map(|sleeper| sleeper.deadline);
-        deadlines.filter(|deadline| *deadline > self.now.get()).min()
+        deadlines
+            .filter(|deadline| *deadline > self.now.get())
+            .min()
     }
 
-    #[expect(clippy::expect_used, reason = "a test that sleeps so often is a defect of the test")]
+    #[expect(
+        clippy::expect_used,
+        reason = "a test that sleeps so often is a defect of the test"
+    )]
     fn lie_down(&self, deadline: Instant, waker: &Waker, bed: &mut Option<usize>) {
         let mut sleepers = self.sleepers.borrow_mut();
         let place = bed
@@ -98,7 +106,10 @@ impl MockClock {
             .expect("more futures sleep on one MockClock than it has room for (256)");
         *bed = Some(place);
         if let Some(place) = sleepers.get_mut(place) {
-            *place = Some(Sleeper { deadline, waker: waker.clone() });
+            *place = Some(Sleeper {
+                deadline,
+                waker: waker.clone(),
+            });
         }
     }
 }
@@ -119,7 +130,10 @@ impl Clock for MockClock {
     }
 
     async fn sleep_until(&self, deadline: Instant) {
-        let mut sleep = Sleep { clock: self, bed: None };
+        let mut sleep = Sleep {
+            clock: self,
+            bed: None,
+        };
         poll_fn(|context| {
             if self.now.get() >= deadline {
                 return Poll::Ready(());

@@ -14,7 +14,7 @@ impl SeededEntropy {
         Self(seed)
     }
 
-    /// The SplitMix64 generator.
+    /// The `SplitMix64` generator.
     const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -28,7 +28,10 @@ impl Entropy for SeededEntropy {
     fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             let random = self.next().to_le_bytes();
-            chunk.iter_mut().zip(random).for_each(|(to, from)| *to = from);
+            chunk
+                .iter_mut()
+                .zip(random)
+                .for_each(|(to, from)| *to = from);
         }
     }
 }

@@ -130,7 +130,8 @@ impl<C: Clock> MemoryNode<C> {
             state.is_hung = false;
             for place in &mut state.sent {
                 if let Some(sent) = place {
-                    sent.answer.get_or_insert((Err(MemoryErrorKind::Reset), now));
+                    sent.answer
+                        .get_or_insert((Err(MemoryErrorKind::Reset), now));
                 }
                 place.take_if(|sent| sent.is_abandoned);
             }
@@ -159,7 +160,10 @@ impl<C: Clock> MemoryNode<C> {
     /// # Panics
     ///
     /// When there is no room for the key.
-    #[expect(clippy::panic, reason = "a test that has no room for its own keys is wrong")]
+    #[expect(
+        clippy::panic,
+        reason = "a test that has no room for its own keys is wrong"
+    )]
     pub fn set(&self, key: &str, token: Token, ttl: Duration) {
         self.remove(key);
         self.change(|state, now| {
@@ -208,7 +212,12 @@ impl<C: Clock> MemoryNode<C> {
     pub fn len(&self) -> usize {
         let now = self.clock.now();
         let state = self.settled();
-        state.keys.iter().flatten().filter(|entry| entry.expires_at > now).count()
+        state
+            .keys
+            .iter()
+            .flatten()
+            .filter(|entry| entry.expires_at > now)
+            .count()
     }
 
     /// Whether there is no key that has not expired.
@@ -220,7 +229,11 @@ impl<C: Clock> MemoryNode<C> {
     fn change(&self, change: impl FnOnce(&mut State, Instant)) {
         let mut state = self.settled();
         change(&mut state, self.clock.now());
-        state.wakers.iter_mut().filter_map(Option::take).for_each(Waker::wake);
+        state
+            .wakers
+            .iter_mut()
+            .filter_map(Option::take)
+            .for_each(Waker::wake);
     }
 
     /// The state, with everything done that has arrived by now.
@@ -236,7 +249,11 @@ impl<C: Clock> MemoryNode<C> {
             Command::Extend { key, token, ttl_ms } => (Kind::Extend { ttl_ms }, key, token),
             Command::Release { key, token } => (Kind::Release, key, token),
         };
-        let command = Owned { kind, key: KeyName::new(key), token: *token };
+        let command = Owned {
+            kind,
+            key: KeyName::new(key),
+            token: *token,
+        };
         if command.key.whole().is_none() {
             return Err(MemoryErrorKind::KeyTooLong);
         }
@@ -244,7 +261,10 @@ impl<C: Clock> MemoryNode<C> {
     }
 
     fn error(&self, kind: MemoryErrorKind) -> MemoryError {
-        MemoryError { node: self.number, kind }
+        MemoryError {
+            node: self.number,
+            kind,
+        }
     }
 }
 
@@ -253,7 +273,10 @@ impl<C: Clock> Transport for &MemoryNode<C> {
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MemoryError> {
         let ticket = self.send(command).map_err(|kind| self.error(kind))?;
-        let call = Call { state: &self.state, ticket };
+        let call = Call {
+            state: &self.state,
+            ticket,
+        };
         loop {
             let wait = self.settled().wait(ticket, self.clock.now());
             match wait {
@@ -316,11 +339,18 @@ impl State {
             return Err(MemoryErrorKind::Refused);
         }
         let last_arrival = self.sent.iter().flatten().map(|sent| sent.arrives_at).max();
-        let arrives_at = now.saturating_add(self.latency / 2).max(last_arrival.unwrap_or(now));
+        let arrives_at = now
+            .saturating_add(self.latency / 2)
+            .max(last_arrival.unwrap_or(now));
         let ticket = self.next_ticket;
         let place = self.sent.iter_mut().find(|place| place.is_none());
-        *place.ok_or(MemoryErrorKind::Full)? =
-            Some(Sent { ticket, arrives_at, command, answer: None, is_abandoned: false });
+        *place.ok_or(MemoryErrorKind::Full)? = Some(Sent {
+            ticket,
+            arrives_at,
+            command,
+            answer: None,
+            is_abandoned: false,
+        });
         self.next_ticket += 1;
         self.settle(now);
         Ok(ticket)
@@ -362,7 +392,8 @@ impl State {
         }
         let after = |ttl_ms: u32| now.saturating_add(Duration::from_millis(ttl_ms.into()));
         let mut places = self.keys.iter_mut();
-        let found = places.find(|place| place.as_ref().is_some_and(|entry| entry.key == command.key));
+        let found =
+            places.find(|place| place.as_ref().is_some_and(|entry| entry.key == command.key));
         let is_mine = |entry: &Entry| entry.token == command.token;
         match (command.kind, found) {
             (Kind::Acquire { .. }, Some(_)) => Ok(Reply::Held),
@@ -388,12 +419,20 @@ impl State {
     }
 
     fn wait(&self, ticket: u64, now: Instant) -> Wait {
-        let sent = self.sent.iter().flatten().find(|sent| sent.ticket == ticket);
+        let sent = self
+            .sent
+            .iter()
+            .flatten()
+            .find(|sent| sent.ticket == ticket);
         match sent {
-            Some(Sent { answer: Some((result, known_at)), .. }) if *known_at <= now => {
-                Wait::Over(*result)
-            }
-            Some(Sent { answer: Some((_, known_at)), .. }) => Wait::Until(*known_at),
+            Some(Sent {
+                answer: Some((result, known_at)),
+                ..
+            }) if *known_at <= now => Wait::Over(*result),
+            Some(Sent {
+                answer: Some((_, known_at)),
+                ..
+            }) => Wait::Until(*known_at),
             Some(Sent { arrives_at, .. }) if *arrives_at > now => Wait::Until(*arrives_at),
             Some(_) => Wait::ForChange,
             None => Wait::Over(Err(MemoryErrorKind::Reset)),
@@ -401,14 +440,22 @@ impl State {
     }
 
     fn find(&self, key: &KeyName, now: Instant) -> Option<&Entry> {
-        let mut live = self.keys.iter().flatten().filter(|entry| entry.expires_at > now);
+        let mut live = self
+            .keys
+            .iter()
+            .flatten()
+            .filter(|entry| entry.expires_at > now);
         live.find(|entry| entry.key == *key)
     }
 
     fn register(&mut self, waker: &Waker) {
         let place = self.wakers.iter().position(Option::is_none).unwrap_or(0);
         // Whoever is pushed out by a crowd is woken, and comes back.
-        if let Some(pushed_out) = self.wakers.get_mut(place).and_then(|place| place.replace(waker.clone())) {
+        if let Some(pushed_out) = self
+            .wakers
+            .get_mut(place)
+            .and_then(|place| place.replace(waker.clone()))
+        {
             pushed_out.wake();
         }
     }

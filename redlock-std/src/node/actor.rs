@@ -1,12 +1,11 @@
 //! The task that owns the connection to one node.
 
-use core::future::{Future, poll_fn};
-use core::pin::{Pin, pin};
-use core::task::{Context, Poll};
-use core::time::Duration;
 use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::Instant;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
@@ -49,7 +48,11 @@ impl Actor {
             left_out,
             replaced: left_out.saturating_mul(4).max(Duration::from_secs(1)),
         };
-        Self { address, queue, patience }
+        Self {
+            address,
+            queue,
+            patience,
+        }
     }
 
     /// Runs until the last handle of the node is gone and everything is sent.
@@ -76,14 +79,17 @@ impl Actor {
     }
 
     /// Waits before the next connect; ends at once when nobody needs the node any more.
-    async fn pause(&self, backoff: Duration) -> core::ops::ControlFlow<()> {
+    async fn pause(&self, backoff: Duration) -> std::ops::ControlFlow<()> {
         let mut timer = pin!(sleep(backoff));
         poll_fn(|context| {
             if self.queue.is_closed() {
-                return Poll::Ready(core::ops::ControlFlow::Break(()));
+                return Poll::Ready(std::ops::ControlFlow::Break(()));
             }
             self.queue.register(context.waker());
-            timer.as_mut().poll(context).map(core::ops::ControlFlow::Continue)
+            timer
+                .as_mut()
+                .poll(context)
+                .map(std::ops::ControlFlow::Continue)
         })
         .await
     }
@@ -174,7 +180,7 @@ impl<'a> Session<'a> {
             // The first poll hands the batch over. What comes of it is looked at in its turn.
             let answered = batch.answers.as_mut().poll(context);
             if let Poll::Ready(result) = answered {
-                batch.answers = Box::pin(core::future::ready(result));
+                batch.answers = Box::pin(std::future::ready(result));
             }
             self.in_flight.push_back(batch);
         }
@@ -187,11 +193,11 @@ impl<'a> Session<'a> {
             && let Poll::Ready(answers) = batch.answers.as_mut().poll(context)
         {
             let answers = answers.map_err(|error| NodeErrorKind::Unreachable(in_words(&error)))?;
-            let calls = core::mem::take(&mut batch.calls);
+            let calls = std::mem::take(&mut batch.calls);
             self.in_flight.pop_front();
             self.pass_on(calls, answers);
             count += 1;
-            if core::mem::take(&mut self.is_left_out) {
+            if std::mem::take(&mut self.is_left_out) {
                 self.queue.promise();
             }
         }
@@ -213,7 +219,8 @@ impl<'a> Session<'a> {
                     continue;
                 }
                 Some(Value::ServerError(error)) => {
-                    let message = format!("{} {}", error.code(), error.details().unwrap_or_default());
+                    let message =
+                        format!("{} {}", error.code(), error.details().unwrap_or_default());
                     Err(NodeErrorKind::Rejected(message.trim_end().into()))
                 }
                 Some(_) | None => Err(NodeErrorKind::Unexpected),
@@ -235,7 +242,11 @@ impl<'a> Session<'a> {
             };
             let silent_for = oldest.sent_at.elapsed();
             if !self.alarm_is_set {
-                let next = if self.is_left_out { self.patience.replaced } else { self.patience.left_out };
+                let next = if self.is_left_out {
+                    self.patience.replaced
+                } else {
+                    self.patience.left_out
+                };
                 let due = tokio::time::Instant::now() + next.saturating_sub(silent_for);
                 self.alarm.as_mut().reset(due);
                 self.alarm_is_set = true;

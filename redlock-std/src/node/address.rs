@@ -15,10 +15,14 @@ pub(crate) struct Address {
 
 impl Address {
     pub(crate) fn parse(url: &str) -> Result<Self, ConnectError> {
-        let info = url.into_connection_info().map_err(|error| ConnectError::BadUrl {
-            url: without_password(url),
-            reason: error.detail().map_or_else(|| error.to_string(), str::to_owned),
-        })?;
+        let info = url
+            .into_connection_info()
+            .map_err(|error| ConnectError::BadUrl {
+                url: without_password(url),
+                reason: error
+                    .detail()
+                    .map_or_else(|| error.to_string(), str::to_owned),
+            })?;
         #[cfg(feature = "tls-rustls")]
         if matches!(info.addr(), ConnectionAddr::TcpTls { .. })
             && rustls::crypto::CryptoProvider::get_default().is_none()
@@ -32,7 +36,10 @@ impl Address {
             ConnectionAddr::Unix(path) => path.display().to_string(),
             other => other.to_string(),
         };
-        Ok(Self { name: name.into(), info })
+        Ok(Self {
+            name: name.into(),
+            info,
+        })
     }
 
     /// Without the password; the same for two URLs of one server.
@@ -74,7 +81,13 @@ mod tests {
 
     #[test]
     fn a_bad_url_is_shown_without_its_password() {
-        for url in ["http://me:secret@host", "me:secret@host", "redis://me:secret@host:port", "", "\u{e4}@"] {
+        for url in [
+            "http://me:secret@host",
+            "me:secret@host",
+            "redis://me:secret@host:port",
+            "",
+            "\u{e4}@",
+        ] {
             let message = Address::parse(url).unwrap_err().to_string();
             assert!(!message.contains("secret"), "{message}");
         }

@@ -1,8 +1,8 @@
 //! What went wrong with a node.
 
-use core::fmt;
-use core::time::Duration;
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What went wrong, on which node.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! One connection to a node.
 
-use core::future::{Future, pending};
-use core::pin::Pin;
-use core::time::Duration;
+use std::future::{Future, pending};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::{TcpSettings, socket2};
@@ -65,7 +65,9 @@ impl Link {
                 .set_connection_timeout(None)
                 .set_response_timeout(None)
         };
-        let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3);
+        let keepalive = socket2::TcpKeepalive::new()
+            .with_time(KEEPALIVE)
+            .with_interval(KEEPALIVE / 3);
         match info.addr() {
             ConnectionAddr::Tcp(host, port) => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
@@ -73,21 +75,34 @@ impl Link {
                 socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
                 let (connection, driver) =
                     MultiplexedConnection::new_with_config(settings, stream, config()).await?;
-                Ok(Self { connection, driver: Box::pin(driver) })
+                Ok(Self {
+                    connection,
+                    driver: Box::pin(driver),
+                })
             }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => {
                 let stream = tokio::net::UnixStream::connect(path).await?;
                 let (connection, driver) =
                     MultiplexedConnection::new_with_config(settings, stream, config()).await?;
-                Ok(Self { connection, driver: Box::pin(driver) })
+                Ok(Self {
+                    connection,
+                    driver: Box::pin(driver),
+                })
             }
             // TLS: the crate makes the stream, and a task of its own moves the bytes.
             _ => {
-                let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+                let tcp = TcpSettings::default()
+                    .set_nodelay(true)
+                    .set_keepalive(keepalive);
                 let client = Client::open(info.clone().set_tcp_settings(tcp))?;
-                let connection = client.get_multiplexed_async_connection_with_config(&config()).await?;
-                Ok(Self { connection, driver: Box::pin(pending()) })
+                let connection = client
+                    .get_multiplexed_async_connection_with_config(&config())
+                    .await?;
+                Ok(Self {
+                    connection,
+                    driver: Box::pin(pending()),
+                })
             }
         }
     }

@@ -1,9 +1,9 @@
 //! What all tasks want from one node, until its actor sends it.
 
-use core::mem;
-use core::task::Waker;
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::time::Instant;
 
 use redis::Cmd;

@@ -18,12 +18,14 @@ async fn tasks_of_one_process_take_turns_for_ten_commands_each() {
     let (servers, redlock) = five(patient(TTL).wait(TTL * 3)).await;
     let before: u64 = servers.iter().map(|server| commands(&server.calls())).sum();
     let resource = Arc::new(Resource::default());
-    let tasks: Vec<_> = (0..TASKS).map(|_| work(&redlock, &resource, TURNS)).collect();
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|_| work(&redlock, &resource, TURNS))
+        .collect();
     for task in tasks {
         task.await.unwrap();
     }
     assert_eq!(resource.count(), TASKS * TURNS);
-    servers.expect_no_keys();
+    servers.expect_no_keys().await;
     let after: u64 = servers.iter().map(|server| commands(&server.calls())).sum();
     let acquisitions = u64::from(TASKS * TURNS);
     // One acquire and one release for each of five servers; nobody asks in vain.
@@ -37,12 +39,15 @@ async fn two_clients_exclude_each_other_and_both_make_progress() {
     let (servers, redlock) = five(patient(TTL).wait(TTL * 3)).await;
     let other = connected(&servers, *redlock.options()).await;
     let resource = Arc::new(Resource::default());
-    let tasks = [work(&redlock, &resource, TURNS), work(&other, &resource, TURNS)];
+    let tasks = [
+        work(&redlock, &resource, TURNS),
+        work(&other, &resource, TURNS),
+    ];
     for task in tasks {
         task.await.unwrap();
     }
     assert_eq!(resource.count(), 2 * TURNS);
-    servers.expect_no_keys();
+    servers.expect_no_keys().await;
 }
 
 /// Sends of a client: what a script calls inside is not counted.
@@ -70,11 +75,17 @@ pub(crate) struct Resource {
 
 impl Resource {
     pub(crate) async fn use_alone(&self) {
-        assert!(!self.is_used.swap(true, Ordering::SeqCst), "two hold the lock at once");
+        assert!(
+            !self.is_used.swap(true, Ordering::SeqCst),
+            "two hold the lock at once"
+        );
         let count = self.count.load(Ordering::SeqCst);
         tokio::task::yield_now().await;
         self.count.store(count + 1, Ordering::SeqCst);
-        assert!(self.is_used.swap(false, Ordering::SeqCst), "two hold the lock at once");
+        assert!(
+            self.is_used.swap(false, Ordering::SeqCst),
+            "two hold the lock at once"
+        );
     }
 
     pub(crate) fn count(&self) -> u32 {

@@ -22,13 +22,15 @@ async fn a_hung_minority_costs_nothing_and_keeps_no_key() {
         // Nobody has waited for the hung ones: that would take a second a round.
         assert!(start.elapsed() < redlock.options().round_time());
         hung.iter().for_each(Server::resume);
-        servers.expect_no_keys();
+        servers.expect_no_keys().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_hangs_until_its_connection_is_replaced_keeps_no_key() {
-    let options = patient(TTL).node_timeout(Duration::from_millis(50)).unwrap();
+    let options = patient(TTL)
+        .node_timeout(Duration::from_millis(50))
+        .unwrap();
     let (servers, redlock) = five(options).await;
     let client_id = |server: &Server| -> String {
         let list: String = server.query(&["CLIENT", "LIST"]).unwrap();
@@ -41,8 +43,11 @@ async fn a_server_that_hangs_until_its_connection_is_replaced_keeps_no_key() {
         redlock.try_acquire("dock-7").await.unwrap().release().await;
     }
     servers[0].resume();
-    servers.expect_no_keys();
-    eventually("there is another connection", TTL, || client_id(&servers[0]) != before);
+    servers.expect_no_keys().await;
+    eventually("there is another connection", TTL, || {
+        client_id(&servers[0]) != before
+    })
+    .await;
     eventually_votes(&servers, &redlock).await;
 }
 
@@ -55,17 +60,29 @@ async fn a_hung_majority_is_no_quorum_within_the_node_time_out_and_leaves_no_key
     let took = start.elapsed();
     let live_keys: usize = servers[3..].iter().map(Server::key_count).sum();
 
-    assert_eq!(live_keys, 0, "cleaned up by the time that the error is known");
+    assert_eq!(
+        live_keys, 0,
+        "cleaned up by the time that the error is known"
+    );
     assert!(error.is_unreachable() && !error.is_held(), "{error}");
     let timeout = redlock.options().round_time();
-    assert!(took >= timeout && took < timeout * 2, "one node time-out: {took:?}");
+    assert!(
+        took >= timeout && took < timeout * 2,
+        "one node time-out: {took:?}"
+    );
     let message = error.to_string();
-    assert!(message.starts_with("no quorum for dock-7: 2 of 5 nodes answered ("), "{message}");
+    assert!(
+        message.starts_with("no quorum for dock-7: 2 of 5 nodes answered ("),
+        "{message}"
+    );
     for server in &servers[..3] {
-        assert!(message.contains(&format!("127.0.0.1:{}: ", server.port())), "{message}");
+        assert!(
+            message.contains(&format!("127.0.0.1:{}: ", server.port())),
+            "{message}"
+        );
     }
     servers[..3].iter().for_each(Server::resume);
-    servers.expect_no_keys();
+    servers.expect_no_keys().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -82,8 +99,17 @@ async fn a_dead_majority_is_no_quorum_at_once() {
         tokio::task::yield_now().await;
     }
     let start = Instant::now();
-    assert!(redlock.try_acquire("dock-7").await.unwrap_err().is_unreachable());
-    assert!(start.elapsed() < redlock.options().round_time(), "a node that is down is not waited for");
+    assert!(
+        redlock
+            .try_acquire("dock-7")
+            .await
+            .unwrap_err()
+            .is_unreachable()
+    );
+    assert!(
+        start.elapsed() < redlock.options().round_time(),
+        "a node that is down is not waited for"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -127,12 +153,15 @@ async fn a_server_killed_and_restarted_in_the_middle_of_traffic_is_not_noticed()
         server.kill();
         server.restart();
     });
-    eventually("the restarted server gets commands again", TTL, || servers[0].calls()["set"] > 0);
+    eventually("the restarted server gets commands again", TTL, || {
+        servers[0].calls()["set"] > 0
+    })
+    .await;
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     for task in tasks {
         assert!(task.await.unwrap() > 0);
     }
-    servers.expect_no_keys();
+    servers.expect_no_keys().await;
     eventually_votes(&servers, &redlock).await;
 }
 
@@ -155,21 +184,26 @@ async fn locks_on_other_keys_do_not_wait_for_a_hung_server() {
     }
     assert!(start.elapsed() < redlock.options().round_time());
     servers[0].resume();
-    servers.expect_no_keys();
+    servers.expect_no_keys().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_survives_a_majority_that_is_away_for_less_than_its_validity() {
-    let options = patient(TTL).node_timeout(Duration::from_millis(100)).unwrap();
+    let options = patient(TTL)
+        .node_timeout(Duration::from_millis(100))
+        .unwrap();
     let (servers, redlock) = five(options).await;
     let mut guard = redlock.acquire("dock-7").await.unwrap();
-    expect_key_on(&servers, "dock-7", 5);
+    expect_key_on(&servers, "dock-7", 5).await;
     let before = guard.valid_until();
 
     servers[..3].iter().for_each(Server::pause);
     let error = guard.extend().await.unwrap_err();
     assert!(matches!(error, ExtendError::Unreachable(_)), "{error}");
-    assert!(guard.is_valid() && guard.valid_until() == before, "as it was");
+    assert!(
+        guard.is_valid() && guard.valid_until() == before,
+        "as it was"
+    );
     for server in &servers[3..] {
         assert_eq!(server.key_count(), 1, "the keys stay");
     }
@@ -181,7 +215,7 @@ async fn a_lease_survives_a_majority_that_is_away_for_less_than_its_validity() {
     }
     assert!(guard.valid_until() > before);
     guard.release().await;
-    servers.expect_no_keys();
+    servers.expect_no_keys().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -195,9 +229,14 @@ async fn a_server_that_wants_a_password_says_so() {
     let options = patient(TTL);
     let without = Redlock::connect(servers.urls(), options).unwrap();
     let error = without.try_acquire("dock-7").await.unwrap_err();
-    assert!(error.is_unreachable() && error.to_string().contains("NOAUTH"), "{error}");
+    assert!(
+        error.is_unreachable() && error.to_string().contains("NOAUTH"),
+        "{error}"
+    );
 
-    let urls = servers.iter().map(|server| format!("redis://:secret@127.0.0.1:{}", server.port()));
+    let urls = servers
+        .iter()
+        .map(|server| format!("redis://:secret@127.0.0.1:{}", server.port()));
     let with = Redlock::connect(urls, options).unwrap();
     with.acquire("dock-7").await.unwrap().release().await;
 }
@@ -211,7 +250,7 @@ async fn eventually_votes(servers: &Servers, redlock: &Redlock) {
         while Instant::now() < deadline {
             if servers.iter().all(|server| server.key_count() == 1) {
                 guard.release().await;
-                servers.expect_no_keys();
+                servers.expect_no_keys().await;
                 return;
             }
         }

@@ -50,10 +50,11 @@ async fn leaves_no_key(hung: bool) {
         let answering = &servers[usize::from(hung)..];
         redlock_tests::eventually("no key is left", Duration::from_secs(2), || {
             answering.iter().map(Server::key_count).sum::<usize>() == 0
-        });
+        })
+        .await;
         if hung {
             servers[0].resume();
-            servers.expect_no_keys();
+            servers.expect_no_keys().await;
         }
     }
 }

@@ -20,32 +20,43 @@ const TTL: Duration = Duration::from_secs(10);
 async fn a_lock_is_on_all_servers_until_it_is_released() {
     let (servers, redlock) = five(patient(TTL)).await;
     let guard = redlock.acquire("dock-7").await.unwrap();
-    expect_key_on(&servers, "dock-7", 5);
+    expect_key_on(&servers, "dock-7", 5).await;
     let token: Vec<u8> = servers[0].query(&["GET", "dock-7"]).unwrap();
     assert_eq!(token, guard.token().as_bytes());
     assert!(guard.is_valid() && guard.remaining() <= TTL);
 
     let released = guard.release().await;
-    assert!(released.released() >= 3 && released.gone() == 0, "{released:?}");
-    servers.expect_no_keys();
+    assert!(
+        released.released() >= 3 && released.gone() == 0,
+        "{released:?}"
+    );
+    servers.expect_no_keys().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_held_lock_is_refused_and_says_so() {
     let (servers, redlock) = five(patient(TTL)).await;
     let _guard = redlock.acquire("dock-7").await.unwrap();
-    expect_key_on(&servers, "dock-7", 5);
+    expect_key_on(&servers, "dock-7", 5).await;
 
     let same_process = redlock.try_acquire("dock-7").await.unwrap_err();
     assert!(matches!(same_process, AcquireError::HeldHere(_)));
-    assert_eq!(same_process.to_string(), "dock-7 is held by another task of this process");
+    assert_eq!(
+        same_process.to_string(),
+        "dock-7 is held by another task of this process"
+    );
 
     let other = connected_beside(&servers).await;
     let error = other.try_acquire("dock-7").await.unwrap_err();
     assert!(error.is_held() && !error.is_unreachable());
-    assert!(error.to_string().starts_with("dock-7 is held by another client: "), "{error}");
+    assert!(
+        error
+            .to_string()
+            .starts_with("dock-7 is held by another client: "),
+        "{error}"
+    );
     // The refused client has left the holder's keys alone.
-    expect_key_on(&servers, "dock-7", 5);
+    expect_key_on(&servers, "dock-7", 5).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,11 +65,14 @@ async fn a_waiting_client_gets_the_lock_when_it_is_released() {
     let guard = redlock.acquire("dock-7").await.unwrap();
     let other = connected_beside(&servers).await;
     let waiting = tokio::spawn(async move { other.acquire("dock-7").await.map(drop) });
-    eventually("the other one has asked", TTL, || servers[0].calls()["set"] > 2);
+    eventually("the other one has asked", TTL, || {
+        servers[0].calls()["set"] > 2
+    })
+    .await;
     assert!(!waiting.is_finished());
     guard.release().await;
     waiting.await.unwrap().unwrap();
-    servers.expect_no_keys();
+    servers.expect_no_keys().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,11 +82,17 @@ async fn waiting_ends_with_the_option() {
     let wait = Duration::from_millis(100);
 
     let start = Instant::now();
-    let error = redlock.with(patient(TTL).wait(wait)).acquire("dock-7").await.unwrap_err();
+    let error = redlock
+        .with(patient(TTL).wait(wait))
+        .acquire("dock-7")
+        .await
+        .unwrap_err();
     assert!(matches!(error, AcquireError::HeldHere(_)), "{error}");
     assert!(start.elapsed() >= wait);
 
-    let other = connected_beside(&servers).await.with(patient(TTL).wait(wait));
+    let other = connected_beside(&servers)
+        .await
+        .with(patient(TTL).wait(wait));
     let start = Instant::now();
     assert!(other.acquire("dock-7").await.unwrap_err().is_held());
     assert!(start.elapsed() >= wait);
@@ -82,16 +102,22 @@ async fn waiting_ends_with_the_option() {
 async fn an_extension_resets_the_ttl() {
     let (servers, redlock) = five(patient(TTL)).await;
     let mut guard = redlock.acquire("dock-7").await.unwrap();
-    expect_key_on(&servers, "dock-7", 5);
+    expect_key_on(&servers, "dock-7", 5).await;
     for server in servers.iter() {
-        assert_eq!(server.query::<u64>(&["PEXPIRE", "dock-7", "5000"]).unwrap(), 1);
+        assert_eq!(
+            server.query::<u64>(&["PEXPIRE", "dock-7", "5000"]).unwrap(),
+            1
+        );
     }
     let before = guard.valid_until();
     guard.extend().await.unwrap();
     assert!(guard.valid_until() > before);
     eventually("all servers extended it", TTL, || {
-        servers.iter().all(|server| server.query::<u64>(&["PTTL", "dock-7"]).unwrap() > 5_000)
-    });
+        servers
+            .iter()
+            .all(|server| server.query::<u64>(&["PTTL", "dock-7"]).unwrap() > 5_000)
+    })
+    .await;
     let ttl: u64 = servers[0].query(&["PTTL", "dock-7"]).unwrap();
     assert!(ttl <= 10_000, "reset, not added to: {ttl}");
 }
@@ -100,7 +126,7 @@ async fn an_extension_resets_the_ttl() {
 async fn a_dropped_guard_gives_the_lock_back() {
     let (servers, redlock) = five(patient(TTL)).await;
     drop(redlock.acquire("dock-7").await.unwrap());
-    servers.expect_no_keys();
+    servers.expect_no_keys().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,7 +134,7 @@ async fn a_guard_dropped_outside_of_the_runtime_gives_the_lock_back() {
     let (servers, redlock) = five(patient(TTL)).await;
     let guard = redlock.acquire("dock-7").await.unwrap();
     std::thread::spawn(move || drop(guard)).join().unwrap();
-    servers.expect_no_keys();
+    servers.expect_no_keys().await;
 }
 
 #[test]
@@ -116,7 +142,11 @@ fn a_guard_that_outlives_its_runtime_is_dropped_without_a_panic() {
     let servers = Servers::start(1);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut guard = runtime.block_on(async {
-        connected(&servers, patient(TTL)).await.acquire("dock-7").await.unwrap()
+        connected(&servers, patient(TTL))
+            .await
+            .acquire("dock-7")
+            .await
+            .unwrap()
     });
     drop(runtime);
     guard.keep_alive();
@@ -130,10 +160,11 @@ async fn the_last_handle_closes_the_connections() {
     drop(redlock);
     assert!(servers.iter().all(|server| server.client_count() == 1));
     drop(guard);
-    servers.expect_no_keys();
+    servers.expect_no_keys().await;
     eventually("no client is left", TTL, || {
         servers.iter().all(|server| server.client_count() == 0)
-    });
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,13 +173,16 @@ async fn an_acquire_dropped_at_any_await_leaves_no_key() {
     let mut polls = 0;
     loop {
         let done = poll_times(polls, redlock.acquire("dock-7")).await;
-        servers.expect_no_keys();
+        servers.expect_no_keys().await;
         if done {
             break;
         }
         polls += 1;
     }
-    assert!(polls > 0, "the acquire was dropped at least once in the middle");
+    assert!(
+        polls > 0,
+        "the acquire was dropped at least once in the middle"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -158,13 +192,21 @@ async fn an_acquire_dropped_while_it_waits_leaves_no_key_and_no_place_in_the_lin
     let guard = redlock.acquire("dock-7").await.unwrap();
     for limit in [0, 1, 5, 20, 60] {
         let limit = Duration::from_millis(limit);
-        assert!(tokio::time::timeout(limit, redlock.acquire("dock-7")).await.is_err());
-        assert!(tokio::time::timeout(limit, other.acquire("dock-7")).await.is_err());
+        assert!(
+            tokio::time::timeout(limit, redlock.acquire("dock-7"))
+                .await
+                .is_err()
+        );
+        assert!(
+            tokio::time::timeout(limit, other.acquire("dock-7"))
+                .await
+                .is_err()
+        );
     }
     guard.release().await;
-    servers.expect_no_keys();
+    servers.expect_no_keys().await;
     redlock.try_acquire("dock-7").await.unwrap().release().await;
-    servers.expect_no_keys();
+    servers.expect_no_keys().await;
     other.try_acquire("dock-7").await.unwrap().release().await;
 }
 
@@ -175,7 +217,7 @@ async fn release_and_extend_dropped_at_any_await_leave_no_key() {
         let mut guard = redlock.acquire("dock-7").await.unwrap();
         poll_times(polls, guard.extend()).await;
         poll_times(polls, guard.release()).await;
-        servers.expect_no_keys();
+        servers.expect_no_keys().await;
     }
 }
 
@@ -184,20 +226,26 @@ async fn releasing_an_expired_lock_is_an_answer() {
     let (servers, redlock) = five(patient(Duration::from_millis(200))).await;
     let mut guard = redlock.acquire("dock-7").await.unwrap();
     assert!(matches!(guard.lost().await, LossCause::Expired));
-    servers.expect_no_keys();
+    servers.expect_no_keys().await;
     assert!(!guard.is_valid());
     assert!(matches!(guard.extend().await, Err(ExtendError::Expired)));
     let released = guard.release().await;
-    assert!(released.released() == 0 && released.gone() >= 3, "{released:?}");
+    assert!(
+        released.released() == 0 && released.gone() >= 3,
+        "{released:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn releasing_a_stolen_lock_leaves_the_thief_alone() {
     let (servers, redlock) = five(patient(TTL)).await;
     let mut guard = redlock.acquire("dock-7").await.unwrap();
-    expect_key_on(&servers, "dock-7", 5);
+    expect_key_on(&servers, "dock-7", 5).await;
     for server in servers.iter() {
-        assert_eq!(server.query::<String>(&["SET", "dock-7", "thief"]).unwrap(), "OK");
+        assert_eq!(
+            server.query::<String>(&["SET", "dock-7", "thief"]).unwrap(),
+            "OK"
+        );
     }
     let error = guard.extend().await.unwrap_err();
     assert!(matches!(error, ExtendError::Lost(_)), "{error}");
@@ -211,7 +259,7 @@ async fn releasing_a_stolen_lock_leaves_the_thief_alone() {
 async fn a_key_of_another_type_is_held_and_its_error_is_named() {
     let (servers, redlock) = five(patient(TTL)).await;
     let mut guard = redlock.acquire("dock-7").await.unwrap();
-    expect_key_on(&servers, "dock-7", 5);
+    expect_key_on(&servers, "dock-7", 5).await;
     for server in servers.iter() {
         assert_eq!(server.query::<u64>(&["DEL", "dock-7"]).unwrap(), 1);
         assert_eq!(server.query::<u64>(&["LPUSH", "dock-7", "x"]).unwrap(), 1);
@@ -221,7 +269,7 @@ async fn a_key_of_another_type_is_held_and_its_error_is_named() {
     assert!(error.to_string().contains("WRONGTYPE"), "{error}");
     guard.release().await;
     assert!(redlock.try_acquire("dock-7").await.unwrap_err().is_held());
-    expect_key_on(&servers, "dock-7", 5);
+    expect_key_on(&servers, "dock-7", 5).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -233,7 +281,7 @@ async fn scripts_that_a_server_has_forgotten_are_sent_again() {
     flush_scripts(&servers);
     let released = guard.release().await;
     assert!(released.released() >= 3, "{released:?}");
-    servers.expect_no_keys();
+    servers.expect_no_keys().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -245,15 +293,19 @@ async fn a_token_is_never_used_twice() {
         assert!(tokens.insert(*guard.token()));
         guard.release().await;
     }
-    servers.expect_no_keys();
+    servers.expect_no_keys().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_prefix_stands_before_the_key() {
     let (servers, redlock) = five(patient(TTL)).await;
-    let guard = redlock.with_prefix("lock:").acquire("dock-7").await.unwrap();
+    let guard = redlock
+        .with_prefix("lock:")
+        .acquire("dock-7")
+        .await
+        .unwrap();
     assert_eq!(guard.key(), b"lock:dock-7");
-    expect_key_on(&servers, "lock:dock-7", 5);
+    expect_key_on(&servers, "lock:dock-7", 5).await;
     // Another name, another lock.
     redlock.try_acquire("dock-7").await.unwrap().release().await;
 }
@@ -266,9 +318,9 @@ async fn a_kept_guard_outlives_its_ttl() {
     guard.keep_alive();
     assert!(tokio::time::timeout(ttl * 4, guard.lost()).await.is_err());
     assert!(guard.is_valid());
-    expect_key_on(&servers, "dock-7", 5);
+    expect_key_on(&servers, "dock-7", 5).await;
     guard.release().await;
-    servers.expect_no_keys();
+    servers.expect_no_keys().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -276,7 +328,7 @@ async fn a_kept_guard_says_at_once_that_a_quorum_has_lost_it() {
     let (servers, redlock) = five(patient(Duration::from_secs(3))).await;
     let mut guard = redlock.acquire("dock-7").await.unwrap();
     guard.keep_alive();
-    expect_key_on(&servers, "dock-7", 5);
+    expect_key_on(&servers, "dock-7", 5).await;
     for server in &servers[..3] {
         assert_eq!(server.query::<u64>(&["DEL", "dock-7"]).unwrap(), 1);
     }
@@ -295,7 +347,10 @@ async fn a_kept_guard_is_lost_no_later_than_its_validity_when_the_majority_hangs
     guard.lost().await;
     let now = redlock_core::Clock::now(&SystemClock);
     let margin = Duration::from_millis(500);
-    assert!(now <= guard.valid_until().saturating_add(margin), "only the machine's own delay");
+    assert!(
+        now <= guard.valid_until().saturating_add(margin),
+        "only the machine's own delay"
+    );
     servers[..3].iter().for_each(redlock_tests::Server::resume);
 }
 
@@ -310,7 +365,7 @@ async fn held_work_outlives_the_ttl_and_gives_its_result() {
         })
         .await;
     assert!(result.unwrap());
-    servers.expect_no_keys();
+    servers.expect_no_keys().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -325,7 +380,7 @@ async fn held_work_is_dropped_when_the_lock_is_lost() {
         })
         .await;
     assert!(matches!(result, Err(HoldError::Lost(_))), "{result:?}");
-    servers.expect_no_keys();
+    servers.expect_no_keys().await;
 }
 
 #[tokio::test]
@@ -333,13 +388,23 @@ async fn a_lock_cannot_be_made_of_wrong_urls() {
     let options = Options::new(TTL).unwrap();
     let connect = |urls: &[&str]| Redlock::connect(urls, options).map(drop).unwrap_err();
     assert_eq!(connect(&[]), ConnectError::Build(BuildError::NoNode));
-    assert!(matches!(connect(&["http://10.0.0.1"]), ConnectError::BadUrl { .. }));
-    assert!(matches!(connect(&["redis://:secret@10.0.0.1:no"]), ConnectError::BadUrl { .. }));
+    assert!(matches!(
+        connect(&["http://10.0.0.1"]),
+        ConnectError::BadUrl { .. }
+    ));
+    assert!(matches!(
+        connect(&["redis://:secret@10.0.0.1:no"]),
+        ConnectError::BadUrl { .. }
+    ));
     assert_eq!(
         connect(&["redis://10.0.0.1", "redis://10.0.0.1:6379/0"]),
-        ConnectError::DuplicateNode { node: "10.0.0.1:6379".to_owned() },
+        ConnectError::DuplicateNode {
+            node: "10.0.0.1:6379".to_owned()
+        },
     );
-    let many: Vec<_> = (0..=MAX_NODES).map(|node| format!("redis://10.0.0.{node}")).collect();
+    let many: Vec<_> = (0..=MAX_NODES)
+        .map(|node| format!("redis://10.0.0.{node}"))
+        .collect();
     let many: Vec<_> = many.iter().map(String::as_str).collect();
     assert_eq!(
         connect(&many),
@@ -358,7 +423,8 @@ async fn connected_beside(servers: &Servers) -> Redlock {
     let redlock = Redlock::connect(servers.urls(), patient(TTL)).unwrap();
     eventually("the second client is connected", TTL, || {
         servers.iter().all(|server| server.client_count() > 1)
-    });
+    })
+    .await;
     redlock
 }
 

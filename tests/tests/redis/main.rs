@@ -1,5 +1,11 @@
 //! `redlock-std` against real Redis servers.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "what fails here fails a test"
+)]
+
 mod contention;
 mod faults;
 mod leftovers;

@@ -41,5 +41,5 @@ async fn rslock_and_we_exclude_each_other() {
     ours.await.unwrap();
     theirs.await.unwrap();
     assert_eq!(resource.count(), 2 * TURNS);
-    servers.expect_no_keys();
+    servers.expect_no_keys().await;
 }

@@ -23,7 +23,7 @@ pub(crate) async fn connected(servers: &Servers, options: Options) -> Redlock {
             if released.released() + released.unanswered() == count
                 && servers.iter().all(|server| server.client_count() > 0)
             {
-                servers.expect_no_keys();
+                servers.expect_no_keys().await;
                 return redlock;
             }
         }
@@ -35,15 +35,24 @@ pub(crate) async fn connected(servers: &Servers, options: Options) -> Redlock {
 /// A lease of `ttl`, and patience for a loaded machine: a round waits for a second.
 pub(crate) fn patient(ttl: Duration) -> Options {
     let options = Options::new(ttl).unwrap();
-    options.node_timeout(Duration::from_secs(1).min(options.validity() / 2)).unwrap()
+    options
+        .node_timeout(Duration::from_secs(1).min(options.validity() / 2))
+        .unwrap()
 }
 
 /// Waits until `count` of the servers have `key`: a quorum's answer comes before the others'.
-pub(crate) fn expect_key_on(servers: &Servers, key: &str, count: usize) {
-    eventually("the key is where it should be", Duration::from_secs(2), || {
-        let holders = servers.iter().filter(|server| {
-            server.query::<u64>(&["EXISTS", key]).is_ok_and(|exists| exists == 1)
-        });
-        holders.count() == count
-    });
+pub(crate) async fn expect_key_on(servers: &Servers, key: &str, count: usize) {
+    eventually(
+        "the key is where it should be",
+        Duration::from_secs(2),
+        || {
+            let holders = servers.iter().filter(|server| {
+                server
+                    .query::<u64>(&["EXISTS", key])
+                    .is_ok_and(|exists| exists == 1)
+            });
+            holders.count() == count
+        },
+    )
+    .await;
 }

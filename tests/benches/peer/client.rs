@@ -1,0 +1,77 @@
+//! The two clients, in one shape.
+
+use core::future::Future;
+use std::time::Duration;
+
+use redlock_std::{Guard, Options, Redlock};
+use redlock_tests::Servers;
+
+use crate::TTL;
+
+/// A client that can lock and unlock, waiting for as long as it takes.
+pub(crate) trait Client: Clone + Send + Sync + 'static {
+    const NAME: &'static str;
+    type Lock: Send;
+
+    fn lock(&self, key: &str) -> impl Future<Output = Self::Lock> + Send;
+    fn unlock(&self, lock: Self::Lock) -> impl Future<Output = ()> + Send;
+}
+
+#[derive(Clone)]
+pub(crate) struct Ours(Redlock);
+
+impl Ours {
+    pub(crate) async fn connect(servers: &Servers) -> Self {
+        let options = Options::new(TTL).unwrap().wait(TTL * 6);
+        let ours = Self(Redlock::connect(servers.urls(), options).unwrap());
+        warm_up(&ours).await;
+        ours
+    }
+}
+
+impl Client for Ours {
+    const NAME: &'static str = "redlock-std";
+    type Lock = Guard;
+
+    async fn lock(&self, key: &str) -> Guard {
+        self.0.acquire(key).await.unwrap()
+    }
+
+    async fn unlock(&self, guard: Guard) {
+        guard.release().await;
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Theirs(rslock::LockManager);
+
+impl Theirs {
+    pub(crate) async fn connect(servers: &Servers) -> Self {
+        let mut manager = rslock::LockManager::new(servers.urls());
+        // Its own default delay; as many tries as it takes.
+        manager.set_retry(u32::MAX, Duration::from_millis(200));
+        let theirs = Self(manager);
+        warm_up(&theirs).await;
+        theirs
+    }
+}
+
+impl Client for Theirs {
+    const NAME: &'static str = "rslock";
+    type Lock = rslock::Lock;
+
+    async fn lock(&self, key: &str) -> rslock::Lock {
+        self.0.lock(key.as_bytes(), TTL).await.unwrap()
+    }
+
+    async fn unlock(&self, lock: rslock::Lock) {
+        self.0.unlock(&lock).await;
+    }
+}
+
+async fn warm_up(client: &impl Client) {
+    for _ in 0..200 {
+        let lock = client.lock("warm-up").await;
+        client.unlock(lock).await;
+    }
+}

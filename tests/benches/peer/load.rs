@@ -1,0 +1,148 @@
+//! What is done to a client, and what is measured.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use redlock_tests::Servers;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::client::Client;
+
+const LATENCY_RUN: Duration = Duration::from_millis(700);
+const THROUGHPUT_RUN: Duration = Duration::from_millis(1_500);
+const CONTENTION_RUN: Duration = Duration::from_secs(6);
+
+pub(crate) struct Latency {
+    pub(crate) p50: Duration,
+}
+
+/// One task locks and unlocks one key.
+pub(crate) async fn latency<C: Client>(client: &C) -> Latency {
+    let client = client.clone();
+    let task = tokio::spawn(async move {
+        let mut cycles = Vec::new();
+        let start = Instant::now();
+        while start.elapsed() < LATENCY_RUN {
+            let cycle = Instant::now();
+            let lock = client.lock("latency").await;
+            client.unlock(lock).await;
+            cycles.push(cycle.elapsed());
+        }
+        cycles
+    });
+    Latency {
+        p50: middle(task.await.unwrap()),
+    }
+}
+
+pub(crate) struct Throughput {
+    pub(crate) per_second: f64,
+    pub(crate) cpu_us_per_cycle: f64,
+}
+
+/// 64 tasks lock and unlock a key each.
+pub(crate) async fn throughput<C: Client>(client: &C) -> Throughput {
+    let start = Instant::now();
+    let cpu_before = cpu_time();
+    let tasks: Vec<_> = (0..64)
+        .map(|task| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                let key = format!("throughput-{task}");
+                let mut cycles = 0_u32;
+                while start.elapsed() < THROUGHPUT_RUN {
+                    let lock = client.lock(&key).await;
+                    client.unlock(lock).await;
+                    cycles += 1;
+                }
+                cycles
+            })
+        })
+        .collect();
+    let mut cycles = 0;
+    for task in tasks {
+        cycles += task.await.unwrap();
+    }
+    let cycles = f64::from(cycles);
+    Throughput {
+        per_second: cycles / start.elapsed().as_secs_f64(),
+        cpu_us_per_cycle: (cpu_time() - cpu_before).as_secs_f64() * 1e6 / cycles,
+    }
+}
+
+pub(crate) struct Contention {
+    pub(crate) handoff_p50: Duration,
+    pub(crate) least: usize,
+    pub(crate) most: usize,
+    pub(crate) commands: f64,
+}
+
+/// 16 tasks want one key, hold it for 5 ms and pause for 50 ms after it.
+pub(crate) async fn contention<C: Client>(servers: &Servers, client: &C) -> Contention {
+    const TASKS: usize = 16;
+    const HOLD: Duration = Duration::from_millis(5);
+    const PAUSE: Duration = Duration::from_millis(50);
+
+    let commands_before = commands(servers);
+    let released: Arc<Mutex<Option<(usize, Instant)>>> = Arc::default();
+    let start = Instant::now();
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            let (client, released) = (client.clone(), Arc::clone(&released));
+            tokio::spawn(async move {
+                let mut turns = 0_usize;
+                let mut handoffs = Vec::new();
+                while start.elapsed() < CONTENTION_RUN {
+                    let lock = client.lock("contention").await;
+                    let acquired_at = Instant::now();
+                    if let Some((other, at)) = released.lock().unwrap().take()
+                        && other != task
+                    {
+                        handoffs.push(acquired_at - at);
+                    }
+                    turns += 1;
+                    tokio::time::sleep(HOLD).await;
+                    *released.lock().unwrap() = Some((task, Instant::now()));
+                    client.unlock(lock).await;
+                    tokio::time::sleep(PAUSE).await;
+                }
+                (turns, handoffs)
+            })
+        })
+        .collect();
+    let mut turns = Vec::new();
+    let mut handoffs = Vec::new();
+    for task in tasks {
+        let (count, times) = task.await.unwrap();
+        turns.push(count);
+        handoffs.extend(times);
+    }
+    Contention {
+        handoff_p50: middle(handoffs),
+        least: turns.iter().copied().min().unwrap_or(0),
+        most: turns.iter().copied().max().unwrap_or(0),
+        commands: (commands(servers) - commands_before) as f64
+            / turns.iter().sum::<usize>().max(1) as f64,
+    }
+}
+
+/// What clients have sent; what a script calls inside is not counted.
+fn commands(servers: &Servers) -> u64 {
+    let calls = servers.iter().map(redlock_tests::Server::calls);
+    calls
+        .map(|calls| calls["set"] + calls["evalsha"] + calls["eval"])
+        .sum()
+}
+
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(
+        time.tv_sec.unsigned_abs(),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
+}
+
+fn middle(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
