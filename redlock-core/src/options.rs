@@ -55,13 +55,7 @@ impl Options {
 
     /// Options for a lease of `ttl`, everything else at its default.
     ///
-    /// | option | default |
-    /// |---|---|
-    /// | [`wait`](Self::wait) | the TTL |
-    /// | [`node_timeout`](Self::node_timeout) | 1/200 of the TTL, from 20 ms to 1 s, at most half the validity |
-    /// | [`retry_delay`](Self::retry_delay) | 5 ms to 50 ms |
-    /// | [`drift_ppm`](Self::drift_ppm) | 10,000 (1 %) |
-    /// | [`max_extensions`](Self::max_extensions) | 100 |
+    /// The defaults stand in the table of the project's README.
     ///
     /// # Errors
     ///

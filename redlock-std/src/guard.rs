@@ -134,7 +134,9 @@ impl Guard {
     /// does nothing.
     pub async fn lost(&self) -> LossCause {
         loop {
-            let lost = self.validity.lost.notified();
+            // Listens from here on, so that a loss between the look and the wait is not missed.
+            let mut lost = std::pin::pin!(self.validity.lost.notified());
+            lost.as_mut().enable();
             if let Some(cause) = self.validity.cause() {
                 return cause;
             }
@@ -144,7 +146,7 @@ impl Guard {
                 return LossCause::Expired;
             }
             tokio::select! {
-                () = lost => {}
+                () = &mut lost => {}
                 () = SystemClock.sleep_until(over) => {}
             }
         }

@@ -6,6 +6,11 @@ use std::time::{Duration, Instant};
 
 pub use servers::{Calls, Server, Servers};
 
+/// The examples of the README, so that they are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+mod readme {}
+
 /// Waits until `fact` holds. The tasks under test run meanwhile, also on a runtime of one thread.
 ///
 /// # Panics

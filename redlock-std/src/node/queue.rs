@@ -14,7 +14,7 @@ use super::error::{NodeError, NodeErrorKind};
 
 /// The commands that wait to be sent, and whether it is worth waiting.
 ///
-/// Bounded: acquires and extends are refused when a thousand commands wait or the node does not
+/// Bounded: acquires and extends are refused when very many commands wait or the node does not
 /// answer. Releases are taken also then, since each belongs to an acquire that was taken: on a node
 /// that comes back, no key of a lease that was given back is left.
 #[derive(Debug)]
@@ -58,11 +58,11 @@ enum Verb {
     Release,
 }
 
-/// How many acquires and extends may wait.
-const MAX_WAITING: usize = 1_024;
+/// How many acquires and extends may wait: more than a burst of tasks, some megabytes.
+const MAX_WAITING: usize = 16_384;
 
 /// How many commands may wait with the releases.
-const MAX_WAITING_WITH_RELEASES: usize = 16 * MAX_WAITING;
+const MAX_WAITING_WITH_RELEASES: usize = 4 * MAX_WAITING;
 
 /// What the actor is to do next.
 pub(crate) enum Turn {

@@ -1,0 +1,248 @@
+#!/usr/bin/env bash
+# The one test command of this project: for contributors and for CI alike.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+STEPS="\
+fmt      the code is formatted
+clippy   no lint warns, in any target of any package
+tests    unit tests, doc tests, and the suites against real redis-servers
+release  the tests of the core without debug assertions, where integers wrap
+no_std   the core for microcontrollers, without features and with each one alone
+msrv     the libraries and the command with the oldest Rust that is supported
+docs     the documentation, private items included
+demo     the demo, for 3 seconds
+benches  the benchmarks compile"
+
+# Asked by whatever installs a service, before it starts that service.
+POLICY=/usr/sbin/policy-rc.d
+
+# What at_exit needs to know.
+current=""
+temporary_policy=""
+
+TARGETS=(thumbv6m-none-eabi thumbv7em-none-eabihf riscv32imac-unknown-none-elf)
+
+main() {
+    if [[ ${1-} == --help || ${1-} == -h ]]; then
+        usage
+        exit
+    fi
+    local steps=("$@") all step
+    mapfile -t all < <(awk '{ print $1 }' <<<"$STEPS")
+    if [[ $# == 0 ]]; then
+        steps=("${all[@]}")
+    fi
+    for step in "${steps[@]}"; do
+        [[ " ${all[*]} " == *" $step "* ]] || fail "there is no step '$step'; ./test.sh --help lists them"
+    done
+
+    trap at_exit EXIT
+    current="the preparation"
+    need_cargo
+    # All of it before the first step: a missing password or network shows at once and not after minutes.
+    for step in "${steps[@]}"; do
+        "need_for_$step"
+    done
+    for step in "${steps[@]}"; do
+        current=$step
+        echo "== $step"
+        "step_$step"
+    done
+    echo "== passed (${steps[*]}) in $SECONDS s"
+}
+
+usage() {
+    cat <<END
+Usage: ./test.sh [STEP...]
+
+Runs the steps named, or else all of them in this order:
+
+$STEPS
+
+What a step needs and does not find is installed, and named when it is: redis-server, jq
+and a linker through apt-get; Rust components, targets and the oldest toolchain through rustup.
+END
+}
+
+at_exit() {
+    local status=$?
+    if [[ $temporary_policy ]]; then
+        as_root rm "$temporary_policy"
+    fi
+    if [[ $status != 0 ]]; then
+        echo "== $current failed, after $SECONDS s" >&2
+    fi
+}
+
+# The steps, each with what it needs.
+
+need_for_fmt() { need_component rustfmt fmt; }
+step_fmt() { cargo fmt --all --check; }
+
+need_for_clippy() {
+    need_linker
+    need_component clippy clippy
+}
+step_clippy() { cargo clippy --workspace --all-targets --all-features -- -D warnings; }
+
+need_for_tests() {
+    need_linker
+    need_redis
+}
+step_tests() { cargo test --workspace --all-features; }
+
+need_for_release() { need_linker; }
+step_release() { cargo test --release -p redlock-core --all-features; }
+
+need_for_no_std() {
+    local target
+    need_linker
+    need_program jq jq
+    for target in "${TARGETS[@]}"; do
+        need_target "$target"
+    done
+}
+step_no_std() {
+    local features feature target
+    features=$(cargo metadata --format-version 1 --no-deps | jq -er '
+        .packages[] | select(.name == "redlock-core") | .features | keys - ["default"] | join(" ")')
+    for target in "${TARGETS[@]}"; do
+        build_core "$target"
+        for feature in $features; do
+            build_core "$target" --features "$feature"
+        done
+    done
+}
+build_core() {
+    echo "-- redlock-core for $*"
+    cargo build -p redlock-core --no-default-features --target "$@"
+}
+
+need_for_msrv() {
+    need_linker
+    msrv=$(sed -n 's/^rust-version = "\([0-9.]*\)".*/\1/p' Cargo.toml)
+    [[ $msrv ]] || fail "there is no rust-version in Cargo.toml"
+    need_toolchain "$msrv"
+}
+step_msrv() {
+    # A directory of its own: two compilers in one would throw away each other's work.
+    CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/msrv rustup run "$msrv" \
+        cargo check -p redlock-core -p redlock-std -p redlock-cli --all-features
+}
+
+need_for_docs() { need_linker; }
+step_docs() {
+    RUSTDOCFLAGS="-D warnings" \
+        cargo doc --workspace --no-deps --document-private-items --all-features
+}
+
+need_for_demo() { need_linker; }
+step_demo() { cargo run --release -- demo --seconds 3; }
+
+need_for_benches() { need_linker; }
+step_benches() { cargo bench --workspace --no-run; }
+
+# What steps need. A need that is met costs a moment and says nothing.
+
+need_cargo() {
+    cargo --version >/dev/null 2>&1 ||
+        fail "cargo does not run; install Rust from https://rustup.rs, then 'rustup default stable'"
+}
+
+need_component() {
+    local component=$1 subcommand=$2
+    cargo "$subcommand" --version >/dev/null 2>&1 && return
+    need_rustup "the component $component"
+    announce "the Rust component $component" rustup component add "$component"
+}
+
+need_target() {
+    local target=$1
+    [[ -d $(rustc --print sysroot)/lib/rustlib/$target/lib ]] && return
+    need_rustup "the target $target"
+    announce "the Rust target $target" rustup target add "$target"
+}
+
+need_toolchain() {
+    local version=$1
+    need_rustup "the toolchain $version"
+    # Not a pipe into grep -q: it would end before rustup has written everything, which pipefail reports.
+    local installed
+    installed=$'\n'$(rustup toolchain list)
+    # rustup lists 1.88 with its host: 1.88-x86_64-unknown-linux-gnu.
+    [[ $installed == *$'\n'"$version"[-\ ]* ]] && return
+    announce "the Rust toolchain $version" rustup toolchain install "$version" --profile minimal
+}
+
+need_rustup() {
+    command -v rustup >/dev/null || fail "$1 is missing, and so is rustup, which installs it: https://rustup.rs"
+}
+
+need_linker() {
+    command -v cc >/dev/null || apt_install gcc libc6-dev
+}
+
+need_program() {
+    local program=$1 package=$2
+    command -v "$program" >/dev/null || apt_install "$package"
+}
+
+need_redis() {
+    # Starts a server that ends with its test process; part of every Debian.
+    need_program setpriv util-linux
+    command -v redis-server >/dev/null && return
+
+    # The package brings a service that listens on port 6379. Whoever runs the tests did not ask for it,
+    # and the tests start servers of their own.
+    if [[ ! -e $POLICY ]]; then
+        echo "-- $POLICY keeps apt-get from starting the service of redis-server; it is removed afterwards"
+        temporary_policy=$POLICY
+        as_root sh -c "printf '#!/bin/sh\nexit 101\n' >$POLICY && chmod 755 $POLICY"
+    fi
+    apt_install redis-server
+    if [[ $temporary_policy ]]; then
+        as_root rm "$temporary_policy"
+        temporary_policy=""
+    fi
+    if command -v systemctl >/dev/null; then
+        echo "-- the service of redis-server is disabled, so that it does not start at boot either"
+        as_root systemctl disable --quiet redis-server.service
+    fi
+}
+
+apt_install() {
+    local packages="$*"
+    command -v apt-get >/dev/null ||
+        fail "$packages is missing, and so is apt-get; install it with the package manager of this system"
+    announce "$packages" as_root apt-get update ||
+        echo "-- apt-get update failed; the package lists of before may do"
+    as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y --no-install-recommends "$@" ||
+        fail "apt-get could not install $packages; install it by hand"
+}
+
+as_root() {
+    if [[ $EUID == 0 ]]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo "$@"
+    else
+        fail "root must run this, and there is no sudo: $*"
+    fi
+}
+
+announce() {
+    local what=$1
+    shift
+    echo "-- $what is missing: installing it"
+    "$@"
+}
+
+fail() {
+    echo "test.sh: $*" >&2
+    exit 1
+}
+
+main "$@"
