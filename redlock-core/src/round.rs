@@ -3,7 +3,7 @@
 use crate::time::Instant;
 
 /// What one node's reply means for the round.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Vote {
     /// The node did what it was asked.
     Granted,

@@ -1,1 +1,204 @@
+//! Every order of votes, every vote and every point of time-out, for one to five nodes.
 
+use std::collections::HashMap;
+use std::vec::Vec;
+
+use super::*;
+
+const EARLY: Instant = Instant::from_micros(10);
+const DEADLINE: Instant = Instant::from_micros(100);
+const VALID_UNTIL: Instant = Instant::from_micros(1_000);
+
+const VOTES: [Vote; 3] = [Vote::Granted, Vote::Refused, Vote::Unknown];
+
+#[test]
+fn every_sequence_of_votes_is_decided_at_the_first_moment_and_rightly() {
+    for nodes in 1..=5 {
+        let mut sequences = 0;
+        let mut rule = Rule::default();
+        for order in orders(nodes) {
+            for votes in ballots(nodes) {
+                for timed_out_after in 0..=nodes {
+                    sequences += 1;
+                    play(&mut rule, &order[..timed_out_after], &votes);
+                }
+            }
+        }
+        let orders: usize = (1..=nodes).product();
+        assert_eq!(sequences, orders * 3_usize.pow(nodes as u32) * (nodes + 1));
+    }
+}
+
+/// The nodes vote in this order, then the time is over.
+fn play(rule: &mut Rule, order: &[usize], votes: &[Vote]) {
+    let nodes = votes.len();
+    let mut round = round(nodes);
+    let mut known = std::vec![None; nodes];
+    assert_eq!(
+        round.verdict(EARLY),
+        rule.expected(&known),
+        "before the first vote"
+    );
+    for &node in order {
+        round.vote(node, votes[node]);
+        known[node] = Some(votes[node]);
+        let verdict = round.verdict(EARLY);
+        assert_eq!(verdict, rule.expected(&known), "{known:?}");
+        // Once the time is over, a win is worth nothing, and nothing else changes.
+        if verdict == Verdict::Won {
+            assert_eq!(round.verdict(VALID_UNTIL), Verdict::TooLate);
+        }
+        // A node has one vote.
+        let mut again = round.clone();
+        for vote in VOTES {
+            again.vote(node, vote);
+            again.vote(nodes, vote);
+        }
+        assert_eq!(again.verdict(EARLY), verdict, "{known:?}");
+    }
+    let mut closed = round.clone();
+    closed.close();
+    for vote in &mut known {
+        vote.get_or_insert(Vote::Unknown);
+    }
+    assert_eq!(
+        round.verdict(DEADLINE),
+        rule.expected(&known),
+        "timed out: {known:?}"
+    );
+    assert_eq!(
+        closed.verdict(EARLY),
+        rule.expected(&known),
+        "closed: {known:?}"
+    );
+    assert_ne!(closed.verdict(EARLY), Verdict::Pending);
+}
+
+/// The rule, in the words of the specification: the majority wins, and a round is decided when
+/// nothing that the missing nodes may say could change whether it is won.
+fn expected(known: &[Option<Vote>]) -> Verdict {
+    let missing = known.iter().filter(|vote| vote.is_none()).count();
+    let (mut can_win, mut can_lose) = (false, false);
+    for completion in ballots(missing) {
+        let mut completion = completion.into_iter();
+        let granted = known
+            .iter()
+            .filter(|vote| vote.or_else(|| completion.next()) == Some(Vote::Granted))
+            .count();
+        let is_majority = 2 * granted > known.len();
+        can_win |= is_majority;
+        can_lose |= !is_majority;
+    }
+    let silent = known
+        .iter()
+        .filter(|vote| **vote == Some(Vote::Unknown))
+        .count();
+    match (can_win, can_lose) {
+        (true, true) => Verdict::Pending,
+        (true, false) => Verdict::Won,
+        (false, _) if 2 * (known.len() - silent) > known.len() => Verdict::Refused,
+        (false, _) => Verdict::Unreachable,
+    }
+}
+
+/// Remembers what it has worked out: the same votes come in many orders.
+#[derive(Default)]
+struct Rule(HashMap<Vec<Option<Vote>>, Verdict>);
+
+impl Rule {
+    fn expected(&mut self, known: &[Option<Vote>]) -> Verdict {
+        if let Some(verdict) = self.0.get(known) {
+            return *verdict;
+        }
+        let verdict = expected(known);
+        self.0.insert(known.to_vec(), verdict);
+        verdict
+    }
+}
+
+#[test]
+fn a_round_is_won_before_its_validity_ends_and_not_at_its_end() {
+    let mut round = round(3);
+    round.vote(0, Vote::Granted);
+    round.vote(1, Vote::Granted);
+    let last = Instant::from_micros(VALID_UNTIL.as_micros() - 1);
+    assert_eq!(round.verdict(last), Verdict::Won);
+    assert_eq!(round.verdict(VALID_UNTIL), Verdict::TooLate);
+}
+
+#[test]
+fn votes_count_until_the_deadline_and_not_at_it() {
+    let round = round(3);
+    let last = Instant::from_micros(DEADLINE.as_micros() - 1);
+    assert_eq!(round.verdict(last), Verdict::Pending);
+    assert_eq!(round.verdict(DEADLINE), Verdict::Unreachable);
+}
+
+#[test]
+fn only_voters_count() {
+    let mut voters = NodeSet::EMPTY;
+    voters.insert(1);
+    voters.insert(4);
+    let mut round = Round::new(voters, 2, DEADLINE, VALID_UNTIL);
+    for other in [0, 2, 3, NodeSet::CAPACITY, usize::MAX] {
+        round.vote(other, Vote::Granted);
+    }
+    assert_eq!(round.verdict(EARLY), Verdict::Pending);
+    round.vote(1, Vote::Granted);
+    round.vote(4, Vote::Granted);
+    assert_eq!(round.verdict(EARLY), Verdict::Won);
+}
+
+#[test]
+fn a_round_that_needs_no_vote_is_won_at_once() {
+    let round = Round::new(NodeSet::EMPTY, 0, DEADLINE, Instant::MAX);
+    assert_eq!(round.verdict(EARLY), Verdict::Won);
+    assert_eq!(round.verdict(DEADLINE), Verdict::Won);
+}
+
+#[test]
+fn a_set_holds_as_many_nodes_as_it_says() {
+    let all = NodeSet::first(NodeSet::CAPACITY);
+    assert_eq!(all.len() as usize, NodeSet::CAPACITY);
+    assert!(all.contains(NodeSet::CAPACITY - 1));
+    assert!(!all.contains(NodeSet::CAPACITY));
+}
+
+fn round(nodes: usize) -> Round {
+    Round::new(
+        NodeSet::first(nodes),
+        nodes as u32 / 2 + 1,
+        DEADLINE,
+        VALID_UNTIL,
+    )
+}
+
+/// All orders of `0..nodes`.
+fn orders(nodes: usize) -> Vec<Vec<usize>> {
+    let mut orders = std::vec![Vec::new()];
+    for node in 0..nodes {
+        orders = orders
+            .iter()
+            .flat_map(|order| {
+                (0..=order.len()).map(move |place| {
+                    let mut longer = order.clone();
+                    longer.insert(place, node);
+                    longer
+                })
+            })
+            .collect();
+    }
+    orders
+}
+
+/// All ways in which `nodes` nodes can vote.
+fn ballots(nodes: usize) -> Vec<Vec<Vote>> {
+    let mut ballots = std::vec![Vec::new()];
+    for _ in 0..nodes {
+        ballots = ballots
+            .iter()
+            .flat_map(|ballot| VOTES.map(|vote| [ballot.as_slice(), &[vote]].concat()))
+            .collect();
+    }
+    ballots
+}
