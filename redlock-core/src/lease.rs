@@ -29,6 +29,12 @@ impl<K> Lease<K> {
         }
     }
 
+    /// A lease of which nothing but the token is known, for instance one that another process has
+    /// taken: it can be released, and is not valid.
+    pub const fn adopt(key: K, token: Token) -> Self {
+        Self::new(key, token, 0, Instant::from_micros(0))
+    }
+
     /// The key that is locked.
     pub const fn key(&self) -> &K {
         &self.key

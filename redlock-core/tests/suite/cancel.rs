@@ -1,0 +1,122 @@
+//! Futures that are dropped in the middle.
+
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
+
+use redlock_core::Clock;
+use redlock_core::mock::{MemoryNode, MockClock};
+
+use crate::world::*;
+
+/// Polls `future` `polls` times, a millisecond apart, and drops it. Says whether it was done.
+fn poll_times(clock: &MockClock, polls: usize, future: impl Future) -> bool {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..polls {
+        if let Poll::Ready(_output) = future.as_mut().poll(&mut context) {
+            return true;
+        }
+        clock.advance(ms(1));
+    }
+    false
+}
+
+/// Drops what `operation` makes after 0, 1, 2 .. polls, on slow nodes of which `hung` hang, until it
+/// is done; each time nothing may be left once the next operation has tidied up.
+fn leaves_nothing(operation: impl AsyncFn(&mut Lock<'_>), hung: usize) {
+    let mut polls = 0;
+    loop {
+        let clock = MockClock::new();
+        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        nodes.iter().for_each(|node| node.set_latency(ms(4)));
+        let options = one_round().node_timeout(ms(10)).unwrap().wait(ms(30));
+        let mut redlock = client_with(&nodes, &clock, 1, options);
+        nodes[..hung].iter().for_each(MemoryNode::hang);
+        let done = poll_times(&clock, polls, operation(&mut redlock));
+        clock.run(redlock.tidy());
+        assert_eq!(redlock.abandoned(), None);
+        nodes[..hung].iter().for_each(MemoryNode::resume);
+        clock.advance(ms(100));
+        assert_eq!(key_count(&nodes), 0, "{polls} polls, {hung} hung");
+        assert!(
+            clock
+                .run(client(&nodes, &clock, 2).try_acquire(KEY))
+                .is_ok()
+        );
+        if done {
+            break;
+        }
+        polls += 1;
+    }
+    assert!(polls > 4, "it was dropped in the middle {polls} times");
+}
+
+#[test]
+fn a_dropped_acquire_leaves_nothing() {
+    for hung in 0..=5 {
+        // Given back when it was not dropped: what is looked for is what the dropping leaves.
+        leaves_nothing(
+            async |redlock| {
+                if let Ok(lease) = redlock.acquire(KEY).await {
+                    redlock.release(lease).await;
+                }
+            },
+            hung,
+        );
+    }
+}
+
+#[test]
+fn a_dropped_hold_leaves_nothing() {
+    for hung in 0..=2 {
+        leaves_nothing(
+            async |redlock| {
+                let wake_at = redlock.clock().now().saturating_add(ms(30));
+                let clock = *redlock.clock();
+                drop(
+                    redlock
+                        .hold(KEY, async |_| clock.sleep_until(wake_at).await)
+                        .await,
+                );
+            },
+            hung,
+        );
+    }
+}
+
+#[test]
+fn a_dropped_extension_leaves_the_lease_usable() {
+    for polls in 0..8 {
+        let clock = MockClock::new();
+        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        let mut redlock = client(&nodes, &clock, 1);
+        let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+        let before = lease.valid_until();
+        nodes.iter().for_each(|node| node.set_latency(ms(4)));
+        if !poll_times(&clock, polls, redlock.extend(&mut lease)) {
+            assert_eq!(lease.valid_until(), before);
+        }
+        // Its own replies, not the abandoned ones.
+        clock.run(redlock.extend(&mut lease)).unwrap();
+        assert_eq!(clock.run(redlock.release(lease)).gone(), 0);
+        clock.advance(ms(10));
+        assert_eq!(key_count(&nodes), 0);
+    }
+}
+
+#[test]
+fn the_next_operation_releases_what_a_dropped_acquire_has_left() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    nodes.iter().for_each(MemoryNode::hang);
+    assert!(!poll_times(&clock, 1, redlock.acquire(KEY)));
+    nodes.iter().for_each(MemoryNode::resume);
+    assert_eq!(holders(&nodes), 5, "granted to nobody");
+    assert_eq!(redlock.abandoned().copied(), nodes[0].token(KEY));
+    // Another key: it is the operation that tidies up, not the same lock.
+    let lease = clock.run(redlock.try_acquire("dock-8")).unwrap();
+    assert_eq!(holders(&nodes), 0);
+    assert_eq!(redlock.abandoned(), None);
+    clock.run(redlock.release(lease));
+}

@@ -1,0 +1,157 @@
+//! Keeping the lock for longer.
+
+use redlock_core::mock::{MemoryNode, MockClock};
+use redlock_core::{Clock, ExtendError, Instant, Options};
+
+use crate::world::*;
+
+#[test]
+fn an_extension_resets_the_ttl_and_the_validity() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    clock.advance(ms(4_000));
+    clock.run(redlock.extend(&mut lease)).unwrap();
+    let until = Instant::from_micros(4_000_000 + 10_000_000 - 102_000 - 1);
+    assert_eq!(lease.valid_until(), until);
+    assert!(
+        nodes.iter().all(|node| node.ttl(KEY) == Some(TTL)),
+        "reset, not added to"
+    );
+}
+
+#[test]
+fn a_lease_is_extended_by_its_own_ttl_whatever_the_options_are_now() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    redlock.set_options(Options::new(ms(1_000)).unwrap());
+    clock.run(redlock.extend(&mut lease)).unwrap();
+    assert!(nodes.iter().all(|node| node.ttl(KEY) == Some(TTL)));
+}
+
+#[test]
+fn a_lease_survives_a_majority_that_is_away_for_less_than_its_validity() {
+    for fault in Fault::ALL {
+        let clock = MockClock::new();
+        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        let mut redlock = client(&nodes, &clock, 1);
+        let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+        let before = lease.valid_until();
+        nodes[..3].iter().for_each(|node| fault.begin(node));
+        clock.advance(ms(3_000));
+        let error = clock.run(redlock.extend(&mut lease)).unwrap_err();
+        assert!(
+            matches!(error, ExtendError::Unreachable(_)) && error.is_retryable(),
+            "{error}"
+        );
+        assert_eq!(lease.valid_until(), before, "as it was");
+        nodes[..3].iter().for_each(|node| fault.end(node));
+        assert_eq!(holders(&nodes), 5, "the keys stay");
+        clock.run(redlock.extend(&mut lease)).unwrap();
+        assert!(lease.valid_until() > before);
+    }
+}
+
+#[test]
+fn a_lease_is_lost_when_no_quorum_can_carry_its_token() {
+    for stolen in 1..=5 {
+        let clock = MockClock::new();
+        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        let mut redlock = client(&nodes, &clock, 1);
+        let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+        nodes[..stolen]
+            .iter()
+            .for_each(|node| node.set(KEY, thief(), TTL));
+        let result = clock.run(redlock.extend(&mut lease));
+        if stolen < 3 {
+            result.unwrap();
+        } else {
+            assert!(matches!(result, Err(ExtendError::Lost(_))), "{result:?}");
+        }
+        assert!(
+            nodes[..stolen]
+                .iter()
+                .all(|node| node.token(KEY) == Some(thief()))
+        );
+    }
+}
+
+#[test]
+fn a_key_that_is_gone_is_not_made_again() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    nodes[0].restart_empty();
+    nodes[1].remove(KEY);
+    clock.run(redlock.extend(&mut lease)).unwrap();
+    assert_eq!(holders(&nodes), 3);
+    nodes[2].remove(KEY);
+    let error = clock.run(redlock.extend(&mut lease)).unwrap_err();
+    assert!(matches!(error, ExtendError::Lost(_)), "{error}");
+    assert_eq!(holders(&nodes), 2);
+}
+
+#[test]
+fn some_that_say_no_and_some_that_say_nothing_are_not_a_loss_for_certain() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    nodes[..2].iter().for_each(|node| node.remove(KEY));
+    nodes[2].stop();
+    let error = clock.run(redlock.extend(&mut lease)).unwrap_err();
+    assert!(matches!(error, ExtendError::Unreachable(_)), "{error}");
+    nodes[2].restart();
+    clock.run(redlock.extend(&mut lease)).unwrap();
+}
+
+#[test]
+fn an_expired_lease_is_not_extended_and_nothing_is_sent() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    clock.advance(lease.remaining(clock.now()));
+    let left = nodes[0].ttl(KEY).unwrap();
+    let error = clock.run(redlock.extend(&mut lease)).unwrap_err();
+    assert_eq!(error, ExtendError::Expired);
+    assert!(!error.is_retryable());
+    assert_eq!(nodes[0].ttl(KEY), Some(left), "the keys are as they were");
+}
+
+#[test]
+fn an_extension_does_not_outlast_the_validity_of_its_lease() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let until = lease.valid_until();
+    nodes[..3].iter().for_each(MemoryNode::hang);
+    // Ten milliseconds before the end: the round is cut from fifty to ten.
+    clock.advance(lease.remaining(clock.now()) - ms(10));
+    let error = clock.run(redlock.extend(&mut lease)).unwrap_err();
+    assert!(matches!(error, ExtendError::Unreachable(_)), "{error}");
+    assert_eq!(clock.now(), until);
+}
+
+#[test]
+fn replies_that_are_read_after_the_validity_do_not_extend_it() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    nodes.iter().for_each(|node| node.set_latency(ms(10)));
+    let result = clock.run(async {
+        let mut extension = core::pin::pin!(redlock.extend(&mut lease));
+        let mut context = core::task::Context::from_waker(core::task::Waker::noop());
+        assert!(extension.as_mut().poll(&mut context).is_pending());
+        clock.advance(TTL - ms(102));
+        extension.await
+    });
+    assert!(matches!(result, Err(ExtendError::TooLate(_))), "{result:?}");
+    assert!(!lease.is_valid(clock.now()));
+}

@@ -1,0 +1,14 @@
+//! The lock over nodes in memory, in virtual time.
+
+#![expect(clippy::unwrap_used, reason = "what fails here fails a test")]
+
+mod acquire;
+mod cancel;
+mod contention;
+mod contract;
+mod extend;
+mod hold;
+mod kit;
+mod messages;
+mod release;
+mod world;

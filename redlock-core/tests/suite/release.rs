@@ -1,0 +1,109 @@
+//! Giving the lock back.
+
+use redlock_core::mock::{MemoryNode, MockClock};
+use redlock_core::{Clock, Instant, Lease, Outcome};
+
+use crate::world::*;
+
+#[test]
+fn every_node_deletes_the_key_although_the_release_returns_at_the_quorum() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    nodes[3..].iter().for_each(|node| node.set_latency(ms(40)));
+    let released = clock.run(redlock.release(lease));
+    assert_eq!(
+        (released.released(), released.gone(), released.unanswered()),
+        (3, 0, 2)
+    );
+    assert_eq!(micros(&clock), 0, "at the quorum");
+    clock.advance(ms(20));
+    assert_eq!(key_count(&nodes), 0);
+}
+
+#[test]
+fn an_expired_lease_is_gone_and_not_an_error() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    clock.advance(TTL);
+    let released = clock.run(redlock.release(lease));
+    assert_eq!(
+        (released.released(), released.gone(), released.unanswered()),
+        (0, 5, 0)
+    );
+}
+
+#[test]
+fn a_stolen_lock_is_left_to_the_thief() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    nodes[1..]
+        .iter()
+        .for_each(|node| node.set(KEY, thief(), TTL));
+    let released = clock.run(redlock.release(lease));
+    assert_eq!(
+        (released.released(), released.gone(), released.unanswered()),
+        (1, 4, 0)
+    );
+    assert_eq!(nodes[0].token(KEY), None);
+    assert!(
+        nodes[1..]
+            .iter()
+            .all(|node| node.token(KEY) == Some(thief()))
+    );
+}
+
+#[test]
+fn a_hung_minority_costs_nothing_and_deletes_the_key_when_it_resumes() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    nodes[..2].iter().for_each(MemoryNode::hang);
+    let released = clock.run(redlock.release(lease));
+    assert_eq!(
+        (released.released(), released.unanswered(), micros(&clock)),
+        (3, 2, 0)
+    );
+    nodes[..2].iter().for_each(MemoryNode::resume);
+    assert_eq!(key_count(&nodes), 0);
+}
+
+#[test]
+fn a_hung_majority_costs_one_node_time_out_and_is_named() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    nodes[..3].iter().for_each(MemoryNode::hang);
+    let released = clock.run(redlock.release(lease));
+    assert_eq!((released.released(), released.unanswered()), (2, 3));
+    assert_eq!(clock.now(), Instant::from_micros(0).saturating_add(TIMEOUT));
+    let outcomes = released.report().outcomes();
+    assert!(
+        outcomes[..3]
+            .iter()
+            .all(|outcome| matches!(outcome, Outcome::Failed(_)))
+    );
+}
+
+#[test]
+fn who_knows_the_token_can_release() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let lease = clock
+        .run(client(&nodes, &clock, 1).try_acquire(KEY))
+        .unwrap();
+    let adopted = Lease::adopt(KEY, *lease.token());
+    assert!(
+        !adopted.is_valid(clock.now()),
+        "a token says nothing about validity"
+    );
+    let released = clock.run(client(&nodes, &clock, 2).release(adopted));
+    assert_eq!(released.released(), 5);
+}
