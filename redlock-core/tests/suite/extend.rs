@@ -145,11 +145,12 @@ fn replies_that_are_read_after_the_validity_do_not_extend_it() {
     let mut redlock = client(&nodes, &clock, 1);
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     nodes.iter().for_each(|node| node.set_latency(ms(10)));
+    clock.advance(ms(4_000));
     let result = clock.run(async {
         let mut extension = core::pin::pin!(redlock.extend(&mut lease));
         let mut context = core::task::Context::from_waker(core::task::Waker::noop());
         assert!(extension.as_mut().poll(&mut context).is_pending());
-        clock.advance(TTL - ms(102));
+        clock.advance(TTL - ms(102) - ms(4_000));
         extension.await
     });
     assert!(matches!(result, Err(ExtendError::TooLate(_))), "{result:?}");

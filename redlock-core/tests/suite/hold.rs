@@ -73,7 +73,7 @@ fn work_is_stopped_when_its_validity_ends_while_the_majority_hangs_or_is_dead() 
                 clock.sleep_until(clock.now().saturating_add(ms(1))).await;
             }
         }));
-        let Err(HoldError::<_, 5>::Lost(cause)) = result.map(|()| ()) else {
+        let Err(HoldError::<_, 5>::Lost(cause)) = result else {
             panic!("the lock was lost")
         };
         assert!(matches!(cause, LossCause::Unreachable(_)), "{cause}");

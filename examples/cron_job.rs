@@ -1,0 +1,40 @@
+//! A job that several servers start at the same time and that only one of them is to do.
+//!
+//! `REDLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 cargo run --example cron_job`
+
+#![expect(clippy::print_stdout, reason = "an example prints")]
+
+use std::env;
+use std::error::Error;
+use std::time::Duration;
+
+use redlock_std::{Guard, HoldError, Options, Redlock};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let nodes =
+        env::var("REDLOCK_NODES").map_err(|_| "set REDLOCK_NODES to the URLs of the nodes")?;
+    // One round: who comes second has nothing to wait for.
+    let options = Options::new(Duration::from_secs(10))?.wait(Duration::ZERO);
+    let redlock = Redlock::connect(nodes.split(','), options)?;
+
+    match redlock.hold("nightly-report", report).await {
+        Ok(pages) => println!("done: {pages} pages"),
+        Err(HoldError::NotAcquired(error)) if error.is_held() => println!("another server does it"),
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+/// Runs for as long as it takes: the lease is extended meanwhile, and this is dropped when it is lost.
+async fn report(guard: &Guard) -> u32 {
+    let mut pages = 0;
+    while pages < 3 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        // Before a step that cannot be taken back, look whether there is time for it.
+        if guard.remaining() > Duration::from_secs(1) {
+            pages += 1;
+        }
+    }
+    pages
+}

@@ -1,0 +1,1 @@
+//! Programs to start from: see the files beside this folder.
