@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use embassy_futures::join::join;
 use redlock_core::mock::{MemoryNode, MockClock, SeededEntropy};
-use redlock_core::{AcquireError, BuildError, Clock, Instant, Options, Redlock};
+use redlock_core::{AcquireError, BuildError, Clock, Entropy, Instant, Options, Redlock};
 
 use crate::world::*;
 
@@ -230,7 +230,20 @@ fn randomness_that_repeats_itself_or_gives_zeros_is_refused() {
     assert_eq!(key_count(&nodes), 0, "nothing was sent");
 
     let stuck = |bytes: &mut [u8]| bytes.fill(4);
-    let mut redlock = Redlock::<_, _, _, 3>::new(&nodes, &clock, stuck, one_round()).unwrap();
+    let mut works = true;
+    let fails_later = move |bytes: &mut [u8]| {
+        if core::mem::take(&mut works) {
+            bytes.fill(4);
+        }
+    };
+    second_token_is_refused(stuck);
+    second_token_is_refused(fails_later);
+}
+
+fn second_token_is_refused(entropy: impl Entropy) {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let mut redlock = Redlock::<_, _, _, 3>::new(&nodes, &clock, entropy, one_round()).unwrap();
     let lease = clock.run(redlock.acquire(KEY)).unwrap();
     clock.run(redlock.release(lease));
     let refused = clock.run(redlock.acquire(KEY));

@@ -92,4 +92,18 @@ mod tests {
             assert!(!message.contains("secret"), "{message}");
         }
     }
+
+    #[test]
+    #[cfg(feature = "tls-rustls")]
+    fn tls_without_a_crypto_provider_is_an_error_and_not_a_panic() {
+        let error = Address::parse("rediss://10.0.0.1").unwrap_err();
+        assert_eq!(error, ConnectError::NoCryptoProvider);
+    }
+
+    #[test]
+    #[cfg(not(feature = "tls-rustls"))]
+    fn tls_without_the_feature_is_an_error() {
+        let error = Address::parse("rediss://10.0.0.1").unwrap_err();
+        assert!(matches!(error, ConnectError::BadUrl { .. }), "{error}");
+    }
 }

@@ -58,7 +58,11 @@ impl Link {
     }
 
     async fn open(info: &ConnectionInfo) -> Result<Self, RedisError> {
-        let settings = info.redis_settings();
+        // What CLIENT LIST shows to an operator, on servers that know it.
+        let settings = info
+            .redis_settings()
+            .clone()
+            .set_lib_name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
         let config = || {
             // Time-outs are the round's; a command that takes long is not an error of its own.
             AsyncConnectionConfig::new()
@@ -74,7 +78,7 @@ impl Link {
                 stream.set_nodelay(true)?;
                 socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
                 let (connection, driver) =
-                    MultiplexedConnection::new_with_config(settings, stream, config()).await?;
+                    MultiplexedConnection::new_with_config(&settings, stream, config()).await?;
                 Ok(Self {
                     connection,
                     driver: Box::pin(driver),
@@ -84,7 +88,7 @@ impl Link {
             ConnectionAddr::Unix(path) => {
                 let stream = tokio::net::UnixStream::connect(path).await?;
                 let (connection, driver) =
-                    MultiplexedConnection::new_with_config(settings, stream, config()).await?;
+                    MultiplexedConnection::new_with_config(&settings, stream, config()).await?;
                 Ok(Self {
                     connection,
                     driver: Box::pin(driver),
@@ -95,7 +99,11 @@ impl Link {
                 let tcp = TcpSettings::default()
                     .set_nodelay(true)
                     .set_keepalive(keepalive);
-                let client = Client::open(info.clone().set_tcp_settings(tcp))?;
+                let client = Client::open(
+                    info.clone()
+                        .set_tcp_settings(tcp)
+                        .set_redis_settings(settings),
+                )?;
                 let connection = client
                     .get_multiplexed_async_connection_with_config(&config())
                     .await?;
