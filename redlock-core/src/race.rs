@@ -19,6 +19,8 @@ use crate::transport::Transport;
 ///
 /// Every wake drains all votes that are in before it reads the verdict. The first poll is one of
 /// them: even when the round is decided by the first votes, every node has been handed the command.
+///
+/// The verdict is pending only if the clock has broken its promise and woken before the deadline.
 pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
     nodes: &mut [Option<T>; MAX],
     asked: NodeSet,
@@ -51,7 +53,6 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
                 return Poll::Ready(verdict);
             }
             ready!(timer.as_mut().poll(cx));
-            round.close();
             Poll::Ready(round.verdict(clock.now()))
         })
         .await

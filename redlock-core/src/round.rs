@@ -81,11 +81,6 @@ impl Round {
         }
     }
 
-    /// Closes the round: whoever has not voted by now says nothing.
-    pub(crate) fn close(&mut self) {
-        self.unknown = self.unknown.union(self.pending());
-    }
-
     /// Where the round stands at `now`, a reading of the clock *after* the last vote that counts.
     ///
     /// The Redlock specification, step 3: the time that elapsed is taken when the replies are in.
@@ -150,10 +145,6 @@ impl NodeSet {
     pub(crate) fn insert(&mut self, node: usize) {
         debug_assert!(node < Self::CAPACITY, "a node beyond the set's capacity");
         self.0 |= Self::bit(node);
-    }
-
-    const fn union(self, other: Self) -> Self {
-        Self(self.0 | other.0)
     }
 
     const fn without(self, other: Self) -> Self {

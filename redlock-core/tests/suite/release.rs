@@ -75,6 +75,23 @@ fn a_hung_minority_costs_nothing_and_deletes_the_key_when_it_resumes() {
 }
 
 #[test]
+fn a_key_that_is_gone_is_as_good_an_answer_as_one_that_is_deleted() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    nodes[..2].iter().for_each(|node| node.remove(KEY));
+    nodes[4].hang();
+    let released = clock.run(redlock.release(lease));
+    assert_eq!((released.released(), released.gone()), (2, 2));
+    assert_eq!(
+        micros(&clock),
+        0,
+        "four have answered, nobody waits for the fifth"
+    );
+}
+
+#[test]
 fn a_hung_majority_costs_one_node_time_out_and_is_named() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
