@@ -10,14 +10,14 @@
 )]
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::ops::{Deref, DerefMut, Index};
+use std::fs::{self, File};
+use std::ops::{Deref, DerefMut, Index, RangeInclusive};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, mpsc};
 use std::time::Duration;
 
-use redis::{Connection, FromRedisValue, RedisResult};
+use redis::{Connection, FromRedisValue, RedisResult, ToRedisArgs};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -79,7 +79,8 @@ impl DerefMut for Servers {
 #[derive(Debug)]
 pub struct Server {
     port: u16,
-    child: Child,
+    /// None after a kill: the number of a process that was waited for may be another's by now.
+    child: Option<Child>,
     directory: TempDir,
 }
 
@@ -97,12 +98,14 @@ impl Server {
             if let Some(child) = spawn(port, &directory) {
                 return Self {
                     port,
-                    child,
+                    child: Some(child),
                     directory,
                 };
             }
         }
-        panic!("no redis-server could be started; is it installed? see {directory:?}")
+        // The directory is gone when this is read, so what is in it has to be said here.
+        let log = fs::read_to_string(directory.path().join(LOG)).unwrap_or_default();
+        panic!("no redis-server could be started; ./test.sh installs it. Its last words:\n{log}")
     }
 
     /// Where the server is.
@@ -117,21 +120,39 @@ impl Server {
         self.port
     }
 
+    /// The number of its process.
+    ///
+    /// # Panics
+    ///
+    /// When it was killed.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.running().id()
+    }
+
     /// Stops the process with its connections open (SIGSTOP).
+    ///
+    /// # Panics
+    ///
+    /// When it was killed.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
     /// Lets the process go on (SIGCONT).
+    ///
+    /// # Panics
+    ///
+    /// When it was killed.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
     /// Ends the process (SIGKILL).
     pub fn kill(&mut self) {
-        // It may be dead already; what counts is that it is afterwards.
-        drop(self.child.kill());
-        drop(self.child.wait());
+        if let Some(child) = self.child.take() {
+            end(child);
+        }
     }
 
     /// Ends the process and starts an empty one on the same port.
@@ -143,7 +164,7 @@ impl Server {
         self.kill();
         for _ in 0..1_000 {
             if let Some(child) = spawn(self.port, &self.directory) {
-                self.child = child;
+                self.child = Some(child);
                 return;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -156,8 +177,20 @@ impl Server {
     /// # Errors
     ///
     /// Whatever the server or the connection reports.
-    pub fn query<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
+    pub fn query<T: FromRedisValue>(&self, words: &[impl ToRedisArgs]) -> RedisResult<T> {
         query(self.port, words)
+    }
+
+    /// The keys there are, expired ones left out, in order.
+    ///
+    /// # Panics
+    ///
+    /// When the server does not answer.
+    #[must_use]
+    pub fn keys(&self) -> Vec<Vec<u8>> {
+        let mut keys: Vec<Vec<u8>> = self.query(&["KEYS", "*"]).expect("KEYS");
+        keys.sort();
+        keys
     }
 
     /// How many keys there are, expired ones not counted.
@@ -167,8 +200,7 @@ impl Server {
     /// When the server does not answer.
     #[must_use]
     pub fn key_count(&self) -> usize {
-        let keys: Vec<Vec<u8>> = self.query(&["KEYS", "*"]).expect("KEYS");
-        keys.len()
+        self.keys().len()
     }
 
     /// How often each command was called, those that scripts call included.
@@ -204,8 +236,12 @@ impl Server {
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = Pid::from_child(&self.child);
+        let pid = Pid::from_child(self.running());
         kill_process(pid, signal).expect("the process is ours and not waited for");
+    }
+
+    fn running(&self) -> &Child {
+        self.child.as_ref().expect("the server was killed")
     }
 }
 
@@ -240,15 +276,18 @@ fn spawn(port: u16, directory: &TempDir) -> Option<Child> {
             if info.contains(&ours) {
                 return Some(child);
             }
-            drop(child.kill());
-            drop(child.wait());
-            return None;
+            break;
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+    end(child);
+    None
+}
+
+fn end(mut child: Child) {
+    // It may be dead already; what counts is that it is afterwards.
     drop(child.kill());
     drop(child.wait());
-    None
 }
 
 /// Starts the process from a thread that lives as long as this process: the signal that ends a server
@@ -265,7 +304,7 @@ fn spawner(port: u16, directory: &TempDir) -> Child {
         sender
     });
 
-    let log = File::create(directory.path().join("log")).expect("a log file");
+    let log = File::create(directory.path().join(LOG)).expect("a log file");
     let mut command = Command::new("setpriv");
     command
         .args([
@@ -300,7 +339,7 @@ fn spawner(port: u16, directory: &TempDir) -> Child {
         .expect("setpriv and redis-server are installed; ./test.sh installs them")
 }
 
-fn query<T: FromRedisValue>(port: u16, words: &[&str]) -> RedisResult<T> {
+fn query<T: FromRedisValue>(port: u16, words: &[impl ToRedisArgs]) -> RedisResult<T> {
     const LIMIT: Duration = Duration::from_millis(500);
 
     let client = redis::Client::open(("127.0.0.1", port))?;
@@ -314,20 +353,49 @@ fn query<T: FromRedisValue>(port: u16, words: &[&str]) -> RedisResult<T> {
     command.query(&mut connection)
 }
 
-/// Ports below those that the kernel gives to outgoing connections, so that none of them is in the
-/// way; each process begins somewhere else.
+/// Ports that the kernel does not give to outgoing connections, so that none of them is in the way of
+/// a restart; each process begins somewhere else.
 fn next_port() -> u16 {
-    const FIRST: u16 = 20_000;
-    const COUNT: u16 = 12_000;
-    static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {
-        let spread = std::process::id().wrapping_mul(2_654_435_761) >> 16;
-        AtomicU16::new(u16::try_from(spread % u32::from(COUNT)).unwrap_or(0))
+    static PORTS: LazyLock<RangeInclusive<u16>> = LazyLock::new(|| {
+        let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
+        listening_ports(&range.unwrap_or_default())
     });
-    FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT
+    static NEXT: LazyLock<AtomicU32> =
+        LazyLock::new(|| AtomicU32::new(std::process::id().wrapping_mul(2_654_435_761) >> 16));
+
+    let count = u32::from(PORTS.end() - PORTS.start()) + 1;
+    let offset = NEXT.fetch_add(1, Ordering::Relaxed) % count;
+    PORTS.start() + u16::try_from(offset).expect("less than the number of ports")
 }
+
+/// The larger range of ports beside `outgoing`, which is written as the kernel writes it.
+fn listening_ports(outgoing: &str) -> RangeInclusive<u16> {
+    // Where people let their own servers listen is left alone.
+    const FIRST: u16 = 10_000;
+    // With fewer than that, two runs at once would meet: an outgoing connection is the lesser evil.
+    const ENOUGH: usize = 1_000;
+
+    let mut bounds = outgoing.split_whitespace().map(str::parse);
+    let (Some(Ok(first)), Some(Ok(last))) = (bounds.next(), bounds.next()) else {
+        return FIRST..=u16::MAX;
+    };
+    let below = FIRST..=u16::saturating_sub(first, 1);
+    let above = u16::saturating_add(last, 1).max(FIRST)..=u16::MAX;
+    [below, above]
+        .into_iter()
+        .max_by_key(ExactSizeIterator::len)
+        .filter(|ports| ports.len() >= ENOUGH)
+        .unwrap_or(FIRST..=u16::MAX)
+}
+
+/// Where a server writes, in its directory.
+const LOG: &str = "log";
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
     use super::*;
 
     #[tokio::test]
@@ -367,7 +435,115 @@ mod tests {
         });
         let port = port.recv().unwrap();
         assert!(test.join().is_err());
-        assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
+    }
+
+    #[test]
+    fn a_server_outlives_the_thread_that_started_it() {
+        let server = std::thread::spawn(Server::start).join().unwrap();
+        // The signal of a wrong death would come a moment after the join.
+        for _ in 0..100 {
+            assert_eq!(server.query::<String>(&["PING"]).unwrap(), "PONG");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_ends_with_a_test_process_that_is_killed() {
+        // This test runs itself once more, as the process that is killed.
+        const ROLE: &str = "REDLOCK_TESTS_KILLED";
+        const NAME: &str = "servers::tests::a_server_ends_with_a_test_process_that_is_killed";
+        if std::env::var_os(ROLE).is_some() {
+            let server = Server::start();
+            writeln!(std::io::stderr(), "{}", server.port()).unwrap();
+            // Returns when the other process is gone.
+            std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+            return;
+        }
+
+        // What a killed process leaves in its directory goes with this one.
+        let directory = TempDir::new().unwrap();
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args([NAME, "--exact", "--nocapture"])
+            .env(ROLE, "1")
+            .env("TMPDIR", directory.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut port = String::new();
+        BufReader::new(process.stderr.take().unwrap())
+            .read_line(&mut port)
+            .unwrap();
+        let port = port.trim().parse().unwrap();
+        assert_eq!(query::<String>(port, &["PING"]).unwrap(), "PONG");
+
+        process.kill().unwrap();
+        process.wait().unwrap();
+        eventually("the server is gone", Duration::from_secs(5), || {
+            TcpStream::connect(("127.0.0.1", port)).is_err()
+        })
+        .await;
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_left_to_who_has_it() {
+        let server = Server::start();
+        let directory = TempDir::new().unwrap();
+        assert!(spawn(server.port(), &directory).is_none());
+        assert_eq!(server.query::<String>(&["PING"]).unwrap(), "PONG");
+
+        let mute = TcpListener::bind(("127.0.0.1", next_port())).unwrap();
+        assert!(spawn(mute.local_addr().unwrap().port(), &directory).is_none());
+    }
+
+    #[test]
+    fn ports_are_outside_of_the_range_of_outgoing_connections() {
+        assert_eq!(listening_ports("32768\t60999\n"), 10_000..=32_767);
+        assert_eq!(listening_ports("10240\t40000\n"), 40_001..=65_535);
+        assert_eq!(listening_ports("1024\t9999\n"), 10_000..=65_535);
+        // None is left, or nothing is known: any may be tried.
+        assert_eq!(listening_ports("0\t65535\n"), 10_000..=65_535);
+        assert_eq!(listening_ports("10100\t65535\n"), 10_000..=65_535);
+        assert_eq!(listening_ports(""), 10_000..=65_535);
+    }
+
+    #[test]
+    fn a_killed_server_refuses_connections_until_it_is_restarted() {
+        let mut server = Server::start();
+        let pid = server.pid();
+        server.kill();
+        assert!(TcpStream::connect(("127.0.0.1", server.port())).is_err());
+        server.restart();
+        assert_eq!(server.query::<String>(&["PING"]).unwrap(), "PONG");
+        assert_ne!(server.pid(), pid);
+    }
+
+    #[test]
+    #[should_panic(expected = "the server was killed")]
+    fn a_killed_server_gets_no_signal() {
+        let mut server = Server::start();
+        server.kill();
+        server.pause();
+    }
+
+    #[test]
+    fn keys_may_be_any_bytes() {
+        let server = Server::start();
+        for key in [b"\xff\0", b"ab"] {
+            let set: [&[u8]; 3] = [b"SET", key, b"value"];
+            assert_eq!(server.query::<String>(&set).unwrap(), "OK");
+        }
+        assert_eq!(server.keys(), [b"ab", b"\xff\0"]);
+    }
+
+    #[test]
+    fn looking_counts_no_client() {
+        let server = Server::start();
+        let _client = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        for _ in 0..100 {
+            assert_eq!(server.client_count(), 1);
+        }
     }
 
     #[test]
