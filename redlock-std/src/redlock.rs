@@ -55,7 +55,8 @@ impl Redlock {
     /// The URLs are read at once; connections are made in the background, and made again for as long
     /// as the lock or a clone of it lives. `redis://`, `valkey://`, `redis+unix://` and, with the
     /// feature `tls-rustls`, `rediss://`; user, password and database as in
-    /// `redis://user:password@host:port/db`.
+    /// `redis://user:password@host:port/db`. The user needs the permissions `+set +get +del +pexpire
+    /// +evalsha +eval +script|load` on the keys of the locks.
     ///
     /// # Errors
     ///

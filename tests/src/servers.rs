@@ -114,6 +114,15 @@ impl Server {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
+    /// Where the server is on this machine alone: its socket.
+    #[must_use]
+    pub fn socket_url(&self) -> String {
+        format!(
+            "redis+unix://{}",
+            self.directory.path().join(SOCKET).display()
+        )
+    }
+
     /// Its port on the loopback interface.
     #[must_use]
     pub const fn port(&self) -> u16 {
@@ -326,6 +335,8 @@ fn spawner(port: u16, directory: &TempDir) -> Child {
         ])
         .arg("--dir")
         .arg(directory.path())
+        .arg("--unixsocket")
+        .arg(directory.path().join(SOCKET))
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a log file"))
         .stderr(log);
@@ -387,6 +398,9 @@ fn listening_ports(outgoing: &str) -> RangeInclusive<u16> {
         .filter(|ports| ports.len() >= ENOUGH)
         .unwrap_or(FIRST..=u16::MAX)
 }
+
+/// Where a server listens besides its port, in its directory.
+const SOCKET: &str = "socket";
 
 /// Where a server writes, in its directory.
 const LOG: &str = "log";
