@@ -69,7 +69,7 @@ END
 at_exit() {
     local status=$?
     if [[ $temporary_policy ]]; then
-        as_root rm "$temporary_policy"
+        as_root rm -f "$temporary_policy"
     fi
     if [[ $status != 0 ]]; then
         echo "== $current failed, after $SECONDS s" >&2
@@ -177,7 +177,7 @@ need_toolchain() {
 }
 
 need_rustup() {
-    command -v rustup >/dev/null || fail "$1 is missing, and so is rustup, which installs it: https://rustup.rs"
+    command -v rustup >/dev/null || fail "rustup is missing, which provides $1; install it from https://rustup.rs"
 }
 
 need_linker() {
@@ -193,6 +193,7 @@ need_redis() {
     # Starts a server that ends with its test process; part of every Debian.
     need_program setpriv util-linux
     command -v redis-server >/dev/null && return
+    need_apt redis-server
 
     # The package brings a service that listens on port 6379. Whoever runs the tests did not ask for it,
     # and the tests start servers of their own.
@@ -213,23 +214,27 @@ need_redis() {
 }
 
 apt_install() {
-    local packages="$*"
-    command -v apt-get >/dev/null ||
-        fail "$packages is missing, and so is apt-get; install it with the package manager of this system"
-    announce "$packages" as_root apt-get update ||
+    need_apt "$*"
+    announce "$*" as_root apt-get update ||
         echo "-- apt-get update failed; the package lists of before may do"
     as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y --no-install-recommends "$@" ||
-        fail "apt-get could not install $packages; install it by hand"
+        fail "apt-get could not install $*; install it by hand"
+}
+
+need_apt() {
+    local packages=$1
+    command -v apt-get >/dev/null ||
+        fail "$packages is missing, and so is apt-get; install it with the package manager of this system"
+    [[ $EUID == 0 ]] || command -v sudo >/dev/null ||
+        fail "$packages is missing, and so is sudo; as root: apt-get install $packages"
 }
 
 as_root() {
     if [[ $EUID == 0 ]]; then
         "$@"
-    elif command -v sudo >/dev/null; then
-        sudo "$@"
     else
-        fail "root must run this, and there is no sudo: $*"
+        sudo "$@"
     fi
 }
 

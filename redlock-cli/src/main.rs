@@ -1,2 +1,45 @@
-//! Under construction.
-fn main() {}
+//! `redlock`: run a program under a distributed lock, or watch one at work.
+
+mod demo;
+mod exit;
+#[cfg(unix)]
+mod run;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Distributed locks over independent Redis or Valkey masters
+#[derive(Debug, Parser)]
+#[command(name = "redlock", version, propagate_version = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    #[cfg(unix)]
+    Run(run::Arguments),
+    Demo(demo::Arguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _unread = error.print();
+            return ExitCode::from(if error.use_stderr() { exit::USAGE } else { 0 });
+        }
+    };
+    // A defect has been told on stderr by then, and the command under the lock was killed.
+    std::panic::catch_unwind(|| dispatch(arguments)).unwrap_or_else(|_| exit::INTERNAL.into())
+}
+
+fn dispatch(arguments: Arguments) -> ExitCode {
+    match arguments.command {
+        #[cfg(unix)]
+        Command::Run(arguments) => run::run(arguments),
+        Command::Demo(arguments) => demo::demo(&arguments),
+    }
+}

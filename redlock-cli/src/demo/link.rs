@@ -1,0 +1,184 @@
+//! One worker's way to one node, with delays of its own.
+
+use core::cell::Cell;
+use core::time::Duration;
+use std::rc::Rc;
+
+use redlock_core::mock::{MemoryError, MemoryNode};
+use redlock_core::{Command, Reply, Token, Transport};
+use redlock_std::SystemClock;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_local;
+use tokio::time::sleep;
+
+use super::random::Random;
+
+/// Carries commands to a node in order, each as late as the dice say, and the replies back.
+///
+/// A node in memory delays all its clients alike, so that every node would see their commands in the
+/// same order. With links that differ the nodes disagree on who was first, as in a real network: that
+/// is what a quorum is for.
+#[derive(Debug)]
+pub(crate) struct Link {
+    node: Rc<Node>,
+    parcels: mpsc::UnboundedSender<Parcel>,
+    /// How many commands the node has not answered.
+    owed: Rc<Cell<usize>>,
+    room: usize,
+    /// The token of an acquire that was not sent for want of room: there is nothing to release.
+    unsent: Option<Token>,
+}
+
+/// A node of the demo: in memory, in real time.
+pub(crate) type Node = MemoryNode<SystemClock>;
+
+/// A command on its way.
+struct Parcel {
+    command: OwnedCommand,
+    reply: oneshot::Sender<Result<Reply, MemoryError>>,
+}
+
+impl Link {
+    /// How many clients a node has room for, if each is to have four commands on their way.
+    pub(crate) const MOST: usize = 16;
+
+    /// How many commands a node takes before it answers.
+    const ROOM: usize = 64;
+
+    /// One of `clients` links to `node`, which share its room.
+    pub(crate) fn new(node: Rc<Node>, clients: usize, random: Random) -> Self {
+        let (parcels, queue) = mpsc::unbounded_channel();
+        let owed = Rc::default();
+        spawn_local(carry(Rc::clone(&node), queue, Rc::clone(&owed), random));
+        Self {
+            node,
+            parcels,
+            owed,
+            room: Self::ROOM / clients,
+            unsent: None,
+        }
+    }
+
+    /// Whether the command may go out. An acquire only with room for its release: one that gets stuck
+    /// in a node that hangs would block the key for a whole TTL after the node has come back.
+    fn admits(&mut self, command: &Command<'_>) -> bool {
+        let is_full = self.owed.get() + 2 > self.room;
+        if let Command::Acquire { token, .. } = command
+            && is_full
+        {
+            self.unsent = Some(**token);
+        }
+        !is_full || !matches!(command, Command::Acquire { .. })
+    }
+}
+
+impl Transport for Link {
+    type Error = MemoryError;
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MemoryError> {
+        if !self.admits(command) {
+            return Err(self.timed_out(Duration::ZERO));
+        }
+        if let Command::Release { token, .. } = command
+            && self.unsent.as_ref() == Some(*token)
+        {
+            return Ok(Reply::NotMine);
+        }
+        let (reply, answer) = oneshot::channel();
+        let parcel = Parcel {
+            command: OwnedCommand::from(command),
+            reply,
+        };
+        self.owed.set(self.owed.get() + 1);
+        // Never fails: the queue is read for as long as the link lives.
+        let _unsent = self.parcels.send(parcel);
+        answer
+            .await
+            .unwrap_or_else(|_| Err(self.timed_out(Duration::ZERO)))
+    }
+
+    fn timed_out(&self, after: Duration) -> MemoryError {
+        (&*self.node).timed_out(after)
+    }
+}
+
+async fn carry(
+    node: Rc<Node>,
+    mut queue: mpsc::UnboundedReceiver<Parcel>,
+    owed: Rc<Cell<usize>>,
+    mut random: Random,
+) {
+    while let Some(Parcel { command, reply }) = queue.recv().await {
+        let (there, back) = (delay(&mut random), delay(&mut random));
+        travel(there).await;
+        let (node, owed) = (Rc::clone(&node), Rc::clone(&owed));
+        let mut call = Box::pin(async move {
+            let result = (&*node).execute(&command.borrow()).await;
+            owed.set(owed.get() - 1);
+            travel(back).await;
+            // Whether anybody waits or not: what the node was told takes effect.
+            let _unread = reply.send(result);
+        });
+        // The first poll hands the command to the node, before the next one is on its way.
+        tokio::select! {
+            biased;
+            () = &mut call => {}
+            () = core::future::ready(()) => { spawn_local(call); }
+        }
+    }
+}
+
+/// Most commands are there at once, in less than tokio's timers can tell; some take milliseconds.
+fn delay(random: &mut Random) -> Duration {
+    if random.one_in(12) {
+        random.between_ms(1, 2)
+    } else {
+        Duration::ZERO
+    }
+}
+
+async fn travel(delay: Duration) {
+    if !delay.is_zero() {
+        sleep(delay).await;
+    }
+}
+
+/// A command that outlives its caller.
+struct OwnedCommand {
+    key: Vec<u8>,
+    token: Token,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Acquire { ttl_ms: u32 },
+    Extend { ttl_ms: u32 },
+    Release,
+}
+
+impl OwnedCommand {
+    fn borrow(&self) -> Command<'_> {
+        let Self { key, token, kind } = self;
+        match *kind {
+            Kind::Acquire { ttl_ms } => Command::Acquire { key, token, ttl_ms },
+            Kind::Extend { ttl_ms } => Command::Extend { key, token, ttl_ms },
+            Kind::Release => Command::Release { key, token },
+        }
+    }
+}
+
+impl From<&Command<'_>> for OwnedCommand {
+    fn from(command: &Command<'_>) -> Self {
+        let (key, token, kind) = match *command {
+            Command::Acquire { key, token, ttl_ms } => (key, token, Kind::Acquire { ttl_ms }),
+            Command::Extend { key, token, ttl_ms } => (key, token, Kind::Extend { ttl_ms }),
+            Command::Release { key, token } => (key, token, Kind::Release),
+        };
+        Self {
+            key: key.to_vec(),
+            token: *token,
+            kind,
+        }
+    }
+}

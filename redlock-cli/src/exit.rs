@@ -1,0 +1,36 @@
+//! Exit codes: the interface to scripts. Those below 100 are named after `sysexits.h`.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Arguments that make no sense: `EX_USAGE`.
+pub(crate) const USAGE: u8 = 64;
+/// No quorum of nodes was reached: `EX_UNAVAILABLE`.
+#[cfg(unix)]
+pub(crate) const UNREACHABLE: u8 = 69;
+/// A defect of this program or of the machine: `EX_SOFTWARE`.
+pub(crate) const INTERNAL: u8 = 70;
+/// Another client holds the lock, or the wait is over; try again later: `EX_TEMPFAIL`.
+#[cfg(unix)]
+pub(crate) const HELD: u8 = 75;
+/// The lock was lost while the command ran.
+#[cfg(unix)]
+pub(crate) const LOST: u8 = 76;
+/// The command cannot be executed, as shells say it.
+#[cfg(unix)]
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+/// There is no such command, as shells say it.
+#[cfg(unix)]
+pub(crate) const NOT_FOUND: u8 = 127;
+
+/// A signal ended it, as shells say it.
+#[cfg(unix)]
+pub(crate) fn signal(number: i32) -> u8 {
+    u8::try_from(number.saturating_add(128)).unwrap_or(u8::MAX)
+}
+
+/// Something that should not happen did.
+pub(crate) fn internal(message: &str) -> ExitCode {
+    let _unread = writeln!(std::io::stderr(), "redlock: internal error: {message}");
+    ExitCode::from(INTERNAL)
+}

@@ -1,0 +1,205 @@
+//! `redlock run`: a command under a lock.
+
+mod arguments;
+mod child;
+mod deadline;
+mod journal;
+mod keeper;
+mod signals;
+mod supervisor;
+mod terminal;
+mod wait;
+
+use core::time::Duration;
+use std::io::{ErrorKind, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitCode;
+
+use redlock_core::Clock;
+use redlock_std::{AcquireError, ConnectError, Guard, Redlock, SystemClock};
+use rustix::process::Signal;
+use tokio::runtime::{Builder, Handle};
+
+use crate::exit;
+pub(crate) use arguments::Arguments;
+use arguments::Plan;
+use child::Child;
+use journal::{Event, Journal};
+use signals::Signals;
+use supervisor::{End, supervise};
+
+pub(crate) fn run(arguments: Arguments) -> ExitCode {
+    let plan = match arguments.plan() {
+        Ok(plan) => plan,
+        Err(why) => return usage(&why),
+    };
+    let runtime = match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return exit::internal(&format!("no runtime: {error}")),
+    };
+    let journal = match Journal::open(plan.form, &plan.key) {
+        Ok(journal) => journal,
+        Err(error) => return exit::internal(&format!("no thread: {error}")),
+    };
+    let code = match runtime.block_on(under_lock(&plan, &journal)) {
+        Ok(code) => code,
+        Err(Failure { why, code }) => {
+            journal.write(&Event::Failed { why, code });
+            code
+        }
+    };
+    journal.close();
+    // A name server that does not answer may keep a thread busy; nobody needs it any more.
+    runtime.shutdown_background();
+    ExitCode::from(code)
+}
+
+/// An end of its own making, and its exit code.
+struct Failure {
+    why: String,
+    code: u8,
+}
+
+async fn under_lock(plan: &Plan, journal: &Journal) -> Result<u8, Failure> {
+    // Before anything is sent: a signal must not leave a key behind.
+    let mut signals = Signals::catch().map_err(|error| internal("no signals", &error))?;
+    #[cfg(feature = "tls")]
+    let _chosen_already = rustls::crypto::ring::default_provider().install_default();
+    let redlock = Redlock::connect(&plan.nodes, plan.options).map_err(not_connected)?;
+    let result = match lock(&redlock, &mut signals, plan, journal).await {
+        Ok(guard) => hold(guard, &mut signals, plan, journal).await,
+        Err(failure) => Err(failure),
+    };
+    drop(redlock);
+    all_sent().await;
+    result
+}
+
+/// Waits for the lock, or for a signal.
+async fn lock(
+    redlock: &Redlock,
+    signals: &mut Signals,
+    plan: &Plan,
+    journal: &Journal,
+) -> Result<Guard, Failure> {
+    let mut waiting = core::pin::pin!(wait::acquire(redlock, plan, journal));
+    loop {
+        tokio::select! {
+            acquired = &mut waiting => return acquired.map_err(|error| not_acquired(&error, plan)),
+            signal = signals.next() => match signal {
+                Signal::TSTP => journal.write(&Event::Suspended),
+                signal => {
+                    let name = signals::name(signal.as_raw());
+                    let why = format!("{name} while waiting for the lock; the command was not run");
+                    return Err(Failure { why, code: exit::signal(signal.as_raw()) });
+                }
+            },
+        }
+    }
+}
+
+/// Runs the command, and gives the lock back whatever comes of it.
+async fn hold(
+    mut guard: Guard,
+    signals: &mut Signals,
+    plan: &Plan,
+    journal: &Journal,
+) -> Result<u8, Failure> {
+    journal.write(&Event::Acquired {
+        valid: guard.remaining(),
+    });
+    let result = match Child::start(&plan.command, &plan.arguments, &guard, journal) {
+        Ok(child) => {
+            journal.write(&Event::Started { pid: child.pid() });
+            let end = supervise(child, &mut guard, signals, plan, journal).await;
+            end.map_err(|error| internal("the command cannot be waited for", &error))
+        }
+        Err(error) => Err(not_started(&error, plan)),
+    };
+    let released = guard.release().await;
+    journal.write(&Event::Released {
+        released: released.released(),
+        gone: released.gone(),
+        unanswered: released.unanswered(),
+    });
+    match result? {
+        End::Done(status) => Ok(status
+            .code()
+            .and_then(|code| u8::try_from(code).ok())
+            .unwrap_or_else(|| exit::signal(status.signal().unwrap_or_default()))),
+        End::Lost { why } => Err(Failure {
+            why: format!("lost the lock while the command ran; see what it left half done: {why}"),
+            code: exit::LOST,
+        }),
+    }
+}
+
+/// Waits until the nodes' tasks have sent what they were handed, releases above all: they end by
+/// themselves when everything is answered. Not for long, or a node that hangs would slow every run.
+async fn all_sent() {
+    let give_up_at = SystemClock.now().saturating_add(Duration::from_millis(200));
+    while Handle::current().metrics().num_alive_tasks() > 0 && SystemClock.now() < give_up_at {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn not_connected(error: ConnectError) -> Failure {
+    let code = match error {
+        ConnectError::NoRuntime => exit::INTERNAL,
+        _ => exit::USAGE,
+    };
+    Failure {
+        why: error.to_string(),
+        code,
+    }
+}
+
+fn not_acquired(error: &AcquireError, plan: &Plan) -> Failure {
+    let waited = match plan.wait {
+        Some(wait) if !wait.is_zero() => {
+            format!("gave up after {}: ", humantime::format_duration(wait))
+        }
+        _ => String::new(),
+    };
+    if error.is_held() {
+        return Failure {
+            why: format!("{waited}{error}"),
+            code: plan.conflict_exit_code,
+        };
+    }
+    match error {
+        AcquireError::Nodes(redlock_core::AcquireError::Entropy) => Failure {
+            why: error.to_string(),
+            code: exit::INTERNAL,
+        },
+        _ => Failure {
+            why: format!(
+                "{waited}{error}; the command was not run: see whether these nodes are up"
+            ),
+            code: exit::UNREACHABLE,
+        },
+    }
+}
+
+fn not_started(error: &std::io::Error, plan: &Plan) -> Failure {
+    let code = match error.kind() {
+        ErrorKind::NotFound => exit::NOT_FOUND,
+        _ => exit::NOT_EXECUTABLE,
+    };
+    Failure {
+        why: format!("cannot run {}: {error}", plan.command.display()),
+        code,
+    }
+}
+
+fn internal(what: &str, error: &std::io::Error) -> Failure {
+    Failure {
+        why: format!("internal error: {what}: {error}"),
+        code: exit::INTERNAL,
+    }
+}
+
+fn usage(why: &str) -> ExitCode {
+    let _unread = writeln!(std::io::stderr(), "redlock: {why}");
+    ExitCode::from(exit::USAGE)
+}

@@ -1,0 +1,175 @@
+//! What the operator wants, understood and checked.
+#![expect(
+    clippy::doc_markdown,
+    reason = "--help prints these comments as they are"
+)]
+
+use core::time::Duration;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+use redlock_std::{Options, OptionsError};
+
+use super::deadline::Deadline;
+use super::journal::Form;
+
+/// Run a command while holding the lock KEY
+///
+/// Acquires the lock, runs the command and releases the lock when the command has ended. The lease is
+/// extended for as long as the command runs. When it cannot be, because no quorum of nodes answers,
+/// the command gets SIGTERM, and SIGKILL before the lease ends: it never runs on without the lock.
+///
+/// The command finds the key in REDLOCK_KEY and its token, in hexadecimal, in REDLOCK_TOKEN.
+///
+/// Exit codes: the command's own; 128+N if signal N ended it; 75 held by another or the wait is over;
+/// 69 no quorum of nodes reached; 76 lost while the command ran; 126 the command cannot be executed;
+/// 127 it was not found; 64 usage; 70 internal error.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// A node, as redis://[user:password@]host[:port][/db] or redis+unix:///path; repeat for each
+    ///
+    /// Arguments are seen by everybody on the machine: write passwords into REDLOCK_NODES instead,
+    /// separated by commas.
+    #[arg(
+        short,
+        long = "node",
+        value_name = "URL",
+        env = "REDLOCK_NODES",
+        hide_env_values = true,
+        value_delimiter = ',',
+        required = true
+    )]
+    nodes: Vec<String>,
+
+    /// How long a lease lasts unless it is extended, and so how long a crash keeps the lock
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    ttl: Duration,
+
+    /// How long to wait for the lock [default: for ever while another holds it, for the time of the
+    /// TTL while no quorum of nodes answers]
+    #[arg(short, long, value_name = "DURATION", value_parser = duration)]
+    wait: Option<Duration>,
+
+    /// Try once and do not wait
+    #[arg(long, conflicts_with = "wait")]
+    no_wait: bool,
+
+    /// The exit code when another holds the lock or the wait is over
+    #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::HELD)]
+    conflict_exit_code: u8,
+
+    /// How long the command has between SIGTERM and SIGKILL when the lock is lost [default: a third
+    /// of the TTL, at most 10s]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    kill_after: Option<Duration>,
+
+    /// How long a round waits for nodes that do not answer [default: a twentieth of the TTL, from
+    /// 20ms to 1s]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    node_timeout: Option<Duration>,
+
+    /// Tell what happens on stderr, one JSON object a line
+    #[arg(long)]
+    json: bool,
+
+    /// Tell what happens on stderr, each extension too
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// The name of the lock: the key on each node
+    key: OsString,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, num_args = 1.., value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Arguments that make sense.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) nodes: Vec<String>,
+    pub(crate) key: Vec<u8>,
+    pub(crate) command: OsString,
+    pub(crate) arguments: Vec<OsString>,
+    pub(crate) options: Options,
+    /// None for ever.
+    pub(crate) wait: Option<Duration>,
+    pub(crate) kill_after: Duration,
+    pub(crate) conflict_exit_code: u8,
+    pub(crate) form: Form,
+}
+
+impl Arguments {
+    /// Checks what stands alone; the nodes are checked when they are connected to.
+    pub(crate) fn plan(self) -> Result<Plan, String> {
+        let options = self.options().map_err(|error| error.to_string())?;
+        let kill_after = self.kill_after(&options)?;
+        let nodes: Vec<String> = self
+            .nodes
+            .into_iter()
+            .filter(|url| !url.is_empty())
+            .collect();
+        if nodes.is_empty() {
+            return Err("no node: name each with --node, or all in REDLOCK_NODES".to_owned());
+        }
+        if !cfg!(feature = "tls") && nodes.iter().any(|url| url.starts_with("rediss:")) {
+            return Err(
+                "this redlock was built without TLS: cargo install it with --features tls"
+                    .to_owned(),
+            );
+        }
+        let mut command = self.command.into_iter();
+        Ok(Plan {
+            options,
+            kill_after,
+            command: command.next().ok_or("no command: write it after --")?,
+            arguments: command.collect(),
+            nodes,
+            key: self.key.into_vec(),
+            wait: if self.no_wait {
+                Some(Duration::ZERO)
+            } else {
+                self.wait
+            },
+            conflict_exit_code: self.conflict_exit_code,
+            form: match (self.json, self.verbose) {
+                (true, _) => Form::Json,
+                (false, true) => Form::Verbose,
+                (false, false) => Form::Brief,
+            },
+        })
+    }
+
+    /// As many extensions as the command takes: it is what ends the lease.
+    fn options(&self) -> Result<Options, OptionsError> {
+        let options = Options::new(self.ttl)?.unlimited_extensions();
+        options.node_timeout(self.node_timeout.unwrap_or_else(|| node_timeout(&options)))
+    }
+
+    fn kill_after(&self, options: &Options) -> Result<Duration, String> {
+        let validity = options.validity();
+        let most = (validity / 2).saturating_sub(Deadline::margin(validity));
+        match self.kill_after {
+            None => Ok((validity / 3).min(Duration::from_secs(10))),
+            Some(kill_after) if kill_after <= most => Ok(kill_after),
+            Some(kill_after) => Err(format!(
+                "--kill-after {} is too long for --ttl {}: at most {} ms, so that the lease can be \
+                 extended before the command must be told to end",
+                humantime::format_duration(kill_after),
+                humantime::format_duration(options.ttl()),
+                most.as_millis(),
+            )),
+        }
+    }
+}
+
+/// Longer than a server's: every run makes its connections anew, and the first round waits for them.
+fn node_timeout(options: &Options) -> Duration {
+    let share = options.ttl() / 20;
+    let clamped = share.clamp(Duration::from_millis(20), Duration::from_secs(1));
+    clamped.min(options.validity() / 2)
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|error| format!("{error}; write 30s, 500ms or 2m"))
+}

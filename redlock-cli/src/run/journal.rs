@@ -1,0 +1,313 @@
+//! What is told to the operator, on stderr.
+
+use core::fmt;
+use core::time::Duration;
+use std::io::Write;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::SystemTime;
+
+use redlock_std::KeyName;
+use serde_json::{Value, json};
+
+use super::{signals, terminal};
+
+/// Hands lines to a thread that writes them: a stderr that nobody reads must not keep a child alive
+/// past the end of its lease.
+#[derive(Debug, Clone)]
+pub(crate) struct Journal {
+    form: Form,
+    key: KeyName,
+    lines: Sender<Line>,
+}
+
+/// How much is told, and for whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// What needs somebody's attention, in words.
+    Brief,
+    /// Everything, in words.
+    Verbose,
+    /// Everything, as lines of JSON.
+    Json,
+}
+
+#[derive(Debug)]
+enum Line {
+    Text(String),
+    Last(Sender<()>),
+}
+
+impl Journal {
+    /// How long the last lines are waited for.
+    const PATIENCE: Duration = Duration::from_secs(1);
+
+    pub(crate) fn open(form: Form, key: &[u8]) -> std::io::Result<Self> {
+        let (lines, queue) = mpsc::channel();
+        thread::Builder::new()
+            .name("journal".to_owned())
+            .spawn(move || write_lines(&queue))?;
+        Ok(Self {
+            form,
+            key: KeyName::new(key),
+            lines,
+        })
+    }
+
+    pub(crate) fn write(&self, event: &Event) {
+        let line = match self.form {
+            Form::Brief if !event.needs_attention() => return,
+            Form::Brief | Form::Verbose => self.in_words(event),
+            Form::Json => {
+                let mut line = json!({
+                    "time": timestamp(SystemTime::now()),
+                    "key": self.key.to_string(),
+                    "event": event.name(),
+                    "message": event.to_string(),
+                });
+                if let (Value::Object(line), Value::Object(details)) = (&mut line, event.details())
+                {
+                    line.extend(details);
+                }
+                line.to_string()
+            }
+        };
+        // Without its thread there is nobody to tell.
+        let _untold = self.lines.send(Line::Text(line));
+    }
+
+    /// Names the key once: the messages of the library do it themselves.
+    fn in_words(&self, event: &Event) -> String {
+        let (key, message) = (self.key.to_string(), event.to_string());
+        if message.contains(&key) {
+            format!("redlock: {message}")
+        } else {
+            format!("redlock: {key}: {message}")
+        }
+    }
+
+    /// Waits until everything is written, as long as that is reasonable.
+    pub(crate) fn close(&self) {
+        let (done, written) = mpsc::channel();
+        if self.lines.send(Line::Last(done)).is_ok() {
+            let _written: Result<(), RecvTimeoutError> = written.recv_timeout(Self::PATIENCE);
+        }
+    }
+}
+
+fn write_lines(queue: &Receiver<Line>) {
+    terminal::write_from_the_background();
+    while let Ok(line) = queue.recv() {
+        match line {
+            Line::Text(line) => {
+                let _unread = writeln!(std::io::stderr(), "{line}");
+            }
+            Line::Last(done) => {
+                let _nobody = done.send(());
+                return;
+            }
+        }
+    }
+}
+
+/// Something that happened. Tokens are in none of them.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The lock cannot be had yet.
+    Waiting {
+        why: String,
+        is_held: bool,
+    },
+    Acquired {
+        valid: Duration,
+    },
+    Started {
+        pid: i32,
+    },
+    Extended {
+        valid: Duration,
+    },
+    /// A try to extend failed; `first` of a series.
+    NotExtended {
+        why: String,
+        valid: Duration,
+        is_first: bool,
+    },
+    /// A signal came in and goes on to the child.
+    Forwarded {
+        signal: i32,
+    },
+    /// The child was to be suspended.
+    Suspended,
+    /// The child is told to end, since the lease does.
+    Terminating {
+        why: String,
+        pid: i32,
+        kill_in: Duration,
+    },
+    Killing {
+        why: String,
+        pid: i32,
+    },
+    /// The child lives although it was killed and the lease is over.
+    NotDead {
+        pid: i32,
+    },
+    Ended {
+        code: Option<i32>,
+        signal: Option<i32>,
+    },
+    Released {
+        released: usize,
+        gone: usize,
+        unanswered: usize,
+    },
+    /// The last event of a run that ends with a code of its own.
+    Failed {
+        why: String,
+        code: u8,
+    },
+}
+
+impl Event {
+    /// Whether it is told without --verbose.
+    const fn needs_attention(&self) -> bool {
+        match self {
+            Self::Waiting { is_held, .. } => !*is_held,
+            Self::NotExtended { is_first, .. } => *is_first,
+            Self::Suspended
+            | Self::Terminating { .. }
+            | Self::Killing { .. }
+            | Self::NotDead { .. }
+            | Self::Failed { .. } => true,
+            Self::Acquired { .. }
+            | Self::Started { .. }
+            | Self::Extended { .. }
+            | Self::Forwarded { .. }
+            | Self::Ended { .. }
+            | Self::Released { .. } => false,
+        }
+    }
+
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Waiting { .. } => "waiting",
+            Self::Acquired { .. } => "acquired",
+            Self::Started { .. } => "started",
+            Self::Extended { .. } => "extended",
+            Self::NotExtended { .. } => "not-extended",
+            Self::Forwarded { .. } => "forwarded",
+            Self::Suspended => "suspended",
+            Self::Terminating { .. } => "terminating",
+            Self::Killing { .. } => "killing",
+            Self::NotDead { .. } => "not-dead",
+            Self::Ended { .. } => "ended",
+            Self::Released { .. } => "released",
+            Self::Failed { .. } => "failed",
+        }
+    }
+
+    /// What a program wants to know beside the message.
+    fn details(&self) -> Value {
+        match self {
+            Self::Waiting { is_held, .. } => json!({ "held": is_held }),
+            Self::Acquired { valid }
+            | Self::Extended { valid }
+            | Self::NotExtended { valid, .. } => {
+                json!({ "valid_until": timestamp(SystemTime::now() + *valid) })
+            }
+            Self::Started { pid } | Self::Killing { pid, .. } | Self::NotDead { pid } => {
+                json!({ "pid": pid })
+            }
+            Self::Forwarded { signal } => json!({ "signal": signals::name(*signal) }),
+            Self::Suspended => json!({}),
+            Self::Terminating { pid, kill_in, .. } => {
+                json!({ "pid": pid, "kill_at": timestamp(SystemTime::now() + *kill_in) })
+            }
+            Self::Ended { code, signal } => {
+                json!({ "code": code, "signal": signal.map(signals::name) })
+            }
+            Self::Released {
+                released,
+                gone,
+                unanswered,
+            } => {
+                json!({ "released": released, "gone": gone, "unanswered": unanswered })
+            }
+            Self::Failed { code, .. } => json!({ "exit_code": code }),
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Waiting { why, .. } => write!(f, "waiting: {why}"),
+            Self::Acquired { valid } => write!(f, "acquired, valid for {}", seconds(*valid)),
+            Self::Started { pid } => write!(f, "the command runs as process {pid}"),
+            Self::Extended { valid } => write!(f, "extended, valid for {}", seconds(*valid)),
+            Self::NotExtended { why, valid, .. } => {
+                write!(
+                    f,
+                    "not extended, valid for {} more, trying again: {why}",
+                    seconds(*valid)
+                )
+            }
+            Self::Forwarded { signal } => {
+                write!(f, "{} goes on to the command", signals::name(*signal))
+            }
+            Self::Suspended => {
+                f.write_str("not suspended: a lock cannot be held by a process that stands still")
+            }
+            Self::Terminating { why, pid, kill_in } => {
+                let kill_in = seconds(*kill_in);
+                write!(
+                    f,
+                    "SIGTERM to the command (process {pid}), SIGKILL in {kill_in}: {why}"
+                )
+            }
+            Self::Killing { why, pid } => {
+                write!(f, "SIGKILL to the command (process {pid}): {why}")
+            }
+            Self::NotDead { pid } => write!(
+                f,
+                "the command (process {pid}) lives although it was killed, and the lock may be \
+                 another's: see what it hangs in (ps -o stat,wchan -p {pid})"
+            ),
+            Self::Ended {
+                code: Some(code), ..
+            } => write!(f, "the command ended with code {code}"),
+            Self::Ended { signal, .. } => {
+                write!(
+                    f,
+                    "the command died of {}",
+                    signals::name(signal.unwrap_or_default())
+                )
+            }
+            Self::Released {
+                released,
+                gone,
+                unanswered,
+            } => write!(
+                f,
+                "released: deleted on {released} nodes, already gone on {gone}, {unanswered} have not \
+                 answered yet"
+            ),
+            Self::Failed { why, .. } => f.write_str(why),
+        }
+    }
+}
+
+/// As people say it: whole milliseconds below ten seconds, tenths above.
+fn seconds(duration: Duration) -> String {
+    let ms = duration.as_millis();
+    if ms < 10_000 {
+        format!("{ms} ms")
+    } else {
+        format!("{}.{} s", ms / 1_000, ms % 1_000 / 100)
+    }
+}
+
+fn timestamp(time: SystemTime) -> String {
+    humantime::format_rfc3339_millis(time).to_string()
+}

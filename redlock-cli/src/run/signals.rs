@@ -1,0 +1,92 @@
+//! The signals that this process takes on behalf of its child.
+
+use core::future::poll_fn;
+use core::task::Poll;
+use std::io;
+
+use rustix::process::Signal;
+use tokio::signal::unix::{self, SignalKind};
+
+/// What comes in for the child.
+///
+/// A signal that was ignored when this process began stays ignored, here and in the child: so
+/// `nohup redlock run ..` does what one expects.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    streams: Vec<(Signal, unix::Signal)>,
+}
+
+impl Signals {
+    /// TSTP is caught and not obeyed: a process that is suspended cannot extend its lease nor end its
+    /// child.
+    const CAUGHT: [Signal; 7] = [
+        Signal::INT,
+        Signal::TERM,
+        Signal::HUP,
+        Signal::QUIT,
+        Signal::USR1,
+        Signal::USR2,
+        Signal::TSTP,
+    ];
+
+    /// From now on these signals do not end this process.
+    pub(crate) fn catch() -> io::Result<Self> {
+        let ignored = ignored();
+        let mut streams = Vec::new();
+        for signal in Self::CAUGHT {
+            if ignored & (1 << (signal.as_raw() - 1)) == 0 {
+                let kind = SignalKind::from_raw(signal.as_raw());
+                streams.push((signal, unix::signal(kind)?));
+            }
+        }
+        Ok(Self { streams })
+    }
+
+    /// The next signal. Dropping the future loses none.
+    pub(crate) async fn next(&mut self) -> Signal {
+        poll_fn(|context| {
+            for (signal, stream) in &mut self.streams {
+                if stream.poll_recv(context).is_ready() {
+                    return Poll::Ready(*signal);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// The name of a signal, as `kill -l` knows it.
+pub(crate) fn name(number: i32) -> String {
+    let known = [
+        (Signal::HUP, "SIGHUP"),
+        (Signal::INT, "SIGINT"),
+        (Signal::QUIT, "SIGQUIT"),
+        (Signal::ILL, "SIGILL"),
+        (Signal::ABORT, "SIGABRT"),
+        (Signal::BUS, "SIGBUS"),
+        (Signal::FPE, "SIGFPE"),
+        (Signal::KILL, "SIGKILL"),
+        (Signal::USR1, "SIGUSR1"),
+        (Signal::SEGV, "SIGSEGV"),
+        (Signal::USR2, "SIGUSR2"),
+        (Signal::PIPE, "SIGPIPE"),
+        (Signal::ALARM, "SIGALRM"),
+        (Signal::TERM, "SIGTERM"),
+        (Signal::TSTP, "SIGTSTP"),
+    ];
+    let found = known.iter().find(|(signal, _)| signal.as_raw() == number);
+    found.map_or_else(
+        || format!("signal {number}"),
+        |(_, name)| (*name).to_owned(),
+    )
+}
+
+/// The signals that are ignored, a bit for each. Where the system does not say, none.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut lines = status.lines();
+    let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
+}

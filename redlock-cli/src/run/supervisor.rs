@@ -1,0 +1,103 @@
+//! The command, from its start to its end.
+
+use core::pin::pin;
+use std::process::ExitStatus;
+
+use redlock_core::Clock;
+use redlock_std::{Guard, SystemClock};
+use rustix::process::Signal;
+
+use super::arguments::Plan;
+use super::child::Child;
+use super::deadline::{Deadline, Order};
+use super::journal::{Event, Journal};
+use super::keeper::{Validity, keep};
+use super::signals::Signals;
+
+/// What came of the command.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// It ended by itself, while it held the lock.
+    Done(ExitStatus),
+    /// It was stopped, or the lease had ended before it did.
+    Lost { why: String },
+}
+
+/// Runs until the child has ended: extends the lease, passes signals on, and ends the child in time
+/// when the lease cannot be kept.
+///
+/// Everything here is local but the extending, and nothing waits for that.
+pub(crate) async fn supervise(
+    mut child: Child,
+    guard: &mut Guard,
+    signals: &mut Signals,
+    plan: &Plan,
+    journal: &Journal,
+) -> std::io::Result<End> {
+    let pid = child.pid();
+    let validity = Validity::new(guard);
+    let mut deadline = Deadline::new(plan.kill_after, plan.options.validity());
+    let mut keeping = pin!(keep(guard, &plan.options, &validity, journal));
+    let mut lost = None;
+    loop {
+        let now = SystemClock.now();
+        let why = || lost.clone().unwrap_or_else(|| validity.trouble());
+        match deadline.order(now, validity.until(), lost.is_some()) {
+            Some(Order::Terminate { kill_at }) => {
+                child.signal(Signal::TERM);
+                // One that is stopped would not see it.
+                child.signal(Signal::CONT);
+                let kill_in = kill_at.saturating_duration_since(now);
+                journal.write(&Event::Terminating {
+                    why: why(),
+                    pid,
+                    kill_in,
+                });
+            }
+            Some(Order::Kill) => {
+                child.signal(Signal::KILL);
+                journal.write(&Event::Killing { why: why(), pid });
+            }
+            Some(Order::Report) => journal.write(&Event::NotDead { pid }),
+            None => {}
+        }
+        tokio::select! {
+            biased;
+            () = child.ended() => break,
+            () = SystemClock.sleep_until(deadline.next(validity.until())) => {}
+            signal = signals.next() => forward(signal, &child, journal),
+            error = &mut keeping, if lost.is_none() => lost = Some(error.to_string()),
+        }
+    }
+    let is_over = deadline.is_over() || lost.is_some() || SystemClock.now() >= validity.until();
+    if is_over {
+        // What the command has left behind in its group holds the lock no more.
+        child.signal(Signal::KILL);
+    }
+    let status = child.reap()?;
+    journal.write(&Event::Ended {
+        code: status.code(),
+        signal: signal_of(status),
+    });
+    let why = || lost.unwrap_or_else(|| validity.trouble());
+    Ok(if is_over {
+        End::Lost { why: why() }
+    } else {
+        End::Done(status)
+    })
+}
+
+fn forward(signal: Signal, child: &Child, journal: &Journal) {
+    if signal == Signal::TSTP {
+        journal.write(&Event::Suspended);
+    } else {
+        journal.write(&Event::Forwarded {
+            signal: signal.as_raw(),
+        });
+        child.signal(signal);
+    }
+}
+
+fn signal_of(status: ExitStatus) -> Option<i32> {
+    std::os::unix::process::ExitStatusExt::signal(&status)
+}

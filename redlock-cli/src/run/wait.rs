@@ -1,0 +1,58 @@
+//! Waiting for the lock.
+
+use core::time::Duration;
+
+use redlock_core::Clock;
+use redlock_std::{AcquireError, Guard, Redlock, SystemClock};
+
+use super::arguments::Plan;
+use super::journal::{Event, Journal};
+
+/// How long the lock is asked for before the operator is told what keeps it.
+const SLICE: Duration = Duration::from_secs(2);
+
+/// Waits as long as the plan says. Without a limit it waits for ever for another holder, but not for
+/// nodes: a job that hangs because Redis is down should say so.
+pub(crate) async fn acquire(
+    redlock: &Redlock,
+    plan: &Plan,
+    journal: &Journal,
+) -> Result<Guard, AcquireError> {
+    let started_at = SystemClock.now();
+    let give_up_at = plan.wait.map(|wait| started_at.saturating_add(wait));
+    let mut failing_since = started_at;
+    let mut was_held = None;
+    // One round, so that an obstacle is told at once.
+    let mut slice = Duration::ZERO;
+    loop {
+        let attempt = redlock.with(plan.options.wait(slice));
+        let error = match attempt.acquire(&plan.key).await {
+            Ok(guard) => return Ok(guard),
+            Err(error) => error,
+        };
+        let now = SystemClock.now();
+        if error.is_held() {
+            failing_since = now;
+        }
+        let give_up_for_good = failing_since.saturating_add(plan.options.ttl());
+        if now >= give_up_at.unwrap_or(give_up_for_good) || is_hopeless(&error) {
+            return Err(error);
+        }
+        if was_held != Some(error.is_held()) {
+            was_held = Some(error.is_held());
+            journal.write(&Event::Waiting {
+                why: error.to_string(),
+                is_held: error.is_held(),
+            });
+        }
+        slice = give_up_at.map_or(SLICE, |at| at.saturating_duration_since(now).min(SLICE));
+    }
+}
+
+/// Whether waiting cannot help: the machine has no randomness for tokens.
+const fn is_hopeless(error: &AcquireError) -> bool {
+    matches!(
+        error,
+        AcquireError::Nodes(redlock_core::AcquireError::Entropy)
+    )
+}

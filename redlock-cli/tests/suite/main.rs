@@ -1,0 +1,16 @@
+//! The command `redlock` as its users meet it: as a process, against real servers.
+
+#![cfg(unix)]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "what fails here fails a test"
+)]
+
+mod demo;
+mod loss;
+mod process;
+mod run;
+mod signals;
+mod terminal;
+mod usage;

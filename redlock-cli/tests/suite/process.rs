@@ -1,0 +1,198 @@
+//! A process of the command, looked at from outside.
+
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::io::Read;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use redlock_tests::Servers;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// No test waits longer for anything.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// `redlock` with no nodes in its environment.
+pub(crate) fn redlock(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_redlock"));
+    command.args(arguments).env_remove("REDLOCK_NODES");
+    command
+}
+
+/// `redlock run` with these nodes, `options` and key, and a shell that runs `script`.
+pub(crate) fn run(servers: &Servers, options: &[&str], key: &str, script: &str) -> Command {
+    let mut command = redlock(&["run"]);
+    command
+        .args(options)
+        .args([key, "--", "sh", "-c", script])
+        .env("REDLOCK_NODES", servers.urls().join(","));
+    command
+}
+
+/// A running command. Dropped, it is told to end, and its child with it.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    stdout: Output,
+    stderr: Output,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Process {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = Output::of(child.stdout.take().unwrap());
+        let stderr = Output::of(child.stderr.take().unwrap());
+        Self {
+            child,
+            stdout,
+            stderr,
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    pub(crate) fn stdout(&self) -> String {
+        self.stdout.text()
+    }
+
+    pub(crate) fn stderr(&self) -> String {
+        self.stderr.text()
+    }
+
+    /// The events of --json that are out by now.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        events(&self.stderr())
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Waits until the command prints `text` on stdout.
+    pub(crate) fn expect_line(&self, text: &str) {
+        eventually(text, || self.stdout().lines().any(|line| line == text));
+    }
+
+    /// Waits for an event of --json.
+    pub(crate) fn expect_event(&self, name: &str) {
+        eventually(name, || {
+            self.events().iter().any(|event| event["event"] == name)
+        });
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(mut self) -> Ended {
+        let mut status: Option<ExitStatus> = None;
+        let mut told = String::new();
+        let start = Instant::now();
+        while status.is_none() {
+            if start.elapsed() > LIMIT {
+                write!(told, "{}{}", self.stdout(), self.stderr()).unwrap();
+                panic!("not ended within {LIMIT:?}: {told}");
+            }
+            thread::sleep(Duration::from_millis(2));
+            status = self.child.try_wait().unwrap();
+        }
+        Ended {
+            code: status.and_then(|status| status.code()),
+            stdout: self.stdout.rest(),
+            stderr: self.stderr.rest(),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|status| status.is_none()) {
+            // Both may fail only when it has ended in this moment.
+            let _gone = kill_process(self.pid(), Signal::CONT);
+            let _gone = kill_process(self.pid(), Signal::TERM);
+            drop(self.child.wait());
+        }
+    }
+}
+
+impl Ended {
+    pub(crate) fn events(&self) -> Vec<Value> {
+        events(&self.stderr)
+    }
+}
+
+/// Starts `command` and waits for its end.
+pub(crate) fn end_of(command: Command) -> Ended {
+    Process::start(command).end()
+}
+
+/// Waits until `fact` holds.
+pub(crate) fn eventually(what: impl AsRef<OsStr>, mut fact: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !fact() {
+        let what = what.as_ref().display();
+        assert!(start.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The time that a field of an event tells.
+pub(crate) fn time(event: &Value, field: &str) -> SystemTime {
+    let text = event[field].as_str();
+    humantime::parse_rfc3339(text.unwrap_or_else(|| panic!("no {field} in {event}"))).unwrap()
+}
+
+fn events(stderr: &str) -> Vec<Value> {
+    let lines = stderr.lines().filter(|line| line.starts_with('{'));
+    lines.map(|line| line.parse().unwrap()).collect()
+}
+
+/// What a process has written so far.
+#[derive(Debug)]
+struct Output {
+    text: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
+}
+
+impl Output {
+    fn of(mut pipe: impl Read + Send + 'static) -> Self {
+        let text = Arc::new(Mutex::new(Vec::new()));
+        let written = Arc::clone(&text);
+        let reader = thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = pipe.read(&mut buffer) {
+                written.lock().unwrap().extend(&buffer[..count]);
+            }
+        });
+        Self { text, reader }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.text.lock().unwrap()).into_owned()
+    }
+
+    /// Everything, now that the process has ended. What it left behind may keep the pipe open.
+    fn rest(&self) -> String {
+        eventually("the end of the output", || self.reader.is_finished());
+        self.text()
+    }
+}

@@ -1,0 +1,84 @@
+//! Arguments, before any server is asked.
+
+use crate::process::{end_of, redlock};
+
+#[test]
+fn help_and_version_are_no_error() {
+    for (arguments, text) in [
+        (&["--help"][..], "Usage: redlock <COMMAND>"),
+        (&["--version"], env!("CARGO_PKG_VERSION")),
+        (&["run", "--help"], "REDLOCK_NODES"),
+        (&["demo", "--help"], "--seed"),
+    ] {
+        let ended = end_of(redlock(arguments));
+        assert_eq!(ended.code, Some(0), "{arguments:?}");
+        assert!(ended.stdout.contains(text), "{}", ended.stdout);
+        assert_eq!(ended.stderr, "");
+    }
+}
+
+#[test]
+fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
+    const NODE: &str = "--node=redis://127.0.0.1:1";
+    for (arguments, why) in [
+        (&[][..], "Usage"),
+        (&["lock"], "unrecognized subcommand"),
+        (&["run", NODE, "key"], "<CMD>"),
+        (&["run", "key", "--", "true"], "--node"),
+        (&["run", "--node=", "key", "--", "true"], "no node"),
+        (&["run", NODE, "--ttl=soon", "key", "--", "true"], "write 30s"),
+        (&["run", NODE, "--ttl=2ms", "key", "--", "true"], "TTL is too short"),
+        (&["run", NODE, "--ttl=60d", "key", "--", "true"], "TTL is too long"),
+        (&["run", NODE, "--node-timeout=30s", "key", "--", "true"], "node time-out"),
+        (
+            &["run", NODE, "--ttl=1s", "--kill-after=445ms", "key", "--", "true"],
+            "at most 444 ms",
+        ),
+        (&["run", NODE, "--no-wait", "--wait=1s", "key", "--", "true"], "cannot be used with"),
+        (&["run", NODE, "-E256", "key", "--", "true"], "256"),
+        (&["run", "--node=http://host", "key", "--", "true"], "\"http://host\""),
+        (&["run", NODE, NODE, "key", "--", "true"], "127.0.0.1:1 is named twice"),
+        (&["demo", "--nodes=2"], "2 is not in 3..=9"),
+        (&["demo", "--workers=0"], "0 is not in 1..=16"),
+    ] {
+        let ended = end_of(redlock(arguments));
+        assert_eq!(ended.code, Some(64), "{arguments:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(why), "{arguments:?}: {}", ended.stderr);
+        assert_eq!(ended.stdout, "");
+    }
+}
+
+#[test]
+fn ten_nodes_are_too_many() {
+    let mut command = redlock(&["run", "key", "--", "true"]);
+    let nodes: Vec<_> = (1..=10).map(|port| format!("redis://127.0.0.1:{port}")).collect();
+    command.env("REDLOCK_NODES", nodes.join(","));
+    let ended = end_of(command);
+    assert_eq!(ended.code, Some(64));
+    assert!(ended.stderr.contains("at most 9"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_password_is_never_told() {
+    let nodes = "redis://:secret@127.0.0.1:1,http://me:secret@host,redis://:secret@127.0.0.1:2";
+    for arguments in [
+        &["run", "--help"][..],
+        &["run", "key", "--", "true"],
+        &["run", "--json", "-v", "key", "--", "true"],
+        &["run", "--nonsense"],
+    ] {
+        let mut command = redlock(arguments);
+        command.env("REDLOCK_NODES", nodes);
+        let ended = end_of(command);
+        let told = ended.stdout + &ended.stderr;
+        assert!(!told.contains("secret"), "{told}");
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+#[test]
+fn a_build_without_tls_says_how_to_get_one_with_it() {
+    let ended = end_of(redlock(&["run", "-nrediss://host", "key", "--", "true"]));
+    assert_eq!(ended.code, Some(64));
+    assert!(ended.stderr.contains("--features tls"), "{}", ended.stderr);
+}
