@@ -6,6 +6,7 @@
     reason = "what fails here fails a test"
 )]
 
+mod connection;
 mod contention;
 mod faults;
 mod leftovers;

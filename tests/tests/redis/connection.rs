@@ -1,0 +1,105 @@
+//! Connections that break at the worst moment: a server of our own, which can be told when.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use redlock_core::{Command, Reply, Token, Transport};
+use redlock_std::RedisNode;
+
+const LIMIT: Duration = Duration::from_secs(5);
+
+const KEY: &[u8] = b"dock-7";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_was_on_its_way_when_the_connection_broke_is_sent_again() {
+    let (mut node, commands) = node_that_breaks_on("EVALSHA");
+    let token = &Token::from_bytes([1; Token::LEN]);
+    let acquire = Command::Acquire {
+        key: KEY,
+        token,
+        ttl_ms: 60_000,
+    };
+    assert_eq!(node.execute(&acquire).await.unwrap(), Reply::Acquired);
+    let broken = node
+        .execute(&Command::Release { key: KEY, token })
+        .await
+        .unwrap_err();
+    assert!(broken.to_string().contains("connection"), "{broken}");
+    let sent: Vec<_> = (0..3)
+        .map(|_| commands.recv_timeout(LIMIT).unwrap())
+        .collect();
+    assert_eq!(sent, ["SET", "EVALSHA", "EVALSHA"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquire_that_was_on_its_way_when_the_connection_broke_is_never_sent_again() {
+    let (mut node, commands) = node_that_breaks_on("SET");
+    let token = &Token::from_bytes([1; Token::LEN]);
+    let acquire = Command::Acquire {
+        key: KEY,
+        token,
+        ttl_ms: 60_000,
+    };
+    assert!(node.execute(&acquire).await.is_err());
+    // It may have taken effect, so its release is sent, by the next connection.
+    let _unknown = node.execute(&Command::Release { key: KEY, token }).await;
+    let sent: Vec<_> = (0..2)
+        .map(|_| commands.recv_timeout(LIMIT).unwrap())
+        .collect();
+    assert_eq!(sent, ["SET", "EVALSHA"]);
+}
+
+/// A node whose server closes its first connection instead of answering `fatal`, and what the server
+/// is sent, the handshakes left out.
+fn node_that_breaks_on(fatal: &'static str) -> (RedisNode, mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let (sender, commands) = mpsc::channel();
+    // Ends when nobody listens to it any more.
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            serve(&stream.unwrap(), &sender, (number == 0).then_some(fatal));
+        }
+    });
+    (RedisNode::connect(&url, LIMIT).unwrap(), commands)
+}
+
+fn serve(stream: &TcpStream, commands: &mpsc::Sender<String>, fatal: Option<&str>) {
+    let mut reader = BufReader::new(stream);
+    let mut writer = stream;
+    while let Some(command) = read_command(&mut reader) {
+        let is_fatal = Some(command.as_str()) == fatal;
+        let answer: &[u8] = match command.as_str() {
+            "EVALSHA" => b":1\r\n",
+            _ => b"+OK\r\n",
+        };
+        if matches!(command.as_str(), "SET" | "EVALSHA") && commands.send(command).is_err() {
+            return;
+        }
+        if is_fatal || writer.write_all(answer).is_err() {
+            return;
+        }
+    }
+}
+
+/// The first word of an array of bulk strings; none at the end of the stream.
+fn read_command(reader: &mut impl BufRead) -> Option<String> {
+    let words: usize = read_line(reader)?.strip_prefix('*')?.parse().ok()?;
+    let mut first = None;
+    for _ in 0..words {
+        let length: usize = read_line(reader)?.strip_prefix('$')?.parse().ok()?;
+        let mut word = vec![0; length + 2];
+        reader.read_exact(&mut word).ok()?;
+        word.truncate(length);
+        first.get_or_insert_with(|| String::from_utf8_lossy(&word).into_owned());
+    }
+    first
+}
+
+fn read_line(reader: &mut impl BufRead) -> Option<String> {
+    let mut line = String::new();
+    reader.read_line(&mut line).ok()?;
+    Some(line.trim_end().to_owned())
+}
