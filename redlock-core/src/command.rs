@@ -67,6 +67,14 @@ pub enum Command<'a> {
 }
 
 impl<'a> Command<'a> {
+    /// The key that it is about.
+    #[must_use]
+    pub const fn key(&self) -> &'a [u8] {
+        match self {
+            Self::Acquire { key, .. } | Self::Extend { key, .. } | Self::Release { key, .. } => key,
+        }
+    }
+
     /// The script that this command calls; none for a plain Redis command.
     ///
     /// Loading it at connect time (`SCRIPT LOAD`) saves the first call a round trip.

@@ -84,10 +84,7 @@ impl<E, const MAX: usize> ExtendError<E, MAX> {
 impl<E: fmt::Display, const MAX: usize> fmt::Display for ExtendError<E, MAX> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lost(report) => {
-                write!(f, "the lock {} is lost: ", report.key())?;
-                report.write_nodes(f, report.tally().refused, " no longer carry its token")
-            }
+            Self::Lost(report) => lost(f, report),
             Self::Unreachable(report) => no_quorum(f, report),
             Self::TooLate(report) => {
                 write!(
@@ -122,10 +119,7 @@ pub enum LossCause<E, const MAX: usize> {
 impl<E: fmt::Display, const MAX: usize> fmt::Display for LossCause<E, MAX> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lost(report) => {
-                write!(f, "the lock {} is lost: ", report.key())?;
-                report.write_nodes(f, report.tally().refused, " no longer carry its token")
-            }
+            Self::Lost(report) => lost(f, report),
             Self::Unreachable(report) => {
                 f.write_str("the lease could not be extended: ")?;
                 no_quorum(f, report)
@@ -206,4 +200,12 @@ fn no_quorum<E: fmt::Display, const MAX: usize>(
     } else {
         report.write_nodes(f, failed, " failed")
     }
+}
+
+fn lost<E: fmt::Display, const MAX: usize>(
+    f: &mut fmt::Formatter<'_>,
+    report: &Report<E, MAX>,
+) -> fmt::Result {
+    write!(f, "the lock {} is lost: ", report.key())?;
+    report.write_nodes(f, report.tally().refused, " no longer carry its token")
 }

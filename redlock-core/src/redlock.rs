@@ -274,17 +274,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let resolution = self.clock.resolution();
         let valid_until = self.options.valid_until(started_at, ttl_ms, resolution);
         let deadline = started_at.saturating_add(self.options.round_time());
-        let mut round = Round::new(self.all, self.quorum(), deadline, valid_until);
-        let mut report = Report::new(key, self.count());
-        let verdict = race(
-            &mut self.nodes,
-            self.all,
-            &command,
-            &self.clock,
-            &mut round,
-            &mut report,
-        )
-        .await;
+        let round = Round::new(self.all, self.quorum(), deadline, valid_until);
+        let (verdict, report) = self.ask(self.all, &command, round).await;
         if verdict != Verdict::Won {
             self.clean_up(key, &token, &report).await;
         }
@@ -315,22 +306,13 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let resolution = self.clock.resolution();
         let valid_until = self.options.valid_until(started_at, ttl_ms, resolution);
         let deadline = started_at.saturating_add(self.options.round_time());
-        let mut round = Round::new(
+        let round = Round::new(
             self.all,
             self.quorum(),
             deadline.min(lease.valid_until()),
             valid_until.min(lease.valid_until()),
         );
-        let mut report = Report::new(key, self.count());
-        let verdict = race(
-            &mut self.nodes,
-            self.all,
-            &command,
-            &self.clock,
-            &mut round,
-            &mut report,
-        )
-        .await;
+        let (verdict, report) = self.ask(self.all, &command, round).await;
         match verdict {
             Verdict::Won => {
                 lease.extended_until(valid_until);
@@ -396,18 +378,29 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     ) -> Report<T::Error, MAX> {
         let command = Command::Release { key, token };
         let deadline = self.clock.now().saturating_add(self.options.round_time());
-        let mut round = Round::new(voters, enough, deadline, Instant::MAX);
-        let mut report = Report::new(key, self.count());
-        race(
+        let round = Round::new(voters, enough, deadline, Instant::MAX);
+        let (_verdict, report) = self.ask(asked, &command, round).await;
+        report
+    }
+
+    /// Holds one round: puts `command` to the nodes in `asked`.
+    async fn ask(
+        &mut self,
+        asked: NodeSet,
+        command: &Command<'_>,
+        mut round: Round,
+    ) -> (Verdict, Report<T::Error, MAX>) {
+        let mut report = Report::new(command.key(), self.count());
+        let verdict = race(
             &mut self.nodes,
             asked,
-            &command,
+            command,
             &self.clock,
             &mut round,
             &mut report,
         )
         .await;
-        report
+        (verdict, report)
     }
 
     /// A token that is not the last one and not what a source gives that does not work.

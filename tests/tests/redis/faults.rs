@@ -86,6 +86,31 @@ async fn a_hung_majority_is_no_quorum_within_the_node_time_out_and_leaves_no_key
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_majority_that_stays_silent_is_not_waited_for_again_and_again() {
+    let options = patient(TTL)
+        .node_timeout(Duration::from_millis(400))
+        .unwrap();
+    let (servers, redlock) = five(options).await;
+    servers[..3].iter().for_each(Server::pause);
+    let start = Instant::now();
+    loop {
+        let before = Instant::now();
+        let error = redlock.try_acquire("dock-7").await.unwrap_err().to_string();
+        if error.matches("no answer for").count() == 3 {
+            assert!(
+                before.elapsed() < redlock.options().round_time(),
+                "left out at once"
+            );
+            break;
+        }
+        assert!(start.elapsed() < TTL, "{error}");
+    }
+    servers[..3].iter().for_each(Server::resume);
+    redlock.acquire("dock-7").await.unwrap().release().await;
+    servers.expect_no_keys().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_dead_majority_is_no_quorum_at_once() {
     let (mut servers, redlock) = five(patient(TTL)).await;
     for server in servers.iter_mut().take(3) {
