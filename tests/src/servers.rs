@@ -54,7 +54,7 @@ impl Servers {
     pub async fn expect_no_keys(&self) {
         eventually(
             "no key is left on any server",
-            Duration::from_secs(2),
+            Duration::from_secs(5),
             || self.key_count() == 0,
         )
         .await;

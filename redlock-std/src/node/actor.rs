@@ -126,6 +126,9 @@ const MAX_BATCH: usize = 128;
 /// How many writes may be unanswered. Beyond it commands wait in the queue, where they are counted.
 const MAX_IN_FLIGHT: usize = 16;
 
+/// How many times in a row it sends and receives before it lets other tasks run.
+const MAX_TURNS: u32 = 32;
+
 impl<'a> Session<'a> {
     fn new(actor: &'a Actor, link: Link) -> Self {
         Self {
@@ -140,13 +143,15 @@ impl<'a> Session<'a> {
     }
 
     async fn run(mut self) -> End {
-        let end = poll_fn(|context| self.poll(context)).await;
+        // To a task that has done much in one turn tokio makes every channel look full: then a batch
+        // would not be handed over by its first poll, and the next one would overtake it.
+        let end = tokio::task::unconstrained(poll_fn(|context| self.poll(context))).await;
         self.rescue_releases();
         end
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
-        loop {
+        for turn in 1.. {
             self.send(context);
             if self.link.driver.as_mut().poll(context).is_ready() {
                 return Poll::Ready(End::Broken(NodeErrorKind::Disconnected));
@@ -156,6 +161,10 @@ impl<'a> Session<'a> {
                 return Poll::Ready(End::Broken(kind));
             }
             if received == Ok(0) {
+                break;
+            }
+            if turn == MAX_TURNS {
+                context.waker().wake_by_ref();
                 break;
             }
         }

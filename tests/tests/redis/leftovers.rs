@@ -23,8 +23,11 @@ async fn no_key_of_a_released_lease_is_left_on_one_thread() {
 
 async fn leaves_no_key(hung: bool) {
     const LOAD: Duration = Duration::from_secs(3);
+    const TTL: Duration = Duration::from_secs(60);
+    // Nothing has expired by then, and the slowest machine has sent what was queued.
+    const LIMIT: Duration = Duration::from_secs(20);
 
-    let (servers, redlock) = five(patient(Duration::from_secs(60))).await;
+    let (servers, redlock) = five(patient(TTL)).await;
     for tasks in [1, 32, 64] {
         if hung {
             servers[0].pause();
@@ -48,7 +51,7 @@ async fn leaves_no_key(hung: bool) {
             assert!(task.await.unwrap() > 0);
         }
         let answering = &servers[usize::from(hung)..];
-        redlock_tests::eventually("no key is left", Duration::from_secs(2), || {
+        redlock_tests::eventually("no key is left", LIMIT, || {
             answering.iter().map(Server::key_count).sum::<usize>() == 0
         })
         .await;
