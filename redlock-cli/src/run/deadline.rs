@@ -51,9 +51,10 @@ impl Deadline {
         }
     }
 
-    /// How long before the end of the validity SIGKILL is sent.
+    /// How long before the end of the validity SIGKILL is sent: for this process to be scheduled on
+    /// a busy machine, and for the other to die.
     pub(crate) fn margin(validity: Duration) -> Duration {
-        (validity / 20).min(Duration::from_millis(100))
+        (validity / 20).min(Duration::from_secs(1))
     }
 
     /// What is to be done at `now`. Each order is given once.
@@ -195,7 +196,7 @@ mod tests {
         );
         assert_eq!(
             Deadline::margin(Duration::from_secs(30)),
-            Duration::from_millis(100)
+            Duration::from_secs(1)
         );
     }
 }

@@ -29,10 +29,9 @@ impl Validity {
 
     /// Why the last try to extend failed.
     pub(crate) fn trouble(&self) -> String {
-        self.trouble
-            .borrow()
-            .clone()
-            .unwrap_or_else(|| "the lease was not extended in time".to_owned())
+        self.trouble.borrow().clone().unwrap_or_else(|| {
+            "the lease was not extended in time, this process stood still".to_owned()
+        })
     }
 
     fn left(&self) -> Duration {

@@ -22,7 +22,13 @@ fn the_demo_ends_with_a_summary_and_no_count_is_lost() {
 
 #[test]
 fn the_demo_tells_who_holds_the_lock_on_which_nodes_and_what_fails() {
-    let mut command = redlock(&["demo", "--seconds=3", "--nodes=3", "--workers=2", "--seed=7"]);
+    let mut command = redlock(&[
+        "demo",
+        "--seconds=3",
+        "--nodes=3",
+        "--workers=2",
+        "--seed=7",
+    ]);
     command.stderr(Stdio::null());
     let ended = end_of(command);
     assert_eq!(ended.code, Some(0), "{}", ended.stdout);

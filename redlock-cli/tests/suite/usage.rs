@@ -26,24 +26,57 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
         (&["run", NODE, "key"], "<CMD>"),
         (&["run", "key", "--", "true"], "--node"),
         (&["run", "--node=", "key", "--", "true"], "no node"),
-        (&["run", NODE, "--ttl=soon", "key", "--", "true"], "write 30s"),
-        (&["run", NODE, "--ttl=2ms", "key", "--", "true"], "TTL is too short"),
-        (&["run", NODE, "--ttl=60d", "key", "--", "true"], "TTL is too long"),
-        (&["run", NODE, "--node-timeout=30s", "key", "--", "true"], "node time-out"),
         (
-            &["run", NODE, "--ttl=1s", "--kill-after=445ms", "key", "--", "true"],
+            &["run", NODE, "--ttl=soon", "key", "--", "true"],
+            "write 30s",
+        ),
+        (
+            &["run", NODE, "--ttl=2ms", "key", "--", "true"],
+            "TTL is too short",
+        ),
+        (
+            &["run", NODE, "--ttl=60d", "key", "--", "true"],
+            "TTL is too long",
+        ),
+        (
+            &["run", NODE, "--node-timeout=30s", "key", "--", "true"],
+            "node time-out",
+        ),
+        (
+            &[
+                "run",
+                NODE,
+                "--ttl=1s",
+                "--kill-after=445ms",
+                "key",
+                "--",
+                "true",
+            ],
             "at most 444 ms",
         ),
-        (&["run", NODE, "--no-wait", "--wait=1s", "key", "--", "true"], "cannot be used with"),
+        (
+            &["run", NODE, "--no-wait", "--wait=1s", "key", "--", "true"],
+            "cannot be used with",
+        ),
         (&["run", NODE, "-E256", "key", "--", "true"], "256"),
-        (&["run", "--node=http://host", "key", "--", "true"], "\"http://host\""),
-        (&["run", NODE, NODE, "key", "--", "true"], "127.0.0.1:1 is named twice"),
+        (
+            &["run", "--node=http://host", "key", "--", "true"],
+            "\"http://host\"",
+        ),
+        (
+            &["run", NODE, NODE, "key", "--", "true"],
+            "127.0.0.1:1 is named twice",
+        ),
         (&["demo", "--nodes=2"], "2 is not in 3..=9"),
         (&["demo", "--workers=0"], "0 is not in 1..=16"),
     ] {
         let ended = end_of(redlock(arguments));
         assert_eq!(ended.code, Some(64), "{arguments:?}: {}", ended.stderr);
-        assert!(ended.stderr.contains(why), "{arguments:?}: {}", ended.stderr);
+        assert!(
+            ended.stderr.contains(why),
+            "{arguments:?}: {}",
+            ended.stderr
+        );
         assert_eq!(ended.stdout, "");
     }
 }
@@ -51,7 +84,9 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
 #[test]
 fn ten_nodes_are_too_many() {
     let mut command = redlock(&["run", "key", "--", "true"]);
-    let nodes: Vec<_> = (1..=10).map(|port| format!("redis://127.0.0.1:{port}")).collect();
+    let nodes: Vec<_> = (1..=10)
+        .map(|port| format!("redis://127.0.0.1:{port}"))
+        .collect();
     command.env("REDLOCK_NODES", nodes.join(","));
     let ended = end_of(command);
     assert_eq!(ended.code, Some(64));

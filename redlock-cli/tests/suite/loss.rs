@@ -1,0 +1,302 @@
+//! `redlock run` when the lock cannot be kept.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use redlock_tests::{Server, Servers};
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::tempdir;
+
+use crate::process::{Ended, Process, end_of, eventually, run, time};
+
+/// A shell that writes the time into a file every few milliseconds, and heeds no SIGTERM.
+fn heart(beats: &Path) -> String {
+    let beats = beats.display();
+    format!("trap '' TERM; echo ready; while :; do date +%s.%N >> {beats}; sleep 0.01; done")
+}
+
+fn beats_in(file: &Path) -> Vec<SystemTime> {
+    let beats = fs::read_to_string(file).unwrap();
+    let time = |beat: &str| {
+        let (seconds, nanos) = beat.split_once('.').unwrap();
+        let since = Duration::new(seconds.parse().unwrap(), nanos.parse().unwrap());
+        SystemTime::UNIX_EPOCH + since
+    };
+    beats.lines().map(time).collect()
+}
+
+fn last_beat(file: &Path) -> SystemTime {
+    *beats_in(file).last().unwrap()
+}
+
+fn extensions(holder: &Process) -> usize {
+    let events = holder.events();
+    events
+        .iter()
+        .filter(|event| event["event"] == "extended")
+        .count()
+}
+
+fn longest_pause(beats: &[SystemTime]) -> Duration {
+    let pauses = beats
+        .windows(2)
+        .filter_map(|pair| pair[1].duration_since(pair[0]).ok());
+    pauses.max().unwrap_or_default()
+}
+
+fn named<'a>(events: &'a [Value], name: &str) -> &'a Value {
+    let found = events.iter().find(|event| event["event"] == name);
+    found.unwrap_or_else(|| panic!("no {name} in {events:?}"))
+}
+
+/// The latest end of the validity that was told.
+fn valid_until(events: &[Value]) -> SystemTime {
+    let granted = events
+        .iter()
+        .filter(|event| event["event"] == "acquired" || event["event"] == "extended");
+    granted
+        .map(|event| time(event, "valid_until"))
+        .max()
+        .unwrap()
+}
+
+#[test]
+fn a_command_is_gone_before_the_validity_ends_when_a_majority_hangs() {
+    // A machine that stands still kills nothing; whoever shares one tries again.
+    for attempt in 1.. {
+        let directory = tempdir().unwrap();
+        // One process ignores SIGTERM, and so does another that it has started.
+        let hearts = ["beats", "more"].map(|name| directory.path().join(name));
+        let script = format!("({}) & {}", heart(&hearts[1]), heart(&hearts[0]));
+        let servers = Servers::start(5);
+        let ended = with_a_majority_that_hangs(&servers, &script);
+        let beats = hearts.map(|beats| beats_in(&beats));
+        if attempt < 5 && beats.iter().any(|beats| longest_pause(beats) > MARGIN / 2) {
+            continue;
+        }
+        let end = valid_until(&ended.events());
+        for beats in beats {
+            assert!(*beats.last().unwrap() < end, "{}", ended.stderr);
+        }
+        sigterm_came_before_sigkill_and_named_the_nodes(&ended, &servers[..3]);
+        return;
+    }
+}
+
+/// How long before the end of the validity SIGKILL is sent, with the TTL of that test.
+const MARGIN: Duration = Duration::from_millis(296);
+
+fn with_a_majority_that_hangs(servers: &Servers, script: &str) -> Ended {
+    let holder = Process::start(run(servers, &["--ttl=6s", "--json"], "dock-7", script));
+    holder.expect_event("extended");
+    for server in &servers[..3] {
+        server.pause();
+    }
+    let ended = holder.end();
+    assert_eq!(ended.code, Some(76), "{}", ended.stderr);
+    ended
+}
+
+fn sigterm_came_before_sigkill_and_named_the_nodes(ended: &Ended, hung: &[Server]) {
+    let events = ended.events();
+    let names: Vec<_> = events
+        .iter()
+        .filter_map(|event| event["event"].as_str())
+        .collect();
+    assert!(
+        names.ends_with(&["ended", "released", "failed"]),
+        "{names:?}"
+    );
+    let terminating = named(&events, "terminating");
+    assert!(time(terminating, "time") < time(named(&events, "killing"), "time"));
+    let why = terminating["message"].as_str().unwrap();
+    for server in hung {
+        let node = format!("127.0.0.1:{}: ", server.port());
+        assert!(why.contains(&node), "{why}");
+    }
+}
+
+#[test]
+fn a_command_that_heeds_sigterm_was_interrupted_all_the_same() {
+    let servers = Servers::start(5);
+    let script = "trap 'echo tidy; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
+    let holder = Process::start(run(&servers, &["--ttl=6s", "-v"], "dock-7", script));
+    holder.expect_line("ready");
+    for server in &servers[..3] {
+        server.pause();
+    }
+    let ended = holder.end();
+    assert_eq!(ended.code, Some(76), "{}", ended.stderr);
+    assert_eq!(ended.stdout, "ready\ntidy\n");
+    assert!(
+        ended.stderr.contains("ended with code 0"),
+        "{}",
+        ended.stderr
+    );
+    assert!(ended.stderr.contains("lost the lock"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_lock_that_is_taken_away_ends_the_command_at_once() {
+    let servers = Servers::start(5);
+    // A third of the validity passes between two extensions, so between a loss and its discovery.
+    let options = ["--ttl=60s", "--kill-after=20s", "--json"];
+    let script = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done";
+    let short = ["--ttl=6s", "--kill-after=2500ms", "--json"];
+    let holder = Process::start(run(&servers, &short, "dock-7", script));
+    holder.expect_line("ready");
+    for server in &servers[..3] {
+        let _: usize = server.query(&["DEL", "dock-7"]).unwrap();
+    }
+    let ended = holder.end();
+    assert_eq!(ended.code, Some(76), "{}", ended.stderr);
+    assert!(
+        ended
+            .stderr
+            .contains("3 of 5 nodes no longer carry its token"),
+        "{}",
+        ended.stderr
+    );
+    // Long before the validity would have ended: nothing had to be killed.
+    let events = ended.events();
+    assert!(
+        !events.iter().any(|event| event["event"] == "killing"),
+        "{}",
+        ended.stderr
+    );
+    let lost_at = time(events.last().unwrap(), "time");
+    assert!(lost_at < valid_until(&events), "{}", ended.stderr);
+    assert_eq!(servers.key_count(), 0);
+    // And with a long TTL nobody has to wait for its end either: the next one gets the lock.
+    let next = end_of(run(&servers, &options, "dock-7", "exit 3"));
+    assert_eq!(next.code, Some(3), "{}", next.stderr);
+}
+
+#[test]
+fn sigkill_follows_sigterm_after_the_time_that_was_given() {
+    let servers = Servers::start(3);
+    let directory = tempdir().unwrap();
+    let beats = directory.path().join("beats");
+    let options = ["--ttl=3s", "--kill-after=200ms", "--json"];
+    let holder = Process::start(run(&servers, &options, "dock-7", &heart(&beats)));
+    holder.expect_line("ready");
+    for server in servers.iter() {
+        let _: usize = server.query(&["DEL", "dock-7"]).unwrap();
+    }
+    let ended = holder.end();
+    assert_eq!(ended.code, Some(76), "{}", ended.stderr);
+    let events = ended.events();
+    let terminated_at = time(named(&events, "terminating"), "time");
+    let killed_at = time(named(&events, "killing"), "time");
+    let given = killed_at.duration_since(terminated_at).unwrap();
+    assert!(given >= Duration::from_millis(199), "{given:?}");
+    assert!(last_beat(&beats) < valid_until(&events));
+}
+
+#[test]
+fn a_lease_is_extended_for_as_long_as_the_command_runs() {
+    let servers = Servers::start(5);
+    let holder = Process::start(run(&servers, &["--ttl=6s", "--json"], "dock-7", "sleep 60"));
+    servers[0].pause();
+    servers[1].pause();
+    // Far more often than a lease would last without it, and with two nodes less.
+    eventually("extensions for longer than a TTL", || {
+        extensions(&holder) >= 3
+    });
+    let held = end_of(run(&servers, &["--no-wait"], "dock-7", "echo ran"));
+    assert_eq!(held.code, Some(75), "{}", held.stderr);
+}
+
+#[test]
+fn a_majority_that_comes_back_in_time_costs_nothing() {
+    let servers = Servers::start(5);
+    let options = ["--ttl=6s", "--node-timeout=100ms", "--json"];
+    let script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.01; done";
+    let holder = Process::start(run(&servers, &options, "dock-7", script));
+    holder.expect_event("extended");
+    for server in &servers[..3] {
+        server.pause();
+    }
+    holder.expect_event("not-extended");
+    for server in &servers[..3] {
+        server.resume();
+    }
+    let before = extensions(&holder);
+    eventually("another extension", || extensions(&holder) > before);
+    holder.signal(Signal::TERM);
+    let ended = holder.end();
+    assert_eq!(ended.code, Some(9), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("terminating"), "{}", ended.stderr);
+    eventually("no key is left", || servers.key_count() == 0);
+}
+
+#[test]
+fn a_run_that_stood_still_past_the_validity_kills_its_command_at_once() {
+    let servers = Servers::start(3);
+    let directory = tempdir().unwrap();
+    let beats = directory.path().join("beats");
+    let options = ["--ttl=1s", "--json"];
+    let holder = Process::start(run(&servers, &options, "dock-7", &heart(&beats)));
+    holder.expect_event("started");
+    holder.signal(Signal::STOP);
+    eventually("the keys have expired", || servers.key_count() == 0);
+    holder.signal(Signal::CONT);
+    let ended = holder.end();
+    assert_eq!(ended.code, Some(76), "{}", ended.stderr);
+    // No time for SIGTERM.
+    let events = ended.events();
+    assert!(last_beat(&beats) < time(named(&events, "failed"), "time"));
+    assert!(events.iter().any(|event| event["event"] == "killing"));
+    assert!(!events.iter().any(|event| event["event"] == "terminating"));
+}
+
+#[test]
+fn a_stderr_that_nobody_reads_does_not_keep_the_command_alive() {
+    let servers = Servers::start(3);
+    let directory = tempdir().unwrap();
+    let beats = directory.path().join("beats");
+    let inner = run(&servers, &["--ttl=3s", "--json"], "dock-7", &heart(&beats));
+    // The pipe is full from the beginning: `yes` writes until nothing goes in any more.
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut filler = std::process::Command::new("yes")
+        .stdout(writer.try_clone().unwrap())
+        .spawn()
+        .unwrap();
+    eventually("a full pipe", || is_blocked_in_a_pipe(filler.id()));
+    filler.kill().unwrap();
+    filler.wait().unwrap();
+
+    let mut command = std::process::Command::new(inner.get_program());
+    command
+        .args(inner.get_args())
+        .env("REDLOCK_NODES", servers.urls().join(","));
+    let mut holder = command
+        .stderr(writer)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    drop(command);
+    eventually("a beat", || beats.exists());
+    for server in servers.iter() {
+        server.pause();
+    }
+    let paused_at = SystemTime::now();
+    let mut status = None;
+    eventually("its end", || {
+        status = holder.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().code(), Some(76));
+    assert!(last_beat(&beats) < paused_at + Duration::from_secs(10));
+    drop(reader);
+}
+
+fn is_blocked_in_a_pipe(pid: u32) -> bool {
+    let sleeps =
+        fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") S "));
+    sleeps
+        && fs::read_to_string(format!("/proc/{pid}/syscall"))
+            .is_ok_and(|call| call.starts_with("1 "))
+}

@@ -1,0 +1,219 @@
+//! `redlock run` while all is well, and when the lock cannot be had.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use redlock_tests::Servers;
+use tempfile::tempdir;
+
+use crate::process::{Process, end_of, eventually, run};
+
+#[test]
+fn the_exit_code_is_the_command_s_and_no_key_is_left() {
+    let servers = Servers::start(5);
+    for (script, code) in [
+        ("exit 0", 0),
+        ("exit 7", 7),
+        ("kill -TERM $$", 128 + 15),
+        ("kill -KILL $$", 128 + 9),
+    ] {
+        let ended = end_of(run(&servers, &[], "dock-7", script));
+        assert_eq!(ended.code, Some(code), "{script}: {}", ended.stderr);
+        assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", ""));
+        assert_eq!(servers.key_count(), 0, "{script}");
+    }
+}
+
+#[test]
+fn input_and_output_are_the_command_s_own() {
+    let servers = Servers::start(1);
+    let mut command = run(&servers, &[], "dock-7", "cat; echo error >&2");
+    let directory = tempdir().unwrap();
+    let input = directory.path().join("input");
+    fs::write(&input, "from a file").unwrap();
+    let output = command
+        .stdin(fs::File::open(&input).unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(output.stdout, b"from a file");
+    assert_eq!(output.stderr, b"error\n");
+}
+
+#[test]
+fn two_at_once_run_one_after_the_other() {
+    let servers = Servers::start(5);
+    // Whoever is not alone here does not find what it has written.
+    let directory = tempdir().unwrap();
+    let file = directory.path().join("owner");
+    let script = format!(
+        "for i in 1 2 3 4 5 6 7 8 9 10; do
+             echo $$ > {0}; sleep 0.02; [ \"$(cat {0})\" = $$ ] || exit 1
+         done",
+        file.display()
+    );
+    let runs: Vec<_> = (0..4)
+        .map(|_| Process::start(run(&servers, &["--ttl=10s"], "dock-7", &script)))
+        .collect();
+    for run in runs {
+        let ended = run.end();
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    }
+    assert_eq!(servers.key_count(), 0);
+}
+
+#[test]
+fn another_key_is_another_lock() {
+    let servers = Servers::start(3);
+    let holder = Process::start(run(&servers, &[], "dock-7", "echo ready; sleep 60"));
+    holder.expect_line("ready");
+    let ended = end_of(run(&servers, &["--no-wait"], "dock-8", "exit 3"));
+    assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+}
+
+#[test]
+fn a_held_lock_is_75_or_what_one_likes() {
+    let servers = Servers::start(5);
+    let holder = Process::start(run(&servers, &[], "dock-7", "echo ready; sleep 60"));
+    holder.expect_line("ready");
+    for (options, code) in [
+        (&["--no-wait"][..], 75),
+        (&["--no-wait", "-E", "0"], 0),
+        (&["--wait=100ms"], 75),
+        (&["-w", "100ms", "--conflict-exit-code=9"], 9),
+    ] {
+        let start = Instant::now();
+        let ended = end_of(run(&servers, options, "dock-7", "echo ran"));
+        assert_eq!(ended.code, Some(code), "{options:?}: {}", ended.stderr);
+        assert!(start.elapsed() < Duration::from_secs(10), "{options:?}");
+        assert!(
+            ended.stderr.contains("dock-7 is held by another client"),
+            "{}",
+            ended.stderr
+        );
+        assert_eq!(ended.stdout, "", "the command was run without the lock");
+    }
+}
+
+#[test]
+fn a_run_waits_for_the_lock_and_says_so_when_asked() {
+    let servers = Servers::start(5);
+    let holder = Process::start(run(&servers, &[], "dock-7", "echo ready; sleep 60"));
+    holder.expect_line("ready");
+    let next = Process::start(run(&servers, &["-v"], "dock-7", "exit 4"));
+    eventually("a waiting run", || {
+        next.stderr()
+            .contains("waiting: dock-7 is held by another client")
+    });
+    holder.signal(rustix::process::Signal::TERM);
+    assert_eq!(holder.end().code, Some(128 + 15));
+    let ended = next.end();
+    assert_eq!(ended.code, Some(4), "{}", ended.stderr);
+    for step in ["dock-7: acquired", "ended with code 4", "dock-7: released"] {
+        assert!(ended.stderr.contains(step), "{step}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_command_that_cannot_be_run_is_126_or_127_and_the_lock_is_free() {
+    let servers = Servers::start(5);
+    for (command, code) in [
+        ("/etc/passwd", 126),
+        ("/no/such/command", 127),
+        ("no-such-command", 127),
+    ] {
+        let mut start = crate::process::redlock(&["run", "dock-7", "--", command]);
+        start.env("REDLOCK_NODES", servers.urls().join(","));
+        let ended = end_of(start);
+        assert_eq!(ended.code, Some(code), "{}", ended.stderr);
+        assert!(
+            ended.stderr.contains(&format!("cannot run {command}")),
+            "{}",
+            ended.stderr
+        );
+        assert_eq!(servers.key_count(), 0);
+    }
+}
+
+#[test]
+fn no_quorum_of_nodes_is_69_in_bounded_time_and_names_them() {
+    let servers = Servers::start(5);
+    for server in &servers[..3] {
+        server.pause();
+    }
+    for options in [&["--no-wait"][..], &["--wait=500ms"], &["--ttl=1s"]] {
+        let start = Instant::now();
+        let ended = end_of(run(&servers, options, "dock-7", "echo ran"));
+        assert_eq!(ended.code, Some(69), "{options:?}: {}", ended.stderr);
+        assert!(start.elapsed() < Duration::from_secs(10), "{options:?}");
+        assert!(
+            ended.stderr.contains("no quorum for dock-7"),
+            "{}",
+            ended.stderr
+        );
+        for server in &servers[..3] {
+            let node = format!("127.0.0.1:{}: ", server.port());
+            assert!(ended.stderr.contains(&node), "{node}: {}", ended.stderr);
+        }
+        assert_eq!(ended.stdout, "", "the command was run without the lock");
+    }
+    for server in &servers[..3] {
+        server.resume();
+    }
+    eventually("no key is left", || servers.key_count() == 0);
+}
+
+#[test]
+fn a_minority_that_hangs_or_is_dead_costs_nothing() {
+    let mut servers = Servers::start(5);
+    servers[0].pause();
+    servers[1].kill();
+    // A round that waits for them would take as long as a node time-out.
+    let options = ["--ttl=60s", "--node-timeout=20s"];
+    let start = Instant::now();
+    let ended = end_of(run(&servers, &options, "dock-7", "exit 5"));
+    assert_eq!(ended.code, Some(5), "{}", ended.stderr);
+    assert!(start.elapsed() < Duration::from_secs(10));
+    servers[0].resume();
+    eventually("no key is left", || {
+        servers
+            .iter()
+            .enumerate()
+            .all(|(index, server)| index == 1 || server.key_count() == 0)
+    });
+}
+
+#[test]
+fn key_and_token_are_in_the_command_s_environment_and_the_token_nowhere_else() {
+    let servers = Servers::start(5);
+    let options = ["--ttl=3s", "--json", "-v"];
+    let script = "echo \"$REDLOCK_KEY $REDLOCK_TOKEN\"; echo ready; exec sleep 60";
+    let holder = Process::start(run(&servers, &options, "dock 7", script));
+    holder.expect_line("ready");
+
+    let stdout = holder.stdout();
+    let (key, token) = stdout.lines().next().unwrap().rsplit_once(' ').unwrap();
+    assert_eq!(key, "dock 7");
+    let bytes: Vec<u8> = servers[0].query(&["GET", "dock 7"]).unwrap();
+    let on_the_node: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(token, on_the_node);
+
+    for process in fs::read_dir("/proc").unwrap() {
+        // Processes end while they are looked at.
+        let arguments = fs::read(process.unwrap().path().join("cmdline")).unwrap_or_default();
+        assert!(
+            !contains(&arguments, token.as_bytes()),
+            "the token is in an argument list"
+        );
+        assert!(
+            !contains(&arguments, &bytes),
+            "the token is in an argument list"
+        );
+    }
+    holder.expect_event("extended");
+    let told = holder.stderr();
+    assert!(!told.contains(&token[..8]), "the token was told: {told}");
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}

@@ -1,0 +1,154 @@
+//! Signals to `redlock run`.
+
+use redlock_tests::Servers;
+use rustix::process::Signal;
+
+use crate::process::{Process, end_of, eventually, run};
+
+/// Those that are passed on, and their names in a shell.
+const FORWARDED: [(Signal, &str); 6] = [
+    (Signal::INT, "INT"),
+    (Signal::TERM, "TERM"),
+    (Signal::HUP, "HUP"),
+    (Signal::QUIT, "QUIT"),
+    (Signal::USR1, "USR1"),
+    (Signal::USR2, "USR2"),
+];
+
+/// A shell that looks at its traps every few milliseconds.
+const LOOP: &str = "echo ready; while :; do sleep 0.01; done";
+
+#[test]
+fn signals_go_on_to_the_command_which_decides_what_they_mean() {
+    let servers = Servers::start(3);
+    for (signal, name) in FORWARDED {
+        let script = format!("trap 'echo got {name}; exit 7' {name}; {LOOP}");
+        let holder = Process::start(run(&servers, &[], "dock-7", &script));
+        holder.expect_line("ready");
+        holder.signal(signal);
+        let ended = holder.end();
+        assert_eq!(ended.stdout, format!("ready\ngot {name}\n"));
+        assert_eq!(ended.code, Some(7), "{}", ended.stderr);
+    }
+    assert_eq!(servers.key_count(), 0);
+}
+
+#[test]
+fn a_signal_reaches_the_whole_group_and_its_number_is_in_the_exit_code() {
+    let servers = Servers::start(3);
+    for (signal, _) in FORWARDED {
+        // The shell waits for another process of the group, and ends when that does.
+        let script = "echo ready; sleep 60; kill -KILL $$";
+        let holder = Process::start(run(&servers, &[], "dock-7", script));
+        holder.expect_line("ready");
+        holder.signal(signal);
+        assert_eq!(holder.end().code, Some(128 + signal.as_raw()));
+    }
+    assert_eq!(servers.key_count(), 0);
+}
+
+#[test]
+fn a_signal_while_waiting_gives_up_and_leaves_nothing() {
+    let servers = Servers::start(5);
+    let holder = Process::start(run(&servers, &[], "dock-7", "echo ready; sleep 60"));
+    holder.expect_line("ready");
+    for (signal, name) in FORWARDED {
+        let next = Process::start(run(&servers, &["-v"], "dock-7", "echo ran"));
+        eventually("a waiting run", || next.stderr().contains("waiting"));
+        next.signal(signal);
+        let ended = next.end();
+        assert_eq!(ended.code, Some(128 + signal.as_raw()), "{}", ended.stderr);
+        assert!(
+            ended.stderr.contains(&format!("SIG{name} while waiting")),
+            "{}",
+            ended.stderr
+        );
+        assert_eq!(ended.stdout, "");
+    }
+    // One key on each node, and it is the holder's.
+    assert_eq!(servers.key_count(), 5);
+    holder.signal(Signal::TERM);
+    holder.end();
+    assert_eq!(servers.key_count(), 0);
+}
+
+#[test]
+fn a_signal_while_no_node_answers_gives_up_at_once() {
+    let servers = Servers::start(3);
+    for server in servers.iter() {
+        server.pause();
+    }
+    let options = ["--ttl=60s", "--node-timeout=25s"];
+    let next = Process::start(run(&servers, &options, "dock-7", "echo ran"));
+    // Its signals are caught before the first round begins, of which nothing can be seen from here.
+    eventually("signals are caught", || {
+        has("SigCgt:", next.pid().as_raw_pid().into(), Signal::TERM)
+    });
+    next.signal(Signal::TERM);
+    assert_eq!(next.end().code, Some(128 + 15));
+    for server in servers.iter() {
+        server.resume();
+    }
+    eventually("no key is left", || servers.key_count() == 0);
+}
+
+#[test]
+fn a_signal_that_was_ignored_from_the_beginning_stays_so() {
+    let servers = Servers::start(3);
+    let inner = run(&servers, &["--json"], "dock-7", LOOP);
+    let mut command = std::process::Command::new("sh");
+    command
+        .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .env("REDLOCK_NODES", servers.urls().join(","));
+    let holder = Process::start(command);
+    holder.expect_line("ready");
+    let events = holder.events();
+    let started = events.iter().find(|event| event["event"] == "started");
+    let child = started.unwrap()["pid"].as_i64().unwrap();
+    assert!(has(
+        "SigIgn:",
+        holder.pid().as_raw_pid().into(),
+        Signal::HUP
+    ));
+    assert!(has("SigIgn:", child, Signal::HUP));
+    // The others are not: they would be lost otherwise.
+    assert!(has(
+        "SigCgt:",
+        holder.pid().as_raw_pid().into(),
+        Signal::TERM
+    ));
+    assert!(!has("SigIgn:", child, Signal::TERM));
+}
+
+#[test]
+fn a_run_is_not_suspended() {
+    let servers = Servers::start(3);
+    let mut holder = Process::start(run(&servers, &["--ttl=3s"], "dock-7", LOOP));
+    holder.expect_line("ready");
+    holder.signal(Signal::TSTP);
+    eventually("a message", || holder.stderr().contains("not suspended"));
+    assert!(holder.is_running());
+    let held = end_of(run(&servers, &["--wait=4s"], "dock-7", "echo ran"));
+    assert_eq!(held.code, Some(75), "{}", held.stderr);
+}
+
+#[test]
+fn a_command_that_suspends_itself_goes_on() {
+    let servers = Servers::start(3);
+    let ended = end_of(run(&servers, &[], "dock-7", "kill -TSTP $$; exit 6"));
+    assert_eq!(ended.code, Some(6), "{}", ended.stderr);
+    assert!(ended.stderr.contains("not suspended"), "{}", ended.stderr);
+}
+
+/// Whether `signal` is in this mask of the process.
+fn has(mask: &str, pid: i64, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let bits = status
+        .lines()
+        .find_map(|line| line.strip_prefix(mask))
+        .unwrap();
+    let bits = u64::from_str_radix(bits.trim(), 16).unwrap();
+    bits & (1 << (signal.as_raw() - 1)) != 0
+}

@@ -1,0 +1,162 @@
+//! `redlock run` in a terminal, which `script` of util-linux plays.
+
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+
+use redlock_tests::Servers;
+use tempfile::tempdir;
+
+use crate::process::{eventually, run};
+
+#[test]
+fn a_command_can_read_from_the_terminal() {
+    let servers = Servers::start(3);
+    let mut terminal = Terminal::start(
+        &servers,
+        "echo ready; read word; echo \"got $word\"; exit 3",
+    );
+    terminal.expect("ready");
+    terminal.type_in("hello\n");
+    terminal.expect("got hello");
+    assert_eq!(terminal.end(), Some(3));
+}
+
+#[test]
+fn control_c_ends_a_command_whether_it_has_the_terminal_or_not() {
+    let servers = Servers::start(3);
+    for script in [
+        "echo ready; sleep 60",
+        "echo ready; read word; echo asked; read word",
+    ] {
+        let mut terminal = Terminal::start(&servers, script);
+        terminal.expect("ready");
+        if script.contains("asked") {
+            terminal.type_in("word\n");
+            terminal.expect("asked");
+        }
+        terminal.type_in("\x03");
+        assert_eq!(terminal.end(), Some(128 + 2), "{script}");
+        assert_eq!(servers.key_count(), 0);
+    }
+}
+
+#[test]
+fn control_z_suspends_nothing() {
+    let servers = Servers::start(3);
+    for script in [
+        "echo ready; until [ -e done ]; do sleep 0.01; done; exit 4",
+        "echo ready; read word; echo asked; read word; exit 4",
+    ] {
+        let mut terminal = Terminal::start(&servers, script);
+        terminal.expect("ready");
+        if script.contains("asked") {
+            terminal.type_in("word\n");
+            terminal.expect("asked");
+        }
+        terminal.type_in("\x1a");
+        terminal.expect("not suspended");
+        std::fs::write(terminal.directory.path().join("done"), "").unwrap();
+        terminal.type_in("word\n");
+        assert_eq!(terminal.end(), Some(4), "{script}");
+    }
+}
+
+#[test]
+fn the_terminal_is_given_back() {
+    let servers = Servers::start(3);
+    // The outer shell shares the process group of redlock, and reads after it.
+    let inner = "echo ready; read word; echo \"first $word\"; stty -echo; kill -KILL $$";
+    let mut terminal = Terminal::start_shell(
+        &servers,
+        &format!(
+            "$REDLOCK run dock-7 -- sh -c '{inner}'; echo code $?; read word; echo \"second $word\"; stty -a"
+        ),
+    );
+    terminal.expect("ready");
+    terminal.type_in("one\n");
+    terminal.expect("first one");
+    terminal.expect("code 137");
+    terminal.type_in("two\n");
+    terminal.expect("second two");
+    // Its modes too, when the command had no chance to.
+    terminal.expect(" echo ");
+    assert_eq!(terminal.end(), Some(0));
+}
+
+/// A pseudo-terminal, and what is in it.
+struct Terminal {
+    script: Child,
+    directory: tempfile::TempDir,
+}
+
+impl Terminal {
+    fn start(servers: &Servers, script: &str) -> Self {
+        let command = run(servers, &[], "dock-7", script);
+        let arguments = command
+            .get_args()
+            .map(|argument| format!("'{}'", argument.to_str().unwrap()));
+        let arguments: Vec<_> = arguments.collect();
+        Self::start_shell(servers, &format!("exec $REDLOCK {}", arguments.join(" ")))
+    }
+
+    /// Runs `line` in a shell in the terminal.
+    fn start_shell(servers: &Servers, line: &str) -> Self {
+        let directory = tempdir().unwrap();
+        let script = Command::new("script")
+            .args([
+                "--quiet",
+                "--return",
+                "--flush",
+                "--command",
+                line,
+                "typescript",
+            ])
+            .current_dir(directory.path())
+            .env("SHELL", "/bin/sh")
+            .env("REDLOCK", env!("CARGO_BIN_EXE_redlock"))
+            .env("REDLOCK_NODES", servers.urls().join(","))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("script of util-linux: {error}"));
+        Self { script, directory }
+    }
+
+    fn type_in(&mut self, text: &str) {
+        let stdin = self.script.stdin.as_mut().unwrap();
+        stdin.write_all(text.as_bytes()).unwrap();
+        stdin.flush().unwrap();
+    }
+
+    fn expect(&self, text: &str) {
+        eventually(format!("{text}: {}", self.text()), || {
+            self.text().contains(text)
+        });
+    }
+
+    fn text(&self) -> String {
+        let bytes = std::fs::read(self.directory.path().join("typescript")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        // The first line shows what is run, and so everything that it will ever say.
+        text.split_once('\n')
+            .map_or("", |(_, rest)| rest)
+            .to_owned()
+    }
+
+    fn end(mut self) -> Option<i32> {
+        let mut status = None;
+        eventually(format!("its end: {}", self.text()), || {
+            status = self.script.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap().code()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // Its end hangs up the terminal, which ends what is in it.
+        drop(self.script.kill());
+        drop(self.script.wait());
+    }
+}
