@@ -26,7 +26,8 @@ use super::journal::Form;
 /// 127 it was not found; 64 usage; 70 internal error.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// A node, as redis://[user:password@]host[:port][/db] or redis+unix:///path; repeat for each
+    /// A node, as redis://HOST:PORT, redis://USER:PASSWORD@HOST:PORT/DB or redis+unix:///PATH; repeat
+    /// for each
     ///
     /// Arguments are seen by everybody on the machine: write passwords into REDLOCK_NODES instead,
     /// separated by commas.
