@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
-use redlock_core::Answer;
+use redlock_core::{Answer, Options};
 use tokio::time::{Sleep, sleep};
 
 use super::address::Address;
@@ -42,11 +42,12 @@ const LAST_BACKOFF: Duration = Duration::from_secs(1);
 
 impl Actor {
     pub(crate) fn new(address: Address, queue: Arc<Queue>, node_timeout: Duration) -> Self {
-        let left_out = node_timeout.saturating_mul(2);
+        // Longer than any round, and short enough to be added to an instant.
+        let node_timeout = node_timeout.min(Options::MAX_TTL);
         let patience = Patience {
             stale: node_timeout,
-            left_out,
-            replaced: left_out.saturating_mul(4).max(Duration::from_secs(1)),
+            left_out: node_timeout * 2,
+            replaced: (node_timeout * 8).max(Duration::from_secs(1)),
         };
         Self {
             address,
@@ -62,11 +63,14 @@ impl Actor {
             match Link::connect(&self.address).await {
                 Ok(link) => {
                     self.queue.promise();
-                    backoff = FIRST_BACKOFF;
-                    let session = Session::new(&self, link);
-                    match session.run().await {
+                    let connected_at = Instant::now();
+                    match Session::new(&self, link).run().await {
                         End::Closed => return,
                         End::Broken(kind) => self.queue.fail(&kind),
+                    }
+                    // Not for a server that accepts connections only to close them.
+                    if connected_at.elapsed() > LAST_BACKOFF {
+                        backoff = FIRST_BACKOFF;
                     }
                 }
                 Err(kind) => self.queue.fail(&kind),
@@ -277,13 +281,12 @@ impl<'a> Session<'a> {
     /// A release may be sent twice, and must not be lost: the next connection sends it again. What
     /// else was on its way is unknown.
     fn rescue_releases(self) {
-        let calls = self.in_flight.into_iter().flat_map(|batch| batch.calls);
-        let (mut releases, others): (Vec<_>, Vec<_>) = calls.partition(Call::is_release);
-        for mut call in others {
+        let mut releases = Vec::new();
+        for mut call in self.in_flight.into_iter().flat_map(|batch| batch.calls) {
             call.answer(Err(NodeErrorKind::Disconnected));
-        }
-        for call in &mut releases {
-            call.answer(Err(NodeErrorKind::Disconnected));
+            if call.is_release() {
+                releases.push(call);
+            }
         }
         self.queue.push_front(releases.into_iter());
     }

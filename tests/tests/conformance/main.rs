@@ -228,6 +228,14 @@ fn time_outs_name_the_node(node: &impl Transport, name: &str) {
 }
 
 #[tokio::test]
+async fn a_redis_node_may_be_waited_for_as_long_as_one_likes() {
+    let server = Server::start();
+    let mut node = RedisNode::connect(&server.url(), Duration::MAX).unwrap();
+    acquire(&mut node, b"patient", &token(8), 60_000).await;
+    release(&mut node, b"patient", &token(8), Reply::Released).await;
+}
+
+#[tokio::test]
 async fn a_node_that_is_down_is_an_error_at_once_and_says_so() {
     let memory = MemoryNode::new(1, SystemClock);
     memory.stop();
