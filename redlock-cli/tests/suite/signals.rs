@@ -104,6 +104,7 @@ fn a_signal_that_was_ignored_from_the_beginning_stays_so() {
         .env("REDLOCK_NODES", servers.urls().join(","));
     let holder = Process::start(command);
     holder.expect_line("ready");
+    holder.expect_event("started");
     let events = holder.events();
     let started = events.iter().find(|event| event["event"] == "started");
     let child = started.unwrap()["pid"].as_i64().unwrap();
