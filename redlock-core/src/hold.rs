@@ -38,7 +38,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         // If this future is dropped during the work, the next operation releases the lock.
         self.abandon(lease.key().as_ref(), lease.token());
         // The lease is looked at before the work: after a long pause the work does not run on.
-        let done = match select(self.keep(&mut kept, |_| ()), work(&lease)).await {
+        let done = match select(self.keep_on(&mut kept, |_| ()), work(&lease)).await {
             Either::First(cause) => Err(HoldError::Lost(cause)),
             Either::Second(_) if !kept.is_valid(self.clock.now()) => {
                 Err(HoldError::Lost(LossCause::Expired))
@@ -55,6 +55,15 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// that fails for want of a quorum is tried again until then. Dropping the future stops the
     /// extending and leaves the lease as it is.
     pub async fn keep<K: AsRef<[u8]>>(
+        &mut self,
+        lease: &mut Lease<K>,
+        extended: impl FnMut(&Lease<K>),
+    ) -> LossCause<T::Error, MAX> {
+        self.hand_over_abandoned().await;
+        self.keep_on(lease, extended).await
+    }
+
+    async fn keep_on<K: AsRef<[u8]>>(
         &mut self,
         lease: &mut Lease<K>,
         mut extended: impl FnMut(&Lease<K>),

@@ -27,7 +27,8 @@ use crate::transport::Transport;
 /// Each future may be dropped at any point. What a dropped [`acquire`](Self::acquire),
 /// [`try_acquire`](Self::try_acquire), [`hold`](Self::hold) or [`release`](Self::release) may have
 /// left on the nodes is released by the next operation, or by [`tidy`](Self::tidy), if the key has
-/// no more than 64 bytes; else it expires.
+/// no more than 64 bytes; else it expires. A future that is dropped before its first poll has done
+/// nothing: a release that is called and not awaited keeps the lock until its TTL is over.
 #[derive(Debug)]
 pub struct Redlock<T, C, E, const MAX: usize> {
     nodes: [Option<T>; MAX],
@@ -351,7 +352,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
 
     /// Hands the release of a dropped future to the nodes and waits for none of them: on each
     /// connection it is ahead of what comes next.
-    async fn hand_over_abandoned(&mut self) {
+    pub(crate) async fn hand_over_abandoned(&mut self) {
         if let Some((key, token)) = self.abandoned_key()
             && let Some(key) = key.whole()
         {

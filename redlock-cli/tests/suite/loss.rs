@@ -14,7 +14,9 @@ use crate::process::{Ended, Process, end_of, eventually, run, time};
 /// A shell that writes the time into a file every few milliseconds, and heeds no SIGTERM.
 fn heart(beats: &Path) -> String {
     let beats = beats.display();
-    format!("trap '' TERM; echo ready; while :; do date +%s.%N >> {beats}; sleep 0.01; done")
+    format!(
+        "trap '' TERM; echo ready; for i in $(seq 4000); do date +%s.%N >> {beats}; sleep 0.01; done"
+    )
 }
 
 fn beats_in(file: &Path) -> Vec<SystemTime> {
@@ -121,7 +123,8 @@ fn sigterm_came_before_sigkill_and_named_the_nodes(ended: &Ended, hung: &[Server
 #[test]
 fn a_command_that_heeds_sigterm_was_interrupted_all_the_same() {
     let servers = Servers::start(5);
-    let script = "trap 'echo tidy; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
+    let script =
+        "trap 'echo tidy; exit 0' TERM; echo ready; for i in $(seq 4000); do sleep 0.01; done";
     let holder = Process::start(run(&servers, &["--ttl=6s", "-v"], "dock-7", script));
     holder.expect_line("ready");
     for server in &servers[..3] {
@@ -143,7 +146,7 @@ fn a_lock_that_is_taken_away_ends_the_command_at_once() {
     let servers = Servers::start(5);
     // A third of the validity passes between two extensions, so between a loss and its discovery.
     let options = ["--ttl=60s", "--kill-after=20s", "--json"];
-    let script = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done";
+    let script = "trap 'exit 0' TERM; echo ready; for i in $(seq 4000); do sleep 0.01; done";
     let short = ["--ttl=6s", "--kill-after=2500ms", "--json"];
     let holder = Process::start(run(&servers, &short, "dock-7", script));
     holder.expect_line("ready");
@@ -213,7 +216,7 @@ fn a_lease_is_extended_for_as_long_as_the_command_runs() {
 fn a_majority_that_comes_back_in_time_costs_nothing() {
     let servers = Servers::start(5);
     let options = ["--ttl=6s", "--node-timeout=100ms", "--json"];
-    let script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.01; done";
+    let script = "trap 'exit 9' TERM; echo ready; for i in $(seq 4000); do sleep 0.01; done";
     let holder = Process::start(run(&servers, &options, "dock-7", script));
     holder.expect_event("extended");
     for server in &servers[..3] {

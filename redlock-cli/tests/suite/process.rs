@@ -125,11 +125,18 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if self.child.try_wait().is_ok_and(|status| status.is_none()) {
-            // Both may fail only when it has ended in this moment.
+        /// For its child to end, and for the lock to be given back.
+        const PATIENCE: Duration = Duration::from_secs(5);
+
+        let start = Instant::now();
+        while self.child.try_wait().is_ok_and(|status| status.is_none()) {
+            // Each may fail only when it has ended in this moment.
             let _gone = kill_process(self.pid(), Signal::CONT);
             let _gone = kill_process(self.pid(), Signal::TERM);
-            drop(self.child.wait());
+            if start.elapsed() > PATIENCE {
+                drop(self.child.kill());
+            }
+            thread::sleep(Duration::from_millis(20));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Every order of votes, every vote and every point of time-out, for one to five nodes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::vec::Vec;
 
 use super::*;
@@ -14,19 +14,19 @@ const VOTES: [Vote; 3] = [Vote::Granted, Vote::Refused, Vote::Unknown];
 #[test]
 fn every_sequence_of_votes_is_decided_at_the_first_moment_and_rightly() {
     for nodes in 1..=5 {
-        let mut sequences = 0;
+        let mut sequences = HashSet::new();
         let mut rule = Rule::default();
         for order in orders(nodes) {
             for votes in ballots(nodes) {
                 for timed_out_after in 0..=nodes {
-                    sequences += 1;
                     play(&mut rule, &order[..timed_out_after], &votes);
+                    sequences.insert((order.clone(), votes.clone(), timed_out_after));
                 }
             }
         }
         let orders: usize = (1..=nodes).product();
-        let ballots = ballots(nodes).len();
-        assert_eq!(sequences, orders * ballots * (nodes + 1));
+        let ballots = VOTES.len().pow(u32::try_from(nodes).unwrap());
+        assert_eq!(sequences.len(), orders * ballots * (nodes + 1));
     }
 }
 
@@ -40,14 +40,24 @@ fn play(rule: &mut Rule, order: &[usize], votes: &[Vote]) {
         rule.expected(&known),
         "before the first vote"
     );
+    let mut is_won = None;
     for &node in order {
         round.vote(node, votes[node]);
         known[node] = Some(votes[node]);
         let verdict = round.verdict(EARLY);
         assert_eq!(verdict, rule.expected(&known), "{known:?}");
-        // Once the time is over, a win is worth nothing, and nothing else changes.
-        if verdict == Verdict::Won {
-            assert_eq!(round.verdict(VALID_UNTIL), Verdict::TooLate);
+        // Whether it is won is settled by its first verdict.
+        if verdict != Verdict::Pending {
+            assert_eq!(
+                *is_won.get_or_insert(verdict == Verdict::Won),
+                verdict == Verdict::Won
+            );
+        }
+        // Once the validity is over, a win is worth nothing, and nothing else changes.
+        for late in [VALID_UNTIL, Instant::MAX] {
+            let late_verdict = round.verdict(late);
+            assert_ne!(late_verdict, Verdict::Won);
+            assert_eq!(late_verdict == Verdict::TooLate, verdict == Verdict::Won);
         }
         // A node has one vote.
         let mut again = round.clone();
@@ -60,12 +70,12 @@ fn play(rule: &mut Rule, order: &[usize], votes: &[Vote]) {
     for vote in &mut known {
         vote.get_or_insert(Vote::Unknown);
     }
-    assert_eq!(
-        round.verdict(DEADLINE),
-        rule.expected(&known),
-        "timed out: {known:?}"
-    );
-    assert_ne!(round.verdict(DEADLINE), Verdict::Pending);
+    let at_last = round.verdict(DEADLINE);
+    assert_eq!(at_last, rule.expected(&known), "timed out: {known:?}");
+    assert_ne!(at_last, Verdict::Pending);
+    if let Some(is_won) = is_won {
+        assert_eq!(is_won, at_last == Verdict::Won);
+    }
 }
 
 /// The rule, in the words of the specification: the majority wins, and a round is decided when
@@ -118,6 +128,15 @@ fn a_round_is_won_before_its_validity_ends_and_not_at_its_end() {
     let last = Instant::from_micros(VALID_UNTIL.as_micros() - 1);
     assert_eq!(round.verdict(last), Verdict::Won);
     assert_eq!(round.verdict(VALID_UNTIL), Verdict::TooLate);
+}
+
+#[test]
+fn a_validity_that_ends_before_the_deadline_does_not_end_the_round() {
+    let mut round = Round::new(NodeSet::first(3), 2, VALID_UNTIL, DEADLINE);
+    round.vote(0, Vote::Granted);
+    assert_eq!(round.verdict(DEADLINE), Verdict::Pending);
+    round.vote(1, Vote::Granted);
+    assert_eq!(round.verdict(DEADLINE), Verdict::TooLate);
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Taking the lock.
 
+use core::pin::pin;
 use core::time::Duration;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 
 use embassy_futures::join::join;
-use redlock_core::mock::{MemoryNode, MockClock, SeededEntropy};
-use redlock_core::{AcquireError, BuildError, Clock, Entropy, Instant, Options, Redlock};
+use redlock_core::mock::{MemoryError, MemoryNode, MockClock, SeededEntropy};
+use redlock_core::{AcquireError, BuildError, Clock, Entropy, Options, Redlock, Token};
 
 use crate::world::*;
 
@@ -22,10 +23,7 @@ fn a_lease_is_on_every_node_and_ends_at_the_start_plus_ttl_minus_drift_minus_one
             .unwrap();
         // 1 % and 2 ms of ten seconds; the seven milliseconds of the round are in it.
         let until = ms(1_234) + TTL - ms(102) - tick;
-        assert_eq!(
-            lease.valid_until(),
-            Instant::from_micros(0).saturating_add(until)
-        );
+        assert_eq!(lease.valid_until(), at(until));
         assert_eq!(micros(&clock), 1_241_000);
         assert_eq!(holders(&nodes), 5);
         for node in &nodes {
@@ -66,7 +64,7 @@ fn with_any_pattern_of_nodes_in(fault: Fault) {
             } else {
                 let error = result.unwrap_err();
                 assert!(matches!(error, AcquireError::Unreachable(_)), "{error}");
-                assert!(clock.now() <= Instant::from_micros(0).saturating_add(TIMEOUT));
+                assert!(clock.now() <= at(TIMEOUT));
             }
             faulty().for_each(|node| fault.end(node));
             assert_eq!(key_count(nodes), 0, "{count} nodes, {pattern:b}");
@@ -95,6 +93,53 @@ fn with_any_pattern_of_held_nodes_the_lock_is_taken_if_and_only_if_a_quorum_is_f
             }
             // Only the other one's keys are left, and all of them.
             assert_eq!(key_count(nodes), held, "{count} nodes, {pattern:b}");
+        }
+    }
+}
+
+#[test]
+fn any_mixture_of_free_held_hung_and_dead_nodes_ends_as_the_rule_says() {
+    for count in 1..=5 {
+        for mixture in Mixture::all(count) {
+            let clock = MockClock::new();
+            let fleet: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+            let nodes = &fleet[..count];
+            mixture.begin(nodes);
+            let result = clock.run(client(nodes, &clock, 1).try_acquire(KEY));
+
+            let [free, hung, dead] = [Condition::Well, Condition::Hung, Condition::Dead]
+                .map(|condition| mixture.count(condition));
+            let majority = count / 2 + 1;
+            let is_decided_at_once = free >= majority || free + hung < majority;
+            // Who was not waited for is not silent.
+            let silent = if is_decided_at_once {
+                dead
+            } else {
+                dead + hung
+            };
+            let ours = match result {
+                Ok(_) => {
+                    assert!(free >= majority, "{mixture:?}");
+                    free + hung
+                }
+                Err(AcquireError::Held(report)) => {
+                    assert!(free < majority && count - silent >= majority, "{mixture:?}");
+                    assert_eq!(report.tally().granted, free);
+                    0
+                }
+                Err(AcquireError::Unreachable(report)) => {
+                    assert!(count - silent < majority, "{mixture:?}");
+                    assert_eq!(report.failures().count(), silent);
+                    0
+                }
+                Err(other) => panic!("{mixture:?}: {other}"),
+            };
+            let waited = if is_decided_at_once { ms(0) } else { TIMEOUT };
+            assert_eq!(clock.now(), at(waited), "{mixture:?}");
+            mixture.end(nodes);
+            assert!(mixture.thief_has_its_keys(nodes), "{mixture:?}");
+            let taken = mixture.count(Condition::Taken);
+            assert_eq!(key_count(nodes), taken + ours, "{mixture:?}");
         }
     }
 }
@@ -161,7 +206,7 @@ fn a_majority_that_hangs_for_ever_costs_one_node_time_out_and_keeps_no_key_on_li
         .run(client(&nodes, &clock, 1).try_acquire(KEY))
         .unwrap_err();
     assert!(matches!(error, AcquireError::Unreachable(_)), "{error}");
-    assert_eq!(clock.now(), Instant::from_micros(0).saturating_add(TIMEOUT));
+    assert_eq!(clock.now(), at(TIMEOUT));
     assert_eq!(
         key_count(&nodes),
         0,
@@ -186,24 +231,59 @@ fn a_straggler_that_grants_after_the_attempt_has_failed_is_released() {
 }
 
 #[test]
+fn what_a_lost_round_was_granted_is_gone_when_its_error_is_known() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    nodes[..3]
+        .iter()
+        .for_each(|node| node.set(KEY, thief(), TTL));
+    nodes[..3].iter().for_each(|node| node.set_latency(ms(8)));
+    nodes[3..].iter().for_each(|node| node.set_latency(ms(4)));
+    let error = clock
+        .run(client(&nodes, &clock, 1).try_acquire(KEY))
+        .unwrap_err();
+    assert_eq!(error.report().unwrap().tally().granted, 2);
+    assert_eq!(holders(&nodes), 3, "the thief's");
+    assert_eq!(
+        micros(&clock),
+        12_000,
+        "the round, and the way to those that granted and back"
+    );
+}
+
+#[test]
 fn a_grant_that_comes_when_the_validity_is_over_is_too_late_and_cleaned_up() {
+    // Of 1000 ms, 988 ms less a tick of one microsecond are valid.
+    let valid_for = ms(988) - Duration::from_micros(1);
+    for late in [Duration::ZERO, Duration::from_micros(1), ms(5_000)] {
+        let (result, keys) = acquired_after_a_pause_of(valid_for + late);
+        assert!(
+            matches!(result, Err(AcquireError::TooLate(_))),
+            "{late:?}: {result:?}"
+        );
+        assert_eq!(keys, 0);
+    }
+    let (result, keys) = acquired_after_a_pause_of(valid_for - Duration::from_micros(1));
+    assert!(result.is_ok(), "a microsecond is left");
+    assert_eq!(keys, 3);
+}
+
+/// The process stands still between command and reply; and how many keys there are then.
+fn acquired_after_a_pause_of(pause: Duration) -> (Result<(), AcquireError<MemoryError, 5>>, usize) {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
-    // Valid for 988 ms; the replies come at that moment, and one tick before it.
     let options = Options::new(ms(1_000)).unwrap().wait(Duration::ZERO);
     let options = options.node_timeout(ms(987)).unwrap();
     let mut redlock = client_with(&nodes, &clock, 1, options);
-    let lease = clock.run(async {
-        let mut attempt = core::pin::pin!(redlock.try_acquire(KEY));
-        let mut context = core::task::Context::from_waker(core::task::Waker::noop());
+    let result = clock.run(async {
+        let mut attempt = pin!(redlock.try_acquire(KEY));
         nodes.iter().for_each(|node| node.set_latency(ms(100)));
-        assert!(attempt.as_mut().poll(&mut context).is_pending());
-        // The process stands still, and finds all replies in when it goes on.
-        clock.advance(ms(988));
+        assert!(poll_once(attempt.as_mut()).is_pending());
+        // It finds all replies in when it goes on.
+        clock.advance(pause);
         attempt.await
     });
-    assert!(matches!(lease, Err(AcquireError::TooLate(_))), "{lease:?}");
-    assert_eq!(key_count(&nodes), 0);
+    (result.map(drop), key_count(&nodes))
 }
 
 #[test]
@@ -225,9 +305,15 @@ fn randomness_that_repeats_itself_or_gives_zeros_is_refused() {
     let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
     let zeros = |_: &mut [u8]| ();
     let mut redlock = Redlock::<_, _, _, 3>::new(&nodes, &clock, zeros, one_round()).unwrap();
+    redlock.set_options(one_round().wait(TTL));
     let refused = clock.run(redlock.acquire(KEY));
     assert!(matches!(refused, Err(AcquireError::Entropy)), "{refused:?}");
     assert_eq!(key_count(&nodes), 0, "nothing was sent");
+    assert_eq!(
+        micros(&clock),
+        0,
+        "a source that has failed is not asked again"
+    );
 
     let stuck = |bytes: &mut [u8]| bytes.fill(4);
     let mut works = true;
@@ -259,15 +345,101 @@ fn acquire_waits_as_long_as_the_option_says_and_one_round_more() {
             nodes[..3].iter().for_each(|node| fault.begin(node));
             let mut redlock = client_with(&nodes, &clock, 1, one_round().wait(wait));
             assert!(clock.run(redlock.acquire(KEY)).is_err());
-            let waited = clock
-                .now()
-                .saturating_duration_since(Instant::from_micros(0));
+            let waited = clock.now().saturating_duration_since(at(Duration::ZERO));
             assert!(
                 waited >= wait && waited <= wait + TIMEOUT,
                 "{wait:?}: {waited:?}"
             );
         }
     }
+}
+
+#[test]
+fn nodes_that_hang_after_their_grant_cost_the_clean_up_one_more_node_time_out_and_no_more() {
+    for wait in [Duration::ZERO, ms(300)] {
+        let clock = MockClock::new();
+        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        nodes[2..].iter().for_each(MemoryNode::hang);
+        let mut redlock = client_with(&nodes, &clock, 1, one_round().wait(wait));
+        // Two grant at once; a moment before each round is over they hang, and resume a moment after
+        // its clean-up has given them up.
+        let hanging = async {
+            while clock.now() < at(ms(2_000)) {
+                if holders(&nodes[..2]) == 2 {
+                    clock.sleep_until(clock.now().saturating_add(ms(49))).await;
+                    nodes[..2].iter().for_each(MemoryNode::hang);
+                    clock.sleep_until(clock.now().saturating_add(ms(52))).await;
+                    nodes[..2].iter().for_each(MemoryNode::resume);
+                }
+                clock
+                    .sleep_until(clock.now().saturating_add(Duration::from_micros(100)))
+                    .await;
+            }
+        };
+        let acquiring = async {
+            let result = redlock.acquire(KEY).await;
+            assert!(matches!(result, Err(AcquireError::Unreachable(_))));
+            clock.now()
+        };
+        let (ended_at, ()) = clock.run(join(acquiring, hanging));
+        assert!(
+            ended_at >= at(wait + TIMEOUT) && ended_at <= at(wait + 2 * TIMEOUT),
+            "{wait:?}: {ended_at:?}"
+        );
+        if wait.is_zero() {
+            assert_eq!(ended_at, at(2 * TIMEOUT), "both were waited for");
+        }
+        nodes.iter().for_each(MemoryNode::resume);
+        assert_eq!(key_count(&nodes), 0);
+    }
+}
+
+#[test]
+fn acquire_without_options_for_it_waits_for_as_long_as_the_ttl() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    nodes
+        .iter()
+        .for_each(|node| node.set(KEY, thief(), 10 * TTL));
+    let mut redlock = client_with(&nodes, &clock, 1, Options::new(TTL).unwrap());
+    assert!(clock.run(redlock.acquire(KEY)).is_err());
+    assert_eq!(clock.now(), at(TTL));
+}
+
+#[test]
+fn the_delay_between_rounds_is_drawn_anew_and_grows_to_four_times() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    nodes
+        .iter()
+        .for_each(|node| node.set(KEY, thief(), 10 * TTL));
+    let options = one_round()
+        .wait(ms(9_000))
+        .retry_delay(ms(10), ms(20))
+        .unwrap();
+    // Each attempt draws a token of 20 bytes.
+    let attempts = RefCell::new(Vec::new());
+    let mut seeded = SeededEntropy::new(1);
+    let entropy = |bytes: &mut [u8]| {
+        if bytes.len() == Token::LEN {
+            attempts.borrow_mut().push(micros(&clock));
+        }
+        seeded.fill(bytes);
+    };
+    let mut redlock = Redlock::<_, _, _, 3>::new(&nodes, &clock, entropy, options).unwrap();
+    assert!(clock.run(redlock.acquire(KEY)).is_err());
+    let attempts = attempts.borrow();
+    let delays: Vec<_> = attempts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    // The last one is cut by the end of the wait.
+    let (_last, delays) = delays.split_last().unwrap();
+    assert!((10_000..20_000).contains(&delays[0]));
+    assert!((10_000..40_000).contains(&delays[1]));
+    assert!(delays.iter().all(|delay| (10_000..80_000).contains(delay)));
+    assert!(delays.iter().any(|delay| *delay > 70_000), "it has grown");
+    let mut different = delays.to_vec();
+    different.sort_unstable();
+    different.dedup();
+    assert!(different.len() > delays.len() - 3, "drawn anew: {delays:?}");
 }
 
 #[test]
@@ -320,9 +492,23 @@ fn a_ttl_that_a_tick_of_the_clock_uses_up_is_refused_when_the_lock_is_made() {
         let options = Options::new(ms(ttl)).unwrap();
         Redlock::<_, _, _, 3>::new(&nodes, &clock, SeededEntropy::new(1), options).map(drop)
     };
-    // 12.12 ms of 12 ms and 1 % and 2 ms: 9.88 ms are valid, less than a tick.
+    // Of 12 ms, 1 % and 2 ms are drift: 9.88 ms are valid, less than a tick.
     assert_eq!(build(12), Err(BuildError::ClockTooCoarse));
     assert_eq!(build(13), Ok(()));
+    // Of 12 ms, 2 ms are drift: what is valid is just one tick.
+    let options = Options::new(ms(12)).unwrap().drift_ppm(0).unwrap();
+    let just_one_tick =
+        Redlock::<_, _, _, 3>::new(&nodes, &clock, SeededEntropy::new(1), options).map(drop);
+    assert_eq!(just_one_tick, Err(BuildError::ClockTooCoarse));
+    // Options that are set later are not compared with the clock: no lock is granted with them.
+    let mut redlock = client(&nodes, &clock, 1);
+    redlock.set_options(options.wait(Duration::ZERO));
+    let result = clock.run(redlock.acquire(KEY));
+    assert!(
+        matches!(result, Err(AcquireError::TooLate(_))),
+        "{result:?}"
+    );
+    assert_eq!(key_count(&nodes), 0);
 }
 
 #[test]
@@ -335,6 +521,36 @@ fn a_lock_has_at_least_one_node_and_at_most_as_many_as_there_is_room_for() {
     assert_eq!(build(&nodes[..0]), Err(BuildError::NoNode));
     assert_eq!(build(&nodes[..3]), Ok(()));
     assert_eq!(build(&nodes), Err(BuildError::TooManyNodes { max: 3 }));
+    // Whatever the room, no more than 32.
+    let many = |count| {
+        let nodes = nodes.iter().cycle().take(count);
+        Redlock::<_, _, _, 40>::new(nodes, &clock, SeededEntropy::new(1), one_round()).map(drop)
+    };
+    assert_eq!(many(32), Ok(()));
+    assert_eq!(many(33), Err(BuildError::TooManyNodes { max: 32 }));
+}
+
+#[test]
+fn a_fork_is_another_client_over_the_same_nodes() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    nodes.iter().for_each(MemoryNode::hang);
+    assert!(poll_once(pin!(redlock.try_acquire(KEY))).is_pending());
+    nodes.iter().for_each(MemoryNode::resume);
+    let mut fork = redlock.fork(SeededEntropy::new(2));
+    assert_eq!(
+        fork.abandoned(),
+        None,
+        "what the other one has left is not its"
+    );
+    assert_eq!(fork.options(), redlock.options());
+    assert_eq!(fork.nodes_mut().count(), 3);
+    let held = clock.run(fork.try_acquire(KEY));
+    assert!(matches!(held, Err(AcquireError::Held(_))), "{held:?}");
+    clock.run(redlock.tidy());
+    let lease = clock.run(fork.try_acquire(KEY)).unwrap();
+    assert_eq!(nodes[0].token(KEY).as_ref(), Some(lease.token()));
 }
 
 #[test]

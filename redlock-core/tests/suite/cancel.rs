@@ -120,3 +120,78 @@ fn the_next_operation_releases_what_a_dropped_acquire_has_left() {
     assert_eq!(redlock.abandoned(), None);
     clock.run(redlock.release(lease));
 }
+
+#[test]
+fn keeping_a_lease_releases_what_a_dropped_acquire_has_left() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let mut lease = clock.run(redlock.try_acquire("dock-8")).unwrap();
+    nodes.iter().for_each(|node| node.set_latency(ms(4)));
+    assert!(!poll_times(&clock, 1, redlock.acquire(KEY)));
+    clock.advance(ms(4));
+    assert_eq!(holders(&nodes), 5);
+    poll_times(&clock, 4, redlock.keep(&mut lease, |_| ()));
+    assert_eq!(holders(&nodes), 0);
+}
+
+#[test]
+fn a_release_that_is_dropped_while_nodes_are_away_is_made_good_when_they_are_back() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    nodes[..2].iter().for_each(MemoryNode::stop);
+    nodes[2..].iter().for_each(|node| node.set_latency(ms(4)));
+    assert!(!poll_times(&clock, 1, redlock.release(lease)));
+    nodes[..2].iter().for_each(MemoryNode::restart);
+    assert_eq!(holders(&nodes[..2]), 2);
+    clock.run(redlock.tidy());
+    clock.advance(ms(4));
+    assert_eq!(key_count(&nodes), 0);
+}
+
+#[test]
+fn an_acquire_that_is_dropped_while_it_cleans_up_is_made_good() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    nodes[..3]
+        .iter()
+        .for_each(|node| node.set(KEY, thief(), TTL));
+    nodes[..3].iter().for_each(|node| node.set_latency(ms(4)));
+    let mut redlock = client(&nodes, &clock, 1);
+    {
+        let mut attempt = pin!(redlock.try_acquire(KEY));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(attempt.as_mut().poll(&mut context).is_pending());
+        // Refused by three: the clean-up is on its way to those that have granted, and gets lost.
+        nodes[3..].iter().for_each(|node| node.set_latency(ms(20)));
+        clock.advance(ms(4));
+        assert!(attempt.as_mut().poll(&mut context).is_pending());
+        nodes[3..].iter().for_each(MemoryNode::stop);
+    }
+    nodes[3..].iter().for_each(MemoryNode::restart);
+    assert_eq!(holders(&nodes), 5, "three of the thief and two of nobody");
+    clock.run(redlock.tidy());
+    clock.advance(ms(20));
+    assert_eq!(holders(&nodes), 3);
+}
+
+#[test]
+fn tidy_waits_for_a_quorum_and_remembers_until_then() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    nodes.iter().for_each(|node| node.set_latency(ms(4)));
+    let mut redlock = client(&nodes, &clock, 1);
+    assert!(!poll_times(&clock, 1, redlock.acquire(KEY)));
+    assert!(!poll_times(&clock, 1, redlock.tidy()));
+    assert!(redlock.abandoned().is_some(), "dropped in the middle");
+    let before = micros(&clock);
+    clock.run(redlock.tidy());
+    assert_eq!(
+        micros(&clock) - before,
+        4_000,
+        "a way to the nodes and back"
+    );
+    assert_eq!((redlock.abandoned(), key_count(&nodes)), (None, 0));
+}

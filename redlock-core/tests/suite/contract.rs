@@ -10,8 +10,8 @@ use std::rc::Rc;
 
 use redlock_core::mock::{MockClock, SeededEntropy};
 use redlock_core::{
-    AcquireError, Clock, Command, Entropy, Instant, Options, Outcome, Redlock, Reply, Token,
-    Transport,
+    AcquireError, Clock, Command, Entropy, ExtendError, Instant, Options, Outcome, Redlock, Reply,
+    Token, Transport,
 };
 
 use crate::world::*;
@@ -146,7 +146,9 @@ fn a_key_too_long_to_be_kept_is_left_to_expire_when_its_acquire_is_dropped() {
 
 #[test]
 fn a_reply_to_another_command_never_counts() {
-    for reply in [Reply::Extended, Reply::Released, Reply::NotMine] {
+    use Reply::{Acquired, Extended, Held, NotMine, Released};
+
+    for reply in [Extended, Released, NotMine] {
         let clock = MockClock::new();
         let nodes = [(); 5].map(|()| Script::answering(Some(Ok(reply))));
         let error = clock
@@ -156,6 +158,60 @@ fn a_reply_to_another_command_never_counts() {
             matches!(error, AcquireError::Unreachable(_)),
             "{reply:?}: {error}"
         );
+    }
+    for (reply, counts) in [
+        (Acquired, false),
+        (Held, false),
+        (Released, false),
+        (NotMine, true),
+    ] {
+        let clock = MockClock::new();
+        let mut redlock = after_the_acquire(reply, &clock);
+        let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+        let error = clock.run(redlock.extend(&mut lease)).unwrap_err();
+        assert_eq!(
+            matches!(error, ExtendError::Lost(_)),
+            counts,
+            "{reply:?}: {error}"
+        );
+    }
+    for (reply, counts) in [(Acquired, 0), (Held, 0), (Extended, 0), (Released, 5)] {
+        let clock = MockClock::new();
+        let mut redlock = after_the_acquire(reply, &clock);
+        let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+        let released = clock.run(redlock.release(lease));
+        assert_eq!(
+            (released.released(), released.gone()),
+            (counts, 0),
+            "{reply:?}"
+        );
+    }
+}
+
+/// Grants an acquire, and answers everything else with the same reply.
+#[derive(Debug)]
+struct Changing(Reply);
+
+fn after_the_acquire(
+    reply: Reply,
+    clock: &MockClock,
+) -> Redlock<Changing, &MockClock, SeededEntropy, 5> {
+    let nodes = [(); 5].map(|()| Changing(reply));
+    Redlock::new(nodes, clock, SeededEntropy::new(1), one_round()).unwrap()
+}
+
+impl Transport for Changing {
+    type Error = Broken;
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Broken> {
+        Ok(match command {
+            Command::Acquire { .. } => Reply::Acquired,
+            _ => self.0,
+        })
+    }
+
+    fn timed_out(&self, _after: Duration) -> Broken {
+        Broken
     }
 }
 

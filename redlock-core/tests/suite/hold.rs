@@ -77,7 +77,7 @@ fn work_is_stopped_when_its_validity_ends_while_the_majority_hangs_or_is_dead() 
             panic!("the lock was lost")
         };
         assert!(matches!(cause, LossCause::Unreachable(_)), "{cause}");
-        let end = Instant::from_micros(0).saturating_add(VALIDITY);
+        let end = at(VALIDITY);
         assert!(
             end.saturating_duration_since(last_alive.get()) <= ms(2),
             "and not long before"
@@ -99,7 +99,7 @@ fn work_is_stopped_at_the_next_extension_when_the_lock_is_stolen() {
         matches!(result, Err(HoldError::Lost(LossCause::Lost(_)))),
         "{result:?}"
     );
-    assert!(clock.now() <= Instant::from_micros(0).saturating_add(VALIDITY / 3));
+    assert!(clock.now() <= at(VALIDITY / 3));
     assert_eq!(holders(&nodes), 3, "the thief's; ours are released");
 }
 

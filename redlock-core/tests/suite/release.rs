@@ -100,7 +100,7 @@ fn a_hung_majority_costs_one_node_time_out_and_is_named() {
     nodes[..3].iter().for_each(MemoryNode::hang);
     let released = clock.run(redlock.release(lease));
     assert_eq!((released.released(), released.unanswered()), (2, 3));
-    assert_eq!(clock.now(), Instant::from_micros(0).saturating_add(TIMEOUT));
+    assert_eq!(clock.now(), at(TIMEOUT));
     let outcomes = released.report().outcomes();
     assert!(
         outcomes[..3]

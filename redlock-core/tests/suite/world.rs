@@ -1,9 +1,11 @@
 //! What every test begins with.
 
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
 use redlock_core::mock::{MemoryNode, MockClock, SeededEntropy};
-use redlock_core::{Clock, Options, Redlock, Token};
+use redlock_core::{Clock, Instant, Options, Redlock, Token};
 
 pub(crate) type Node<'c> = MemoryNode<&'c MockClock>;
 pub(crate) type Lock<'c> = Redlock<&'c Node<'c>, &'c MockClock, SeededEntropy, 5>;
@@ -14,6 +16,11 @@ pub(crate) const TIMEOUT: Duration = ms(50);
 
 pub(crate) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
+}
+
+/// The instant `after` the beginning of a test.
+pub(crate) const fn at(after: Duration) -> Instant {
+    Instant::from_micros(0).saturating_add(after)
 }
 
 /// A lease of ten seconds, one round, fifty milliseconds for it.
@@ -65,6 +72,10 @@ pub(crate) fn micros(clock: &MockClock) -> u64 {
     clock.now().as_micros()
 }
 
+pub(crate) fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
 /// What can be wrong with a node for a while.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fault {
@@ -88,5 +99,75 @@ impl Fault {
             Self::Hang => node.resume(),
             Self::Death => node.restart(),
         }
+    }
+}
+
+/// How a node is when an operation on [`KEY`] begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Condition {
+    Well,
+    /// The key is another's.
+    Taken,
+    Hung,
+    /// It keeps its data.
+    Dead,
+}
+
+/// The condition of each node.
+#[derive(Debug, Clone)]
+pub(crate) struct Mixture(Vec<Condition>);
+
+impl Mixture {
+    /// Every one of `count` nodes.
+    pub(crate) fn all(count: usize) -> impl Iterator<Item = Self> {
+        const CONDITIONS: [Condition; 4] = [
+            Condition::Well,
+            Condition::Taken,
+            Condition::Hung,
+            Condition::Dead,
+        ];
+        (0..4_usize.pow(u32::try_from(count).unwrap())).map(move |number| {
+            let digit = |node| number / 4_usize.pow(node) % 4;
+            Self(
+                (0..)
+                    .take(count)
+                    .map(|node| CONDITIONS[digit(node)])
+                    .collect(),
+            )
+        })
+    }
+
+    pub(crate) fn begin(&self, nodes: &[Node<'_>]) {
+        for (node, condition) in nodes.iter().zip(&self.0) {
+            match condition {
+                Condition::Well => {}
+                Condition::Taken => node.set(KEY, thief(), TTL),
+                Condition::Hung => node.hang(),
+                Condition::Dead => node.stop(),
+            }
+        }
+    }
+
+    /// Every node answers again.
+    pub(crate) fn end(&self, nodes: &[Node<'_>]) {
+        for (node, condition) in nodes.iter().zip(&self.0) {
+            match condition {
+                Condition::Well | Condition::Taken => {}
+                Condition::Hung => node.resume(),
+                Condition::Dead => node.restart(),
+            }
+        }
+    }
+
+    /// How many nodes are in this condition.
+    pub(crate) fn count(&self, condition: Condition) -> usize {
+        self.0.iter().filter(|other| **other == condition).count()
+    }
+
+    /// Whether the key of the thief, and only that, is where it was put.
+    pub(crate) fn thief_has_its_keys(&self, nodes: &[Node<'_>]) -> bool {
+        nodes.iter().zip(&self.0).all(|(node, condition)| {
+            (*condition == Condition::Taken) == (node.token(KEY) == Some(thief()))
+        })
     }
 }
