@@ -104,8 +104,13 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         }
     }
 
+    /// A third of the validity after the round that granted it, however long a tick is: a lease that
+    /// was due when it was granted would be extended without a pause.
     fn extension_due<K>(&self, lease: &Lease<K>) -> Instant {
         let validity = self.options.validity_of(lease.ttl_ms());
-        lease.valid_until().saturating_sub(validity / 3 * 2)
+        lease
+            .valid_until()
+            .saturating_add(self.clock.resolution())
+            .saturating_sub(validity / 3 * 2)
     }
 }

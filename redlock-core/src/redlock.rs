@@ -320,8 +320,11 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 Ok(())
             }
             Verdict::TooLate => Err(ExtendError::TooLate(report)),
-            // Lost for certain only when too few other nodes are left for a quorum.
-            Verdict::Refused if self.count() - report.tally().refused < self.quorum() as usize => {
+            // Lost for certain only when too few other nodes are left for a quorum; with an even number
+            // of nodes that may be so although as many are silent.
+            Verdict::Refused | Verdict::Unreachable | Verdict::Pending
+                if self.count() - report.tally().refused < self.quorum() as usize =>
+            {
                 Err(ExtendError::Lost(report))
             }
             Verdict::Refused | Verdict::Unreachable | Verdict::Pending => {

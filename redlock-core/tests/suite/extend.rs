@@ -1,7 +1,9 @@
 //! Keeping the lock for longer.
 
+use core::time::Duration;
+
 use redlock_core::mock::{MemoryNode, MockClock};
-use redlock_core::{Clock, ExtendError, Instant, Options};
+use redlock_core::{Clock, ExtendError, Instant, Lease, Options};
 
 use crate::world::*;
 
@@ -28,8 +30,92 @@ fn a_lease_is_extended_by_its_own_ttl_whatever_the_options_are_now() {
     let mut redlock = client(&nodes, &clock, 1);
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     redlock.set_options(Options::new(ms(1_000)).unwrap());
+    clock.advance(ms(500));
     clock.run(redlock.extend(&mut lease)).unwrap();
     assert!(nodes.iter().all(|node| node.ttl(KEY) == Some(TTL)));
+    assert_eq!(lease.ttl(), TTL);
+    let until = ms(500) + TTL - ms(102) - Duration::from_micros(1);
+    assert_eq!(lease.valid_until(), at(until));
+}
+
+#[test]
+fn an_extension_is_counted_from_before_its_round() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    clock.advance(ms(4_000));
+    nodes.iter().for_each(|node| node.set_latency(ms(30)));
+    clock.run(redlock.extend(&mut lease)).unwrap();
+    assert_eq!(clock.now(), at(ms(4_030)));
+    let until = ms(4_000) + TTL - ms(102) - Duration::from_micros(1);
+    assert_eq!(
+        lease.valid_until(),
+        at(until),
+        "the way to the nodes is in it"
+    );
+}
+
+#[test]
+fn any_mixture_of_nodes_that_carry_the_token_or_not_or_are_silent_ends_as_the_rule_says() {
+    for count in 1..=5 {
+        for mixture in Mixture::all(count) {
+            let clock = MockClock::new();
+            let fleet: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+            let nodes = &fleet[..count];
+            let mut redlock = client(nodes, &clock, 1);
+            let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+            let before = lease.valid_until();
+            clock.advance(ms(1_000));
+            mixture.begin(nodes);
+            let result = clock.run(redlock.extend(&mut lease));
+
+            let [carry, do_not, hung] = [Condition::Well, Condition::Taken, Condition::Hung]
+                .map(|condition| mixture.count(condition));
+            let majority = count / 2 + 1;
+            let is_lost = count - do_not < majority;
+            match result {
+                Ok(()) => assert!(carry >= majority, "{mixture:?}"),
+                Err(ExtendError::Lost(_)) => assert!(is_lost, "{mixture:?}"),
+                Err(ExtendError::Unreachable(_)) => {
+                    assert!(carry < majority && !is_lost, "{mixture:?}");
+                }
+                Err(other) => panic!("{mixture:?}: {other}"),
+            }
+            assert_eq!(
+                lease.valid_until() > before,
+                carry >= majority,
+                "{mixture:?}"
+            );
+            let is_decided_at_once = carry >= majority || carry + hung < majority;
+            let waited = if is_decided_at_once { ms(0) } else { TIMEOUT };
+            assert_eq!(clock.now(), at(ms(1_000) + waited), "{mixture:?}");
+            // Once all is well again, it can be extended as long as it is not lost.
+            mixture.end(nodes);
+            assert_eq!(key_count(nodes), count, "no key is made or deleted");
+            assert!(mixture.thief_has_its_keys(nodes), "{mixture:?}");
+            assert_eq!(
+                clock.run(redlock.extend(&mut lease)).is_ok(),
+                !is_lost,
+                "{mixture:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_lease_of_which_only_the_token_is_known_cannot_be_extended() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let mut adopted = Lease::adopt(KEY, *lease.token());
+    let result = clock.run(redlock.extend(&mut adopted));
+    assert_eq!(result, Err(ExtendError::Expired));
+    assert!(
+        nodes.iter().all(|node| node.ttl(KEY) == Some(TTL)),
+        "a TTL of zero is not sent"
+    );
 }
 
 #[test]
@@ -120,7 +206,10 @@ fn an_expired_lease_is_not_extended_and_nothing_is_sent() {
     let error = clock.run(redlock.extend(&mut lease)).unwrap_err();
     assert_eq!(error, ExtendError::Expired);
     assert!(!error.is_retryable());
-    assert_eq!(nodes[0].ttl(KEY), Some(left), "the keys are as they were");
+    assert!(
+        nodes.iter().all(|node| node.ttl(KEY) == Some(left)),
+        "the keys are as they were"
+    );
 }
 
 #[test]

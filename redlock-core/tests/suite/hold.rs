@@ -1,10 +1,15 @@
 //! Work under the lock.
 
 use core::time::Duration;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use redlock_core::mock::{MemoryNode, MockClock};
-use redlock_core::{Clock, HoldError, Instant, LossCause, Options};
+use embassy_futures::join::join;
+use embassy_futures::select::{Either, select};
+use redlock_core::mock::{MemoryError, MemoryNode, MockClock};
+use redlock_core::{
+    Clock, Command, HoldError, Instant, Lease, LossCause, Options, Redlock, Reply, Transport,
+};
 
 use crate::world::*;
 
@@ -82,6 +87,189 @@ fn work_is_stopped_when_its_validity_ends_while_the_majority_hangs_or_is_dead() 
             end.saturating_duration_since(last_alive.get()) <= ms(2),
             "and not long before"
         );
+        nodes[..3].iter().for_each(|node| fault.end(node));
+        clock.advance(TTL);
+        assert_eq!(key_count(&nodes), 0);
+    }
+}
+
+#[test]
+fn work_is_gone_before_the_lock_is_given_back() {
+    struct Work<'a>(&'a dyn Fn());
+
+    impl Drop for Work<'_> {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
+
+    // When it is done, and when it is stopped.
+    for ends_at in [at(ms(1)), at(2 * TTL)] {
+        let clock = MockClock::new();
+        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        let is_gone = Cell::new(false);
+        let goes = || {
+            assert_eq!(holders(&nodes), 5);
+            is_gone.set(true);
+        };
+        let options = one_round().max_extensions(0);
+        let mut redlock = client_with(&nodes, &clock, 1, options);
+        let result = clock.run(redlock.hold(KEY, async |_| {
+            let _work = Work(&goes);
+            clock.sleep_until(ends_at).await;
+        }));
+        assert_eq!(result.is_ok(), ends_at < at(TTL));
+        assert!(is_gone.get());
+        assert_eq!(key_count(&nodes), 0);
+    }
+}
+
+#[test]
+fn work_that_panics_leaves_the_lock_to_the_next_operation() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let hold = redlock.hold(KEY, async |_| resume_unwind(Box::new(())));
+        clock.run(hold).is_ok()
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(redlock.abandoned().copied(), nodes[0].token(KEY));
+    clock.run(redlock.tidy());
+    assert_eq!(key_count(&nodes), 0);
+}
+
+#[test]
+fn keep_tells_of_each_extension_and_ends_with_the_cause() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client_with(&nodes, &clock, 1, one_round().max_extensions(3));
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let mut ends = vec![lease.valid_until()];
+    let cause = clock.run(redlock.keep(&mut lease, |lease| {
+        assert!(lease.valid_until() > *ends.last().unwrap());
+        ends.push(lease.valid_until());
+    }));
+    assert_eq!((cause, ends.len()), (LossCause::ExtensionsSpent, 4));
+    assert_eq!(ends.last(), Some(&lease.valid_until()));
+    assert_eq!(clock.now(), lease.valid_until(), "not before, not after");
+}
+
+#[test]
+fn keep_may_be_dropped_at_any_point_and_leaves_a_lease_that_is_valid() {
+    for dropped_at in [0, 1, 3_000, 3_310, 5_000, 9_000] {
+        let clock = MockClock::new();
+        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        let mut redlock = client(&nodes, &clock, 1);
+        let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+        nodes.iter().for_each(|node| node.set_latency(ms(40)));
+        let alarm = clock.sleep_until(at(ms(dropped_at)));
+        let either = clock.run(select(redlock.keep(&mut lease, |_| ()), alarm));
+        assert!(matches!(either, Either::Second(())));
+        assert!(lease.is_valid(clock.now()));
+        assert!(
+            nodes
+                .iter()
+                .all(|node| node.token(KEY).as_ref() == Some(lease.token()))
+        );
+        clock.run(redlock.extend(&mut lease)).unwrap();
+        assert_eq!(clock.run(redlock.release(lease)).gone(), 0);
+    }
+}
+
+#[test]
+fn a_lease_that_is_over_is_not_kept() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let mut adopted = Lease::adopt(KEY, *lease.token());
+    let cause = clock.run(redlock.keep(&mut adopted, |_| unreachable!()));
+    assert_eq!((cause, micros(&clock)), (LossCause::Expired, 0));
+    clock.advance(lease.remaining(clock.now()));
+    let over_at = clock.now();
+    let cause = clock.run(redlock.keep(&mut lease, |_| unreachable!()));
+    assert_eq!((cause, clock.now()), (LossCause::Expired, over_at));
+}
+
+#[test]
+fn a_failure_that_was_overcome_is_not_blamed_for_the_end() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client_with(&nodes, &clock, 1, one_round().max_extensions(1));
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    nodes[..3].iter().for_each(MemoryNode::stop);
+    let back = async {
+        clock.sleep_until(at(ms(5_000))).await;
+        nodes[..3].iter().for_each(MemoryNode::restart);
+    };
+    let (cause, ()) = clock.run(join(redlock.keep(&mut lease, |_| ()), back));
+    assert_eq!(cause, LossCause::ExtensionsSpent);
+    assert!(
+        clock.now() > at(ms(14_000)),
+        "extended after the failures, which did not count"
+    );
+}
+
+#[test]
+fn extensions_are_tried_again_after_delays_that_begin_anew_after_a_success() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 1] = MemoryNode::fleet(&clock);
+    let sent_at = RefCell::new(Vec::new());
+    let tapped = Tapped {
+        node: &nodes[0],
+        clock: &clock,
+        sent_at: &sent_at,
+    };
+    let options = one_round().retry_delay(ms(100), ms(100)).unwrap();
+    // The highest number there is draws the longest delay.
+    let entropy = |bytes: &mut [u8]| bytes.fill(0xff);
+    let mut redlock = Redlock::<_, _, _, 1>::new([tapped], &clock, entropy, options).unwrap();
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let outages = async {
+        nodes[0].stop();
+        clock.sleep_until(at(ms(5_000))).await;
+        nodes[0].restart();
+        clock.sleep_until(at(ms(6_000))).await;
+        nodes[0].stop();
+        clock.sleep_until(at(ms(9_500))).await;
+    };
+    clock.run(select(redlock.keep(&mut lease, |_| ()), outages));
+    let sent_at = sent_at.borrow();
+    let delays: Vec<_> = sent_at
+        .windows(2)
+        .map(|pair| {
+            pair[1]
+                .saturating_duration_since(pair[0])
+                .as_millis()
+                .next_multiple_of(100)
+        })
+        .collect();
+    assert_eq!(
+        delays,
+        [3_300, 100, 200, 400, 400, 400, 400, 3_300, 100, 200, 400],
+        "the first one is the acquire"
+    );
+}
+
+/// Writes down when it is sent a command.
+#[derive(Debug)]
+struct Tapped<'c> {
+    node: &'c Node<'c>,
+    clock: &'c MockClock,
+    sent_at: &'c RefCell<Vec<Instant>>,
+}
+
+impl Transport for Tapped<'_> {
+    type Error = MemoryError;
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MemoryError> {
+        self.sent_at.borrow_mut().push(self.clock.now());
+        self.node.execute(command).await
+    }
+
+    fn timed_out(&self, after: Duration) -> MemoryError {
+        self.node.timed_out(after)
     }
 }
 
@@ -99,7 +287,8 @@ fn work_is_stopped_at_the_next_extension_when_the_lock_is_stolen() {
         matches!(result, Err(HoldError::Lost(LossCause::Lost(_)))),
         "{result:?}"
     );
-    assert!(clock.now() <= at(VALIDITY / 3));
+    // To the microsecond, rounded up.
+    assert!(clock.now() <= at(VALIDITY / 3 + Duration::from_micros(1)));
     assert_eq!(holders(&nodes), 3, "the thief's; ours are released");
 }
 
@@ -142,6 +331,27 @@ fn extensions_are_limited() {
             "{limit}: off by {late} us"
         );
         assert_eq!(key_count(&nodes), 0);
+    }
+}
+
+#[test]
+fn a_clock_whose_tick_is_a_third_of_the_validity_and_more_does_not_make_extensions_pile_up() {
+    for ttl in [13, 20, 28, 33, 40, 60, 100] {
+        let clock = MockClock::with_resolution(ms(10));
+        let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+        let options = Options::new(ms(ttl)).unwrap();
+        let mut redlock = client_with(&nodes, &clock, 1, options);
+        let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+        let started_at = clock.now();
+        let mut extensions = 0;
+        let alarm = clock.sleep_until(at(ms(500)));
+        clock.run(select(redlock.keep(&mut lease, |_| extensions += 1), alarm));
+        let passed = clock.now().saturating_duration_since(started_at);
+        let third = options.validity() / 3;
+        assert!(
+            third * extensions <= passed,
+            "TTL {ttl} ms: {extensions} in {passed:?}"
+        );
     }
 }
 

@@ -1,7 +1,7 @@
 //! Giving the lock back.
 
 use redlock_core::mock::{MemoryNode, MockClock};
-use redlock_core::{Clock, Instant, Lease, Outcome};
+use redlock_core::{Clock, Lease, Outcome};
 
 use crate::world::*;
 
@@ -75,6 +75,45 @@ fn a_hung_minority_costs_nothing_and_deletes_the_key_when_it_resumes() {
 }
 
 #[test]
+fn any_mixture_of_nodes_is_reported_as_it_is_and_nobody_waits_for_who_does_not_matter() {
+    for count in 1..=5 {
+        for mixture in Mixture::all(count) {
+            let clock = MockClock::new();
+            let fleet: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+            let nodes = &fleet[..count];
+            let mut redlock = client(nodes, &clock, 1);
+            let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+            mixture.begin(nodes);
+            let released = clock.run(redlock.release(lease));
+
+            let [mine, taken, hung, dead] = [
+                Condition::Well,
+                Condition::Taken,
+                Condition::Hung,
+                Condition::Dead,
+            ]
+            .map(|condition| mixture.count(condition));
+            assert_eq!(
+                (released.released(), released.gone(), released.unanswered()),
+                (mine, taken, hung + dead),
+                "{mixture:?}"
+            );
+            let majority = count / 2 + 1;
+            let is_decided_at_once = mine + taken >= majority || count - dead < majority;
+            let waited = if is_decided_at_once { ms(0) } else { TIMEOUT };
+            assert_eq!(clock.now(), at(waited), "{mixture:?}");
+            assert_eq!(redlock.abandoned(), None);
+            // Who hung deletes it on resuming; who was dead keeps it until it expires.
+            mixture.end(nodes);
+            assert!(mixture.thief_has_its_keys(nodes), "{mixture:?}");
+            assert_eq!(key_count(nodes), taken + dead, "{mixture:?}");
+            clock.advance(TTL);
+            assert_eq!(key_count(nodes), 0);
+        }
+    }
+}
+
+#[test]
 fn a_key_that_is_gone_is_as_good_an_answer_as_one_that_is_deleted() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
@@ -107,6 +146,8 @@ fn a_hung_majority_costs_one_node_time_out_and_is_named() {
             .iter()
             .all(|outcome| matches!(outcome, Outcome::Failed(_)))
     );
+    nodes[..3].iter().for_each(MemoryNode::resume);
+    assert_eq!(key_count(&nodes), 0);
 }
 
 #[test]

@@ -35,9 +35,10 @@ fn main() {
         runtime.block_on(async {
             let ours = Ours::connect(&servers).await;
             let theirs = Theirs::connect(&servers).await;
+            // First: what a server is sent late, after it has hung, would be counted here.
+            contended(&servers, &ours, &theirs).await;
             uncontended(&servers, &ours, &theirs).await;
             paused(&servers, &ours).await;
-            contended(&servers, &ours, &theirs).await;
         });
     }
     current_thread().block_on(servers.expect_no_keys());
