@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use redlock_tests::Servers;
+use redlock_tests::{Server, Servers};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -158,6 +158,16 @@ pub(crate) fn eventually(what: impl AsRef<OsStr>, mut fact: impl FnMut() -> bool
     while !fact() {
         let what = what.as_ref().display();
         assert!(start.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Waits until no server has a key, for less than any TTL of those who call it: what is on its way
+/// when a run ends arrives a moment later.
+pub(crate) fn expect_no_keys(servers: &[Server]) {
+    let start = Instant::now();
+    while servers.iter().any(|server| server.key_count() > 0) {
+        assert!(start.elapsed() < Duration::from_secs(5), "a key is left");
         thread::sleep(Duration::from_millis(2));
     }
 }

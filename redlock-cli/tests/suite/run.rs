@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redlock_tests::Servers;
 use tempfile::tempdir;
 
-use crate::process::{Process, end_of, eventually, run};
+use crate::process::{Process, end_of, eventually, expect_no_keys, run};
 
 #[test]
 fn the_exit_code_is_the_command_s_and_no_key_is_left() {
@@ -20,7 +20,7 @@ fn the_exit_code_is_the_command_s_and_no_key_is_left() {
         let ended = end_of(run(&servers, &[], "dock-7", script));
         assert_eq!(ended.code, Some(code), "{script}: {}", ended.stderr);
         assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", ""));
-        assert_eq!(servers.key_count(), 0, "{script}");
+        expect_no_keys(&servers);
     }
 }
 
@@ -58,7 +58,7 @@ fn two_at_once_run_one_after_the_other() {
         let ended = run.end();
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     }
-    assert_eq!(servers.key_count(), 0);
+    expect_no_keys(&servers);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_command_that_cannot_be_run_is_126_or_127_and_the_lock_is_free() {
             "{}",
             ended.stderr
         );
-        assert_eq!(servers.key_count(), 0);
+        expect_no_keys(&servers);
     }
 }
 
@@ -159,7 +159,7 @@ fn no_quorum_of_nodes_is_69_in_bounded_time_and_names_them() {
     for server in &servers[..3] {
         server.resume();
     }
-    eventually("no key is left", || servers.key_count() == 0);
+    expect_no_keys(&servers);
 }
 
 #[test]
@@ -174,12 +174,8 @@ fn a_minority_that_hangs_or_is_dead_costs_nothing() {
     assert_eq!(ended.code, Some(5), "{}", ended.stderr);
     assert!(start.elapsed() < Duration::from_secs(10));
     servers[0].resume();
-    eventually("no key is left", || {
-        servers
-            .iter()
-            .enumerate()
-            .all(|(index, server)| index == 1 || server.key_count() == 0)
-    });
+    expect_no_keys(&servers[..1]);
+    expect_no_keys(&servers[2..]);
 }
 
 #[test]

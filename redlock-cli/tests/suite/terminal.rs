@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use redlock_tests::Servers;
 use tempfile::tempdir;
 
-use crate::process::{eventually, run};
+use crate::process::{eventually, expect_no_keys, run};
 
 #[test]
 fn a_command_can_read_from_the_terminal() {
@@ -36,7 +36,7 @@ fn control_c_ends_a_command_whether_it_has_the_terminal_or_not() {
         }
         terminal.type_in("\x03");
         assert_eq!(terminal.end(), Some(128 + 2), "{script}");
-        assert_eq!(servers.key_count(), 0);
+        expect_no_keys(&servers);
     }
 }
 
