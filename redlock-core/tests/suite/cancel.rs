@@ -2,9 +2,10 @@
 
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
+use core::time::Duration;
 
-use redlock_core::Clock;
-use redlock_core::mock::{MemoryNode, MockClock};
+use redlock_core::mock::{MemoryNode, MockClock, SeededEntropy};
+use redlock_core::{Clock, Lease, Redlock};
 
 use crate::world::*;
 
@@ -81,6 +82,187 @@ fn a_dropped_hold_leaves_nothing() {
             },
             hung,
         );
+    }
+}
+
+/// What comes after the future that was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// Nothing: then nothing may be left, unless the lock says that something is.
+    Nothing,
+    Tidy,
+    TryAcquire,
+    Acquire,
+    Extend,
+    Release,
+    Keep,
+    Hold,
+}
+
+impl Next {
+    const ALL: [Self; 8] = [
+        Self::Nothing,
+        Self::Tidy,
+        Self::TryAcquire,
+        Self::Acquire,
+        Self::Extend,
+        Self::Release,
+        Self::Keep,
+        Self::Hold,
+    ];
+
+    /// Begins it, on another key than the dropped one's, and waits for no answer.
+    fn begin(self, redlock: &mut Lock<'_>, mut other: Lease<&str>) {
+        match self {
+            Self::Nothing => {}
+            Self::Tidy => drop(poll_once(pin!(redlock.tidy()))),
+            Self::TryAcquire => drop(poll_once(pin!(redlock.try_acquire("third")))),
+            Self::Acquire => drop(poll_once(pin!(redlock.acquire("third")))),
+            Self::Extend => drop(poll_once(pin!(redlock.extend(&mut other)))),
+            Self::Release => drop(poll_once(pin!(redlock.release(other)))),
+            Self::Keep => drop(poll_once(pin!(redlock.keep(&mut other, |_| ())))),
+            Self::Hold => drop(poll_once(pin!(redlock.hold("third", async |_| ())))),
+        }
+    }
+}
+
+/// Drops each operation that can leave something after 1, 2, 3 .. polls, on slow nodes of which some
+/// hang, until it is done; lets one other operation begin, and looks for what is left.
+fn leaves_nothing_whatever_comes_next(operation: impl AsyncFn(&mut Lock<'_>, Lease<&'static str>)) {
+    for next in Next::ALL {
+        for hung in [0, 2, 3, 5] {
+            for polls in 1.. {
+                let clock = MockClock::new();
+                let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+                let options = one_round().node_timeout(ms(6)).unwrap().wait(ms(20));
+                let options = options.retry_delay(ms(1), ms(3)).unwrap();
+                let mut redlock = client_with(&nodes, &clock, 1, options);
+                let mine = clock.run(redlock.try_acquire("mine")).unwrap();
+                let other = clock.run(redlock.try_acquire("other")).unwrap();
+                // Somebody else has a majority of the key that is wanted, for a while.
+                nodes[2..]
+                    .iter()
+                    .for_each(|node| node.set(KEY, thief(), ms(9)));
+                nodes.iter().for_each(|node| node.set_latency(ms(2)));
+                nodes[..hung].iter().for_each(MemoryNode::hang);
+                let done = poll_times(&clock, polls, operation(&mut redlock, mine));
+                let is_told = redlock.abandoned().is_some();
+                next.begin(&mut redlock, other);
+                nodes[..hung].iter().for_each(MemoryNode::resume);
+                clock.advance(ms(50));
+                let left = nodes
+                    .iter()
+                    .filter(|node| node.token(KEY).is_some() || node.token("mine").is_some());
+                let left = left.count();
+                assert!(
+                    left == 0 || next == Next::Nothing && is_told,
+                    "{polls} polls, {hung} hung, then {next:?}: left on {left} nodes"
+                );
+                if done {
+                    assert!(polls > 2, "it was dropped in the middle");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_an_acquire_under_contention_has_left_is_released_by_whatever_comes_next() {
+    leaves_nothing_whatever_comes_next(async |redlock, mine| {
+        redlock.release(mine).await;
+        if let Ok(lease) = redlock.acquire(KEY).await {
+            redlock.release(lease).await;
+        }
+    });
+}
+
+#[test]
+fn what_a_try_to_acquire_has_left_is_released_by_whatever_comes_next() {
+    leaves_nothing_whatever_comes_next(async |redlock, mine| {
+        redlock.release(mine).await;
+        if let Ok(lease) = redlock.try_acquire(KEY).await {
+            redlock.release(lease).await;
+        }
+    });
+}
+
+#[test]
+fn what_a_release_has_left_is_released_by_whatever_comes_next() {
+    leaves_nothing_whatever_comes_next(async |redlock, mine| {
+        redlock.release(mine).await;
+    });
+}
+
+#[test]
+fn a_release_that_is_never_polled_has_done_nothing_and_the_keys_expire() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    drop(redlock.release(lease));
+    assert_eq!(redlock.abandoned(), None);
+    clock.run(redlock.tidy());
+    assert_eq!(holders(&nodes), 5);
+    clock.advance(TTL);
+    assert_eq!(holders(&nodes), 0);
+}
+
+#[test]
+fn a_dropped_release_is_told_until_something_has_made_it_good() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let token = *lease.token();
+    nodes.iter().for_each(MemoryNode::hang);
+    assert!(!poll_times(&clock, 2, redlock.release(lease)));
+    assert_eq!(redlock.abandoned(), Some(&token));
+    // Neither does a tidying that is dropped forget it, however often.
+    for polls in [0, 1, 7] {
+        assert!(!poll_times(&clock, polls, redlock.tidy()));
+        assert_eq!(redlock.abandoned(), Some(&token));
+    }
+    let before = clock.now();
+    clock.run(redlock.tidy());
+    assert_eq!(clock.now(), before.saturating_add(TIMEOUT), "for no longer");
+    assert_eq!(redlock.abandoned(), None);
+    nodes.iter().for_each(MemoryNode::resume);
+    assert_eq!(key_count(&nodes), 0);
+}
+
+#[test]
+fn what_was_dropped_while_its_nodes_were_out_of_reach_is_made_good_by_tidying() {
+    const DELAY: Duration = ms(3);
+
+    for releases in [false, true] {
+        for polls in 1.. {
+            let clock = MockClock::new();
+            let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+            let detours = nodes.each_ref().map(|node| Detour {
+                node,
+                clock: &clock,
+                delay: DELAY,
+            });
+            let seeded = SeededEntropy::new(1);
+            let mut redlock =
+                Redlock::<_, _, _, 5>::new(detours, &clock, seeded, one_round()).unwrap();
+            let done = if releases {
+                let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+                poll_times(&clock, polls, redlock.release(lease))
+            } else {
+                poll_times(&clock, polls, async {
+                    let lease = redlock.try_acquire(KEY).await.unwrap();
+                    redlock.release(lease).await;
+                })
+            };
+            clock.run(redlock.tidy());
+            assert_eq!(key_count(&nodes), 0, "{polls} polls");
+            if done {
+                assert!(polls > 3);
+                break;
+            }
+        }
     }
 }
 

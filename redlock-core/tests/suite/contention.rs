@@ -1,12 +1,15 @@
 //! Many want one lock.
 
+use core::pin::pin;
 use core::time::Duration;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
-use embassy_futures::join::join_array;
+use embassy_futures::join::{join, join_array};
+use embassy_futures::select::select;
 use redlock_core::mock::{MemoryNode, MockClock, SeededEntropy};
-use redlock_core::{Clock, Entropy};
+use redlock_core::{AcquireError, Clock, Entropy, Instant, Options, Redlock};
 
+use crate::clocks::Skewed;
 use crate::world::*;
 
 #[test]
@@ -41,5 +44,182 @@ fn clients_that_contend_exclude_each_other_and_all_make_progress() {
         };
         let turns = clock.run(join_array([worker(1), worker(2), worker(3), worker(4)]));
         assert_eq!(turns, [TURNS; 4]);
+    }
+}
+
+#[test]
+fn two_clients_that_each_take_half_of_the_nodes_are_both_refused_and_both_clean_up() {
+    for count in [2, 4] {
+        let clock = MockClock::new();
+        let fleet: [Node<'_>; 4] = MemoryNode::fleet(&clock);
+        let nodes = &fleet[..count];
+        // Each is near to one half of the nodes and far from the other, and nobody knows of a refusal
+        // before the other one's has been decided as well.
+        nodes.iter().for_each(|node| node.set_latency(ms(2)));
+        let build = |near: bool| {
+            let ways = nodes.iter().enumerate().map(|(number, node)| Detour {
+                node,
+                clock: &clock,
+                delay: ms(if (number < count / 2) == near { 0 } else { 2 }),
+            });
+            Redlock::<_, _, _, 4>::new(ways, &clock, SeededEntropy::new(near.into()), one_round())
+                .unwrap()
+        };
+        let (mut one, mut other) = (build(false), build(true));
+        let (first, second) = clock.run(join(one.try_acquire(KEY), other.try_acquire(KEY)));
+        for result in [first, second] {
+            let Err(AcquireError::Held(report)) = result else {
+                panic!("{count} nodes: {result:?}")
+            };
+            let tally = report.tally();
+            assert_eq!((tally.granted, tally.refused), (count / 2, count / 2));
+        }
+        assert_eq!(key_count(nodes), 0, "{count} nodes");
+    }
+}
+
+/// What the checker of a stormy run has seen.
+#[derive(Debug, Default)]
+struct Log {
+    acquisitions: u32,
+    extensions: u32,
+    failures: u32,
+    overlaps: u32,
+}
+
+/// What may go wrong with the nodes of a stormy run beside hanging, dying and being slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Storm {
+    /// Nothing that the guarantee excludes.
+    Fair,
+    /// Nodes come back without their data.
+    Forgetful,
+    /// The clocks of the nodes are faster than the drift allows.
+    Hasty,
+}
+
+#[test]
+fn no_lease_overlaps_another_while_nodes_hang_and_die_and_clocks_differ() {
+    let mut total = Log::default();
+    for seed in 0..8 {
+        let log = storm(seed, Storm::Fair);
+        assert_eq!(log.overlaps, 0, "seed {seed}");
+        total.acquisitions += log.acquisitions;
+        total.extensions += log.extensions;
+        total.failures += log.failures;
+    }
+    // It was a storm, and there was work.
+    assert!(
+        total.acquisitions > 700 && total.extensions > 500 && total.failures > 200,
+        "{total:?}"
+    );
+}
+
+#[test]
+fn the_checker_finds_the_overlaps_of_nodes_that_forget_and_of_clocks_that_differ_too_much() {
+    for storm_of in [Storm::Forgetful, Storm::Hasty] {
+        let overlaps: u32 = (0..2).map(|seed| storm(seed, storm_of).overlaps).sum();
+        assert!(overlaps > 0, "{storm_of:?}");
+    }
+}
+
+/// Three clients want one lock for a while, and nodes fail them in every way.
+fn storm(seed: u64, kind: Storm) -> Log {
+    const SHORT_TTL: Duration = ms(200);
+
+    let clock = MockClock::new();
+    let end = at(Duration::from_secs(12));
+    // Within the drift of 1 %, or far from it.
+    let ppm = match kind {
+        Storm::Fair | Storm::Forgetful => [10_000, 4_000, 0, -4_000, -10_000],
+        Storm::Hasty => [400_000; 5],
+    };
+    let mut numbers = 1..;
+    let nodes = ppm.map(|ppm| {
+        let clock = &clock;
+        MemoryNode::new(numbers.next().unwrap(), Skewed { clock, ppm })
+    });
+    let log = RefCell::new(Log::default());
+    // Who holds the lock, and until when if it is not given back before.
+    let holder = Cell::new((u64::MAX, at(Duration::ZERO)));
+    let taken = |number: u64, valid_until: Instant| {
+        let (other, until) = holder.replace((number, valid_until));
+        if other != number && clock.now() < until {
+            log.borrow_mut().overlaps += 1;
+        }
+    };
+    let given_back = |number: u64| {
+        if holder.get().0 == number {
+            holder.set((u64::MAX, at(Duration::ZERO)));
+        }
+    };
+
+    let client = |number: u64| {
+        let (nodes, clock, log, taken, given_back) = (&nodes, &clock, &log, &taken, &given_back);
+        async move {
+            let mut dice = Dice(SeededEntropy::new(seed * 100 + number));
+            let options = Options::new(SHORT_TTL).unwrap().wait(ms(500));
+            let options = options.node_timeout(ms(20)).unwrap();
+            let tokens = SeededEntropy::new((seed * 100 + number) << 32);
+            let mut redlock = Redlock::<_, _, _, 5>::new(nodes, clock, tokens, options).unwrap();
+            while clock.now() < end {
+                let Ok(mut lease) = redlock.acquire(KEY).await else {
+                    log.borrow_mut().failures += 1;
+                    continue;
+                };
+                log.borrow_mut().acquisitions += 1;
+                taken(number, lease.valid_until());
+                // Now and then the work takes longer than the lease is valid.
+                for _ in 0..dice.below(3) {
+                    let work = ms(dice.below(40) * dice.below(6));
+                    clock.sleep_until(clock.now().saturating_add(work)).await;
+                    if redlock.extend(&mut lease).await.is_ok() {
+                        log.borrow_mut().extensions += 1;
+                        taken(number, lease.valid_until());
+                    }
+                }
+                clock
+                    .sleep_until(clock.now().saturating_add(ms(dice.below(30))))
+                    .await;
+                given_back(number);
+                // Sometimes it is dropped, and now and then the process forgets all about it.
+                match dice.below(10) {
+                    0 => drop(lease),
+                    1 => drop(poll_once(pin!(redlock.release(lease)))),
+                    _ => {
+                        redlock.release(lease).await;
+                    }
+                }
+            }
+        }
+    };
+    let weather = async {
+        let mut dice = Dice(SeededEntropy::new(seed + 1_000_000));
+        loop {
+            clock
+                .sleep_until(clock.now().saturating_add(ms(dice.below(40))))
+                .await;
+            let node = &nodes[usize::try_from(dice.below(5)).unwrap()];
+            match dice.below(8) {
+                0 => node.hang(),
+                1 => node.stop(),
+                2 if kind == Storm::Forgetful => node.restart_empty(),
+                2..5 => node.restart(),
+                _ => node.resume(),
+            }
+            node.set_latency(Duration::from_micros(dice.below(6_000)));
+        }
+    };
+    clock.run(select(join_array([0, 1, 2].map(client)), weather));
+    log.into_inner()
+}
+
+struct Dice(SeededEntropy);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        let mut random = [0; 8];
+        self.0.fill(&mut random);
+        u64::from_le_bytes(random) % end
     }
 }

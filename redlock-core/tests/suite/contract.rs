@@ -8,10 +8,10 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use redlock_core::mock::{MockClock, SeededEntropy};
+use redlock_core::mock::{MemoryNode, MockClock, SeededEntropy};
 use redlock_core::{
-    AcquireError, Clock, Command, Entropy, ExtendError, Instant, Options, Outcome, Redlock, Reply,
-    Token, Transport,
+    AcquireError, Clock, Command, Entropy, ExtendError, Instant, Lease, Options, Outcome, Redlock,
+    Reply, Token, Transport,
 };
 
 use crate::world::*;
@@ -110,6 +110,120 @@ fn every_node_that_may_have_granted_sees_the_clean_up() {
 }
 
 #[test]
+fn the_clean_up_is_handed_to_every_node_although_the_first_one_ends_it() {
+    let clock = MockClock::new();
+    let sent = RefCell::new(Vec::new());
+    // The first one answers everything at once; the others never, though they may have granted.
+    let nodes = [0, 1, 2, 3, 4].map(|number| First {
+        number,
+        sent: &sent,
+    });
+    let mut redlock =
+        Redlock::<_, _, _, 5>::new(nodes, &clock, SeededEntropy::new(1), one_round()).unwrap();
+    assert!(clock.run(redlock.try_acquire(KEY)).is_err());
+    assert_eq!(clock.now(), at(TIMEOUT), "only the first is waited for");
+    let sent = sent.borrow();
+    let (acquires, releases) = sent.split_at(5);
+    assert_eq!(acquires, [0, 1, 2, 3, 4].map(|node| ("acquire", node)));
+    assert_eq!(releases, [0, 1, 2, 3, 4].map(|node| ("release", node)));
+}
+
+/// Writes down who was sent what; number 0 answers.
+#[derive(Debug)]
+struct First<'a> {
+    number: usize,
+    sent: &'a RefCell<Vec<(&'static str, usize)>>,
+}
+
+impl Transport for First<'_> {
+    type Error = Broken;
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Broken> {
+        let (verb, reply) = match command {
+            Command::Acquire { .. } => ("acquire", Reply::Acquired),
+            Command::Extend { .. } => ("extend", Reply::Extended),
+            Command::Release { .. } => ("release", Reply::Released),
+        };
+        self.sent.borrow_mut().push((verb, self.number));
+        if self.number == 0 {
+            return Ok(reply);
+        }
+        core::future::pending().await
+    }
+
+    fn timed_out(&self, _after: Duration) -> Broken {
+        Broken
+    }
+}
+
+#[test]
+fn the_time_that_it_takes_to_read_the_votes_counts_against_the_validity() {
+    // Of 1000 ms, 988 ms are valid. All three nodes are read before the verdict.
+    for (each, is_in_time) in [(ms(329), true), (ms(330), false)] {
+        let clock = MockClock::new();
+        let nodes = [(); 3].map(|()| Blocking {
+            clock: &clock,
+            each,
+        });
+        let options = Options::new(ms(1_000)).unwrap().wait(Duration::ZERO);
+        let mut redlock =
+            Redlock::<_, _, _, 3>::new(nodes, &clock, SeededEntropy::new(1), options).unwrap();
+        let result = clock.run(redlock.try_acquire(KEY));
+        assert_eq!(result.is_ok(), is_in_time, "{result:?}");
+        if !is_in_time {
+            assert!(
+                matches!(result, Err(AcquireError::TooLate(_))),
+                "{result:?}"
+            );
+        }
+    }
+    for (extended_at, is_in_time) in [(ms(687), true), (ms(688), false)] {
+        let clock = MockClock::new();
+        let each = ms(100);
+        let nodes = [(); 3].map(|()| Blocking {
+            clock: &clock,
+            each,
+        });
+        let options = Options::new(ms(1_000)).unwrap();
+        let mut redlock =
+            Redlock::<_, _, _, 3>::new(nodes, &clock, SeededEntropy::new(1), options).unwrap();
+        let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+        let before = lease.valid_until();
+        clock.advance(extended_at - ms(300));
+        let result = clock.run(redlock.extend(&mut lease));
+        assert_eq!(result.is_ok(), is_in_time, "{result:?}");
+        if !is_in_time {
+            assert!(matches!(result, Err(ExtendError::TooLate(_))), "{result:?}");
+            assert_eq!(lease.valid_until(), before);
+        }
+    }
+}
+
+/// Does what it is asked, and keeps the whole process waiting for it.
+#[derive(Debug)]
+struct Blocking<'c> {
+    clock: &'c MockClock,
+    each: Duration,
+}
+
+impl Transport for Blocking<'_> {
+    type Error = Broken;
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Broken> {
+        self.clock.advance(self.each);
+        Ok(match command {
+            Command::Acquire { .. } => Reply::Acquired,
+            Command::Extend { .. } => Reply::Extended,
+            Command::Release { .. } => Reply::Released,
+        })
+    }
+
+    fn timed_out(&self, _after: Duration) -> Broken {
+        Broken
+    }
+}
+
+#[test]
 fn every_attempt_is_made_and_cleaned_up_with_a_token_of_its_own() {
     let clock = MockClock::new();
     let nodes = [None, None, Some(Ok(Reply::Acquired))].map(Script::answering);
@@ -141,7 +255,54 @@ fn a_key_too_long_to_be_kept_is_left_to_expire_when_its_acquire_is_dropped() {
         clock.run(redlock.tidy());
         assert_eq!(redlock.abandoned(), None);
         assert_eq!(nodes[0].verbs().len(), 1 + releases, "{length} bytes");
+        // Nor does the next operation, or a dropped release, or a hold, stumble over it.
+        assert!(pin!(redlock.acquire(&key)).poll(&mut context).is_pending());
+        let lease = Lease::adopt(&key, thief());
+        assert!(pin!(redlock.release(lease)).poll(&mut context).is_pending());
+        assert!(poll_once(pin!(redlock.hold(&key, async |_| ()))).is_pending());
+        clock.run(redlock.tidy());
+        // An attempt that ends by itself cleans up whatever the length.
+        nodes.iter().for_each(|node| node.sent.borrow_mut().clear());
+        assert!(clock.run(redlock.try_acquire(&key)).is_err());
+        assert_eq!(nodes[0].verbs(), ["acquire", "release"]);
     }
+}
+
+#[test]
+fn a_clock_that_wakes_too_early_costs_the_lock_and_not_its_safety() {
+    /// Sleeps for no time.
+    #[derive(Debug, Clone, Copy)]
+    struct Sleepless<'c>(&'c MockClock);
+
+    impl Clock for Sleepless<'_> {
+        fn now(&self) -> Instant {
+            self.0.now()
+        }
+
+        fn resolution(&self) -> Duration {
+            self.0.resolution()
+        }
+
+        async fn sleep_until(&self, _deadline: Instant) {}
+    }
+
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    nodes.iter().for_each(|node| node.set_latency(ms(4)));
+    let mut redlock = Redlock::<_, _, _, 3>::new(
+        &nodes,
+        Sleepless(&clock),
+        SeededEntropy::new(1),
+        one_round(),
+    )
+    .unwrap();
+    let result = clock.run(redlock.acquire(KEY));
+    assert!(
+        matches!(result, Err(AcquireError::Unreachable(_))),
+        "{result:?}"
+    );
+    clock.advance(ms(10));
+    assert_eq!(key_count(&nodes), 0);
 }
 
 #[test]
@@ -270,10 +431,15 @@ fn futures_are_send_when_their_parts_are() {
     fn is_send(_: impl Send) {}
 
     fn all_are_send(mut redlock: Redlock<Up, Still, impl Entropy + Send, 3>) {
+        let mut lease = Lease::adopt("key", thief());
         is_send(redlock.try_acquire("key"));
         is_send(redlock.acquire("key"));
+        is_send(redlock.extend(&mut lease));
+        is_send(redlock.keep(&mut lease, |_| ()));
+        is_send(redlock.release(lease));
         is_send(redlock.hold("key", async |_| ()));
         is_send(redlock.tidy());
+        is_send(redlock);
     }
 
     let options = Options::new(TTL).unwrap();

@@ -1,10 +1,11 @@
 //! The test kit itself: clock and nodes.
 
 use core::future::pending;
+use core::pin::pin;
 use core::time::Duration;
 
-use redlock_core::mock::{MemoryErrorKind, MemoryNode, MockClock};
-use redlock_core::{Clock, Command, Instant, Reply, Token, Transport};
+use redlock_core::mock::{MemoryErrorKind, MemoryNode, MockClock, SeededEntropy};
+use redlock_core::{Clock, Command, Entropy, Instant, Reply, Token, Transport};
 
 use crate::world::*;
 
@@ -122,4 +123,182 @@ fn abandoned_commands_do_not_fill_a_node_up() {
         node.resume();
     }
     assert_eq!(node.len(), 1);
+}
+
+#[test]
+fn a_node_that_resumes_does_everything_that_was_sent_in_its_order() {
+    let clock = MockClock::new();
+    let node = MemoryNode::new(1, &clock);
+    let [first, second] = [[1; Token::LEN], [2; Token::LEN]].map(Token::from_bytes);
+    node.hang();
+    for command in [
+        acquire(b"dock-7", &first),
+        acquire(b"dock-7", &second),
+        Command::Release {
+            key: b"dock-7",
+            token: &first,
+        },
+        acquire(b"dock-7", &second),
+        acquire(b"dock-8", &first),
+    ] {
+        // Handed over by its first poll, and given up.
+        assert!(poll_once(pin!((&node).execute(&command))).is_pending());
+    }
+    clock.advance(ms(30));
+    assert!(node.is_empty(), "it hangs");
+    node.resume();
+    assert_eq!(node.token("dock-7"), Some(second));
+    assert_eq!(node.token("dock-8"), Some(first));
+    assert_eq!(node.ttl("dock-7"), Some(ms(100)), "from then on");
+}
+
+#[test]
+fn a_command_takes_half_of_the_latency_to_the_node_and_half_back() {
+    let clock = MockClock::new();
+    let node = MemoryNode::new(1, &clock);
+    let token = thief();
+    node.set_latency(ms(40));
+    let command = acquire(b"dock-7", &token);
+    let reply = clock.run((&node).execute(&command));
+    assert_eq!((reply, clock.now()), (Ok(Reply::Acquired), at(ms(40))));
+    assert_eq!(node.ttl(KEY), Some(ms(80)), "set after 20 ms");
+}
+
+#[test]
+fn a_node_is_restarted_with_its_data_or_without() {
+    let clock = MockClock::new();
+    let node = MemoryNode::new(1, &clock);
+    node.set(KEY, thief(), ms(100));
+    node.stop();
+    clock.advance(ms(10));
+    node.restart();
+    assert_eq!(node.ttl(KEY), Some(ms(90)), "time has gone on");
+    node.stop();
+    clock.advance(ms(90));
+    node.restart();
+    assert_eq!(node.token(KEY), None);
+    node.set(KEY, thief(), ms(100));
+    node.restart_empty();
+    assert!(node.is_empty());
+    node.set(KEY, thief(), ms(100));
+    node.clear();
+    assert!(node.is_empty());
+    let token = thief();
+    let reply = clock.run((&node).execute(&acquire(b"dock-7", &token)));
+    assert_eq!(reply, Ok(Reply::Acquired), "and answers");
+}
+
+#[test]
+fn only_the_token_under_a_key_can_extend_or_release_it() {
+    let clock = MockClock::new();
+    let node = MemoryNode::new(1, &clock);
+    let [mine, other] = [[1; Token::LEN], [2; Token::LEN]].map(Token::from_bytes);
+    let key = b"dock-7";
+    let extend = |token| Command::Extend {
+        key,
+        token,
+        ttl_ms: 500,
+    };
+    let release = |token| Command::Release { key, token };
+    let execute = |command: Command<'_>| clock.run((&node).execute(&command));
+    assert_eq!(execute(extend(&mine)), Ok(Reply::NotMine));
+    assert_eq!(execute(release(&mine)), Ok(Reply::NotMine));
+    assert_eq!(execute(acquire(key, &mine)), Ok(Reply::Acquired));
+    assert_eq!(
+        execute(acquire(key, &mine)),
+        Ok(Reply::Held),
+        "also its own"
+    );
+    assert_eq!(execute(extend(&other)), Ok(Reply::NotMine));
+    assert_eq!(execute(release(&other)), Ok(Reply::NotMine));
+    assert_eq!(node.ttl(KEY), Some(ms(100)));
+    assert_eq!(execute(extend(&mine)), Ok(Reply::Extended));
+    assert_eq!(node.ttl(KEY), Some(ms(500)));
+    clock.advance(ms(500));
+    assert_eq!(execute(extend(&mine)), Ok(Reply::NotMine), "expired");
+    assert_eq!(execute(acquire(key, &other)), Ok(Reply::Acquired));
+    assert_eq!(execute(release(&mine)), Ok(Reply::NotMine));
+    assert_eq!(execute(release(&other)), Ok(Reply::Released));
+    assert!(node.is_empty());
+}
+
+#[test]
+fn a_node_that_hangs_for_too_long_has_no_room_for_more_commands() {
+    let clock = MockClock::new();
+    let node = MemoryNode::new(2, &clock);
+    let token = thief();
+    let command = acquire(b"dock-7", &token);
+    node.hang();
+    for _ in 0..64 {
+        assert!(poll_once(pin!((&node).execute(&command))).is_pending());
+    }
+    let full = clock.run((&node).execute(&command)).unwrap_err();
+    assert_eq!((full.node(), full.kind()), (2, MemoryErrorKind::Full));
+    node.resume();
+    assert_eq!(clock.run((&node).execute(&command)), Ok(Reply::Held));
+}
+
+#[test]
+#[should_panic(expected = "no room for the key")]
+fn a_test_that_sets_a_key_too_long_is_stopped() {
+    let clock = MockClock::new();
+    MemoryNode::new(1, &clock).set(&"k".repeat(65), thief(), TTL);
+}
+
+#[test]
+fn time_does_not_go_back() {
+    let clock = MockClock::new();
+    clock.advance(ms(10));
+    clock.run(clock.sleep_until(at(ms(3))));
+    assert_eq!(clock.now(), at(ms(10)));
+    clock.advance(Duration::MAX);
+    assert_eq!(clock.now(), Instant::MAX);
+    clock.advance(ms(1));
+    assert_eq!(clock.now(), Instant::MAX);
+}
+
+#[test]
+fn a_sleep_that_is_over_or_dropped_makes_room_for_another() {
+    let clock = MockClock::new();
+    for _ in 0..300 {
+        assert!(poll_once(pin!(clock.sleep_until(at(TTL)))).is_pending());
+    }
+    let mut sleeps: Vec<_> = (0..256)
+        .map(|_| Box::pin(clock.sleep_until(at(TTL))))
+        .collect();
+    assert!(
+        sleeps
+            .iter_mut()
+            .all(|sleep| poll_once(sleep.as_mut()).is_pending())
+    );
+    clock.advance(TTL);
+    assert!(
+        sleeps
+            .iter_mut()
+            .all(|sleep| poll_once(sleep.as_mut()).is_ready())
+    );
+}
+
+#[test]
+#[should_panic(expected = "more futures sleep on one MockClock")]
+fn more_sleeps_than_there_is_room_for_are_a_panic_that_says_so() {
+    let clock = MockClock::new();
+    let mut sleeps: Vec<_> = (0..257)
+        .map(|_| Box::pin(clock.sleep_until(at(TTL))))
+        .collect();
+    for sleep in &mut sleeps {
+        assert!(poll_once(sleep.as_mut()).is_pending());
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_bytes_each_time_and_another_seed_gives_others() {
+    let bytes = |seed| {
+        let mut bytes = [0; 100];
+        SeededEntropy::new(seed).fill(&mut bytes);
+        bytes
+    };
+    assert_eq!(bytes(1), bytes(1));
+    assert_ne!(bytes(1), bytes(2));
+    assert!(bytes(0).iter().filter(|byte| **byte == 0).count() < 10);
 }

@@ -4,6 +4,7 @@
 
 mod acquire;
 mod cancel;
+mod clocks;
 mod contention;
 mod contract;
 mod extend;

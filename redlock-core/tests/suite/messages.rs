@@ -1,7 +1,14 @@
 //! What people read.
 
-use redlock_core::mock::{MemoryNode, MockClock};
-use redlock_core::{Clock, HoldError};
+use core::error::Error;
+use core::pin::pin;
+use core::time::Duration;
+
+use redlock_core::mock::{MemoryError, MemoryNode, MockClock};
+use redlock_core::{
+    AcquireError, BuildError, Clock, ExtendError, HoldError, LossCause, Options, OptionsError,
+    Redlock,
+};
 
 use crate::world::*;
 
@@ -91,4 +98,131 @@ fn a_lost_lock_says_what_was_lost_and_how() {
          (node 1: connection refused; node 2: connection refused; node 3: connection refused)",
     );
     assert!(clock.now().as_micros() > 9_000_000);
+}
+
+#[test]
+fn what_was_granted_too_late_says_so_and_what_helps() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    nodes[2].stop();
+    let mut redlock = client(&nodes, &clock, 1);
+    let late = clock.run(async {
+        nodes[..2].iter().for_each(|node| node.set_latency(ms(4)));
+        let mut attempt = pin!(redlock.try_acquire(KEY));
+        assert!(poll_once(attempt.as_mut()).is_pending());
+        clock.advance(TTL);
+        attempt.await.unwrap_err()
+    });
+    assert_eq!(
+        late.to_string(),
+        "dock-7 was granted too late, its validity was over: 2 of 3 nodes granted it \
+         (node 3: connection refused); use a longer TTL",
+    );
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let late = clock.run(async {
+        let mut extension = pin!(redlock.extend(&mut lease));
+        assert!(poll_once(extension.as_mut()).is_pending());
+        clock.advance(TTL - ms(102));
+        extension.await.unwrap_err()
+    });
+    assert_eq!(
+        late.to_string(),
+        "dock-7 was extended only after its validity was over: 2 of 3 nodes extended it \
+         (node 3: connection refused)",
+    );
+}
+
+#[test]
+fn an_error_names_the_key_in_one_line_whatever_its_bytes_are() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    nodes.iter().for_each(MemoryNode::stop);
+    let mut redlock = client(&nodes, &clock, 1);
+    let error = clock.run(redlock.try_acquire(b"a\nb\xff")).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("no quorum for a\\nb\\xff: 0 of 3"),
+        "{error}"
+    );
+    let error = clock.run(redlock.try_acquire("k".repeat(65))).unwrap_err();
+    let shown = format!("no quorum for {}..: 0 of 3", "k".repeat(64));
+    assert!(error.to_string().starts_with(&shown), "{error}");
+}
+
+#[test]
+fn errors_without_a_round_say_what_to_do() {
+    type Acquire = AcquireError<MemoryError, 5>;
+    type Extend = ExtendError<MemoryError, 5>;
+    type Loss = LossCause<MemoryError, 5>;
+    type Hold = HoldError<MemoryError, 5>;
+
+    let says = |error: &dyn Error, text: &str| {
+        assert_eq!(error.to_string(), text);
+        assert!(error.source().is_none(), "its message is whole");
+    };
+    says(
+        &Acquire::Entropy,
+        "the source of randomness gave the same token twice or only zeros; no lock is safe with it",
+    );
+    says(&Extend::Expired, "the validity of the lease is over");
+    says(
+        &Hold::NotAcquired(Acquire::Entropy),
+        "the source of randomness gave the same token twice or only zeros; no lock is safe with it",
+    );
+    says(
+        &Hold::Lost(Loss::Expired),
+        "the work was stopped: the validity of the lease is over: \
+         this process stood still for too long",
+    );
+    says(
+        &Loss::ExtensionsSpent,
+        "the validity of the lease is over after the most extensions that the options allow",
+    );
+    says(&BuildError::NoNode, "no node: name at least one");
+    says(
+        &BuildError::TooManyNodes { max: 5 },
+        "too many nodes: at most 5",
+    );
+    says(
+        &BuildError::ClockTooCoarse,
+        "a tick of the clock is as long as the lease would be valid: use a longer TTL",
+    );
+    says(
+        &OptionsError::TtlTooShort,
+        "the TTL is too short: clock drift and 2 ms leave nothing of it; use a longer one",
+    );
+    says(
+        &OptionsError::TtlTooLong,
+        "the TTL is too long: at most 4294967295 ms, about 49 days",
+    );
+    says(
+        &OptionsError::NodeTimeout,
+        "the node time-out must be longer than zero and shorter than the validity \
+         (the TTL minus clock drift and 2 ms)",
+    );
+    says(
+        &OptionsError::RetryDelay,
+        "the shortest retry delay is longer than the longest",
+    );
+}
+
+#[test]
+fn no_message_shows_the_token() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let options = Options::new(TTL).unwrap().wait(Duration::ZERO);
+    let fill = |bytes: &mut [u8]| bytes.fill(0xab);
+    let mut redlock = Redlock::<_, _, _, 3>::new(&nodes, &clock, fill, options).unwrap();
+    nodes.iter().for_each(MemoryNode::hang);
+    assert!(poll_once(pin!(redlock.acquire(KEY))).is_pending());
+    nodes.iter().for_each(MemoryNode::resume);
+    let secret = "ab".repeat(5);
+    // What a dropped future has left, the last token, and the key on a node.
+    for debug in [format!("{:?}", redlock.abandoned()), format!("{nodes:?}")] {
+        assert!(
+            debug.contains("Token(abababab..)") && !debug.contains(&secret),
+            "{debug}"
+        );
+    }
 }

@@ -4,8 +4,8 @@ use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
-use redlock_core::mock::{MemoryNode, MockClock, SeededEntropy};
-use redlock_core::{Clock, Instant, Options, Redlock, Token};
+use redlock_core::mock::{MemoryError, MemoryNode, MockClock, SeededEntropy};
+use redlock_core::{Clock, Command, Instant, Options, Redlock, Reply, Token, Transport};
 
 pub(crate) type Node<'c> = MemoryNode<&'c MockClock>;
 pub(crate) type Lock<'c> = Redlock<&'c Node<'c>, &'c MockClock, SeededEntropy, 5>;
@@ -169,5 +169,28 @@ impl Mixture {
         nodes.iter().zip(&self.0).all(|(node, condition)| {
             (*condition == Condition::Taken) == (node.token(KEY) == Some(thief()))
         })
+    }
+}
+
+/// A way to a node that has to connect first: a command that is dropped before the delay is over was
+/// never sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Detour<'c> {
+    pub(crate) node: &'c Node<'c>,
+    pub(crate) clock: &'c MockClock,
+    pub(crate) delay: Duration,
+}
+
+impl Transport for Detour<'_> {
+    type Error = MemoryError;
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MemoryError> {
+        let connected_at = self.clock.now().saturating_add(self.delay);
+        self.clock.sleep_until(connected_at).await;
+        self.node.execute(command).await
+    }
+
+    fn timed_out(&self, after: Duration) -> MemoryError {
+        self.node.timed_out(after)
     }
 }

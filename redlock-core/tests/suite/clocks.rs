@@ -1,0 +1,157 @@
+//! Clocks that are coarse, fast or slow: the lease is over before the first of its keys is.
+
+use core::time::Duration;
+
+use redlock_core::mock::{MemoryNode, MockClock, SeededEntropy};
+use redlock_core::{AcquireError, Clock, Instant, Lease, Options, Redlock};
+
+use crate::world::*;
+
+/// Truncates what it tells to whole ticks and wakes on whole ticks, as a counter of ticks does.
+#[derive(Debug, Clone, Copy)]
+struct Coarse<'c> {
+    clock: &'c MockClock,
+    tick: Duration,
+}
+
+impl Coarse<'_> {
+    fn ticks(&self, instant: Instant) -> u64 {
+        instant.as_micros() / self.tick_micros()
+    }
+
+    fn tick_micros(&self) -> u64 {
+        u64::try_from(self.tick.as_micros()).unwrap()
+    }
+}
+
+impl Clock for Coarse<'_> {
+    fn now(&self) -> Instant {
+        Instant::from_micros(self.ticks(self.clock.now()) * self.tick_micros())
+    }
+
+    fn resolution(&self) -> Duration {
+        self.tick
+    }
+
+    async fn sleep_until(&self, deadline: Instant) {
+        let ticks = deadline.as_micros().div_ceil(self.tick_micros());
+        let woken_at = Instant::from_micros(ticks * self.tick_micros());
+        self.clock.sleep_until(woken_at).await;
+    }
+}
+
+/// Runs fast by so many millionths; slow when negative.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Skewed<'c> {
+    pub(crate) clock: &'c MockClock,
+    pub(crate) ppm: i64,
+}
+
+impl Skewed<'_> {
+    const MILLION: u64 = 1_000_000;
+
+    fn rate(&self) -> u64 {
+        Self::MILLION.checked_add_signed(self.ppm).unwrap()
+    }
+}
+
+impl Clock for Skewed<'_> {
+    fn now(&self) -> Instant {
+        Instant::from_micros(self.clock.now().as_micros() * self.rate() / Self::MILLION)
+    }
+
+    fn resolution(&self) -> Duration {
+        self.clock.resolution()
+    }
+
+    async fn sleep_until(&self, deadline: Instant) {
+        let micros = u128::from(deadline.as_micros()) * u128::from(Self::MILLION);
+        let micros = micros.div_ceil(u128::from(self.rate()));
+        let true_deadline = Instant::from_micros(u64::try_from(micros).unwrap_or(u64::MAX));
+        self.clock.sleep_until(true_deadline).await;
+    }
+}
+
+#[test]
+fn a_lease_on_a_clock_of_coarse_ticks_is_over_before_the_first_key_expires() {
+    // No drift: of the TTL, two milliseconds and one tick are kept back.
+    let options = Options::new(ms(500)).unwrap().drift_ppm(0).unwrap();
+    let options = options.wait(Duration::ZERO).node_timeout(ms(50)).unwrap();
+    for tick in [ms(1), ms(10), ms(100)] {
+        let just_before = tick - Duration::from_micros(1);
+        for begins in [Duration::ZERO, tick / 2, just_before] {
+            let clock = MockClock::new();
+            let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+            clock.advance(10 * tick + begins);
+            let coarse = Coarse {
+                clock: &clock,
+                tick,
+            };
+            let seeded = SeededEntropy::new(1);
+            let mut redlock = Redlock::<_, _, _, 3>::new(&nodes, coarse, seeded, options).unwrap();
+            let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+            never_outlives_its_keys(&lease, &coarse, &nodes);
+            clock.run(redlock.release(lease));
+
+            let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+            clock.advance(ms(200));
+            clock.run(redlock.extend(&mut lease)).unwrap();
+            never_outlives_its_keys(&lease, &coarse, &nodes);
+        }
+    }
+}
+
+fn never_outlives_its_keys<K>(lease: &Lease<K>, coarse: &Coarse<'_>, nodes: &[Node<'_>]) {
+    assert!(lease.is_valid(coarse.now()));
+    while lease.is_valid(coarse.now()) {
+        assert_eq!(holders(nodes), nodes.len(), "{:?}", coarse.clock.now());
+        coarse.clock.advance(Duration::from_micros(250));
+    }
+}
+
+#[test]
+fn a_lease_is_over_before_its_keys_are_while_clocks_differ_by_no_more_than_the_drift() {
+    // Of ten seconds, 1 % and two milliseconds are kept back.
+    for (node_ppm, client_ppm) in [(10_000, 0), (0, -9_900), (5_000, -4_950), (-10_000, 0)] {
+        assert!(
+            keys_outlive_the_lease(node_ppm, client_ppm),
+            "{node_ppm}, {client_ppm}"
+        );
+    }
+}
+
+/// What the guarantee excludes: clocks that differ by more.
+#[test]
+fn exclusion_rests_on_clocks_that_differ_by_no_more_than_the_drift() {
+    assert!(!keys_outlive_the_lease(11_000, 0));
+    assert!(!keys_outlive_the_lease(0, -11_000));
+}
+
+/// Whether nobody else gets the lock in the last moment of a lease.
+fn keys_outlive_the_lease(node_ppm: i64, client_ppm: i64) -> bool {
+    let clock = MockClock::new();
+    let node_clock = Skewed {
+        clock: &clock,
+        ppm: node_ppm,
+    };
+    let client_clock = Skewed {
+        clock: &clock,
+        ppm: client_ppm,
+    };
+    let nodes: [_; 5] = MemoryNode::fleet(node_clock);
+    let build = |seed| {
+        let seeded = SeededEntropy::new(seed);
+        Redlock::<_, _, _, 5>::new(&nodes, client_clock, seeded, one_round()).unwrap()
+    };
+    let lease = clock.run(build(1).try_acquire(KEY)).unwrap();
+    let end = lease.valid_until();
+    let last = Instant::from_micros(end.as_micros() - 10);
+    clock.run(client_clock.sleep_until(last));
+    assert!(lease.is_valid(client_clock.now()));
+    let second = clock.run(build(2).try_acquire(KEY));
+    assert!(
+        matches!(second, Ok(_) | Err(AcquireError::Held(_))),
+        "{second:?}"
+    );
+    second.is_err()
+}
