@@ -37,8 +37,8 @@ fn signals_go_on_to_the_command_which_decides_what_they_mean() {
 fn a_signal_reaches_the_whole_group_and_its_number_is_in_the_exit_code() {
     let servers = Servers::start(3);
     for (signal, _) in FORWARDED {
-        // The shell waits for another process of the group, and ends when that does.
-        let script = "echo ready; sleep 60; kill -KILL $$";
+        // Two processes, both there before the signal is: a shell heeds SIGINT only with its child.
+        let script = "(echo ready; exec sleep 60); kill -KILL $$";
         let holder = Process::start(run(&servers, &[], "dock-7", script));
         holder.expect_line("ready");
         holder.signal(signal);

@@ -25,7 +25,7 @@ fn a_command_can_read_from_the_terminal() {
 fn control_c_ends_a_command_whether_it_has_the_terminal_or_not() {
     let servers = Servers::start(3);
     for script in [
-        "echo ready; sleep 60",
+        "(echo ready; exec sleep 60)",
         "echo ready; read word; echo asked; read word",
     ] {
         let mut terminal = Terminal::start(&servers, script);
