@@ -5,7 +5,7 @@ use core::fmt;
 /// The value of a key: 20 random bytes that name one attempt to take the lock.
 ///
 /// Every attempt has a token of its own, so that a late release of one attempt cannot delete the key
-/// of the next. Who knows the token can release the lock: `Debug` shows only its first bytes.
+/// of the next. Who knows the token can release the lock: `Debug` and `Format` show only its first bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token([u8; Self::LEN]);
 
@@ -33,11 +33,27 @@ impl fmt::Debug for Token {
     }
 }
 
+#[cfg(feature = "defmt")]
+impl defmt::Format for Token {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        let [a, b, c, d, ..] = self.0;
+        defmt::write!(
+            f,
+            "Token({=u8:02x}{=u8:02x}{=u8:02x}{=u8:02x}..)",
+            a,
+            b,
+            c,
+            d
+        );
+    }
+}
+
 /// One command to one node.
 ///
 /// A transport need not look inside: [`arguments`](Self::arguments) is what goes on the wire, and
 /// [`reply`](Self::reply) reads what comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Command<'a> {
     /// Set the key to the token unless the key exists.
     Acquire {
@@ -91,7 +107,10 @@ impl<'a> Command<'a> {
     ///
     /// A node that answers `NOSCRIPT` does not know the script (any more): send the command once
     /// more with [`ScriptCall::Text`], on the same connection.
-    pub fn arguments(&self, call: ScriptCall) -> impl Iterator<Item = Argument<'a>> + use<'a> {
+    pub fn arguments(
+        &self,
+        call: ScriptCall,
+    ) -> impl Iterator<Item = Argument<'a>> + Clone + use<'a> {
         let (key, token, ttl_ms) = match *self {
             Self::Acquire { key, token, ttl_ms } | Self::Extend { key, token, ttl_ms } => {
                 (key, token, Some(ttl_ms))
@@ -150,6 +169,7 @@ impl<'a> Command<'a> {
 
 /// One word of a command on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Argument<'a> {
     /// Bytes as they are.
     Bytes(&'a [u8]),
@@ -159,6 +179,7 @@ pub enum Argument<'a> {
 
 /// How a command calls its script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum ScriptCall {
     /// By its hash, `EVALSHA`: short, but the node must know the script.
     Hash,
@@ -168,6 +189,7 @@ pub enum ScriptCall {
 
 /// A Lua script and its hash.
 #[derive(Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Script {
     text: &'static str,
     sha1: &'static str,
@@ -208,6 +230,7 @@ impl Script {
 
 /// The few forms in which a node answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Answer {
     /// The status `OK`.
@@ -222,6 +245,7 @@ pub enum Answer {
 ///
 /// A reply that does not belong to the command it came for counts as no reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Reply {
     /// To acquire: the key carries the token now.

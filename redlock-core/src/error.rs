@@ -7,6 +7,7 @@ use crate::report::Report;
 /// Why the lock was not acquired. No node keeps the key of a failed attempt for longer than its TTL,
 /// and those that can be reached are told to delete it at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum AcquireError<E, const MAX: usize> {
     /// Another client holds the lock, or several tried at once and none won. Try again later.
@@ -60,6 +61,7 @@ impl<E: core::error::Error, const MAX: usize> core::error::Error for AcquireErro
 
 /// Why the lease was not extended.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum ExtendError<E, const MAX: usize> {
     /// No quorum of nodes carries the token any more. Stop the work now.
@@ -103,6 +105,7 @@ impl<E: core::error::Error, const MAX: usize> core::error::Error for ExtendError
 
 /// Why [`keep`](crate::Redlock::keep) and [`hold`](crate::Redlock::hold) gave a lease up.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum LossCause<E, const MAX: usize> {
     /// No quorum of nodes carries the token any more.
@@ -138,6 +141,7 @@ impl<E: core::error::Error, const MAX: usize> core::error::Error for LossCause<E
 
 /// Why the work was not done under the lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum HoldError<E, const MAX: usize> {
     /// The lock was not acquired; the work was not begun.
@@ -160,6 +164,7 @@ impl<E: core::error::Error, const MAX: usize> core::error::Error for HoldError<E
 
 /// Why a lock cannot be made of these nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum BuildError {
     /// There is no node.

@@ -12,6 +12,7 @@ use crate::time::Instant;
 /// it back with [`Redlock::release`](crate::Redlock::release).
 #[must_use = "a lease that is dropped keeps the lock until its TTL is over; release it"]
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Lease<K> {
     key: K,
     token: Token,

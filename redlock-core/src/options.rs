@@ -31,6 +31,7 @@ use crate::time::Instant;
 /// # assert_eq!(OPTIONS.ttl(), Duration::from_secs(10));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Options {
     ttl_ms: u32,
     wait: Duration,
@@ -257,6 +258,7 @@ impl Options {
 
 /// Why options are not right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum OptionsError {
     /// The TTL is no longer than the drift.

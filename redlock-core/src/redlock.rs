@@ -430,6 +430,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
 
 /// What is known after a release. Nothing in it is an error: a key that was not deleted expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Released<E, const MAX: usize>(Report<E, MAX>);
 
 impl<E, const MAX: usize> Released<E, MAX> {

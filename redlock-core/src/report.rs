@@ -6,6 +6,7 @@ use crate::command::{Command, Reply};
 
 /// What came of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Outcome<E> {
     /// No answer by the time the round was decided without it.
     Unanswered,
@@ -36,6 +37,7 @@ impl<E> Outcome<E> {
 
 /// How many nodes said what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Tally {
     /// How many nodes there are.
     pub nodes: usize,
@@ -49,6 +51,7 @@ pub struct Tally {
 
 /// What came of a round: the key, and the outcome of each node.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Report<E, const MAX: usize> {
     key: KeyName,
     nodes: usize,
@@ -161,12 +164,15 @@ impl KeyName {
     pub(crate) fn whole(&self) -> Option<&[u8]> {
         self.bytes.get(..self.len)
     }
+
+    fn shown(&self) -> &[u8] {
+        self.whole().unwrap_or(&self.bytes)
+    }
 }
 
 impl fmt::Display for KeyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = self.whole().unwrap_or(&self.bytes);
-        for chunk in shown.utf8_chunks() {
+        for chunk in self.shown().utf8_chunks() {
             write!(f, "{}", chunk.valid().escape_debug())?;
             for byte in chunk.invalid() {
                 write!(f, "\\x{byte:02x}")?;
@@ -176,6 +182,16 @@ impl fmt::Display for KeyName {
             f.write_str("..")
         } else {
             Ok(())
+        }
+    }
+}
+
+#[cfg(feature = "defmt")]
+impl defmt::Format for KeyName {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        defmt::write!(f, "{=[u8]:a}", self.shown());
+        if self.len > Self::LEN {
+            defmt::write!(f, "..");
         }
     }
 }

@@ -6,6 +6,7 @@ use core::time::Duration;
 ///
 /// Instants of two clocks cannot be compared. All arithmetic saturates: an instant never wraps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Instant(u64);
 
 impl Instant {

@@ -1,0 +1,112 @@
+//! A connection of any stack with `embedded_nal_async`.
+
+use core::fmt;
+use core::net::SocketAddr;
+
+use embedded_io_async::{Error, ErrorKind, ErrorType, Read, Write};
+use embedded_nal_async::TcpConnect;
+
+use crate::{Connect, NodeName};
+
+/// A connection made by anything that implements [`TcpConnect`]: modems with AT commands, edge-net,
+/// embassy-net's `TcpClient`, a host's sockets.
+///
+/// An attempt to connect is given up when its future is dropped, so where connecting takes longer than a
+/// round, call [`TcpNode::connect`](crate::TcpNode::connect) first. It closes politely, with `QUIT`, since not
+/// every stack tells the peer when a connection is dropped.
+pub struct NalSocket<'a, S: TcpConnect> {
+    stack: &'a S,
+    remote: SocketAddr,
+    connection: Option<S::Connection<'a>>,
+    farewell: &'static [u8],
+}
+
+const QUIT: &[u8] = b"*1\r\n$4\r\nQUIT\r\n";
+
+impl<'a, S: TcpConnect> NalSocket<'a, S> {
+    /// A socket for the node at `remote`.
+    pub const fn new(stack: &'a S, remote: SocketAddr) -> Self {
+        Self {
+            stack,
+            remote,
+            connection: None,
+            farewell: QUIT,
+        }
+    }
+
+    /// Says `QUIT` and waits for the end.
+    async fn part(&mut self) -> Result<(), S::Error> {
+        let Some(connection) = &mut self.connection else {
+            return Ok(());
+        };
+        while !self.farewell.is_empty() {
+            let taken = connection.write(self.farewell).await?;
+            if taken == 0 {
+                return Ok(());
+            }
+            self.farewell = self.farewell.get(taken..).unwrap_or_default();
+        }
+        connection.flush().await?;
+        let mut rest = [0; 16];
+        while connection.read(&mut rest).await? > 0 {}
+        Ok(())
+    }
+}
+
+impl<S: TcpConnect> Connect for NalSocket<'_, S> {
+    fn name(&self) -> NodeName {
+        self.remote.into()
+    }
+
+    async fn connect(&mut self) -> Result<(), ErrorKind> {
+        self.connection = None;
+        self.farewell = QUIT;
+        let connection = self.stack.connect(self.remote).await;
+        self.connection = Some(connection.map_err(|error| error.kind())?);
+        Ok(())
+    }
+
+    async fn close(&mut self) {
+        // A connection that is broken needs no farewell.
+        drop(self.part().await);
+        self.connection = None;
+    }
+}
+
+impl<S: TcpConnect> ErrorType for NalSocket<'_, S> {
+    type Error = S::Error;
+}
+
+impl<S: TcpConnect> Read for NalSocket<'_, S> {
+    async fn read(&mut self, buffer: &mut [u8]) -> Result<usize, S::Error> {
+        match &mut self.connection {
+            Some(connection) => connection.read(buffer).await,
+            None => Ok(0),
+        }
+    }
+}
+
+impl<S: TcpConnect> Write for NalSocket<'_, S> {
+    async fn write(&mut self, bytes: &[u8]) -> Result<usize, S::Error> {
+        match &mut self.connection {
+            Some(connection) => connection.write(bytes).await,
+            None => Ok(0),
+        }
+    }
+
+    async fn flush(&mut self) -> Result<(), S::Error> {
+        match &mut self.connection {
+            Some(connection) => connection.flush().await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl<S: TcpConnect> fmt::Debug for NalSocket<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NalSocket")
+            .field("remote", &self.remote)
+            .field("is_open", &self.connection.is_some())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,33 @@
+#![doc = include_str!("../README.md")]
+#![no_std]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+// Read from the top down: each module needs only those below it.
+mod node;
+
+mod link;
+mod login;
+
+pub mod pipeline;
+pub mod resp;
+
+mod connect;
+
+mod clock;
+mod error;
+mod log;
+
+#[cfg(test)]
+extern crate std;
+
+pub use clock::EmbassyClock;
+pub use connect::Connect;
+#[cfg(feature = "embassy-net")]
+pub use connect::embassy_net::NetSocket;
+pub use connect::nal::NalSocket;
+pub use error::{NodeError, NodeErrorKind, NodeName};
+pub use node::TcpNode;
+pub use redlock_core::{
+    AcquireError, BuildError, Clock, Entropy, ExtendError, HoldError, Instant, KeyName, Lease,
+    LossCause, Options, OptionsError, Outcome, Redlock, Released, Report, Tally, Token,
+};

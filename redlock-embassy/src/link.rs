@@ -1,0 +1,339 @@
+//! The connection to one node: made, kept in order, and made again.
+
+use core::future::poll_fn;
+use core::pin::pin;
+use core::task::Poll;
+use core::time::Duration;
+
+use embassy_futures::select::{Either, select};
+use redlock_core::{Argument, Clock, Instant};
+
+use crate::error::NodeErrorKind;
+use crate::log::{debug, warning};
+use crate::login::Login;
+use crate::pipeline::{Pipeline, Refused};
+use crate::resp::Value;
+use crate::{Connect, NodeName};
+
+/// All that is known of the connection. Nothing of it is in a future: each call may be dropped, and the
+/// next one goes on where it was.
+#[derive(Debug)]
+pub(crate) struct Link<S, const TX: usize, const RX: usize> {
+    socket: S,
+    pipeline: Pipeline<TX, RX>,
+    state: State,
+    /// Bytes were written that may not have left.
+    is_unflushed: bool,
+    /// Since when a reply is owed and nothing has come.
+    silent_since: Instant,
+    /// Connections in a row from which nothing was heard.
+    failures: u8,
+    why: NodeErrorKind,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) patience: Duration,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    /// No connection. Another attempt is made from then on.
+    Closed { again_at: Instant },
+    /// Connecting and then logging in, of which `step` commands are done; until then.
+    Opening { step: Step, until: Instant },
+    /// Takes commands.
+    Open,
+    /// Of no use any more, and the node may not have noticed.
+    Closing { until: Instant, again_at: Instant },
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Connect,
+    LogIn { done: u8 },
+}
+
+/// How long the end of a connection is waited for.
+const CLOSE_TIME: Duration = Duration::from_secs(1);
+
+/// The pause before another attempt, after the second one that failed; it doubles.
+const BACK_OFF: Duration = Duration::from_millis(50);
+
+/// How often it doubles: up to 1.6 s.
+const BACK_OFF_DOUBLINGS: u8 = 5;
+
+impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
+    pub(crate) const fn new(socket: S) -> Self {
+        Self {
+            socket,
+            pipeline: Pipeline::new(),
+            state: State::Closed {
+                again_at: Instant::from_micros(0),
+            },
+            is_unflushed: false,
+            silent_since: Instant::from_micros(0),
+            failures: 0,
+            why: NodeErrorKind::Disconnected,
+            connect_timeout: Duration::from_secs(3),
+            patience: Duration::from_secs(5),
+        }
+    }
+
+    pub(crate) fn name(&self) -> NodeName {
+        self.socket.name()
+    }
+
+    pub(crate) const fn is_open(&self) -> bool {
+        matches!(self.state, State::Open)
+    }
+
+    /// Reads what has come in meanwhile, and does not wait: replies to calls that were dropped, or the
+    /// end of the connection.
+    pub(crate) async fn catch_up(&mut self, clock: &impl Clock) {
+        while self.is_open() {
+            let read = poll_fn(|cx| {
+                Poll::Ready(
+                    match pin!(self.socket.read(self.pipeline.room())).poll(cx) {
+                        Poll::Ready(read) => Some(read),
+                        Poll::Pending => None,
+                    },
+                )
+            });
+            let heard = match read.await {
+                Some(read) => self.heard(read.unwrap_or(0), clock),
+                None => break,
+            };
+            if let Err(kind) = heard {
+                self.break_off(kind, clock).await;
+            }
+        }
+        let silence = clock.now().saturating_duration_since(self.silent_since);
+        if self.is_open() && self.pipeline.owed() > 0 && silence >= self.patience {
+            self.break_off(NodeErrorKind::Silent, clock).await;
+        }
+    }
+
+    /// Makes a connection if there is none; after a failure not before its time.
+    pub(crate) async fn open(
+        &mut self,
+        clock: &impl Clock,
+        login: &Login<'_>,
+    ) -> Result<(), NodeErrorKind> {
+        loop {
+            let now = clock.now();
+            match self.state {
+                State::Open => return Ok(()),
+                State::Closing { until, again_at } => {
+                    select(self.socket.close(), clock.sleep_until(until)).await;
+                    self.state = State::Closed { again_at };
+                }
+                State::Closed { again_at } if now < again_at => return Err(self.why),
+                State::Closed { .. } => {
+                    self.state = State::Opening {
+                        step: Step::Connect,
+                        until: now.saturating_add(self.connect_timeout),
+                    };
+                }
+                State::Opening { until, .. } => {
+                    let opened =
+                        match select(self.log_in(clock, login), clock.sleep_until(until)).await {
+                            Either::First(result) => result,
+                            Either::Second(()) => {
+                                Err(NodeErrorKind::NoConnection(self.connect_timeout))
+                            }
+                        };
+                    if let Err(kind) = opened {
+                        self.break_off(kind, clock).await;
+                        return Err(kind);
+                    }
+                    debug!("{}: connected", self.socket.name());
+                    self.state = State::Open;
+                }
+            }
+        }
+    }
+
+    /// Lets the next [`open`](Self::open) try at once.
+    pub(crate) const fn forgive(&mut self) {
+        self.failures = 0;
+        if let State::Closed { again_at } | State::Closing { again_at, .. } = &mut self.state {
+            *again_at = Instant::from_micros(0);
+        }
+    }
+
+    /// Takes a command, whole or not at all; it leaves with the next poll of a call that waits.
+    pub(crate) async fn push<'w>(
+        &mut self,
+        words: impl Iterator<Item = Argument<'w>> + Clone,
+        clock: &impl Clock,
+    ) -> Result<(), NodeErrorKind> {
+        let is_first = self.pipeline.owed() == 0;
+        match self.pipeline.push(words) {
+            Ok(()) => {
+                if is_first {
+                    self.silent_since = clock.now();
+                }
+                Ok(())
+            }
+            Err(Refused::TooLong) => Err(NodeErrorKind::TooLong),
+            Err(Refused::Full) => {
+                self.break_off(NodeErrorKind::Silent, clock).await;
+                Err(NodeErrorKind::Silent)
+            }
+        }
+    }
+
+    /// Sends what is to be sent and waits for the reply to the last command.
+    pub(crate) async fn reply(&mut self, clock: &impl Clock) -> Result<Value, NodeErrorKind> {
+        let result = self.converse(clock).await;
+        if let Err(kind) = result {
+            self.break_off(kind, clock).await;
+        }
+        result
+    }
+
+    /// Sends what is to be sent.
+    pub(crate) async fn send(&mut self, clock: &impl Clock) -> Result<(), NodeErrorKind> {
+        let result = self.write().await;
+        if let Err(kind) = result {
+            self.break_off(kind, clock).await;
+        }
+        result
+    }
+
+    /// Ends the connection in good order: after the replies that are owed, unless they take too long.
+    pub(crate) async fn close(&mut self, clock: &impl Clock) {
+        let until = clock.now().saturating_add(CLOSE_TIME);
+        if self.is_open() {
+            // A reply that does not come in time, or not at all, changes nothing here.
+            select(self.settle(clock), clock.sleep_until(until)).await;
+        }
+        if !matches!(self.state, State::Closed { .. }) {
+            self.state = State::Closing {
+                until,
+                again_at: Instant::from_micros(0),
+            };
+            self.pipeline = Pipeline::new();
+            select(self.socket.close(), clock.sleep_until(until)).await;
+        }
+        self.state = State::Closed {
+            again_at: Instant::from_micros(0),
+        };
+        self.failures = 0;
+        self.why = NodeErrorKind::Disconnected;
+    }
+
+    async fn log_in(&mut self, clock: &impl Clock, login: &Login<'_>) -> Result<(), NodeErrorKind> {
+        let State::Opening { step, until } = self.state else {
+            return Ok(());
+        };
+        let mut done = match step {
+            Step::Connect => {
+                let connected = self.socket.connect().await;
+                connected.map_err(NodeErrorKind::Unreachable)?;
+                self.pipeline = Pipeline::new();
+                self.is_unflushed = false;
+                0
+            }
+            Step::LogIn { done } => done,
+        };
+        while let Some(words) = login.command(done) {
+            self.state = State::Opening {
+                step: Step::LogIn { done },
+                until,
+            };
+            // Unless a call that was dropped has begun it.
+            if self.pipeline.owed() == 0 {
+                self.push_login(words)?;
+            }
+            match self.converse(clock).await? {
+                Value::Ok => done += 1,
+                Value::Error(rejection) => return Err(NodeErrorKind::Rejected(rejection)),
+                Value::Nil | Value::Integer(_) | Value::Other => {
+                    return Err(NodeErrorKind::Unexpected);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn push_login<'w>(
+        &mut self,
+        words: impl Iterator<Item = Argument<'w>> + Clone,
+    ) -> Result<(), NodeErrorKind> {
+        self.pipeline.push(words).map_err(|refused| match refused {
+            Refused::TooLong => NodeErrorKind::TooLong,
+            Refused::Full => NodeErrorKind::Silent,
+        })
+    }
+
+    async fn converse(&mut self, clock: &impl Clock) -> Result<Value, NodeErrorKind> {
+        self.write().await?;
+        loop {
+            if let Some(value) = self.pipeline.take_reply() {
+                return Ok(value);
+            }
+            self.read(clock).await?;
+        }
+    }
+
+    async fn write(&mut self) -> Result<(), NodeErrorKind> {
+        while !self.pipeline.unsent().is_empty() {
+            match self.socket.write(self.pipeline.unsent()).await {
+                Ok(0) | Err(_) => return Err(NodeErrorKind::Disconnected),
+                Ok(count) => self.pipeline.sent(count),
+            }
+            self.is_unflushed = true;
+        }
+        if self.is_unflushed {
+            let flushed = self.socket.flush().await;
+            flushed.map_err(|_| NodeErrorKind::Disconnected)?;
+            self.is_unflushed = false;
+        }
+        Ok(())
+    }
+
+    async fn read(&mut self, clock: &impl Clock) -> Result<(), NodeErrorKind> {
+        let read = self.socket.read(self.pipeline.room()).await;
+        self.heard(read.unwrap_or(0), clock)
+    }
+
+    fn heard(&mut self, count: usize, clock: &impl Clock) -> Result<(), NodeErrorKind> {
+        if count == 0 {
+            return Err(NodeErrorKind::Disconnected);
+        }
+        let received = self.pipeline.received(count);
+        received.map_err(|_| NodeErrorKind::Unexpected)?;
+        self.silent_since = clock.now();
+        self.failures = 0;
+        Ok(())
+    }
+
+    /// Gives the connection up and begins to end it; [`open`](Self::open) goes on with that.
+    async fn break_off(&mut self, why: NodeErrorKind, clock: &impl Clock) {
+        warning!("{}: {}", self.socket.name(), why);
+        let now = clock.now();
+        self.state = State::Closing {
+            until: now.saturating_add(CLOSE_TIME),
+            again_at: now.saturating_add(self.back_off()),
+        };
+        self.why = why;
+        self.failures = self.failures.saturating_add(1);
+        self.pipeline = Pipeline::new();
+        self.is_unflushed = false;
+        poll_fn(|cx| {
+            let _closed = pin!(self.socket.close()).poll(cx);
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    /// None after a connection that worked: most nodes that drop one are back at once.
+    const fn back_off(&self) -> Duration {
+        match self.failures.checked_sub(1) {
+            None => Duration::ZERO,
+            Some(doublings) if doublings < BACK_OFF_DOUBLINGS => {
+                BACK_OFF.saturating_mul(1 << doublings)
+            }
+            Some(_) => BACK_OFF.saturating_mul(1 << BACK_OFF_DOUBLINGS),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! One Redis or Valkey server, as a transport.
+
+use core::time::Duration;
+
+use heapless::Vec;
+use redlock_core::{Answer, Clock, Command, Reply, ScriptCall, Token, Transport};
+
+use crate::error::{NodeError, NodeErrorKind};
+use crate::link::Link;
+use crate::login::Login;
+use crate::resp::Value;
+use crate::{Connect, EmbassyClock};
+
+/// One node, over one connection.
+///
+/// It connects with the first command, and again when the connection is lost, answers with garbage or has
+/// been silent for [`patience`](Self::patience): nobody has to look after it, and no task is needed. Between
+/// two commands nothing is sent or read.
+///
+/// `TX` is the room for commands that wait to be sent, in bytes. A release needs about 165 bytes and the
+/// length of its key; where a connection cannot take it at once, it waits here. `RX` is how many bytes are
+/// read at once.
+///
+/// Dropping a node sends nothing; [`close`](Self::close) it first, or the server keeps its client for minutes.
+#[derive(Debug)]
+pub struct TcpNode<'a, S, K = EmbassyClock, const TX: usize = 256, const RX: usize = 32> {
+    link: Link<S, TX, RX>,
+    clock: K,
+    login: Login<'a>,
+    /// The token of an acquire that never left this device: there is nothing to release.
+    unsent: Option<Token>,
+    /// A release that found no connection, to be sent with the next one.
+    parked: Option<Parked>,
+}
+
+impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, K, TX, RX> {
+    /// The node at the other end of `socket`. Nothing is sent yet.
+    pub const fn new(socket: S, clock: K) -> Self {
+        Self {
+            link: Link::new(socket),
+            clock,
+            login: Login {
+                user: None,
+                password: None,
+                database: 0,
+            },
+            unsent: None,
+            parked: None,
+        }
+    }
+
+    /// Logs in with this password, as the default user.
+    #[must_use]
+    pub const fn password(mut self, password: &'a str) -> Self {
+        self.login.password = Some(password);
+        self
+    }
+
+    /// Logs in as this user.
+    #[must_use]
+    pub const fn credentials(mut self, user: &'a str, password: &'a str) -> Self {
+        self.login.user = Some(user);
+        self.password(password)
+    }
+
+    /// Uses this database; 0 unless told.
+    #[must_use]
+    pub const fn database(mut self, number: u16) -> Self {
+        self.login.database = number;
+        self
+    }
+
+    /// How long connecting and logging in may take; 3 s unless told. It may take longer than a round: then
+    /// the round does without this node, and a later one finds it connected.
+    #[must_use]
+    pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.link.connect_timeout = timeout;
+        self
+    }
+
+    /// For how long a connection may be silent while it owes a reply, before it is replaced by another;
+    /// 5 s unless told.
+    ///
+    /// Keep it well above the node time-out: what a node that hung has received is carried out in order
+    /// when it goes on, and that order ends with the connection.
+    #[must_use]
+    pub const fn patience(mut self, patience: Duration) -> Self {
+        self.link.patience = patience;
+        self
+    }
+
+    /// Connects and logs in if need be, at once also where an attempt has just failed.
+    ///
+    /// Commands do that by themselves; call it where connecting takes longer than a round, or to see what is
+    /// wrong with a node. When the future is dropped, the next call goes on with it.
+    ///
+    /// # Errors
+    ///
+    /// When the node cannot be reached within the connect time-out, or does not let us in.
+    pub async fn connect(&mut self) -> Result<(), NodeError> {
+        self.link.catch_up(&self.clock).await;
+        self.link.forgive();
+        let opened = self.link.open(&self.clock, &self.login).await;
+        opened.map_err(|kind| self.error(kind))
+    }
+
+    /// Ends the connection so that the server notices, after the replies that it still owes; takes a second
+    /// or two at the most. The next command connects again.
+    ///
+    /// Before a stop mode, before the network is switched off, before the node is dropped. When the future
+    /// is dropped, the connection may stay open.
+    pub async fn close(&mut self) {
+        self.link.close(&self.clock).await;
+    }
+
+    /// Hands `command` over and waits for its answer. Up to the first wait nothing is waited for where the
+    /// connection is open: the command leaves with the first poll.
+    async fn ask(&mut self, command: &Command<'_>) -> Result<Value, NodeErrorKind> {
+        self.link.catch_up(&self.clock).await;
+        if !self.link.is_open() {
+            if let Command::Release { key, token } = *command {
+                self.parked = Parked::new(key, *token);
+            }
+            self.link.open(&self.clock, &self.login).await?;
+            self.send_parked(command).await?;
+        }
+        let words = command.arguments(ScriptCall::Text);
+        self.link.push(words, &self.clock).await?;
+        if let Command::Acquire { .. } = command {
+            self.unsent = None;
+        }
+        self.link.reply(&self.clock).await
+    }
+
+    /// Sends the release that found no connection, unless it is `command` itself.
+    async fn send_parked(&mut self, command: &Command<'_>) -> Result<(), NodeErrorKind> {
+        if let Some(parked) = self.parked.take()
+            && parked.command() != *command
+        {
+            let words = parked.command().arguments(ScriptCall::Text);
+            self.link.push(words, &self.clock).await?;
+            self.link.send(&self.clock).await?;
+        }
+        Ok(())
+    }
+
+    fn error(&self, kind: NodeErrorKind) -> NodeError {
+        NodeError::new(self.link.name(), kind)
+    }
+}
+
+impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
+    for TcpNode<'_, S, K, TX, RX>
+{
+    type Error = NodeError;
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeError> {
+        match *command {
+            Command::Acquire { token, .. } => self.unsent = Some(*token),
+            Command::Release { token, .. } if self.unsent.as_ref() == Some(token) => {
+                return Ok(Reply::NotMine);
+            }
+            _ => {}
+        }
+        let answer = match self.ask(command).await {
+            Ok(Value::Ok) => Some(Answer::Ok),
+            Ok(Value::Nil) => Some(Answer::Nil),
+            Ok(Value::Integer(number)) => Some(Answer::Integer(number)),
+            Ok(Value::Error(rejection)) => {
+                return Err(self.error(NodeErrorKind::Rejected(rejection)));
+            }
+            Ok(Value::Other) => None,
+            Err(kind) => return Err(self.error(kind)),
+        };
+        answer
+            .and_then(|answer| command.reply(answer))
+            .ok_or_else(|| self.error(NodeErrorKind::Unexpected))
+    }
+
+    fn timed_out(&self, after: Duration) -> NodeError {
+        self.error(NodeErrorKind::TimedOut(after))
+    }
+}
+
+/// A release that waits for a connection.
+#[derive(Debug)]
+struct Parked {
+    key: Vec<u8, { Self::KEY_MAX }>,
+    token: Token,
+}
+
+impl Parked {
+    /// As long as the keys that a lock remembers after a future was dropped; a longer one expires.
+    const KEY_MAX: usize = 64;
+
+    fn new(key: &[u8], token: Token) -> Option<Self> {
+        let key = Vec::from_slice(key).ok()?;
+        Some(Self { key, token })
+    }
+
+    fn command(&self) -> Command<'_> {
+        Command::Release {
+            key: &self.key,
+            token: &self.token,
+        }
+    }
+}

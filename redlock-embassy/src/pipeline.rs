@@ -1,0 +1,138 @@
+//! What is on its way to a node and back, without any input or output of its own.
+
+use heapless::Vec;
+use redlock_core::Argument;
+
+use crate::resp::{self, Decoder, Malformed, Value};
+
+/// The state of one connection: bytes that are not sent yet, and replies that are still owed.
+///
+/// It outlives the calls. A call that is dropped half-way leaves the rest of its command here, to be
+/// sent before the next one, and its reply, when it comes, is passed over: the next call gets its own.
+///
+/// `TX` is the room for commands, of which the longest must fit; `RX` the most that is read at once.
+#[derive(Debug)]
+pub struct Pipeline<const TX: usize, const RX: usize> {
+    commands: Vec<u8, TX>,
+    sent: usize,
+    received: [u8; RX],
+    decoder: Decoder,
+    owed: u8,
+    reply: Option<Value>,
+}
+
+/// Why a command was not taken. Nothing of it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// It is longer than the room there is, even for it alone.
+    TooLong,
+    /// Too much is waiting: the node has not read or not answered for several commands.
+    Full,
+}
+
+impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
+    /// How many replies may be owed. A node that owes more has hung for many rounds.
+    pub const OWED_MAX: u8 = 64;
+
+    /// For a new connection.
+    #[must_use]
+    pub const fn new() -> Self {
+        const { assert!(RX > 0, "there must be room to read a byte") };
+        Self {
+            commands: Vec::new(),
+            sent: 0,
+            received: [0; RX],
+            decoder: Decoder::new(),
+            owed: 0,
+            reply: None,
+        }
+    }
+
+    /// Takes a command, whole or not at all.
+    ///
+    /// # Errors
+    ///
+    /// When there is no room for it.
+    pub fn push<'a>(
+        &mut self,
+        words: impl Iterator<Item = Argument<'a>> + Clone,
+    ) -> Result<(), Refused> {
+        let len = resp::encoded_len(words.clone());
+        if len > TX {
+            return Err(Refused::TooLong);
+        }
+        self.forget_sent();
+        if len > TX - self.commands.len() || self.owed >= Self::OWED_MAX {
+            return Err(Refused::Full);
+        }
+        resp::encode(words, |bytes| {
+            let fits = self.commands.extend_from_slice(bytes);
+            debug_assert!(fits.is_ok(), "the length was measured");
+        });
+        self.owed += 1;
+        self.reply = None;
+        Ok(())
+    }
+
+    /// What is to be sent next.
+    #[must_use]
+    pub fn unsent(&self) -> &[u8] {
+        self.commands.get(self.sent..).unwrap_or_default()
+    }
+
+    /// Says that the first `count` bytes of [`unsent`](Self::unsent) are sent.
+    pub fn sent(&mut self, count: usize) {
+        self.sent = self.sent.saturating_add(count).min(self.commands.len());
+    }
+
+    /// Where to put what the node sends.
+    #[must_use]
+    pub const fn room(&mut self) -> &mut [u8] {
+        &mut self.received
+    }
+
+    /// Says that `count` bytes were put into [`room`](Self::room), and reads them.
+    ///
+    /// # Errors
+    ///
+    /// When they are no replies, or more of them than are owed. The connection is of no use any more.
+    pub fn received(&mut self, count: usize) -> Result<(), Malformed> {
+        let mut input = self.received.get(..count).unwrap_or(&self.received);
+        while let Some(value) = self.decoder.decode(&mut input)? {
+            self.owed = self.owed.checked_sub(1).ok_or(Malformed)?;
+            if self.owed == 0 {
+                self.reply = Some(value);
+            }
+        }
+        Ok(())
+    }
+
+    /// The reply to the command that was pushed last, once it is there.
+    pub const fn take_reply(&mut self) -> Option<Value> {
+        self.reply.take()
+    }
+
+    /// How many commands have no reply yet.
+    #[must_use]
+    pub const fn owed(&self) -> u8 {
+        self.owed
+    }
+
+    /// Makes room at the end by moving what is not sent to the front.
+    fn forget_sent(&mut self) {
+        let unsent = self.unsent().len();
+        let len = self.commands.len();
+        self.commands.copy_within(self.sent..len, 0);
+        self.commands.truncate(unsent);
+        self.sent = 0;
+    }
+}
+
+impl<const TX: usize, const RX: usize> Default for Pipeline<TX, RX> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,441 @@
+//! The few forms of the Redis protocol that a lock needs. Pure: nothing waits, nothing allocates, and
+//! every length has a bound.
+
+use core::fmt;
+
+use redlock_core::Argument;
+
+/// The most bytes of one reply, and of pushes between two replies. A node that sends more is none.
+pub const REPLY_MAX: u16 = 1024;
+
+/// How many bytes `words` take on the wire.
+#[must_use]
+pub fn encoded_len<'a>(words: impl Iterator<Item = Argument<'a>> + Clone) -> usize {
+    let mut len = 0_usize;
+    encode(words, |bytes| len = len.saturating_add(bytes.len()));
+    len
+}
+
+/// Writes `words` as one command, an array of bulk strings, in pieces.
+pub fn encode<'a>(words: impl Iterator<Item = Argument<'a>> + Clone, mut put: impl FnMut(&[u8])) {
+    header(b'*', words.clone().count(), &mut put);
+    for word in words {
+        let mut digits = Digits::default();
+        let bytes = match word {
+            Argument::Bytes(bytes) => bytes,
+            Argument::Integer(number) => digits.of(number),
+        };
+        header(b'$', bytes.len(), &mut put);
+        put(bytes);
+        put(b"\r\n");
+    }
+}
+
+fn header(kind: u8, count: usize, put: &mut impl FnMut(&[u8])) {
+    put(&[kind]);
+    put(Digits::default().of(count as u64));
+    put(b"\r\n");
+}
+
+/// Room for the longest number.
+#[derive(Default)]
+struct Digits([u8; 20]);
+
+impl Digits {
+    /// `number` in decimal.
+    fn of(&mut self, mut number: u64) -> &[u8] {
+        let mut start = self.0.len();
+        for digit in self.0.iter_mut().rev() {
+            *digit = decimal_digit(number);
+            number /= 10;
+            start -= 1;
+            if number == 0 {
+                break;
+            }
+        }
+        self.0.get(start..).unwrap_or_default()
+    }
+}
+
+const fn decimal_digit(number: u64) -> u8 {
+    b'0' + (number % 10) as u8
+}
+
+/// What a node answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum Value {
+    /// The status `OK`.
+    Ok,
+    /// A null, in any of its spellings.
+    Nil,
+    /// A number.
+    Integer(i64),
+    /// An error.
+    Error(Rejection),
+    /// A string, an array, another status: nothing that a lock asks for.
+    Other,
+}
+
+/// The beginning of the error that a node answered with, its code first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rejection {
+    bytes: [u8; Self::LEN],
+    len: u8,
+    is_cut: bool,
+}
+
+impl Rejection {
+    /// How much of the error is kept.
+    pub const LEN: usize = 32;
+
+    const EMPTY: Self = Self {
+        bytes: [0; Self::LEN],
+        len: 0,
+        is_cut: false,
+    };
+
+    /// The first bytes of the error, as the node sent them.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len.into()).unwrap_or(&self.bytes)
+    }
+
+    /// The first word, which tells one error from another: `LOADING`, `NOAUTH`, `WRONGTYPE`.
+    #[must_use]
+    pub fn code(&self) -> &[u8] {
+        let bytes = self.as_bytes();
+        bytes.split(|byte| *byte == b' ').next().unwrap_or(bytes)
+    }
+
+    fn push(&mut self, byte: u8) {
+        if let Some(place) = self.bytes.get_mut(usize::from(self.len)) {
+            *place = byte;
+            self.len += 1;
+        } else {
+            self.is_cut = true;
+        }
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use fmt::Write;
+        for byte in self.as_bytes() {
+            f.write_char(match byte {
+                b' '..=b'~' => char::from(*byte),
+                _ => '?',
+            })?;
+        }
+        if self.is_cut {
+            f.write_str("..")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(feature = "defmt")]
+impl defmt::Format for Rejection {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        defmt::write!(f, "{=[u8]:a}", self.as_bytes());
+    }
+}
+
+/// The node sent what is no reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Malformed;
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a reply of Redis")
+    }
+}
+
+impl core::error::Error for Malformed {}
+
+/// Reads replies, wherever the network cuts them.
+///
+/// RESP2, and of RESP3 the null and the pushes, which are passed over. After an error it is of no use
+/// any more: nobody knows where the next reply begins.
+#[derive(Debug)]
+pub struct Decoder {
+    state: State,
+    /// Elements that are still to come in the array that is being passed over.
+    elements: u16,
+    /// That array is a push and no reply.
+    is_push: bool,
+    /// Bytes since the last reply.
+    taken: u16,
+    text: Rejection,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    /// Before the first byte.
+    Start,
+    /// In a line of text.
+    Text(Text),
+    /// In a line that is a number.
+    Number { of: Number, value: Decimal },
+    /// After a null's underscore.
+    Null,
+    /// In a string, of which so many bytes are to come.
+    Bulk(u16),
+    /// Behind a string.
+    BulkEnd,
+    /// Behind the carriage return of what is known by now.
+    LineEnd(Element),
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Text {
+    Status,
+    Error,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Number {
+    Integer,
+    BulkLength,
+    ArrayLength,
+    PushLength,
+}
+
+/// What a line says.
+#[derive(Debug, Clone, Copy)]
+enum Element {
+    Whole(Simple),
+    Bulk(u16),
+    Array { elements: u16, is_push: bool },
+}
+
+/// A value, of which the text of an error is kept elsewhere.
+#[derive(Debug, Clone, Copy)]
+enum Simple {
+    Ok,
+    Nil,
+    Integer(i64),
+    Error,
+    Other,
+}
+
+impl Decoder {
+    /// Before the first reply of a connection.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            state: State::Start,
+            elements: 0,
+            is_push: false,
+            taken: 0,
+            text: Rejection::EMPTY,
+        }
+    }
+
+    /// Takes bytes from the front of `input`, up to the end of one reply; none when there is not yet
+    /// a whole one, and then `input` is empty.
+    ///
+    /// # Errors
+    ///
+    /// When the bytes are no reply, or one longer than [`REPLY_MAX`].
+    pub fn decode(&mut self, input: &mut &[u8]) -> Result<Option<Value>, Malformed> {
+        while let Some((byte, rest)) = input.split_first() {
+            *input = rest;
+            self.taken = self.taken.saturating_add(1);
+            if self.taken > REPLY_MAX {
+                return Err(Malformed);
+            }
+            if let Some(value) = self.take(*byte)? {
+                self.taken = 0;
+                return Ok(Some(value));
+            }
+        }
+        Ok(None)
+    }
+
+    fn take(&mut self, byte: u8) -> Result<Option<Value>, Malformed> {
+        self.state = match (self.state, byte) {
+            (State::Start, byte) => self.begin(byte)?,
+
+            (State::Text(Text::Status), b'\r') if self.text.as_bytes() == b"OK" => {
+                State::LineEnd(Element::Whole(Simple::Ok))
+            }
+            (State::Text(Text::Status), b'\r') => State::LineEnd(Element::Whole(Simple::Other)),
+            (State::Text(Text::Error), b'\r') => State::LineEnd(Element::Whole(Simple::Error)),
+            (State::Text(_), b'\n') => return Err(Malformed),
+            (State::Text(text), byte) => {
+                self.text.push(byte);
+                State::Text(text)
+            }
+
+            (State::Number { of, value }, b'\r') => State::LineEnd(of.element(value)?),
+            (State::Number { of, value }, byte) => State::Number {
+                of,
+                value: value.and(byte)?,
+            },
+
+            (State::Null, b'\r') => State::LineEnd(Element::Whole(Simple::Nil)),
+
+            (State::Bulk(left), _) => Self::bulk(left.saturating_sub(1)),
+            (State::BulkEnd, b'\r') => State::LineEnd(Element::Whole(Simple::Other)),
+
+            (State::LineEnd(element), b'\n') => return Ok(self.end(element)),
+            (State::Null | State::BulkEnd | State::LineEnd(_), _) => return Err(Malformed),
+        };
+        Ok(None)
+    }
+
+    fn begin(&mut self, kind: u8) -> Result<State, Malformed> {
+        self.text = Rejection::EMPTY;
+        let number = |of| State::Number {
+            of,
+            value: Decimal::Empty,
+        };
+        Ok(match kind {
+            b'+' => State::Text(Text::Status),
+            b'-' => State::Text(Text::Error),
+            b':' => number(Number::Integer),
+            b'$' => number(Number::BulkLength),
+            b'*' => number(Number::ArrayLength),
+            // Pushes stand between replies, never in one.
+            b'>' if self.elements == 0 => number(Number::PushLength),
+            b'_' => State::Null,
+            _ => return Err(Malformed),
+        })
+    }
+
+    const fn bulk(left: u16) -> State {
+        if left == 0 {
+            State::BulkEnd
+        } else {
+            State::Bulk(left)
+        }
+    }
+
+    /// The end of a line; the value when it is the end of a reply too.
+    fn end(&mut self, element: Element) -> Option<Value> {
+        self.state = State::Start;
+        let is_nested = self.elements > 0;
+        let simple = match element {
+            Element::Bulk(len) => {
+                self.state = Self::bulk(len);
+                return None;
+            }
+            Element::Array { elements, is_push } => {
+                if !is_nested {
+                    self.is_push = is_push;
+                }
+                // One more than its elements: itself, which is counted below or was counted already.
+                self.elements = self.elements.max(1).saturating_add(elements);
+                Simple::Other
+            }
+            Element::Whole(simple) => simple,
+        };
+        self.elements = self.elements.saturating_sub(1);
+        if self.elements > 0 {
+            return None;
+        }
+        let in_array = is_nested || matches!(element, Element::Array { .. });
+        if in_array && core::mem::take(&mut self.is_push) {
+            return None;
+        }
+        Some(if in_array {
+            Value::Other
+        } else {
+            self.value(simple)
+        })
+    }
+
+    const fn value(&self, simple: Simple) -> Value {
+        match simple {
+            Simple::Ok => Value::Ok,
+            Simple::Nil => Value::Nil,
+            Simple::Integer(number) => Value::Integer(number),
+            Simple::Error => Value::Error(self.text),
+            Simple::Other => Value::Other,
+        }
+    }
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Number {
+    fn element(self, value: Decimal) -> Result<Element, Malformed> {
+        let number = value.number()?;
+        let length = || {
+            u16::try_from(number)
+                .ok()
+                .filter(|length| *length <= REPLY_MAX)
+                .ok_or(Malformed)
+        };
+        Ok(match self {
+            Self::Integer => Element::Whole(Simple::Integer(number)),
+            Self::BulkLength | Self::ArrayLength if number == -1 => Element::Whole(Simple::Nil),
+            Self::BulkLength => Element::Bulk(length()?),
+            Self::ArrayLength => Element::Array {
+                elements: length()?,
+                is_push: false,
+            },
+            Self::PushLength => Element::Array {
+                elements: length()?,
+                is_push: true,
+            },
+        })
+    }
+}
+
+/// A number as far as it has been read.
+#[derive(Debug, Clone, Copy)]
+enum Decimal {
+    Empty,
+    Sign {
+        is_negative: bool,
+    },
+    /// Not negated yet, and therefore negative: there is one more negative number than positive ones.
+    Negated {
+        is_negative: bool,
+        value: i64,
+    },
+}
+
+impl Decimal {
+    fn and(self, byte: u8) -> Result<Self, Malformed> {
+        let (is_negative, value) = match (self, byte) {
+            (Self::Empty, b'-') => return Ok(Self::Sign { is_negative: true }),
+            (Self::Empty, b'+') => return Ok(Self::Sign { is_negative: false }),
+            (Self::Empty, _) => (false, 0),
+            (Self::Sign { is_negative }, _) => (is_negative, 0),
+            (Self::Negated { is_negative, value }, _) => (is_negative, value),
+        };
+        if !byte.is_ascii_digit() {
+            return Err(Malformed);
+        }
+        let value = value
+            .checked_mul(10)
+            .and_then(|value| value.checked_sub(i64::from(byte - b'0')))
+            .ok_or(Malformed)?;
+        Ok(Self::Negated { is_negative, value })
+    }
+
+    fn number(self) -> Result<i64, Malformed> {
+        match self {
+            Self::Negated {
+                is_negative: true,
+                value,
+            } => Ok(value),
+            Self::Negated {
+                is_negative: false,
+                value,
+            } => value.checked_neg().ok_or(Malformed),
+            Self::Empty | Self::Sign { .. } => Err(Malformed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
