@@ -221,6 +221,14 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         self.why = NodeErrorKind::Disconnected;
     }
 
+    /// Waits for every reply that is owed, or for the end of the connection.
+    async fn settle(&mut self, clock: &impl Clock) {
+        let mut working = self.write().await;
+        while working.is_ok() && self.pipeline.owed() > 0 {
+            working = self.read(clock).await;
+        }
+    }
+
     async fn log_in(&mut self, clock: &impl Clock, login: &Login<'_>) -> Result<(), NodeErrorKind> {
         let State::Opening { step, until } = self.state else {
             return Ok(());
