@@ -85,6 +85,11 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         matches!(self.state, State::Open)
     }
 
+    /// Whether a command would be taken at once.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.is_open() && self.pipeline.unsent().is_empty()
+    }
+
     /// Reads what has come in meanwhile, and does not wait: replies to calls that were dropped, or the
     /// end of the connection.
     pub(crate) async fn catch_up(&mut self, clock: &impl Clock) {
@@ -159,24 +164,24 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         }
     }
 
-    /// Takes a command, whole or not at all; it leaves with the next poll of a call that waits.
+    /// Takes a command; it leaves with the next poll of a call that waits. Where the room is full of what
+    /// was not sent or not answered, waits for room: a node that hangs is replaced after the patience.
     pub(crate) async fn push<'w>(
         &mut self,
         words: impl Iterator<Item = Argument<'w>> + Clone,
         clock: &impl Clock,
     ) -> Result<(), NodeErrorKind> {
-        let is_first = self.pipeline.owed() == 0;
-        match self.pipeline.push(words) {
-            Ok(()) => {
-                if is_first {
-                    self.silent_since = clock.now();
+        loop {
+            let is_first = self.pipeline.owed() == 0;
+            match self.pipeline.push(words.clone()) {
+                Ok(()) => {
+                    if is_first {
+                        self.silent_since = clock.now();
+                    }
+                    return Ok(());
                 }
-                Ok(())
-            }
-            Err(Refused::TooLong) => Err(NodeErrorKind::TooLong),
-            Err(Refused::Full) => {
-                self.break_off(NodeErrorKind::Silent, clock).await;
-                Err(NodeErrorKind::Silent)
+                Err(Refused::TooLong) => return Err(NodeErrorKind::TooLong),
+                Err(Refused::Full) => self.make_room(clock).await?,
             }
         }
     }
@@ -184,15 +189,6 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     /// Sends what is to be sent and waits for the reply to the last command.
     pub(crate) async fn reply(&mut self, clock: &impl Clock) -> Result<Value, NodeErrorKind> {
         let result = self.converse(clock).await;
-        if let Err(kind) = result {
-            self.break_off(kind, clock).await;
-        }
-        result
-    }
-
-    /// Sends what is to be sent.
-    pub(crate) async fn send(&mut self, clock: &impl Clock) -> Result<(), NodeErrorKind> {
-        let result = self.write().await;
         if let Err(kind) = result {
             self.break_off(kind, clock).await;
         }
@@ -281,6 +277,18 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             }
             self.read(clock).await?;
         }
+    }
+
+    async fn make_room(&mut self, clock: &impl Clock) -> Result<(), NodeErrorKind> {
+        let made = if self.pipeline.unsent().is_empty() {
+            self.read(clock).await
+        } else {
+            self.write().await
+        };
+        if let Err(kind) = made {
+            self.break_off(kind, clock).await;
+        }
+        made
     }
 
     async fn write(&mut self) -> Result<(), NodeErrorKind> {

@@ -29,7 +29,7 @@ pub struct TcpNode<'a, S, K = EmbassyClock, const TX: usize = 256, const RX: usi
     login: Login<'a>,
     /// The token of an acquire that never left this device: there is nothing to release.
     unsent: Option<Token>,
-    /// A release that found no connection, to be sent with the next one.
+    /// A release that could not be sent at once, to be sent ahead of the next command.
     parked: Option<Parked>,
 }
 
@@ -117,31 +117,29 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     /// connection is open: the command leaves with the first poll.
     async fn ask(&mut self, command: &Command<'_>) -> Result<Value, NodeErrorKind> {
         self.link.catch_up(&self.clock).await;
-        if !self.link.is_open() {
-            if let Command::Release { key, token } = *command {
-                self.parked = Parked::new(key, *token);
+        if !self.link.is_idle()
+            && let Command::Release { key, token } = *command
+        {
+            self.parked = Parked::new(key, *token);
+        }
+        self.link.open(&self.clock, &self.login).await?;
+        if let Some(parked) = &self.parked
+            && parked.command() != *command
+        {
+            let words = parked.command().arguments(ScriptCall::Text);
+            match self.link.push(words, &self.clock).await {
+                // It would stand before every other command for ever.
+                Ok(()) | Err(NodeErrorKind::TooLong) => self.parked = None,
+                Err(kind) => return Err(kind),
             }
-            self.link.open(&self.clock, &self.login).await?;
-            self.send_parked(command).await?;
         }
         let words = command.arguments(ScriptCall::Text);
         self.link.push(words, &self.clock).await?;
+        self.parked = None;
         if let Command::Acquire { .. } = command {
             self.unsent = None;
         }
         self.link.reply(&self.clock).await
-    }
-
-    /// Sends the release that found no connection, unless it is `command` itself.
-    async fn send_parked(&mut self, command: &Command<'_>) -> Result<(), NodeErrorKind> {
-        if let Some(parked) = self.parked.take()
-            && parked.command() != *command
-        {
-            let words = parked.command().arguments(ScriptCall::Text);
-            self.link.push(words, &self.clock).await?;
-            self.link.send(&self.clock).await?;
-        }
-        Ok(())
     }
 
     fn error(&self, kind: NodeErrorKind) -> NodeError {

@@ -1,10 +1,12 @@
-//! What the suites share: real servers, and waiting for facts instead of sleeping.
+//! What the suites share: real servers, streams to them, and waiting for facts instead of sleeping.
 
 mod servers;
+mod tokio_stream;
 
 use std::time::{Duration, Instant};
 
 pub use servers::{Calls, Server, Servers};
+pub use tokio_stream::TokioStream;
 
 /// The examples of the README, so that they are compiled and run.
 #[cfg(doctest)]

@@ -1,0 +1,182 @@
+//! Replies, order, and what a call does in its first poll.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use redlock_core::{Command, Reply, Token, Transport};
+
+use crate::{LIMIT, acquire, release, token};
+
+pub(crate) async fn conforms(node: &mut impl Transport, name: &str) {
+    replies(node).await;
+    keys_expire(node).await;
+    extensions_reset_the_ttl(node).await;
+    the_first_poll_hands_over(node).await;
+    time_outs_name_the_node(node, name);
+}
+
+pub(crate) async fn replies(node: &mut impl Transport) {
+    for key in [b"dock-7".as_slice(), b"", b"\0\r\n$5\r\n\xff", &[b'k'; 64]] {
+        replies_say_what_the_node_did(node, key).await;
+    }
+}
+
+async fn replies_say_what_the_node_did(node: &mut impl Transport, key: &[u8]) {
+    // Bytes that mean something to the protocol, or are no text.
+    let mine = &Token::from_bytes(*b"\r\n+OK\r\n:1\r\n$-1\r\n\0\xff\xfe*");
+    let other = &Token::from_bytes([0xaa; Token::LEN]);
+    let ttl_ms = 60_000;
+    let steps = [
+        (
+            Command::Extend {
+                key,
+                token: mine,
+                ttl_ms,
+            },
+            Reply::NotMine,
+        ),
+        (Command::Release { key, token: mine }, Reply::NotMine),
+        (
+            Command::Acquire {
+                key,
+                token: mine,
+                ttl_ms,
+            },
+            Reply::Acquired,
+        ),
+        (
+            Command::Acquire {
+                key,
+                token: mine,
+                ttl_ms,
+            },
+            Reply::Held,
+        ),
+        (
+            Command::Acquire {
+                key,
+                token: other,
+                ttl_ms,
+            },
+            Reply::Held,
+        ),
+        (
+            Command::Extend {
+                key,
+                token: other,
+                ttl_ms,
+            },
+            Reply::NotMine,
+        ),
+        (
+            Command::Extend {
+                key,
+                token: mine,
+                ttl_ms,
+            },
+            Reply::Extended,
+        ),
+        (Command::Release { key, token: other }, Reply::NotMine),
+        (Command::Release { key, token: mine }, Reply::Released),
+        (Command::Release { key, token: mine }, Reply::NotMine),
+        (
+            Command::Acquire {
+                key,
+                token: other,
+                ttl_ms,
+            },
+            Reply::Acquired,
+        ),
+        (Command::Release { key, token: other }, Reply::Released),
+    ];
+    for (command, reply) in steps {
+        assert_eq!(node.execute(&command).await.unwrap(), reply, "{command:?}");
+    }
+}
+
+async fn keys_expire(node: &mut impl Transport) {
+    let (key, token) = (b"expires", &token(1));
+    acquire(node, key, token, 50).await;
+    let again = Command::Acquire {
+        key,
+        token,
+        ttl_ms: 60_000,
+    };
+    tokio::time::timeout(LIMIT, async {
+        while node.execute(&again).await.unwrap() == Reply::Held {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await
+    .unwrap();
+    release(node, key, token, Reply::Released).await;
+}
+
+async fn extensions_reset_the_ttl(node: &mut impl Transport) {
+    let (key, token) = (b"extended", &token(2));
+    acquire(node, key, token, 60_000).await;
+    let shorten = Command::Extend {
+        key,
+        token,
+        ttl_ms: 30,
+    };
+    assert_eq!(node.execute(&shorten).await.unwrap(), Reply::Extended);
+    tokio::time::timeout(LIMIT, async {
+        let other = Command::Acquire {
+            key,
+            token,
+            ttl_ms: 60_000,
+        };
+        while node.execute(&other).await.unwrap() == Reply::Held {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await
+    .unwrap();
+    release(node, key, token, Reply::Released).await;
+}
+
+/// Commands arrive in the order of the calls: a release finds what a dropped acquire has set.
+async fn the_first_poll_hands_over(node: &mut impl Transport) {
+    for number in 0..50 {
+        let (key, token) = (b"handed over", &token(number));
+        let command = Command::Acquire {
+            key,
+            token,
+            ttl_ms: 60_000,
+        };
+        let _dropped = poll_once(pin!(node.execute(&command)));
+        release(node, key, token, Reply::Released).await;
+    }
+}
+
+fn time_outs_name_the_node(node: &impl Transport, name: &str) {
+    let error = node.timed_out(Duration::from_millis(50));
+    assert_eq!(error.to_string(), format!("{name}: timed out after 50 ms"));
+}
+
+/// Where handles share one connection, it is the order of the calls on all of them.
+pub(crate) async fn handles_share_one_order(node: impl Transport + Clone) {
+    let (mut first, mut second) = (node.clone(), node);
+    for number in 0..50 {
+        let (key, token) = (b"order", &token(number));
+        let acquire = Command::Acquire {
+            key,
+            token,
+            ttl_ms: 60_000,
+        };
+        // Called one after the other, before either has been answered.
+        let mut acquire = pin!(first.execute(&acquire));
+        let acquired = poll_once(acquire.as_mut());
+        release(&mut second, key, token, Reply::Released).await;
+        match acquired {
+            Poll::Ready(reply) => assert_eq!(reply.unwrap(), Reply::Acquired),
+            Poll::Pending => assert_eq!(acquire.await.unwrap(), Reply::Acquired),
+        }
+    }
+}
+
+fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
