@@ -69,9 +69,9 @@ async fn a_lock_over_tcp_nodes_that_is_dropped_leaves_no_key() {
 
 #[tokio::test]
 async fn a_lock_over_tcp_nodes_that_is_dropped_leaves_no_key_on_a_network_that_dribbles() {
-    dropping::a_dropped_acquire_leaves_no_key(|server| {
+    Box::pin(dropping::a_dropped_acquire_leaves_no_key(|server| {
         tcp_node(Dribble::new(TokioStream::new(address(server))))
-    })
+    }))
     .await;
 }
 

@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# What the lock costs on a device: flash and RAM of this firmware with the lock, less those of the same
+# firmware with one PING over the same sockets. Prints a Markdown table, and which lines of the lock could
+# panic; fails if there are any.
+
+set -euo pipefail
+here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
+# Where the test suite builds the firmware too, unless told otherwise.
+CARGO_TARGET_DIR=$(realpath --canonicalize-missing "${CARGO_TARGET_DIR:-$here/../../../target/firmware}")
+export CARGO_TARGET_DIR
+cd "$here"
+# These are about the host's packages.
+export -n CARGO_BUILD_TARGET RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
+
+TARGETS=(thumbv7em-none-eabihf thumbv6m-none-eabi)
+NODES=5
+SHAPES=(ping lock)
+
+declare -A FLASH RAM
+
+main() {
+    local target shape
+    for target in "${TARGETS[@]}"; do
+        for shape in "${SHAPES[@]}"; do
+            build "$target" --no-default-features --features "$shape"
+            measure "$target" "$shape"
+        done
+    done
+    print_table
+    echo
+    build "${TARGETS[0]}"
+    print_values
+    echo
+    print_panics
+}
+
+build() {
+    local target=$1
+    shift
+    cargo build --quiet --release --target "$target" "$@"
+}
+
+image() { echo "$CARGO_TARGET_DIR/$1/release/redlock-mps2-an386"; }
+
+# Flash is what is loaded: code, constants, and the values with which variables begin. RAM is the
+# variables, of which the tasks are a part; the stack is not in it.
+measure() {
+    local target=$1 shape=$2 flash ram
+    read -r flash ram < <(sections "$(image "$target")" | awk '
+        $5 ~ /A/ && $2 == "PROGBITS" { flash += $4 }
+        $5 ~ /WA/ { ram += $4 }
+        END { print flash, ram }')
+    FLASH[$target $shape]=$flash
+    RAM[$target $shape]=$ram
+}
+
+# The sections of an ELF file: name, type, offset, size, flags.
+sections() {
+    local name type offset size flags
+    readelf --wide --section-headers "$1" |
+        sed -nE 's/^ *\[ *[0-9]+\] +(\.[^ ]+) +([A-Z_]+) +[0-9a-f]+ ([0-9a-f]+) ([0-9a-f]+) [0-9a-f]+ +([A-Z]+) .*/\1 \2 \3 \4 \5/p' |
+        while read -r name type offset size flags; do
+            echo "$name $type $((16#$offset)) $((16#$size)) $flags"
+        done
+}
+
+print_table() {
+    local target
+    echo "| bytes | flash | with the lock | the lock | RAM | with the lock | the lock | of it per node |"
+    echo "|---|---|---|---|---|---|---|---|"
+    for target in "${TARGETS[@]}"; do
+        local flash=${FLASH[$target ping]} flash_lock=${FLASH[$target lock]}
+        local ram=${RAM[$target ping]} ram_lock=${RAM[$target lock]}
+        echo "| $target | $flash | $flash_lock | **$((flash_lock - flash))** | $ram | $ram_lock |" \
+            "**$((ram_lock - ram))** | **$(((ram_lock - ram + NODES - 1) / NODES))** |"
+    done
+}
+
+# As the firmware sees them.
+print_values() {
+    local name bytes
+    echo "| value | bytes |"
+    echo "|---|---|"
+    while IFS='=' read -r name bytes; do
+        case $name in
+            redlock) name="\`Redlock\` over $NODES nodes" ;;
+            node) name="one \`TcpNode\` of them" ;;
+            acquire) name="the future of \`acquire\`" ;;
+        esac
+        echo "| $name | $bytes |"
+    done < <(timeout 20 qemu-system-arm -machine mps2-an386 -nodefaults \
+        -display none -monitor none -serial none -nic user,model=lan9118 \
+        -semihosting-config "enable=on,target=native,arg=firmware,arg=scenario=sizes,arg=nodes=1:2:3:4:5,arg=control=6" \
+        -kernel "$(image "${TARGETS[0]}")")
+}
+
+# In the firmware with all scenarios, whose panics say where they were: that text is looked for.
+print_panics() {
+    local panics=() bodies=0 place path line column code
+    while IFS=: read -r path line column; do
+        code=$(sed -n "${line}p" "$path" | cut -c "$column-")
+        # The body of an async function panics when it is polled after its end; nobody does that.
+        if [[ $code == "{"* || $code == async* ]]; then
+            bodies=$((bodies + 1))
+        else
+            panics+=("$path:$line:$column: $code")
+        fi
+    done < <(panic_locations "$(image "${TARGETS[0]}")" | grep -E '/redlock-(core|embassy)/src/' | sort -u)
+    if [[ $bodies == 0 ]]; then
+        echo "sizes.sh: found not even the async functions; has the layout of panic locations changed?" >&2
+        return 1
+    fi
+    if [[ ${#panics[@]} == 0 ]]; then
+        echo "No line of redlock-core and redlock-embassy can panic."
+        return
+    fi
+    echo "These lines can panic:"
+    for place in "${panics[@]}"; do
+        echo "$place"
+    done
+    return 1
+}
+
+# Finds every core::panic::Location among the constants: address and length of a path, line, column.
+panic_locations() {
+    local image=$1 name offset size address
+    read -r name _ offset size _ < <(sections "$image" | grep '^\.rodata ')
+    address=$(readelf --wide --section-headers "$image" |
+        sed -nE 's/^ *\[ *[0-9]+\] +\.rodata +[A-Z]+ +([0-9a-f]+) .*/\1/p')
+    [[ $name && $address ]]
+    od -An -v -tu1 -w1 -j "$offset" -N "$size" "$image" | awk -v base=$((16#$address)) '
+        { byte[NR - 1] = $1 }
+        END {
+            for (at = 0; at + 16 <= NR; at += 4) {
+                start = word(at) - base; len = word(at + 4); line = word(at + 8); column = word(at + 12)
+                if (start < 0 || len < 4 || len > 300 || start + len > NR) continue
+                if (line < 1 || line > 100000 || column < 1 || column > 1000) continue
+                path = text(start, len)
+                if (path ~ /\.rs$/) print path ":" line ":" column
+            }
+        }
+        function word(at) {
+            return byte[at] + byte[at + 1] * 256 + byte[at + 2] * 65536 + byte[at + 3] * 16777216
+        }
+        function text(at, len,    i, result) {
+            for (i = 0; i < len; i++) result = result sprintf("%c", byte[at + i])
+            return result
+        }'
+}
+
+main "$@"

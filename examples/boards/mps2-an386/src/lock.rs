@@ -1,0 +1,42 @@
+//! The lock: five nodes, each with a socket of its own.
+
+use embassy_net::Stack;
+use redlock_embassy::{EmbassyClock, NetSocket, Options, Redlock, TcpNode};
+use static_cell::StaticCell;
+
+use crate::entropy;
+use crate::network::{self, HOST, NODES};
+
+pub(crate) type Lock = Redlock<Node, EmbassyClock, fn(&mut [u8]), NODES>;
+
+pub(crate) type Node = TcpNode<'static, NetSocket<'static>>;
+
+/// The lock over the servers at these ports of the host, once.
+///
+/// In a static and made by a function that is not inlined, since a lock of five nodes is large: what its
+/// making takes of the stack is free again before the first acquire.
+#[inline(never)]
+pub(crate) fn over(
+    ports: [u16; NODES],
+    stack: Stack<'static>,
+    options: Options,
+) -> &'static mut Lock {
+    static LOCK: StaticCell<Lock> = StaticCell::new();
+
+    let nodes = network::buffers()
+        .iter_mut()
+        .zip(ports)
+        .map(|(buffers, port)| {
+            let socket = NetSocket::new(stack, (HOST, port), &mut buffers.rx, &mut buffers.tx);
+            TcpNode::new(socket, EmbassyClock)
+        });
+    let lock = Redlock::new(nodes, EmbassyClock, entropy::fill as fn(&mut [u8]), options);
+    LOCK.init(lock.expect("five nodes fit, and a tick is shorter than every lease"))
+}
+
+/// Ends all connections: a node that is dropped would leave its client on the server.
+pub(crate) async fn close(lock: &mut Lock) {
+    for node in lock.nodes_mut() {
+        node.close().await;
+    }
+}

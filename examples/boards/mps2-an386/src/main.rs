@@ -1,0 +1,57 @@
+//! Redlock on a microcontroller: an emulated Cortex-M4 board (QEMU's mps2-an386) that takes locks over
+//! five real Redis servers on the host, in competition with programs there.
+//!
+//! With the feature `scenarios`, which is the default, the host chooses what happens by arguments and
+//! reads the results as lines of `name=value`; see README.md. Without it there are two small shapes to be
+//! measured by `sizes.sh`: `lock` takes one lock, `ping` sends one PING over the same sockets.
+#![no_std]
+#![no_main]
+
+// What the firmware does, in one of three shapes.
+#[cfg(all(feature = "lock", not(feature = "scenarios")))]
+mod one_lock;
+#[cfg(not(feature = "lock"))]
+mod one_ping;
+#[cfg(feature = "scenarios")]
+mod scenarios;
+
+#[cfg(feature = "lock")]
+mod lock;
+mod network;
+
+mod entropy;
+mod executor;
+
+mod board;
+mod lan9118;
+mod time_driver;
+
+mod registers;
+
+use cortex_m_rt::entry;
+use embassy_executor::Spawner;
+
+use crate::board::exit;
+#[cfg(all(feature = "lock", not(feature = "scenarios")))]
+use crate::one_lock as shape;
+#[cfg(not(feature = "lock"))]
+use crate::one_ping as shape;
+#[cfg(feature = "scenarios")]
+use crate::scenarios as shape;
+
+#[cfg(not(any(feature = "lock", feature = "ping")))]
+compile_error!("choose a shape: the features are in Cargo.toml");
+#[cfg(all(feature = "lock", feature = "ping"))]
+compile_error!("`ping` is for comparison with the lock: use --no-default-features");
+
+#[entry]
+fn main() -> ! {
+    time_driver::start();
+    executor::run(|spawner| executor::spawn(spawner, app(spawner)))
+}
+
+#[embassy_executor::task]
+async fn app(spawner: Spawner) {
+    let stack = network::start(spawner).await;
+    exit(shape::run(spawner, stack).await)
+}

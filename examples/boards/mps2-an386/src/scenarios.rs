@@ -1,0 +1,55 @@
+//! What the host's test suite runs. One scenario a run; the result is written for a program to read.
+
+mod contend;
+mod outage;
+mod sizes;
+mod speed;
+
+mod arguments;
+mod control;
+mod failure;
+
+use embassy_executor::Spawner;
+use embassy_net::Stack;
+use semihosting::println;
+
+use crate::board::Exit;
+use crate::lock::{self, Lock};
+
+use arguments::{Arguments, Scenario};
+use control::Control;
+use failure::Failure;
+
+pub(crate) async fn run(spawner: Spawner, stack: Stack<'static>) -> Exit {
+    match play(spawner, stack).await {
+        Ok(()) => Exit::Passed,
+        Err(failure) => {
+            println!("failure={failure}");
+            Exit::Failed
+        }
+    }
+}
+
+async fn play(spawner: Spawner, stack: Stack<'static>) -> Result<(), Failure> {
+    let arguments = Arguments::read()?;
+    let lock = lock::over(arguments.nodes, stack, arguments.options);
+    let control = Control::connect(stack, arguments.control);
+    match arguments.scenario {
+        Scenario::Contend => contend::run(spawner, lock, control.await?, &arguments).await,
+        Scenario::Speed => speed::run(lock, control.await?, &arguments).await,
+        Scenario::Outage => outage::run(lock, control.await?, &arguments).await,
+        Scenario::Sizes => {
+            sizes::print(lock);
+            Ok(())
+        }
+    }
+}
+
+/// Ends every scenario: with no connection left, on which the host looks while this firmware still runs.
+async fn finish(lock: &mut Lock, control: &mut Control) -> Result<(), Failure> {
+    lock::close(lock).await;
+    println!("closed=1");
+    control.expect_order("exit").await?;
+    control.close().await;
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! A majority of the nodes goes away and comes back.
+
+use std::time::Duration;
+
+use redlock_tests::{Server, Servers};
+
+use crate::figures;
+use crate::firmware::{Firmware, order};
+
+const WAIT: Duration = Duration::from_millis(1_000);
+const NODE_TIMEOUT: Duration = Duration::from_millis(300);
+
+#[tokio::test]
+async fn a_stopped_majority_is_no_quorum_in_time_and_is_used_again_when_it_is_back() {
+    let stop = |servers: &mut Servers| servers[..3].iter().for_each(Server::pause);
+    let go_on = |servers: &mut Servers| servers[..3].iter().for_each(Server::resume);
+    outage(stop, go_on).await;
+}
+
+#[tokio::test]
+async fn a_dead_majority_is_no_quorum_in_time_and_is_used_again_when_it_is_back() {
+    let kill = |servers: &mut Servers| servers[..3].iter_mut().for_each(Server::kill);
+    let restart = |servers: &mut Servers| servers[..3].iter_mut().for_each(Server::restart);
+    outage(kill, restart).await;
+}
+
+async fn outage(begin: impl FnOnce(&mut Servers), end: impl FnOnce(&mut Servers)) {
+    let (mut servers, control) = (Servers::start(5), Server::start());
+    let arguments = [
+        ("wait_ms", WAIT.as_millis().to_string()),
+        ("node_timeout_ms", NODE_TIMEOUT.as_millis().to_string()),
+    ];
+    let mut firmware = Firmware::start("outage", &servers, &control, &arguments);
+    firmware.wait_for("ready");
+
+    begin(&mut servers);
+    order(&control, "outage");
+    let outcome = firmware.wait_for("outcome");
+    let message = firmware.wait_for("message");
+    firmware.wait_for("took_us");
+    let took = Duration::from_micros(firmware.number("took_us"));
+    assert_eq!(outcome, "unreachable", "{message}");
+    assert!(message.starts_with("no quorum for dock-7: "), "{message}");
+    for server in &servers[..3] {
+        let node = format!("10.0.2.2:{}: ", server.port());
+        assert!(message.contains(&node), "{message}");
+    }
+    // The last round begins within the wait; the nodes that answer are cleaned up at once.
+    assert!(took >= WAIT, "gave up early: {took:?}");
+    assert!(took < WAIT + NODE_TIMEOUT * 2, "{took:?}");
+    assert_eq!(servers[3].key_count() + servers[4].key_count(), 0);
+
+    end(&mut servers);
+    order(&control, "recover");
+    firmware.wait_for("recovered_us");
+    figures::print(&format!(
+        "no quorum after {} ms, acquired again after {} ms",
+        took.as_millis(),
+        firmware.number("recovered_us") / 1_000,
+    ));
+    firmware.finish(&servers, &control).await;
+    servers.expect_no_keys().await;
+}
