@@ -7,9 +7,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 STEPS="\
 fmt      the code is formatted
 clippy   no lint warns, in any target of any package
-tests    unit tests, doc tests, and the suites against real redis-servers
+tests    unit tests, doc tests, and the suites against real redis-servers, firmware in QEMU among them
 release  the tests of the core without debug assertions, where integers wrap
-no_std   the core for microcontrollers, without features and with each one alone
+no_std   the libraries for microcontrollers, with no feature, each one alone, and all
+boards   the firmware for each board links; what the lock costs in flash and RAM
+fuzz     what a node may send, for 30 seconds a target
 msrv     the libraries and the command with the oldest Rust that is supported
 docs     the documentation, private items included
 demo     the demo, for 3 seconds
@@ -22,7 +24,13 @@ POLICY=/usr/sbin/policy-rc.d
 current=""
 temporary_policy=""
 
-TARGETS=(thumbv6m-none-eabi thumbv7em-none-eabihf riscv32imac-unknown-none-elf)
+# Without atomics, with a floating point unit, with TrustZone, and no Arm at all.
+TARGETS=(
+    thumbv6m-none-eabi
+    thumbv7em-none-eabihf
+    thumbv8m.main-none-eabihf
+    riscv32imac-unknown-none-elf
+)
 
 main() {
     if [[ ${1-} == --help || ${1-} == -h ]]; then
@@ -61,8 +69,9 @@ Runs the steps named, or else all of them in this order:
 
 $STEPS
 
-What a step needs and does not find is installed, and named when it is: redis-server, jq
-and a linker through apt-get; Rust components, targets and the oldest toolchain through rustup.
+What a step needs and does not find is installed, and named when it is: redis-server, qemu-system-arm, jq
+and compilers of C and C++ through apt-get; Rust components, targets and toolchains through rustup; cargo-fuzz
+through cargo.
 END
 }
 
@@ -90,8 +99,18 @@ step_clippy() { cargo clippy --workspace --all-targets --all-features -- -D warn
 need_for_tests() {
     need_linker
     need_redis
+    need_qemu
+    need_target thumbv7em-none-eabihf
+    need_program jq jq
 }
-step_tests() { cargo test --workspace --all-features; }
+step_tests() { cargo test --workspace --features "$(host_features)"; }
+
+# All but defmt, which links on a device only.
+host_features() {
+    cargo metadata --format-version 1 --no-deps | jq -er '[
+        .packages[] | .name as $package | .features | keys[]
+        | select(. != "default" and . != "defmt") | "\($package)/\(.)"] | join(",")'
+}
 
 need_for_release() { need_linker; }
 step_release() { cargo test --release -p redlock-core --all-features; }
@@ -105,31 +124,79 @@ need_for_no_std() {
     done
 }
 step_no_std() {
-    local features feature target
-    features=$(cargo metadata --format-version 1 --no-deps | jq -er '
-        .packages[] | select(.name == "redlock-core") | .features | keys - ["default"] | join(" ")')
-    for target in "${TARGETS[@]}"; do
-        build_core "$target"
-        for feature in $features; do
-            build_core "$target" --features "$feature"
+    local package target features
+    for package in redlock-core redlock-embassy; do
+        for target in "${TARGETS[@]}"; do
+            for features in "" $(features_of "$package") "$(features_of "$package" | paste -sd,)"; do
+                echo "-- $package for $target, features: ${features:-none}"
+                # A directory of its own: flags are part of what is cached.
+                CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/no_std RUSTFLAGS="-D warnings" \
+                    cargo build --quiet -p "$package" --target "$target" --features "$features"
+            done
         done
     done
 }
-build_core() {
-    echo "-- redlock-core for $*"
-    cargo build -p redlock-core --no-default-features --target "$@"
+
+features_of() {
+    local package=$1
+    cargo metadata --format-version 1 --no-deps | jq -er --arg package "$package" '
+        .packages[] | select(.name == $package) | .features | keys[] | select(. != "default")'
+}
+
+need_for_boards() {
+    local target
+    need_linker
+    need_qemu
+    need_component rustfmt fmt
+    need_component clippy clippy
+    need_program readelf binutils
+    for target in "${TARGETS[@]}"; do
+        need_target "$target"
+    done
+}
+step_boards() {
+    # Where the tests have built the firmware for QEMU already.
+    local CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}/firmware
+    export CARGO_TARGET_DIR
+    examples/boards/link.sh --lint
+    examples/boards/link.sh
+    (
+        cd examples/boards/mps2-an386
+        cargo fmt --check
+        cargo clippy --release --locked --quiet -- -D warnings
+    )
+    examples/boards/mps2-an386/sizes.sh
+}
+
+need_for_fuzz() {
+    need_linker
+    need_program c++ g++
+    need_toolchain nightly
+    cargo fuzz --version >/dev/null 2>&1 || announce "cargo-fuzz" cargo install cargo-fuzz --locked
+}
+step_fuzz() {
+    cargo +nightly fuzz run resp -- -dict=fuzz/resp.dict -max_len=4096 -max_total_time=30
+    cargo +nightly fuzz run pipeline -- -max_total_time=30
 }
 
 need_for_msrv() {
     need_linker
+    need_program jq jq
     msrv=$(sed -n 's/^rust-version = "\([0-9.]*\)".*/\1/p' Cargo.toml)
     [[ $msrv ]] || fail "there is no rust-version in Cargo.toml"
+    # The feature embassy-net needs as much as the network stack below it.
+    msrv_embassy_net=$(cargo metadata --format-version 1 | jq -er '
+        .packages[] | select(.name == "smoltcp") | .rust_version')
     need_toolchain "$msrv"
+    need_toolchain "$msrv_embassy_net"
 }
 step_msrv() {
     # A directory of its own: two compilers in one would throw away each other's work.
-    CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/msrv rustup run "$msrv" \
-        cargo check -p redlock-core -p redlock-std -p redlock-cli --all-features
+    local CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/msrv
+    export CARGO_TARGET_DIR
+    rustup run "$msrv" cargo check -p redlock-core -p redlock-std -p redlock-cli --all-features
+    rustup run "$msrv" cargo check -p redlock-embassy --features defmt,log
+    rustup run "$msrv_embassy_net" cargo check -p redlock-embassy --all-features
 }
 
 need_for_docs() { need_linker; }
@@ -213,13 +280,34 @@ need_redis() {
     fi
 }
 
+need_qemu() {
+    command -v qemu-system-arm >/dev/null && return
+    need_apt qemu-system-arm
+    apt_update qemu-system-arm
+    apt_get_install qemu-system-arm && return
+    # A qemu-utils of a newer release refuses the emulator of this one.
+    local release
+    release=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+    echo "-- trying with the qemu-utils of $release"
+    apt_get_install --allow-downgrades qemu-system-arm "qemu-utils/$release" ||
+        fail "apt-get could not install qemu-system-arm; install it by hand"
+}
+
 apt_install() {
     need_apt "$*"
-    announce "$*" as_root apt-get update ||
+    apt_update "$*"
+    apt_get_install "$@" || fail "apt-get could not install $*; install it by hand"
+}
+
+apt_update() {
+    local packages=$1
+    announce "$packages" as_root apt-get update ||
         echo "-- apt-get update failed; the package lists of before may do"
+}
+
+apt_get_install() {
     as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y --no-install-recommends "$@" ||
-        fail "apt-get could not install $*; install it by hand"
+        apt-get install -y --no-install-recommends "$@"
 }
 
 need_apt() {

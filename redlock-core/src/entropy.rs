@@ -12,8 +12,10 @@
 /// # For implementers
 ///
 /// Fill all bytes, each unpredictable and independent: the operating system's source on a host; on
-/// a device the chip's random number generator, or a cryptographic generator seeded from it. Not the
-/// time, not a serial number, not a fixed seed. A source that fails leaves the bytes as they are.
+/// a device the chip's true random number generator with its health tests on, or a cryptographic
+/// generator seeded from it at each start. Not the time, not a serial number, not an ADC pin, not a
+/// fixed seed, nor one that is kept over a reset: two devices that begin alike draw the same tokens.
+/// A source that fails leaves the bytes as they are.
 pub trait Entropy {
     /// Fills `bytes`.
     fn fill(&mut self, bytes: &mut [u8]);
