@@ -26,9 +26,10 @@ pub(crate) struct Link<S, const TX: usize, const RX: usize> {
     is_unflushed: bool,
     /// Since when a reply is owed and nothing has come.
     silent_since: Instant,
-    /// Connections in a row from which nothing was heard.
+    /// Connections in a row over which no command was answered.
     failures: u8,
     why: NodeErrorKind,
+    number: u8,
     pub(crate) connect_timeout: Duration,
     pub(crate) patience: Duration,
 }
@@ -37,7 +38,7 @@ pub(crate) struct Link<S, const TX: usize, const RX: usize> {
 enum State {
     /// No connection. Another attempt is made from then on.
     Closed { again_at: Instant },
-    /// Connecting and then logging in, of which `step` commands are done; until then.
+    /// On the way to an open connection; each step has its time.
     Opening { step: Step, until: Instant },
     /// Takes commands.
     Open,
@@ -72,6 +73,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             silent_since: Instant::from_micros(0),
             failures: 0,
             why: NodeErrorKind::Disconnected,
+            number: 0,
             connect_timeout: Duration::from_secs(3),
             patience: Duration::from_secs(5),
         }
@@ -85,9 +87,14 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         matches!(self.state, State::Open)
     }
 
-    /// Whether a command would be taken at once.
+    /// Tells one connection from the next.
+    pub(crate) const fn number(&self) -> u8 {
+        self.number
+    }
+
+    /// Whether a command would be taken at once, and nothing is before it.
     pub(crate) fn is_idle(&self) -> bool {
-        self.is_open() && self.pipeline.unsent().is_empty()
+        self.is_open() && self.pipeline.is_idle()
     }
 
     /// Reads what has come in meanwhile, and does not wait: replies to calls that were dropped, or the
@@ -131,26 +138,28 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                     self.state = State::Closed { again_at };
                 }
                 State::Closed { again_at } if now < again_at => return Err(self.why),
-                State::Closed { .. } => {
-                    self.state = State::Opening {
-                        step: Step::Connect,
-                        until: now.saturating_add(self.connect_timeout),
+                State::Closed { .. } => self.state = self.opening(Step::Connect, clock),
+                State::Opening { step, until } => {
+                    let next = select(self.advance(step, clock, login), clock.sleep_until(until));
+                    let advanced = match next.await {
+                        Either::First(result) => result,
+                        Either::Second(()) => {
+                            Err(NodeErrorKind::NoConnection(self.connect_timeout))
+                        }
                     };
-                }
-                State::Opening { until, .. } => {
-                    let opened =
-                        match select(self.log_in(clock, login), clock.sleep_until(until)).await {
-                            Either::First(result) => result,
-                            Either::Second(()) => {
-                                Err(NodeErrorKind::NoConnection(self.connect_timeout))
-                            }
-                        };
-                    if let Err(kind) = opened {
-                        self.break_off(kind, clock).await;
-                        return Err(kind);
+                    match advanced {
+                        // Each step has its time: long may have passed since a call was dropped.
+                        Ok(Some(step)) => self.state = self.opening(step, clock),
+                        Ok(None) => {
+                            debug!("{}: connected", self.socket.name());
+                            self.state = State::Open;
+                            self.number = self.number.wrapping_add(1);
+                        }
+                        Err(kind) => {
+                            self.break_off(kind, clock).await;
+                            return Err(kind);
+                        }
                     }
-                    debug!("{}: connected", self.socket.name());
-                    self.state = State::Open;
                 }
             }
         }
@@ -225,38 +234,42 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         }
     }
 
-    async fn log_in(&mut self, clock: &impl Clock, login: &Login<'_>) -> Result<(), NodeErrorKind> {
-        let State::Opening { step, until } = self.state else {
-            return Ok(());
-        };
-        let mut done = match step {
+    fn opening(&self, step: Step, clock: &impl Clock) -> State {
+        State::Opening {
+            step,
+            until: clock.now().saturating_add(self.connect_timeout),
+        }
+    }
+
+    /// One step on the way to an open connection; the next one, or none when there.
+    async fn advance(
+        &mut self,
+        step: Step,
+        clock: &impl Clock,
+        login: &Login<'_>,
+    ) -> Result<Option<Step>, NodeErrorKind> {
+        let done = match step {
             Step::Connect => {
                 let connected = self.socket.connect().await;
                 connected.map_err(NodeErrorKind::Unreachable)?;
                 self.pipeline = Pipeline::new();
                 self.is_unflushed = false;
-                0
+                return Ok(Some(Step::LogIn { done: 0 }));
             }
             Step::LogIn { done } => done,
         };
-        while let Some(words) = login.command(done) {
-            self.state = State::Opening {
-                step: Step::LogIn { done },
-                until,
-            };
-            // Unless a call that was dropped has begun it.
-            if self.pipeline.owed() == 0 {
-                self.push_login(words)?;
-            }
-            match self.converse(clock).await? {
-                Value::Ok => done += 1,
-                Value::Error(rejection) => return Err(NodeErrorKind::Rejected(rejection)),
-                Value::Nil | Value::Integer(_) | Value::Other => {
-                    return Err(NodeErrorKind::Unexpected);
-                }
-            }
+        let Some(words) = login.command(done) else {
+            return Ok(None);
+        };
+        // Unless a call that was dropped has begun it.
+        if self.pipeline.owed() == 0 {
+            self.push_login(words)?;
         }
-        Ok(())
+        match self.converse(clock).await? {
+            Value::Ok => Ok(Some(Step::LogIn { done: done + 1 })),
+            Value::Error(rejection) => Err(NodeErrorKind::Rejected(rejection)),
+            Value::Nil | Value::Integer(_) | Value::Other => Err(NodeErrorKind::Unexpected),
+        }
     }
 
     fn push_login<'w>(
@@ -319,7 +332,10 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         let received = self.pipeline.received(count);
         received.map_err(|_| NodeErrorKind::Unexpected)?;
         self.silent_since = clock.now();
-        self.failures = 0;
+        // A node that does not let us in is a failure, although it speaks.
+        if self.is_open() {
+            self.failures = 0;
+        }
         Ok(())
     }
 

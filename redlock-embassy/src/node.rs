@@ -70,8 +70,8 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         self
     }
 
-    /// How long connecting and logging in may take; 3 s unless told. It may take longer than a round: then
-    /// the round does without this node, and a later one finds it connected.
+    /// How long connecting may take, and each answer to the login; 3 s unless told. It may take longer than
+    /// a round: then the round does without this node, and a later one finds it connected.
     #[must_use]
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.link.connect_timeout = timeout;
@@ -117,29 +117,64 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     /// connection is open: the command leaves with the first poll.
     async fn ask(&mut self, command: &Command<'_>) -> Result<Value, NodeErrorKind> {
         self.link.catch_up(&self.clock).await;
-        if !self.link.is_idle()
-            && let Command::Release { key, token } = *command
-        {
-            self.parked = Parked::new(key, *token);
+        if !self.link.is_idle() {
+            if let Command::Release { key, token } = *command {
+                self.parked = Parked::new(key, *token);
+            }
+        } else if self.is_parked_on_its_way() {
+            self.parked = None;
         }
         self.link.open(&self.clock, &self.login).await?;
-        if let Some(parked) = &self.parked
-            && parked.command() != *command
-        {
-            let words = parked.command().arguments(ScriptCall::Text);
-            match self.link.push(words, &self.clock).await {
-                // It would stand before every other command for ever.
-                Ok(()) | Err(NodeErrorKind::TooLong) => self.parked = None,
-                Err(kind) => return Err(kind),
-            }
-        }
+        self.send_parked(command).await?;
         let words = command.arguments(ScriptCall::Text);
         self.link.push(words, &self.clock).await?;
-        self.parked = None;
-        if let Command::Acquire { .. } = command {
-            self.unsent = None;
+        match command {
+            Command::Acquire { .. } => self.unsent = None,
+            Command::Release { .. } => self.parked_is_pushed(command),
+            Command::Extend { .. } => {}
         }
-        self.link.reply(&self.clock).await
+        let value = self.link.reply(&self.clock).await?;
+        // What stood ahead of an answered command was answered too.
+        self.parked = None;
+        Ok(value)
+    }
+
+    /// Puts the release that could not be sent ahead of `command`, unless it is `command` itself. It is
+    /// kept until it has left, for this connection may break too.
+    async fn send_parked(&mut self, command: &Command<'_>) -> Result<(), NodeErrorKind> {
+        if self.is_parked_on_its_way() {
+            return Ok(());
+        }
+        let Some(parked) = &mut self.parked else {
+            return Ok(());
+        };
+        if parked.command() == *command {
+            return Ok(());
+        }
+        let words = parked.command().arguments(ScriptCall::Text);
+        match self.link.push(words, &self.clock).await {
+            Ok(()) => parked.pushed_to = Some(self.link.number()),
+            // It would stand before every other command for ever.
+            Err(NodeErrorKind::TooLong) => self.parked = None,
+            Err(kind) => return Err(kind),
+        }
+        Ok(())
+    }
+
+    fn is_parked_on_its_way(&self) -> bool {
+        let number = self.link.number();
+        self.parked
+            .as_ref()
+            .is_some_and(|parked| parked.pushed_to == Some(number))
+    }
+
+    fn parked_is_pushed(&mut self, command: &Command<'_>) {
+        let number = self.link.number();
+        if let Some(parked) = &mut self.parked
+            && parked.command() == *command
+        {
+            parked.pushed_to = Some(number);
+        }
     }
 
     fn error(&self, kind: NodeErrorKind) -> NodeError {
@@ -185,6 +220,8 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
 struct Parked {
     key: Vec<u8, { Self::KEY_MAX }>,
     token: Token,
+    /// The number of the connection that has taken it. It has left when nothing is unsent there.
+    pushed_to: Option<u8>,
 }
 
 impl Parked {
@@ -193,7 +230,11 @@ impl Parked {
 
     fn new(key: &[u8], token: Token) -> Option<Self> {
         let key = Vec::from_slice(key).ok()?;
-        Some(Self { key, token })
+        Some(Self {
+            key,
+            token,
+            pushed_to: None,
+        })
     }
 
     fn command(&self) -> Command<'_> {

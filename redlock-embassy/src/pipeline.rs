@@ -1,5 +1,7 @@
 //! What is on its way to a node and back, without any input or output of its own.
 
+use core::fmt;
+
 use heapless::Vec;
 use redlock_core::Argument;
 
@@ -11,7 +13,6 @@ use crate::resp::{self, Decoder, Malformed, Value};
 /// sent before the next one, and its reply, when it comes, is passed over: the next call gets its own.
 ///
 /// `TX` is the room for commands, of which the longest must fit; `RX` the most that is read at once.
-#[derive(Debug)]
 pub struct Pipeline<const TX: usize, const RX: usize> {
     commands: Vec<u8, TX>,
     sent: usize,
@@ -118,6 +119,12 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
         self.owed
     }
 
+    /// Whether everything is sent, and another reply may be owed.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.unsent().is_empty() && self.owed < Self::OWED_MAX
+    }
+
     /// Makes room at the end by moving what is not sent to the front.
     fn forget_sent(&mut self) {
         let unsent = self.unsent().len();
@@ -131,6 +138,16 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
 impl<const TX: usize, const RX: usize> Default for Pipeline<TX, RX> {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl<const TX: usize, const RX: usize> fmt::Debug for Pipeline<TX, RX> {
+    /// Without the bytes, of which some may be a password or a token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pipeline")
+            .field("unsent", &self.unsent().len())
+            .field("owed", &self.owed)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,0 +1,114 @@
+//! Reads the nodes and the Wi-Fi network from the environment, and hands the linker its scripts.
+
+use std::collections::HashSet;
+use std::net::SocketAddrV4;
+use std::path::PathBuf;
+use std::{env, fs};
+
+fn main() {
+    // The HAL brings the memory's layout.
+    for argument in ["-Tlinkall.x", "-Tdefmt.x"] {
+        println!("cargo::rustc-link-arg-bins={argument}");
+    }
+    if let Err(error) = configure() {
+        println!("cargo::error={error}");
+    }
+}
+
+fn configure() -> Result<(), String> {
+    wifi()?;
+    write_nodes(&nodes()?);
+    Ok(())
+}
+
+/// The network's name from `WIFI_SSID`, and its password, if it has one, from `WIFI_PASSWORD`.
+fn wifi() -> Result<(), String> {
+    println!("cargo::rerun-if-env-changed=WIFI_SSID");
+    println!("cargo::rerun-if-env-changed=WIFI_PASSWORD");
+    let ssid = env::var("WIFI_SSID").unwrap_or_else(|_| {
+        println!("cargo::warning=WIFI_SSID is not set: this firmware will find no network");
+        "not set".into()
+    });
+    if !(1..=32).contains(&ssid.len()) {
+        return Err(format!(
+            "WIFI_SSID: '{ssid}' has {} bytes, not 1 to 32",
+            ssid.len()
+        ));
+    }
+    let password = env::var("WIFI_PASSWORD").unwrap_or_default();
+    if !password.is_empty() && !(8..=63).contains(&password.len()) {
+        return Err(format!(
+            "WIFI_PASSWORD: it has {} bytes, not 8 to 63; empty for an open network",
+            password.len()
+        ));
+    }
+    println!("cargo::rustc-env=WIFI_SSID={ssid}");
+    println!("cargo::rustc-env=WIFI_PASSWORD={password}");
+    Ok(())
+}
+
+/// The nodes, from `REDLOCK_NODES`, with commas between them; `redis://` and the port 6379 may be left out.
+fn nodes() -> Result<Vec<SocketAddrV4>, String> {
+    /// Of the range that is reserved for documentation: nobody answers there.
+    const EXAMPLE: &str = "192.0.2.1:6379,192.0.2.2:6379,192.0.2.3:6379";
+    /// What the lock has room for.
+    const MAX: usize = 32;
+
+    println!("cargo::rerun-if-env-changed=REDLOCK_NODES");
+    let text = env::var("REDLOCK_NODES").unwrap_or_else(|_| {
+        println!("cargo::warning=REDLOCK_NODES is not set: this firmware looks for {EXAMPLE}");
+        EXAMPLE.into()
+    });
+    let nodes = text.split(',').map(node).collect::<Result<Vec<_>, _>>()?;
+    let different = nodes.iter().collect::<HashSet<_>>().len();
+    if different < nodes.len() {
+        return Err(format!("REDLOCK_NODES: a node is named twice in '{text}'"));
+    }
+    if different > MAX {
+        return Err(format!(
+            "REDLOCK_NODES: {different} nodes, but {MAX} are the most"
+        ));
+    }
+    // Four nodes stand the loss of one, as three do.
+    if different % 2 == 0 {
+        println!(
+            "cargo::warning=REDLOCK_NODES: {different} nodes stand no more failures than one node less"
+        );
+    }
+    Ok(nodes)
+}
+
+fn node(text: &str) -> Result<SocketAddrV4, String> {
+    let text = text.trim();
+    let address = text.strip_prefix("redis://").unwrap_or(text);
+    let with_port = address.parse::<SocketAddrV4>();
+    with_port
+        .or_else(|_| address.parse().map(|ip| SocketAddrV4::new(ip, 6379)))
+        .ok()
+        .filter(|node| node.port() != 0)
+        .ok_or_else(|| {
+            format!(
+                "REDLOCK_NODES: '{text}' is not an IPv4 address with a port, such as 10.0.0.1:6379"
+            )
+        })
+}
+
+fn write_nodes(nodes: &[SocketAddrV4]) {
+    let list = nodes.iter().map(|node| {
+        let [a, b, c, d] = node.ip().octets();
+        format!(
+            "    SocketAddrV4::new(Ipv4Addr::new({a}, {b}, {c}, {d}), {}),\n",
+            node.port()
+        )
+    });
+    let code = format!(
+        "const NODES: [SocketAddrV4; {}] = [\n{}];\n",
+        nodes.len(),
+        list.collect::<String>()
+    );
+    fs::write(out_dir().join("nodes.rs"), code).expect("cargo made this folder");
+}
+
+fn out_dir() -> PathBuf {
+    PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"))
+}
