@@ -29,16 +29,45 @@ impl Clock for EmbassyClock {
     async fn sleep_until(&self, deadline: Instant) {
         // A timer of embassy waits for its queue once, even when its time has come.
         if self.now() < deadline {
-            Timer::at(embassy_time::Instant::from_ticks(ticks_at(deadline))).await;
+            let ticks = ticks_at(deadline, TICK_HZ);
+            Timer::at(embassy_time::Instant::from_ticks(ticks)).await;
         }
     }
 }
 
 /// The first tick that is not before `instant`.
-const fn ticks_at(instant: Instant) -> u64 {
+const fn ticks_at(instant: Instant, hz: u64) -> u64 {
     let micros = instant.as_micros();
-    let part = (micros % MICROS_PER_SECOND * TICK_HZ).div_ceil(MICROS_PER_SECOND);
+    let part = (micros % MICROS_PER_SECOND * hz).div_ceil(MICROS_PER_SECOND);
     (micros / MICROS_PER_SECOND)
-        .saturating_mul(TICK_HZ)
+        .saturating_mul(hz)
         .saturating_add(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_is_rounded_up_to_a_tick_whatever_the_tick() {
+        for (micros, hz, ticks) in [
+            (0, 1, 0),
+            (1, 1, 1),
+            (1_000_000, 1, 1),
+            (1_000_001, 1, 2),
+            (30, 32_768, 1),
+            (31, 32_768, 2),
+            (999, 1_000, 1),
+            (1_001, 1_000, 2),
+            (5, 1_000_000, 5),
+            (5, 1_000_000_000, 5_000),
+        ] {
+            assert_eq!(
+                ticks_at(Instant::from_micros(micros), hz),
+                ticks,
+                "{micros} us at {hz}"
+            );
+        }
+        assert_eq!(ticks_at(Instant::MAX, 1_000_000_000), u64::MAX);
+    }
 }

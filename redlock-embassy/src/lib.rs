@@ -28,6 +28,7 @@ pub use connect::nal::NalSocket;
 pub use error::{NodeError, NodeErrorKind, NodeName};
 pub use node::TcpNode;
 pub use redlock_core::{
-    AcquireError, BuildError, Clock, Entropy, ExtendError, HoldError, Instant, KeyName, Lease,
-    LossCause, Options, OptionsError, Outcome, Redlock, Released, Report, Tally, Token,
+    AcquireError, Argument, BuildError, Clock, Command, Entropy, ExtendError, HoldError, Instant,
+    KeyName, Lease, LossCause, Options, OptionsError, Outcome, Redlock, Released, Reply, Report,
+    Tally, Token, Transport,
 };

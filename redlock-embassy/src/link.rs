@@ -139,6 +139,12 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 }
                 State::Closed { again_at } if now < again_at => return Err(self.why),
                 State::Closed { .. } => self.state = self.opening(Step::Connect, clock),
+                // Nobody has asked for long: the attempt may be as good as new.
+                State::Opening { step, until }
+                    if now >= until.saturating_add(self.connect_timeout) =>
+                {
+                    self.state = self.opening(step, clock);
+                }
                 State::Opening { step, until } => {
                     let next = select(self.advance(step, clock, login), clock.sleep_until(until));
                     let advanced = match next.await {
@@ -198,8 +204,11 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     /// Sends what is to be sent and waits for the reply to the last command.
     pub(crate) async fn reply(&mut self, clock: &impl Clock) -> Result<Value, NodeErrorKind> {
         let result = self.converse(clock).await;
-        if let Err(kind) = result {
-            self.break_off(kind, clock).await;
+        match result {
+            // A node that speaks, and does not let us in or is not ready, may close the connection again.
+            Ok(Value::Error(_)) => {}
+            Ok(_) => self.failures = 0,
+            Err(kind) => self.break_off(kind, clock).await,
         }
         result
     }
@@ -332,15 +341,11 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         let received = self.pipeline.received(count);
         received.map_err(|_| NodeErrorKind::Unexpected)?;
         self.silent_since = clock.now();
-        // A node that does not let us in is a failure, although it speaks.
-        if self.is_open() {
-            self.failures = 0;
-        }
         Ok(())
     }
 
     /// Gives the connection up and begins to end it; [`open`](Self::open) goes on with that.
-    async fn break_off(&mut self, why: NodeErrorKind, clock: &impl Clock) {
+    pub(crate) async fn break_off(&mut self, why: NodeErrorKind, clock: &impl Clock) {
         warning!("{}: {}", self.socket.name(), why);
         let now = clock.now();
         self.state = State::Closing {

@@ -21,6 +21,9 @@ use crate::{Connect, EmbassyClock};
 /// length of its key; where a connection cannot take it at once, it waits here. `RX` is how many bytes are
 /// read at once.
 ///
+/// Where the compiler asks for `TX` and `RX`, name the node: `TcpNode::<_, _>::new(..)`, or in full,
+/// `type Node = TcpNode<'static, NetSocket<'static>>`, as a static needs it.
+///
 /// Dropping a node sends nothing; [`close`](Self::close) it first, or the server keeps its client for minutes.
 #[derive(Debug)]
 pub struct TcpNode<'a, S, K = EmbassyClock, const TX: usize = 256, const RX: usize = 32> {
@@ -119,7 +122,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         self.link.catch_up(&self.clock).await;
         if !self.link.is_idle() {
             if let Command::Release { key, token } = *command {
-                self.parked = Parked::new(key, *token);
+                self.parked = Parked::new(key, *token).or_else(|| self.parked.take());
             }
         } else if self.is_parked_on_its_way() {
             self.parked = None;
@@ -177,6 +180,13 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         }
     }
 
+    /// After a reply that belongs to another command nobody knows whose the next one is.
+    async fn misunderstood(&mut self) -> NodeError {
+        let kind = NodeErrorKind::Unexpected;
+        self.link.break_off(kind, &self.clock).await;
+        self.error(kind)
+    }
+
     fn error(&self, kind: NodeErrorKind) -> NodeError {
         NodeError::new(self.link.name(), kind)
     }
@@ -196,18 +206,19 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
             _ => {}
         }
         let answer = match self.ask(command).await {
-            Ok(Value::Ok) => Some(Answer::Ok),
-            Ok(Value::Nil) => Some(Answer::Nil),
-            Ok(Value::Integer(number)) => Some(Answer::Integer(number)),
+            Ok(Value::Ok) => Answer::Ok,
+            Ok(Value::Nil) => Answer::Nil,
+            Ok(Value::Integer(number)) => Answer::Integer(number),
             Ok(Value::Error(rejection)) => {
                 return Err(self.error(NodeErrorKind::Rejected(rejection)));
             }
-            Ok(Value::Other) => None,
+            Ok(Value::Other) => return Err(self.misunderstood().await),
             Err(kind) => return Err(self.error(kind)),
         };
-        answer
-            .and_then(|answer| command.reply(answer))
-            .ok_or_else(|| self.error(NodeErrorKind::Unexpected))
+        match command.reply(answer) {
+            Some(reply) => Ok(reply),
+            None => Err(self.misunderstood().await),
+        }
     }
 
     fn timed_out(&self, after: Duration) -> NodeError {

@@ -78,7 +78,7 @@ pub enum Value {
 }
 
 /// The beginning of the error that a node answered with, its code first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Rejection {
     bytes: [u8; Self::LEN],
     len: u8,
@@ -127,10 +127,17 @@ impl fmt::Display for Rejection {
                 _ => '?',
             })?;
         }
-        if self.is_cut {
-            f.write_str("..")?;
-        }
-        Ok(())
+        f.write_str(match self.len {
+            0 => "an error without a word",
+            _ if self.is_cut => "..",
+            _ => "",
+        })
+    }
+}
+
+impl fmt::Debug for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Rejection({self})")
     }
 }
 

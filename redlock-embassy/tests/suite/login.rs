@@ -1,0 +1,322 @@
+//! What is said before the first command.
+
+use redlock_core::{Reply, Transport};
+use redlock_embassy::NodeErrorKind;
+
+use crate::wire::{Entry, Server};
+use crate::world::*;
+
+fn refused(text: &str, result: Result<Reply, NodeErrorKind>) {
+    match result {
+        Err(error @ NodeErrorKind::Rejected(_)) => assert_eq!(error.to_string(), text),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_node_hears_who_it_is_and_which_database_before_anything_else() {
+    type Login = for<'w> fn(Node<'w>) -> Node<'w>;
+    let cases: [(Login, &[&str]); 6] = [
+        (|node| node.password("wordword"), &["AUTH wordword"]),
+        (
+            |node| node.credentials("dock", "wordword"),
+            &["AUTH dock wordword"],
+        ),
+        (
+            |node| node.password("wordword").database(3),
+            &["AUTH wordword", "SELECT 3"],
+        ),
+        (
+            |node| node.credentials("dock", "wordword").database(15),
+            &["AUTH dock wordword", "SELECT 15"],
+        ),
+        (|node| node.database(1), &["SELECT 1"]),
+        (|node| node.database(0), &[]),
+    ];
+    for (login, expected) in cases {
+        let world = World::default();
+        let server = Server::new(&world);
+        if let Some(user) = expected
+            .first()
+            .and_then(|first| first.strip_prefix("AUTH "))
+        {
+            server.require(
+                if user.contains(' ') {
+                    "dock"
+                } else {
+                    "default"
+                },
+                "wordword",
+            );
+        }
+        let mut node = login(server.node());
+        for (number, token) in [A, B].into_iter().enumerate() {
+            let reply = [Reply::Acquired, Reply::Held][number];
+            assert_eq!(world.execute(&mut node, &acquire(token)), Ok(reply));
+        }
+        let heard = [expected, &["SET a", "SET b"]].concat();
+        assert_eq!(server.heard(), heard);
+        // And on every connection.
+        server.cut();
+        assert_eq!(world.execute(&mut node, &release(A)), Ok(Reply::Released));
+        assert_eq!(
+            server.heard(),
+            [&heard[..], expected, &["RELEASE a"]].concat()
+        );
+    }
+}
+
+#[test]
+fn nothing_else_is_sent_before_each_word_of_the_login_is_answered() {
+    let world = World::default();
+    let server = Server::new(&world);
+    server.require("default", "wordword");
+    let mut node = server.node().password("wordword").database(3);
+    // The node takes the words and says nothing.
+    server.answer_with("");
+    server.answer_with("");
+    for _ in 0..3 {
+        assert_eq!(world.round(&mut node, &acquire(A)), None);
+        assert_eq!(server.heard(), ["AUTH wordword"]);
+    }
+    server.say("+OK\r\n");
+    for _ in 0..3 {
+        assert_eq!(world.round(&mut node, &acquire(A)), None);
+        assert_eq!(server.heard(), ["AUTH wordword", "SELECT 3"]);
+    }
+    server.say("+OK\r\n");
+    refused(
+        "NOAUTH Authentication required.",
+        world.execute(&mut node, &acquire(A)),
+    );
+    assert_eq!(server.heard(), ["AUTH wordword", "SELECT 3", "SET a"]);
+}
+
+#[test]
+fn a_login_that_is_dropped_anywhere_goes_on_with_the_next_call() {
+    for chunk in [1, 4, 1_000] {
+        let mut polls = 0;
+        loop {
+            let world = World::default();
+            let server = Server::new(&world);
+            server.require("dock", "wordword");
+            server.stutter(chunk);
+            let mut node = server.node().credentials("dock", "wordword").database(3);
+            let is_done = poll_times(polls, node.execute(&acquire(A))).is_some();
+            let reply = if is_done {
+                Reply::Held
+            } else {
+                Reply::Acquired
+            };
+            let result = world.execute(&mut node, &acquire(B));
+            let login = ["AUTH dock wordword", "SELECT 3"];
+            let heard = server.heard();
+            assert_eq!(heard[..2], login, "once each, after {polls} polls");
+            assert_eq!(server.connections(), 1);
+            match &heard[2..] {
+                [only] => assert_eq!((only.as_str(), result), ("SET b", Ok(Reply::Acquired))),
+                // The first one has left by then.
+                [first, second] => {
+                    assert_eq!((first.as_str(), second.as_str()), ("SET a", "SET b"));
+                    assert_eq!(result, Ok(Reply::Held));
+                }
+                other => panic!("{other:?}"),
+            }
+            if is_done {
+                assert_eq!(result, Ok(reply));
+                break;
+            }
+            polls += 1;
+            assert!(polls < 1_000, "it never ends");
+        }
+        assert!(polls > 8);
+    }
+}
+
+#[test]
+fn a_login_that_is_dropped_over_and_over_gets_through() {
+    for chunk in [1, 4, 1_000] {
+        let world = World::default();
+        let server = Server::new(&world);
+        server.require("default", "wordword");
+        server.stutter(chunk);
+        let mut node = server.node().password("wordword").database(3);
+        assert!((0..1_000).any(|_| poll_times(1, node.connect()).is_some()));
+        assert_eq!(server.heard(), ["AUTH wordword", "SELECT 3"]);
+        assert_eq!(server.connections(), 1);
+    }
+}
+
+#[test]
+fn a_wrong_password_is_an_error_with_the_words_of_the_node() {
+    let world = World::default();
+    let server = Server::new(&world);
+    server.require("default", "wordword");
+    let mut node = server.node().password("wrong");
+    let text = "WRONGPASS invalid username-passw..";
+    refused(text, world.execute(&mut node, &acquire(A)));
+    let error = world.run(node.connect()).unwrap_err();
+    assert_eq!(error.to_string(), format!("wire: {text}"));
+    assert!(
+        server.heard().iter().all(|heard| heard == "AUTH wrong"),
+        "no command"
+    );
+    assert_eq!(server.clients(), 0, "no connection is left behind");
+}
+
+#[test]
+fn a_wrong_password_is_not_tried_again_with_every_command() {
+    let world = World::default();
+    let server = Server::new(&world);
+    server.require("default", "wordword");
+    let mut node = server.node().password("wrong");
+    for _ in 0..100 {
+        assert!(world.execute(&mut node, &acquire(A)).is_err());
+        world.clock.advance(ms(1));
+    }
+    assert!(server.attempts().len() < 5, "{:?}", server.attempts());
+}
+
+#[test]
+fn no_password_where_one_is_needed_is_an_error_with_the_words_of_the_node() {
+    let world = World::default();
+    let server = Server::new(&world);
+    server.require("default", "wordword");
+    let mut node = server.node();
+    refused(
+        "NOAUTH Authentication required.",
+        world.execute(&mut node, &acquire(A)),
+    );
+    refused(
+        "NOAUTH Authentication required.",
+        world.execute(&mut server.node().database(3), &acquire(A)),
+    );
+}
+
+#[test]
+fn a_database_that_is_not_there_is_an_error_with_the_words_of_the_node() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = server.node().database(16);
+    refused(
+        "ERR DB index is out of range",
+        world.execute(&mut node, &acquire(A)),
+    );
+    assert!(
+        server.heard().iter().all(|heard| heard == "SELECT 16"),
+        "no command"
+    );
+}
+
+#[test]
+fn a_node_that_is_not_ready_for_a_login_is_tried_again() {
+    let world = World::default();
+    let server = Server::new(&world);
+    server.require("default", "wordword");
+    let mut node = server.node().password("wordword");
+    server.answer_with("-LOADING Redis is loading\r\n");
+    refused(
+        "LOADING Redis is loading",
+        world.execute(&mut node, &acquire(A)),
+    );
+    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(Reply::Acquired));
+    assert_eq!(server.connections(), 2);
+}
+
+#[test]
+fn any_other_answer_to_a_login_is_an_error() {
+    for answer in [
+        "$-1\r\n",
+        ":1\r\n",
+        "+QUEUED\r\n",
+        "*0\r\n",
+        "garbage",
+        "+OK\r\n+OK\r\n",
+    ] {
+        let world = World::default();
+        let server = Server::new(&world);
+        let mut node = server.node().database(3);
+        server.answer_with(answer);
+        let result = world.execute(&mut node, &acquire(A));
+        assert_eq!(result, Err(NodeErrorKind::Unexpected), "{answer}");
+        assert_eq!(server.heard(), ["SELECT 3"]);
+        assert_eq!(world.execute(&mut node, &acquire(A)), Ok(Reply::Acquired));
+        assert_eq!(server.connections(), 2);
+    }
+}
+
+#[test]
+fn a_node_that_does_not_answer_the_login_is_given_up_after_the_connect_timeout() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = server.node().password("wordword").connect_timeout(ms(700));
+    server.hang(usize::MAX);
+    let error = world.run(node.connect()).unwrap_err();
+    assert_eq!(*error.kind(), NodeErrorKind::NoConnection(ms(700)));
+    assert_eq!(world.now_ms(), 700);
+}
+
+#[test]
+fn connecting_and_each_answer_to_the_login_have_their_own_time() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = server.node().password("wordword").connect_timeout(ms(700));
+    server.enter(Entry::After(ms(500)));
+    server.hang(usize::MAX);
+    assert!(world.run(node.connect()).is_err());
+    assert_eq!(world.now_ms(), 500 + 700);
+}
+
+#[test]
+fn a_login_that_does_not_fit_the_send_buffer_is_an_error() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let password = "p".repeat(600);
+    let mut node = Node::new(server.wire(), &world.clock).password(&password);
+    let result = world.execute(&mut node, &acquire(A));
+    assert_eq!(result, Err(NodeErrorKind::TooLong));
+    assert_eq!(server.heard(), [""; 0]);
+}
+
+#[test]
+fn a_login_begins_also_where_the_connection_comes_about_between_two_rounds_that_are_far_apart() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = server.node().database(3);
+    server.stutter(1_000);
+    server.enter(Entry::After(ms(80)));
+    assert_eq!(world.round(&mut node, &acquire(A)), None);
+    world.clock.advance(ms(60_000));
+    assert_eq!(
+        world.round(&mut node, &acquire(B)),
+        Some(Ok(Reply::Acquired))
+    );
+    assert_eq!(server.attempts(), [0]);
+}
+
+#[test]
+fn debug_does_not_show_the_password() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let node = server.node().credentials("dock", "wordword");
+    let shown = format!("{node:?}");
+    assert!(
+        shown.contains("dock") && !shown.contains("wordword"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn debug_does_not_show_what_was_sent() {
+    let world = World::default();
+    let server = Server::new(&world);
+    server.require("default", "wordword");
+    let mut node = server.node().password("wordword");
+    world.run(node.connect()).unwrap();
+    let as_numbers = format!("{:?}", b"wordword");
+    let shown = format!("{node:?}");
+    assert!(
+        !shown.contains(as_numbers.trim_matches(['[', ']'])),
+        "{shown}"
+    );
+}

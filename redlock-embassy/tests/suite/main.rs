@@ -1,0 +1,21 @@
+//! A node over a scripted stream, in virtual time.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "what fails here fails a test"
+)]
+
+mod answers;
+mod chaos;
+mod clock;
+mod closing;
+mod connecting;
+mod dropping;
+mod lock;
+mod login;
+mod messages;
+mod release;
+mod silence;
+mod wire;
+mod world;

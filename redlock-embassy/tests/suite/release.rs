@@ -1,0 +1,434 @@
+//! Releases that find no connection, and acquires that never left.
+
+use core::time::Duration;
+
+use embedded_io_async::ErrorKind;
+use redlock_core::{Command, Reply, Transport};
+use redlock_embassy::{NodeErrorKind, TcpNode};
+
+use crate::wire::{Entry, Server};
+use crate::world::*;
+
+const REFUSED: Entry = Entry::Refused(ErrorKind::ConnectionRefused);
+const OPEN: Entry = Entry::After(Duration::ZERO);
+
+/// A node that has the key under A and is not reachable any more.
+fn lost<'w>(world: &World, server: &'w Server<'w>) -> Node<'w> {
+    let mut node = connected(world, server);
+    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(Reply::Acquired));
+    server.cut();
+    server.enter(REFUSED);
+    node
+}
+
+/// Lets everybody in again, when the longest pause is over.
+fn found(world: &World, server: &Server<'_>) {
+    server.enter(OPEN);
+    world.clock.advance(ms(1_600));
+}
+
+#[test]
+fn a_release_that_finds_no_connection_goes_first_on_the_next_one() {
+    for command in [acquire(B), extend(B)] {
+        let world = World::default();
+        let server = Server::new(&world);
+        let mut node = lost(&world, &server);
+        assert!(world.execute(&mut node, &release(A)).is_err());
+        found(&world, &server);
+        // With its own reply, not that of the release.
+        let reply = match command {
+            Command::Acquire { .. } => Reply::Acquired,
+            _ => Reply::NotMine,
+        };
+        assert_eq!(world.execute(&mut node, &command), Ok(reply));
+        let heard = server.heard();
+        assert_eq!(heard[..2], ["SET a", "RELEASE a"]);
+        assert_eq!(heard.len(), 3);
+        assert_eq!(
+            server.token(KEY),
+            matches!(reply, Reply::Acquired).then(|| B.as_bytes().to_vec())
+        );
+    }
+}
+
+#[test]
+fn a_release_that_finds_no_connection_goes_out_after_the_login() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = server.node().database(3);
+    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(Reply::Acquired));
+    server.cut();
+    server.enter(REFUSED);
+    assert!(world.execute(&mut node, &release(A)).is_err());
+    found(&world, &server);
+    assert_eq!(world.execute(&mut node, &acquire(B)), Ok(Reply::Acquired));
+    assert_eq!(server.heard()[2..], ["SELECT 3", "RELEASE a", "SET b"]);
+}
+
+#[test]
+fn a_release_that_finds_no_connection_goes_first_also_when_one_is_made_by_hand() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = lost(&world, &server);
+    assert!(world.execute(&mut node, &release(A)).is_err());
+    found(&world, &server);
+    assert_eq!(world.run(node.connect()), Ok(()));
+    assert_eq!(world.execute(&mut node, &acquire(B)), Ok(Reply::Acquired));
+    assert_eq!(server.heard(), ["SET a", "RELEASE a", "SET b"]);
+}
+
+#[test]
+fn a_release_that_is_dropped_while_connecting_goes_first_on_that_connection() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = lost(&world, &server);
+    server.enter(Entry::After(ms(120)));
+    assert_eq!(world.round(&mut node, &release(A)), None);
+    world.clock.advance(ms(120));
+    assert_eq!(world.execute(&mut node, &acquire(B)), Ok(Reply::Acquired));
+    assert_eq!(server.heard(), ["SET a", "RELEASE a", "SET b"]);
+}
+
+#[test]
+fn a_release_is_sent_once_when_the_caller_repeats_it_himself() {
+    for attempts in 1..4 {
+        let world = World::default();
+        let server = Server::new(&world);
+        let mut node = lost(&world, &server);
+        for _ in 0..attempts {
+            assert!(world.execute(&mut node, &release(A)).is_err());
+        }
+        found(&world, &server);
+        assert_eq!(world.execute(&mut node, &release(A)), Ok(Reply::Released));
+        assert_eq!(server.heard(), ["SET a", "RELEASE a"]);
+        // Nor with any connection after that.
+        server.cut();
+        assert_eq!(world.execute(&mut node, &acquire(B)), Ok(Reply::Acquired));
+        assert_eq!(server.heard(), ["SET a", "RELEASE a", "SET b"]);
+    }
+}
+
+#[test]
+fn a_release_that_was_sent_late_is_not_sent_again() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = lost(&world, &server);
+    assert!(world.execute(&mut node, &release(A)).is_err());
+    found(&world, &server);
+    for _ in 0..3 {
+        assert_eq!(world.execute(&mut node, &extend(B)), Ok(Reply::NotMine));
+        server.cut();
+    }
+    assert_eq!(
+        server.heard(),
+        ["SET a", "RELEASE a", "EXTEND b", "EXTEND b", "EXTEND b"]
+    );
+}
+
+#[test]
+fn a_late_release_is_sent_once_wherever_the_call_that_sends_it_is_dropped() {
+    for chunk in [1, 13, 1_000] {
+        let mut polls = 0;
+        loop {
+            let world = World::default();
+            let server = Server::new(&world);
+            let mut node = lost(&world, &server);
+            assert!(world.execute(&mut node, &release(A)).is_err());
+            found(&world, &server);
+            server.stutter(chunk);
+            let done = poll_times(polls, node.execute(&acquire(B)));
+            assert_eq!(world.execute(&mut node, &acquire(C)), {
+                let is_heard = server.heard().contains(&"SET b".to_owned());
+                Ok(if is_heard {
+                    Reply::Held
+                } else {
+                    Reply::Acquired
+                })
+            });
+            let heard = server.heard();
+            let heard: Vec<_> = heard.iter().map(String::as_str).collect();
+            let (with_b, without) = (
+                ["SET a", "RELEASE a", "SET b", "SET c"],
+                ["SET a", "RELEASE a", "SET c"],
+            );
+            assert!(
+                heard == with_b || heard == without,
+                "{heard:?} after {polls} polls"
+            );
+            if done.is_some() {
+                break;
+            }
+            polls += 1;
+            assert!(polls < 1_000, "it never ends");
+        }
+        assert!(polls > 2, "{polls}");
+    }
+}
+
+#[test]
+fn a_late_release_is_kept_when_the_next_connection_breaks_before_it_has_left() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = lost(&world, &server);
+    assert!(world.execute(&mut node, &release(A)).is_err());
+    found(&world, &server);
+    server.hang(0);
+    assert!(poll_times(1, node.execute(&acquire(B))).is_none());
+    server.cut();
+    server.resume();
+    assert!(world.execute(&mut node, &extend(B)).is_err());
+    world.clock.advance(ms(1_600));
+    assert_eq!(world.execute(&mut node, &acquire(C)), Ok(Reply::Acquired));
+    assert_eq!(server.heard(), ["SET a", "RELEASE a", "SET c"]);
+}
+
+#[test]
+fn a_release_whose_key_is_too_long_to_be_kept_leaves_the_one_that_is() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = lost(&world, &server);
+    let long = Command::Release {
+        key: &[b'k'; 65],
+        token: &B,
+    };
+    for command in [release(A), long] {
+        assert!(world.execute(&mut node, &command).is_err());
+    }
+    found(&world, &server);
+    assert_eq!(world.execute(&mut node, &acquire(C)), Ok(Reply::Acquired));
+    assert_eq!(server.heard(), ["SET a", "RELEASE a", "SET c"]);
+}
+
+#[test]
+fn of_two_releases_that_find_no_connection_the_last_one_is_kept() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = lost(&world, &server);
+    for token in [B, A] {
+        assert!(world.execute(&mut node, &release(token)).is_err());
+    }
+    found(&world, &server);
+    assert_eq!(world.execute(&mut node, &acquire(C)), Ok(Reply::Acquired));
+    assert_eq!(server.heard(), ["SET a", "RELEASE a", "SET c"]);
+}
+
+#[test]
+fn a_late_release_is_kept_for_keys_of_up_to_64_bytes() {
+    for (len, is_kept) in [(0, true), (1, true), (63, true), (64, true), (65, false)] {
+        let world = World::default();
+        let server = Server::new(&world);
+        let mut node = connected(&world, &server);
+        server.cut();
+        server.enter(REFUSED);
+        let key = vec![b'k'; len];
+        let command = Command::Release {
+            key: &key,
+            token: A,
+        };
+        assert!(world.execute(&mut node, &command).is_err());
+        found(&world, &server);
+        assert_eq!(world.execute(&mut node, &extend(B)), Ok(Reply::NotMine));
+        assert_eq!(server.heard().len(), 1 + usize::from(is_kept), "{len}");
+    }
+}
+
+#[test]
+fn only_releases_are_kept_for_the_next_connection() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = lost(&world, &server);
+    for command in [extend(A), acquire(B), extend(B)] {
+        assert!(world.execute(&mut node, &command).is_err());
+    }
+    found(&world, &server);
+    assert_eq!(world.execute(&mut node, &extend(C)), Ok(Reply::NotMine));
+    assert_eq!(server.heard(), ["SET a", "EXTEND c"]);
+}
+
+#[test]
+fn releasing_an_acquire_that_found_no_connection_is_answered_at_once_and_sends_nothing() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = server.node();
+    server.enter(REFUSED);
+    assert!(world.execute(&mut node, &acquire(A)).is_err());
+    for _ in 0..3 {
+        assert_eq!(
+            poll_times(1, node.execute(&release(A))),
+            Some(Ok(Reply::NotMine))
+        );
+    }
+    found(&world, &server);
+    assert_eq!(world.execute(&mut node, &acquire(B)), Ok(Reply::Acquired));
+    assert_eq!(server.heard(), ["SET b"]);
+}
+
+#[test]
+fn an_acquire_that_never_left_is_remembered_over_other_commands() {
+    for command in [extend(B), release(B)] {
+        let world = World::default();
+        let server = Server::new(&world);
+        let mut node = server.node();
+        server.enter(REFUSED);
+        assert!(world.execute(&mut node, &acquire(A)).is_err());
+        found(&world, &server);
+        assert_eq!(world.execute(&mut node, &command), Ok(Reply::NotMine));
+        assert_eq!(world.execute(&mut node, &release(A)), Ok(Reply::NotMine));
+        assert_eq!(server.heard().len(), 1);
+    }
+}
+
+#[test]
+fn a_connection_that_breaks_while_a_late_release_leaves_is_an_error_and_is_closed() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = lost(&world, &server);
+    assert!(world.execute(&mut node, &release(A)).is_err());
+    found(&world, &server);
+    server.hang(10);
+    let acquire_b = acquire(B);
+    let cut = async {
+        embassy_futures::yield_now().await;
+        server.cut();
+    };
+    let call = node.execute(&acquire_b);
+    let (result, ()) = world.run(embassy_futures::join::join(call, cut));
+    assert_eq!(*result.unwrap_err().kind(), NodeErrorKind::Disconnected);
+    assert_eq!(server.clients(), 0);
+}
+
+#[test]
+fn releasing_an_acquire_that_was_dropped_while_connecting_is_answered_at_once_and_sends_nothing() {
+    for has_login in [false, true] {
+        let world = World::default();
+        let server = Server::new(&world);
+        let mut node = server.node().database(if has_login { 3 } else { 0 });
+        if has_login {
+            server.hang(usize::MAX);
+        } else {
+            server.enter(Entry::After(ms(120)));
+        }
+        assert_eq!(world.round(&mut node, &acquire(A)), None);
+        assert_eq!(
+            poll_times(1, node.execute(&release(A))),
+            Some(Ok(Reply::NotMine))
+        );
+        server.resume();
+        world.clock.advance(ms(120));
+        assert_eq!(world.execute(&mut node, &acquire(B)), Ok(Reply::Acquired));
+        let login: &[&str] = if has_login { &["SELECT 3"] } else { &[] };
+        assert_eq!(server.heard(), [login, &["SET b"]].concat());
+    }
+}
+
+#[test]
+fn releasing_an_acquire_for_which_there_was_no_room_is_answered_at_once() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = connected(&world, &server);
+    server.hang(0);
+    for _ in 0..2 {
+        assert!(poll_times(1, node.execute(&extend(B))).is_none());
+    }
+    let too_much = Command::Acquire {
+        key: &[b'k'; 250],
+        token: A,
+        ttl_ms: TTL_MS,
+    };
+    assert_eq!(world.round(&mut node, &too_much), None);
+    let released = poll_times(1, node.execute(&release(A)));
+    assert_eq!(released, Some(Ok(Reply::NotMine)));
+    server.resume();
+    assert_eq!(world.execute(&mut node, &extend(C)), Ok(Reply::NotMine));
+    assert_eq!(server.heard(), ["EXTEND b", "EXTEND b", "EXTEND c"]);
+}
+
+#[test]
+fn a_release_for_which_there_is_no_room_waits_and_goes_ahead_of_the_next_command() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = connected(&world, &server);
+    server.hang(0);
+    for _ in 0..2 {
+        assert!(poll_times(1, node.execute(&extend(B))).is_none());
+    }
+    for _ in 0..3 {
+        assert_eq!(world.round(&mut node, &release(A)), None);
+    }
+    server.resume();
+    assert_eq!(world.execute(&mut node, &acquire(C)), Ok(Reply::Acquired));
+    assert_eq!(
+        server.heard(),
+        ["EXTEND b", "EXTEND b", "RELEASE a", "SET c"]
+    );
+}
+
+#[test]
+fn a_release_that_waits_for_replies_goes_ahead_of_the_next_command() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = connected(&world, &server);
+    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(Reply::Acquired));
+    server.hang(usize::MAX);
+    for _ in 0..64 {
+        assert_eq!(poll_times(2, node.execute(&extend(B))), None);
+    }
+    assert_eq!(world.round(&mut node, &release(A)), None);
+    server.resume();
+    assert_eq!(world.execute(&mut node, &acquire(C)), Ok(Reply::Acquired));
+    assert_eq!(server.heard()[65..], ["RELEASE a", "SET c"]);
+}
+
+#[test]
+fn a_release_that_fits_no_send_buffer_does_not_stand_in_the_way() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = TcpNode::<_, _, 128>::new(server.wire(), &world.clock);
+    server.enter(REFUSED);
+    for _ in 0..2 {
+        assert!(world.run(node.execute(&release(A))).is_err());
+    }
+    found(&world, &server);
+    let reply = world.run(node.execute(&acquire(B)));
+    assert_eq!(reply, Ok(Reply::Acquired));
+}
+
+#[test]
+fn an_acquire_of_which_a_byte_may_have_left_is_released() {
+    for room in [0, 1, 30, usize::MAX] {
+        let world = World::default();
+        let server = Server::new(&world);
+        let mut node = connected(&world, &server);
+        server.hang(room);
+        assert_eq!(world.round(&mut node, &acquire(A)), None);
+        server.resume();
+        let heard = world.execute(&mut node, &release(A));
+        assert_eq!(heard, Ok(Reply::Released));
+        assert_eq!(server.heard(), ["SET a", "RELEASE a"]);
+        assert_eq!(server.token(KEY), None);
+    }
+}
+
+#[test]
+fn an_acquire_whose_connection_broke_is_released_on_the_next_one() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = connected(&world, &server);
+    server.hang(usize::MAX);
+    assert_eq!(world.round(&mut node, &acquire(A)), None);
+    server.resume();
+    server.cut();
+    assert_eq!(world.execute(&mut node, &release(A)), Ok(Reply::Released));
+    assert_eq!((server.connections(), server.token(KEY)), (2, None));
+}
+
+#[test]
+fn the_release_of_another_token_is_sent_although_an_acquire_never_left() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = lost(&world, &server);
+    assert!(world.execute(&mut node, &acquire(B)).is_err());
+    found(&world, &server);
+    assert_eq!(world.execute(&mut node, &release(A)), Ok(Reply::Released));
+    assert_eq!(server.heard(), ["SET a", "RELEASE a"]);
+}

@@ -1,0 +1,258 @@
+//! Nodes that are connected and say nothing.
+
+use core::time::Duration;
+
+use embassy_futures::join::join;
+use redlock_core::{Clock, Command, Reply, Transport};
+use redlock_embassy::NodeErrorKind;
+
+use crate::wire::Server;
+use crate::world::*;
+
+#[test]
+fn a_silent_connection_is_replaced_when_patience_is_over_and_not_before() {
+    for (patience, expected) in [
+        (None, vec![0, 5_000, 11_000]),
+        (Some(ms(5_000)), vec![0, 5_000, 11_000]),
+        (Some(ms(4_001)), vec![0, 5_000, 11_000]),
+        (Some(ms(4_000)), vec![0, 4_000, 9_000]),
+        (Some(ms(5_001)), vec![0, 6_000]),
+        (Some(ms(2_000)), vec![0, 2_000, 5_000, 8_000, 11_000]),
+    ] {
+        let world = World::default();
+        let server = Server::new(&world);
+        let mut node = connected(&world, &server);
+        if let Some(patience) = patience {
+            node = node.patience(patience);
+        }
+        server.hang(usize::MAX);
+        // A command every second. From the second time on there is a pause before the next attempt.
+        for second in 0..12 {
+            world
+                .clock
+                .advance(Duration::from_secs(second) - world.time());
+            let result = world.round(&mut node, &extend(A));
+            assert!(matches!(result, None | Some(Err(NodeErrorKind::Silent))));
+        }
+        assert_eq!(server.attempts(), expected, "{patience:?}");
+        assert_eq!(server.clients(), 1, "the old ones were closed");
+    }
+}
+
+#[test]
+fn a_connection_that_owes_nothing_is_kept_however_long_it_is_idle() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = connected(&world, &server);
+    for _ in 0..3 {
+        world.clock.advance(Duration::from_secs(3_600));
+        assert_eq!(world.execute(&mut node, &release(A)), Ok(Reply::NotMine));
+    }
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
+fn patience_begins_with_the_command_and_not_with_the_last_reply() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = connected(&world, &server);
+    assert_eq!(world.execute(&mut node, &release(A)), Ok(Reply::NotMine));
+    world.clock.advance(ms(20_000));
+    server.hang(usize::MAX);
+    assert_eq!(world.round(&mut node, &acquire(A)), None);
+    assert_eq!(world.round(&mut node, &acquire(B)), None);
+    assert_eq!(server.connections(), 1);
+    world.clock.advance(ms(4_900));
+    assert_eq!(world.round(&mut node, &acquire(C)), None);
+    assert_eq!(server.connections(), 2);
+}
+
+#[test]
+fn a_reply_that_has_come_meanwhile_is_read_before_patience_is_judged() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = connected(&world, &server);
+    server.hang(usize::MAX);
+    assert_eq!(world.round(&mut node, &acquire(A)), None);
+    server.resume();
+    world.clock.advance(Duration::from_secs(3_600));
+    assert_eq!(world.execute(&mut node, &acquire(B)), Ok(Reply::Acquired));
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
+fn a_node_that_answers_slowly_but_answers_is_kept() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = connected(&world, &server);
+    server.hang(usize::MAX);
+    for _ in 0..3 {
+        assert_eq!(world.round(&mut node, &extend(A)), None);
+    }
+    // The answers to the first ones come every four seconds, and never the last one.
+    for _ in 0..3 {
+        world.clock.advance(ms(4_000));
+        server.say(":0\r\n");
+        assert_eq!(world.round(&mut node, &extend(A)), None);
+    }
+    assert_eq!(server.connections(), 1);
+    world.clock.advance(ms(5_000));
+    assert_eq!(world.round(&mut node, &extend(A)), None);
+    assert_eq!(server.connections(), 2);
+}
+
+#[test]
+fn what_was_sent_to_a_node_that_hung_is_not_sent_again_on_the_new_connection() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = connected(&world, &server);
+    server.hang(usize::MAX);
+    assert_eq!(world.round(&mut node, &acquire(A)), None);
+    world.clock.advance(ms(5_000));
+    assert_eq!(world.round(&mut node, &acquire(B)), None);
+    server.resume();
+    assert_eq!(world.execute(&mut node, &release(B)), Ok(Reply::NotMine));
+    assert_eq!(server.heard(), ["SET a", "SET b", "RELEASE b"]);
+}
+
+#[test]
+fn a_node_that_takes_no_more_bytes_gets_what_fits_and_no_more_until_it_reads_again() {
+    for room in [0, 1, 73, 75, 200] {
+        let world = World::default();
+        let server = Server::new(&world);
+        let mut node = connected(&world, &server);
+        server.hang(room);
+        for number in 0..20_u8 {
+            let token = token(b'A' + number);
+            assert_eq!(poll_times(2, node.execute(&acquire(&token))), None);
+        }
+        server.resume();
+        assert_eq!(world.execute(&mut node, &extend(B)), Ok(Reply::NotMine));
+        assert_eq!(server.connections(), 1);
+        // 512 bytes here and what the network took; 76 for each.
+        let taken = (512 + room) / 76;
+        let expected = ('A'..).take(taken).map(|letter| format!("SET {letter}"));
+        let heard = server.heard();
+        assert!(heard[..taken].iter().cloned().eq(expected), "{heard:?}");
+        assert_eq!(heard[taken..], ["EXTEND b"]);
+    }
+}
+
+#[test]
+fn a_node_that_takes_no_more_bytes_is_replaced_when_patience_is_over() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = connected(&world, &server);
+    server.hang(0);
+    for second in 0..5 {
+        world
+            .clock
+            .advance(Duration::from_secs(second) - world.time());
+        for _ in 0..5 {
+            assert_eq!(world.round(&mut node, &acquire(A)), None);
+        }
+        assert_eq!(server.connections(), 1);
+    }
+    world.clock.advance(ms(5_000));
+    server.resume();
+    assert_eq!(world.execute(&mut node, &extend(B)), Ok(Reply::NotMine));
+    assert_eq!((server.connections(), server.clients()), (2, 1));
+}
+
+#[test]
+fn a_node_that_owes_as_many_replies_as_it_may_gets_no_more_commands_until_it_answers() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = connected(&world, &server);
+    server.hang(usize::MAX);
+    for _ in 0..64 {
+        assert_eq!(poll_times(2, node.execute(&extend(A))), None);
+    }
+    for _ in 0..3 {
+        assert_eq!(poll_times(2, node.execute(&acquire(B))), None);
+    }
+    assert_eq!(
+        poll_times(1, node.execute(&release(B))),
+        Some(Ok(Reply::NotMine))
+    );
+    server.resume();
+    assert_eq!(world.execute(&mut node, &acquire(C)), Ok(Reply::Acquired));
+    let heard = server.heard();
+    assert_eq!((heard.len(), heard[64].as_str()), (65, "SET c"));
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
+fn a_call_that_waits_for_room_goes_on_as_soon_as_there_is_some() {
+    for owed in [2, 64] {
+        let world = World::default();
+        let server = Server::new(&world);
+        let mut node = connected(&world, &server);
+        server.hang(if owed == 2 { 0 } else { usize::MAX });
+        for _ in 0..owed {
+            assert_eq!(poll_times(2, node.execute(&extend(A))), None);
+        }
+        let extend_b = extend(B);
+        let resume = async {
+            world.clock.sleep_until(world.after(ms(30))).await;
+            server.resume();
+        };
+        let (result, ()) = world.run(join(node.execute(&extend_b), resume));
+        assert_eq!((result, world.now_ms()), (Ok(Reply::NotMine), 30));
+        assert_eq!(server.heard().len(), owed + 1);
+    }
+}
+
+#[test]
+fn a_connection_that_ends_while_a_call_waits_for_room_is_an_error() {
+    for owed in [2, 64] {
+        let world = World::default();
+        let server = Server::new(&world);
+        let mut node = connected(&world, &server);
+        server.hang(if owed == 2 { 0 } else { usize::MAX });
+        for _ in 0..owed {
+            assert_eq!(poll_times(2, node.execute(&extend(A))), None);
+        }
+        let extend_b = extend(B);
+        let cut = async {
+            world.clock.sleep_until(world.after(ms(30))).await;
+            server.cut();
+        };
+        let (result, ()) = world.run(join(node.execute(&extend_b), cut));
+        assert_eq!(*result.unwrap_err().kind(), NodeErrorKind::Disconnected);
+        assert_eq!(server.clients(), 0);
+    }
+}
+
+#[test]
+fn a_command_of_exactly_the_send_buffer_is_sent_and_a_longer_one_is_an_error_that_costs_nothing() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = connected(&world, &server);
+    // "*6", "$3" "SET", "$nnn" key, "$20" token, "$2" "NX", "$2" "PX", "$5" "10000".
+    let around = 4 + 9 + 6 + 2 + 5 + 22 + 8 + 8 + 11;
+    let longest = 512 - around;
+    for (len, fits) in [(longest, true), (longest + 1, false), (1_000, false)] {
+        let key = vec![b'k'; len];
+        let command = Command::Acquire {
+            key: &key,
+            token: A,
+            ttl_ms: 10_000,
+        };
+        let heard = server.heard().len();
+        let expected = if fits {
+            Ok(Reply::Acquired)
+        } else {
+            Err(NodeErrorKind::TooLong)
+        };
+        assert_eq!(world.execute(&mut node, &command), expected);
+        let release = Command::Release {
+            key: b"k",
+            token: A,
+        };
+        assert_eq!(world.execute(&mut node, &release), Ok(Reply::NotMine));
+        assert_eq!(server.heard().len() - heard, if fits { 2 } else { 0 });
+        assert_eq!(world.execute(&mut node, &extend(B)), Ok(Reply::NotMine));
+    }
+    assert_eq!(server.connections(), 1);
+}

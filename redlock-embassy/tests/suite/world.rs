@@ -1,0 +1,153 @@
+//! What every test begins with.
+
+use core::cell::Cell;
+use core::future::poll_fn;
+use core::pin::{Pin, pin};
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+
+use embassy_futures::select::{Either, select};
+use redlock_core::mock::MockClock;
+use redlock_core::{Clock, Command, Instant, Reply, Token, Transport};
+use redlock_embassy::{NodeError, NodeErrorKind, TcpNode};
+
+use crate::wire::{Server, Wire};
+
+/// With room for two scripts: where the network takes single bytes, the first one is still waiting when the
+/// second one comes.
+pub(crate) type Node<'w> = TcpNode<'w, Wire<'w>, &'w MockClock, 512>;
+
+pub(crate) const KEY: &[u8] = b"dock-7";
+pub(crate) const TTL_MS: u32 = 10_000;
+
+pub(crate) const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Time, and whether anything happens in it.
+#[derive(Default)]
+pub(crate) struct World {
+    pub(crate) clock: MockClock,
+    moves: Cell<u64>,
+}
+
+impl World {
+    /// No test needs so many.
+    const MOVES_MAX: u64 = 1_000_000;
+
+    /// Says that bytes have moved: whoever waits should look again before time passes.
+    pub(crate) fn stir(&self) {
+        self.moves.set(self.moves.get() + 1);
+        assert!(
+            self.moves.get() < Self::MOVES_MAX,
+            "it goes round in circles"
+        );
+    }
+
+    /// How much time has passed.
+    pub(crate) fn time(&self) -> Duration {
+        Duration::from_micros(self.clock.now().as_micros())
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.clock.now().as_micros() / 1_000
+    }
+
+    pub(crate) fn after(&self, by: Duration) -> Instant {
+        self.clock.now().saturating_add(by)
+    }
+
+    /// Runs `future` to its end. Time passes only when no byte moves.
+    pub(crate) fn run<F: Future>(&self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        self.clock.run(poll_fn(|cx| {
+            loop {
+                let moves = self.moves.get();
+                match future.as_mut().poll(cx) {
+                    Poll::Pending if self.moves.get() != moves => {}
+                    poll => return poll,
+                }
+            }
+        }))
+    }
+
+    /// Runs `future` for so long and drops it if it is not done by then, as a round does.
+    pub(crate) fn run_for<F: Future>(&self, time: Duration, future: F) -> Option<F::Output> {
+        let deadline = self.after(time);
+        match self.run(select(future, self.clock.sleep_until(deadline))) {
+            Either::First(output) => Some(output),
+            Either::Second(()) => None,
+        }
+    }
+
+    /// A round: 50 ms.
+    pub(crate) fn round(
+        &self,
+        node: &mut Node<'_>,
+        command: &Command<'_>,
+    ) -> Option<Result<Reply, NodeErrorKind>> {
+        let executed = self.run_for(ms(50), node.execute(command));
+        executed.map(|result| result.map_err(|error| *error.kind()))
+    }
+
+    /// The reply to `command`, or what is wrong.
+    pub(crate) fn execute(
+        &self,
+        node: &mut Node<'_>,
+        command: &Command<'_>,
+    ) -> Result<Reply, NodeErrorKind> {
+        let result = self.run(node.execute(command));
+        result.map_err(|error: NodeError| *error.kind())
+    }
+}
+
+/// Polls `future` up to `polls` times and drops it. Time stands still.
+pub(crate) fn poll_times<F: Future>(polls: usize, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    for _ in 0..polls {
+        if let Poll::Ready(output) = poll_once(future.as_mut()) {
+            return Some(output);
+        }
+    }
+    None
+}
+
+pub(crate) fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// A node that is connected.
+pub(crate) fn connected<'w>(world: &World, server: &'w Server<'w>) -> Node<'w> {
+    let mut node = server.node();
+    world.run(node.connect()).unwrap();
+    node
+}
+
+/// The token of which every byte is `letter`.
+pub(crate) const fn token(letter: u8) -> Token {
+    Token::from_bytes([letter; Token::LEN])
+}
+
+pub(crate) const A: &Token = &token(b'a');
+pub(crate) const B: &Token = &token(b'b');
+pub(crate) const C: &Token = &token(b'c');
+
+pub(crate) const fn acquire(token: &Token) -> Command<'_> {
+    Command::Acquire {
+        key: KEY,
+        token,
+        ttl_ms: TTL_MS,
+    }
+}
+
+pub(crate) const fn extend(token: &Token) -> Command<'_> {
+    Command::Extend {
+        key: KEY,
+        token,
+        ttl_ms: TTL_MS,
+    }
+}
+
+pub(crate) const fn release(token: &Token) -> Command<'_> {
+    Command::Release { key: KEY, token }
+}
