@@ -696,7 +696,7 @@ fn of_an_error_the_beginning_is_kept() {
         let dots = if len > Rejection::LEN { ".." } else { "" };
         assert_eq!(error.to_string(), format!("{kept}{dots}"));
     }
-    let Value::Error(error) = value("-\r\n".to_string()) else {
+    let Value::Error(error) = value("-\r\n") else {
         panic!("an error");
     };
     assert_eq!(error.to_string(), "an error without a word");

@@ -189,7 +189,7 @@ fn a_release_whose_key_is_too_long_to_be_kept_leaves_the_one_that_is() {
     let mut node = lost(&world, &server);
     let long = Command::Release {
         key: &[b'k'; 65],
-        token: &B,
+        token: B,
     };
     for command in [release(A), long] {
         assert!(world.execute(&mut node, &command).is_err());
