@@ -175,8 +175,9 @@ need_for_fuzz() {
     cargo fuzz --version >/dev/null 2>&1 || announce "cargo-fuzz" cargo install cargo-fuzz --locked
 }
 step_fuzz() {
-    cargo +nightly fuzz run resp -- -dict=fuzz/resp.dict -max_len=4096 -max_total_time=30
-    cargo +nightly fuzz run pipeline -- -max_total_time=30
+    cargo +nightly fuzz run resp -- -dict=fuzz/resp.dict -max_len=4096 -max_total_time=30 \
+        -verbosity=0 -print_final_stats=1
+    cargo +nightly fuzz run pipeline -- -max_total_time=30 -verbosity=0 -print_final_stats=1
 }
 
 need_for_msrv() {

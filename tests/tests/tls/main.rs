@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails a test")]
 
+mod device;
+
 use std::env;
 use std::fs;
 use std::path::Path;
