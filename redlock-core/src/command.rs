@@ -107,48 +107,28 @@ impl<'a> Command<'a> {
     ///
     /// A node that answers `NOSCRIPT` does not know the script (any more): send the command once
     /// more with [`ScriptCall::Text`], on the same connection.
-    pub fn arguments(
-        &self,
-        call: ScriptCall,
-    ) -> impl Iterator<Item = Argument<'a>> + Clone + use<'a> {
+    #[must_use]
+    pub const fn arguments(&self, call: ScriptCall) -> Arguments<'a> {
         let (key, token, ttl_ms) = match *self {
             Self::Acquire { key, token, ttl_ms } | Self::Extend { key, token, ttl_ms } => {
                 (key, token, Some(ttl_ms))
             }
             Self::Release { key, token } => (key, token, None),
         };
-        let key = Argument::Bytes(key);
-        let token = Argument::Bytes(token.as_bytes());
-        let ttl = ttl_ms.map(|ms| Argument::Integer(ms.into()));
-        let word = |word: &'static str| Some(Argument::Bytes(word.as_bytes()));
-        match (self.script(), call) {
-            (None, _) => [
-                word("SET"),
-                Some(key),
-                Some(token),
-                word("NX"),
-                word("PX"),
-                ttl,
-            ],
-            (Some(script), ScriptCall::Hash) => [
-                word("EVALSHA"),
-                word(script.sha1),
-                word("1"),
-                Some(key),
-                Some(token),
-                ttl,
-            ],
-            (Some(script), ScriptCall::Text) => [
-                word("EVAL"),
-                word(script.text),
-                word("1"),
-                Some(key),
-                Some(token),
-                ttl,
-            ],
-        }
-        .into_iter()
-        .flatten()
+        let key = Some(Argument::Bytes(key));
+        let token = Some(Argument::Bytes(token.as_bytes()));
+        let ttl = match ttl_ms {
+            Some(ms) => Some(Argument::Integer(ms as u64)),
+            None => None,
+        };
+        let (verb, script) = match (self.script(), call) {
+            (None, _) => {
+                return Arguments::new([word("SET"), key, token, word("NX"), word("PX"), ttl]);
+            }
+            (Some(script), ScriptCall::Hash) => ("EVALSHA", script.sha1),
+            (Some(script), ScriptCall::Text) => ("EVAL", script.text),
+        };
+        Arguments::new([word(verb), word(script), word("1"), key, token, ttl])
     }
 
     /// What `answer` means for this command; none when it is no answer to it.
@@ -175,6 +155,39 @@ pub enum Argument<'a> {
     Bytes(&'a [u8]),
     /// A number, written in decimal.
     Integer(u64),
+}
+
+const fn word(word: &str) -> Option<Argument<'_>> {
+    Some(Argument::Bytes(word.as_bytes()))
+}
+
+/// The words of a command, one after the other.
+///
+/// One type for every command: code that sends them is needed once.
+#[derive(Debug, Clone)]
+pub struct Arguments<'a> {
+    words: [Option<Argument<'a>>; WORDS_MAX],
+    next: usize,
+}
+
+const WORDS_MAX: usize = 6;
+
+impl<'a> Arguments<'a> {
+    /// These words, up to the first that is none.
+    #[must_use]
+    pub const fn new(words: [Option<Argument<'a>>; WORDS_MAX]) -> Self {
+        Self { words, next: 0 }
+    }
+}
+
+impl<'a> Iterator for Arguments<'a> {
+    type Item = Argument<'a>;
+
+    fn next(&mut self) -> Option<Argument<'a>> {
+        let word = (*self.words.get(self.next)?)?;
+        self.next += 1;
+        Some(word)
+    }
 }
 
 /// How a command calls its script.

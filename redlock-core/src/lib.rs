@@ -26,7 +26,7 @@ pub mod mock;
 #[cfg(test)]
 extern crate std;
 
-pub use command::{Answer, Argument, Command, Reply, Script, ScriptCall, Token};
+pub use command::{Answer, Argument, Arguments, Command, Reply, Script, ScriptCall, Token};
 pub use entropy::Entropy;
 pub use error::{AcquireError, BuildError, ExtendError, HoldError, LossCause};
 pub use lease::Lease;

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
-use crate::time::Instant;
+use crate::time::{Instant, whole_micros};
 
 /// How a lock is taken and kept. A part of a millisecond of the TTL is dropped.
 ///
@@ -188,30 +188,32 @@ impl Options {
 
     /// The validity of a lease of `ttl_ms`, zero if there is none.
     pub(crate) const fn validity_of(&self, ttl_ms: u32) -> Duration {
-        let ttl_micros = ttl_ms as u64 * 1_000;
-        Duration::from_micros(ttl_micros.saturating_sub(self.drift_micros(ttl_ms)))
+        Duration::from_micros(self.validity_micros(ttl_ms))
     }
 
     /// `started_at + ttl - drift - one tick of the clock`, or `started_at` if that is earlier.
+    #[inline(never)]
     pub(crate) const fn valid_until(
         &self,
         started_at: Instant,
         ttl_ms: u32,
         resolution: Duration,
     ) -> Instant {
-        started_at.saturating_add(self.validity_of(ttl_ms).saturating_sub(resolution))
+        // Rounded up, against the lease.
+        let is_cut = !resolution.subsec_nanos().is_multiple_of(1_000);
+        let tick = whole_micros(resolution).saturating_add(is_cut as u64);
+        let valid_for = self.validity_micros(ttl_ms).saturating_sub(tick);
+        Instant::from_micros(started_at.as_micros().saturating_add(valid_for))
     }
 
     /// The delay before the round after `failed_rounds` failed ones; `random` picks it from the range.
     pub(crate) fn delay_after(&self, failed_rounds: u32, random: u32) -> Duration {
-        let growth = 1 << failed_rounds.saturating_sub(1).min(2);
-        let max = self.retry_delay_max.saturating_mul(growth);
-        let span = max.saturating_sub(self.retry_delay_min).as_nanos();
-        let drawn = span.saturating_mul(random.into()) >> u32::BITS;
-        let drawn = Duration::from_nanos(u64::try_from(drawn).unwrap_or(u64::MAX));
-        self.retry_delay_min
-            .saturating_add(drawn)
-            .max(Self::MIN_RETRY_DELAY)
+        let doublings = failed_rounds.saturating_sub(1).min(2);
+        let min = whole_micros(self.retry_delay_min);
+        // What is that long need not double.
+        let max = whole_micros(self.retry_delay_max).min(u64::MAX >> doublings) << doublings;
+        let drawn = part_of(max.saturating_sub(min), random);
+        Duration::from_micros(min.saturating_add(drawn)).max(Self::MIN_RETRY_DELAY)
     }
 
     const fn default_node_timeout(&self) -> Duration {
@@ -234,10 +236,15 @@ impl Options {
         Duration::from_micros(micros as u64)
     }
 
+    const fn validity_micros(&self, ttl_ms: u32) -> u64 {
+        let ttl_micros = ttl_ms as u64 * 1_000;
+        ttl_micros.saturating_sub(self.drift_micros(ttl_ms))
+    }
+
     /// Rounded up: the drift is what the lease loses.
     const fn drift_micros(&self, ttl_ms: u32) -> u64 {
-        (ttl_ms as u64 * 1_000 * self.drift_ppm as u64)
-            .div_ceil(1_000_000)
+        (ttl_ms as u64 * self.drift_ppm as u64)
+            .div_ceil(1_000)
             .saturating_add(Self::FIXED_DRIFT_MICROS)
     }
 
@@ -254,6 +261,12 @@ impl Options {
         }
         Ok(self)
     }
+}
+
+/// `random / 2^32` of `whole`, without 128 bits.
+fn part_of(whole: u64, random: u32) -> u64 {
+    let (high, low) = (whole >> u32::BITS, whole & u64::from(u32::MAX));
+    high * u64::from(random) + ((low * u64::from(random)) >> u32::BITS)
 }
 
 /// Why options are not right.

@@ -1,5 +1,7 @@
 //! The lock: acquire, extend, release.
 
+use core::array;
+
 use crate::command::{Command, Token};
 use crate::entropy::Entropy;
 use crate::error::{AcquireError, BuildError, ExtendError};
@@ -63,7 +65,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         entropy: E,
         options: Options,
     ) -> Result<Self, BuildError> {
-        let mut places = [const { None }; MAX];
+        // Not a constant, which would stand in the flash of a device in its full size.
+        let mut places = array::from_fn(|_| None);
         let mut count = 0;
         for node in nodes {
             let place = places
@@ -78,7 +81,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         if count == 0 {
             return Err(BuildError::NoNode);
         }
-        if clock.resolution() >= options.validity() {
+        let origin = Instant::from_micros(0);
+        if options.valid_until(origin, options.ttl_ms(), clock.resolution()) == origin {
             return Err(BuildError::ClockTooCoarse);
         }
         Ok(Self {
@@ -278,7 +282,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let round = Round::new(self.all, self.quorum(), deadline, valid_until);
         let (verdict, report) = self.ask(self.all, &command, round).await;
         if verdict != Verdict::Won {
-            self.clean_up(key, &token, &report).await;
+            // Those that granted it are waited for, so that the key is gone when the error is known.
+            let (asked, granted) = left_by(&report);
+            self.deletion(key, &token, asked, granted, granted.len())
+                .await;
         }
         self.abandoned = None;
         match verdict {
@@ -331,26 +338,6 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 Err(ExtendError::Unreachable(report))
             }
         }
-    }
-
-    /// Deletes what a lost round may have left. A node that refused has not set the key, since no
-    /// token is sent to it twice; for one that granted it the caller waits, so that the key is gone
-    /// when the error is known.
-    ///
-    /// The Redlock specification, "Retry on failure": release the locks that were acquired ASAP.
-    async fn clean_up(&mut self, key: &[u8], token: &Token, report: &Report<T::Error, MAX>) {
-        let mut asked = NodeSet::EMPTY;
-        let mut granted = NodeSet::EMPTY;
-        for (node, outcome) in report.outcomes().iter().enumerate() {
-            if !matches!(outcome, Outcome::Refused) {
-                asked.insert(node);
-            }
-            if matches!(outcome, Outcome::Granted) {
-                granted.insert(node);
-            }
-        }
-        self.deletion(key, token, asked, granted, granted.len())
-            .await;
     }
 
     /// Hands the release of a dropped future to the nodes and waits for none of them: on each
@@ -426,6 +413,24 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     fn quorum(&self) -> u32 {
         self.all.len() / 2 + 1
     }
+}
+
+/// Where a lost round may have left its token, and where it has. A node that refused has not set the key,
+/// since no token is sent to it twice.
+///
+/// The Redlock specification, "Retry on failure": release the locks that were acquired ASAP.
+fn left_by<E, const MAX: usize>(report: &Report<E, MAX>) -> (NodeSet, NodeSet) {
+    let mut asked = NodeSet::EMPTY;
+    let mut granted = NodeSet::EMPTY;
+    for (node, outcome) in report.outcomes().iter().enumerate() {
+        if !matches!(outcome, Outcome::Refused) {
+            asked.insert(node);
+        }
+        if matches!(outcome, Outcome::Granted) {
+            granted.insert(node);
+        }
+    }
+    (asked, granted)
 }
 
 /// What is known after a release. Nothing in it is an error: a key that was not deleted expires.

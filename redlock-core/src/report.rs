@@ -1,5 +1,6 @@
 //! What came of a round, node by node.
 
+use core::array;
 use core::fmt;
 
 use crate::command::{Command, Reply};
@@ -21,16 +22,16 @@ pub enum Outcome<E> {
 impl<E> Outcome<E> {
     /// Reads `result`; a reply that belongs to another kind of command is no answer.
     pub(crate) fn of(command: &Command<'_>, result: Result<Reply, E>) -> Self {
-        match (command, result) {
-            (_, Err(error)) => Self::Failed(error),
-            (Command::Acquire { .. }, Ok(Reply::Acquired))
-            | (Command::Extend { .. }, Ok(Reply::Extended))
-            | (Command::Release { .. }, Ok(Reply::Released)) => Self::Granted,
-            (Command::Acquire { .. }, Ok(Reply::Held))
-            | (Command::Extend { .. } | Command::Release { .. }, Ok(Reply::NotMine)) => {
-                Self::Refused
-            }
-            (_, Ok(_)) => Self::Unanswered,
+        let (granted, refused) = match command {
+            Command::Acquire { .. } => (Reply::Acquired, Reply::Held),
+            Command::Extend { .. } => (Reply::Extended, Reply::NotMine),
+            Command::Release { .. } => (Reply::Released, Reply::NotMine),
+        };
+        match result {
+            Err(error) => Self::Failed(error),
+            Ok(reply) if reply == granted => Self::Granted,
+            Ok(reply) if reply == refused => Self::Refused,
+            Ok(_) => Self::Unanswered,
         }
     }
 }
@@ -63,7 +64,7 @@ impl<E, const MAX: usize> Report<E, MAX> {
         Self {
             key: KeyName::new(key),
             nodes: nodes.min(MAX),
-            outcomes: [const { Outcome::Unanswered }; MAX],
+            outcomes: array::from_fn(|_| Outcome::Unanswered),
         }
     }
 
@@ -151,6 +152,7 @@ impl KeyName {
 
     /// How `key` is shown.
     #[must_use]
+    #[inline(never)]
     pub fn new(key: &[u8]) -> Self {
         let mut bytes = [0; Self::LEN];
         bytes.iter_mut().zip(key).for_each(|(to, from)| *to = *from);

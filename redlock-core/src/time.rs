@@ -27,6 +27,7 @@ impl Instant {
 
     /// This instant moved later by `by`; a part of a microsecond is dropped.
     #[must_use]
+    #[inline(never)]
     pub const fn saturating_add(self, by: Duration) -> Self {
         Self(self.0.saturating_add(whole_micros(by)))
     }
@@ -94,14 +95,11 @@ impl<C: Clock> Clock for &C {
     }
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "what does not fit in 64 bits has returned before the cast"
-)]
-const fn whole_micros(duration: Duration) -> u64 {
-    let micros = duration.as_micros();
-    if micros > u64::MAX as u128 {
-        return u64::MAX;
-    }
-    micros as u64
+/// Without the 128 bits of `as_micros`, which cost a microcontroller dearly.
+#[inline(never)]
+pub(crate) const fn whole_micros(duration: Duration) -> u64 {
+    duration
+        .as_secs()
+        .saturating_mul(1_000_000)
+        .saturating_add(duration.subsec_micros() as u64)
 }
