@@ -18,6 +18,7 @@ const MICROS_PER_SECOND: u64 = 1_000_000;
 pub struct EmbassyClock;
 
 impl Clock for EmbassyClock {
+    #[inline(never)]
     fn now(&self) -> Instant {
         Instant::from_micros(embassy_time::Instant::now().as_micros())
     }

@@ -1,12 +1,10 @@
 //! The connection to one node: made, kept in order, and made again.
 
-use core::future::poll_fn;
-use core::pin::pin;
-use core::task::Poll;
+use core::future::pending;
 use core::time::Duration;
 
 use embassy_futures::select::{Either, select};
-use redlock_core::{Argument, Clock, Instant};
+use redlock_core::{Arguments, Clock, Instant};
 
 use crate::error::NodeErrorKind;
 use crate::log::{debug, warning};
@@ -38,18 +36,66 @@ pub(crate) struct Link<S, const TX: usize, const RX: usize> {
 enum State {
     /// No connection. Another attempt is made from then on.
     Closed { again_at: Instant },
-    /// On the way to an open connection; each step has its time.
-    Opening { step: Step, until: Instant },
+    /// On the way to a connection.
+    Connecting { until: Instant },
+    /// Connected; so many words of the login were answered.
+    LoggingIn { done: u8, until: Instant },
     /// Takes commands.
     Open,
     /// Of no use any more, and the node may not have noticed.
     Closing { until: Instant, again_at: Instant },
 }
 
+/// What a call wants of the connection.
 #[derive(Debug, Clone, Copy)]
+pub(crate) enum Goal<'g> {
+    /// To have read what has come in meanwhile, without waiting for more: replies to calls that were
+    /// dropped, or the end of the connection.
+    CaughtUp,
+    /// A connection that takes commands, made if there is none; after a failure not before its time.
+    Open,
+    /// To have the connection take this command, which leaves on the way to the next goal. Where the
+    /// room is full of what was not sent or not answered, waits for room: a node that hangs is replaced
+    /// after the patience.
+    Pushed(&'g Arguments<'g>),
+    /// To have sent everything, and the replies to it.
+    Answered,
+    /// To have begun to end a connection that was broken off. Never reached: what was wanted cannot be.
+    GivenUp,
+    /// The end of a connection that is of no use any more.
+    Closed,
+}
+
+/// A goal cannot be reached; [`Link::why`] knows more. Errors are large, and would be copied from call
+/// to call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stuck;
+
+/// What is done next to reach a goal.
+enum Next {
+    /// This, for no longer than that.
+    Step(Step, Limit),
+    /// Nothing: it is reached, or cannot be.
+    Stop(Result<(), Stuck>),
+}
+
+#[derive(Clone, Copy)]
 enum Step {
     Connect,
     LogIn { done: u8 },
+    Write,
+    Flush,
+    Read,
+    Close,
+}
+
+#[derive(Clone, Copy)]
+enum Limit {
+    /// Whatever is done in one poll.
+    Now,
+    Until(Instant),
+    /// As long as the caller polls.
+    None,
 }
 
 /// How long the end of a connection is waited for.
@@ -87,6 +133,11 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         matches!(self.state, State::Open)
     }
 
+    /// What went wrong last.
+    pub(crate) const fn why(&self) -> NodeErrorKind {
+        self.why
+    }
+
     /// Tells one connection from the next.
     pub(crate) const fn number(&self) -> u8 {
         self.number
@@ -97,81 +148,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         self.is_open() && self.pipeline.is_idle()
     }
 
-    /// Reads what has come in meanwhile, and does not wait: replies to calls that were dropped, or the
-    /// end of the connection.
-    pub(crate) async fn catch_up(&mut self, clock: &impl Clock) {
-        while self.is_open() {
-            let read = poll_fn(|cx| {
-                Poll::Ready(
-                    match pin!(self.socket.read(self.pipeline.room())).poll(cx) {
-                        Poll::Ready(read) => Some(read),
-                        Poll::Pending => None,
-                    },
-                )
-            });
-            let heard = match read.await {
-                Some(read) => self.heard(read.unwrap_or(0), clock),
-                None => break,
-            };
-            if let Err(kind) = heard {
-                self.break_off(kind, clock).await;
-            }
-        }
-        let silence = clock.now().saturating_duration_since(self.silent_since);
-        if self.is_open() && self.pipeline.owed() > 0 && silence >= self.patience {
-            self.break_off(NodeErrorKind::Silent, clock).await;
-        }
-    }
-
-    /// Makes a connection if there is none; after a failure not before its time.
-    pub(crate) async fn open(
-        &mut self,
-        clock: &impl Clock,
-        login: &Login<'_>,
-    ) -> Result<(), NodeErrorKind> {
-        loop {
-            let now = clock.now();
-            match self.state {
-                State::Open => return Ok(()),
-                State::Closing { until, again_at } => {
-                    select(self.socket.close(), clock.sleep_until(until)).await;
-                    self.state = State::Closed { again_at };
-                }
-                State::Closed { again_at } if now < again_at => return Err(self.why),
-                State::Closed { .. } => self.state = self.opening(Step::Connect, clock),
-                // Nobody has asked for long: the attempt may be as good as new.
-                State::Opening { step, until }
-                    if now >= until.saturating_add(self.connect_timeout) =>
-                {
-                    self.state = self.opening(step, clock);
-                }
-                State::Opening { step, until } => {
-                    let next = select(self.advance(step, clock, login), clock.sleep_until(until));
-                    let advanced = match next.await {
-                        Either::First(result) => result,
-                        Either::Second(()) => {
-                            Err(NodeErrorKind::NoConnection(self.connect_timeout))
-                        }
-                    };
-                    match advanced {
-                        // Each step has its time: long may have passed since a call was dropped.
-                        Ok(Some(step)) => self.state = self.opening(step, clock),
-                        Ok(None) => {
-                            debug!("{}: connected", self.socket.name());
-                            self.state = State::Open;
-                            self.number = self.number.wrapping_add(1);
-                        }
-                        Err(kind) => {
-                            self.break_off(kind, clock).await;
-                            return Err(kind);
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    /// Lets the next [`open`](Self::open) try at once.
+    /// Lets the next attempt to connect be made at once.
     pub(crate) const fn forgive(&mut self) {
         self.failures = 0;
         if let State::Closed { again_at } | State::Closing { again_at, .. } = &mut self.state {
@@ -179,159 +156,187 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         }
     }
 
-    /// Takes a command; it leaves with the next poll of a call that waits. Where the room is full of what
-    /// was not sent or not answered, waits for room: a node that hangs is replaced after the patience.
-    pub(crate) async fn push<'w>(
+    /// The reply to the last command, after [`Goal::Answered`].
+    pub(crate) const fn take_reply(&mut self) -> Option<Value> {
+        let reply = self.pipeline.take_reply();
+        // A node that speaks, and does not let us in or is not ready, may close the connection again.
+        if !matches!(reply, Some(Value::Error(_)) | None) {
+            self.failures = 0;
+        }
+        reply
+    }
+
+    /// Ends the connection in good order: after the replies that are owed, unless they take too long.
+    pub(crate) async fn close(&mut self, clock: &impl Clock, login: &Login<'_>) {
+        let until = clock.now().saturating_add(CLOSE_TIME);
+        if self.is_open() {
+            // A reply that does not come in time, or not at all, changes nothing here.
+            let answered = self.reach(Goal::Answered, clock, login);
+            select(answered, clock.sleep_until(until)).await;
+        }
+        if !matches!(self.state, State::Closed { .. }) {
+            let again_at = Instant::from_micros(0);
+            self.state = State::Closing { until, again_at };
+            let closed = self.reach(Goal::Closed, clock, login).await;
+            debug_assert!(closed.is_ok(), "its time ends, if nothing else");
+        }
+        self.forgive();
+        self.why = NodeErrorKind::Disconnected;
+    }
+
+    /// Takes step after step until `goal` is reached: the one place that waits.
+    pub(crate) async fn reach(
         &mut self,
-        words: impl Iterator<Item = Argument<'w>> + Clone,
+        mut goal: Goal<'_>,
         clock: &impl Clock,
-    ) -> Result<(), NodeErrorKind> {
+        login: &Login<'_>,
+    ) -> Result<(), Stuck> {
         loop {
-            let is_first = self.pipeline.owed() == 0;
-            match self.pipeline.push(words.clone()) {
-                Ok(()) => {
-                    if is_first {
-                        self.silent_since = clock.now();
+            let (step, limit) = match self.next(goal, clock) {
+                Next::Step(step, limit) => (step, limit),
+                Next::Stop(result) => return result,
+            };
+            let result = match select(self.take(step, clock, login), wait(limit, clock)).await {
+                Either::First(result) => result,
+                Either::Second(()) => match (goal, self.state) {
+                    (Goal::GivenUp, _) => return Err(Stuck),
+                    (_, State::Open) if self.is_silent(clock) => Err(NodeErrorKind::Silent),
+                    (_, State::Open) => return Ok(()),
+                    (_, State::Closing { again_at, .. }) => {
+                        self.state = State::Closed { again_at };
+                        Ok(())
                     }
-                    return Ok(());
-                }
-                Err(Refused::TooLong) => return Err(NodeErrorKind::TooLong),
-                Err(Refused::Full) => self.make_room(clock).await?,
+                    _ => Err(NodeErrorKind::NoConnection(self.connect_timeout)),
+                },
+            };
+            if let Err(kind) = result {
+                self.break_off(kind, clock);
+                goal = Goal::GivenUp;
             }
         }
     }
 
-    /// Sends what is to be sent and waits for the reply to the last command.
-    pub(crate) async fn reply(&mut self, clock: &impl Clock) -> Result<Value, NodeErrorKind> {
-        let result = self.converse(clock).await;
-        match result {
-            // A node that speaks, and does not let us in or is not ready, may close the connection again.
-            Ok(Value::Error(_)) => {}
-            Ok(_) => self.failures = 0,
-            Err(kind) => self.break_off(kind, clock).await,
+    fn next(&mut self, goal: Goal<'_>, clock: &impl Clock) -> Next {
+        let exchange = self.exchange();
+        match (goal, self.state) {
+            (Goal::CaughtUp, State::Open) => Next::Step(Step::Read, Limit::Now),
+            (Goal::CaughtUp, _) | (Goal::Open, State::Open) => Next::Stop(Ok(())),
+
+            (Goal::Open, State::Closed { again_at }) => {
+                let now = clock.now();
+                if now < again_at {
+                    return Next::Stop(Err(Stuck));
+                }
+                let until = now.saturating_add(self.connect_timeout);
+                self.state = State::Connecting { until };
+                Next::Step(Step::Connect, Limit::Until(until))
+            }
+            (Goal::Open, State::Connecting { until }) => {
+                let until = self.renewed(until, clock);
+                self.state = State::Connecting { until };
+                Next::Step(Step::Connect, Limit::Until(until))
+            }
+            (Goal::Open, State::LoggingIn { done, until }) => {
+                let until = self.renewed(until, clock);
+                self.state = State::LoggingIn { done, until };
+                // A call that was dropped may have begun it.
+                let step = exchange.unwrap_or(Step::LogIn { done });
+                Next::Step(step, Limit::Until(until))
+            }
+            (Goal::Open | Goal::Closed, State::Closing { until, .. }) => {
+                Next::Step(Step::Close, Limit::Until(until))
+            }
+            (Goal::GivenUp, State::Closing { .. }) => Next::Step(Step::Close, Limit::Now),
+            (Goal::Closed, _) => Next::Stop(Ok(())),
+
+            (Goal::Pushed(words), State::Open) => match self.push(words, clock) {
+                Ok(()) => Next::Stop(Ok(())),
+                Err(Refused::TooLong) => {
+                    self.why = NodeErrorKind::TooLong;
+                    Next::Stop(Err(Stuck))
+                }
+                Err(Refused::Full) => Next::Step(exchange.unwrap_or(Step::Read), Limit::None),
+            },
+            (Goal::Answered, State::Open) => match exchange {
+                Some(step) => Next::Step(step, Limit::None),
+                None => Next::Stop(Ok(())),
+            },
+            (Goal::Pushed(_) | Goal::Answered | Goal::GivenUp, _) => Next::Stop(Err(Stuck)),
         }
-        result
     }
 
-    /// Ends the connection in good order: after the replies that are owed, unless they take too long.
-    pub(crate) async fn close(&mut self, clock: &impl Clock) {
-        let until = clock.now().saturating_add(CLOSE_TIME);
-        if self.is_open() {
-            // A reply that does not come in time, or not at all, changes nothing here.
-            select(self.settle(clock), clock.sleep_until(until)).await;
-        }
-        if !matches!(self.state, State::Closed { .. }) {
-            self.state = State::Closing {
-                until,
-                again_at: Instant::from_micros(0),
-            };
-            self.pipeline = Pipeline::new();
-            select(self.socket.close(), clock.sleep_until(until)).await;
-        }
-        self.state = State::Closed {
-            again_at: Instant::from_micros(0),
-        };
-        self.failures = 0;
-        self.why = NodeErrorKind::Disconnected;
-    }
-
-    /// Waits for every reply that is owed, or for the end of the connection.
-    async fn settle(&mut self, clock: &impl Clock) {
-        let mut working = self.write().await;
-        while working.is_ok() && self.pipeline.owed() > 0 {
-            working = self.read(clock).await;
+    /// The next step on the way to the replies that are owed; none when there are none.
+    fn exchange(&self) -> Option<Step> {
+        if !self.pipeline.unsent().is_empty() {
+            Some(Step::Write)
+        } else if self.is_unflushed {
+            Some(Step::Flush)
+        } else if self.pipeline.owed() > 0 {
+            Some(Step::Read)
+        } else {
+            None
         }
     }
 
-    fn opening(&self, step: Step, clock: &impl Clock) -> State {
-        State::Opening {
-            step,
-            until: clock.now().saturating_add(self.connect_timeout),
+    fn push(&mut self, words: &Arguments<'_>, clock: &impl Clock) -> Result<(), Refused> {
+        let is_first = self.pipeline.owed() == 0;
+        self.pipeline.push(words.clone())?;
+        if is_first {
+            self.silent_since = clock.now();
         }
+        Ok(())
     }
 
-    /// One step on the way to an open connection; the next one, or none when there.
-    async fn advance(
+    /// Takes one step and keeps what came of it.
+    async fn take(
         &mut self,
         step: Step,
         clock: &impl Clock,
         login: &Login<'_>,
-    ) -> Result<Option<Step>, NodeErrorKind> {
-        let done = match step {
+    ) -> Result<(), NodeErrorKind> {
+        match step {
             Step::Connect => {
                 let connected = self.socket.connect().await;
                 connected.map_err(NodeErrorKind::Unreachable)?;
                 self.pipeline = Pipeline::new();
                 self.is_unflushed = false;
-                return Ok(Some(Step::LogIn { done: 0 }));
+                self.log_in(0, clock);
             }
-            Step::LogIn { done } => done,
-        };
-        let Some(words) = login.command(done) else {
-            return Ok(None);
-        };
-        // Unless a call that was dropped has begun it.
-        if self.pipeline.owed() == 0 {
-            self.push_login(words)?;
-        }
-        match self.converse(clock).await? {
-            Value::Ok => Ok(Some(Step::LogIn { done: done + 1 })),
-            Value::Error(rejection) => Err(NodeErrorKind::Rejected(rejection)),
-            Value::Nil | Value::Integer(_) | Value::Other => Err(NodeErrorKind::Unexpected),
-        }
-    }
-
-    fn push_login<'w>(
-        &mut self,
-        words: impl Iterator<Item = Argument<'w>> + Clone,
-    ) -> Result<(), NodeErrorKind> {
-        self.pipeline.push(words).map_err(|refused| match refused {
-            Refused::TooLong => NodeErrorKind::TooLong,
-            Refused::Full => NodeErrorKind::Silent,
-        })
-    }
-
-    async fn converse(&mut self, clock: &impl Clock) -> Result<Value, NodeErrorKind> {
-        self.write().await?;
-        loop {
-            if let Some(value) = self.pipeline.take_reply() {
-                return Ok(value);
+            Step::LogIn { done } => match login.command(done) {
+                Some(words) => self.push(&words, clock).map_err(|refused| match refused {
+                    Refused::TooLong => NodeErrorKind::TooLong,
+                    Refused::Full => NodeErrorKind::Silent,
+                })?,
+                None => {
+                    debug!("{}: connected", self.socket.name());
+                    self.state = State::Open;
+                    self.number = self.number.wrapping_add(1);
+                }
+            },
+            Step::Write => {
+                match self.socket.write(self.pipeline.unsent()).await {
+                    Ok(0) | Err(_) => return Err(NodeErrorKind::Disconnected),
+                    Ok(count) => self.pipeline.sent(count),
+                }
+                self.is_unflushed = true;
             }
-            self.read(clock).await?;
-        }
-    }
-
-    async fn make_room(&mut self, clock: &impl Clock) -> Result<(), NodeErrorKind> {
-        let made = if self.pipeline.unsent().is_empty() {
-            self.read(clock).await
-        } else {
-            self.write().await
-        };
-        if let Err(kind) = made {
-            self.break_off(kind, clock).await;
-        }
-        made
-    }
-
-    async fn write(&mut self) -> Result<(), NodeErrorKind> {
-        while !self.pipeline.unsent().is_empty() {
-            match self.socket.write(self.pipeline.unsent()).await {
-                Ok(0) | Err(_) => return Err(NodeErrorKind::Disconnected),
-                Ok(count) => self.pipeline.sent(count),
+            Step::Flush => {
+                let flushed = self.socket.flush().await;
+                flushed.map_err(|_| NodeErrorKind::Disconnected)?;
+                self.is_unflushed = false;
             }
-            self.is_unflushed = true;
-        }
-        if self.is_unflushed {
-            let flushed = self.socket.flush().await;
-            flushed.map_err(|_| NodeErrorKind::Disconnected)?;
-            self.is_unflushed = false;
+            Step::Read => {
+                let read = self.socket.read(self.pipeline.room()).await;
+                self.heard(read.unwrap_or(0), clock)?;
+            }
+            Step::Close => {
+                self.socket.close().await;
+                if let State::Closing { again_at, .. } = self.state {
+                    self.state = State::Closed { again_at };
+                }
+            }
         }
         Ok(())
-    }
-
-    async fn read(&mut self, clock: &impl Clock) -> Result<(), NodeErrorKind> {
-        let read = self.socket.read(self.pipeline.room()).await;
-        self.heard(read.unwrap_or(0), clock)
     }
 
     fn heard(&mut self, count: usize, clock: &impl Clock) -> Result<(), NodeErrorKind> {
@@ -341,11 +346,44 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         let received = self.pipeline.received(count);
         received.map_err(|_| NodeErrorKind::Unexpected)?;
         self.silent_since = clock.now();
+        if let State::LoggingIn { done, .. } = self.state {
+            match self.pipeline.take_reply() {
+                None => {}
+                Some(Value::Ok) => self.log_in(done + 1, clock),
+                Some(Value::Error(rejection)) => return Err(NodeErrorKind::Rejected(rejection)),
+                Some(Value::Nil | Value::Integer(_) | Value::Other) => {
+                    return Err(NodeErrorKind::Unexpected);
+                }
+            }
+        }
         Ok(())
     }
 
-    /// Gives the connection up and begins to end it; [`open`](Self::open) goes on with that.
-    pub(crate) async fn break_off(&mut self, why: NodeErrorKind, clock: &impl Clock) {
+    /// Each word of the login has its time: long may have passed since a call was dropped.
+    fn log_in(&mut self, done: u8, clock: &impl Clock) {
+        let until = clock.now().saturating_add(self.connect_timeout);
+        self.state = State::LoggingIn { done, until };
+    }
+
+    /// Until when a step on the way to a connection may take: if nobody has asked for long, the attempt
+    /// may be as good as new.
+    fn renewed(&self, until: Instant, clock: &impl Clock) -> Instant {
+        let now = clock.now();
+        if now < until.saturating_add(self.connect_timeout) {
+            until
+        } else {
+            now.saturating_add(self.connect_timeout)
+        }
+    }
+
+    fn is_silent(&self, clock: &impl Clock) -> bool {
+        let patient_until = self.silent_since.saturating_add(self.patience);
+        self.pipeline.owed() > 0 && clock.now() >= patient_until
+    }
+
+    /// Gives the connection up. Its end is begun on the way to [`Goal::GivenUp`], and waited for before
+    /// there is another connection.
+    pub(crate) fn break_off(&mut self, why: NodeErrorKind, clock: &impl Clock) {
         warning!("{}: {}", self.socket.name(), why);
         let now = clock.now();
         self.state = State::Closing {
@@ -354,13 +392,6 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         };
         self.why = why;
         self.failures = self.failures.saturating_add(1);
-        self.pipeline = Pipeline::new();
-        self.is_unflushed = false;
-        poll_fn(|cx| {
-            let _closed = pin!(self.socket.close()).poll(cx);
-            Poll::Ready(())
-        })
-        .await;
     }
 
     /// None after a connection that worked: most nodes that drop one are back at once.
@@ -372,5 +403,13 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             }
             Some(_) => BACK_OFF.saturating_mul(1 << BACK_OFF_DOUBLINGS),
         }
+    }
+}
+
+async fn wait(limit: Limit, clock: &impl Clock) {
+    match limit {
+        Limit::Now => {}
+        Limit::Until(until) => clock.sleep_until(until).await,
+        Limit::None => pending().await,
     }
 }

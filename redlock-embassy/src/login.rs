@@ -1,6 +1,6 @@
 //! What is said to a node before the first command.
 
-use redlock_core::Argument;
+use redlock_core::{Argument, Arguments};
 
 /// Who we are, and which database is ours.
 #[derive(Clone, Copy, Default)]
@@ -13,25 +13,19 @@ pub(crate) struct Login<'a> {
 impl<'a> Login<'a> {
     /// The command after `done` of them; none after the last one. To each of them a node that lets us in
     /// answers `OK`.
-    pub(crate) fn command(
-        &self,
-        done: u8,
-    ) -> Option<impl Iterator<Item = Argument<'a>> + Clone + use<'a>> {
-        let text = |text: &'a str| Argument::Bytes(text.as_bytes());
-        let authenticate = self.password.map(|password| {
-            [
-                Some(text("AUTH")),
-                self.user.map(text),
-                Some(text(password)),
-            ]
-        });
-        let select = (self.database > 0).then(|| {
-            let database = Argument::Integer(self.database.into());
-            [Some(text("SELECT")), Some(database), None]
-        });
-        let commands = [authenticate, select];
-        let words = commands.into_iter().flatten().nth(done.into())?;
-        Some(words.into_iter().flatten())
+    pub(crate) fn command(&self, done: u8) -> Option<Arguments<'a>> {
+        let text = |text: &'a str| Some(Argument::Bytes(text.as_bytes()));
+        let words = match (self.password, self.user, done) {
+            (Some(password), Some(user), 0) => [text("AUTH"), text(user), text(password)],
+            (Some(password), None, 0) => [text("AUTH"), text(password), None],
+            (Some(_), _, 1) | (None, _, 0) if self.database > 0 => {
+                let database = Argument::Integer(self.database.into());
+                [text("SELECT"), Some(database), None]
+            }
+            _ => return None,
+        };
+        let [first, second, third] = words;
+        Some(Arguments::new([first, second, third, None, None, None]))
     }
 }
 

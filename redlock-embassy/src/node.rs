@@ -6,7 +6,7 @@ use heapless::Vec;
 use redlock_core::{Answer, Clock, Command, Reply, ScriptCall, Token, Transport};
 
 use crate::error::{NodeError, NodeErrorKind};
-use crate::link::Link;
+use crate::link::{Goal, Link, Stuck};
 use crate::login::Login;
 use crate::resp::Value;
 use crate::{Connect, EmbassyClock};
@@ -101,10 +101,12 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     ///
     /// When the node cannot be reached within the connect time-out, or does not let us in.
     pub async fn connect(&mut self) -> Result<(), NodeError> {
-        self.link.catch_up(&self.clock).await;
-        self.link.forgive();
-        let opened = self.link.open(&self.clock, &self.login).await;
-        opened.map_err(|kind| self.error(kind))
+        let opened = async {
+            self.catch_up().await;
+            self.link.forgive();
+            self.reach(Goal::Open).await
+        };
+        opened.await.map_err(|Stuck| self.error(self.link.why()))
     }
 
     /// Ends the connection so that the server notices, after the replies that it still owes; takes a second
@@ -113,13 +115,13 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     /// Before a stop mode, before the network is switched off, before the node is dropped. When the future
     /// is dropped, the connection may stay open.
     pub async fn close(&mut self) {
-        self.link.close(&self.clock).await;
+        self.link.close(&self.clock, &self.login).await;
     }
 
     /// Hands `command` over and waits for its answer. Up to the first wait nothing is waited for where the
     /// connection is open: the command leaves with the first poll.
-    async fn ask(&mut self, command: &Command<'_>) -> Result<Value, NodeErrorKind> {
-        self.link.catch_up(&self.clock).await;
+    async fn ask(&mut self, command: &Command<'_>) -> Result<Value, Stuck> {
+        self.catch_up().await;
         if !self.link.is_idle() {
             if let Command::Release { key, token } = *command {
                 self.parked = Parked::new(key, *token).or_else(|| self.parked.take());
@@ -127,39 +129,43 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         } else if self.is_parked_on_its_way() {
             self.parked = None;
         }
-        self.link.open(&self.clock, &self.login).await?;
+        self.reach(Goal::Open).await?;
         self.send_parked(command).await?;
         let words = command.arguments(ScriptCall::Text);
-        self.link.push(words, &self.clock).await?;
+        self.reach(Goal::Pushed(&words)).await?;
         match command {
             Command::Acquire { .. } => self.unsent = None,
             Command::Release { .. } => self.parked_is_pushed(command),
             Command::Extend { .. } => {}
         }
-        let value = self.link.reply(&self.clock).await?;
+        self.reach(Goal::Answered).await?;
         // What stood ahead of an answered command was answered too.
         self.parked = None;
-        Ok(value)
+        self.link.take_reply().ok_or(Stuck)
     }
 
     /// Puts the release that could not be sent ahead of `command`, unless it is `command` itself. It is
     /// kept until it has left, for this connection may break too.
-    async fn send_parked(&mut self, command: &Command<'_>) -> Result<(), NodeErrorKind> {
+    async fn send_parked(&mut self, command: &Command<'_>) -> Result<(), Stuck> {
         if self.is_parked_on_its_way() {
             return Ok(());
         }
         let Some(parked) = &mut self.parked else {
             return Ok(());
         };
-        if parked.command() == *command {
+        if parked.is(command) {
             return Ok(());
         }
         let words = parked.command().arguments(ScriptCall::Text);
-        match self.link.push(words, &self.clock).await {
+        match self
+            .link
+            .reach(Goal::Pushed(&words), &self.clock, &self.login)
+            .await
+        {
             Ok(()) => parked.pushed_to = Some(self.link.number()),
             // It would stand before every other command for ever.
-            Err(NodeErrorKind::TooLong) => self.parked = None,
-            Err(kind) => return Err(kind),
+            Err(Stuck) if matches!(self.link.why(), NodeErrorKind::TooLong) => self.parked = None,
+            Err(Stuck) => return Err(Stuck),
         }
         Ok(())
     }
@@ -174,17 +180,26 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     fn parked_is_pushed(&mut self, command: &Command<'_>) {
         let number = self.link.number();
         if let Some(parked) = &mut self.parked
-            && parked.command() == *command
+            && parked.is(command)
         {
             parked.pushed_to = Some(number);
         }
     }
 
+    async fn catch_up(&mut self) {
+        // What is wrong shows when the connection is opened.
+        let _why = self.reach(Goal::CaughtUp).await;
+    }
+
     /// After a reply that belongs to another command nobody knows whose the next one is.
-    async fn misunderstood(&mut self) -> NodeError {
-        let kind = NodeErrorKind::Unexpected;
-        self.link.break_off(kind, &self.clock).await;
-        self.error(kind)
+    async fn misunderstood(&mut self) -> NodeErrorKind {
+        self.link.break_off(NodeErrorKind::Unexpected, &self.clock);
+        let _why = self.reach(Goal::GivenUp).await;
+        NodeErrorKind::Unexpected
+    }
+
+    fn reach(&mut self, goal: Goal<'_>) -> impl Future<Output = Result<(), Stuck>> {
+        self.link.reach(goal, &self.clock, &self.login)
     }
 
     fn error(&self, kind: NodeErrorKind) -> NodeError {
@@ -205,25 +220,29 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
             }
             _ => {}
         }
-        let answer = match self.ask(command).await {
-            Ok(Value::Ok) => Answer::Ok,
-            Ok(Value::Nil) => Answer::Nil,
-            Ok(Value::Integer(number)) => Answer::Integer(number),
-            Ok(Value::Error(rejection)) => {
-                return Err(self.error(NodeErrorKind::Rejected(rejection)));
-            }
-            Ok(Value::Other) => return Err(self.misunderstood().await),
-            Err(kind) => return Err(self.error(kind)),
+        let kind = match self.ask(command).await {
+            Ok(Value::Error(rejection)) => NodeErrorKind::Rejected(rejection),
+            Ok(value) => match reply_to(command, value) {
+                Some(reply) => return Ok(reply),
+                None => self.misunderstood().await,
+            },
+            Err(Stuck) => self.link.why(),
         };
-        match command.reply(answer) {
-            Some(reply) => Ok(reply),
-            None => Err(self.misunderstood().await),
-        }
+        Err(self.error(kind))
     }
 
     fn timed_out(&self, after: Duration) -> NodeError {
         self.error(NodeErrorKind::TimedOut(after))
     }
+}
+
+fn reply_to(command: &Command<'_>, value: Value) -> Option<Reply> {
+    command.reply(match value {
+        Value::Ok => Answer::Ok,
+        Value::Nil => Answer::Nil,
+        Value::Integer(number) => Answer::Integer(number),
+        Value::Error(_) | Value::Other => return None,
+    })
 }
 
 /// A release that waits for a connection.
@@ -246,6 +265,10 @@ impl Parked {
             token,
             pushed_to: None,
         })
+    }
+
+    fn is(&self, command: &Command<'_>) -> bool {
+        matches!(*command, Command::Release { key, token } if *key == *self.key && *token == self.token)
     }
 
     fn command(&self) -> Command<'_> {

@@ -58,18 +58,23 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
         &mut self,
         words: impl Iterator<Item = Argument<'a>> + Clone,
     ) -> Result<(), Refused> {
-        let len = resp::encoded_len(words.clone());
-        if len > TX {
-            return Err(Refused::TooLong);
-        }
         self.forget_sent();
-        if len > TX - self.commands.len() || self.owed >= Self::OWED_MAX {
-            return Err(Refused::Full);
-        }
+        let waiting = self.commands.len();
+        // Written and measured in one pass; taken back if it does not fit.
+        let mut len = 0_usize;
+        let mut fits = self.owed < Self::OWED_MAX;
         resp::encode(words, |bytes| {
-            let fits = self.commands.extend_from_slice(bytes);
-            debug_assert!(fits.is_ok(), "the length was measured");
+            len = len.saturating_add(bytes.len());
+            fits &= self.commands.extend_from_slice(bytes).is_ok();
         });
+        if !fits {
+            self.commands.truncate(waiting);
+            return Err(if len > TX {
+                Refused::TooLong
+            } else {
+                Refused::Full
+            });
+        }
         self.owed += 1;
         self.reply = None;
         Ok(())

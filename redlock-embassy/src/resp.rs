@@ -18,40 +18,54 @@ pub fn encoded_len<'a>(words: impl Iterator<Item = Argument<'a>> + Clone) -> usi
 
 /// Writes `words` as one command, an array of bulk strings, in pieces.
 pub fn encode<'a>(words: impl Iterator<Item = Argument<'a>> + Clone, mut put: impl FnMut(&[u8])) {
-    header(b'*', words.clone().count(), &mut put);
+    put(Line::new().write(b'*', words.clone().count() as u64));
     for word in words {
-        let mut digits = Digits::default();
+        let mut number = Line::new();
         let bytes = match word {
             Argument::Bytes(bytes) => bytes,
-            Argument::Integer(number) => digits.of(number),
+            Argument::Integer(value) => match number.write(b':', value) {
+                [_, digits @ .., b'\r', b'\n'] => digits,
+                line => line,
+            },
         };
-        header(b'$', bytes.len(), &mut put);
-        put(bytes);
-        put(b"\r\n");
+        for piece in [
+            Line::new().write(b'$', bytes.len() as u64),
+            bytes,
+            Line::END,
+        ] {
+            put(piece);
+        }
     }
 }
 
-fn header(kind: u8, count: usize, put: &mut impl FnMut(&[u8])) {
-    put(&[kind]);
-    put(Digits::default().of(count as u64));
-    put(b"\r\n");
-}
+/// Room for a line with the longest number: a letter, 20 digits, and the end.
+struct Line([u8; 23]);
 
-/// Room for the longest number.
-#[derive(Default)]
-struct Digits([u8; 20]);
+impl Line {
+    const END: &[u8] = b"\r\n";
 
-impl Digits {
-    /// `number` in decimal.
-    fn of(&mut self, mut number: u64) -> &[u8] {
-        let mut start = self.0.len();
-        for digit in self.0.iter_mut().rev() {
-            *digit = decimal_digit(number);
+    const fn new() -> Self {
+        let mut line = [0; 23];
+        line[21] = b'\r';
+        line[22] = b'\n';
+        Self(line)
+    }
+
+    /// `letter` and `number` in decimal, written from the end to the front.
+    fn write(&mut self, letter: u8, mut number: u64) -> &[u8] {
+        let mut start = self.0.len() - Self::END.len();
+        let mut places = self.0.iter_mut().rev().skip(Self::END.len());
+        for place in places.by_ref() {
+            *place = decimal_digit(number);
             number /= 10;
             start -= 1;
             if number == 0 {
                 break;
             }
+        }
+        if let Some(place) = places.next() {
+            *place = letter;
+            start -= 1;
         }
         self.0.get(start..).unwrap_or_default()
     }
