@@ -37,6 +37,7 @@ impl Clock for EmbassyClock {
 }
 
 /// The first tick that is not before `instant`.
+#[inline(never)]
 const fn ticks_at(instant: Instant, hz: u64) -> u64 {
     let micros = instant.as_micros();
     let part = (micros % MICROS_PER_SECOND * hz).div_ceil(MICROS_PER_SECOND);

@@ -217,6 +217,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     }
 
     fn next(&mut self, goal: Goal<'_>, clock: &impl Clock) -> Next {
+        self.renew(clock);
         let exchange = self.exchange();
         match (goal, self.state) {
             (Goal::CaughtUp, State::Open) => Next::Step(Step::Read, Limit::Now),
@@ -232,13 +233,9 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 Next::Step(Step::Connect, Limit::Until(until))
             }
             (Goal::Open, State::Connecting { until }) => {
-                let until = self.renewed(until, clock);
-                self.state = State::Connecting { until };
                 Next::Step(Step::Connect, Limit::Until(until))
             }
             (Goal::Open, State::LoggingIn { done, until }) => {
-                let until = self.renewed(until, clock);
-                self.state = State::LoggingIn { done, until };
                 // A call that was dropped may have begun it.
                 let step = exchange.unwrap_or(Step::LogIn { done });
                 Next::Step(step, Limit::Until(until))
@@ -365,14 +362,13 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         self.state = State::LoggingIn { done, until };
     }
 
-    /// Until when a step on the way to a connection may take: if nobody has asked for long, the attempt
-    /// may be as good as new.
-    fn renewed(&self, until: Instant, clock: &impl Clock) -> Instant {
-        let now = clock.now();
-        if now < until.saturating_add(self.connect_timeout) {
-            until
-        } else {
-            now.saturating_add(self.connect_timeout)
+    /// If nobody has asked for long, an attempt to connect may be as good as new.
+    fn renew(&mut self, clock: &impl Clock) {
+        if let State::Connecting { until } | State::LoggingIn { until, .. } = &mut self.state {
+            let now = clock.now();
+            if now >= until.saturating_add(self.connect_timeout) {
+                *until = now.saturating_add(self.connect_timeout);
+            }
         }
     }
 

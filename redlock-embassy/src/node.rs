@@ -191,13 +191,6 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         let _why = self.reach(Goal::CaughtUp).await;
     }
 
-    /// After a reply that belongs to another command nobody knows whose the next one is.
-    async fn misunderstood(&mut self) -> NodeErrorKind {
-        self.link.break_off(NodeErrorKind::Unexpected, &self.clock);
-        let _why = self.reach(Goal::GivenUp).await;
-        NodeErrorKind::Unexpected
-    }
-
     fn reach(&mut self, goal: Goal<'_>) -> impl Future<Output = Result<(), Stuck>> {
         self.link.reach(goal, &self.clock, &self.login)
     }
@@ -224,7 +217,12 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
             Ok(Value::Error(rejection)) => NodeErrorKind::Rejected(rejection),
             Ok(value) => match reply_to(command, value) {
                 Some(reply) => return Ok(reply),
-                None => self.misunderstood().await,
+                None => {
+                    // It belongs to another command: nobody knows whose the next one is.
+                    self.link.break_off(NodeErrorKind::Unexpected, &self.clock);
+                    let _why = self.reach(Goal::GivenUp).await;
+                    NodeErrorKind::Unexpected
+                }
             },
             Err(Stuck) => self.link.why(),
         };
