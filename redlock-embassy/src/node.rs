@@ -102,7 +102,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     /// When the node cannot be reached within the connect time-out, or does not let us in.
     pub async fn connect(&mut self) -> Result<(), NodeError> {
         let opened = async {
-            self.catch_up().await;
+            let _why = self.reach(Goal::CaughtUp).await;
             self.link.forgive();
             self.reach(Goal::Open).await
         };
@@ -121,7 +121,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     /// Hands `command` over and waits for its answer. Up to the first wait nothing is waited for where the
     /// connection is open: the command leaves with the first poll.
     async fn ask(&mut self, command: &Command<'_>) -> Result<Value, Stuck> {
-        self.catch_up().await;
+        let _why = self.reach(Goal::CaughtUp).await;
         if !self.link.is_idle() {
             if let Command::Release { key, token } = *command {
                 self.parked = Parked::new(key, *token).or_else(|| self.parked.take());
@@ -184,11 +184,6 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         {
             parked.pushed_to = Some(number);
         }
-    }
-
-    async fn catch_up(&mut self) {
-        // What is wrong shows when the connection is opened.
-        let _why = self.reach(Goal::CaughtUp).await;
     }
 
     fn reach(&mut self, goal: Goal<'_>) -> impl Future<Output = Result<(), Stuck>> {
