@@ -192,6 +192,7 @@ impl Options {
     }
 
     /// `started_at + ttl - drift - one tick of the clock`, or `started_at` if that is earlier.
+    // Called in many places, and long code on a small machine.
     #[inline(never)]
     pub(crate) const fn valid_until(
         &self,

@@ -152,6 +152,7 @@ impl KeyName {
 
     /// How `key` is shown.
     #[must_use]
+    // Called in many places: once in flash.
     #[inline(never)]
     pub fn new(key: &[u8]) -> Self {
         let mut bytes = [0; Self::LEN];

@@ -134,6 +134,7 @@ impl NodeSet {
         set
     }
 
+    // Called in many places: once in flash.
     #[inline(never)]
     pub(crate) const fn len(self) -> u32 {
         self.0.count_ones()

@@ -27,6 +27,7 @@ impl Instant {
 
     /// This instant moved later by `by`; a part of a microsecond is dropped.
     #[must_use]
+    // Called in many places, and long code on a small machine.
     #[inline(never)]
     pub const fn saturating_add(self, by: Duration) -> Self {
         Self(self.0.saturating_add(whole_micros(by)))
@@ -96,6 +97,7 @@ impl<C: Clock> Clock for &C {
 }
 
 /// Without the 128 bits of `as_micros`, which cost a microcontroller dearly.
+// Called in many places, and long code on a small machine.
 #[inline(never)]
 pub(crate) const fn whole_micros(duration: Duration) -> u64 {
     duration

@@ -18,6 +18,7 @@ const MICROS_PER_SECOND: u64 = 1_000_000;
 pub struct EmbassyClock;
 
 impl Clock for EmbassyClock {
+    // Called in many places: once in flash.
     #[inline(never)]
     fn now(&self) -> Instant {
         Instant::from_micros(embassy_time::Instant::now().as_micros())
@@ -37,6 +38,7 @@ impl Clock for EmbassyClock {
 }
 
 /// The first tick that is not before `instant`.
+// Called in many places: once in flash.
 #[inline(never)]
 const fn ticks_at(instant: Instant, hz: u64) -> u64 {
     let micros = instant.as_micros();
