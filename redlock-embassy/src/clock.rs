@@ -31,21 +31,27 @@ impl Clock for EmbassyClock {
     async fn sleep_until(&self, deadline: Instant) {
         // A timer of embassy waits for its queue once, even when its time has come.
         if self.now() < deadline {
-            let ticks = ticks_at(deadline, TICK_HZ);
+            let ticks = ticks_at::<TICK_HZ>(deadline);
             Timer::at(embassy_time::Instant::from_ticks(ticks)).await;
         }
     }
 }
 
 /// The first tick that is not before `instant`.
-// Called in many places: once in flash.
-#[inline(never)]
-const fn ticks_at(instant: Instant, hz: u64) -> u64 {
-    let micros = instant.as_micros();
-    let part = (micros % MICROS_PER_SECOND * hz).div_ceil(MICROS_PER_SECOND);
-    (micros / MICROS_PER_SECOND)
-        .saturating_mul(hz)
-        .saturating_add(part)
+const fn ticks_at<const HZ: u64>(instant: Instant) -> u64 {
+    // In lowest terms: where a tick is a microsecond, nothing is left to compute.
+    let divisor = const { greatest_common_divisor(HZ, MICROS_PER_SECOND) };
+    let (ticks, micros) = (HZ / divisor, MICROS_PER_SECOND / divisor);
+    let at = instant.as_micros();
+    let part = (at % micros * ticks).div_ceil(micros);
+    (at / micros).saturating_mul(ticks).saturating_add(part)
+}
+
+const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 #[cfg(test)]
@@ -54,24 +60,14 @@ mod tests {
 
     #[test]
     fn a_deadline_is_rounded_up_to_a_tick_whatever_the_tick() {
-        for (micros, hz, ticks) in [
-            (0, 1, 0),
-            (1, 1, 1),
-            (1_000_000, 1, 1),
-            (1_000_001, 1, 2),
-            (30, 32_768, 1),
-            (31, 32_768, 2),
-            (999, 1_000, 1),
-            (1_001, 1_000, 2),
-            (5, 1_000_000, 5),
-            (5, 1_000_000_000, 5_000),
-        ] {
-            assert_eq!(
-                ticks_at(Instant::from_micros(micros), hz),
-                ticks,
-                "{micros} us at {hz}"
-            );
+        const fn at<const HZ: u64>(micros: u64) -> u64 {
+            ticks_at::<HZ>(Instant::from_micros(micros))
         }
-        assert_eq!(ticks_at(Instant::MAX, 1_000_000_000), u64::MAX);
+
+        assert_eq!([0, 1, 1_000_000, 1_000_001].map(at::<1>), [0, 1, 1, 2]);
+        assert_eq!([30, 31, 61, 62].map(at::<32_768>), [1, 2, 2, 3]);
+        assert_eq!([999, 1_000, 1_001].map(at::<1_000>), [1, 1, 2]);
+        assert_eq!([5, u64::MAX].map(at::<1_000_000>), [5, u64::MAX]);
+        assert_eq!([5, u64::MAX].map(at::<1_000_000_000>), [5_000, u64::MAX]);
     }
 }
