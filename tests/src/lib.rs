@@ -1,6 +1,13 @@
 //! What the suites share: real servers, streams to them, and waiting for facts instead of sleeping.
+//!
+//! And what shows that the lock keeps its promise: every order of events in a small world ([`model`]), seeded
+//! worlds ([`simulation`]), real servers that are broken on purpose ([`chaos`]). [`exclusion`] is their judge.
 
+pub mod chaos;
+pub mod exclusion;
+pub mod model;
 mod servers;
+pub mod simulation;
 mod tokio_stream;
 
 use std::time::{Duration, Instant};

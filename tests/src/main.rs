@@ -1,0 +1,29 @@
+//! What shows that the lock keeps its promise, to be run for as long as one likes.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use redlock_tests::{chaos, model, simulation};
+
+/// Shows that the lock keeps its promise, for as long as one likes.
+#[derive(Debug, Parser)]
+#[command(name = "redlock-tests", disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Model(model::Arguments),
+    Simulate(simulation::Arguments),
+    Chaos(chaos::Arguments),
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Model(arguments) => model::run(&arguments),
+        Command::Simulate(arguments) => simulation::run(&arguments),
+        Command::Chaos(arguments) => chaos::run(&arguments),
+    }
+}
