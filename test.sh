@@ -9,6 +9,7 @@ fmt      the code is formatted
 clippy   no lint warns, in any target of any package
 tests    unit tests, doc tests, and the suites against real redis-servers, firmware in QEMU among them
 release  the tests of the core without debug assertions, where integers wrap
+model    every order of events in small worlds, and each thing that is wrong on purpose is found
 no_std   the libraries for microcontrollers, with no feature, each one alone, and all
 boards   the firmware for each board links; what the lock costs in flash and RAM
 fuzz     what a node may send, for 30 seconds a target
@@ -114,6 +115,9 @@ host_features() {
 
 need_for_release() { need_linker; }
 step_release() { cargo test --release -p redlock-core --all-features; }
+
+need_for_model() { need_linker; }
+step_model() { cargo run --release -p redlock-tests -- model; }
 
 need_for_no_std() {
     local target

@@ -1,13 +1,196 @@
 //! Every order of events in a small world, searched without a gap: the shipping code is what takes the steps.
 
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "this is what the command prints"
+)]
+#![expect(
+    clippy::expect_used,
+    reason = "a search that is set up wrongly has to stop"
+)]
+
+mod automaton;
+mod client;
+mod promise;
+mod scene;
+mod search;
+mod trace;
+mod world;
+
 use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
 
-/// Searches a small world for a broken promise, order by order.
+use clap::ValueEnum;
+use stateright::{Checker, HasDiscoveries, Model};
+
+pub use scene::{Flaw, Scene};
+use search::Search;
+
+/// Searches small worlds for a broken promise, order by order.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {}
+pub struct Arguments {
+    /// Only the scene of this name.
+    #[arg(long, value_name = "NAME")]
+    scene: Option<String>,
+    /// Lets each scene go on for longer, by this many units of time; a unit takes about five times as long.
+    #[arg(long, default_value_t = 0, value_name = "UNITS")]
+    further: u8,
+    /// Instead shows what goes wrong when this is wrong, by the shortest way.
+    #[arg(long, value_name = "FLAW")]
+    flaw: Option<Flaw>,
+}
 
-/// Does what the command line says. Fails when a promise was broken.
+/// Does what the command line says. Fails when a promise was broken, or when a flaw was not found.
 #[must_use]
-pub fn run(_arguments: &Arguments) -> ExitCode {
-    ExitCode::FAILURE
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let is_right = match arguments.flaw {
+        Some(flaw) => show(flaw),
+        None => search_all(arguments),
+    };
+    if is_right {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// What a search has come to.
+#[derive(Debug)]
+pub struct Outcome {
+    /// How many worlds there are.
+    pub states: usize,
+    /// How many steps the longest of the shortest ways to a world has.
+    pub depth: usize,
+    /// How many different clients there are, each made by running the shipping code.
+    pub clients: usize,
+    /// How long it took.
+    pub took: Duration,
+    /// The promise that was broken, and by how many steps.
+    pub broken: Option<(&'static str, usize)>,
+    /// What it should have come across and has not.
+    pub unseen: Option<&'static str>,
+}
+
+impl Scene {
+    /// Searches this scene: all of it, or, with a flaw, until two clients hold the lock at once.
+    #[must_use]
+    pub fn search(self) -> Outcome {
+        let until = match self.flaw {
+            Some(_) => HasDiscoveries::AnyOf([promise::EXCLUSION].into()),
+            None => HasDiscoveries::AnyFailures,
+        };
+        let sight = self.sight();
+        let start = Instant::now();
+        let checker = check(Search::new(self, true), until);
+        let mut found = checker.discoveries();
+        let unseen = (!found.contains_key(sight)).then_some(sight);
+        found.retain(|promise, _| ![promise::ACQUIRED, promise::HANDED_ON].contains(promise));
+        let exclusion = found.remove_entry(promise::EXCLUSION);
+        let broken = exclusion.or_else(|| found.into_iter().next());
+        Outcome {
+            states: checker.unique_state_count(),
+            depth: checker.max_depth(),
+            clients: checker.model().automaton.len(),
+            took: start.elapsed(),
+            broken: broken.map(|(promise, path)| (promise, path.into_actions().len())),
+            unseen,
+        }
+    }
+}
+
+fn check(search: Search, until: HasDiscoveries) -> impl Checker<Search> {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    search
+        .checker()
+        .threads(threads)
+        .finish_when(until)
+        .spawn_bfs()
+        .join()
+}
+
+fn search_all(arguments: &Arguments) -> bool {
+    let is_asked_for = |scene: &Scene| {
+        let name = arguments.scene.as_deref();
+        name.is_none_or(|name| name == scene.name)
+    };
+    let scenes: Vec<_> = Scene::all().into_iter().filter(is_asked_for).collect();
+    if scenes.is_empty() {
+        let names: Vec<_> = Scene::all().iter().map(|scene| scene.name).collect();
+        eprintln!("there is no such scene; there are: {}", names.join(", "));
+        return false;
+    }
+    println!(
+        "every order of events; 3 nodes, 2 clients, one attempt each, where nothing else is said"
+    );
+    println!(
+        "{:>10} {:>6} {:>8} {:>6}  ",
+        "states", "depth", "clients", "s"
+    );
+    let mut is_right = true;
+    for mut scene in scenes {
+        scene.end += arguments.further;
+        let (name, about) = (scene.name, scene.about);
+        let outcome = scene.search();
+        println!("{}  {name}: {about}", figures(&outcome));
+        is_right &= outcome.broken.is_none() && outcome.unseen.is_none();
+        if let Some((promise, steps)) = outcome.broken {
+            println!("  BROKEN after {steps} steps: {promise}");
+        }
+        if let Some(sight) = outcome.unseen {
+            println!("  NEVER SEEN: {sight}");
+        }
+    }
+    let mut verdict = "OK: no promise is broken";
+    if arguments.scene.is_none() {
+        is_right &= search_flaws();
+        verdict = "OK: no promise is broken, and each flaw is found";
+    }
+    println!("{}", if is_right { verdict } else { "FAILED" });
+    is_right
+}
+
+fn search_flaws() -> bool {
+    println!("with one thing wrong, until two clients hold the lock at once");
+    let mut is_right = true;
+    for flaw in Flaw::value_variants() {
+        let outcome = Scene::with(*flaw).search();
+        let found = match outcome.broken {
+            Some((promise::EXCLUSION, steps)) => format!("found after {steps} steps"),
+            _ => {
+                is_right = false;
+                "NOT FOUND".into()
+            }
+        };
+        println!("{}  {}: {found}", figures(&outcome), flaw.about());
+    }
+    is_right
+}
+
+fn figures(outcome: &Outcome) -> String {
+    let seconds = outcome.took.as_secs();
+    let Outcome {
+        states,
+        depth,
+        clients,
+        ..
+    } = outcome;
+    format!("{states:>10} {depth:>6} {clients:>8} {seconds:>6}")
+}
+
+/// Finds the shortest way to two clients that hold the lock at once, and shows it.
+fn show(flaw: Flaw) -> bool {
+    let checker = check(
+        Search::new(Scene::with(flaw), false),
+        HasDiscoveries::AnyOf([promise::EXCLUSION].into()),
+    );
+    let Some(path) = checker.discovery(promise::EXCLUSION) else {
+        println!("not found: {}", flaw.about());
+        return false;
+    };
+    println!("{}; by true time, in units:", flaw.about());
+    print!("{}", trace::trace(checker.model(), &path.into_vec()));
+    println!("  two clients hold the lock at once");
+    true
 }

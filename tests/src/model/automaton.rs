@@ -1,0 +1,236 @@
+//! All that a client can be, as a table: it is filled by running the shipping code, each entry once.
+
+use std::collections::HashMap;
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::client::{self, Cause, Effect, Few, Input, View};
+use super::scene::Scene;
+
+/// The clients of a scene; they are all alike. What a client is, is a row of the table; what it is given leads to
+/// another row.
+#[derive(Debug)]
+pub(super) struct Automaton {
+    scene: Scene,
+    table: RwLock<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    rows: Vec<Row>,
+    by_past: HashMap<Past, u32>,
+    renumbered: HashMap<(u32, Vec<usize>), u32>,
+}
+
+#[derive(Debug)]
+struct Row {
+    past: Past,
+    /// What it was given to get there.
+    history: Vec<Input>,
+    view: Arc<View>,
+    next: HashMap<Input, Step>,
+}
+
+/// Where an input leads, and what the client does on it.
+#[derive(Debug, Clone)]
+pub(super) struct Step {
+    pub(super) to: u32,
+    pub(super) effects: Arc<[Effect]>,
+}
+
+/// What of a history decides about the future: between two operations what the client keeps, during one also what
+/// it was given since the operation began.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+struct Past {
+    kept: View,
+    given: Vec<Input>,
+}
+
+impl Past {
+    fn then(&self, input: &Input, view: &View) -> Self {
+        if !view.is_busy {
+            return Self {
+                kept: view.clone(),
+                given: Vec::new(),
+            };
+        }
+        let mut given = self.given.clone();
+        given.push(input.clone());
+        Self {
+            kept: self.kept.clone(),
+            given,
+        }
+    }
+}
+
+impl Automaton {
+    /// The row of a client that has done nothing yet.
+    pub(super) const START: u32 = 0;
+
+    pub(super) fn new(scene: &Scene) -> Self {
+        let (_, view) = client::after(scene, &[], &[]);
+        let past = Past::default();
+        let table = Table {
+            by_past: HashMap::from([(past.clone(), Self::START)]),
+            rows: vec![Row {
+                past,
+                history: Vec::new(),
+                view: Arc::new(view),
+                next: HashMap::new(),
+            }],
+            renumbered: HashMap::new(),
+        };
+        Self {
+            scene: scene.clone(),
+            table: RwLock::new(table),
+        }
+    }
+
+    pub(super) fn view(&self, row: u32) -> Arc<View> {
+        Arc::clone(&self.read().row(row).view)
+    }
+
+    /// How many rows there are.
+    pub(super) fn len(&self) -> usize {
+        self.read().rows.len()
+    }
+
+    /// Gives `input` to a client.
+    pub(super) fn step(&self, row: u32, input: &Input) -> Step {
+        let history = {
+            let table = self.read();
+            let row = table.row(row);
+            if let Some(step) = row.next.get(input) {
+                return step.clone();
+            }
+            row.history.clone()
+        };
+        let (effects, view) = client::after(&self.scene, &history, std::slice::from_ref(input));
+        self.replies_one_by_one(&history, input, &effects, &view);
+        let mut table = self.write();
+        let past = table.row(row).past.then(input, &view);
+        let to = match table.by_past.get(&past) {
+            // Asked for, and not taken.
+            _ if effects.is_empty() => row,
+            Some(&known) => known,
+            None => table.add(past, &history, input, view),
+        };
+        let step = Step {
+            to,
+            effects: effects.into(),
+        };
+        table.row_mut(row).next.insert(input.clone(), step.clone());
+        step
+    }
+
+    /// The search gives a client only replies on which it does something, together with all that came before and
+    /// changed nothing. Here it gets them one by one, in every order and as early as can be: it must come to the same.
+    fn replies_one_by_one(&self, history: &[Input], last: &Input, effects: &[Effect], view: &View) {
+        let (Cause::Wake(answers), Some(before)) = (&last.cause, history.last()) else {
+            return;
+        };
+        if answers.is_empty() {
+            return;
+        }
+        for order in permutations(answers.len()) {
+            let given: Vec<_> = order
+                .iter()
+                .enumerate()
+                .map(|(place, answer)| Input {
+                    reading: if place + 1 == answers.len() {
+                        last.reading
+                    } else {
+                        before.reading
+                    },
+                    cause: Cause::Wake(Few::from_iter([answers[*answer]])),
+                })
+                .collect();
+            let (early, _) = client::after(
+                &self.scene,
+                history,
+                &given[..given.len().saturating_sub(1)],
+            );
+            if !early.is_empty() {
+                continue;
+            }
+            let (other_effects, other_view) = client::after(&self.scene, history, &given);
+            assert_eq!(effects, other_effects, "{answers:?} after {history:?}");
+            assert_eq!(*view, other_view, "{answers:?} after {history:?}");
+        }
+    }
+
+    /// The row of a client to which the nodes have other numbers: node `i` is number `numbers[i]` there.
+    pub(super) fn renumbered(&self, row: u32, numbers: &[usize]) -> u32 {
+        if numbers.is_sorted() {
+            return row;
+        }
+        let question = (row, numbers.to_vec());
+        if let Some(&known) = self.read().renumbered.get(&question) {
+            return known;
+        }
+        let history = self.read().row(row).history.clone();
+        let mut other = Self::START;
+        for input in &history {
+            let mut input = input.clone();
+            if let Cause::Wake(answers) = &mut input.cause {
+                for (node, _) in answers.iter_mut() {
+                    *node = numbers[*node];
+                }
+                answers.sort_unstable();
+            }
+            other = self.step(other, &input).to;
+        }
+        assert_eq!(
+            self.view(row),
+            self.view(other),
+            "to a client the nodes are not alike"
+        );
+        self.write().renumbered.insert(question, other);
+        other
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().expect("no thread has panicked")
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Table> {
+        self.table.write().expect("no thread has panicked")
+    }
+}
+
+impl Table {
+    fn add(&mut self, past: Past, history: &[Input], last: &Input, view: View) -> u32 {
+        let row = u32::try_from(self.rows.len()).expect("fewer clients than memory");
+        self.by_past.insert(past.clone(), row);
+        self.rows.push(Row {
+            past,
+            history: [history, std::slice::from_ref(last)].concat(),
+            view: Arc::new(view),
+            next: HashMap::new(),
+        });
+        row
+    }
+
+    fn row(&self, row: u32) -> &Row {
+        &self.rows[row as usize]
+    }
+
+    fn row_mut(&mut self, row: u32) -> &mut Row {
+        &mut self.rows[row as usize]
+    }
+}
+
+/// Every order of `0..count`.
+fn permutations(count: usize) -> Vec<Vec<usize>> {
+    if count == 0 {
+        return vec![Vec::new()];
+    }
+    let shorter = permutations(count - 1);
+    let longer = shorter.iter().flat_map(|shorter| {
+        (0..count).map(|place| {
+            let mut longer = shorter.clone();
+            longer.insert(place, count - 1);
+            longer
+        })
+    });
+    longer.collect()
+}

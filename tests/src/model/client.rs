@@ -1,0 +1,435 @@
+//! One client: the shipping code, with a transport, a clock and a source of tokens of the model's making.
+//!
+//! A future cannot be copied, so a search cannot go back to one. But it does nothing of its own accord: what it
+//! has been given so far makes it what it is. A client is built anew and given the same again.
+
+use core::cell::{Cell, RefCell};
+use core::fmt;
+use core::future::{Future, poll_fn};
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+
+use arrayvec::ArrayVec;
+use embassy_futures::select::{Either, select};
+use redlock_core::{
+    Clock, Command, Entropy, ExtendError, Instant, Lease, Redlock, Reply, Token, Transport,
+};
+
+use super::scene::{Flaw, Scene, UNIT};
+
+/// Some of the nodes, or of the clients.
+pub(super) type Few<T> = ArrayVec<T, 4>;
+
+/// What a client is given: each is one poll of its future.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Input {
+    /// What its clock reads meanwhile, in units.
+    pub(super) reading: u8,
+    pub(super) cause: Cause,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Cause {
+    /// It begins an operation.
+    Begin(Operation),
+    /// Replies to its calls have come, or none, and it looks at its clock.
+    Wake(Few<(usize, Answer)>),
+    /// The future of its operation is dropped.
+    Drop,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Operation {
+    Acquire,
+    Extend,
+    Release,
+    Tidy,
+}
+
+/// What a call to a node ends with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Answer {
+    Acquired,
+    Held,
+    Extended,
+    Released,
+    NotMine,
+    /// The connection is broken.
+    Broken,
+}
+
+/// A command, by the number of its token among those of its client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Order {
+    Acquire(u8),
+    Extend(u8),
+    Release(u8),
+}
+
+/// What a client does when it is polled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Effect {
+    /// It hands a command to the transport of a node.
+    Sent(usize, Order),
+    /// It waits for the reply of that node no longer.
+    GivenUp(usize),
+    /// It has the lock.
+    Acquired,
+    NotAcquired,
+    Extended,
+    /// The lease is as it was.
+    NotExtended,
+    Lost,
+    Released,
+    Tidied,
+    /// The future of its operation is gone.
+    Dropped,
+}
+
+/// What can be told of a client from outside.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(super) struct View {
+    /// An operation is going on.
+    pub(super) is_busy: bool,
+    /// The lease that it has.
+    pub(super) claim: Option<Claim>,
+    /// The token that a dropped future has left to the next operation.
+    pub(super) abandoned: Option<u8>,
+    /// When it wants to be woken.
+    pub(super) deadline: Option<Instant>,
+    /// How many tokens it has drawn.
+    pub(super) drawn: u8,
+}
+
+/// A lease, and what its holder makes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Claim {
+    pub(super) token: u8,
+    /// What the lease says.
+    valid_until: Instant,
+    /// The same, if nothing is wrong with the client.
+    pub(super) believed_until: Instant,
+}
+
+impl Claim {
+    fn new(lease: &Lease<&str>, believed_until: Instant) -> Self {
+        Self {
+            token: number(lease.token()),
+            valid_until: lease.valid_until(),
+            believed_until,
+        }
+    }
+}
+
+const KEY: &str = "dock-7";
+
+/// What a client with this history does on what it is given now, and what it is then.
+pub(super) fn after(scene: &Scene, history: &[Input], now: &[Input]) -> (Vec<Effect>, View) {
+    let world = World::default();
+    // Boxed: it is as large as all its nodes together.
+    let mut life = Box::pin(life(scene, &world));
+    let mut poll = || {
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(life.as_mut().poll(&mut context).is_pending(), "a life ends");
+    };
+    // It waits for its first operation.
+    poll();
+    for input in history {
+        world.give(input);
+        poll();
+    }
+    world.effects.borrow_mut().clear();
+    for input in now {
+        world.give(input);
+        poll();
+    }
+    (world.effects.take(), world.view.take())
+}
+
+/// Everything that a client has to do with.
+#[derive(Debug, Default)]
+struct World {
+    reading: Cell<u8>,
+    /// What the clock reads while it is not read: a flaw.
+    frozen: Cell<Option<u8>>,
+    begun: Cell<Option<Operation>>,
+    is_dropped: Cell<bool>,
+    answers: RefCell<Vec<(usize, Answer)>>,
+    effects: RefCell<Vec<Effect>>,
+    view: RefCell<View>,
+}
+
+impl World {
+    fn give(&self, input: &Input) {
+        self.view.borrow_mut().deadline = None;
+        self.reading.set(input.reading);
+        match &input.cause {
+            Cause::Begin(operation) => self.begun.set(Some(*operation)),
+            Cause::Wake(answers) => self.answers.borrow_mut().extend(answers.iter().copied()),
+            Cause::Drop => self.is_dropped.set(true),
+        }
+    }
+
+    fn did(&self, effect: Effect) {
+        self.effects.borrow_mut().push(effect);
+    }
+
+    async fn operation(&self) -> Operation {
+        poll_fn(|_| self.begun.take().map_or(Poll::Pending, Poll::Ready)).await
+    }
+
+    async fn dropped(&self) {
+        poll_fn(|_| {
+            if self.is_dropped.take() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+    }
+
+    fn answer(&self, node: usize) -> Option<Answer> {
+        let mut answers = self.answers.borrow_mut();
+        let place = answers.iter().position(|(from, _)| *from == node)?;
+        Some(answers.remove(place).1)
+    }
+
+    fn now(&self) -> Instant {
+        instant(self.frozen.get().unwrap_or_else(|| self.reading.get()))
+    }
+}
+
+/// The instant that a clock tells by `reading`.
+pub(super) fn instant(reading: u8) -> Instant {
+    Instant::from_micros(0).saturating_add(UNIT * u32::from(reading))
+}
+
+/// The life of a client: one operation after the other, each one the shipping code.
+async fn life(scene: &Scene, world: &World) {
+    let phantom = (scene.flaw == Some(Flaw::HalfIsAQuorum)).then_some(None);
+    let nodes = (0..scene.nodes).map(Some).chain(phantom);
+    let mut redlock = Redlock::new(
+        nodes.map(|node| Port { node, world }),
+        Watch { scene, world },
+        Tokens { scene, world },
+        scene.options(),
+    )
+    .expect("a scene has nodes and a clock that are right");
+    let mut lease = None;
+    loop {
+        let operation = world.operation().await;
+        world.view.borrow_mut().is_busy = true;
+        if scene.flaw == Some(Flaw::SameToken) && operation == Operation::Acquire {
+            // A lock of its own refuses to use a token twice.
+            redlock = redlock.fork(Tokens { scene, world });
+        }
+        if scene.flaw == Some(Flaw::ClockNotReadAgain) {
+            world.frozen.set(Some(world.reading.get()));
+        }
+        let performance = perform(&mut redlock, &mut lease, operation, scene, world);
+        if let Either::First(()) = select(world.dropped(), performance).await {
+            world.did(Effect::Dropped);
+        }
+        world.frozen.set(None);
+        let mut view = world.view.borrow_mut();
+        view.is_busy = false;
+        view.abandoned = redlock.abandoned().map(number);
+    }
+}
+
+/// How many nodes a scene has at the most, with one that is not there.
+const MAX_NODES: usize = 5;
+
+type Lock<'w> = Redlock<Port<'w>, Watch<'w>, Tokens<'w>, MAX_NODES>;
+
+async fn perform(
+    redlock: &mut Lock<'_>,
+    lease: &mut Option<Lease<&'static str>>,
+    operation: Operation,
+    scene: &Scene,
+    world: &World,
+) {
+    let validity = scene.options().validity();
+    let begun_at = world.now();
+    let believe = |claim| world.view.borrow_mut().claim = claim;
+    match operation {
+        Operation::Acquire => match redlock.acquire(KEY).await {
+            Ok(granted) => {
+                let believed_until = match scene.flaw {
+                    Some(Flaw::ValidityFromTheEnd) => world.now().saturating_add(validity),
+                    _ => granted.valid_until(),
+                };
+                believe(Some(Claim::new(&granted, believed_until)));
+                *lease = Some(granted);
+                world.did(Effect::Acquired);
+            }
+            Err(_) => world.did(Effect::NotAcquired),
+        },
+        Operation::Extend => {
+            let Some(lease) = lease else { return };
+            let believed_until = match redlock.extend(lease).await {
+                Ok(()) => lease.valid_until(),
+                Err(ExtendError::Unreachable(report) | ExtendError::Lost(report))
+                    if scene.flaw == Some(Flaw::MinorityExtends) && report.tally().granted > 0 =>
+                {
+                    begun_at.saturating_add(validity)
+                }
+                Err(ExtendError::Unreachable(_)) => {
+                    world.did(Effect::NotExtended);
+                    return;
+                }
+                Err(_) => {
+                    believe(Some(Claim::new(lease, Instant::from_micros(0))));
+                    world.did(Effect::Lost);
+                    return;
+                }
+            };
+            believe(Some(Claim::new(lease, believed_until)));
+            world.did(Effect::Extended);
+        }
+        Operation::Release => {
+            let Some(lease) = lease.take() else { return };
+            believe(None);
+            redlock.release(lease).await;
+            world.did(Effect::Released);
+        }
+        Operation::Tidy => {
+            redlock.tidy().await;
+            world.did(Effect::Tidied);
+        }
+    }
+}
+
+/// The way to a node; to none for the flaw of a node that grants everything and is not there.
+#[derive(Debug, Clone)]
+struct Port<'w> {
+    node: Option<usize>,
+    world: &'w World,
+}
+
+impl Transport for Port<'_> {
+    type Error = Failure;
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Failure> {
+        let (order, granted) = match command {
+            Command::Acquire { token, .. } => (Order::Acquire(number(token)), Reply::Acquired),
+            Command::Extend { token, .. } => (Order::Extend(number(token)), Reply::Extended),
+            Command::Release { token, .. } => (Order::Release(number(token)), Reply::Released),
+        };
+        let Some(node) = self.node else {
+            return Ok(granted);
+        };
+        self.world.did(Effect::Sent(node, order));
+        let mut call = Call {
+            node,
+            world: self.world,
+            is_over: false,
+        };
+        poll_fn(|_| {
+            let Some(answer) = self.world.answer(node) else {
+                return Poll::Pending;
+            };
+            call.is_over = true;
+            Poll::Ready(match answer {
+                Answer::Acquired => Ok(Reply::Acquired),
+                Answer::Held => Ok(Reply::Held),
+                Answer::Extended => Ok(Reply::Extended),
+                Answer::Released => Ok(Reply::Released),
+                Answer::NotMine => Ok(Reply::NotMine),
+                Answer::Broken => Err(Failure(node)),
+            })
+        })
+        .await
+    }
+
+    fn timed_out(&self, _after: Duration) -> Failure {
+        Failure(self.node.unwrap_or(MAX_NODES))
+    }
+}
+
+/// Says when it is dropped before its end.
+struct Call<'w> {
+    node: usize,
+    world: &'w World,
+    is_over: bool,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.world.did(Effect::GivenUp(self.node));
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Failure(usize);
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {} did not answer", self.0)
+    }
+}
+
+impl core::error::Error for Failure {}
+
+/// The clock of a client: it reads what the search says.
+#[derive(Debug, Clone)]
+struct Watch<'w> {
+    scene: &'w Scene,
+    world: &'w World,
+}
+
+impl Clock for Watch<'_> {
+    fn now(&self) -> Instant {
+        self.world.now()
+    }
+
+    fn resolution(&self) -> Duration {
+        match self.scene.flaw {
+            Some(Flaw::TickNotTakenOff) => Duration::ZERO,
+            _ => UNIT * u32::from(self.scene.tick),
+        }
+    }
+
+    async fn sleep_until(&self, deadline: Instant) {
+        poll_fn(|_| {
+            if self.now() >= deadline {
+                return Poll::Ready(());
+            }
+            let mut view = self.world.view.borrow_mut();
+            let earlier = view.deadline.map_or(deadline, |other| other.min(deadline));
+            view.deadline = Some(earlier);
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+/// Tokens that are numbers, and the shortest of all delays.
+#[derive(Debug)]
+struct Tokens<'w> {
+    scene: &'w Scene,
+    world: &'w World,
+}
+
+impl Entropy for Tokens<'_> {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        bytes.fill(0);
+        if bytes.len() != Token::LEN {
+            return;
+        }
+        let mut view = self.world.view.borrow_mut();
+        view.drawn += 1;
+        bytes.fill(match self.scene.flaw {
+            Some(Flaw::SameToken) => 1,
+            _ => view.drawn,
+        });
+    }
+}
+
+fn number(token: &Token) -> u8 {
+    let [number, ..] = token.as_bytes();
+    *number
+}

@@ -1,0 +1,113 @@
+//! What must be true of every world that can be reached, and what must be reached at all.
+
+use stateright::Property;
+
+use super::client::Operation;
+use super::search::{Action, Search};
+use super::world::{Client, World};
+
+pub(super) const EXCLUSION: &str = "no two clients hold the lock at once";
+pub(super) const QUORUM: &str = "a lease that is valid stands on a quorum of nodes";
+pub(super) const CLEAN: &str = "what is over leaves no key on a node that is connected";
+pub(super) const AGAIN: &str = "a lock that nobody holds can be acquired";
+
+// What a search must come across, or it is not worth much.
+pub(super) const ACQUIRED: &str = "a client acquires the lock";
+pub(super) const HANDED_ON: &str = "a lock is acquired when the lease of another is over";
+
+pub(super) fn all() -> Vec<Property<Search>> {
+    vec![
+        Property::always(EXCLUSION, exclusion),
+        Property::always(QUORUM, quorum),
+        Property::always(CLEAN, clean),
+        Property::always(AGAIN, again),
+        Property::sometimes(ACQUIRED, |_, world: &World| world.acting.is_some()),
+        Property::sometimes(HANDED_ON, handed_on),
+    ]
+}
+
+fn exclusion(search: &Search, world: &World) -> bool {
+    holders(search, world).count() <= 1
+}
+
+fn quorum(search: &Search, world: &World) -> bool {
+    let quorum = search.scene.nodes / 2 + 1;
+    holders(search, world).all(|client| {
+        let view = search.automaton.view(world.clients[client].row);
+        let stands_on = world.nodes.iter().filter(|node| match &node.entry {
+            Some(entry) => {
+                usize::from(entry.client) == client
+                    && Some(entry.token) == view.claim.map(|claim| claim.token)
+            }
+            // Nobody can take the lock there.
+            None => node.away_until > world.now,
+        });
+        stands_on.count() >= quorum
+    })
+}
+
+fn holders<'a>(search: &'a Search, world: &'a World) -> impl Iterator<Item = usize> + 'a {
+    (0..world.clients.len()).filter(|client| {
+        let view = search.automaton.view(world.clients[*client].row);
+        world.holds(&search.scene, *client, &view)
+    })
+}
+
+fn clean(search: &Search, world: &World) -> bool {
+    let entries = world.nodes.iter().enumerate();
+    let mut entries = entries.filter_map(|(node, it)| Some((node, it.entry.as_ref()?)));
+    entries.all(|(node, entry)| {
+        let client = &world.clients[usize::from(entry.client)];
+        let view = search.automaton.view(client.row);
+        let link = &client.links[node];
+        view.is_busy
+            || view.claim.is_some_and(|claim| claim.token == entry.token)
+            || view.abandoned == Some(entry.token)
+            || link
+                .sent
+                .iter()
+                .any(|sent| sent.order.token() == entry.token)
+            || link.broken_after >= entry.token
+    })
+}
+
+/// Only where nothing is on its way, nobody holds the lock or is at it, and no node is away; and where what broken
+/// connections have left behind leaves a quorum free.
+fn again(search: &Search, world: &World) -> bool {
+    let free = world.nodes.iter().filter(|node| node.entry.is_none());
+    let is_quiet = world.clients.iter().all(|client| {
+        let view = search.automaton.view(client.row);
+        !view.is_busy
+            && view.claim.is_none()
+            && view.abandoned.is_none()
+            && client.links.iter().all(|link| link.sent.is_empty())
+    });
+    let quorum = search.scene.nodes / 2 + 1;
+    if !is_quiet
+        || free.count() < quorum
+        || world.nodes.iter().any(|node| node.away_until > world.now)
+    {
+        return true;
+    }
+    let mut world = world.clone();
+    world.clients[0].acquires = 1;
+    let nodes = 0..search.scene.nodes;
+    let mut actions = vec![Action::Begin(0, Operation::Acquire)];
+    actions.extend(nodes.clone().map(|node| Action::Execute(0, node)));
+    actions.push(Action::Run(0, nodes.collect()));
+    for action in actions {
+        search.step(&mut world, action);
+    }
+    world.acting == Some(0)
+}
+
+fn handed_on(search: &Search, world: &World) -> bool {
+    let has_lease = |client: &Client| search.automaton.view(client.row).claim.is_some();
+    world.acting.is_some()
+        && world
+            .clients
+            .iter()
+            .filter(|client| has_lease(client))
+            .count()
+            > 1
+}

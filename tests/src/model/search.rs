@@ -1,0 +1,392 @@
+//! The steps that a world can take next, and what must be true of each world: the model for `stateright`.
+
+use std::sync::Arc;
+
+use stateright::{Model, Property};
+
+use super::automaton::Automaton;
+use super::client::{Cause, Effect, Few, Input, Operation, Order};
+use super::promise;
+use super::scene::{Flaw, Scene};
+use super::world::{Client, Node, Sent, World, small};
+
+/// One step: nothing happens at the same time as another thing.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Action {
+    /// A client begins an operation.
+    Begin(usize, Operation),
+    /// A client runs: it gets the replies of these nodes, if any, and looks at its clock.
+    Run(usize, Few<usize>),
+    /// The future of a client's operation is dropped.
+    Drop(usize),
+    /// The next command of a client arrives at a node, and is executed.
+    Execute(usize, usize),
+    /// A command arrives although its connection broke.
+    Stray(usize, usize, Order),
+    /// The connection of a client to a node breaks.
+    Break(usize, usize, Reply),
+    /// A key expires early, by the clock of its node.
+    ExpireEarly(usize),
+    /// A node forgets everything and goes away for a while.
+    Crash(usize),
+    /// One unit of time passes; the clocks of these clients stand still.
+    Tick(Few<usize>),
+}
+
+/// Where a reply that has come is when the connection breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Reply {
+    /// Lost with it.
+    Lost,
+    /// The client has it already, and has done nothing on it so far.
+    Read,
+}
+
+/// A scene, and its clients.
+#[derive(Debug)]
+pub(super) struct Search {
+    pub(super) scene: Scene,
+    pub(super) automaton: Automaton,
+    /// Of worlds that differ by the numbers of nodes and clients only, one is enough; a trace through these would
+    /// not be one to read.
+    is_reduced: bool,
+}
+
+impl Search {
+    pub(super) fn new(scene: Scene, is_reduced: bool) -> Self {
+        Self {
+            automaton: Automaton::new(&scene),
+            scene,
+            is_reduced,
+        }
+    }
+
+    /// Lets a client run, and takes from it what it hands to its transports. Says what it did.
+    fn run(&self, world: &mut World, client: usize, cause: Cause) -> Arc<[Effect]> {
+        let input = Input {
+            reading: world.reading(&self.scene, client),
+            cause,
+        };
+        let step = self.automaton.step(world.clients[client].row, &input);
+        let it = &mut world.clients[client];
+        it.row = step.to;
+        for effect in &*step.effects {
+            match *effect {
+                Effect::Sent(node, order) => {
+                    let link = &mut it.links[node];
+                    link.awaited = Some(order);
+                    link.sent.push(Sent {
+                        order,
+                        is_awaited: true,
+                    });
+                }
+                Effect::GivenUp(node) => {
+                    let link = &mut it.links[node];
+                    link.awaited = None;
+                    if self.scene.flaw != Some(Flaw::LateRepliesCount) {
+                        link.answers.clear();
+                        link.sent
+                            .iter_mut()
+                            .for_each(|sent| sent.is_awaited = false);
+                    }
+                }
+                Effect::Acquired => world.acting = Some(small(client)),
+                _ => {}
+            }
+        }
+        step.effects
+    }
+
+    fn does_something(&self, world: &World, client: usize, nodes: &[usize]) -> bool {
+        let it = &world.clients[client];
+        let replies = nodes.iter().map(|node| (*node, it.links[*node].answers[0]));
+        let input = Input {
+            reading: world.reading(&self.scene, client),
+            cause: Cause::Wake(replies.collect()),
+        };
+        !self.automaton.step(it.row, &input).effects.is_empty()
+    }
+
+    /// Everything that can happen to a client or by it.
+    fn client_actions(&self, world: &World, client: usize, actions: &mut Vec<Action>) {
+        let it = &world.clients[client];
+        let view = self.automaton.view(it.row);
+        if view.is_busy {
+            let ready = (0..self.scene.nodes).filter(|node| it.links[*node].has_reply());
+            let ready: Few<_> = ready.collect();
+            // A client that does nothing on some replies gets them later, with those on which it does something.
+            let all_and_none = subsets(&ready).chain([Few::new()]);
+            actions.extend(
+                all_and_none
+                    .filter(|nodes| self.does_something(world, client, nodes))
+                    .map(|nodes| Action::Run(client, nodes)),
+            );
+            if world.drops > 0 {
+                actions.push(Action::Drop(client));
+            }
+            return;
+        }
+        let mut begin = |operation| actions.push(Action::Begin(client, operation));
+        if view.claim.is_none() && it.acquires > 0 {
+            begin(Operation::Acquire);
+        }
+        if view.claim.is_some() {
+            begin(Operation::Release);
+        }
+        if it.extends > 0 && world.holds(&self.scene, client, &view) {
+            begin(Operation::Extend);
+        }
+        if view.abandoned.is_some() {
+            begin(Operation::Tidy);
+        }
+    }
+
+    /// Whether a client will never have the lock again.
+    fn is_done(&self, client: &Client) -> bool {
+        let view = self.automaton.view(client.row);
+        !view.is_busy && view.abandoned.is_none() && view.claim.is_none() && client.acquires == 0
+    }
+
+    /// The first of the commands that are still on their way.
+    fn next_arrival(&self, world: &World) -> Option<Action> {
+        let clients = 0..self.scene.clients.len();
+        clients
+            .flat_map(|client| (0..self.scene.nodes).map(move |node| (client, node)))
+            .find(|(client, node)| !world.clients[*client].links[*node].sent.is_empty())
+            .map(|(client, node)| Action::Execute(client, node))
+    }
+
+    /// Everything that can happen on the way from a client to a node.
+    fn link_actions(&self, world: &World, client: usize, node: usize, actions: &mut Vec<Action>) {
+        let link = &world.clients[client].links[node];
+        if world.nodes[node].away_until <= world.now {
+            if !link.sent.is_empty() {
+                actions.push(Action::Execute(client, node));
+            }
+            let stray = link.stray.iter().enumerate();
+            let different =
+                stray.filter(|(place, order)| link.stray[..*place].last() != Some(*order));
+            actions.extend(different.map(|(_, order)| Action::Stray(client, node, *order)));
+        }
+        if world.breaks > 0 && link.is_in_use() {
+            actions.push(Action::Break(client, node, Reply::Lost));
+            if link.has_reply() {
+                actions.push(Action::Break(client, node, Reply::Read));
+            }
+        }
+    }
+
+    fn node_actions(&self, world: &World, node: usize, actions: &mut Vec<Action>) {
+        let Some(entry) = &world.nodes[node].entry else {
+            return;
+        };
+        if entry.expires_at - world.now <= self.scene.node_ahead {
+            actions.push(Action::ExpireEarly(node));
+        }
+        if world.crashes > 0 {
+            actions.push(Action::Crash(node));
+        }
+    }
+
+    fn ticks(&self, world: &World, actions: &mut Vec<Action>) {
+        // Before anything has happened it is always the same time.
+        if world.now == self.scene.end || *world == World::new(&self.scene) {
+            return;
+        }
+        let can_stand_still = |client: &usize| {
+            let it = &world.clients[*client];
+            let view = self.automaton.view(it.row);
+            it.behind < self.scene.client_behind && (view.is_busy || view.claim.is_some())
+        };
+        let clients: Few<_> = (0..self.scene.clients.len())
+            .filter(can_stand_still)
+            .collect();
+        actions.push(Action::Tick(Few::new()));
+        actions.extend(subsets(&clients).map(Action::Tick));
+    }
+
+    /// What a client does on it, if it is a client's.
+    pub(super) fn step(&self, world: &mut World, action: Action) -> Arc<[Effect]> {
+        world.acting = None;
+        match action {
+            Action::Begin(client, operation) => {
+                let it = &mut world.clients[client];
+                match operation {
+                    Operation::Acquire => it.acquires -= 1,
+                    Operation::Extend => it.extends -= 1,
+                    Operation::Release | Operation::Tidy => {}
+                }
+                return self.run(world, client, Cause::Begin(operation));
+            }
+            Action::Run(client, nodes) => {
+                let links = &mut world.clients[client].links;
+                let answers = nodes
+                    .into_iter()
+                    .map(|node| (node, links[node].take_reply()))
+                    .collect();
+                return self.run(world, client, Cause::Wake(answers));
+            }
+            Action::Drop(client) => {
+                world.drops -= 1;
+                return self.run(world, client, Cause::Drop);
+            }
+            Action::Execute(client, node) => {
+                let sent = world.clients[client].links[node].sent.remove(0);
+                let answer = world.execute(&self.scene, node, client, sent.order);
+                if sent.is_awaited {
+                    world.clients[client].links[node].answers.push(answer);
+                }
+            }
+            Action::Stray(client, node, order) => {
+                let stray = &mut world.clients[client].links[node].stray;
+                stray.retain({
+                    let mut is_first = true;
+                    move |other| *other != order || !std::mem::take(&mut is_first)
+                });
+                world.execute(&self.scene, node, client, order);
+            }
+            Action::Break(client, node, reply) => {
+                world.breaks -= 1;
+                if reply == Reply::Lost {
+                    world.clients[client].links[node].answers.clear();
+                }
+                self.break_down(world, client, node, true);
+            }
+            Action::ExpireEarly(node) => world.nodes[node].entry = None,
+            Action::Crash(node) => {
+                world.crashes -= 1;
+                world.nodes[node] = Node {
+                    entry: None,
+                    away_until: world.now + self.scene.away,
+                };
+                // What was on its way to it arrives nowhere.
+                for client in 0..self.scene.clients.len() {
+                    world.clients[client].links[node].answers.clear();
+                    self.break_down(world, client, node, false);
+                }
+            }
+            Action::Tick(standing_still) => {
+                world.now += 1;
+                for client in standing_still {
+                    world.clients[client].behind += 1;
+                }
+                for node in &mut world.nodes {
+                    node.entry.take_if(|entry| entry.expires_at <= world.now);
+                    if node.away_until <= world.now {
+                        node.away_until = 0;
+                    }
+                }
+            }
+        }
+        Arc::new([])
+    }
+
+    fn break_down(&self, world: &mut World, client: usize, node: usize, leaves_strays: bool) {
+        let it = &mut world.clients[client];
+        let drawn = self.automaton.view(it.row).drawn;
+        it.links[node].break_down(drawn, leaves_strays);
+    }
+
+    /// Nodes are alike, and so are clients: of the worlds that differ by their numbers only, one is enough. Not each
+    /// of those is turned into the same one, which costs states and loses none.
+    fn representative(&self, mut world: World) -> World {
+        let by_number = |client: &usize| {
+            let it = &world.clients[*client];
+            (it.row, it.acquires, it.extends, it.behind, &it.links)
+        };
+        let mut order: Few<_> = (0..self.scene.clients.len()).collect();
+        order.sort_by(|a, b| by_number(a).cmp(&by_number(b)));
+        if !order.is_sorted() {
+            let clients = order.iter().map(|client| world.clients[*client].clone());
+            world.clients = clients.collect();
+            let number = |client: u8| {
+                let place = order.iter().position(|old| *old == usize::from(client));
+                small(place.expect("an order of all clients"))
+            };
+            for entry in world
+                .nodes
+                .iter_mut()
+                .filter_map(|node| node.entry.as_mut())
+            {
+                entry.client = number(entry.client);
+            }
+            world.acting = world.acting.map(number);
+        }
+        let mut order: Few<_> = (0..self.scene.nodes).collect();
+        order.sort_by(|a, b| {
+            let key = |node: usize| {
+                let links = world.clients.iter().map(move |client| &client.links[node]);
+                (&world.nodes[node], links)
+            };
+            let ((node_a, links_a), (node_b, links_b)) = (key(*a), key(*b));
+            node_a.cmp(node_b).then_with(|| links_a.cmp(links_b))
+        });
+        if order.is_sorted() {
+            return world;
+        }
+        let mut numbers = order.clone();
+        for (number, &node) in order.iter().enumerate() {
+            numbers[node] = number;
+        }
+        let mut turned = world.clone();
+        for (number, &node) in order.iter().enumerate() {
+            turned.nodes[number] = world.nodes[node].clone();
+            for (to, from) in turned.clients.iter_mut().zip(&world.clients) {
+                to.links[number] = from.links[node].clone();
+            }
+        }
+        for client in &mut turned.clients {
+            client.row = self.automaton.renumbered(client.row, &numbers);
+        }
+        turned
+    }
+}
+
+impl Model for Search {
+    type State = World;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<World> {
+        vec![World::new(&self.scene)]
+    }
+
+    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
+        if world.clients.iter().all(|client| self.is_done(client)) {
+            actions.extend(self.next_arrival(world));
+            return;
+        }
+        for client in 0..self.scene.clients.len() {
+            self.client_actions(world, client, actions);
+            for node in 0..self.scene.nodes {
+                self.link_actions(world, client, node, actions);
+            }
+        }
+        for node in 0..self.scene.nodes {
+            self.node_actions(world, node, actions);
+        }
+        self.ticks(world, actions);
+    }
+
+    fn next_state(&self, world: &World, action: Action) -> Option<World> {
+        let mut next = world.clone();
+        self.step(&mut next, action);
+        Some(if self.is_reduced {
+            self.representative(next)
+        } else {
+            next
+        })
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        promise::all()
+    }
+}
+
+/// All subsets that are not empty.
+fn subsets(of: &[usize]) -> impl Iterator<Item = Few<usize>> {
+    (1_u32..1 << of.len()).map(|subset| {
+        let members = of.iter().enumerate();
+        let members = members.filter(|(place, _)| subset >> place & 1 == 1);
+        members.map(|(_, member)| *member).collect()
+    })
+}

@@ -1,0 +1,114 @@
+//! One way through a world, for people.
+
+use core::fmt::Write;
+
+use super::client::{Effect, Operation, Order};
+use super::search::{Action, Reply, Search};
+use super::world::World;
+
+/// The steps of a search, a line each: true time, what happened, what came of it.
+pub(super) fn trace(search: &Search, path: &[(World, Option<Action>)]) -> String {
+    let mut text = String::new();
+    for (world, action) in path {
+        let Some(action) = action else { continue };
+        let mut next = world.clone();
+        let effects = search.step(&mut next, action.clone());
+        let effects: Vec<_> = effects.iter().filter_map(outcome).collect();
+        let arrow = if effects.is_empty() { "" } else { " -> " };
+        let now = world.now;
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "  {now:>2}  {}{arrow}{}",
+            words(action, world),
+            effects.join(", ")
+        );
+    }
+    text
+}
+
+fn words(action: &Action, world: &World) -> String {
+    let client = |number: &usize| ["client A", "client B", "client C"][*number];
+    let node = |number: &usize| format!("node {}", number + 1);
+    match action {
+        Action::Begin(who, operation) => {
+            let what = match operation {
+                Operation::Acquire => "begins to acquire the lock",
+                Operation::Extend => "begins to extend its lease",
+                Operation::Release => "begins to release its lease",
+                Operation::Tidy => "begins to tidy",
+            };
+            format!("{} {what}", client(who))
+        }
+        Action::Run(who, nodes) if nodes.is_empty() => {
+            format!("{} looks at its clock", client(who))
+        }
+        Action::Run(who, nodes) => {
+            let replies: Vec<_> = nodes
+                .iter()
+                .map(|from| {
+                    let answer = world.clients[*who].links[*from].answers[0];
+                    format!("{answer:?} from {}", node(from))
+                })
+                .collect();
+            format!("{} gets {}", client(who), replies.join(", "))
+        }
+        Action::Drop(who) => format!("{} drops its future", client(who)),
+        Action::Execute(who, at) => {
+            let sent = &world.clients[*who].links[*at].sent[0];
+            format!(
+                "{} executes {} of {}",
+                node(at),
+                order(sent.order),
+                client(who)
+            )
+        }
+        Action::Stray(who, at, stray) => format!(
+            "{} executes {} of {}, from a broken connection",
+            node(at),
+            order(*stray),
+            client(who)
+        ),
+        Action::Break(who, to, reply) => {
+            let reply = match reply {
+                Reply::Lost => "",
+                Reply::Read => ", its last reply is read",
+            };
+            format!(
+                "the connection of {} to {} breaks{reply}",
+                client(who),
+                node(to)
+            )
+        }
+        Action::ExpireEarly(at) => format!("the key on {} expires, early by true time", node(at)),
+        Action::Crash(it) => format!("{} crashes and forgets everything", node(it)),
+        Action::Tick(still) if still.is_empty() => "a unit of time passes".into(),
+        Action::Tick(still) => {
+            let still: Vec<_> = still.iter().map(client).collect();
+            format!("a unit of time passes, not for {}", still.join(" and "))
+        }
+    }
+}
+
+fn order(order: Order) -> String {
+    let what = match order {
+        Order::Acquire(_) => "acquire",
+        Order::Extend(_) => "extend",
+        Order::Release(_) => "release",
+    };
+    format!("{what} (token {})", order.token())
+}
+
+fn outcome(effect: &Effect) -> Option<&'static str> {
+    match effect {
+        Effect::Sent(..) | Effect::GivenUp(_) => None,
+        Effect::Acquired => Some("it has the lock"),
+        Effect::NotAcquired => Some("it does not have the lock"),
+        Effect::Extended => Some("it has the lock for longer"),
+        Effect::NotExtended => Some("its lease is as it was"),
+        Effect::Lost => Some("its lease is lost"),
+        Effect::Released => Some("released"),
+        Effect::Tidied => Some("tidied"),
+        Effect::Dropped => Some("dropped"),
+    }
+}

@@ -1,0 +1,215 @@
+//! Everything at one instant: time, nodes, clients, and what is on its way between them.
+
+use arrayvec::ArrayVec;
+
+use super::automaton::Automaton;
+use super::client::{self, Answer, Order, View};
+use super::scene::{Flaw, Role, Scene};
+
+/// As much as the largest scene needs; a search that needs more panics.
+pub(super) const MAX_NODES: usize = 4;
+const MAX_CLIENTS: usize = 3;
+const MAX_ON_THE_WAY: usize = 8;
+
+/// A state of the search. Plain data: two worlds that are equal have equal futures.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct World {
+    /// True time, in units; nobody in the world can read it.
+    pub(super) now: u8,
+    pub(super) nodes: ArrayVec<Node, MAX_NODES>,
+    pub(super) clients: ArrayVec<Client, MAX_CLIENTS>,
+    /// Who has acquired the lock in the last step, and acts on it without another look at a clock.
+    pub(super) acting: Option<u8>,
+    /// How many connections may still break, and how many nodes crash, and how many futures be dropped.
+    pub(super) breaks: u8,
+    pub(super) crashes: u8,
+    pub(super) drops: u8,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Node {
+    pub(super) entry: Option<Entry>,
+    /// It does nothing before.
+    pub(super) away_until: u8,
+}
+
+/// The key of the lock, on one node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Entry {
+    pub(super) client: u8,
+    pub(super) token: u8,
+    pub(super) expires_at: u8,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Client {
+    /// What it is, see [`Automaton`].
+    pub(super) row: u32,
+    /// By how much its clock is behind.
+    pub(super) behind: u8,
+    /// How many times it may still try to acquire the lock, and extend a lease.
+    pub(super) acquires: u8,
+    pub(super) extends: u8,
+    /// Its connections, one to each node.
+    pub(super) links: ArrayVec<Link, MAX_NODES>,
+}
+
+/// The connection of a client to a node, and what is left of those before it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Link {
+    /// What the node has not executed yet, in order.
+    pub(super) sent: ArrayVec<Sent, MAX_ON_THE_WAY>,
+    /// The command to which the client waits for the reply.
+    pub(super) awaited: Option<Order>,
+    /// Replies that have not been given to the client yet.
+    pub(super) answers: ArrayVec<Answer, MAX_ON_THE_WAY>,
+    /// What was on its way when a connection broke: each arrives some time, or never.
+    pub(super) stray: ArrayVec<Order, MAX_ON_THE_WAY>,
+    /// Tokens up to this one were on their way when a connection broke.
+    pub(super) broken_after: u8,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Sent {
+    pub(super) order: Order,
+    pub(super) is_awaited: bool,
+}
+
+impl World {
+    pub(super) fn new(scene: &Scene) -> Self {
+        let node = Node {
+            entry: None,
+            away_until: 0,
+        };
+        let client = |role: &Role| Client {
+            row: Automaton::START,
+            behind: 0,
+            acquires: role.acquires,
+            extends: role.extends,
+            links: repeated(Link::default(), scene.nodes),
+        };
+        Self {
+            now: 0,
+            nodes: repeated(node, scene.nodes),
+            clients: scene.clients.iter().map(client).collect(),
+            acting: None,
+            breaks: scene.breaks,
+            crashes: scene.crashes,
+            drops: scene.drops,
+        }
+    }
+
+    /// What the clock of a client reads: truncated to its tick.
+    pub(super) fn reading(&self, scene: &Scene, client: usize) -> u8 {
+        let exact = self.now - self.clients[client].behind;
+        exact - exact % scene.tick.max(1)
+    }
+
+    /// Whether a client holds the lock, as it sees it.
+    pub(super) fn holds(&self, scene: &Scene, client: usize, view: &View) -> bool {
+        let now = client::instant(self.reading(scene, client));
+        view.claim.is_some_and(|claim| {
+            self.acting.map(usize::from) == Some(client) || now < claim.believed_until
+        })
+    }
+
+    /// Lets `node` execute what `client` has sent.
+    pub(super) fn execute(
+        &mut self,
+        scene: &Scene,
+        node: usize,
+        client: usize,
+        order: Order,
+    ) -> Answer {
+        let expires_at = self.now + scene.ttl;
+        let entry = &mut self.nodes[node].entry;
+        let is_mine = |token| {
+            move |entry: &Entry| usize::from(entry.client) == client && entry.token == token
+        };
+        match order {
+            Order::Acquire(_) if entry.is_some() => Answer::Held,
+            Order::Acquire(token) => {
+                *entry = Some(Entry {
+                    client: small(client),
+                    token,
+                    expires_at,
+                });
+                Answer::Acquired
+            }
+            Order::Extend(token) => match entry.as_mut().filter(|entry| is_mine(token)(entry)) {
+                Some(mine) => {
+                    mine.expires_at = expires_at;
+                    Answer::Extended
+                }
+                None => Answer::NotMine,
+            },
+            Order::Release(token) => {
+                let compares = scene.flaw != Some(Flaw::ReleaseWithoutCompare);
+                let deletes = |entry: &Entry| !compares || is_mine(token)(entry);
+                match entry.take_if(|entry| deletes(entry)) {
+                    Some(_) => Answer::Released,
+                    None => Answer::NotMine,
+                }
+            }
+        }
+    }
+}
+
+impl Order {
+    pub(super) const fn token(self) -> u8 {
+        match self {
+            Self::Acquire(token) | Self::Extend(token) | Self::Release(token) => token,
+        }
+    }
+}
+
+impl Link {
+    /// The connection breaks: of what was on its way the client learns nothing. A release is sent again on the
+    /// next one, whether it has arrived or not.
+    pub(super) fn break_down(&mut self, drawn: u8, leaves_strays: bool) {
+        if leaves_strays {
+            self.stray.extend(self.sent.iter().map(|sent| sent.order));
+            self.stray.sort_unstable();
+        }
+        self.sent
+            .retain(|sent| matches!(sent.order, Order::Release(_)));
+        self.broken_after = drawn;
+        if self.has_reply() {
+            return;
+        }
+        match self.awaited {
+            // It has been executed, and its reply is lost.
+            Some(order @ Order::Release(_)) if !self.sent.iter().any(|sent| sent.is_awaited) => {
+                self.sent.push(Sent {
+                    order,
+                    is_awaited: true,
+                });
+            }
+            None | Some(Order::Release(_)) => {}
+            Some(_) => self.answers = repeated(Answer::Broken, 1),
+        }
+    }
+
+    /// Whether a reply has come to the call that the client waits for.
+    pub(super) fn has_reply(&self) -> bool {
+        self.awaited.is_some() && !self.answers.is_empty()
+    }
+
+    pub(super) fn take_reply(&mut self) -> Answer {
+        self.awaited = None;
+        self.answers.remove(0)
+    }
+
+    pub(super) fn is_in_use(&self) -> bool {
+        !self.sent.is_empty() || self.awaited.is_some()
+    }
+}
+
+fn repeated<T: Clone, const MAX: usize>(item: T, count: usize) -> ArrayVec<T, MAX> {
+    std::iter::repeat_n(item, count).collect()
+}
+
+/// The number of a client or a node, in a byte.
+pub(super) fn small(number: usize) -> u8 {
+    u8::try_from(number).expect("a scene is small")
+}
