@@ -1,4 +1,12 @@
 //! Every order of events in a small world, searched without a gap: the shipping code is what takes the steps.
+//!
+//! A world is a few nodes, a few clients and what is on its way between them. [`stateright`] goes through all that can
+//! happen in it: a command arrives, a client runs or stands still, a key expires, time passes. It needs states that can
+//! be copied and compared, which the futures of the lock cannot. So a client is a row in a table ([`automaton`]), and
+//! the table is filled by running the shipping code on what that client was given so far ([`client`]).
+//!
+//! What needs no step of its own: a message that is lost is one that never arrives, and a client that crashes is one
+//! that never runs again. Both are among the orders of events.
 
 #![expect(
     clippy::print_stdout,
@@ -74,11 +82,12 @@ pub struct Outcome {
 }
 
 impl Scene {
-    /// Searches this scene: all of it, or, with a flaw, until two clients hold the lock at once.
+    /// Searches this scene: all of it, or, with a flaw, until the promise is broken that it breaks.
     #[must_use]
     pub fn search(self) -> Outcome {
-        let until = match self.flaw {
-            Some(_) => HasDiscoveries::AnyOf([promise::EXCLUSION].into()),
+        let promise = self.flaw.map(Flaw::breaks);
+        let until = match promise {
+            Some(promise) => HasDiscoveries::AnyOf([promise].into()),
             None => HasDiscoveries::AnyFailures,
         };
         let sight = self.sight();
@@ -87,8 +96,8 @@ impl Scene {
         let mut found = checker.discoveries();
         let unseen = (!found.contains_key(sight)).then_some(sight);
         found.retain(|promise, _| ![promise::ACQUIRED, promise::HANDED_ON].contains(promise));
-        let exclusion = found.remove_entry(promise::EXCLUSION);
-        let broken = exclusion.or_else(|| found.into_iter().next());
+        let expected = promise.and_then(|promise| found.remove_entry(promise));
+        let broken = expected.or_else(|| found.into_iter().next());
         Outcome {
             states: checker.unique_state_count(),
             depth: checker.max_depth(),
@@ -152,12 +161,14 @@ fn search_all(arguments: &Arguments) -> bool {
 }
 
 fn search_flaws() -> bool {
-    println!("with one thing wrong, until two clients hold the lock at once");
+    println!("with one thing wrong, until it shows");
     let mut is_right = true;
     for flaw in Flaw::value_variants() {
         let outcome = Scene::with(*flaw).search();
         let found = match outcome.broken {
-            Some((promise::EXCLUSION, steps)) => format!("found after {steps} steps"),
+            Some((promise, steps)) if promise == flaw.breaks() => {
+                format!("found after {steps} steps")
+            }
             _ => {
                 is_right = false;
                 "NOT FOUND".into()
@@ -179,18 +190,19 @@ fn figures(outcome: &Outcome) -> String {
     format!("{states:>10} {depth:>6} {clients:>8} {seconds:>6}")
 }
 
-/// Finds the shortest way to two clients that hold the lock at once, and shows it.
+/// Finds the shortest way to a broken promise, and shows it.
 fn show(flaw: Flaw) -> bool {
+    let promise = flaw.breaks();
     let checker = check(
         Search::new(Scene::with(flaw), false),
-        HasDiscoveries::AnyOf([promise::EXCLUSION].into()),
+        HasDiscoveries::AnyOf([promise].into()),
     );
-    let Some(path) = checker.discovery(promise::EXCLUSION) else {
+    let Some(path) = checker.discovery(promise) else {
         println!("not found: {}", flaw.about());
         return false;
     };
     println!("{}; by true time, in units:", flaw.about());
     print!("{}", trace::trace(checker.model(), &path.into_vec()));
-    println!("  two clients hold the lock at once");
+    println!("  BROKEN: {promise}");
     true
 }

@@ -210,7 +210,11 @@ async fn life(scene: &Scene, world: &World) {
     let phantom = (scene.flaw == Some(Flaw::HalfIsAQuorum)).then_some(None);
     let nodes = (0..scene.nodes).map(Some).chain(phantom);
     let mut redlock = Redlock::new(
-        nodes.map(|node| Port { node, world }),
+        nodes.map(|node| Port {
+            node,
+            swallows_releases: scene.flaw == Some(Flaw::NothingIsReleased),
+            world,
+        }),
         Watch { scene, world },
         Tokens { scene, world },
         scene.options(),
@@ -305,6 +309,8 @@ async fn perform(
 #[derive(Debug, Clone)]
 struct Port<'w> {
     node: Option<usize>,
+    /// Another flaw.
+    swallows_releases: bool,
     world: &'w World,
 }
 
@@ -320,6 +326,9 @@ impl Transport for Port<'_> {
         let Some(node) = self.node else {
             return Ok(granted);
         };
+        if self.swallows_releases && matches!(order, Order::Release(_)) {
+            return Ok(granted);
+        }
         self.world.did(Effect::Sent(node, order));
         let mut call = Call {
             node,

@@ -81,6 +81,8 @@ pub enum Flaw {
     HalfIsAQuorum,
     /// A node deletes the key whoever asks for it.
     ReleaseWithoutCompare,
+    /// No release is sent.
+    NothingIsReleased,
     /// The clock of a client falls behind by more than the options allow for.
     DriftBeyond,
     /// A node that has forgotten everything is back one unit too early.
@@ -100,8 +102,18 @@ impl Flaw {
             Self::LateRepliesCount => "a late reply to an earlier attempt counts",
             Self::HalfIsAQuorum => "half of the nodes are a quorum",
             Self::ReleaseWithoutCompare => "a release deletes whatever key is there",
+            Self::NothingIsReleased => "no release is sent",
             Self::DriftBeyond => "a clock drifts by more than the options allow for",
             Self::BackTooEarly => "a node that forgot is back before a TTL is over",
+        }
+    }
+
+    /// The promise that it breaks.
+    #[must_use]
+    pub const fn breaks(self) -> &'static str {
+        match self {
+            Self::NothingIsReleased => promise::CLEAN,
+            _ => promise::EXCLUSION,
         }
     }
 }
@@ -227,7 +239,9 @@ impl Scene {
             ..Self::PLAIN
         };
         match flaw {
-            Flaw::ClockNotReadAgain | Flaw::HalfIsAQuorum => Self { nodes: 2, ..scene },
+            Flaw::ClockNotReadAgain | Flaw::HalfIsAQuorum | Flaw::NothingIsReleased => {
+                Self { nodes: 2, ..scene }
+            }
             Flaw::ValidityFromTheEnd => Self {
                 nodes: 2,
                 node_ahead: 1,

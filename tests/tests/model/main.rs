@@ -30,9 +30,14 @@ fn a_margin_one_tick_too_small_is_found() {
     is_found(Flaw::TickNotTakenOff);
 }
 
-/// With the flaw, two clients hold the lock at once in some order of events.
+#[test]
+fn releases_that_are_not_sent_are_found() {
+    is_found(Flaw::NothingIsReleased);
+}
+
+/// With the flaw, some order of events breaks the promise that it is about.
 fn is_found(flaw: Flaw) {
     let broken = Scene::with(flaw).search().broken;
     let promise = broken.map(|(promise, _steps)| promise);
-    assert_eq!(promise, Some("no two clients hold the lock at once"));
+    assert_eq!(promise, Some(flaw.breaks()));
 }
