@@ -1,8 +1,7 @@
 //! A clock that stands still until it is moved.
 
 use core::cell::{Cell, RefCell};
-use core::future::poll_fn;
-use core::pin::pin;
+use core::pin::{Pin, pin};
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
@@ -99,18 +98,18 @@ impl MockClock {
         clippy::expect_used,
         reason = "a test that sleeps so often is a defect of the test"
     )]
-    fn lie_down(&self, deadline: Instant, waker: &Waker, bed: &mut Option<usize>) {
+    fn lie_down(&self, deadline: Instant, waker: &Waker, bed: Option<usize>) -> usize {
         let mut sleepers = self.sleepers.borrow_mut();
         let place = bed
             .or_else(|| sleepers.iter().position(Option::is_none))
             .expect("more futures sleep on one MockClock than it has room for (256)");
-        *bed = Some(place);
         if let Some(place) = sleepers.get_mut(place) {
             *place = Some(Sleeper {
                 deadline,
                 waker: waker.clone(),
             });
         }
+        place
     }
 }
 
@@ -130,25 +129,38 @@ impl Clock for MockClock {
     }
 
     async fn sleep_until(&self, deadline: Instant) {
-        let mut sleep = Sleep {
+        Sleep {
             clock: self,
+            deadline,
             bed: None,
-        };
-        poll_fn(|context| {
-            if self.now.get() >= deadline {
-                return Poll::Ready(());
-            }
-            self.lie_down(deadline, context.waker(), &mut sleep.bed);
-            Poll::Pending
-        })
+        }
         .await;
     }
 }
 
 /// Leaves its place when the sleep is over or dropped.
+///
+/// A type and not a closure: a future that refers to a part of itself with `&mut` is refused by Miri
+/// when it stands in a slice, for the slice's iterator takes a look at all of it.
 struct Sleep<'a> {
     clock: &'a MockClock,
+    deadline: Instant,
     bed: Option<usize>,
+}
+
+impl Future for Sleep<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.clock.now() >= self.deadline {
+            return Poll::Ready(());
+        }
+        let bed = self
+            .clock
+            .lie_down(self.deadline, context.waker(), self.bed);
+        self.bed = Some(bed);
+        Poll::Pending
+    }
 }
 
 impl Drop for Sleep<'_> {

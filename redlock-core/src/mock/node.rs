@@ -301,7 +301,8 @@ struct Call<'a> {
 impl Call<'_> {
     async fn change(&self) {
         let mut is_registered = false;
-        poll_fn(|context| {
+        // Owns the flag, see `Sleep` of the clock.
+        poll_fn(move |context| {
             if is_registered {
                 return Poll::Ready(());
             }
