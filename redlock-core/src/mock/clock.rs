@@ -5,6 +5,7 @@ use core::pin::{Pin, pin};
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
+use crate::mock::slots::Slots;
 use crate::time::{Clock, Instant};
 
 /// Virtual time: it passes only when a test says so, by [`advance`](Self::advance) or in
@@ -13,7 +14,7 @@ use crate::time::{Clock, Instant};
 pub struct MockClock {
     now: Cell<Instant>,
     resolution: Duration,
-    sleepers: RefCell<[Option<Sleeper>; Self::SLEEPERS]>,
+    sleepers: RefCell<Slots<Sleeper, { Self::SLEEPERS }>>,
 }
 
 #[derive(Debug)]
@@ -42,7 +43,7 @@ impl MockClock {
         Self {
             now: Cell::new(Instant::from_micros(0)),
             resolution,
-            sleepers: RefCell::new([const { None }; Self::SLEEPERS]),
+            sleepers: RefCell::new(Slots::new()),
         }
     }
 
@@ -79,7 +80,7 @@ impl MockClock {
 
     fn set(&self, now: Instant) {
         self.now.set(self.now.get().max(now));
-        for sleeper in self.sleepers.borrow().iter().flatten() {
+        for sleeper in self.sleepers.borrow().iter() {
             if sleeper.deadline <= now {
                 sleeper.waker.wake_by_ref();
             }
@@ -88,7 +89,7 @@ impl MockClock {
 
     fn next_deadline(&self) -> Option<Instant> {
         let sleepers = self.sleepers.borrow();
-        let deadlines = sleepers.iter().flatten().map(|sleeper| sleeper.deadline);
+        let deadlines = sleepers.iter().map(|sleeper| sleeper.deadline);
         deadlines
             .filter(|deadline| *deadline > self.now.get())
             .min()
@@ -100,16 +101,19 @@ impl MockClock {
     )]
     fn lie_down(&self, deadline: Instant, waker: &Waker, bed: Option<usize>) -> usize {
         let mut sleepers = self.sleepers.borrow_mut();
-        let place = bed
-            .or_else(|| sleepers.iter().position(Option::is_none))
-            .expect("more futures sleep on one MockClock than it has room for (256)");
-        if let Some(place) = sleepers.get_mut(place) {
-            *place = Some(Sleeper {
-                deadline,
-                waker: waker.clone(),
-            });
+        let sleeper = Sleeper {
+            deadline,
+            waker: waker.clone(),
+        };
+        if let Some(bed) = bed
+            && let Some(place) = sleepers.get_mut(bed)
+        {
+            *place = sleeper;
+            return bed;
         }
-        place
+        sleepers
+            .insert(sleeper)
+            .expect("more futures sleep on one MockClock than it has room for (256)")
     }
 }
 
@@ -165,10 +169,8 @@ impl Future for Sleep<'_> {
 
 impl Drop for Sleep<'_> {
     fn drop(&mut self) {
-        if let Some(bed) = self.bed
-            && let Some(place) = self.clock.sleepers.borrow_mut().get_mut(bed)
-        {
-            *place = None;
+        if let Some(bed) = self.bed {
+            self.clock.sleepers.borrow_mut().take(bed);
         }
     }
 }
