@@ -58,7 +58,7 @@ fn an_extension_is_counted_from_before_its_round() {
 
 #[test]
 fn any_mixture_of_nodes_that_carry_the_token_or_not_or_are_silent_ends_as_the_rule_says() {
-    for count in 1..=5 {
+    for count in 1..=NODES_MAX {
         for mixture in Mixture::all(count) {
             let clock = MockClock::new();
             let fleet: [Node<'_>; 5] = MemoryNode::fleet(&clock);

@@ -44,7 +44,8 @@ fn the_lease_is_extended_each_time_a_third_of_its_validity_has_passed() {
     let result = clock.run(client(&nodes, &clock, 1).hold(KEY, async |_| {
         let mut last = None;
         while micros(&clock) < 60_000_000 {
-            clock.sleep_until(clock.now().saturating_add(ms(10))).await;
+            let step = ms(unless_miri(10, 500));
+            clock.sleep_until(clock.now().saturating_add(step)).await;
             let ttl = nodes[0].ttl(KEY);
             assert!(
                 ttl.is_some_and(|ttl| ttl > TTL - VALIDITY / 3 - ms(20)),
@@ -63,6 +64,8 @@ fn the_lease_is_extended_each_time_a_third_of_its_validity_has_passed() {
 
 #[test]
 fn work_is_stopped_when_its_validity_ends_while_the_majority_hangs_or_is_dead() {
+    const STEP: Duration = ms(unless_miri(1, 500));
+
     for fault in Fault::ALL {
         let clock = MockClock::new();
         let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
@@ -75,7 +78,7 @@ fn work_is_stopped_when_its_validity_ends_while_the_majority_hangs_or_is_dead() 
                     "the work runs past the validity"
                 );
                 last_alive.set(clock.now());
-                clock.sleep_until(clock.now().saturating_add(ms(1))).await;
+                clock.sleep_until(clock.now().saturating_add(STEP)).await;
             }
         }));
         let Err(HoldError::<_, 5>::Lost(cause)) = result else {
@@ -84,7 +87,7 @@ fn work_is_stopped_when_its_validity_ends_while_the_majority_hangs_or_is_dead() 
         assert!(matches!(cause, LossCause::Unreachable(_)), "{cause}");
         let end = at(VALIDITY);
         assert!(
-            end.saturating_duration_since(last_alive.get()) <= ms(2),
+            end.saturating_duration_since(last_alive.get()) <= 2 * STEP,
             "and not long before"
         );
         nodes[..3].iter().for_each(|node| fault.end(node));
@@ -360,7 +363,8 @@ fn work_may_run_for_ever_when_the_caller_asks_for_it() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
     let options = one_round().unlimited_extensions();
-    let day = Instant::from_micros(86_400_000_000);
+    // Under Miri ten minutes, which are more extensions than the options allow unless told.
+    let day = Instant::from_micros(unless_miri(86_400_000_000, 600_000_000));
     let result = clock.run(
         client_with(&nodes, &clock, 1, options).hold(KEY, async |_| clock.sleep_until(day).await),
     );

@@ -76,7 +76,7 @@ fn a_hung_minority_costs_nothing_and_deletes_the_key_when_it_resumes() {
 
 #[test]
 fn any_mixture_of_nodes_is_reported_as_it_is_and_nobody_waits_for_who_does_not_matter() {
-    for count in 1..=5 {
+    for count in 1..=NODES_MAX {
         for mixture in Mixture::all(count) {
             let clock = MockClock::new();
             let fleet: [Node<'_>; 5] = MemoryNode::fleet(&clock);
