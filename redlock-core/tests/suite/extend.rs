@@ -1,5 +1,6 @@
 //! Keeping the lock for longer.
 
+use core::pin::pin;
 use core::time::Duration;
 
 use redlock_core::mock::{MemoryNode, MockClock};
@@ -36,6 +37,32 @@ fn a_lease_is_extended_by_its_own_ttl_whatever_the_options_are_now() {
     assert_eq!(lease.ttl(), TTL);
     let until = ms(500) + TTL - ms(102) - Duration::from_micros(1);
     assert_eq!(lease.valid_until(), at(until));
+}
+
+#[test]
+fn an_extension_is_valid_by_the_drift_of_the_options_now() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    // Of ten seconds nine are drift: less than what is left of the validity that was granted.
+    redlock.set_options(one_round().drift_ppm(900_000).unwrap());
+    clock.run(redlock.extend(&mut lease)).unwrap();
+    let until = at(ms(1_000) - ms(2) - Duration::from_micros(1));
+    assert_eq!(lease.valid_until(), until);
+
+    // Replies that are read when that is over come too late, whatever was granted before.
+    let mut redlock = client(&nodes, &clock, 2);
+    let mut lease = clock.run(redlock.try_acquire("dock-8")).unwrap();
+    redlock.set_options(one_round().drift_ppm(900_000).unwrap());
+    nodes.iter().for_each(|node| node.set_latency(ms(10)));
+    let result = clock.run(async {
+        let mut extension = pin!(redlock.extend(&mut lease));
+        assert!(poll_once(extension.as_mut()).is_pending());
+        clock.advance(ms(1_000));
+        extension.await
+    });
+    assert!(matches!(result, Err(ExtendError::TooLate(_))), "{result:?}");
 }
 
 #[test]
@@ -110,6 +137,7 @@ fn a_lease_of_which_only_the_token_is_known_cannot_be_extended() {
     let mut redlock = client(&nodes, &clock, 1);
     let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     let mut adopted = Lease::adopt(KEY, *lease.token());
+    assert_eq!(adopted.ttl(), Duration::ZERO);
     let result = clock.run(redlock.extend(&mut adopted));
     assert_eq!(result, Err(ExtendError::Expired));
     assert!(

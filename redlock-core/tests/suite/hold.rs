@@ -159,6 +159,22 @@ fn keep_tells_of_each_extension_and_ends_with_the_cause() {
 }
 
 #[test]
+fn a_lease_is_kept_by_its_own_validity_whatever_the_options_are_now() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    redlock.set_options(Options::new(ms(1_000)).unwrap().max_extensions(1));
+    let mut extended_at = None;
+    let cause = clock.run(redlock.keep(&mut lease, |_| extended_at = Some(clock.now())));
+    assert_eq!(cause, LossCause::ExtensionsSpent);
+    // To the microsecond, rounded up.
+    let third = at(VALIDITY / 3);
+    let late = extended_at.unwrap().saturating_duration_since(third);
+    assert!(extended_at >= Some(third) && late <= Duration::from_micros(1));
+}
+
+#[test]
 fn keep_may_be_dropped_at_any_point_and_leaves_a_lease_that_is_valid() {
     for dropped_at in [0, 1, 3_000, 3_310, 5_000, 9_000] {
         let clock = MockClock::new();
