@@ -43,6 +43,7 @@
 mod clock;
 mod entropy;
 mod node;
+mod slots;
 
 pub use clock::MockClock;
 pub use entropy::SeededEntropy;

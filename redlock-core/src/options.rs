@@ -357,6 +357,9 @@ mod tests {
         let coarse = options.valid_until(start, 1_000, ms(10));
         assert_eq!(coarse, Instant::from_micros(5 + 978_000));
         assert_eq!(options.valid_until(start, 1_000, ms(5_000)), start);
+        // A part of a microsecond counts as a whole one.
+        let cut = options.valid_until(start, 1_000, Duration::from_nanos(1));
+        assert_eq!(cut, Instant::from_micros(5 + 988_000 - 1));
         let last = options.valid_until(Instant::MAX, 1_000, Duration::ZERO);
         assert_eq!(last, Instant::MAX);
     }
@@ -373,6 +376,29 @@ mod tests {
         }
         let shortest = Options::new(ms(3)).unwrap();
         assert!(shortest.round_time() < shortest.validity());
+    }
+
+    #[test]
+    fn what_nobody_has_set_is_as_the_readme_says() {
+        let options = Options::new(ms(1_000)).unwrap();
+        assert_eq!(options.extensions(), Some(100));
+        assert_eq!(options.wait_time(), ms(1_000));
+        assert_eq!(options.delay_after(1, 0), ms(5));
+        let longest = options.delay_after(1, u32::MAX);
+        assert!(longest < ms(50) && longest > ms(49), "{longest:?}");
+
+        // 1/200 of the TTL, from 20 ms to 1 s, at most half the validity.
+        for (ttl, node_timeout) in [
+            (4_000, ms(20)),
+            (4_200, ms(21)),
+            (199_800, ms(999)),
+            (200_200, ms(1_000)),
+            (42, ms(42 - 2) / 2 - Duration::from_micros(210)),
+        ] {
+            let options = Options::new(ms(ttl)).unwrap();
+            assert_eq!(options.round_time(), node_timeout, "TTL {ttl} ms");
+        }
+        assert_eq!(options.round_time(), ms(20), "the least of it");
     }
 
     #[test]
@@ -404,5 +430,9 @@ mod tests {
         assert_eq!(none.delay_after(9, u32::MAX), Options::MIN_RETRY_DELAY);
         let longest = options.retry_delay(Duration::ZERO, Duration::MAX).unwrap();
         assert!(longest.delay_after(9, u32::MAX) > Duration::from_secs(1 << 32));
+        // Twice as long does not fit any more.
+        let half = Duration::from_micros(1 << 63);
+        let longest = options.retry_delay(Duration::ZERO, half).unwrap();
+        assert!(longest.delay_after(9, u32::MAX) > half / 2);
     }
 }

@@ -105,3 +105,31 @@ pub(crate) const fn whole_micros(duration: Duration) -> u64 {
         .saturating_mul(1_000_000)
         .saturating_add(duration.subsec_micros() as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EARLY: Instant = Instant::from_micros(5);
+
+    #[test]
+    fn an_instant_does_not_wrap() {
+        let six = Duration::from_micros(6);
+        assert_eq!(EARLY.saturating_sub(six), Instant::from_micros(0));
+        assert_eq!(
+            EARLY.saturating_duration_since(Instant::MAX),
+            Duration::ZERO
+        );
+        let late = Instant::from_micros(u64::MAX - 5);
+        assert_eq!(late.saturating_add(six), Instant::MAX);
+        assert_eq!(EARLY.saturating_add(Duration::MAX), Instant::MAX);
+        assert!(Instant::from_micros(u64::MAX) <= Instant::MAX);
+    }
+
+    #[test]
+    fn a_part_of_a_microsecond_is_dropped() {
+        let almost_two = Duration::from_nanos(1_999);
+        assert_eq!(EARLY.saturating_add(almost_two), Instant::from_micros(6));
+        assert_eq!(EARLY.saturating_sub(almost_two), Instant::from_micros(4));
+    }
+}

@@ -1,11 +1,11 @@
 //! A clock that stands still until it is moved.
 
 use core::cell::{Cell, RefCell};
-use core::future::poll_fn;
-use core::pin::pin;
+use core::pin::{Pin, pin};
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
+use crate::mock::slots::Slots;
 use crate::time::{Clock, Instant};
 
 /// Virtual time: it passes only when a test says so, by [`advance`](Self::advance) or in
@@ -14,7 +14,7 @@ use crate::time::{Clock, Instant};
 pub struct MockClock {
     now: Cell<Instant>,
     resolution: Duration,
-    sleepers: RefCell<[Option<Sleeper>; Self::SLEEPERS]>,
+    sleepers: RefCell<Slots<Sleeper, { Self::SLEEPERS }>>,
 }
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl MockClock {
         Self {
             now: Cell::new(Instant::from_micros(0)),
             resolution,
-            sleepers: RefCell::new([const { None }; Self::SLEEPERS]),
+            sleepers: RefCell::new(Slots::new()),
         }
     }
 
@@ -80,7 +80,7 @@ impl MockClock {
 
     fn set(&self, now: Instant) {
         self.now.set(self.now.get().max(now));
-        for sleeper in self.sleepers.borrow().iter().flatten() {
+        for sleeper in self.sleepers.borrow().iter() {
             if sleeper.deadline <= now {
                 sleeper.waker.wake_by_ref();
             }
@@ -89,7 +89,7 @@ impl MockClock {
 
     fn next_deadline(&self) -> Option<Instant> {
         let sleepers = self.sleepers.borrow();
-        let deadlines = sleepers.iter().flatten().map(|sleeper| sleeper.deadline);
+        let deadlines = sleepers.iter().map(|sleeper| sleeper.deadline);
         deadlines
             .filter(|deadline| *deadline > self.now.get())
             .min()
@@ -99,18 +99,21 @@ impl MockClock {
         clippy::expect_used,
         reason = "a test that sleeps so often is a defect of the test"
     )]
-    fn lie_down(&self, deadline: Instant, waker: &Waker, bed: &mut Option<usize>) {
+    fn lie_down(&self, deadline: Instant, waker: &Waker, bed: Option<usize>) -> usize {
         let mut sleepers = self.sleepers.borrow_mut();
-        let place = bed
-            .or_else(|| sleepers.iter().position(Option::is_none))
-            .expect("more futures sleep on one MockClock than it has room for (256)");
-        *bed = Some(place);
-        if let Some(place) = sleepers.get_mut(place) {
-            *place = Some(Sleeper {
-                deadline,
-                waker: waker.clone(),
-            });
+        let sleeper = Sleeper {
+            deadline,
+            waker: waker.clone(),
+        };
+        if let Some(bed) = bed
+            && let Some(place) = sleepers.get_mut(bed)
+        {
+            *place = sleeper;
+            return bed;
         }
+        sleepers
+            .insert(sleeper)
+            .expect("more futures sleep on one MockClock than it has room for (256)")
     }
 }
 
@@ -130,33 +133,44 @@ impl Clock for MockClock {
     }
 
     async fn sleep_until(&self, deadline: Instant) {
-        let mut sleep = Sleep {
+        Sleep {
             clock: self,
+            deadline,
             bed: None,
-        };
-        poll_fn(|context| {
-            if self.now.get() >= deadline {
-                return Poll::Ready(());
-            }
-            self.lie_down(deadline, context.waker(), &mut sleep.bed);
-            Poll::Pending
-        })
+        }
         .await;
     }
 }
 
 /// Leaves its place when the sleep is over or dropped.
+///
+/// A type and not a closure: a future that refers to a part of itself with `&mut` is refused by Miri
+/// when it stands in a slice, for the slice's iterator takes a look at all of it.
 struct Sleep<'a> {
     clock: &'a MockClock,
+    deadline: Instant,
     bed: Option<usize>,
+}
+
+impl Future for Sleep<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.clock.now() >= self.deadline {
+            return Poll::Ready(());
+        }
+        let bed = self
+            .clock
+            .lie_down(self.deadline, context.waker(), self.bed);
+        self.bed = Some(bed);
+        Poll::Pending
+    }
 }
 
 impl Drop for Sleep<'_> {
     fn drop(&mut self) {
-        if let Some(bed) = self.bed
-            && let Some(place) = self.clock.sleepers.borrow_mut().get_mut(bed)
-        {
-            *place = None;
+        if let Some(bed) = self.bed {
+            self.clock.sleepers.borrow_mut().take(bed);
         }
     }
 }

@@ -7,6 +7,7 @@ use core::task::{Poll, Waker};
 use core::time::Duration;
 
 use crate::command::{Command, Reply, Token};
+use crate::mock::slots::Slots;
 use crate::report::KeyName;
 use crate::time::{Clock, Instant};
 use crate::transport::Transport;
@@ -34,9 +35,9 @@ struct State {
     /// No command takes effect before this instant: the end of the last hang.
     not_before: Instant,
     next_ticket: u64,
-    sent: [Option<Sent>; MAX_SENT],
-    keys: [Option<Entry>; MAX_KEYS],
-    wakers: [Option<Waker>; MAX_SENT],
+    sent: Slots<Sent, MAX_SENT>,
+    keys: Slots<Entry, MAX_KEYS>,
+    wakers: Slots<Waker, MAX_SENT>,
 }
 
 const MAX_SENT: usize = 64;
@@ -88,9 +89,9 @@ impl<C: Clock> MemoryNode<C> {
                 latency: Duration::ZERO,
                 not_before: Instant::from_micros(0),
                 next_ticket: 0,
-                sent: [const { None }; MAX_SENT],
-                keys: [const { None }; MAX_KEYS],
-                wakers: [const { None }; MAX_SENT],
+                sent: Slots::new(),
+                keys: Slots::new(),
+                wakers: Slots::new(),
             }),
         }
     }
@@ -128,13 +129,11 @@ impl<C: Clock> MemoryNode<C> {
         self.change(|state, now| {
             state.is_up = false;
             state.is_hung = false;
-            for place in &mut state.sent {
-                if let Some(sent) = place {
-                    sent.answer
-                        .get_or_insert((Err(MemoryErrorKind::Reset), now));
-                }
-                place.take_if(|sent| sent.is_abandoned);
+            for sent in state.sent.iter_mut() {
+                sent.answer
+                    .get_or_insert((Err(MemoryErrorKind::Reset), now));
             }
+            state.forget_abandoned();
         });
     }
 
@@ -152,7 +151,7 @@ impl<C: Clock> MemoryNode<C> {
 
     /// Forgets all keys, as FLUSHALL does.
     pub fn clear(&self) {
-        self.change(|state, _| state.keys = [const { None }; MAX_KEYS]);
+        self.change(|state, _| state.keys = Slots::new());
     }
 
     /// Puts `token` under `key`, whatever is there: another client's lock, for instance.
@@ -172,20 +171,17 @@ impl<C: Clock> MemoryNode<C> {
                 token,
                 expires_at: now.saturating_add(ttl),
             };
-            match state.keys.iter_mut().find(|place| place.is_none()) {
-                Some(place) if entry.key.whole().is_some() => *place = Some(entry),
-                _ => panic!("a MemoryNode has no room for the key {key:?}"),
+            let fits = entry.key.whole().is_some();
+            if !fits || state.keys.insert(entry).is_none() {
+                panic!("a MemoryNode has no room for the key {key:?}");
             }
         });
     }
 
     /// Deletes `key`, whatever is there.
     pub fn remove(&self, key: &str) {
-        self.change(|state, _| {
-            for place in &mut state.keys {
-                place.take_if(|entry| entry.key.whole() == Some(key.as_bytes()));
-            }
-        });
+        let key = KeyName::new(key.as_bytes());
+        self.change(|state, _| state.keys.retain(|entry| entry.key != key));
     }
 
     /// The token under `key`, if it is there and has not expired.
@@ -212,12 +208,7 @@ impl<C: Clock> MemoryNode<C> {
     pub fn len(&self) -> usize {
         let now = self.clock.now();
         let state = self.settled();
-        state
-            .keys
-            .iter()
-            .flatten()
-            .filter(|entry| entry.expires_at > now)
-            .count()
+        state.live(now).count()
     }
 
     /// Whether there is no key that has not expired.
@@ -229,11 +220,7 @@ impl<C: Clock> MemoryNode<C> {
     fn change(&self, change: impl FnOnce(&mut State, Instant)) {
         let mut state = self.settled();
         change(&mut state, self.clock.now());
-        state
-            .wakers
-            .iter_mut()
-            .filter_map(Option::take)
-            .for_each(Waker::wake);
+        state.wakers.take_all().for_each(Waker::wake);
     }
 
     /// The state, with everything done that has arrived by now.
@@ -301,7 +288,8 @@ struct Call<'a> {
 impl Call<'_> {
     async fn change(&self) {
         let mut is_registered = false;
-        poll_fn(|context| {
+        // Owns the flag, see `Sleep` of the clock.
+        poll_fn(move |context| {
             if is_registered {
                 return Poll::Ready(());
             }
@@ -316,14 +304,12 @@ impl Call<'_> {
 impl Drop for Call<'_> {
     fn drop(&mut self) {
         let mut state = self.state.borrow_mut();
-        for place in &mut state.sent {
-            if let Some(sent) = place
-                && sent.ticket == self.ticket
-            {
-                sent.is_abandoned = true;
-                place.take_if(|sent| sent.answer.is_some());
-            }
+        let mut all = state.sent.iter_mut();
+        if let Some(sent) = all.find(|sent| sent.ticket == self.ticket) {
+            sent.is_abandoned = true;
         }
+        drop(all);
+        state.forget_abandoned();
     }
 }
 
@@ -338,19 +324,19 @@ impl State {
         if !self.is_up {
             return Err(MemoryErrorKind::Refused);
         }
-        let last_arrival = self.sent.iter().flatten().map(|sent| sent.arrives_at).max();
+        let last_arrival = self.sent.iter().map(|sent| sent.arrives_at).max();
         let arrives_at = now
             .saturating_add(self.latency / 2)
             .max(last_arrival.unwrap_or(now));
         let ticket = self.next_ticket;
-        let place = self.sent.iter_mut().find(|place| place.is_none());
-        *place.ok_or(MemoryErrorKind::Full)? = Some(Sent {
+        let sent = Sent {
             ticket,
             arrives_at,
             command,
             answer: None,
             is_abandoned: false,
-        });
+        };
+        self.sent.insert(sent).ok_or(MemoryErrorKind::Full)?;
         self.next_ticket += 1;
         self.settle(now);
         Ok(ticket)
@@ -359,59 +345,60 @@ impl State {
     /// Executes what has arrived, in the order in which it was sent.
     fn settle(&mut self, now: Instant) {
         while !self.is_hung
-            && let Some((place, arrival)) = self.next_arrival(now)
+            && let Some((ticket, command, arrival)) = self.next_arrival(now)
         {
-            let Some(sent) = self.sent.get_mut(place).and_then(Option::as_mut) else {
-                return;
-            };
-            let command = sent.command;
             let result = self.execute(&command, arrival);
             let known_at = arrival.saturating_add(self.latency / 2);
-            if let Some(place) = self.sent.get_mut(place) {
-                if let Some(sent) = place {
-                    sent.answer = Some((result, known_at));
-                }
-                place.take_if(|sent| sent.is_abandoned);
+            let mut all = self.sent.iter_mut();
+            if let Some(sent) = all.find(|sent| sent.ticket == ticket) {
+                sent.answer = Some((result, known_at));
             }
+            drop(all);
+            self.forget_abandoned();
         }
     }
 
-    fn next_arrival(&self, now: Instant) -> Option<(usize, Instant)> {
+    fn next_arrival(&self, now: Instant) -> Option<(u64, Owned, Instant)> {
         self.sent
             .iter()
-            .enumerate()
-            .filter_map(|(place, sent)| Some((place, sent.as_ref()?)))
-            .filter(|(_, sent)| sent.answer.is_none() && sent.arrives_at <= now)
-            .min_by_key(|(_, sent)| sent.ticket)
-            .map(|(place, sent)| (place, sent.arrives_at.max(self.not_before)))
+            .filter(|sent| sent.answer.is_none() && sent.arrives_at <= now)
+            .min_by_key(|sent| sent.ticket)
+            .map(|sent| {
+                let arrival = sent.arrives_at.max(self.not_before);
+                (sent.ticket, sent.command, arrival)
+            })
+    }
+
+    /// Nobody waits for a reply to them, and it is known what came of them.
+    fn forget_abandoned(&mut self) {
+        self.sent
+            .retain(|sent| !sent.is_abandoned || sent.answer.is_none());
     }
 
     fn execute(&mut self, command: &Owned, now: Instant) -> Result<Reply, MemoryErrorKind> {
-        for place in &mut self.keys {
-            place.take_if(|entry| entry.expires_at <= now);
-        }
+        self.keys.retain(|entry| entry.expires_at > now);
         let after = |ttl_ms: u32| now.saturating_add(Duration::from_millis(ttl_ms.into()));
-        let mut places = self.keys.iter_mut();
-        let found =
-            places.find(|place| place.as_ref().is_some_and(|entry| entry.key == command.key));
+        let found = self.keys.iter_mut().find(|entry| entry.key == command.key);
         let is_mine = |entry: &Entry| entry.token == command.token;
         match (command.kind, found) {
             (Kind::Acquire { .. }, Some(_)) => Ok(Reply::Held),
             (Kind::Acquire { ttl_ms }, None) => {
-                let free = self.keys.iter_mut().find(|place| place.is_none());
-                *free.ok_or(MemoryErrorKind::OutOfMemory)? = Some(Entry {
+                let entry = Entry {
                     key: command.key,
                     token: command.token,
                     expires_at: after(ttl_ms),
-                });
+                };
+                self.keys
+                    .insert(entry)
+                    .ok_or(MemoryErrorKind::OutOfMemory)?;
                 Ok(Reply::Acquired)
             }
-            (Kind::Extend { ttl_ms }, Some(Some(entry))) if is_mine(entry) => {
+            (Kind::Extend { ttl_ms }, Some(entry)) if is_mine(entry) => {
                 entry.expires_at = after(ttl_ms);
                 Ok(Reply::Extended)
             }
-            (Kind::Release, Some(place)) if place.as_ref().is_some_and(is_mine) => {
-                *place = None;
+            (Kind::Release, Some(entry)) if is_mine(entry) => {
+                self.keys.retain(|entry| entry.key != command.key);
                 Ok(Reply::Released)
             }
             (Kind::Extend { .. } | Kind::Release, _) => Ok(Reply::NotMine),
@@ -419,12 +406,7 @@ impl State {
     }
 
     fn wait(&self, ticket: u64, now: Instant) -> Wait {
-        let sent = self
-            .sent
-            .iter()
-            .flatten()
-            .find(|sent| sent.ticket == ticket);
-        match sent {
+        match self.sent.iter().find(|sent| sent.ticket == ticket) {
             Some(Sent {
                 answer: Some((result, known_at)),
                 ..
@@ -440,23 +422,17 @@ impl State {
     }
 
     fn find(&self, key: &KeyName, now: Instant) -> Option<&Entry> {
-        let mut live = self
-            .keys
-            .iter()
-            .flatten()
-            .filter(|entry| entry.expires_at > now);
-        live.find(|entry| entry.key == *key)
+        self.live(now).find(|entry| entry.key == *key)
+    }
+
+    fn live(&self, now: Instant) -> impl Iterator<Item = &Entry> {
+        self.keys.iter().filter(move |entry| entry.expires_at > now)
     }
 
     fn register(&mut self, waker: &Waker) {
-        let place = self.wakers.iter().position(Option::is_none).unwrap_or(0);
-        // Whoever is pushed out by a crowd is woken, and comes back.
-        if let Some(pushed_out) = self
-            .wakers
-            .get_mut(place)
-            .and_then(|place| place.replace(waker.clone()))
-        {
-            pushed_out.wake();
+        if self.wakers.insert(waker.clone()).is_none() {
+            // Whoever finds no room in a crowd asks again.
+            waker.wake_by_ref();
         }
     }
 }

@@ -14,9 +14,9 @@ use crate::world::*;
 
 #[test]
 fn clients_that_contend_exclude_each_other_and_all_make_progress() {
-    const TURNS: u32 = 40;
+    const TURNS: u32 = unless_miri(40, 1);
 
-    for seed in 0..25 {
+    for seed in 0..unless_miri(25, 1) {
         let clock = MockClock::new();
         let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
         let is_held = Cell::new(false);
@@ -101,7 +101,7 @@ enum Storm {
 #[test]
 fn no_lease_overlaps_another_while_nodes_hang_and_die_and_clocks_differ() {
     let mut total = Log::default();
-    for seed in 0..8 {
+    for seed in 0..unless_miri(8, 1) {
         let log = storm(seed, Storm::Fair);
         assert_eq!(log.overlaps, 0, "seed {seed}");
         total.acquisitions += log.acquisitions;
@@ -109,13 +109,20 @@ fn no_lease_overlaps_another_while_nodes_hang_and_die_and_clocks_differ() {
         total.failures += log.failures;
     }
     // It was a storm, and there was work.
+    let [acquisitions, extensions, failures] = unless_miri([700, 500, 200], [1, 1, 0]);
     assert!(
-        total.acquisitions > 700 && total.extensions > 500 && total.failures > 200,
+        total.acquisitions > acquisitions
+            && total.extensions > extensions
+            && total.failures >= failures,
         "{total:?}"
     );
 }
 
 #[test]
+#[cfg_attr(
+    miri,
+    ignore = "a storm of the length that it takes would rage for an hour"
+)]
 fn the_checker_finds_the_overlaps_of_nodes_that_forget_and_of_clocks_that_differ_too_much() {
     for storm_of in [Storm::Forgetful, Storm::Hasty] {
         let overlaps: u32 = (0..2).map(|seed| storm(seed, storm_of).overlaps).sum();
@@ -128,7 +135,7 @@ fn storm(seed: u64, kind: Storm) -> Log {
     const SHORT_TTL: Duration = ms(200);
 
     let clock = MockClock::new();
-    let end = at(Duration::from_secs(12));
+    let end = at(ms(unless_miri(12_000, 400)));
     // Within the drift of 1 %, or far from it.
     let ppm = match kind {
         Storm::Fair | Storm::Forgetful => [10_000, 4_000, 0, -4_000, -10_000],

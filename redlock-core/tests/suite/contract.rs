@@ -306,6 +306,41 @@ fn a_clock_that_wakes_too_early_costs_the_lock_and_not_its_safety() {
 }
 
 #[test]
+fn a_round_whose_time_ends_between_two_looks_at_the_clock_is_told_as_it_is() {
+    /// Each look at it takes a millisecond.
+    #[derive(Debug, Clone, Copy)]
+    struct Slow<'c>(&'c MockClock);
+
+    impl Clock for Slow<'_> {
+        fn now(&self) -> Instant {
+            let now = self.0.now();
+            self.0.advance(ms(1));
+            now
+        }
+
+        fn resolution(&self) -> Duration {
+            self.0.resolution()
+        }
+
+        async fn sleep_until(&self, deadline: Instant) {
+            self.0.sleep_until(deadline).await;
+        }
+    }
+
+    // Ten milliseconds are over before a round has been polled so often that time jumps.
+    let options = one_round().node_timeout(ms(10)).unwrap();
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    nodes[1].set(KEY, thief(), TTL);
+    nodes[2].hang();
+    let seeded = SeededEntropy::new(1);
+    let mut redlock = Redlock::<_, _, _, 3>::new(&nodes, Slow(&clock), seeded, options).unwrap();
+    let result = clock.run(redlock.try_acquire(KEY));
+    // Two of three have answered, and one of them with a no.
+    assert!(matches!(result, Err(AcquireError::Held(_))), "{result:?}");
+}
+
+#[test]
 fn a_reply_to_another_command_never_counts() {
     use Reply::{Acquired, Extended, Held, NotMine, Released};
 

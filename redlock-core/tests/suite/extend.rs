@@ -1,5 +1,6 @@
 //! Keeping the lock for longer.
 
+use core::pin::pin;
 use core::time::Duration;
 
 use redlock_core::mock::{MemoryNode, MockClock};
@@ -39,6 +40,32 @@ fn a_lease_is_extended_by_its_own_ttl_whatever_the_options_are_now() {
 }
 
 #[test]
+fn an_extension_is_valid_by_the_drift_of_the_options_now() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    // Of ten seconds nine are drift: less than what is left of the validity that was granted.
+    redlock.set_options(one_round().drift_ppm(900_000).unwrap());
+    clock.run(redlock.extend(&mut lease)).unwrap();
+    let until = at(ms(1_000) - ms(2) - Duration::from_micros(1));
+    assert_eq!(lease.valid_until(), until);
+
+    // Replies that are read when that is over come too late, whatever was granted before.
+    let mut redlock = client(&nodes, &clock, 2);
+    let mut lease = clock.run(redlock.try_acquire("dock-8")).unwrap();
+    redlock.set_options(one_round().drift_ppm(900_000).unwrap());
+    nodes.iter().for_each(|node| node.set_latency(ms(10)));
+    let result = clock.run(async {
+        let mut extension = pin!(redlock.extend(&mut lease));
+        assert!(poll_once(extension.as_mut()).is_pending());
+        clock.advance(ms(1_000));
+        extension.await
+    });
+    assert!(matches!(result, Err(ExtendError::TooLate(_))), "{result:?}");
+}
+
+#[test]
 fn an_extension_is_counted_from_before_its_round() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
@@ -58,7 +85,7 @@ fn an_extension_is_counted_from_before_its_round() {
 
 #[test]
 fn any_mixture_of_nodes_that_carry_the_token_or_not_or_are_silent_ends_as_the_rule_says() {
-    for count in 1..=5 {
+    for count in 1..=NODES_MAX {
         for mixture in Mixture::all(count) {
             let clock = MockClock::new();
             let fleet: [Node<'_>; 5] = MemoryNode::fleet(&clock);
@@ -110,6 +137,7 @@ fn a_lease_of_which_only_the_token_is_known_cannot_be_extended() {
     let mut redlock = client(&nodes, &clock, 1);
     let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     let mut adopted = Lease::adopt(KEY, *lease.token());
+    assert_eq!(adopted.ttl(), Duration::ZERO);
     let result = clock.run(redlock.extend(&mut adopted));
     assert_eq!(result, Err(ExtendError::Expired));
     assert!(

@@ -44,7 +44,8 @@ fn the_lease_is_extended_each_time_a_third_of_its_validity_has_passed() {
     let result = clock.run(client(&nodes, &clock, 1).hold(KEY, async |_| {
         let mut last = None;
         while micros(&clock) < 60_000_000 {
-            clock.sleep_until(clock.now().saturating_add(ms(10))).await;
+            let step = ms(unless_miri(10, 500));
+            clock.sleep_until(clock.now().saturating_add(step)).await;
             let ttl = nodes[0].ttl(KEY);
             assert!(
                 ttl.is_some_and(|ttl| ttl > TTL - VALIDITY / 3 - ms(20)),
@@ -63,6 +64,8 @@ fn the_lease_is_extended_each_time_a_third_of_its_validity_has_passed() {
 
 #[test]
 fn work_is_stopped_when_its_validity_ends_while_the_majority_hangs_or_is_dead() {
+    const STEP: Duration = ms(unless_miri(1, 500));
+
     for fault in Fault::ALL {
         let clock = MockClock::new();
         let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
@@ -75,7 +78,7 @@ fn work_is_stopped_when_its_validity_ends_while_the_majority_hangs_or_is_dead() 
                     "the work runs past the validity"
                 );
                 last_alive.set(clock.now());
-                clock.sleep_until(clock.now().saturating_add(ms(1))).await;
+                clock.sleep_until(clock.now().saturating_add(STEP)).await;
             }
         }));
         let Err(HoldError::<_, 5>::Lost(cause)) = result else {
@@ -84,7 +87,7 @@ fn work_is_stopped_when_its_validity_ends_while_the_majority_hangs_or_is_dead() 
         assert!(matches!(cause, LossCause::Unreachable(_)), "{cause}");
         let end = at(VALIDITY);
         assert!(
-            end.saturating_duration_since(last_alive.get()) <= ms(2),
+            end.saturating_duration_since(last_alive.get()) <= 2 * STEP,
             "and not long before"
         );
         nodes[..3].iter().for_each(|node| fault.end(node));
@@ -153,6 +156,22 @@ fn keep_tells_of_each_extension_and_ends_with_the_cause() {
     assert_eq!((cause, ends.len()), (LossCause::ExtensionsSpent, 4));
     assert_eq!(ends.last(), Some(&lease.valid_until()));
     assert_eq!(clock.now(), lease.valid_until(), "not before, not after");
+}
+
+#[test]
+fn a_lease_is_kept_by_its_own_validity_whatever_the_options_are_now() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    redlock.set_options(Options::new(ms(1_000)).unwrap().max_extensions(1));
+    let mut extended_at = None;
+    let cause = clock.run(redlock.keep(&mut lease, |_| extended_at = Some(clock.now())));
+    assert_eq!(cause, LossCause::ExtensionsSpent);
+    // To the microsecond, rounded up.
+    let third = at(VALIDITY / 3);
+    let late = extended_at.unwrap().saturating_duration_since(third);
+    assert!(extended_at >= Some(third) && late <= Duration::from_micros(1));
 }
 
 #[test]
@@ -360,7 +379,8 @@ fn work_may_run_for_ever_when_the_caller_asks_for_it() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
     let options = one_round().unlimited_extensions();
-    let day = Instant::from_micros(86_400_000_000);
+    // Under Miri ten minutes, which are more extensions than the options allow unless told.
+    let day = Instant::from_micros(unless_miri(86_400_000_000, 600_000_000));
     let result = clock.run(
         client_with(&nodes, &clock, 1, options).hold(KEY, async |_| clock.sleep_until(day).await),
     );

@@ -1,7 +1,7 @@
 //! Giving the lock back.
 
 use redlock_core::mock::{MemoryNode, MockClock};
-use redlock_core::{Clock, Lease, Outcome};
+use redlock_core::{Clock, Lease, Outcome, Transport};
 
 use crate::world::*;
 
@@ -76,7 +76,7 @@ fn a_hung_minority_costs_nothing_and_deletes_the_key_when_it_resumes() {
 
 #[test]
 fn any_mixture_of_nodes_is_reported_as_it_is_and_nobody_waits_for_who_does_not_matter() {
-    for count in 1..=5 {
+    for count in 1..=NODES_MAX {
         for mixture in Mixture::all(count) {
             let clock = MockClock::new();
             let fleet: [Node<'_>; 5] = MemoryNode::fleet(&clock);
@@ -148,6 +148,21 @@ fn a_hung_majority_costs_one_node_time_out_and_is_named() {
     );
     nodes[..3].iter().for_each(MemoryNode::resume);
     assert_eq!(key_count(&nodes), 0);
+}
+
+#[test]
+fn who_is_silent_until_the_time_is_over_is_named_although_the_others_are_a_quorum() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    // The answers of two come with the end of the time.
+    nodes[..2].iter().for_each(|node| node.set_latency(TIMEOUT));
+    nodes[2].hang();
+    let released = clock.run(redlock.release(lease));
+    assert_eq!((released.released(), released.unanswered()), (2, 1));
+    let failures: Vec<_> = released.report().failures().collect();
+    assert_eq!(failures, [&(&nodes[2]).timed_out(TIMEOUT)]);
 }
 
 #[test]

@@ -18,6 +18,16 @@ pub(crate) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
+/// How much a test goes through: all there is, or a little under Miri. That takes a thousand times as
+/// long, and looks for something else: what the unsafe code of the dependencies does with our futures,
+/// which shows in the first of a thousand like cases.
+pub(crate) const fn unless_miri<T: Copy>(all: T, a_little: T) -> T {
+    if cfg!(miri) { a_little } else { all }
+}
+
+/// How many nodes there are at the most where every pattern of them is tried.
+pub(crate) const NODES_MAX: usize = unless_miri(5, 3);
+
 /// The instant `after` the beginning of a test.
 pub(crate) const fn at(after: Duration) -> Instant {
     Instant::from_micros(0).saturating_add(after)
