@@ -192,22 +192,27 @@ impl Arguments {
             plot::draw(record, &verdict, length, path)?;
             tell(&format!("plot         {}\n", path.display()))?;
         }
-        tell(&format!("\n{verdict}"))?;
-        match self.broken {
-            None if verdict.is_good() => {
-                tell("the lock kept its promises\n")?;
-                Ok(true)
-            }
-            None => Ok(false),
-            Some(Assumption::Forget) if verdict.is_exclusion_broken() => {
-                tell("as expected: nodes forgot, and two held the lock at once\n")?;
-                Ok(true)
-            }
-            Some(Assumption::Forget) => {
-                tell("FAILED: nodes forgot what they had granted, and nobody noticed\n")?;
-                Ok(false)
-            }
+        let complaints = verdict.complaints();
+        tell("\n")?;
+        for complaint in &complaints {
+            tell(&match self.broken {
+                None => format!("FAILED: {complaint}\n"),
+                Some(Assumption::Forget) => format!("noticed: {complaint}\n"),
+            })?;
         }
+        let (is_good, words) = match self.broken {
+            None => (complaints.is_empty(), "the lock kept its promises"),
+            Some(Assumption::Forget) => (
+                verdict.is_exclusion_broken(),
+                "as expected: nodes forgot, and two held the lock at once",
+            ),
+        };
+        if is_good {
+            tell(&format!("{words}\n"))?;
+        } else if self.broken.is_some() {
+            tell("FAILED: nodes forgot what they had granted, and nobody noticed\n")?;
+        }
+        Ok(is_good)
     }
 
     fn kinds(&self, is_cuttable: bool, has_device: bool) -> Vec<Kind> {

@@ -75,8 +75,8 @@ impl Habit {
     /// Short ones end while somebody is paused or cut off; long ones would show what a release has left.
     fn ttl(self, longest: Duration) -> Duration {
         match self {
-            Self::Plain | Self::Extending | Self::Hasty => longest,
-            Self::Keeping | Self::Holding => longest / 2,
+            Self::Plain | Self::Extending => longest,
+            Self::Keeping | Self::Holding | Self::Hasty => longest / 2,
             Self::Lapsing => longest / 4,
         }
     }

@@ -258,3 +258,109 @@ fn read_length(input: &mut impl BufRead, kind: char) -> io::Result<Option<usize>
         .map(Some)
         .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::history::{History, Lease};
+    use super::*;
+
+    struct Host {
+        desk: Desk,
+        recorder: Recorder,
+        _directory: tempfile::TempDir,
+    }
+
+    impl Host {
+        fn with_validity(validity: Duration) -> Self {
+            let recorder = Recorder::default();
+            let directory = tempfile::tempdir().unwrap();
+            let resource = directory.path().join("resource");
+            Resource::create(&resource).unwrap();
+            let desk = Desk {
+                client: recorder.add_client("firmware".into()),
+                recorder: recorder.clone(),
+                booted: SystemClock.now(),
+                validity,
+                resource,
+                tasks: BTreeMap::new(),
+                user: String::new(),
+            };
+            Self {
+                desk,
+                recorder,
+                _directory: directory,
+            }
+        }
+
+        /// What a task of the firmware asks to use the resource.
+        fn use_once(&mut self, name: &str) {
+            let questions: [&[&str]; 7] = [
+                &["SET", "user", name, "NX"],
+                &["GETSET", "side", "firmware"],
+                &["GET", "count"],
+                &["SET", "count", "1"],
+                &["INCR", "uses"],
+                &["GET", "user"],
+                &["DEL", "user"],
+            ];
+            for question in questions {
+                self.desk.answer(question).unwrap();
+            }
+        }
+
+        fn leases(&self) -> Vec<Lease> {
+            History::of(&self.recorder.record()).leases
+        }
+    }
+
+    #[test]
+    fn it_holds_from_the_first_question_to_the_last_answer() {
+        let mut host = Host::with_validity(Duration::from_secs(100));
+        let before = SystemClock.now();
+        host.use_once("firmware-1");
+        let after = SystemClock.now();
+        let leases = host.leases();
+        assert!(before <= leases[0].acquired && leases[0].until() <= after);
+        assert!(leases[0].acquired < leases[0].until());
+        assert_eq!(History::of(&host.recorder.record()).uses.len(), 1);
+    }
+
+    #[test]
+    fn nothing_is_claimed_beyond_what_any_lease_can_last() {
+        let mut host = Host::with_validity(Duration::ZERO);
+        for _ in 0..3 {
+            host.use_once("firmware-1");
+            host.use_once("firmware-2");
+        }
+        let leases = host.leases();
+        assert_eq!(leases.len(), 6);
+        assert!(leases.iter().all(|lease| lease.until() <= lease.acquired));
+    }
+
+    #[test]
+    fn a_lease_counts_from_the_answer_before_the_last_one() {
+        let validity = Duration::from_secs(100);
+        let mut host = Host::with_validity(validity);
+        for _ in 0..4 {
+            host.use_once("firmware-1");
+        }
+        let leases = host.leases();
+        let booted = host.desk.booted;
+        let answered = |number: usize| leases[number].let_go.unwrap();
+        let from = [booted, booted, answered(0), answered(1)];
+        let valid_until = leases.iter().map(|lease| lease.valid_until);
+        assert!(valid_until.eq(from.map(|from| from.saturating_add(validity))));
+    }
+
+    #[test]
+    fn a_question_is_read_whole() {
+        let mut bytes: &[u8] = b"*2\r\n$3\r\nGET\r\n$5\r\ncount\r\n*1\r\n$4\r\nPING\r\n";
+        let first = read_question(&mut bytes).unwrap();
+        assert_eq!(first.unwrap(), ["GET", "count"]);
+        let second = read_question(&mut bytes).unwrap();
+        assert_eq!(second.unwrap(), ["PING"]);
+        assert!(read_question(&mut bytes).unwrap().is_none());
+        assert!(read_question(&mut &b"hello\r\n"[..]).is_err());
+        assert!(read_question(&mut &b"*1\r\n$4\r\nPI"[..]).is_err());
+    }
+}

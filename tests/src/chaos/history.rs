@@ -105,6 +105,12 @@ impl History {
         history
     }
 
+    /// Whether `client` held the lock at `at`.
+    pub(super) fn is_holder(&self, client: usize, at: Instant) -> bool {
+        let mut leases = self.leases.iter().filter(|lease| lease.client == client);
+        leases.any(|lease| lease.acquired <= at && at < lease.until())
+    }
+
     pub(super) fn holdings(&self) -> Vec<Holding> {
         self.leases.iter().map(Lease::holding).collect()
     }

@@ -234,7 +234,8 @@ impl<'a> Nemesis<'a> {
 
     /// The client to which something is to be done, and until when it holds the lock: mostly one that does.
     fn victim(&mut self) -> Result<(usize, Instant), Box<dyn Error>> {
-        let give_up_at = SystemClock.now().saturating_add(self.ttl);
+        // Nobody may be able to hold it for as long as a majority is dead.
+        let give_up_at = SystemClock.now().saturating_add(self.ttl * 5);
         let is_any = self.random.one_in(4);
         loop {
             let now = SystemClock.now();
@@ -250,13 +251,11 @@ impl<'a> Nemesis<'a> {
                 return Ok((client, until));
             }
             if is_any || now >= give_up_at {
-                let client = self.random.pick(&able);
-                return client.map(|client| (client, now)).ok_or_else(|| {
-                    "there is no client left to which something could be done".into()
-                });
+                let client = self.random.pick(&able).map(|client| (client, now));
+                return client.ok_or_else(|| "no client is left to be disturbed".into());
             }
-            // What has to be undone meanwhile is undone later: no promise hangs on it.
-            self.stage.look_again();
+            self.stage.watch()?;
+            self.undo_what_is_due()?;
         }
     }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use core::time::Duration;
 use plotters::coord::Shift;
+use plotters::coord::combinators::WithKeyPoints;
 use plotters::coord::types::{RangedCoordi32, RangedCoordi64};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -41,16 +42,15 @@ pub(super) fn draw(
         .margin_right(20)
         .x_label_area_size(AXIS)
         .y_label_area_size(LABELS)
-        .build_cartesian_2d(from..until, rows)?;
+        .build_cartesian_2d((from..until).with_key_points(ticks(from, until)), rows)?;
     let name = |at: &i32| row_name(record, usize::try_from(at / ROW).unwrap_or(0));
-    let seconds = |micros: &i64| format!("{} s", micros / 1_000_000);
+    let seconds = |micros: &i64| format!("{} s", micros / SECOND);
     chart
         .configure_mesh()
         .disable_y_mesh()
         .bold_line_style(GRID)
         .light_line_style(TRANSPARENT)
         .axis_style(GREY)
-        .x_labels(20)
         .x_label_formatter(&seconds)
         .y_label_formatter(&name)
         .label_style(("sans-serif", 15))
@@ -67,7 +67,8 @@ pub(super) fn draw(
         let until = first.until.min(second.until);
         pen.mark(0, row_count, [second.from, until], OVERLAP)?;
     }
-    for lease in &history.leases {
+    let awaited = history.leases.iter();
+    for lease in awaited.filter(|lease| lease.wanted < lease.acquired) {
         let row = NODES + lease.client;
         pen.bar(row, [lease.wanted, lease.acquired], WAITS, 8)?;
     }
@@ -141,8 +142,11 @@ impl Window {
     }
 }
 
-type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordi64, Rows>>;
-type Rows = plotters::coord::combinators::WithKeyPoints<RangedCoordi32>;
+type Chart<'a> = ChartContext<
+    'a,
+    SVGBackend<'a>,
+    Cartesian2d<WithKeyPoints<RangedCoordi64>, WithKeyPoints<RangedCoordi32>>,
+>;
 
 struct Pen<'a, 'b> {
     chart: &'a mut Chart<'b>,
@@ -207,15 +211,36 @@ fn draw_legend(area: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), Box<dyn 
     const COLUMNS: usize = 5;
     const COLUMN: i32 = 330;
     const LINE: i32 = 24;
+    const WIDE: i32 = 18;
+    const NARROW: i32 = 6;
 
-    let momentary = |kind: &Kind| if kind.is_momentary() { 6 } else { 18 };
-    let mut entries: Vec<(&str, RGBAColor, i32)> = vec![
-        ("holds the lock", holds(0), 18),
-        ("wants the lock", WAITS, 18),
-        ("two hold the lock at once", OVERLAP, 18),
+    let entries = [
+        ("holds the lock", holds(0), WIDE),
+        ("wants the lock", WAITS, WIDE),
+        ("two hold the lock at once", OVERLAP, WIDE),
+        ("node stopped", colour(Kind::StopNodes), WIDE),
+        ("node dead", colour(Kind::KillNodes), WIDE),
+        ("nothing reaches the node", colour(Kind::LoseRequests), WIDE),
+        (
+            "nothing comes from the node",
+            colour(Kind::LoseReplies),
+            WIDE,
+        ),
+        ("scripts flushed", colour(Kind::FlushScripts), NARROW),
+        ("connections killed", colour(Kind::KillConnections), NARROW),
+        ("node forgets its keys", colour(Kind::FlushKeys), NARROW),
+        ("client paused", colour(Kind::PauseClient), WIDE),
+        (
+            "client cut off from all nodes",
+            colour(Kind::CutOffClient),
+            WIDE,
+        ),
+        (
+            "client killed, device reset",
+            colour(Kind::KillClient),
+            NARROW,
+        ),
     ];
-    let kinds = Kind::BEARABLE.iter().chain(&Kind::FORGETTING);
-    entries.extend(kinds.map(|kind| (kind.name(), colour(*kind), momentary(kind))));
     let style = ("sans-serif", 15)
         .into_font()
         .color(&BLACK)
@@ -228,6 +253,19 @@ fn draw_legend(area: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), Box<dyn 
         area.draw_text(name, &style, (left + 26, top + 7))?;
     }
     Ok(())
+}
+
+/// Whole seconds, so many apart that there are few enough to be read.
+fn ticks(from: i64, until: i64) -> Vec<i64> {
+    const MOST: i64 = 30;
+
+    let steps = [1, 2, 5, 10, 20, 60].map(|seconds| seconds * SECOND);
+    let step = steps.into_iter().find(|step| (until - from) / step <= MOST);
+    let step = step.unwrap_or(60 * SECOND);
+    (from / step..=until / step)
+        .map(|tick| tick * step)
+        .filter(|tick| *tick >= from)
+        .collect()
 }
 
 /// Where a fault is drawn: at the nodes to which it was done, or at the client.
@@ -279,13 +317,124 @@ const OVERLAP: RGBAColor = RGBAColor(255, 0, 0, 0.7);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 const GREY: RGBColor = RGBColor(120, 120, 120);
 
+/// In microseconds.
+const SECOND: i64 = 1_000_000;
+
 const WIDTH: u32 = 1_800;
 const ROW_PIXELS: u32 = 38;
 const TOP: u32 = 34;
-const BOTTOM: u32 = 150;
+const BOTTOM: u32 = 126;
 /// For the seconds below the picture.
 const AXIS: u32 = 36;
 /// For the names beside it.
 const LABELS: u32 = 110;
 /// The height of a row, on the scale on which rows are drawn.
 const ROW: i32 = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::super::said::Said;
+    use super::*;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_micros(seconds * 1_000_000)
+    }
+
+    /// An hour in which one client held the lock each time for a second.
+    fn record(acquired: &[u64]) -> Record {
+        let said = acquired.iter().flat_map(|second| {
+            let valid_until = at(second + 10);
+            let acquired = Said::Acquired {
+                at: at(*second),
+                valid_until,
+            };
+            let lets_go = Said::LetsGo {
+                at: at(second + 1),
+                valid_until,
+            };
+            [(0, acquired), (0, lets_go)]
+        });
+        Record {
+            time: Some([at(0), at(3_600)]),
+            clients: vec!["plain 1".into(), "firmware".into()],
+            voices: vec![0, 1],
+            said: said.collect(),
+            ..Record::default()
+        }
+    }
+
+    fn window(record: &Record, length: u64) -> [Instant; 2] {
+        let window = Window::of(record, &Verdict::on(record), Duration::from_secs(length));
+        [window.from, window.until]
+    }
+
+    fn draw(record: &Record) -> String {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("plot.svg");
+        let verdict = Verdict::on(record);
+        super::draw(record, &verdict, Duration::from_secs(60), &path).unwrap();
+        std::fs::read_to_string(path).unwrap()
+    }
+
+    #[test]
+    fn the_end_of_a_long_run_is_drawn() {
+        assert_eq!(window(&record(&[5]), 60), [at(3_540), at(3_600)]);
+        assert_eq!(window(&record(&[5]), 7_200), [at(0), at(3_600)]);
+    }
+
+    #[test]
+    fn what_is_around_the_first_overlap_is_drawn() {
+        let mut record = record(&[1_000, 2_000]);
+        let valid_until = at(1_010);
+        let at_once = Said::Acquired {
+            at: Instant::from_micros(1_000_500_000),
+            valid_until,
+        };
+        record.said.push((1, at_once));
+        let [from, until] = window(&record, 60);
+        assert!(at(969) < from && from < at(1_000), "{from:?}");
+        assert!(at(1_001) < until && until < at(1_032), "{until:?}");
+        assert_eq!(
+            draw(&record).matches("#FF0000").count(),
+            2,
+            "and the legend"
+        );
+    }
+
+    #[test]
+    fn every_row_has_its_name_and_every_holding_its_bar() {
+        let count = |acquired: &[u64]| {
+            let picture = draw(&record(acquired));
+            for name in ["node 1", "node 5", "plain 1", "firmware", "3570 s"] {
+                assert!(picture.contains(name), "{name}");
+            }
+            picture.matches("<rect").count()
+        };
+        assert_eq!(count(&[3_550, 3_560]), count(&[]) + 2);
+        assert_eq!(
+            count(&[3_560, 10]),
+            count(&[]) + 1,
+            "that one is out of sight"
+        );
+    }
+
+    #[test]
+    fn what_is_shorter_than_a_pixel_is_seen() {
+        let record = record(&[]);
+        let window = Window::of(&record, &Verdict::on(&record), Duration::from_secs(60));
+        let [from, until] = window.clip([at(3_560); 2]).unwrap();
+        assert!(until > from);
+    }
+
+    #[test]
+    fn there_are_not_too_many_ticks() {
+        for seconds in [1, 7, 60, 600] {
+            let ticks = ticks(3_500_000, 3_500_000 + seconds * SECOND);
+            assert!(
+                (1..=31).contains(&ticks.len()),
+                "{seconds} s: {}",
+                ticks.len()
+            );
+        }
+    }
+}

@@ -130,7 +130,7 @@ impl Stage {
         Ok(())
     }
 
-    pub(super) fn look_again(&self) {
+    fn look_again(&self) {
         thread::sleep(Duration::from_millis(2));
     }
 
@@ -157,7 +157,7 @@ impl Stage {
             return Err("a client does not stop".into());
         }
         let mut left = Left::default();
-        // The keys of most clients would live for longer than this.
+        // The keys of some clients would live for twice as long.
         self.wait(self.ttl / 2, |stage| {
             left.keys = stage.sum(&["KEYS", "*"], |keys: Vec<Vec<u8>>| keys.len())?;
             Ok(left.keys == 0)

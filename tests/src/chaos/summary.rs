@@ -4,6 +4,7 @@ use std::fmt;
 
 use core::time::Duration;
 
+use super::fault::Kind;
 use super::history::{History, Lease};
 use super::record::Record;
 use super::said::Refusal;
@@ -26,11 +27,23 @@ impl<'a> Summary<'a> {
     }
 
     fn faults(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<34} times", "fault")?;
+        writeln!(f, "{:<34} times  while the client held", "fault")?;
         for kind in &self.record.kinds {
             let faults = self.record.faults.iter();
-            let times = faults.filter(|fault| fault.kind == *kind).count();
-            writeln!(f, "{:<34} {times:>5}", kind.name())?;
+            let faults = faults.filter(|fault| fault.kind == *kind);
+            write!(f, "{:<34} {:>5}", kind.name(), faults.clone().count())?;
+            // What a device holds is known too roughly for that.
+            if matches!(
+                kind,
+                Kind::PauseClient | Kind::KillClient | Kind::CutOffClient
+            ) {
+                let of_holders = faults.filter(|fault| {
+                    let client = fault.client;
+                    client.is_some_and(|client| self.history.is_holder(client, fault.from))
+                });
+                write!(f, "  {:>5}", of_holders.count())?;
+            }
+            writeln!(f)?;
         }
         Ok(())
     }
@@ -48,7 +61,7 @@ impl<'a> Summary<'a> {
             "holds p50",
             "longest hold",
             "waited",
-            "lives",
+            "killed",
         )?;
         for (number, name) in self.record.clients.iter().enumerate() {
             let leases = self.history.leases.iter();
@@ -64,7 +77,10 @@ impl<'a> Summary<'a> {
             let median = holds.get(holds.len() / 2).copied().unwrap_or_default();
             let longest = holds.last().copied().unwrap_or_default();
             let waits = leases.iter().map(|lease| waited(lease));
-            let voices = self.record.voices.iter();
+            let deaths = self.record.faults.iter().filter(|fault| {
+                let kind = fault.kind;
+                fault.client == Some(number) && matches!(kind, Kind::KillClient | Kind::ResetDevice)
+            });
             writeln!(
                 f,
                 "{name:<12} {:>8} {:>7} {:>7} {:>9} {:>8} {:>8} ms {:>9} ms {:>3} s {:>6}",
@@ -76,7 +92,7 @@ impl<'a> Summary<'a> {
                 median.as_millis(),
                 longest.as_millis(),
                 waits.max().unwrap_or_default().as_secs(),
-                voices.filter(|client| **client == number).count(),
+                deaths.count(),
             )?;
         }
         Ok(())
@@ -100,7 +116,8 @@ impl fmt::Display for Summary<'_> {
             f,
             "\nleases       {}, {ended_in_pause} of them not given back in time: their holder was paused, dead or let \
              them lapse\n\
-             uses         {}, {late} of them by somebody who was paused in the middle, past the end of the lease\n\
+             uses         {}, {late} of them maybe past the end of the lease, and not judged: a process was paused, or it \
+             is not known of the device\n\
              lost counts  {}\n\
              overlaps     {}\n\
              wall clock   moved by {:?} at most",
