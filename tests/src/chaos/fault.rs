@@ -19,8 +19,10 @@ pub(super) enum Kind {
     LoseRequests,
     /// Nothing comes from the node: commands may be obeyed, but nobody hears of it.
     LoseReplies,
-    /// A client hears from no node, nor they from it, while the other clients do.
+    /// Nothing of a client reaches any node: it cannot extend, while other clients may acquire.
     CutOffClient,
+    /// A client hears from no node, while they obey it: it does not know what it has.
+    DeafenClient,
     PauseClient,
     KillClient,
     ResetDevice,
@@ -32,7 +34,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// What a lock has to live with.
-    pub(super) const BEARABLE: [Self; 11] = [
+    pub(super) const BEARABLE: [Self; 12] = [
         Self::StopNodes,
         Self::StopMajority,
         Self::KillNodes,
@@ -41,9 +43,18 @@ impl Kind {
         Self::LoseRequests,
         Self::LoseReplies,
         Self::CutOffClient,
+        Self::DeafenClient,
         Self::PauseClient,
         Self::KillClient,
         Self::ResetDevice,
+    ];
+
+    /// Those that are done to a client, mostly to one that holds the lock.
+    pub(super) const TO_CLIENTS: [Self; 4] = [
+        Self::CutOffClient,
+        Self::DeafenClient,
+        Self::PauseClient,
+        Self::KillClient,
     ];
 
     /// What no lock of this kind survives.
@@ -58,7 +69,8 @@ impl Kind {
             Self::KillConnections => "connections killed",
             Self::LoseRequests => "cut: nothing reaches the node",
             Self::LoseReplies => "cut: nothing comes from the node",
-            Self::CutOffClient => "cut: a client from all nodes",
+            Self::CutOffClient => "cut: a client reaches no node",
+            Self::DeafenClient => "cut: a client hears no node",
             Self::PauseClient => "client paused past its lease",
             Self::KillClient => "client killed",
             Self::ResetDevice => "device reset",
@@ -71,7 +83,7 @@ impl Kind {
     pub(super) const fn is_cut(self) -> bool {
         matches!(
             self,
-            Self::LoseRequests | Self::LoseReplies | Self::CutOffClient
+            Self::LoseRequests | Self::LoseReplies | Self::CutOffClient | Self::DeafenClient
         )
     }
 
@@ -90,6 +102,7 @@ impl Kind {
             | Self::LoseRequests
             | Self::LoseReplies
             | Self::CutOffClient
+            | Self::DeafenClient
             | Self::PauseClient => false,
         }
     }

@@ -120,16 +120,23 @@ impl<'a> Nemesis<'a> {
                 });
                 self.cut(cuts.collect())?
             }
-            Kind::CutOffClient => {
-                let (victim, _) = self.victim()?;
+            Kind::CutOffClient | Kind::DeafenClient => {
+                // One that hears nothing for a moment is to be one that acquires.
+                let is_moment = lasts < self.ttl / 10;
+                let (victim, _) = self.victim(!is_moment)?;
                 from = SystemClock.now();
                 until = from.saturating_add(lasts);
                 client = Some(victim);
+                // The address of the nodes, as this client alone knows them.
                 let address = Network::address_for(victim);
-                self.cut(vec![Cut::ToAddress(address)])?
+                self.cut(vec![if kind == Kind::CutOffClient {
+                    Cut::ToAddress(address)
+                } else {
+                    Cut::FromAddress(address)
+                }])?
             }
             Kind::PauseClient => {
-                let (victim, valid_until) = self.victim()?;
+                let (victim, valid_until) = self.victim(true)?;
                 self.stage.crew.pause(victim)?;
                 from = SystemClock.now();
                 // So that it sees others hold the lock when it wakes up.
@@ -138,7 +145,7 @@ impl<'a> Nemesis<'a> {
                 Some(Remedy::ResumeClient)
             }
             Kind::KillClient => {
-                let (victim, _) = self.victim()?;
+                let (victim, _) = self.victim(true)?;
                 from = SystemClock.now();
                 self.stage.crew.replace(victim)?;
                 client = Some(victim);
@@ -232,11 +239,12 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    /// The client to which something is to be done, and until when it holds the lock: mostly one that does.
-    fn victim(&mut self) -> Result<(usize, Instant), Box<dyn Error>> {
+    /// The client to which something is to be done, and until when it holds the lock: any, or mostly one that
+    /// does hold it.
+    fn victim(&mut self, is_holder: bool) -> Result<(usize, Instant), Box<dyn Error>> {
         // Nobody may be able to hold it for as long as a majority is dead.
         let give_up_at = SystemClock.now().saturating_add(self.ttl * 5);
-        let is_any = self.random.one_in(4);
+        let is_any = !is_holder || self.random.one_in(4);
         loop {
             let now = SystemClock.now();
             let mut able = self.stage.crew.numbers();

@@ -62,6 +62,7 @@ pub(super) enum Cut {
     ToPort(u16),
     FromPort(u16),
     ToAddress(Ipv4Addr),
+    FromAddress(Ipv4Addr),
 }
 
 impl Network {
@@ -93,6 +94,7 @@ impl Network {
             Cut::ToPort(port) => ("dport", port.to_string()),
             Cut::FromPort(port) => ("sport", port.to_string()),
             Cut::ToAddress(address) => ("to", address.to_string()),
+            Cut::FromAddress(address) => ("from", address.to_string()),
         };
         ip(&[
             "rule",

@@ -90,7 +90,11 @@ fn node_count(kind: Kind, random: &mut Random) -> usize {
         | Kind::KillConnections
         | Kind::LoseRequests
         | Kind::LoseReplies => 1 + usize::from(random.one_in(3)),
-        Kind::CutOffClient | Kind::PauseClient | Kind::KillClient | Kind::ResetDevice => 0,
+        Kind::CutOffClient
+        | Kind::DeafenClient
+        | Kind::PauseClient
+        | Kind::KillClient
+        | Kind::ResetDevice => 0,
     }
 }
 
@@ -99,6 +103,11 @@ fn duration(kind: Kind, ttl: Duration, random: &mut Random) -> Duration {
         _ if kind.is_momentary() => Duration::ZERO,
         Kind::KillNodes => random.between(away(ttl), ttl * 3 / 2),
         Kind::StopMajority => random.between(ttl / 20, ttl / 2),
+        // Past the end of the lease, mostly.
+        Kind::CutOffClient => random.between(ttl / 2, ttl * 3 / 2),
+        // Half of them so short that what was not heard is heard in the same round, late.
+        Kind::DeafenClient if random.one_in(2) => random.between(ttl / 60, ttl / 15),
+        Kind::DeafenClient => random.between(ttl / 2, ttl * 3 / 2),
         _ => random.between(ttl / 10, ttl),
     }
 }

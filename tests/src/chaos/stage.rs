@@ -15,9 +15,9 @@ use tempfile::TempDir;
 
 use super::crew::{Crew, Place};
 use super::device::{Device, Settings};
-use super::fault::NODES;
+use super::fault::{Kind, NODES};
 use super::network::Network;
-use super::record::{Left, Recorder};
+use super::record::{Fault, Left, Recorder};
 use super::resource::Resource;
 use crate::Servers;
 
@@ -152,6 +152,8 @@ impl Stage {
         if self.device.take().is_some() {
             self.wait(self.ttl, |_| Ok(false))?;
         }
+        // Releases have to do without their script once more.
+        self.flush_scripts()?;
         self.crew.stop()?;
         if !self.wait(LIMIT, |stage| Ok(stage.crew.is_idle()))? {
             return Err("a client does not stop".into());
@@ -184,6 +186,22 @@ impl Stage {
             if let Some([_, ended]) = &mut record.time {
                 *ended = SystemClock.now();
             }
+        });
+        Ok(())
+    }
+
+    fn flush_scripts(&self) -> Result<(), Box<dyn Error>> {
+        let nodes: Vec<_> = (0..NODES).collect();
+        let from = SystemClock.now();
+        for node in &nodes {
+            self.tell(*node, &["SCRIPT", "FLUSH"])?;
+        }
+        self.recorder.begin(Fault {
+            kind: Kind::FlushScripts,
+            nodes,
+            client: None,
+            from,
+            until: Some(SystemClock.now()),
         });
         Ok(())
     }

@@ -33,10 +33,7 @@ impl<'a> Summary<'a> {
             let faults = faults.filter(|fault| fault.kind == *kind);
             write!(f, "{:<34} {:>5}", kind.name(), faults.clone().count())?;
             // What a device holds is known too roughly for that.
-            if matches!(
-                kind,
-                Kind::PauseClient | Kind::KillClient | Kind::CutOffClient
-            ) {
+            if Kind::TO_CLIENTS.contains(kind) {
                 let of_holders = faults.filter(|fault| {
                     let client = fault.client;
                     client.is_some_and(|client| self.history.is_holder(client, fault.from))

@@ -188,11 +188,13 @@ fn stuck(record: &Record, history: &History) -> Vec<String> {
 }
 
 fn are_holders_spared(record: &Record, history: &History) -> bool {
-    let disturbing = [Kind::PauseClient, Kind::KillClient, Kind::CutOffClient];
-    let is_possible = record.kinds.iter().any(|kind| disturbing.contains(kind));
+    let mut kinds = record.kinds.iter();
+    let is_possible = kinds.any(|kind| Kind::TO_CLIENTS.contains(kind));
     let mut faults = record.faults.iter();
     let has_met = faults.any(|fault| {
-        let client = fault.client.filter(|_| disturbing.contains(&fault.kind));
+        let client = fault
+            .client
+            .filter(|_| Kind::TO_CLIENTS.contains(&fault.kind));
         client.is_some_and(|client| history.is_holder(client, fault.from))
     });
     is_possible && !has_met
