@@ -1,6 +1,6 @@
 //! Real servers, real clients as processes of their own, and somebody who breaks what they stand on.
 //!
-//! What happens is taken down ([`record`]), and only that is judged ([`verdict`]) and drawn ([`plot`]).
+//! What happens is taken down (`record`), and only that is judged (`verdict`) and drawn (`plot`).
 
 mod nemesis;
 mod stage;

@@ -72,12 +72,12 @@ impl Habit {
         }
     }
 
-    /// Short ones end while somebody is paused or cut off; long ones would show what a release has left.
+    /// Short ones end while somebody is paused or cut off, and have to be extended while the work runs.
     fn ttl(self, longest: Duration) -> Duration {
         match self {
             Self::Plain | Self::Extending => longest,
-            Self::Keeping | Self::Holding | Self::Hasty => longest / 2,
-            Self::Lapsing => longest / 4,
+            Self::Hasty => longest / 2,
+            Self::Keeping | Self::Holding | Self::Lapsing => longest / 4,
         }
     }
 }
@@ -109,7 +109,9 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
 fn begin(arguments: &Arguments) -> Result<(), Box<dyn core::error::Error>> {
     let longest = Duration::from_millis(arguments.ttl_ms.into());
     let ttl = arguments.habit.ttl(longest);
-    let options = Options::new(ttl)?.node_timeout(node_timeout(longest))?;
+    let patience = node_timeout(longest);
+    let options = Options::new(ttl)?.node_timeout(patience)?;
+    let long = Options::new(longest)?.node_timeout(patience)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -127,6 +129,12 @@ fn begin(arguments: &Arguments) -> Result<(), Box<dyn core::error::Error>> {
             client.take_turn(arguments.habit, &mut user).await?;
             user.rest(ttl / 50).await;
         }
+        // The last lease is a long one that is given back: a key that stayed would be seen.
+        let last = Client {
+            redlock: client.redlock.with(long),
+            ttl: longest,
+        };
+        while !last.plain(&mut user).await? {}
         say(Said::Idle { at: now() });
         // Its nodes still get what is in their queues.
         while !orders.end.load(Ordering::Relaxed) {
@@ -144,7 +152,7 @@ struct Client {
 impl Client {
     async fn take_turn(&self, habit: Habit, user: &mut User) -> io::Result<()> {
         match habit {
-            Habit::Plain => self.plain(user).await,
+            Habit::Plain => self.plain(user).await.map(drop),
             Habit::Keeping => self.keeping(user).await,
             Habit::Holding => self.holding(user).await,
             Habit::Extending => self.extending(user).await,
@@ -153,13 +161,15 @@ impl Client {
         }
     }
 
-    async fn plain(&self, user: &mut User) -> io::Result<()> {
-        if let Some(guard) = self.acquire().await {
-            user.work(&guard, self.ttl / 50).await?;
-            say_lets_go(&guard);
-            guard.release().await;
-        }
-        Ok(())
+    /// Whether it got the lock.
+    async fn plain(&self, user: &mut User) -> io::Result<bool> {
+        let Some(guard) = self.acquire().await else {
+            return Ok(false);
+        };
+        user.work(&guard, self.ttl / 50).await?;
+        say_lets_go(&guard);
+        guard.release().await;
+        Ok(true)
     }
 
     async fn keeping(&self, user: &mut User) -> io::Result<()> {
@@ -167,12 +177,12 @@ impl Client {
             return Ok(());
         };
         guard.keep_alive();
-        let steps = 1 + user.random.number() % 12;
+        let steps = 1 + user.random.number() % 16;
         for _ in 0..steps {
             let lost = tokio::select! {
                 biased;
                 cause = guard.lost() => Some(cause),
-                done = user.work(&guard, self.ttl / 8) => {
+                done = user.work(&guard, self.ttl / 4) => {
                     done?;
                     None
                 }
@@ -193,9 +203,9 @@ impl Client {
             say_acquired(guard);
             // The work is dropped when the lock is lost, and what was held is given back right then.
             let _farewell = Farewell(guard);
-            let steps = 1 + user.random.number() % 8;
+            let steps = 1 + user.random.number() % 16;
             for _ in 0..steps {
-                user.work(guard, self.ttl / 8).await?;
+                user.work(guard, self.ttl / 4).await?;
             }
             Ok(())
         });

@@ -159,7 +159,7 @@ impl Stage {
             return Err("a client does not stop".into());
         }
         let mut left = Left::default();
-        // The keys of some clients would live for twice as long.
+        // A key that was not deleted would live for longer than this.
         self.wait(self.ttl / 2, |stage| {
             left.keys = stage.sum(&["KEYS", "*"], |keys: Vec<Vec<u8>>| keys.len())?;
             Ok(left.keys == 0)
