@@ -16,6 +16,7 @@ fuzz     what a node may send, for 30 seconds a target
 msrv     the libraries and the command with the oldest Rust that is supported
 docs     the documentation, private items included
 demo     the demo, for 3 seconds
+chaos    real servers, broken for a minute under real clients; draws who held the lock when
 benches  the benchmarks compile"
 
 # Asked by whatever installs a service, before it starts that service.
@@ -212,6 +213,19 @@ step_docs() {
 
 need_for_demo() { need_linker; }
 step_demo() { cargo run --release -- demo --seconds 3; }
+
+need_for_chaos() {
+    need_linker
+    need_redis
+    need_qemu
+    need_target thumbv7em-none-eabihf
+    # A network of its own, in which nodes and clients are cut off from each other.
+    need_program ip iproute2
+    need_program unshare util-linux
+}
+step_chaos() {
+    cargo run --release -p redlock-tests -- chaos --plot "${CARGO_TARGET_DIR:-target}/chaos.svg"
+}
 
 need_for_benches() { need_linker; }
 step_benches() { cargo bench --workspace --no-run; }

@@ -1,13 +1,259 @@
 //! Real servers, real clients as processes of their own, and somebody who breaks what they stand on.
+//!
+//! What happens is taken down (`record`), and only that is judged (`verdict`) and drawn (`plot`).
 
-use std::process::ExitCode;
+mod nemesis;
+mod stage;
+
+mod fault;
+mod random;
+mod schedule;
+
+mod client;
+mod crew;
+mod device;
+mod network;
+mod resource;
+mod said;
+
+mod history;
+mod plot;
+mod record;
+mod summary;
+mod verdict;
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+
+use core::time::Duration;
+
+use self::fault::Kind;
+use self::nemesis::Nemesis;
+use self::network::Network;
+use self::record::Record;
+use self::stage::Stage;
+use self::summary::Summary;
+use self::verdict::Verdict;
+use crate::Emulator;
 
 /// Breaks real servers under real clients, and looks whether two ever held one lock.
+///
+/// Five redis-servers; clients as processes of their own, which use the lock in six ways, and the firmware
+/// of examples/boards/mps2-an386 in QEMU. Nodes and clients are stopped, killed, cut off and brought back.
+/// What the lock does not promise to survive is not done: a killed node stays away for the longest TTL.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {}
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Arguments {
+    /// For how long things are broken; then all clients must come to their turn once more
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+
+    /// Gives the schedule of the faults; another one in each run when it is not given
+    #[arg(long)]
+    seed: Option<u64>,
+
+    /// How many clients there are besides the firmware
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u8).range(2..=60))]
+    clients: u8,
+
+    /// The longest TTL of any lease, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 3_000, value_parser = clap::value_parser!(u32).range(400..=60_000))]
+    ttl_ms: u32,
+
+    /// Draws what happened into this SVG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+
+    /// How much of the run is drawn: what is around the first overlap, or else the end
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=600))]
+    plot_seconds: u64,
+
+    /// Leaves the firmware out, which needs qemu-system-arm and the target thumbv7em-none-eabihf
+    #[arg(long)]
+    no_firmware: bool,
+
+    /// Breaks an assumption instead; then it is a failure when nobody notices
+    #[arg(long = "break", value_name = "ASSUMPTION")]
+    broken: Option<Assumption>,
+
+    /// The image of the firmware, built already
+    #[arg(long, hide = true)]
+    image: Option<PathBuf>,
+
+    /// This process has a network for itself already
+    #[arg(long, hide = true)]
+    own_network: bool,
+
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+/// What the lock takes for granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Assumption {
+    /// No node forgets a key that lives: here a majority is flushed, or restarted empty at once
+    Forget,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Role {
+    #[command(hide = true)]
+    Client(client::Arguments),
+}
 
 /// Does what the command line says. Fails when a promise was broken.
 #[must_use]
-pub fn run(_arguments: &Arguments) -> ExitCode {
-    ExitCode::FAILURE
+pub fn run(arguments: &Arguments) -> ExitCode {
+    if let Some(Role::Client(arguments)) = &arguments.role {
+        return client::run(arguments);
+    }
+    match perform(arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            drop(writeln!(io::stderr(), "chaos: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn perform(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
+    expect_programs()?;
+    if !arguments.own_network {
+        // Cargo would not reach its registry from in there.
+        let image = arguments.image()?;
+        let mut more = vec!["--own-network".to_owned()];
+        if let Some(image) = &image {
+            more.extend(["--image".to_owned(), image.display().to_string()]);
+        }
+        let refusal = network::enter(&more);
+        tell(&format!(
+            "!! NO NETWORK IS CUT in this run: there can be no network namespace with rules ({refusal})\n"
+        ))?;
+        return arguments.perform_in(None, image);
+    }
+    arguments.perform_in(Some(Network::prepare()?), arguments.image.clone())
+}
+
+impl Arguments {
+    fn perform_in(
+        &self,
+        network: Option<Network>,
+        image: Option<PathBuf>,
+    ) -> Result<bool, Box<dyn Error>> {
+        let seed = self.seed.unwrap_or_else(|| {
+            let now = std::time::SystemTime::UNIX_EPOCH.elapsed();
+            u64::from(now.map_or(1, |now| now.subsec_nanos()))
+        });
+        let ttl = Duration::from_millis(self.ttl_ms.into());
+        let kinds = self.kinds(network.is_some(), image.is_some());
+        let planned = schedule::plan(seed, Duration::from_secs(self.seconds), ttl, &kinds);
+        if let Some(kind) = kinds.iter().find(|kind| {
+            let mut planned = planned.iter();
+            !planned.any(|planned| planned.kind == **kind)
+        }) {
+            let why = format!(
+                "{} s are too short for leases of {ttl:?}: there would be no '{}'",
+                self.seconds,
+                kind.name()
+            );
+            return Err(why.into());
+        }
+        tell(&format!(
+            "{} s, seed {seed}: {} faults on {} nodes and {} clients{}, leases of up to {ttl:?}\n",
+            self.seconds,
+            planned.len(),
+            fault::NODES,
+            self.clients,
+            if image.is_some() {
+                " and the firmware"
+            } else {
+                ""
+            },
+        ))?;
+
+        let mut stage = Stage::set(network, self.clients.into(), image.as_deref(), ttl, seed)?;
+        stage.recorder.note(|record| record.kinds = kinds);
+        Nemesis::new(&mut stage, ttl, seed).work_off(planned)?;
+        stage.clear()?;
+        let record = stage.recorder.record();
+        drop(stage);
+        self.report(&record)
+    }
+
+    /// Says what happened. True when it is what should have happened.
+    fn report(&self, record: &Record) -> Result<bool, Box<dyn Error>> {
+        let verdict = Verdict::on(record);
+        tell(&format!("\n{}", Summary::of(record, &verdict)))?;
+        if let Some(path) = &self.plot {
+            let length = Duration::from_secs(self.plot_seconds);
+            plot::draw(record, &verdict, length, path)?;
+            tell(&format!("plot         {}\n", path.display()))?;
+        }
+        let complaints = verdict.complaints();
+        tell("\n")?;
+        for complaint in &complaints {
+            tell(&match self.broken {
+                None => format!("FAILED: {complaint}\n"),
+                Some(Assumption::Forget) => format!("noticed: {complaint}\n"),
+            })?;
+        }
+        let (is_good, words) = match self.broken {
+            None => (complaints.is_empty(), "the lock kept its promises"),
+            Some(Assumption::Forget) => (
+                verdict.is_exclusion_broken(),
+                "as expected: nodes forgot, and two held the lock at once",
+            ),
+        };
+        if is_good {
+            tell(&format!("{words}\n"))?;
+        } else if self.broken.is_some() {
+            tell("FAILED: nodes forgot what they had granted, and nobody noticed\n")?;
+        }
+        Ok(is_good)
+    }
+
+    fn kinds(&self, is_cuttable: bool, has_device: bool) -> Vec<Kind> {
+        if let Some(Assumption::Forget) = self.broken {
+            return Kind::FORGETTING.to_vec();
+        }
+        let mut kinds = Kind::BEARABLE.to_vec();
+        kinds.retain(|kind| match kind {
+            Kind::ResetDevice => has_device,
+            kind if kind.is_cut() => is_cuttable,
+            _ => true,
+        });
+        kinds
+    }
+
+    /// The image of the firmware, if it takes part.
+    fn image(&self) -> Result<Option<PathBuf>, Box<dyn Error>> {
+        if self.no_firmware {
+            return Ok(None);
+        }
+        if !Emulator::is_installed()? {
+            tell(
+                "!! THE FIRMWARE TAKES NO PART: qemu-system-arm is missing; ./test.sh installs it\n",
+            )?;
+            return Ok(None);
+        }
+        Emulator::image().map(Some)
+    }
+}
+
+fn expect_programs() -> Result<(), Box<dyn Error>> {
+    for program in ["redis-server", "setpriv"] {
+        let status = Command::new(program)
+            .arg("--version")
+            .stdout(Stdio::null())
+            .status();
+        status.map_err(|error| format!("{program}: {error}; ./test.sh installs it"))?;
+    }
+    Ok(())
+}
+
+fn tell(words: &str) -> io::Result<()> {
+    io::stdout().write_all(words.as_bytes())
 }

@@ -4,6 +4,8 @@
 //! worlds ([`simulation`]), real servers that are broken on purpose ([`chaos`]). [`exclusion`] is their judge.
 
 pub mod chaos;
+mod child;
+mod emulator;
 pub mod exclusion;
 pub mod model;
 mod servers;
@@ -12,6 +14,7 @@ mod tokio_stream;
 
 use std::time::{Duration, Instant};
 
+pub use emulator::Emulator;
 pub use servers::{Calls, Server, Servers};
 pub use tokio_stream::TokioStream;
 

@@ -12,16 +12,16 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::ops::{Deref, DerefMut, Index, RangeInclusive};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{LazyLock, mpsc};
 use std::time::Duration;
 
 use redis::{Connection, FromRedisValue, RedisResult, ToRedisArgs};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::eventually;
+use crate::{child, eventually};
 
 /// Several servers that know nothing of each other.
 #[derive(Debug)]
@@ -159,8 +159,8 @@ impl Server {
 
     /// Ends the process (SIGKILL).
     pub fn kill(&mut self) {
-        if let Some(child) = self.child.take() {
-            end(child);
+        if let Some(mut child) = self.child.take() {
+            child::end(&mut child);
         }
     }
 
@@ -274,7 +274,7 @@ impl Index<&str> for Calls {
 
 /// A server that answers on `port` and is the one that was started here; none if the port was taken.
 fn spawn(port: u16, directory: &TempDir) -> Option<Child> {
-    let mut child = spawner(port, directory);
+    let mut child = start_process(port, directory);
     for _ in 0..1_000 {
         if child.try_wait().expect("our own child").is_some() {
             return None;
@@ -289,42 +289,15 @@ fn spawn(port: u16, directory: &TempDir) -> Option<Child> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    end(child);
+    child::end(&mut child);
     None
 }
 
-fn end(mut child: Child) {
-    // It may be dead already; what counts is that it is afterwards.
-    drop(child.kill());
-    drop(child.wait());
-}
-
-/// Starts the process from a thread that lives as long as this process: the signal that ends a server
-/// with its parent comes when the *thread* ends that started it.
-fn spawner(port: u16, directory: &TempDir) -> Child {
-    type Job = (Command, mpsc::Sender<std::io::Result<Child>>);
-    static SPAWNER: LazyLock<mpsc::Sender<Job>> = LazyLock::new(|| {
-        let (sender, jobs) = mpsc::channel::<Job>();
-        std::thread::spawn(move || {
-            for (mut command, reply) in jobs {
-                drop(reply.send(command.spawn()));
-            }
-        });
-        sender
-    });
-
+fn start_process(port: u16, directory: &TempDir) -> Child {
     let log = File::create(directory.path().join(LOG)).expect("a log file");
-    let mut command = Command::new("setpriv");
+    let mut command = child::bound("redis-server");
     command
-        .args([
-            "--pdeathsig",
-            "KILL",
-            "redis-server",
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-        ])
+        .args(["--save", "", "--appendonly", "no"])
         .args([
             "--bind",
             "127.0.0.1",
@@ -340,14 +313,7 @@ fn spawner(port: u16, directory: &TempDir) -> Child {
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a log file"))
         .stderr(log);
-    let (sender, child) = mpsc::channel();
-    SPAWNER
-        .send((command, sender))
-        .expect("the spawner lives as long as the process");
-    child
-        .recv()
-        .expect("the spawner answers")
-        .expect("setpriv and redis-server are installed; ./test.sh installs them")
+    child::spawn(command).expect("setpriv and redis-server are installed; ./test.sh installs them")
 }
 
 fn query<T: FromRedisValue>(port: u16, words: &[impl ToRedisArgs]) -> RedisResult<T> {
@@ -409,6 +375,8 @@ const LOG: &str = "log";
 mod tests {
     use std::io::{BufRead, BufReader, Read, Write};
     use std::net::{TcpListener, TcpStream};
+    use std::process::Command;
+    use std::sync::mpsc;
 
     use super::*;
 

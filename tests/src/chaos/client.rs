@@ -1,0 +1,408 @@
+//! A client: a process that takes the lock again and again, in its own way, and says so.
+
+use std::cell::Cell;
+use std::io::{self, BufRead, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use core::time::Duration;
+use redlock_core::{Clock, Instant};
+use redlock_std::{
+    AcquireError, ExtendError, Guard, HoldError, LossCause, Options, Redlock, SystemClock,
+};
+
+use super::random::Random;
+use super::resource::Resource;
+use super::said::{Refusal, Said};
+
+/// Takes the lock again and again until its standard input ends.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Arguments {
+    #[arg(long, value_enum)]
+    pub(super) habit: Habit,
+    /// The longest TTL of any client.
+    #[arg(long)]
+    pub(super) ttl_ms: u32,
+    #[arg(long)]
+    pub(super) seed: u64,
+    #[arg(long)]
+    pub(super) voice: usize,
+    #[arg(long)]
+    pub(super) resource: PathBuf,
+    pub(super) nodes: Vec<String>,
+}
+
+/// The way in which a client uses the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Habit {
+    /// `acquire`, `release`.
+    Plain,
+    /// `keep_alive`, for longer than a TTL.
+    Keeping,
+    /// `hold`.
+    Holding,
+    /// `extend` by hand, and a guard that is dropped.
+    Extending,
+    /// Waits for the end of its lease instead of giving it back.
+    Lapsing,
+    /// Tries once, or is cancelled while it waits.
+    Hasty,
+}
+
+impl Habit {
+    pub(super) const ALL: [Self; 6] = [
+        Self::Plain,
+        Self::Keeping,
+        Self::Holding,
+        Self::Extending,
+        Self::Lapsing,
+        Self::Hasty,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Keeping => "keeping",
+            Self::Holding => "holding",
+            Self::Extending => "extending",
+            Self::Lapsing => "lapsing",
+            Self::Hasty => "hasty",
+        }
+    }
+
+    /// Short ones end while somebody is paused or cut off, and have to be extended while the work runs.
+    fn ttl(self, longest: Duration) -> Duration {
+        match self {
+            Self::Plain | Self::Extending => longest,
+            Self::Hasty => longest / 2,
+            Self::Keeping | Self::Holding | Self::Lapsing => longest / 4,
+        }
+    }
+}
+
+/// The lock that all clients want.
+pub(super) const KEY: &str = "chaos";
+
+/// How long a client waits for the nodes, at a longest TTL of `ttl`: longer than a busy machine pauses a
+/// process, and short enough for the shortest lease.
+pub(super) fn node_timeout(ttl: Duration) -> Duration {
+    ttl / 10
+}
+
+/// Does what a client does, until the standard input ends.
+pub(super) fn run(arguments: &Arguments) -> ExitCode {
+    match begin(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            drop(writeln!(
+                io::stderr(),
+                "{}: {error}",
+                arguments.habit.name()
+            ));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn begin(arguments: &Arguments) -> Result<(), Box<dyn core::error::Error>> {
+    let longest = Duration::from_millis(arguments.ttl_ms.into());
+    let ttl = arguments.habit.ttl(longest);
+    let patience = node_timeout(longest);
+    let options = Options::new(ttl)?.node_timeout(patience)?;
+    let long = Options::new(longest)?.node_timeout(patience)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let orders = Orders::listen();
+    runtime.block_on(async {
+        let client = Client {
+            redlock: Redlock::connect(&arguments.nodes, options)?,
+            ttl,
+        };
+        let mut user = User {
+            resource: Resource::open(&arguments.resource, arguments.voice)?,
+            random: Random::new(arguments.seed),
+        };
+        while !orders.stop.load(Ordering::Relaxed) {
+            client.take_turn(arguments.habit, &mut user).await?;
+            user.rest(ttl / 50).await;
+        }
+        // The last lease is a long one that is given back: a key that stayed would be seen.
+        let last = Client {
+            redlock: client.redlock.with(long),
+            ttl: longest,
+        };
+        while !last.plain(&mut user).await? {}
+        say(Said::Idle { at: now() });
+        // Its nodes still get what is in their queues.
+        while !orders.end.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        Ok(())
+    })
+}
+
+struct Client {
+    redlock: Redlock,
+    ttl: Duration,
+}
+
+impl Client {
+    async fn take_turn(&self, habit: Habit, user: &mut User) -> io::Result<()> {
+        match habit {
+            Habit::Plain => self.plain(user).await.map(drop),
+            Habit::Keeping => self.keeping(user).await,
+            Habit::Holding => self.holding(user).await,
+            Habit::Extending => self.extending(user).await,
+            Habit::Lapsing => self.lapsing(user).await,
+            Habit::Hasty => self.hasty(user).await,
+        }
+    }
+
+    /// Whether it got the lock.
+    async fn plain(&self, user: &mut User) -> io::Result<bool> {
+        let Some(guard) = self.acquire().await else {
+            return Ok(false);
+        };
+        user.work(&guard, self.ttl / 50).await?;
+        say_lets_go(&guard);
+        guard.release().await;
+        Ok(true)
+    }
+
+    async fn keeping(&self, user: &mut User) -> io::Result<()> {
+        let Some(mut guard) = self.acquire().await else {
+            return Ok(());
+        };
+        guard.keep_alive();
+        let steps = 1 + user.random.number() % 16;
+        for _ in 0..steps {
+            let lost = tokio::select! {
+                biased;
+                cause = guard.lost() => Some(cause),
+                done = user.work(&guard, self.ttl / 4) => {
+                    done?;
+                    None
+                }
+            };
+            if let Some(cause) = lost {
+                say_loss(&cause);
+                break;
+            }
+        }
+        say_lets_go(&guard);
+        guard.release().await;
+        Ok(())
+    }
+
+    async fn holding(&self, user: &mut User) -> io::Result<()> {
+        say(Said::Wants { at: now() });
+        let result = self.redlock.hold(KEY, async |guard| {
+            say_acquired(guard);
+            // The work is dropped when the lock is lost, and what was held is given back right then.
+            let _farewell = Farewell(guard);
+            let steps = 1 + user.random.number() % 16;
+            for _ in 0..steps {
+                user.work(guard, self.ttl / 4).await?;
+            }
+            Ok(())
+        });
+        match result.await {
+            Ok(done) => return done,
+            Err(HoldError::NotAcquired(error)) => say_refusal(&error),
+            Err(HoldError::Lost(cause)) => say_loss(&cause),
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
+    async fn extending(&self, user: &mut User) -> io::Result<()> {
+        let Some(mut guard) = self.acquire().await else {
+            return Ok(());
+        };
+        for _ in 0..1 + user.random.number() % 3 {
+            user.work(&guard, self.ttl / 40).await?;
+            match guard.extend().await {
+                Ok(()) => say(Said::Extended {
+                    valid_until: guard.valid_until(),
+                }),
+                Err(ExtendError::Lost(_)) => {
+                    say(Said::Lost { at: now() });
+                    break;
+                }
+                Err(error) if error.is_retryable() => {}
+                Err(_) => break,
+            }
+        }
+        user.work(&guard, self.ttl / 40).await?;
+        say_lets_go(&guard);
+        drop(guard);
+        Ok(())
+    }
+
+    async fn lapsing(&self, user: &mut User) -> io::Result<()> {
+        if let Some(guard) = self.acquire().await {
+            user.work(&guard, self.ttl / 4).await?;
+            guard.lost().await;
+            say_lets_go(&guard);
+            // Until the nodes have dropped it too: what this guard releases may be another's by then.
+            tokio::time::sleep(self.ttl / 8).await;
+            drop(guard);
+        }
+        Ok(())
+    }
+
+    async fn hasty(&self, user: &mut User) -> io::Result<()> {
+        say(Said::Wants { at: now() });
+        let guard = if user.random.one_in(2) {
+            self.redlock.try_acquire(KEY).await
+        } else {
+            let patience = user.random.between(Duration::ZERO, self.ttl / 40);
+            match tokio::time::timeout(patience, self.redlock.acquire(KEY)).await {
+                Ok(result) => result,
+                Err(_) => {
+                    let why = Refusal::GaveUp;
+                    say(Said::Refused { at: now(), why });
+                    return Ok(());
+                }
+            }
+        };
+        match guard {
+            Ok(guard) => {
+                say_acquired(&guard);
+                user.work(&guard, self.ttl / 100).await?;
+                say_lets_go(&guard);
+                if user.random.one_in(2) {
+                    guard.release().await;
+                }
+            }
+            Err(error) => say_refusal(&error),
+        }
+        Ok(())
+    }
+
+    async fn acquire(&self) -> Option<Guard> {
+        say(Said::Wants { at: now() });
+        match self.redlock.acquire(KEY).await {
+            Ok(guard) => {
+                say_acquired(&guard);
+                Some(guard)
+            }
+            Err(error) => {
+                say_refusal(&error);
+                None
+            }
+        }
+    }
+}
+
+/// Who uses what the lock protects.
+struct User {
+    resource: Resource,
+    random: Random,
+}
+
+impl User {
+    /// Uses the resource, and takes up to `longest` for it. Looks at the lease before each half, as one
+    /// should: a process that was paused must not go on.
+    async fn work(&mut self, guard: &Guard, longest: Duration) -> io::Result<()> {
+        if !guard.is_valid() {
+            return Ok(());
+        }
+        let found = self.resource.read()?;
+        self.rest(longest).await;
+        if guard.is_valid() {
+            let used = self.resource.write(found)?;
+            say(Said::Used {
+                at: now(),
+                valid_until: guard.valid_until(),
+                used,
+            });
+        }
+        Ok(())
+    }
+
+    async fn rest(&mut self, longest: Duration) {
+        tokio::time::sleep(self.random.between(Duration::ZERO, longest)).await;
+    }
+}
+
+/// Lets go when it is dropped.
+struct Farewell<'a>(&'a Guard);
+
+impl Drop for Farewell<'_> {
+    fn drop(&mut self) {
+        say_lets_go(self.0);
+    }
+}
+
+fn say_acquired(guard: &Guard) {
+    say(Said::Acquired {
+        at: now(),
+        valid_until: guard.valid_until(),
+    });
+}
+
+fn say_lets_go(guard: &Guard) {
+    say(Said::LetsGo {
+        at: now(),
+        valid_until: guard.valid_until(),
+    });
+}
+
+fn say_refusal(error: &AcquireError) {
+    let why = if error.is_held() {
+        Refusal::Held
+    } else if error.is_unreachable() {
+        Refusal::Unreachable
+    } else {
+        Refusal::TooLate
+    };
+    say(Said::Refused { at: now(), why });
+}
+
+fn say_loss(cause: &LossCause) {
+    if let LossCause::Lost(_) = cause {
+        say(Said::Lost { at: now() });
+    }
+}
+
+/// One write for a line, so that a client that is killed leaves no part of one.
+fn say(said: Said) {
+    thread_local! {
+        static IS_HEARD: Cell<bool> = const { Cell::new(true) };
+    }
+    // When nobody listens any more this process is about to end.
+    if IS_HEARD.get() {
+        let line = format!("{said}\n");
+        IS_HEARD.set(io::stdout().write_all(line.as_bytes()).is_ok());
+    }
+}
+
+fn now() -> Instant {
+    SystemClock.now()
+}
+
+/// What is to be read on the standard input: a line to stop with, and then the end.
+#[derive(Debug, Clone, Default)]
+struct Orders {
+    stop: Arc<AtomicBool>,
+    end: Arc<AtomicBool>,
+}
+
+impl Orders {
+    fn listen() -> Self {
+        let orders = Self::default();
+        let heard = orders.clone();
+        std::thread::spawn(move || {
+            let mut lines = io::stdin().lock().lines();
+            drop(lines.next());
+            heard.stop.store(true, Ordering::Relaxed);
+            for _ in lines {}
+            heard.end.store(true, Ordering::Relaxed);
+        });
+        orders
+    }
+}

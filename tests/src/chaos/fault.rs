@@ -1,0 +1,109 @@
+//! What can be done to nodes and clients.
+
+/// How many nodes there are.
+pub(super) const NODES: usize = 5;
+
+/// As many as no lock can do without.
+pub(super) const MAJORITY: usize = NODES / 2 + 1;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    StopNodes,
+    StopMajority,
+    /// The nodes come back empty, when every lease is over that they have voted for: the Redlock
+    /// specification, "Delayed restarts".
+    KillNodes,
+    FlushScripts,
+    KillConnections,
+    /// Nothing reaches the node: commands are lost, and nobody can connect.
+    LoseRequests,
+    /// Nothing comes from the node: commands may be obeyed, but nobody hears of it.
+    LoseReplies,
+    /// Nothing of a client reaches any node: it cannot extend, while other clients may acquire.
+    CutOffClient,
+    /// A client hears from no node, while they obey it: it does not know what it has.
+    DeafenClient,
+    PauseClient,
+    KillClient,
+    ResetDevice,
+    /// A majority forgets every key, which breaks the assumption.
+    FlushKeys,
+    /// A majority is killed and comes back empty at once, which breaks the assumption.
+    RestartAtOnce,
+}
+
+impl Kind {
+    /// What a lock has to live with.
+    pub(super) const BEARABLE: [Self; 12] = [
+        Self::StopNodes,
+        Self::StopMajority,
+        Self::KillNodes,
+        Self::FlushScripts,
+        Self::KillConnections,
+        Self::LoseRequests,
+        Self::LoseReplies,
+        Self::CutOffClient,
+        Self::DeafenClient,
+        Self::PauseClient,
+        Self::KillClient,
+        Self::ResetDevice,
+    ];
+
+    /// Those that are done to a client, mostly to one that holds the lock.
+    pub(super) const TO_CLIENTS: [Self; 4] = [
+        Self::CutOffClient,
+        Self::DeafenClient,
+        Self::PauseClient,
+        Self::KillClient,
+    ];
+
+    /// What no lock of this kind survives.
+    pub(super) const FORGETTING: [Self; 2] = [Self::FlushKeys, Self::RestartAtOnce];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::StopNodes => "nodes stopped (SIGSTOP)",
+            Self::StopMajority => "a majority stopped (SIGSTOP)",
+            Self::KillNodes => "nodes killed, away for a TTL",
+            Self::FlushScripts => "scripts flushed",
+            Self::KillConnections => "connections killed",
+            Self::LoseRequests => "cut: nothing reaches the node",
+            Self::LoseReplies => "cut: nothing comes from the node",
+            Self::CutOffClient => "cut: a client reaches no node",
+            Self::DeafenClient => "cut: a client hears no node",
+            Self::PauseClient => "client paused past its lease",
+            Self::KillClient => "client killed",
+            Self::ResetDevice => "device reset",
+            Self::FlushKeys => "a majority: keys flushed",
+            Self::RestartAtOnce => "a majority: restarted at once",
+        }
+    }
+
+    /// Whether it takes a network that this run has for itself.
+    pub(super) const fn is_cut(self) -> bool {
+        matches!(
+            self,
+            Self::LoseRequests | Self::LoseReplies | Self::CutOffClient | Self::DeafenClient
+        )
+    }
+
+    /// Whether it begins and ends at one moment.
+    pub(super) const fn is_momentary(self) -> bool {
+        match self {
+            Self::FlushScripts
+            | Self::KillConnections
+            | Self::KillClient
+            | Self::ResetDevice
+            | Self::FlushKeys
+            | Self::RestartAtOnce => true,
+            Self::StopNodes
+            | Self::StopMajority
+            | Self::KillNodes
+            | Self::LoseRequests
+            | Self::LoseReplies
+            | Self::CutOffClient
+            | Self::DeafenClient
+            | Self::PauseClient => false,
+        }
+    }
+}

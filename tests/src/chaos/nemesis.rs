@@ -1,0 +1,280 @@
+//! Does what the schedule says, to the nodes and the clients of a stage, and undoes it in time.
+
+use std::error::Error;
+
+use core::time::Duration;
+use redlock_core::{Clock, Instant};
+use redlock_std::SystemClock;
+
+use super::fault::Kind;
+use super::network::{Cut, Network};
+use super::random::Random;
+use super::record::Fault;
+use super::schedule::Planned;
+use super::stage::Stage;
+
+#[derive(Debug)]
+pub(super) struct Nemesis<'a> {
+    stage: &'a mut Stage,
+    ttl: Duration,
+    random: Random,
+    lasting: Vec<Lasting>,
+}
+
+/// What has to be undone.
+#[derive(Debug)]
+struct Lasting {
+    /// Its number in the record.
+    fault: usize,
+    until: Instant,
+    nodes: Vec<usize>,
+    client: Option<usize>,
+    remedy: Remedy,
+}
+
+#[derive(Debug, Clone)]
+enum Remedy {
+    ResumeNodes,
+    RestartNodes,
+    ResumeClient,
+    Mend(Vec<Cut>),
+}
+
+impl<'a> Nemesis<'a> {
+    pub(super) fn new(stage: &'a mut Stage, ttl: Duration, seed: u64) -> Self {
+        Self {
+            stage,
+            ttl,
+            random: Random::new(seed),
+            lasting: Vec::new(),
+        }
+    }
+
+    /// Does all that is planned, and returns when everything is as it was.
+    pub(super) fn work_off(&mut self, planned: Vec<Planned>) -> Result<(), Box<dyn Error>> {
+        let began = SystemClock.now();
+        let mut planned = planned.into_iter().peekable();
+        loop {
+            self.undo_what_is_due()?;
+            let now = SystemClock.now();
+            let is_due = |next: &Planned| began.saturating_add(next.at) <= now;
+            // An undoing that came late leaves its nodes busy for longer than was planned.
+            let is_ready = |next: &Planned| is_due(next) && !self.is_any_busy(&next.nodes);
+            if let Some(next) = planned.next_if(is_ready) {
+                self.do_to(next)?;
+            } else if planned.peek().is_none() && self.lasting.is_empty() {
+                return Ok(());
+            }
+            self.stage.watch()?;
+        }
+    }
+
+    fn is_any_busy(&self, nodes: &[usize]) -> bool {
+        let mut busy = self.lasting.iter().flat_map(|lasting| &lasting.nodes);
+        busy.any(|node| nodes.contains(node))
+    }
+
+    fn do_to(&mut self, planned: Planned) -> Result<(), Box<dyn Error>> {
+        let Planned {
+            kind, nodes, lasts, ..
+        } = planned;
+        let mut client = None;
+        let mut from = SystemClock.now();
+        let mut until = from.saturating_add(lasts);
+        let remedy = match kind {
+            Kind::StopNodes | Kind::StopMajority => {
+                for node in &nodes {
+                    self.stage.servers[*node].pause();
+                }
+                Some(Remedy::ResumeNodes)
+            }
+            Kind::KillNodes => {
+                for node in &nodes {
+                    self.stage.servers[*node].kill();
+                }
+                // The last one may have granted something until now.
+                until = SystemClock.now().saturating_add(lasts);
+                Some(Remedy::RestartNodes)
+            }
+            Kind::FlushScripts => {
+                for node in &nodes {
+                    self.stage.tell(*node, &["SCRIPT", "FLUSH"])?;
+                }
+                None
+            }
+            Kind::KillConnections => {
+                for node in &nodes {
+                    self.stage
+                        .tell(*node, &["CLIENT", "KILL", "TYPE", "normal"])?;
+                }
+                None
+            }
+            Kind::LoseRequests | Kind::LoseReplies => {
+                let cuts = nodes.iter().map(|node| {
+                    let port = self.stage.servers[*node].port();
+                    if kind == Kind::LoseRequests {
+                        Cut::ToPort(port)
+                    } else {
+                        Cut::FromPort(port)
+                    }
+                });
+                self.cut(cuts.collect())?
+            }
+            Kind::CutOffClient | Kind::DeafenClient => {
+                // One that hears nothing for a moment is to be one that acquires.
+                let is_moment = lasts < self.ttl / 10;
+                let (victim, _) = self.victim(!is_moment)?;
+                from = SystemClock.now();
+                until = from.saturating_add(lasts);
+                client = Some(victim);
+                // The address of the nodes, as this client alone knows them.
+                let address = Network::address_for(victim);
+                self.cut(vec![if kind == Kind::CutOffClient {
+                    Cut::ToAddress(address)
+                } else {
+                    Cut::FromAddress(address)
+                }])?
+            }
+            Kind::PauseClient => {
+                let (victim, valid_until) = self.victim(true)?;
+                self.stage.crew.pause(victim)?;
+                from = SystemClock.now();
+                // So that it sees others hold the lock when it wakes up.
+                until = valid_until.max(from).saturating_add(lasts);
+                client = Some(victim);
+                Some(Remedy::ResumeClient)
+            }
+            Kind::KillClient => {
+                let (victim, _) = self.victim(true)?;
+                from = SystemClock.now();
+                self.stage.crew.replace(victim)?;
+                client = Some(victim);
+                None
+            }
+            Kind::ResetDevice => {
+                if let Some(device) = &mut self.stage.device {
+                    client = Some(device.number());
+                    device.reset()?;
+                }
+                None
+            }
+            Kind::FlushKeys => {
+                self.wait_for_holder()?;
+                from = SystemClock.now();
+                for node in &nodes {
+                    self.stage.tell(*node, &["FLUSHALL"])?;
+                }
+                None
+            }
+            Kind::RestartAtOnce => {
+                self.wait_for_holder()?;
+                from = SystemClock.now();
+                for node in &nodes {
+                    self.stage.servers[*node].kill();
+                }
+                for node in &nodes {
+                    self.stage.restart(*node)?;
+                }
+                None
+            }
+        };
+        let fault = self.stage.recorder.begin(Fault {
+            kind,
+            nodes: nodes.clone(),
+            client,
+            from,
+            until: remedy.is_none().then(|| SystemClock.now()),
+        });
+        if let Some(remedy) = remedy {
+            self.lasting.push(Lasting {
+                fault,
+                until,
+                nodes,
+                client,
+                remedy,
+            });
+        }
+        Ok(())
+    }
+
+    fn cut(&self, cuts: Vec<Cut>) -> Result<Option<Remedy>, Box<dyn Error>> {
+        if let Some(network) = &self.stage.network {
+            for cut in &cuts {
+                network.cut(*cut)?;
+            }
+        }
+        Ok(Some(Remedy::Mend(cuts)))
+    }
+
+    fn undo_what_is_due(&mut self) -> Result<(), Box<dyn Error>> {
+        let now = SystemClock.now();
+        while let Some(due) = self.lasting.iter().position(|lasting| lasting.until <= now) {
+            let lasting = self.lasting.swap_remove(due);
+            match &lasting.remedy {
+                Remedy::ResumeNodes => {
+                    for node in &lasting.nodes {
+                        self.stage.servers[*node].resume();
+                    }
+                }
+                Remedy::RestartNodes => {
+                    for node in &lasting.nodes {
+                        self.stage.restart(*node)?;
+                    }
+                }
+                Remedy::ResumeClient => {
+                    if let Some(client) = lasting.client {
+                        self.stage.crew.resume(client)?;
+                    }
+                }
+                Remedy::Mend(cuts) => {
+                    if let Some(network) = &self.stage.network {
+                        for cut in cuts {
+                            network.mend(*cut)?;
+                        }
+                    }
+                }
+            }
+            self.stage.recorder.end(lasting.fault, SystemClock.now());
+        }
+        Ok(())
+    }
+
+    /// The client to which something is to be done, and until when it holds the lock: any, or mostly one that
+    /// does hold it.
+    fn victim(&mut self, is_holder: bool) -> Result<(usize, Instant), Box<dyn Error>> {
+        // Nobody may be able to hold it for as long as a majority is dead.
+        let give_up_at = SystemClock.now().saturating_add(self.ttl * 5);
+        let is_any = !is_holder || self.random.one_in(4);
+        loop {
+            let now = SystemClock.now();
+            let mut able = self.stage.crew.numbers();
+            able.retain(|client| {
+                let mut lasting = self.lasting.iter();
+                !lasting.any(|lasting| lasting.client == Some(*client))
+            });
+            if let Some((client, until)) = self.stage.recorder.holder(now)
+                && able.contains(&client)
+                && !is_any
+            {
+                return Ok((client, until));
+            }
+            if is_any || now >= give_up_at {
+                let client = self.random.pick(&able).map(|client| (client, now));
+                return client.ok_or_else(|| "no client is left to be disturbed".into());
+            }
+            self.stage.watch()?;
+            self.undo_what_is_due()?;
+        }
+    }
+
+    /// Waits until somebody holds the lock for some time to come.
+    fn wait_for_holder(&mut self) -> Result<(), Box<dyn Error>> {
+        loop {
+            let soon = SystemClock.now().saturating_add(self.ttl / 4);
+            if self.stage.recorder.holder(soon).is_some() {
+                return Ok(());
+            }
+            self.stage.watch()?;
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! When what is done to whom: the same seed, the same schedule.
+
+use core::time::Duration;
+
+use super::fault::{Kind, MAJORITY, NODES};
+use super::random::Random;
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Planned {
+    pub(super) kind: Kind,
+    /// How long after the beginning of the run, at the earliest.
+    pub(super) at: Duration,
+    pub(super) lasts: Duration,
+    /// None for what is done to a client: which one is seen when it is time.
+    pub(super) nodes: Vec<usize>,
+}
+
+/// Faults of all `kinds`, again and again in another order, for as long as `length`. Leases last for `ttl`
+/// at most.
+pub(super) fn plan(seed: u64, length: Duration, ttl: Duration, kinds: &[Kind]) -> Vec<Planned> {
+    let mut random = Random::new(seed);
+    // Every kind has to come, also in a short run; and in a long one there is no need to wait.
+    let count = u32::try_from(kinds.len()).unwrap_or(u32::MAX).max(1);
+    let pace = (length / count / 2).min(ttl / 3);
+    let mut health = Health::default();
+    let mut planned = Vec::new();
+    let mut at = Duration::ZERO;
+    loop {
+        for kind in random.shuffled(kinds) {
+            at += random.between(pace / 2, pace * 3 / 2);
+            let count = node_count(kind, &mut random);
+            at = at.max(health.spares(count, kind));
+            if at >= length {
+                return planned;
+            }
+            let lasts = duration(kind, ttl, &mut random);
+            let mut nodes = random.shuffled(&health.well_at(at));
+            nodes.truncate(count);
+            nodes.sort_unstable();
+            for node in &nodes {
+                // Some time of health in between, in which the clients find the node again.
+                health.from[*node] = at + lasts + ttl / 10;
+            }
+            planned.push(Planned {
+                kind,
+                at,
+                lasts,
+                nodes,
+            });
+        }
+    }
+}
+
+/// From when on each node is well.
+#[derive(Debug, Default)]
+struct Health {
+    from: [Duration; NODES],
+}
+
+impl Health {
+    /// From when on so many nodes can be spared. None has two faults at once; and a majority is well, so
+    /// that clients come to their turn, but for the faults that are meant to be too much.
+    fn spares(&self, count: usize, kind: Kind) -> Duration {
+        let mut from = self.from;
+        from.sort_unstable();
+        let stay_well = if kind.is_momentary() || count >= MAJORITY {
+            0
+        } else {
+            MAJORITY
+        };
+        let needed = (count + stay_well).checked_sub(1);
+        needed.map_or(Duration::ZERO, |last| from[last.min(NODES - 1)])
+    }
+
+    fn well_at(&self, at: Duration) -> Vec<usize> {
+        let mut nodes: Vec<usize> = (0..NODES).collect();
+        nodes.retain(|node| self.from[*node] <= at);
+        nodes
+    }
+}
+
+fn node_count(kind: Kind, random: &mut Random) -> usize {
+    match kind {
+        Kind::StopMajority | Kind::FlushKeys | Kind::RestartAtOnce => MAJORITY,
+        Kind::KillNodes if random.one_in(6) => MAJORITY,
+        Kind::StopNodes
+        | Kind::KillNodes
+        | Kind::FlushScripts
+        | Kind::KillConnections
+        | Kind::LoseRequests
+        | Kind::LoseReplies => 1 + usize::from(random.one_in(3)),
+        Kind::CutOffClient
+        | Kind::DeafenClient
+        | Kind::PauseClient
+        | Kind::KillClient
+        | Kind::ResetDevice => 0,
+    }
+}
+
+fn duration(kind: Kind, ttl: Duration, random: &mut Random) -> Duration {
+    match kind {
+        _ if kind.is_momentary() => Duration::ZERO,
+        Kind::KillNodes => random.between(away(ttl), ttl * 3 / 2),
+        Kind::StopMajority => random.between(ttl / 20, ttl / 2),
+        // Past the end of the lease, mostly.
+        Kind::CutOffClient => random.between(ttl / 2, ttl * 3 / 2),
+        // Half of them so short that what was not heard is heard in the same round, late.
+        Kind::DeafenClient if random.one_in(2) => random.between(ttl / 60, ttl / 15),
+        Kind::DeafenClient => random.between(ttl / 2, ttl * 3 / 2),
+        _ => random.between(ttl / 10, ttl),
+    }
+}
+
+/// "A bit more than the max TTL", as the specification has it.
+fn away(ttl: Duration) -> Duration {
+    ttl + ttl / 20 + Duration::from_millis(10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_millis(600);
+    const LENGTH: Duration = Duration::from_secs(4);
+
+    fn plans() -> impl Iterator<Item = Vec<Planned>> {
+        (0..500).map(|seed| plan(seed, LENGTH, TTL, &Kind::BEARABLE))
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_schedule() {
+        let of = |seed| plan(seed, LENGTH, TTL, &Kind::BEARABLE);
+        assert_eq!(of(7), of(7));
+        assert_ne!(of(7), of(8));
+    }
+
+    #[test]
+    fn every_kind_comes_also_in_a_short_run() {
+        for planned in plans() {
+            for kind in Kind::BEARABLE {
+                assert!(planned.iter().any(|fault| fault.kind == kind), "{kind:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_node_that_forgets_stays_away_for_longer_than_any_lease() {
+        let mut killed: Vec<_> = plans().flatten().collect();
+        killed.retain(|fault| fault.kind == Kind::KillNodes);
+        assert!(!killed.is_empty());
+        for fault in killed {
+            assert!(fault.lasts > TTL, "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn no_node_has_two_faults_at_once() {
+        for planned in plans() {
+            for (number, fault) in planned.iter().enumerate() {
+                for later in &planned[number + 1..] {
+                    let shares = fault.nodes.iter().any(|node| later.nodes.contains(node));
+                    assert!(
+                        !shares || later.at > fault.at + fault.lasts,
+                        "{fault:?}, {later:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_majority_is_well_but_for_faults_that_are_meant_to_be_too_much() {
+        for planned in plans() {
+            let lasting = planned.iter().filter(|fault| fault.lasts > Duration::ZERO);
+            for fault in lasting.clone().filter(|fault| fault.nodes.len() < MAJORITY) {
+                let others = lasting.clone().filter(|other| {
+                    let is_minor = other.nodes.len() < MAJORITY;
+                    is_minor && other.at <= fault.at && other.at + other.lasts > fault.at
+                });
+                let ill: usize = others.map(|other| other.nodes.len()).sum();
+                assert!(ill < MAJORITY, "{fault:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_run_is_as_busy_as_a_short_one() {
+        let ttl = Duration::from_secs(3);
+        let minute = plan(1, Duration::from_secs(60), ttl, &Kind::BEARABLE).len();
+        let ten = plan(1, Duration::from_secs(600), ttl, &Kind::BEARABLE).len();
+        assert!((minute * 8..minute * 12).contains(&ten), "{minute}, {ten}");
+    }
+}

@@ -1,0 +1,331 @@
+//! The servers and the clients of one run, and what is between them.
+
+use std::error::Error;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use core::time::Duration;
+use redis::FromRedisValue;
+use redlock_core::{Clock, Instant};
+use redlock_std::SystemClock;
+use tempfile::TempDir;
+
+use super::crew::{Crew, Place};
+use super::device::{Device, Settings};
+use super::fault::{Kind, NODES};
+use super::network::Network;
+use super::record::{Fault, Left, Recorder};
+use super::resource::Resource;
+use crate::Servers;
+
+#[derive(Debug)]
+pub(super) struct Stage {
+    pub(super) crew: Crew,
+    pub(super) device: Option<Device>,
+    pub(super) servers: Servers,
+    /// None where nothing can be cut.
+    pub(super) network: Option<Network>,
+    pub(super) recorder: Recorder,
+    addresses: Vec<Ipv4Addr>,
+    ttl: Duration,
+    clock: WallClock,
+    interrupted: Arc<AtomicBool>,
+    _directory: TempDir,
+}
+
+impl Stage {
+    /// Starts the servers, then `clients` clients and, where there is an image of it, the firmware.
+    pub(super) fn set(
+        network: Option<Network>,
+        clients: usize,
+        image: Option<&Path>,
+        ttl: Duration,
+        seed: u64,
+    ) -> Result<Self, Box<dyn Error>> {
+        let interrupted = interruption()?;
+        let directory = TempDir::new()?;
+        let resource = directory.path().join("resource");
+        Resource::create(&resource)?;
+        let servers = Servers::start(NODES);
+        let recorder = Recorder::default();
+        let addresses: Vec<_> = (0..clients)
+            .map(|client| match network {
+                Some(_) => Network::address_for(client),
+                None => Ipv4Addr::LOCALHOST,
+            })
+            .collect();
+        for node in 0..NODES {
+            listen(&servers, node, &addresses)?;
+        }
+        let began = SystemClock.now();
+        let ports: Vec<_> = servers.iter().map(|server| server.port()).collect();
+        let place = Place {
+            ports: ports.clone(),
+            addresses: addresses.clone(),
+            resource: resource.clone(),
+            ttl,
+        };
+        let crew = Crew::start(place, &recorder, seed)?;
+        let device = image.map(|image| {
+            let settings = Settings {
+                image: image.to_owned(),
+                ports,
+                resource,
+                ttl,
+            };
+            Device::boot(settings, &recorder)
+        });
+        let device = device.transpose()?;
+        recorder.note(|record| record.time = Some([began, began]));
+        Ok(Self {
+            crew,
+            device,
+            servers,
+            network,
+            recorder,
+            addresses,
+            ttl,
+            clock: WallClock::new(),
+            interrupted,
+            _directory: directory,
+        })
+    }
+
+    /// Starts a node that was killed, without anything that it knew.
+    pub(super) fn restart(&mut self, node: usize) -> Result<(), Box<dyn Error>> {
+        self.servers[node].restart();
+        listen(&self.servers, node, &self.addresses)
+    }
+
+    /// Sends a command to a node that is well.
+    pub(super) fn tell(&self, node: usize, words: &[&str]) -> Result<(), Box<dyn Error>> {
+        tell(&self.servers, node, words)
+    }
+
+    fn sum<T: FromRedisValue>(
+        &self,
+        question: &[&str],
+        count: impl Fn(T) -> usize,
+    ) -> Result<usize, Box<dyn Error>> {
+        let nodes = 0..self.servers.len();
+        nodes
+            .map(|node| ask(&self.servers, node, question).map(&count))
+            .sum()
+    }
+
+    /// Lets a moment pass. An error when a client has ended by itself, or this run is to end.
+    pub(super) fn watch(&mut self) -> Result<(), Box<dyn Error>> {
+        self.look_again();
+        self.crew.check()?;
+        if let Some(device) = &mut self.device {
+            device.check()?;
+        }
+        self.clock.look();
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Err("interrupted".into());
+        }
+        Ok(())
+    }
+
+    fn look_again(&self) {
+        thread::sleep(Duration::from_millis(2));
+    }
+
+    /// Nothing is done to anybody any more. Lets all come to their turn, lets them give everything back and
+    /// end, and looks at what is left.
+    pub(super) fn clear(&mut self) -> Result<(), Box<dyn Error>> {
+        // Long enough for any machine. Who is slower than this is stuck.
+        const LIMIT: Duration = Duration::from_secs(60);
+
+        let calm_from = SystemClock.now();
+        self.recorder
+            .note(|record| record.calm_from = Some(calm_from));
+        // Whatever was left by who was killed is over when the longest lease is.
+        let recorder = self.recorder.clone();
+        self.wait(self.ttl, |_| Ok(false))?;
+        self.wait(LIMIT, |_| Ok(recorder.all_acquired_since(calm_from)))?;
+
+        // A device gives nothing back: its power is cut.
+        if self.device.take().is_some() {
+            self.wait(self.ttl, |_| Ok(false))?;
+        }
+        // Releases have to do without their script once more.
+        self.flush_scripts()?;
+        self.crew.stop()?;
+        if !self.wait(LIMIT, |stage| Ok(stage.crew.is_idle()))? {
+            return Err("a client does not stop".into());
+        }
+        let mut left = Left::default();
+        // A key that was not deleted would live for longer than this.
+        self.wait(self.ttl / 2, |stage| {
+            left.keys = stage.sum(&["KEYS", "*"], |keys: Vec<Vec<u8>>| keys.len())?;
+            Ok(left.keys == 0)
+        })?;
+        let mut crew_has_ended = false;
+        let ended_by = SystemClock.now().saturating_add(LIMIT);
+        while !crew_has_ended {
+            crew_has_ended = self.crew.dismiss()?;
+            if SystemClock.now() >= ended_by {
+                return Err("a client does not end".into());
+            }
+            self.look_again();
+        }
+        self.wait(Duration::from_secs(5), |stage| {
+            // The one that asks is in the list too.
+            let others = |list: String| list.lines().count() - 1;
+            left.connections = stage.sum(&["CLIENT", "LIST"], others)?;
+            Ok(left.connections == 0)
+        })?;
+        let clock_step = self.clock.step;
+        self.recorder.note(|record| {
+            record.left = left;
+            record.clock_step = clock_step;
+            if let Some([_, ended]) = &mut record.time {
+                *ended = SystemClock.now();
+            }
+        });
+        Ok(())
+    }
+
+    fn flush_scripts(&self) -> Result<(), Box<dyn Error>> {
+        let nodes: Vec<_> = (0..NODES).collect();
+        let from = SystemClock.now();
+        for node in &nodes {
+            self.tell(*node, &["SCRIPT", "FLUSH"])?;
+        }
+        self.recorder.begin(Fault {
+            kind: Kind::FlushScripts,
+            nodes,
+            client: None,
+            from,
+            until: Some(SystemClock.now()),
+        });
+        Ok(())
+    }
+
+    /// Waits until `fact` holds, for `limit` at the longest. Whether it does.
+    fn wait(
+        &mut self,
+        limit: Duration,
+        mut fact: impl FnMut(&Self) -> Result<bool, Box<dyn Error>>,
+    ) -> Result<bool, Box<dyn Error>> {
+        let over = SystemClock.now().saturating_add(limit);
+        loop {
+            if fact(self)? {
+                return Ok(true);
+            }
+            if SystemClock.now() >= over {
+                return Ok(false);
+            }
+            self.watch()?;
+        }
+    }
+}
+
+/// Lets a node listen at the addresses of all clients.
+fn listen(servers: &Servers, node: usize, addresses: &[Ipv4Addr]) -> Result<(), Box<dyn Error>> {
+    let mut all = vec![Ipv4Addr::LOCALHOST];
+    all.extend(addresses);
+    all.dedup();
+    if all.len() == 1 {
+        return Ok(());
+    }
+    let all: Vec<_> = all.iter().map(Ipv4Addr::to_string).collect();
+    tell(servers, node, &["CONFIG", "SET", "bind", &all.join(" ")])
+}
+
+fn tell(servers: &Servers, node: usize, words: &[&str]) -> Result<(), Box<dyn Error>> {
+    ask::<redis::Value>(servers, node, words).map(drop)
+}
+
+fn ask<T: FromRedisValue>(
+    servers: &Servers,
+    node: usize,
+    words: &[&str],
+) -> Result<T, Box<dyn Error>> {
+    // A busy machine may take longer than a single look does.
+    const TRIES: usize = 20;
+
+    let mut tries = 1;
+    loop {
+        match servers[node].query(words) {
+            Ok(answer) => return Ok(answer),
+            Err(error) if tries == TRIES => {
+                return Err(format!("node {}: {}: {error}", node + 1, words.join(" ")).into());
+            }
+            Err(_) => tries += 1,
+        }
+    }
+}
+
+/// Set when this process is told to end, so that it ends in order.
+fn interruption() -> Result<Arc<AtomicBool>, Box<dyn Error>> {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (mut terminate, mut interrupt) = {
+        let _entered = runtime.enter();
+        (
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+        )
+    };
+    let flag = Arc::clone(&interrupted);
+    thread::spawn(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        });
+        flag.store(true, Ordering::Relaxed);
+    });
+    Ok(interrupted)
+}
+
+/// The clock by which nodes expire keys, beside the one on which leases are counted.
+#[derive(Debug)]
+struct WallClock {
+    /// How far it was ahead at the last look.
+    ahead: Duration,
+    /// The most that it was moved between two looks.
+    step: Duration,
+}
+
+impl WallClock {
+    fn new() -> Self {
+        Self {
+            ahead: Self::ahead(),
+            step: Duration::ZERO,
+        }
+    }
+
+    fn look(&mut self) {
+        let ahead = Self::ahead();
+        self.step = self.step.max(ahead.abs_diff(self.ahead));
+        self.ahead = ahead;
+    }
+
+    /// Read several times, since this process may be interrupted between the two clocks.
+    fn ahead() -> Duration {
+        let look = || {
+            let before: Instant = SystemClock.now();
+            let wall = std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .unwrap_or_default();
+            let after = SystemClock.now();
+            let took = after.saturating_duration_since(before);
+            let ahead = wall.saturating_sub(Duration::from_micros(before.as_micros()));
+            (took, ahead)
+        };
+        let looks = [look(), look(), look()];
+        let best = looks.into_iter().min_by_key(|(took, _)| *took);
+        best.map(|(_, ahead)| ahead).unwrap_or_default()
+    }
+}

@@ -1,0 +1,136 @@
+//! What happened, as a table.
+
+use std::fmt;
+
+use core::time::Duration;
+
+use super::fault::Kind;
+use super::history::{History, Lease};
+use super::record::Record;
+use super::said::Refusal;
+use super::verdict::Verdict;
+
+#[derive(Debug)]
+pub(super) struct Summary<'a> {
+    record: &'a Record,
+    history: History,
+    verdict: &'a Verdict,
+}
+
+impl<'a> Summary<'a> {
+    pub(super) fn of(record: &'a Record, verdict: &'a Verdict) -> Self {
+        Self {
+            record,
+            history: History::of(record),
+            verdict,
+        }
+    }
+
+    fn faults(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<34} times  while the client held", "fault")?;
+        for kind in &self.record.kinds {
+            let faults = self.record.faults.iter();
+            let faults = faults.filter(|fault| fault.kind == *kind);
+            write!(f, "{:<34} {:>5}", kind.name(), faults.clone().count())?;
+            // What a device holds is known too roughly for that.
+            if Kind::TO_CLIENTS.contains(kind) {
+                let of_holders = faults.filter(|fault| {
+                    let client = fault.client;
+                    client.is_some_and(|client| self.history.is_holder(client, fault.from))
+                });
+                write!(f, "  {:>5}", of_holders.count())?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+
+    fn clients(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:<12} {:>8} {:>7} {:>7} {:>9} {:>8} {:>11} {:>12} {:>6} {:>6}",
+            "client",
+            "acquired",
+            "held",
+            "no quo.",
+            "too late",
+            "gave up",
+            "holds p50",
+            "longest hold",
+            "waited",
+            "killed",
+        )?;
+        for (number, name) in self.record.clients.iter().enumerate() {
+            let leases = self.history.leases.iter();
+            let leases: Vec<_> = leases.filter(|lease| lease.client == number).collect();
+            let refused = |why: Refusal| {
+                let refusals = self.history.refusals.iter();
+                refusals
+                    .filter(|refusal| **refusal == (number, why))
+                    .count()
+            };
+            let mut holds: Vec<_> = leases.iter().map(|lease| held(lease)).collect();
+            holds.sort_unstable();
+            let median = holds.get(holds.len() / 2).copied().unwrap_or_default();
+            let longest = holds.last().copied().unwrap_or_default();
+            let waits = leases.iter().map(|lease| waited(lease));
+            let deaths = self.record.faults.iter().filter(|fault| {
+                let kind = fault.kind;
+                fault.client == Some(number) && matches!(kind, Kind::KillClient | Kind::ResetDevice)
+            });
+            writeln!(
+                f,
+                "{name:<12} {:>8} {:>7} {:>7} {:>9} {:>8} {:>8} ms {:>9} ms {:>3} s {:>6}",
+                leases.len(),
+                refused(Refusal::Held),
+                refused(Refusal::Unreachable),
+                refused(Refusal::TooLate),
+                refused(Refusal::GaveUp),
+                median.as_millis(),
+                longest.as_millis(),
+                waits.max().unwrap_or_default().as_secs(),
+                deaths.count(),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Summary<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.faults(f)?;
+        writeln!(f)?;
+        self.clients(f)?;
+        let uses = &self.history.uses;
+        let late = uses.iter().filter(|used| !used.is_in_time).count();
+        let ended_in_pause = self
+            .history
+            .leases
+            .iter()
+            .filter(|lease| lease.let_go.is_none_or(|let_go| let_go > lease.valid_until))
+            .count();
+        writeln!(
+            f,
+            "\nleases       {}, {ended_in_pause} of them not given back in time: their holder was paused, dead or let \
+             them lapse\n\
+             uses         {}, {late} of them maybe past the end of the lease, and not judged: a process was paused, or it \
+             is not known of the device\n\
+             lost counts  {}\n\
+             overlaps     {}\n\
+             wall clock   moved by {:?} at most",
+            self.history.leases.len(),
+            uses.len(),
+            self.verdict.lost_counts.len(),
+            self.verdict.overlaps.len(),
+            self.record.clock_step,
+        )
+    }
+}
+
+fn held(lease: &Lease) -> Duration {
+    lease.until().saturating_duration_since(lease.acquired)
+}
+
+fn waited(lease: &Lease) -> Duration {
+    lease.acquired.saturating_duration_since(lease.wanted)
+}

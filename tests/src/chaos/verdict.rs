@@ -1,0 +1,355 @@
+//! Whether the promises were kept. It knows the record and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use core::time::Duration;
+use redlock_core::Instant;
+
+use crate::exclusion::{Holding, overlaps};
+
+use super::fault::Kind;
+use super::history::{History, Lease, Used};
+use super::record::{Left, Record};
+use super::said::Mark;
+
+#[derive(Debug)]
+pub(super) struct Verdict {
+    /// Two held the lock at once.
+    pub(super) overlaps: Vec<[Holding; 2]>,
+    /// Uses of the resource, both in the time of their lease, that found the same: one of them is lost.
+    pub(super) lost_counts: Vec<[Mark; 2]>,
+    /// Leases of which the nodes knew nothing before they were over.
+    pub(super) lost_leases: Vec<Lease>,
+    /// Clients that never held the lock, or never after the last fault.
+    stuck: Vec<String>,
+    /// What could have been done and was not.
+    missing: Vec<Kind>,
+    /// Nobody was ever refused, so nobody was excluded.
+    is_unchallenged: bool,
+    /// Whatever was done to clients, it never met one that held the lock.
+    are_holders_spared: bool,
+    left: Left,
+    clock_step: Duration,
+    began: Instant,
+    clients: BTreeMap<usize, String>,
+}
+
+impl Verdict {
+    pub(super) fn on(record: &Record) -> Self {
+        let history = History::of(record);
+        let missing = record.kinds.iter().filter(|kind| {
+            let mut injected = record.faults.iter().map(|fault| fault.kind);
+            !injected.any(|injected| injected == **kind)
+        });
+        let clients = record.voices.iter().map(|client| {
+            let name = record.clients.get(*client);
+            name.cloned().unwrap_or_default()
+        });
+        Self {
+            overlaps: overlaps(&history.holdings()),
+            lost_counts: lost_counts(&history.uses),
+            lost_leases: lost_early(&history.leases),
+            stuck: stuck(record, &history),
+            missing: missing.copied().collect(),
+            is_unchallenged: history.refusals.is_empty(),
+            are_holders_spared: are_holders_spared(record, &history),
+            left: record.left,
+            clock_step: record.clock_step,
+            began: record
+                .time
+                .map_or(Instant::from_micros(0), |[began, _]| began),
+            clients: clients.enumerate().collect(),
+        }
+    }
+
+    /// Two held the lock at once, or it was seen by what they did to the resource.
+    pub(super) fn is_exclusion_broken(&self) -> bool {
+        !self.overlaps.is_empty() || !self.lost_counts.is_empty()
+    }
+
+    /// What is to be said against it, a line each.
+    pub(super) fn complaints(&self) -> Vec<String> {
+        const ENOUGH: usize = 5;
+
+        let mut complaints = Vec::new();
+        for [first, second] in self.overlaps.iter().take(ENOUGH) {
+            complaints.push(format!(
+                "{} acquired at {} while {} held until {}",
+                self.name(second.holder),
+                self.time(second.from),
+                self.name(first.holder),
+                self.time(first.until),
+            ));
+        }
+        for [first, second] in self.lost_counts.iter().take(ENOUGH) {
+            complaints.push(format!(
+                "{} and {} both added to what they found: one count is lost",
+                self.name(first.voice),
+                self.name(second.voice),
+            ));
+        }
+        for lease in self.lost_leases.iter().take(ENOUGH) {
+            complaints.push(format!(
+                "a lease of {} was valid until {}, and gone from the nodes at {}",
+                self.name(lease.voice),
+                self.time(lease.valid_until),
+                self.time(lease.lost.unwrap_or(lease.acquired)),
+            ));
+        }
+        if !complaints.is_empty() && self.clock_step > Duration::from_millis(2) {
+            complaints.push(format!(
+                "the wall clock of this machine, by which nodes expire keys, was moved by {:?}: \
+                 the lock does not promise to survive that",
+                self.clock_step
+            ));
+        }
+        let stuck = self.stuck.iter().cloned();
+        complaints.extend(stuck);
+        let missing = self.missing.iter();
+        complaints.extend(missing.map(|kind| format!("never done: {}", kind.name())));
+        if self.is_unchallenged {
+            complaints.push("nobody was ever refused, so this shows nothing".into());
+        }
+        if self.are_holders_spared {
+            complaints.push("nothing was ever done to a client that held the lock".into());
+        }
+        if self.left.keys > 0 {
+            complaints.push(format!(
+                "{} keys were left on the nodes by leases that had been given back",
+                self.left.keys
+            ));
+        }
+        if self.left.connections > 0 {
+            complaints.push(format!(
+                "{} connections were left on the nodes by clients that had ended",
+                self.left.connections
+            ));
+        }
+        complaints
+    }
+
+    fn name(&self, voice: usize) -> &str {
+        self.clients.get(&voice).map_or("?", String::as_str)
+    }
+
+    fn time(&self, at: Instant) -> String {
+        let since = at.saturating_duration_since(self.began);
+        format!("{}.{:06} s", since.as_secs(), since.subsec_micros())
+    }
+}
+
+/// What a use leaves is there once and never again. So two uses that found the same were both between their
+/// first and their second half at one moment: no clock is needed to see it. Who used the resource after the
+/// end of his lease, since he was paused in the middle, does not count: the lock does not promise to stop him.
+fn lost_counts(uses: &[Used]) -> Vec<[Mark; 2]> {
+    let mut finders = BTreeMap::new();
+    let mut lost = Vec::new();
+    for use_ in uses.iter().filter(|use_| use_.is_in_time) {
+        let Some(found) = use_.used.found else {
+            continue;
+        };
+        if let Some(first) = finders.insert(found, use_.used.left) {
+            lost.push([first, use_.used.left]);
+        }
+    }
+    lost
+}
+
+/// A lease stands on a majority, so a majority without it shares a node with that one: this node has
+/// forgotten.
+fn lost_early(leases: &[Lease]) -> Vec<Lease> {
+    let mut early = leases.to_vec();
+    early.retain(|lease| lease.lost.is_some_and(|lost| lost < lease.valid_until));
+    early
+}
+
+fn stuck(record: &Record, history: &History) -> Vec<String> {
+    let holders = |since: Instant| -> BTreeSet<usize> {
+        let leases = history.leases.iter();
+        leases
+            .filter(|lease| lease.acquired > since)
+            .map(|lease| lease.client)
+            .collect()
+    };
+    let ever = holders(Instant::from_micros(0));
+    let lately = holders(record.calm_from.unwrap_or(Instant::from_micros(0)));
+    let clients = record.clients.iter().enumerate();
+    clients
+        .filter_map(|(client, name)| {
+            if !ever.contains(&client) {
+                Some(format!("{name} never held the lock"))
+            } else if !lately.contains(&client) {
+                Some(format!("{name} never held the lock after the last fault"))
+            } else {
+                None
+            }
+        })
+        .collect()
+}
+
+fn are_holders_spared(record: &Record, history: &History) -> bool {
+    let mut kinds = record.kinds.iter();
+    let is_possible = kinds.any(|kind| Kind::TO_CLIENTS.contains(kind));
+    let mut faults = record.faults.iter();
+    let has_met = faults.any(|fault| {
+        let client = fault
+            .client
+            .filter(|_| Kind::TO_CLIENTS.contains(&fault.kind));
+        client.is_some_and(|client| history.is_holder(client, fault.from))
+    });
+    is_possible && !has_met
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::Fault;
+    use super::*;
+
+    /// Two clients, each with a voice; what they said, the voice first; all is well but for that.
+    fn record(said: &[&str]) -> Record {
+        let said = said.iter().map(|line| {
+            let (voice, words) = line.split_once(' ').unwrap();
+            (voice.parse().unwrap(), words.parse().unwrap())
+        });
+        Record {
+            time: Some([Instant::from_micros(0), Instant::from_micros(1_000)]),
+            calm_from: Some(Instant::from_micros(0)),
+            clients: vec!["one".into(), "other".into()],
+            voices: vec![0, 1],
+            said: said.collect(),
+            ..Record::default()
+        }
+    }
+
+    fn complaints(record: &Record) -> Vec<String> {
+        Verdict::on(record).complaints()
+    }
+
+    const GOOD: [&str; 9] = [
+        "0 wants 1",
+        "1 wants 1",
+        "0 acquired 2 20",
+        "1 refused 3 held",
+        "0 used 4 20 0.1 0.0",
+        "0 lets-go 5 20",
+        "1 acquired 5 25",
+        "1 used 8 25 1.1 0.1",
+        "1 lets-go 9 25",
+    ];
+
+    #[test]
+    fn one_after_the_other_is_good() {
+        assert_eq!(complaints(&record(&GOOD)), [""; 0]);
+    }
+
+    #[test]
+    fn one_that_acquires_before_another_lets_go_is_seen() {
+        let mut said = GOOD;
+        said[5] = "0 lets-go 6 20";
+        let verdict = Verdict::on(&record(&said));
+        assert!(verdict.is_exclusion_broken());
+        let words = "other acquired at 0.000005 s while one held until 0.000006 s";
+        assert_eq!(verdict.complaints(), [words]);
+    }
+
+    #[test]
+    fn one_that_is_killed_holds_until_its_lease_is_over() {
+        let of = |acquired: &str| {
+            let said = ["0 acquired 2 20", "1 refused 3 held", acquired];
+            Verdict::on(&record(&said)).is_exclusion_broken()
+        };
+        assert!(of("1 acquired 19 40"));
+        assert!(!of("1 acquired 20 40"));
+    }
+
+    #[test]
+    fn an_extension_counts_and_time_after_the_lease_does_not() {
+        let of = |acquired: &str| {
+            let said = [
+                "0 acquired 2 20",
+                "0 extended 30",
+                acquired,
+                "0 lets-go 50 30",
+            ];
+            Verdict::on(&record(&said)).is_exclusion_broken()
+        };
+        assert!(of("1 acquired 29 40"));
+        assert!(!of("1 acquired 30 40"));
+    }
+
+    #[test]
+    fn two_that_found_the_same_are_seen_without_a_clock() {
+        let mut said = GOOD;
+        said[7] = "1 used 8 25 1.1 0.0";
+        let verdict = Verdict::on(&record(&said));
+        assert!(verdict.is_exclusion_broken());
+        let words = "one and other both added to what they found: one count is lost";
+        assert_eq!(verdict.complaints(), [words]);
+    }
+
+    #[test]
+    fn one_that_was_paused_in_the_middle_of_a_use_is_not_judged_by_it() {
+        let mut said = GOOD;
+        said[4] = "0 used 21 20 0.1 0.0";
+        said[7] = "1 used 8 25 1.1 0.0";
+        assert_eq!(complaints(&record(&said)), [""; 0]);
+    }
+
+    #[test]
+    fn a_lease_that_is_gone_too_early_is_seen() {
+        let with = |lost| {
+            let mut said = GOOD.to_vec();
+            said.push(lost);
+            complaints(&record(&said)).len()
+        };
+        assert_eq!(with("1 lost 24"), 1);
+        assert_eq!(with("1 lost 25"), 0);
+    }
+
+    #[test]
+    fn who_never_comes_to_his_turn_is_named() {
+        let alone = complaints(&record(&GOOD[..6]));
+        assert_eq!(alone, ["other never held the lock"]);
+        let mut record = record(&GOOD);
+        record.calm_from = Some(Instant::from_micros(3));
+        let lately = complaints(&record);
+        assert_eq!(lately, ["one never held the lock after the last fault"]);
+    }
+
+    #[test]
+    fn a_run_that_shows_nothing_is_not_good() {
+        let mut unchallenged = GOOD.to_vec();
+        unchallenged.remove(3);
+        assert_eq!(complaints(&record(&unchallenged)).len(), 1);
+
+        let mut record = record(&GOOD);
+        record.kinds = vec![Kind::KillClient];
+        let none = [
+            "never done: client killed",
+            "nothing was ever done to a client that held the lock",
+        ];
+        assert_eq!(complaints(&record), none);
+        let mut fault = Fault {
+            kind: Kind::KillClient,
+            nodes: Vec::new(),
+            client: Some(1),
+            from: Instant::from_micros(4),
+            until: None,
+        };
+        record.faults = vec![fault.clone()];
+        assert_eq!(complaints(&record), none[1..]);
+        fault.client = Some(0);
+        record.faults = vec![fault];
+        assert_eq!(complaints(&record), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_left_behind_is_seen() {
+        let mut record = record(&GOOD);
+        record.left = Left {
+            keys: 1,
+            connections: 2,
+        };
+        assert_eq!(complaints(&record).len(), 2);
+    }
+}

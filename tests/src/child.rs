@@ -1,0 +1,46 @@
+//! Processes that end with this one, also when it is killed.
+
+#![expect(
+    clippy::expect_used,
+    reason = "the thread that starts them lives as long as the process"
+)]
+
+use std::ffi::OsStr;
+use std::io;
+use std::process::{Child, Command};
+use std::sync::{LazyLock, mpsc};
+
+/// A command that runs `program`; [`spawn`] starts it.
+pub(crate) fn bound(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}
+
+/// Starts the process from a thread that lives as long as this process: the signal that ends a process
+/// with its parent comes when the *thread* ends that started it.
+pub(crate) fn spawn(command: Command) -> io::Result<Child> {
+    type Job = (Command, mpsc::Sender<io::Result<Child>>);
+    static SPAWNER: LazyLock<mpsc::Sender<Job>> = LazyLock::new(|| {
+        let (sender, jobs) = mpsc::channel::<Job>();
+        std::thread::spawn(move || {
+            for (mut command, reply) in jobs {
+                drop(reply.send(command.spawn()));
+            }
+        });
+        sender
+    });
+
+    let (sender, child) = mpsc::channel();
+    SPAWNER
+        .send((command, sender))
+        .expect("the spawner lives as long as the process");
+    child.recv().expect("the spawner answers")
+}
+
+/// Ends a process and waits for its end.
+pub(crate) fn end(child: &mut Child) {
+    // It may be dead already; what counts is that it is afterwards.
+    drop(child.kill());
+    drop(child.wait());
+}

@@ -1,0 +1,69 @@
+//! What a run comes to.
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Output;
+
+use tempfile::TempDir;
+
+use crate::chaos;
+
+#[test]
+fn the_lock_keeps_its_promises_and_what_happened_is_drawn() {
+    let directory = TempDir::new().unwrap();
+    let plot = directory.path().join("chaos.svg");
+    let plot_name = plot.display().to_string();
+    let output = chaos(&["--seconds=4", "--ttl-ms=800", "--plot", &plot_name]).output();
+    let words = words(&output.unwrap(), true);
+    for wanted in ["nodes killed", "keeping 1", "overlaps     0", &plot_name] {
+        assert!(words.contains(wanted), "{wanted} in {words}");
+    }
+    let picture = fs::read_to_string(plot).unwrap();
+    assert!(picture.starts_with("<svg") && picture.contains("hasty 1"));
+}
+
+#[test]
+fn two_that_hold_at_once_are_noticed_when_nodes_forget() {
+    let arguments = ["--seconds=6", "--ttl-ms=3000", "--break=forget"];
+    let words = words(&chaos(&arguments).output().unwrap(), true);
+    assert!(words.contains("while"), "{words}");
+    assert!(words.contains("two held the lock at once"), "{words}");
+}
+
+#[test]
+fn where_no_network_can_be_cut_it_says_so_and_does_the_rest() {
+    // All programs but those that make networks.
+    let directory = TempDir::new().unwrap();
+    for program in ["redis-server", "setpriv"] {
+        let path = env::var_os("PATH").unwrap();
+        let mut places = env::split_paths(&path).map(|place| place.join(program));
+        let place = places.find(|place| place.exists()).unwrap();
+        symlink(place, directory.path().join(program)).unwrap();
+    }
+    let mut command = chaos(&["--seconds=4", "--ttl-ms=800"]);
+    let words = words(
+        &command.env("PATH", directory.path()).output().unwrap(),
+        true,
+    );
+    assert!(words.contains("!! NO NETWORK IS CUT"), "{words}");
+    assert!(!words.contains("cut: "), "{words}");
+}
+
+#[test]
+fn a_run_that_is_too_short_for_its_leases_does_not_begin() {
+    let output = chaos(&["--seconds=1", "--ttl-ms=60000"]).output().unwrap();
+    let words = words(&output, false);
+    assert!(
+        words.contains("1 s are too short for leases of 60s"),
+        "{words}"
+    );
+}
+
+fn words(output: &Output, is_good: bool) -> String {
+    let [words, errors] =
+        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    let words = format!("{words}{errors}");
+    assert_eq!(output.status.success(), is_good, "{words}");
+    words
+}
