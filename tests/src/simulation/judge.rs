@@ -91,6 +91,8 @@ struct Tenure {
     until: Moment,
     /// Work that ends when it is dropped, and cannot be dropped while its process is paused.
     is_work: bool,
+    /// Whether a quorum carried its token when work was stopped.
+    had_quorum: bool,
 }
 
 /// A token stood under a key of a node.
@@ -172,6 +174,7 @@ impl Judge {
                         from: at,
                         until,
                         is_work: false,
+                        had_quorum: false,
                     },
                 );
             }
@@ -193,13 +196,15 @@ impl Judge {
                         from: at,
                         until: Moment::MAX,
                         is_work: true,
+                        had_quorum: false,
                     },
                 );
             }
             What::Extended {
                 key, token, until, ..
             } => self.extended(at, key, token, until),
-            What::Over { token, .. } | What::Stops { token, .. } => {
+            What::Stops { key, token, .. } => self.stops(at, key, token),
+            What::Over { token, .. } => {
                 if let Some(lease) = self.lease(token) {
                     lease.until = lease.until.min(at);
                 }
@@ -320,12 +325,37 @@ impl Judge {
         self.breach(Promise::Validity, at, key, token, what);
     }
 
+    fn stops(&mut self, at: Moment, key: usize, token: usize) {
+        let has_quorum = self.has_quorum(at, key, token);
+        if let Some(lease) = self.lease(token) {
+            lease.until = at;
+            lease.had_quorum = has_quorum;
+        }
+    }
+
+    /// Work is stopped first and told why later.
     fn called_lost(&mut self, at: Moment, task: Task, key: usize, token: usize) {
-        let what = format!(
-            "{task} is told that {} as t{token} is lost, although it was valid",
-            KEYS[key]
-        );
-        self.breach(Promise::Loss, at, key, token, what);
+        let was_valid = |lease: &mut Tenure| {
+            if lease.is_work {
+                lease.had_quorum
+            } else {
+                at < lease.until
+            }
+        };
+        if self.lease(token).is_some_and(was_valid) {
+            let what = format!(
+                "{task} is told that {} as t{token} is lost, although it was not",
+                KEYS[key]
+            );
+            self.breach(Promise::Loss, at, key, token, what);
+        }
+    }
+
+    fn has_quorum(&self, at: Moment, key: usize, token: usize) -> bool {
+        let carry = self.standing.iter().filter(|((_, under), standing)| {
+            *under == key && standing.token == token && at < standing.until
+        });
+        carry.count() >= self.quorum
     }
 
     fn sent_acquire(&mut self, at: Moment, task: Task, node: usize, key: usize, token: usize) {

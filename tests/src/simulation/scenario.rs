@@ -268,7 +268,7 @@ fn calm(measure: Measure) -> Result<Options, OptionsError> {
     let retry_delay = (Duration::from_millis(5), Duration::from_millis(100));
     Ok(options
         .wait(Duration::from_secs(60))
-        .node_timeout(options.validity() / 2)?
+        .node_timeout(Duration::from_millis(40).min(options.validity() / 2))?
         .retry_delay(retry_delay.0, retry_delay.1)?)
 }
 

@@ -153,6 +153,13 @@ impl State {
             return false;
         };
         self.now = at;
+        if let Event::Notice { client, .. } | Event::Reconnect { client, .. } = event
+            && self.moment_of(client) > at
+        {
+            // A process that is not run does nothing about its connections either.
+            self.agenda.add(self.moment_of(client), event);
+            return true;
+        }
         match event {
             Event::Free => (),
             Event::Timer(timer) => self.ring(timer),
