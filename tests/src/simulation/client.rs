@@ -58,8 +58,7 @@ impl User {
             if self.moment() >= self.calm_at {
                 break;
             }
-            let options = self.chance.pick(&self.options);
-            self.lock.set_options(options);
+            self.change_options();
             match self.chance.below(12) {
                 0..=5 => self.visit().await,
                 6 | 7 => self.hold().await,
@@ -83,6 +82,9 @@ impl User {
         };
         for _ in 0..self.chance.below(3) {
             self.rest().await;
+            if self.chance.one_in(2) {
+                self.change_options();
+            }
             if !self.extend(key, &mut lease).await {
                 break;
             }
@@ -100,6 +102,12 @@ impl User {
         } else {
             self.release(key, lease).await;
         }
+    }
+
+    /// Those that are out keep their TTL.
+    fn change_options(&mut self) {
+        let options = self.chance.pick(&self.options);
+        self.lock.set_options(options);
     }
 
     /// Takes a second lock while it has the first one.
@@ -222,6 +230,8 @@ impl User {
             worked.set(work.token);
             for rest in &rests {
                 clock.sleep_until(clock.now().saturating_add(*rest)).await;
+                // Work may keep the process busy, past the end of the validity as well.
+                world.look().touch(task.client);
             }
         };
         let result = cut(self.lock.hold(KEYS[key], work), end, &clock).await;
@@ -232,9 +242,11 @@ impl User {
             Some(Err(_)) => End::Lost,
             None => End::Dropped,
         };
-        if end == End::Lost {
-            let token = worked.get();
-            self.tell(What::CalledLost { task, key, token });
+        let token = worked.get();
+        match end {
+            End::Lost => self.tell(What::CalledLost { task, key, token }),
+            End::Done => self.tell(What::CalledDone { task, key, token }),
+            _ => (),
         }
         self.ends(call, end);
     }

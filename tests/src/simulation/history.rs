@@ -65,6 +65,12 @@ pub(crate) enum What {
         key: usize,
         token: usize,
     },
+    /// The holder has been told that its work was done under the lock.
+    CalledDone {
+        task: Task,
+        key: usize,
+        token: usize,
+    },
     /// Work under `hold` begins.
     Works {
         task: Task,
@@ -282,6 +288,13 @@ impl fmt::Display for What {
             }
             Self::CalledLost { task, key, token } => {
                 write!(f, "{task} is told that {} as t{token} is lost", KEYS[key])
+            }
+            Self::CalledDone { task, key, token } => {
+                write!(
+                    f,
+                    "{task} is told that its work under {} as t{token} is done",
+                    KEYS[key]
+                )
             }
             Self::Works {
                 task, key, token, ..

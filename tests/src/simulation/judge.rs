@@ -19,7 +19,7 @@ pub enum Promise {
     Validity,
     /// While a lease is valid a quorum of nodes carries its token.
     Quorum,
-    /// A lease is not said to be lost while it is not.
+    /// A lease is not said to be lost while it is not, nor work to be done under a lease that is lost.
     Loss,
     /// What is not wanted any more is deleted on every node whose connection has lived since.
     Cleanup,
@@ -210,6 +210,7 @@ impl Judge {
                 }
             }
             What::CalledLost { task, key, token } => self.called_lost(at, task, key, token),
+            What::CalledDone { task, key, token } => self.called_done(at, task, key, token),
             What::Paused {
                 client,
                 until,
@@ -345,6 +346,16 @@ impl Judge {
         if self.lease(token).is_some_and(was_valid) {
             let what = format!(
                 "{task} is told that {} as t{token} is lost, although it was not",
+                KEYS[key]
+            );
+            self.breach(Promise::Loss, at, key, token, what);
+        }
+    }
+
+    fn called_done(&mut self, at: Moment, task: Task, key: usize, token: usize) {
+        if self.lease(token).is_some_and(|lease| !lease.had_quorum) {
+            let what = format!(
+                "{task} is told that its work under {} as t{token} is done, but it was lost",
                 KEYS[key]
             );
             self.breach(Promise::Loss, at, key, token, what);

@@ -58,6 +58,7 @@ impl What {
             | Self::Extended { key, .. }
             | Self::Over { key, .. }
             | Self::CalledLost { key, .. }
+            | Self::CalledDone { key, .. }
             | Self::Works { key, .. }
             | Self::Stops { key, .. }
             | Self::Stands { key, .. }
