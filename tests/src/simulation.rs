@@ -4,10 +4,11 @@
 //! what happened. [`Campaign`] is many of them.
 
 mod agenda;
+mod calls;
 mod campaign;
 mod chance;
-mod client;
 mod clock;
+mod connection;
 mod cut;
 mod drift;
 mod executor;
@@ -18,6 +19,7 @@ mod link;
 mod machine;
 mod node;
 mod plan;
+mod process;
 mod run;
 mod scenario;
 mod session;
@@ -25,6 +27,7 @@ mod slab;
 mod summary;
 mod trace;
 mod transport;
+mod user;
 mod world;
 
 use std::io::{self, Write};

@@ -3,48 +3,33 @@
 use core::fmt;
 
 use super::clock::{Moment, NEVER};
-use super::history::{Seconds, What};
-use super::scenario::Assumption;
-use super::world::{Event, State};
+use super::history::{Route, What};
+use super::trace::Seconds;
+use super::world::State;
 
 /// Something that goes wrong at some moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fault {
     /// The connection breaks; what is on its way is lost or late.
-    Break { client: usize, node: usize },
-    /// Nothing gets from the client to the node.
-    CutRequests {
-        client: usize,
-        node: usize,
-        until: Moment,
-    },
-    /// Nothing gets from the node to the client.
-    CutReplies {
-        client: usize,
-        node: usize,
-        until: Moment,
-    },
-    /// Everything takes longer by `delay`, either way.
-    Spike {
-        client: usize,
-        node: usize,
-        delay: u64,
-        until: Moment,
-    },
-    /// The node stands still, with its connections open.
-    Hang { node: usize, until: Moment },
-    /// The node dies, and comes back with its data or without.
-    Crash {
-        node: usize,
-        until: Moment,
-        forgets: bool,
-    },
-    /// The clock of the node is set back.
-    SetBack { node: usize, by: u64 },
-    /// The clock of the node is set forward.
-    SetForward { node: usize, by: u64 },
-    /// The process is not run for some time.
-    Pause { client: usize, length: u64 },
+    Break(Route),
+    /// Nothing gets from the client to the node until then.
+    CutRequests(Route, Moment),
+    /// Nothing gets from the node to the client until then.
+    CutReplies(Route, Moment),
+    /// Everything takes longer by so much, either way, until then.
+    Spike(Route, u64, Moment),
+    /// The node stands still until then, with its connections open.
+    Hang(usize, Moment),
+    /// The node dies, and comes back with its data.
+    Crash(usize, Moment),
+    /// The node dies, and comes back without its data.
+    Forget(usize, Moment),
+    /// The clock of the node is set back by so much.
+    SetBack(usize, u64),
+    /// The clock of the node is set forward by so much.
+    SetForward(usize, u64),
+    /// The process is not run for so long.
+    Pause(usize, u64),
 }
 
 /// The kinds of what goes wrong, as they are counted.
@@ -134,34 +119,22 @@ impl State {
     pub(super) fn inject(&mut self, fault: Fault) {
         self.tell(What::Fault(fault));
         match fault {
-            Fault::Break { client, node } => self.break_connection(client, node),
-            Fault::CutRequests {
-                client,
-                node,
-                until,
-            } => {
+            Fault::Break(route) => self.break_connection(route),
+            Fault::CutRequests(route, until) => {
                 self.count(Kind::CutRequests);
-                self.link(client, node).requests_cut_until = until;
+                self.link(route).requests_cut_until = until;
             }
-            Fault::CutReplies {
-                client,
-                node,
-                until,
-            } => {
+            Fault::CutReplies(route, until) => {
                 self.count(Kind::CutReplies);
-                self.link(client, node).replies_cut_until = until;
+                self.link(route).replies_cut_until = until;
             }
-            Fault::Spike {
-                client,
-                node,
-                delay,
-                until,
-            } => {
+            Fault::Spike(route, delay, until) => {
                 self.count(Kind::Spike);
-                self.link(client, node).spike = (delay, until);
+                self.link(route).spike = (delay, until);
             }
-            Fault::Hang { node, until } => {
-                self.count(if until == NEVER {
+            Fault::Hang(node, until) => {
+                let is_for_good = until == NEVER;
+                self.count(if is_for_good {
                     Kind::DeadForGood
                 } else {
                     Kind::Hang
@@ -169,22 +142,19 @@ impl State {
                 let machine = &mut self.machines[node];
                 machine.hung_until = machine.hung_until.max(until);
             }
-            Fault::Crash {
-                node,
-                until,
-                forgets,
-            } => self.crash(node, until, forgets),
-            Fault::SetBack { node, by } => {
+            Fault::Crash(node, until) => self.crash(node, until, false),
+            Fault::Forget(node, until) => self.crash(node, until, true),
+            Fault::SetBack(node, by) => {
                 self.count(Kind::ClockSetBack);
                 let reading = self.machines[node].dial.reads(self.now);
                 self.set_clock(node, reading.saturating_sub(by));
             }
-            Fault::SetForward { node, by } => {
+            Fault::SetForward(node, by) => {
                 self.count(Kind::BrokenAssumption);
                 let reading = self.machines[node].dial.reads(self.now);
                 self.set_clock(node, reading + by);
             }
-            Fault::Pause { client, length } => {
+            Fault::Pause(client, length) => {
                 self.count(Kind::Pause);
                 self.pause(client, length);
             }
@@ -198,87 +168,45 @@ impl State {
     pub(super) fn count_many(&mut self, kind: Kind, times: usize) {
         self.faults[kind as usize] += times as u64;
     }
-
-    fn crash(&mut self, node: usize, until: Moment, forgets: bool) {
-        if self.machines[node].is_down {
-            return;
-        }
-        self.count(match forgets {
-            _ if until == NEVER => Kind::DeadForGood,
-            true if self.fails(Assumption::Forget) => Kind::BrokenAssumption,
-            true => Kind::CrashWithLoss,
-            false => Kind::Crash,
-        });
-        let machine = &mut self.machines[node];
-        machine.is_down = true;
-        machine.life += 1;
-        for client in 0..self.processes.len() {
-            self.lose_connection(client, node);
-        }
-        self.agenda.add(until, Event::Restart { node, forgets });
-    }
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Break { client, node } => {
-                write!(f, "the connection of client {client} to node {node} breaks")
+        match self {
+            Self::Break(route) => write!(f, "{route}: the connection breaks"),
+            Self::CutRequests(route, until) => {
+                write!(f, "{route}: nothing gets there until {}", Seconds(*until))
             }
-            Self::CutRequests {
-                client,
-                node,
-                until,
-            } => {
+            Self::CutReplies(route, until) => {
+                write!(f, "{route}: nothing comes back until {}", Seconds(*until))
+            }
+            Self::Spike(route, delay, until) => {
                 write!(
                     f,
-                    "nothing gets from client {client} to node {node} until {}",
-                    Seconds(until)
+                    "{route}: takes {delay} us longer until {}",
+                    Seconds(*until)
                 )
             }
-            Self::CutReplies {
-                client,
-                node,
-                until,
-            } => {
+            Self::Hang(node, until) => write!(f, "node {node} hangs until {}", Seconds(*until)),
+            Self::Crash(node, until) => {
                 write!(
                     f,
-                    "nothing gets from node {node} to client {client} until {}",
-                    Seconds(until)
+                    "node {node} is down until {}, its data is kept",
+                    Seconds(*until)
                 )
             }
-            Self::Spike {
-                client,
-                node,
-                delay,
-                until,
-            } => write!(
-                f,
-                "everything between client {client} and node {node} takes {delay} us longer until {}",
-                Seconds(until)
-            ),
-            Self::Hang { node, until } => write!(f, "node {node} hangs until {}", Seconds(until)),
-            Self::Crash {
-                node,
-                until,
-                forgets,
-            } => {
-                let data = if forgets { "without" } else { "with" };
+            Self::Forget(node, until) => {
                 write!(
                     f,
-                    "node {node} is down until {}, and comes back {data} its data",
-                    Seconds(until)
+                    "node {node} is down until {}, its data is lost",
+                    Seconds(*until)
                 )
             }
-            Self::SetBack { node, by } => {
-                write!(f, "the clock of node {node} is set back by {by} us")
-            }
-            Self::SetForward { node, by } => {
+            Self::SetBack(node, by) => write!(f, "the clock of node {node} is set back by {by} us"),
+            Self::SetForward(node, by) => {
                 write!(f, "the clock of node {node} is set forward by {by} us")
             }
-            Self::Pause { client, length } => {
-                write!(f, "client {client} is not run for {length} us")
-            }
+            Self::Pause(client, length) => write!(f, "client {client} is not run for {length} us"),
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::chance::Chance;
 use super::clock::{Moment, NEVER};
 use super::fault::Fault;
+use super::history::Route;
 use super::scenario::{Assumption, Scenario};
 
 /// The faults of a world, up to the moment at which it is calm.
@@ -41,45 +42,22 @@ pub(crate) fn draw(
 fn draw_fault(chance: &mut Chance, scenario: &Scenario, at: Moment, longest_ttl: u64) -> Fault {
     let client = chance.index(scenario.clients.len());
     let node = chance.index(scenario.nodes.len());
+    let route = Route { client, node };
     let length = chance.pick(&scenario.lengths);
     let length = chance.about(length);
     let until = (at + length).min(scenario.calm_at);
     match chance.below(16) {
-        0..=3 => Fault::Break { client, node },
-        4 => Fault::CutRequests {
-            client,
-            node,
-            until,
-        },
-        5 => Fault::CutReplies {
-            client,
-            node,
-            until,
-        },
-        6 => Fault::Spike {
-            client,
-            node,
-            delay: chance.about(length),
-            until,
-        },
-        7..=9 => Fault::Hang { node, until },
-        10 | 11 => Fault::Crash {
-            node,
-            until,
-            forgets: false,
-        },
+        0..=3 => Fault::Break(route),
+        4 => Fault::CutRequests(route, until),
+        5 => Fault::CutReplies(route, until),
+        6 => Fault::Spike(route, chance.about(length), until),
+        7..=9 => Fault::Hang(node, until),
+        10 | 11 => Fault::Crash(node, until),
         // The specification, "Performance, crash recovery and fsync": a node that forgets stays away for as
         // long as the longest TTL; sometimes not a microsecond longer.
-        12 => Fault::Crash {
-            node,
-            until: at + longest_ttl + chance.pick(&[0, 1, length]),
-            forgets: true,
-        },
-        13 | 14 => Fault::SetBack {
-            node,
-            by: length.min(longest_ttl),
-        },
-        _ => Fault::Pause { client, length },
+        12 => Fault::Forget(node, at + longest_ttl + chance.pick(&[0, 1, length])),
+        13 | 14 => Fault::SetBack(node, length.min(longest_ttl)),
+        _ => Fault::Pause(client, length),
     }
 }
 
@@ -93,26 +71,16 @@ fn draw_breach(
 ) -> Option<Fault> {
     let node = chance.index(scenario.nodes.len());
     match assumption {
-        Assumption::Forget => Some(Fault::Crash {
-            node,
-            until: at + chance.below(1_000),
-            forgets: true,
-        }),
-        Assumption::Jump => Some(Fault::SetForward {
-            node,
-            by: chance.about(longest_ttl),
-        }),
+        Assumption::Forget => Some(Fault::Forget(node, at + chance.below(1_000))),
+        Assumption::Jump => Some(Fault::SetForward(node, chance.about(longest_ttl))),
         _ => None,
     }
 }
 
 fn draw_death(chance: &mut Chance, node: usize) -> Fault {
-    match chance.one_in(2) {
-        true => Fault::Hang { node, until: NEVER },
-        false => Fault::Crash {
-            node,
-            until: NEVER,
-            forgets: false,
-        },
+    if chance.one_in(2) {
+        Fault::Hang(node, NEVER)
+    } else {
+        Fault::Crash(node, NEVER)
     }
 }

@@ -7,7 +7,7 @@ use redlock_core::Redlock;
 use redlock_core::mock::SeededEntropy;
 
 use super::chance::Chance;
-use super::client::{Lock, User};
+
 use super::executor::Executor;
 use super::fault::Kind;
 use super::history::{Fact, Task};
@@ -16,6 +16,7 @@ use super::scenario::{Assumption, Scenario};
 use super::summary::Summary;
 use super::trace::Excerpt;
 use super::transport::{LocalClock, Wire};
+use super::user::{Lock, User};
 use super::world::World;
 
 /// What happened in the world of one seed.
@@ -100,7 +101,7 @@ fn users(
     let character = &scenario.clients[client];
     let clock = LocalClock::new(Rc::clone(world), client);
     let wires = (0..scenario.nodes.len())
-        .map(|node| Wire::new(Rc::clone(world), Task::new(client, 0), node));
+        .map(|node| Wire::new(Rc::clone(world), Task { client, number: 0 }, node));
     let lock = Redlock::new(
         wires,
         clock,
@@ -116,7 +117,7 @@ fn users(
         .collect();
     locks.insert(0, lock);
     let with_number = locks.into_iter().enumerate().map(|(number, mut lock)| {
-        let task = Task::new(client, number);
+        let task = Task { client, number };
         lock.nodes_mut().for_each(|wire| wire.belongs_to(task));
         User {
             world: Rc::clone(world),

@@ -12,7 +12,7 @@ use super::fault::Fault;
 use super::history::KEYS;
 use super::link::{Delay, Habits};
 use super::plan;
-use super::world::Process;
+use super::process::Process;
 
 /// Something that the lock may rely on, broken on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -158,7 +158,7 @@ impl Scenario {
     /// How long it takes until the last thing that a task has begun is done, and the last key has expired.
     fn aftermath(&self, longest_ttl: u64) -> u64 {
         let set_back = self.plan.iter().map(|(_, fault)| match fault {
-            Fault::SetBack { by, .. } => *by,
+            Fault::SetBack(_, by) => *by,
             _ => 0,
         });
         30 * longest_ttl + 2 * set_back.sum::<u64>()

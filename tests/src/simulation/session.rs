@@ -5,7 +5,7 @@ use core::time::Duration;
 use redlock_core::Instant;
 
 use super::clock::Moment;
-use super::history::{Call, End, Message, Task, What};
+use super::history::{Call, End, Message, Span, Task, What};
 use super::world::State;
 
 impl State {
@@ -15,28 +15,12 @@ impl State {
         let tick = self.processes[task.client].clock.resolution();
         let bound = u64::try_from((bound + TICKS * tick).as_micros()).unwrap_or(u64::MAX);
         let local = self.local(task.client);
-        self.tell_of(
-            task.client,
-            What::Begins {
-                task,
-                call,
-                local,
-                bound,
-            },
-        );
+        self.tell_of(task.client, What::Begins(task, call, Span { local, bound }));
     }
 
     pub(crate) fn end(&mut self, task: Task, call: Call, end: End) {
         let local = self.local(task.client);
-        self.tell_of(
-            task.client,
-            What::Ends {
-                task,
-                call,
-                end,
-                local,
-            },
-        );
+        self.tell_of(task.client, What::Ends(task, call, end, local));
     }
 
     /// When the clock of `client` reads `reading`.

@@ -48,29 +48,25 @@ impl Deed {
 
     const fn of(what: &What) -> Option<Self> {
         match what {
-            What::Granted { .. } | What::Works { .. } => Some(Self::Acquired),
-            What::Extended { .. } => Some(Self::Extended),
-            What::Ends { call, end, .. } => Self::of_call(*call, *end),
+            What::Granted(..) | What::Works(..) => Some(Self::Acquired),
+            What::Extended(..) => Some(Self::Extended),
+            What::Ends(_, call, end, _) => Self::of_call(*call, *end),
             _ => None,
         }
     }
 
     const fn of_call(call: Call, end: End) -> Option<Self> {
         match (call, end) {
-            (Call::Release { .. }, End::Done) => Some(Self::Released),
+            (Call::Release(_), End::Done) => Some(Self::Released),
             (Call::Tidy, End::Done) => Some(Self::Tidied),
-            (Call::Hold { .. }, End::Done) => Some(Self::Held),
-            (Call::CalmAcquire { .. }, End::Done) => Some(Self::CameBack),
-            (Call::Hold { .. }, End::Expired | End::ExtensionsSpent | End::Lost) => {
+            (Call::Hold(_), End::Done) => Some(Self::Held),
+            (Call::CalmAcquire(_), End::Done) => Some(Self::CameBack),
+            (Call::Hold(_), End::Expired | End::ExtensionsSpent | End::Lost) => {
                 Some(Self::WasStopped)
             }
-            (Call::Acquire { .. } | Call::TryAcquire { .. }, End::Held) => Some(Self::FoundHeld),
-            (Call::Acquire { .. } | Call::TryAcquire { .. }, End::Unreachable) => {
-                Some(Self::FoundNoQuorum)
-            }
-            (Call::Acquire { .. } | Call::TryAcquire { .. }, End::TooLate) => {
-                Some(Self::WasTooLate)
-            }
+            (Call::Acquire(_) | Call::TryAcquire(_), End::Held) => Some(Self::FoundHeld),
+            (Call::Acquire(_) | Call::TryAcquire(_), End::Unreachable) => Some(Self::FoundNoQuorum),
+            (Call::Acquire(_) | Call::TryAcquire(_), End::TooLate) => Some(Self::WasTooLate),
             _ => None,
         }
     }

@@ -3,15 +3,17 @@
 use std::cell::{RefCell, RefMut};
 use std::task::Waker;
 
-use redlock_core::{Instant, Reply, Token};
+use redlock_core::{Reply, Token};
 
 use super::agenda::Agenda;
 use super::chance::Chance;
-use super::clock::{Moment, Ticker};
+use super::clock::Moment;
+use super::connection::Ghost;
 use super::fault::{Fault, Kind};
-use super::history::{Fact, Task, What};
-use super::link::{Ghost, Link};
+use super::history::{Fact, Route, Task, What};
+use super::link::Link;
 use super::machine::Machine;
+use super::process::Process;
 use super::scenario::{Assumption, Scenario};
 use super::slab::{Name, Slab};
 
@@ -44,51 +46,23 @@ pub(crate) struct State {
     /// What is to go wrong, by its number.
     plan: Vec<Fault>,
     broken: Option<Assumption>,
-    lengths: [u64; 4],
+    /// The lengths of time that matter here.
+    pub(super) lengths: [u64; 4],
 }
 
-/// A client's process: the same clock and the same connections for all its tasks.
-#[derive(Debug)]
-pub(crate) struct Process {
-    pub(super) clock: Ticker,
-    /// It is not run before this moment; within a poll, the moment at which it is.
-    pub(super) free_at: Moment,
-    /// Of being paused when one of its tasks is woken: one in so many.
-    pub(super) pause_odds: u64,
-    /// Of being paused where a poll touches a connection: one in so many.
-    pub(super) stall_odds: u64,
-}
-
-/// What is going to happen.
+/// What is going to happen. A connection has a number, since it may be gone by then.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Event {
     /// Somebody can run again.
     Free,
     Timer(Name),
-    Arrival {
-        client: usize,
-        node: usize,
-        epoch: u32,
-    },
-    Answer {
-        client: usize,
-        node: usize,
-        epoch: u32,
-    },
+    Arrival(Route, u32),
+    Answer(Route, u32),
     Ghost(Name),
-    Notice {
-        client: usize,
-        node: usize,
-        epoch: u32,
-    },
-    Reconnect {
-        client: usize,
-        node: usize,
-    },
-    Restart {
-        node: usize,
-        forgets: bool,
-    },
+    Notice(Route, u32),
+    Reconnect(Route),
+    /// A node is back, and has perhaps forgotten everything.
+    Restart(usize, bool),
     Fault(usize),
     Calm,
 }
@@ -153,34 +127,21 @@ impl State {
             return false;
         };
         self.now = at;
-        if let Event::Notice { client, .. } | Event::Reconnect { client, .. } = event
-            && self.moment_of(client) > at
-        {
-            // A process that is not run does nothing about its connections either.
-            self.agenda.add(self.moment_of(client), event);
-            return true;
-        }
         match event {
             Event::Free => (),
             Event::Timer(timer) => self.ring(timer),
-            Event::Arrival {
-                client,
-                node,
-                epoch,
-            } => self.arrive(client, node, epoch),
-            Event::Answer {
-                client,
-                node,
-                epoch,
-            } => self.answer(client, node, epoch),
+            Event::Arrival(route, epoch) => self.arrive(route, epoch),
+            Event::Answer(route, epoch) => self.answer(route, epoch),
             Event::Ghost(ghost) => self.haunt(ghost),
-            Event::Notice {
-                client,
-                node,
-                epoch,
-            } => self.notice(client, node, epoch),
-            Event::Reconnect { client, node } => self.reconnect(client, node),
-            Event::Restart { node, forgets } => self.restart(node, forgets),
+            // A process that is not run does nothing about its connections either.
+            Event::Notice(Route { client, .. }, _) | Event::Reconnect(Route { client, .. })
+                if self.moment_of(client) > at =>
+            {
+                self.agenda.add(self.moment_of(client), event);
+            }
+            Event::Notice(route, epoch) => self.notice(route, epoch),
+            Event::Reconnect(route) => self.reconnect(route),
+            Event::Restart(node, forgets) => self.restart(node, forgets),
             Event::Fault(number) => self.inject(self.plan[number]),
             Event::Calm => self.tell(What::Calm),
         }
@@ -207,65 +168,8 @@ impl State {
         facts
     }
 
-    pub(super) fn link(&mut self, client: usize, node: usize) -> &mut Link {
-        &mut self.links[client * self.machines.len() + node]
-    }
-
-    /// Where a process is in true time: later than the world after a stall in the middle of a poll.
-    pub(crate) fn moment_of(&self, client: usize) -> Moment {
-        self.now.max(self.processes[client].free_at)
-    }
-
-    /// Whether `client` may be polled now. It may be paused at this very moment.
-    pub(crate) fn is_free(&mut self, client: usize) -> bool {
-        let process = &self.processes[client];
-        if process.free_at > self.now {
-            return false;
-        }
-        if self.now < self.calm_at && self.chance.one_in(process.pause_odds) {
-            self.count(Kind::Pause);
-            let length = self.lateness();
-            self.pause(client, length);
-        }
-        self.processes[client].free_at <= self.now
-    }
-
-    /// A poll touches a connection: the process may be paused here, with no clock read before the next poll
-    /// of a connection is over.
-    pub(super) fn touch(&mut self, client: usize) {
-        let at = self.moment_of(client);
-        if at < self.calm_at && self.chance.one_in(self.processes[client].stall_odds) {
-            self.count(Kind::Stall);
-            let length = self.lateness();
-            self.pause(client, length);
-        }
-    }
-
-    pub(super) fn pause(&mut self, client: usize, length: u64) {
-        let at = self.moment_of(client);
-        let until = at + length;
-        let process = &mut self.processes[client];
-        process.free_at = until;
-        let dial = process.clock.dial();
-        let local = dial.reads(until) - dial.reads(at);
-        self.tell_at(
-            at,
-            What::Paused {
-                client,
-                until,
-                local,
-            },
-        );
-        self.agenda.add(until, Event::Free);
-    }
-
-    /// By how much something is late: next to one of the lengths that matter here, or a little.
-    pub(super) fn lateness(&mut self) -> u64 {
-        if self.chance.one_in(2) {
-            return self.chance.below(1_000);
-        }
-        let length = self.chance.pick(&self.lengths);
-        self.chance.about(length)
+    pub(super) fn link(&mut self, route: Route) -> &mut Link {
+        &mut self.links[route.client * self.machines.len() + route.node]
     }
 
     /// The number of `token` in the history.
@@ -295,40 +199,7 @@ impl State {
         }
     }
 
-    /// Wakes whoever sleeps when the clock of its client reads `deadline`.
-    pub(super) fn set_timer(
-        &mut self,
-        client: usize,
-        deadline: Instant,
-        timer: &mut Option<Name>,
-        waker: Waker,
-    ) {
-        if let Some(set) = timer.and_then(|timer| self.timers.get_mut(timer)) {
-            *set = waker;
-            return;
-        }
-        let name = self.timers.insert(waker);
-        *timer = Some(name);
-        let at = self.processes[client].clock.first(deadline.as_micros());
-        self.agenda.add(at, Event::Timer(name));
-    }
-
-    fn ring(&mut self, timer: Name) {
-        let is_lost = self.broken == Some(Assumption::Wake) && self.chance.one_in(20);
-        if let Some(waker) = self.timers.get_mut(timer)
-            && !is_lost
-        {
-            waker.wake_by_ref();
-        }
-    }
-
     pub(crate) fn fails(&self, assumption: Assumption) -> bool {
         self.broken == Some(assumption)
-    }
-}
-
-impl Task {
-    pub(crate) const fn new(client: usize, number: usize) -> Self {
-        Self { client, number }
     }
 }
