@@ -1,0 +1,282 @@
+//! The calls of the lock, each of them told to the history.
+
+use core::cell::Cell;
+use core::time::Duration;
+use std::rc::Rc;
+
+use embassy_futures::select::{Either, select};
+use redlock_core::{AcquireError, Clock, ExtendError, HoldError, Instant, Lease, LossCause, Token};
+
+use super::cut::{Cut, cut};
+use super::fault::Kind;
+use super::history::{Call, Claim, End, KEYS, Task, What};
+use super::transport::WireError;
+use super::user::{Key, MAX, User};
+use super::world::World;
+
+impl User {
+    pub(super) async fn acquire(&mut self, key: usize, end: Cut) -> Option<Lease<Key>> {
+        let tries_once = self.chance.one_in(3);
+        let call = if tries_once {
+            Call::TryAcquire(key)
+        } else {
+            Call::Acquire(key)
+        };
+        self.acquire_by(call, key, end).await
+    }
+
+    pub(super) async fn acquire_by(
+        &mut self,
+        call: Call,
+        key: usize,
+        end: Cut,
+    ) -> Option<Lease<Key>> {
+        // One round to ask, and one to clean up.
+        let rounds = 2 * self.lock.options().round_time();
+        let clock = self.lock.clock().clone();
+        let result = if matches!(call, Call::TryAcquire(_)) {
+            self.begins(call, rounds);
+            cut(self.lock.try_acquire(KEYS[key]), end, &clock).await
+        } else {
+            self.begins(call, rounds + self.lock.options().wait_time());
+            cut(self.lock.acquire(KEYS[key]), end, &clock).await
+        };
+        let (lease, end) = match result {
+            Some(Ok(lease)) => (Some(lease), End::Done),
+            Some(Err(error)) => (None, failure(&error)),
+            None => (None, dropped(&self.world, end)),
+        };
+        if let Some(lease) = &lease {
+            let claim = claim(&self.world, self.task, key, lease.token());
+            self.held.push(claim.token);
+            tell_end(&self.world, claim, lease.valid_until(), What::Granted);
+        }
+        self.ends(call, end);
+        lease
+    }
+
+    /// Whether the lease is still worth something.
+    pub(super) async fn extend(&mut self, key: usize, lease: &mut Lease<Key>) -> bool {
+        let call = Call::Extend(key);
+        let claim = claim(&self.world, self.task, key, lease.token());
+        self.begins(call, self.lock.options().round_time());
+        let end = self.draw_cut(16);
+        let clock = self.lock.clock().clone();
+        let until = lease.valid_until();
+        let result = cut(self.lock.extend(lease), end, &clock).await;
+        if lease.valid_until() != until {
+            tell_end(&self.world, claim, lease.valid_until(), What::Extended);
+        }
+        let end = match result {
+            Some(Ok(())) => End::Done,
+            Some(Err(ExtendError::Unreachable(_))) => End::Unreachable,
+            Some(Err(ExtendError::Lost(_))) => End::Lost,
+            Some(Err(ExtendError::TooLate(_))) => End::TooLate,
+            Some(Err(_)) => End::Expired,
+            None => dropped(&self.world, end),
+        };
+        self.told(claim, end);
+        let is_over = matches!(end, End::Lost | End::TooLate | End::Expired);
+        if is_over {
+            self.tell(What::Over(claim));
+        }
+        self.ends(call, end);
+        !is_over
+    }
+
+    pub(super) async fn release(&mut self, key: usize, lease: Lease<Key>) {
+        let call = Call::Release(key);
+        let claim = claim(&self.world, self.task, key, lease.token());
+        self.begins(call, self.lock.options().round_time());
+        self.tell(What::Over(claim));
+        let end = self.draw_cut(8);
+        if end == Cut::Polls(0) {
+            self.forget(lease.token());
+        }
+        self.held.retain(|held| *held != claim.token);
+        let clock = self.lock.clock().clone();
+        let result = cut(self.lock.release(lease), end, &clock).await;
+        let end = result.map_or_else(|| dropped(&self.world, end), |_| End::Done);
+        self.ends(call, end);
+    }
+
+    /// Works under the lock, with these rests.
+    pub(super) async fn hold(&mut self, key: usize, rests: &[Duration]) {
+        let call = Call::Hold(key);
+        let options = self.lock.options();
+        // The work is over by itself or is stopped before; then the lock is released.
+        let rested: Duration = rests.iter().sum();
+        self.begins(
+            call,
+            options.wait_time() + 3 * options.round_time() + rested,
+        );
+        let end = self.draw_cut(6);
+        let clock = self.lock.clock().clone();
+        let (world, task) = (Rc::clone(&self.world), self.task);
+        let worked = Cell::new(None);
+        let work = async |lease: &Lease<Key>| {
+            let work = Work::begin(&world, task, key, lease);
+            worked.set(Some(work.claim));
+            for rest in rests {
+                clock.sleep_until(clock.now().saturating_add(*rest)).await;
+                // Work may keep its process busy, past the end of the validity as well.
+                world.look().touch(task.client);
+            }
+        };
+        let end = match cut(self.lock.hold(KEYS[key], work), end, &clock).await {
+            Some(Ok(())) => End::Done,
+            Some(Err(HoldError::NotAcquired(error))) => failure(&error),
+            Some(Err(HoldError::Lost(cause))) => loss(&cause),
+            Some(Err(_)) => End::Lost,
+            None => dropped(&world, end),
+        };
+        if let Some(claim) = worked.get() {
+            self.told(claim, end);
+        }
+        self.ends(call, end);
+    }
+
+    /// Keeps a lease, for some time at the most.
+    pub(super) async fn keep(
+        &mut self,
+        key: usize,
+        mut lease: Lease<Key>,
+        rest: Duration,
+    ) -> Lease<Key> {
+        let call = Call::Keep(key);
+        let claim = claim(&self.world, self.task, key, lease.token());
+        let clock = self.lock.clock().clone();
+        let until = clock.now().saturating_add(rest);
+        self.begins(call, rest);
+        let world = Rc::clone(&self.world);
+        let kept = self.lock.keep(&mut lease, |lease| {
+            tell_end(&world, claim, lease.valid_until(), What::Extended);
+        });
+        let end = match select(kept, clock.sleep_until(until)).await {
+            Either::First(cause) => loss(&cause),
+            Either::Second(()) => End::Dropped,
+        };
+        self.told(claim, end);
+        self.ends(call, end);
+        lease
+    }
+
+    pub(super) async fn tidy(&mut self) {
+        self.begins(Call::Tidy, self.lock.options().round_time());
+        let end = self.draw_cut(6);
+        let clock = self.lock.clock().clone();
+        let result = cut(self.lock.tidy(), end, &clock).await;
+        let end = result.map_or_else(|| dropped(&self.world, end), |()| End::Done);
+        self.ends(Call::Tidy, end);
+    }
+
+    /// The lease is given up without a word to the nodes: its token may stand until it expires.
+    pub(super) fn forget(&mut self, token: &Token) {
+        let number = self.world.look().number_of(token);
+        self.open.retain(|(_, open)| *open != number);
+        self.held.retain(|held| *held != number);
+    }
+
+    /// What the holder is told of its lease.
+    fn told(&self, claim: Claim, end: End) {
+        match end {
+            End::Lost => self.tell(What::CalledLost(claim)),
+            End::Done => self.tell(What::CalledDone(claim)),
+            _ => (),
+        }
+    }
+
+    fn tell(&self, what: What) {
+        self.world.look().tell_of(self.task.client, what);
+    }
+
+    fn begins(&self, call: Call, bound: Duration) {
+        self.world.look().begin(self.task, call, bound);
+    }
+
+    /// Done with all tokens but those of leases, and one that a dropped future has left.
+    fn ends(&mut self, call: Call, end: End) {
+        let mut state = self.world.look();
+        state.end(self.task, call, end);
+        let left = self.lock.abandoned().map(|token| state.number_of(token));
+        state.take_attempts(self.task, &mut self.open);
+        let client = self.task.client;
+        self.open.retain(|(key, token)| {
+            let is_wanted = Some(*token) == left || self.held.contains(token);
+            if !is_wanted {
+                state.nobody_wants(client, *key, *token);
+            }
+            is_wanted
+        });
+    }
+}
+
+/// The work under `hold`: it goes on until it is dropped.
+struct Work {
+    world: Rc<World>,
+    claim: Claim,
+}
+
+impl Work {
+    fn begin(world: &Rc<World>, task: Task, key: usize, lease: &Lease<Key>) -> Self {
+        let claim = claim(world, task, key, lease.token());
+        tell_end(world, claim, lease.valid_until(), What::Works);
+        let world = Rc::clone(world);
+        Self { world, claim }
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let Claim { task, .. } = self.claim;
+        self.world
+            .look()
+            .tell_of(task.client, What::Stops(self.claim));
+    }
+}
+
+fn claim(world: &World, task: Task, key: usize, token: &Token) -> Claim {
+    let token = world.look().number_of(token);
+    Claim { task, key, token }
+}
+
+/// Tells a claim with its end, in true time.
+fn tell_end(
+    world: &World,
+    claim: Claim,
+    valid_until: Instant,
+    what: impl FnOnce(Claim, u64) -> What,
+) {
+    let mut state = world.look();
+    let Task { client, .. } = claim.task;
+    let until = state.end_of(client, valid_until);
+    state.tell_of(client, what(claim, until));
+}
+
+fn dropped(world: &World, end: Cut) -> End {
+    let is_polled = end != Cut::Polls(0);
+    world.look().count(if is_polled {
+        Kind::DroppedFuture
+    } else {
+        Kind::NeverPolled
+    });
+    End::Dropped
+}
+
+const fn failure(error: &AcquireError<WireError, MAX>) -> End {
+    match error {
+        AcquireError::Held(_) => End::Held,
+        AcquireError::Unreachable(_) => End::Unreachable,
+        AcquireError::TooLate(_) => End::TooLate,
+        _ => End::Entropy,
+    }
+}
+
+const fn loss(cause: &LossCause<WireError, MAX>) -> End {
+    match cause {
+        LossCause::Lost(_) => End::Lost,
+        LossCause::Unreachable(_) => End::Unreachable,
+        LossCause::ExtensionsSpent => End::ExtensionsSpent,
+        _ => End::Expired,
+    }
+}

@@ -1,0 +1,142 @@
+//! How a connection ends, what outlives it, and how the next one begins.
+
+use super::fault::Kind;
+use super::history::{Message, Route, Verb, What};
+use super::link::{Content, Line};
+use super::slab::Name;
+use super::world::{Event, State};
+
+/// A command that has outlived its connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ghost {
+    route: Route,
+    message: Message,
+    epoch: u32,
+    /// Of the node, which takes with it what had not arrived when it died.
+    life: u32,
+}
+
+impl State {
+    /// Breaks the connection: the first commands under way arrive in spite of it, but late, the others never.
+    pub(super) fn break_connection(&mut self, route: Route) {
+        let link = self.link(route);
+        if link.line != Line::Up {
+            return;
+        }
+        let (epoch, under_way, mut at) = (link.epoch, link.requests.len(), link.last_arrival);
+        let life = self.machines[route.node].life;
+        let survivors = self.chance.index(under_way + 1);
+        let survivors: Vec<_> = self.link(route).requests.drain(..survivors).collect();
+        self.count(Kind::BrokenConnection);
+        for parcel in survivors {
+            let Content::Command(message) = parcel.content else {
+                continue;
+            };
+            at = at.max(self.now) + self.lateness();
+            let ghost = self.ghosts.insert(Ghost {
+                route,
+                message,
+                epoch,
+                life,
+            });
+            self.agenda.add(at, Event::Ghost(ghost));
+            self.count(Kind::LateCommand);
+        }
+        self.lose_connection(route);
+    }
+
+    /// The connection is dead, with all that is under way to the node and perhaps what is under way back.
+    pub(super) fn lose_connection(&mut self, route: Route) {
+        if self.link(route).line != Line::Up {
+            return;
+        }
+        let keeps_replies = self.chance.one_in(2);
+        let link = self.link(route);
+        link.line = Line::Dead;
+        let (epoch, notice) = (link.epoch, link.habits.notice);
+        let lost = link.requests.drain(..).count();
+        let replies = if keeps_replies { 0 } else { link.replies.len() };
+        let lost_replies = link.replies.drain(..replies).count();
+        self.count_many(Kind::LostCommand, lost);
+        self.count_many(Kind::LostReply, lost_replies);
+        let at = self.now + self.chance.about(notice);
+        self.agenda.add(at, Event::Notice(route, epoch));
+    }
+
+    /// A command that has outlived its connection arrives.
+    pub(super) fn haunt(&mut self, name: Name) {
+        let Some(Ghost {
+            route,
+            message,
+            epoch,
+            life,
+        }) = self.ghosts.get_mut(name).copied()
+        else {
+            return;
+        };
+        let machine = &self.machines[route.node];
+        if machine.hung_until > self.now {
+            self.agenda.add(machine.hung_until, Event::Ghost(name));
+            return;
+        }
+        self.ghosts.remove(name);
+        if machine.life == life {
+            let is_overtaken = self.link(route).epoch != epoch;
+            self.count_many(Kind::OvertakenCommand, is_overtaken.into());
+            self.execute(route, message);
+        }
+    }
+
+    /// The client learns that the connection is dead.
+    pub(super) fn notice(&mut self, route: Route, epoch: u32) {
+        let link = self.link(route);
+        if link.epoch != epoch || link.line != Line::Dead {
+            return;
+        }
+        link.line = Line::Down;
+        let lost_replies = link.replies.drain(..).count();
+        let owed = core::mem::take(&mut link.owed);
+        let habits = link.habits;
+        self.count_many(Kind::LostReply, lost_replies);
+        self.tell(What::Connected(route, false));
+        for (parcel, message) in owed {
+            if habits.resends && message.verb == Verb::Release {
+                self.count(Kind::ResentRelease);
+                self.link(route).outbox.push((message, parcel.call));
+            } else {
+                self.finish_call(parcel.call, Err(()));
+            }
+        }
+        let at = self.now + self.chance.about(habits.reconnect);
+        self.agenda.add(at, Event::Reconnect(route));
+    }
+
+    pub(super) fn reconnect(&mut self, route: Route) {
+        let now = self.now;
+        let machine = &mut self.machines[route.node];
+        if machine.is_down {
+            // Asked again when the node is back.
+            machine.callers.push(route.client);
+            return;
+        }
+        let link = self.link(route);
+        let cut_until = link.requests_cut_until.max(link.replies_cut_until);
+        if cut_until > now {
+            self.agenda.add(cut_until, Event::Reconnect(route));
+            return;
+        }
+        link.line = Line::Up;
+        link.epoch += 1;
+        link.last_arrival = now;
+        link.last_answer = now;
+        let outbox = core::mem::take(&mut link.outbox);
+        let waiting = core::mem::take(&mut link.waiting);
+        self.tell(What::Connected(route, true));
+        for (message, call) in outbox {
+            self.send(route, message, call, now);
+        }
+        for call in waiting {
+            self.wake_call(call);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What goes wrong in a world.
+
+use core::fmt;
+
+use super::clock::{Moment, NEVER};
+use super::history::{Route, What};
+use super::trace::Seconds;
+use super::world::State;
+
+/// Something that goes wrong at some moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Fault {
+    /// The connection breaks; what is on its way is lost or late.
+    Break(Route),
+    /// Nothing gets from the client to the node until then.
+    CutRequests(Route, Moment),
+    /// Nothing gets from the node to the client until then.
+    CutReplies(Route, Moment),
+    /// Everything takes longer by so much, either way, until then.
+    Spike(Route, u64, Moment),
+    /// The node stands still until then, with its connections open.
+    Hang(usize, Moment),
+    /// The node dies, and comes back with its data.
+    Crash(usize, Moment),
+    /// The node dies, and comes back without its data.
+    Forget(usize, Moment),
+    /// The clock of the node is set back by so much.
+    SetBack(usize, u64),
+    /// The clock of the node is set forward by so much.
+    SetForward(usize, u64),
+    /// The process is not run for so long.
+    Pause(usize, u64),
+}
+
+/// The kinds of what goes wrong, as they are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    DriftAtTheLimit,
+    TickyClock,
+    Pause,
+    Stall,
+    BrokenConnection,
+    LostCommand,
+    LostReply,
+    LateCommand,
+    OvertakenCommand,
+    ResentRelease,
+    CutRequests,
+    CutReplies,
+    Spike,
+    Hang,
+    Crash,
+    CrashWithLoss,
+    DeadForGood,
+    ClockSetBack,
+    NeverPolled,
+    DroppedFuture,
+    ForgottenLease,
+    /// The assumption that is broken on purpose.
+    BrokenAssumption,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 22] = [
+        Self::DriftAtTheLimit,
+        Self::TickyClock,
+        Self::Pause,
+        Self::Stall,
+        Self::BrokenConnection,
+        Self::LostCommand,
+        Self::LostReply,
+        Self::LateCommand,
+        Self::OvertakenCommand,
+        Self::ResentRelease,
+        Self::CutRequests,
+        Self::CutReplies,
+        Self::Spike,
+        Self::Hang,
+        Self::Crash,
+        Self::CrashWithLoss,
+        Self::DeadForGood,
+        Self::ClockSetBack,
+        Self::NeverPolled,
+        Self::DroppedFuture,
+        Self::ForgottenLease,
+        Self::BrokenAssumption,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::DriftAtTheLimit => "clocks that differ by all that the options allow",
+            Self::TickyClock => "clients with a coarse clock",
+            Self::Pause => "processes paused",
+            Self::Stall => "processes stalled in the middle of a poll",
+            Self::BrokenConnection => "connections broken",
+            Self::LostCommand => "commands lost",
+            Self::LostReply => "replies lost",
+            Self::LateCommand => "commands that outlived their connection",
+            Self::OvertakenCommand => "of them, behind a later connection",
+            Self::ResentRelease => "releases sent again",
+            Self::CutRequests => "links cut towards the node",
+            Self::CutReplies => "links cut towards the client",
+            Self::Spike => "spikes of delay",
+            Self::Hang => "nodes hung",
+            Self::Crash => "nodes crashed, data kept",
+            Self::CrashWithLoss => "nodes crashed and away for the longest TTL, data lost",
+            Self::DeadForGood => "nodes dead for good",
+            Self::ClockSetBack => "node clocks set back",
+            Self::NeverPolled => "futures dropped before their first poll",
+            Self::DroppedFuture => "futures dropped at an await",
+            Self::ForgottenLease => "leases dropped and not released",
+            Self::BrokenAssumption => "assumptions broken",
+        }
+    }
+}
+
+impl State {
+    /// Lets `fault` happen now.
+    pub(super) fn inject(&mut self, fault: Fault) {
+        self.tell(What::Fault(fault));
+        match fault {
+            Fault::Break(route) => self.break_connection(route),
+            Fault::CutRequests(route, until) => {
+                self.count(Kind::CutRequests);
+                self.link(route).requests_cut_until = until;
+            }
+            Fault::CutReplies(route, until) => {
+                self.count(Kind::CutReplies);
+                self.link(route).replies_cut_until = until;
+            }
+            Fault::Spike(route, delay, until) => {
+                self.count(Kind::Spike);
+                self.link(route).spike = (delay, until);
+            }
+            Fault::Hang(node, until) => {
+                let is_for_good = until == NEVER;
+                self.count(if is_for_good {
+                    Kind::DeadForGood
+                } else {
+                    Kind::Hang
+                });
+                let machine = &mut self.machines[node];
+                machine.hung_until = machine.hung_until.max(until);
+            }
+            Fault::Crash(node, until) => self.crash(node, until, false),
+            Fault::Forget(node, until) => self.crash(node, until, true),
+            Fault::SetBack(node, by) => {
+                self.count(Kind::ClockSetBack);
+                let reading = self.machines[node].dial.reads(self.now);
+                self.set_clock(node, reading.saturating_sub(by));
+            }
+            Fault::SetForward(node, by) => {
+                self.count(Kind::BrokenAssumption);
+                let reading = self.machines[node].dial.reads(self.now);
+                self.set_clock(node, reading + by);
+            }
+            Fault::Pause(client, length) => {
+                self.count(Kind::Pause);
+                self.pause(client, length);
+            }
+        }
+    }
+
+    pub(super) fn count(&mut self, kind: Kind) {
+        self.count_many(kind, 1);
+    }
+
+    pub(super) fn count_many(&mut self, kind: Kind, times: usize) {
+        self.faults[kind as usize] += times as u64;
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Break(route) => write!(f, "{route}: the connection breaks"),
+            Self::CutRequests(route, until) => {
+                write!(f, "{route}: nothing gets there until {}", Seconds(*until))
+            }
+            Self::CutReplies(route, until) => {
+                write!(f, "{route}: nothing comes back until {}", Seconds(*until))
+            }
+            Self::Spike(route, delay, until) => {
+                write!(
+                    f,
+                    "{route}: takes {delay} us longer until {}",
+                    Seconds(*until)
+                )
+            }
+            Self::Hang(node, until) => write!(f, "node {node} hangs until {}", Seconds(*until)),
+            Self::Crash(node, until) => {
+                write!(
+                    f,
+                    "node {node} is down until {}, its data is kept",
+                    Seconds(*until)
+                )
+            }
+            Self::Forget(node, until) => {
+                write!(
+                    f,
+                    "node {node} is down until {}, its data is lost",
+                    Seconds(*until)
+                )
+            }
+            Self::SetBack(node, by) => write!(f, "the clock of node {node} is set back by {by} us"),
+            Self::SetForward(node, by) => {
+                write!(f, "the clock of node {node} is set forward by {by} us")
+            }
+            Self::Pause(client, length) => write!(f, "client {client} is not run for {length} us"),
+        }
+    }
+}

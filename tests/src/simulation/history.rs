@@ -1,0 +1,193 @@
+//! What happened in a world, in true time: all that the judge is told, and what a trace shows.
+
+use redlock_core::{Command, Reply, Token};
+
+use super::clock::Moment;
+use super::fault::Fault;
+
+/// The names of the keys, by their number.
+pub(crate) const KEYS: [&str; 3] = ["dock-0", "dock-1", "dock-2"];
+
+/// Something that happened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fact {
+    pub(crate) at: Moment,
+    pub(crate) what: What,
+}
+
+/// A task of a client, with a lock of its own; the tasks of one client share its clock and connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Task {
+    pub(crate) client: usize,
+    pub(crate) number: usize,
+}
+
+/// A lease, as the judge knows it. A token is a number: the same number, the same bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) task: Task,
+    pub(crate) key: usize,
+    pub(crate) token: usize,
+}
+
+/// From a client to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Route {
+    pub(crate) client: usize,
+    pub(crate) node: usize,
+}
+
+/// A place for a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) node: usize,
+    pub(crate) key: usize,
+}
+
+/// What happened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum What {
+    /// A task calls the lock, when its clock reads `local`. It is promised an end within `bound` of that clock.
+    Begins(Task, Call, Span),
+    Ends(Task, Call, End, u64),
+    /// A lease is handed out. Its holder believes in it until its clock reads the end of the validity.
+    Granted(Claim, Moment),
+    /// It ends later than it did.
+    Extended(Claim, Moment),
+    /// The holder gives the lease back, or has been told that it is over.
+    Over(Claim),
+    /// The holder has been told that a quorum does not carry its token any more.
+    CalledLost(Claim),
+    /// Work under `hold` begins, with a lease that is good until then.
+    Works(Claim, Moment),
+    /// That work is done or was dropped.
+    Stops(Claim),
+    /// The holder has been told that its work was done under the lock.
+    CalledDone(Claim),
+    /// The process is not run until then; its clock moves on by so much.
+    Paused(usize, Moment, u64),
+    Sent(Task, usize, Message),
+    Executed(Route, Message, Reply),
+    Answered(Route, Message, Reply),
+    /// The client has a new connection, or has noticed that it has none.
+    Connected(Route, bool),
+    /// A token stands there until it expires by the clock of that node.
+    Stands(Place, usize, Moment),
+    /// Nothing stands there.
+    Falls(Place),
+    /// A node has forgotten all its keys.
+    Forgets(usize),
+    /// Whether a token stands that nobody wants any more, looked at behind everything that was sent for it.
+    Probed(Route, usize, usize, bool),
+    Fault(Fault),
+    /// No more fault begins.
+    Calm,
+    /// Events without end: somebody goes round in circles.
+    Endless,
+}
+
+/// When a call begins and how long it may take, by the clock of its client.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) local: u64,
+    pub(crate) bound: u64,
+}
+
+/// A call of the lock, with its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Call {
+    TryAcquire(usize),
+    Acquire(usize),
+    /// After the faults, with all the time that it takes.
+    CalmAcquire(usize),
+    Extend(usize),
+    Release(usize),
+    Hold(usize),
+    Keep(usize),
+    Tidy,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Done,
+    Held,
+    Unreachable,
+    TooLate,
+    Lost,
+    Expired,
+    ExtensionsSpent,
+    Entropy,
+    Dropped,
+}
+
+/// A command on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) verb: Verb,
+    pub(crate) key: usize,
+    pub(crate) token: usize,
+    pub(crate) ttl_ms: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Acquire,
+    Extend,
+    Release,
+}
+
+impl What {
+    /// The key that it is about; none where it may be about any.
+    pub(crate) const fn key(&self) -> Option<usize> {
+        match self {
+            Self::Begins(_, call, _) | Self::Ends(_, call, ..) => call.key(),
+            Self::Granted(claim, _)
+            | Self::Extended(claim, _)
+            | Self::Over(claim)
+            | Self::CalledLost(claim)
+            | Self::Works(claim, _)
+            | Self::Stops(claim)
+            | Self::CalledDone(claim) => Some(claim.key),
+            Self::Sent(_, _, message)
+            | Self::Executed(_, message, _)
+            | Self::Answered(_, message, _) => Some(message.key),
+            Self::Stands(place, ..) | Self::Falls(place) => Some(place.key),
+            Self::Probed(_, key, ..) => Some(*key),
+            Self::Paused(..)
+            | Self::Connected(..)
+            | Self::Forgets(_)
+            | Self::Fault(_)
+            | Self::Calm
+            | Self::Endless => None,
+        }
+    }
+}
+
+impl Call {
+    pub(crate) const fn key(self) -> Option<usize> {
+        match self {
+            Self::TryAcquire(key)
+            | Self::Acquire(key)
+            | Self::CalmAcquire(key)
+            | Self::Extend(key)
+            | Self::Release(key)
+            | Self::Hold(key)
+            | Self::Keep(key) => Some(key),
+            Self::Tidy => None,
+        }
+    }
+}
+
+impl Message {
+    /// The command that goes to the node, with the bytes of its token.
+    pub(crate) const fn command<'a>(&self, token: &'a Token) -> Command<'a> {
+        let key = KEYS[self.key].as_bytes();
+        let ttl_ms = self.ttl_ms;
+        match self.verb {
+            Verb::Acquire => Command::Acquire { key, token, ttl_ms },
+            Verb::Extend => Command::Extend { key, token, ttl_ms },
+            Verb::Release => Command::Release { key, token },
+        }
+    }
+}

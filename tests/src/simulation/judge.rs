@@ -1,0 +1,311 @@
+//! Whether the lock kept its promises: looks at what happened and at nothing else. It does not know how the
+//! lock works, nor how the world was made.
+
+mod calls;
+mod standings;
+#[cfg(test)]
+mod tests;
+
+use core::fmt;
+use std::collections::BTreeMap;
+
+use redlock_core::Instant;
+
+use super::clock::Moment;
+use super::history::{Claim, Fact, Message, Task, Verb, What};
+use super::trace::Seconds;
+use crate::exclusion::{Holding, overlaps};
+use calls::Calls;
+use standings::Standings;
+
+/// A promise of the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Promise {
+    /// No two hold one lock at once.
+    Exclusion,
+    /// A lease is valid when it is handed out, and when it is extended.
+    Validity,
+    /// While a lease is valid a quorum of nodes carries its token.
+    Quorum,
+    /// A lease is not said to be lost while it is not, nor work to be done under a lease that is lost.
+    Loss,
+    /// What is not wanted any more is deleted on every node whose connection has lived since.
+    Cleanup,
+    /// A token is never used twice.
+    Token,
+    /// Every call ends in time.
+    Time,
+    /// When nothing goes wrong whoever waits gets the lock.
+    Progress,
+}
+
+/// A promise that was broken.
+#[derive(Debug)]
+pub(crate) struct Breach {
+    pub(crate) promise: Promise,
+    pub(crate) at: Moment,
+    /// The key that it is about, and when that began: for whoever reads the trace.
+    pub(crate) key: Option<usize>,
+    pub(crate) since: Moment,
+    what: String,
+}
+
+impl fmt::Display for Breach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} broken at {}: {}",
+            self.promise,
+            Seconds(self.at),
+            self.what
+        )
+    }
+}
+
+/// Every promise that was broken, in a world of so many nodes. The facts are in the order of time.
+pub(crate) fn judge(facts: &[Fact], nodes: usize) -> Vec<Breach> {
+    let mut judge = Judge {
+        standings: Standings::new(nodes / 2 + 1),
+        ..Judge::default()
+    };
+    for fact in facts {
+        judge.hear(fact.at, fact.what);
+    }
+    judge.conclude()
+}
+
+#[derive(Debug, Default)]
+struct Judge {
+    breaches: Vec<Breach>,
+    leases: Vec<Tenure>,
+    /// By the token: its lease.
+    by_token: BTreeMap<usize, usize>,
+    /// By the token: when it was first sent.
+    first_sent: BTreeMap<usize, Moment>,
+    /// By the token and the node: who has sent an acquire there.
+    acquires: BTreeMap<(usize, usize), Task>,
+    standings: Standings,
+    calls: Calls,
+}
+
+/// Somebody holds a lock.
+#[derive(Debug)]
+struct Tenure {
+    claim: Claim,
+    from: Moment,
+    until: Moment,
+    /// Work ends when it is dropped, which cannot happen while its process is paused.
+    work: Option<Work>,
+}
+
+#[derive(Debug, Default)]
+struct Work {
+    /// Whether a quorum carried the token when it was stopped.
+    had_quorum: bool,
+}
+
+impl Judge {
+    fn hear(&mut self, at: Moment, what: What) {
+        match what {
+            What::Begins(task, call, span) => self.calls.begins(at, task, call, span),
+            What::Ends(task, call, end, local) => {
+                let broken = self.calls.ends(at, task, call, end, local);
+                self.breaches.extend(broken);
+            }
+            What::Granted(claim, until) => self.holds(at, claim, until, None),
+            What::Works(claim, until) => self.holds(at, claim, until, Some(Work::default())),
+            What::Extended(claim, until) => self.extended(at, claim, until),
+            What::Over(claim) => {
+                if let Some(lease) = self.lease(claim) {
+                    lease.until = lease.until.min(at);
+                }
+            }
+            What::Stops(claim) => self.stops(at, claim),
+            What::CalledLost(claim) => self.called_lost(at, claim),
+            What::CalledDone(claim) => self.called_done(at, claim),
+            What::Paused(client, until, local) => self.calls.paused(client, at, until, local),
+            What::Sent(task, node, message) => self.sent(at, task, node, message),
+            What::Stands(place, token, until) => self.standings.stands(at, place, token, until),
+            What::Falls(place) => self.standings.falls(at, place),
+            What::Forgets(node) => self.standings.forgets(at, node),
+            What::Probed(_, key, token, true) => {
+                let what = format!("{what}, although all that was sent for it has arrived");
+                self.breach(Promise::Cleanup, at, key, token, what);
+            }
+            What::Endless => self.breaches.push(Breach {
+                promise: Promise::Time,
+                at,
+                key: None,
+                since: at.saturating_sub(1_000),
+                what: "events without end: somebody goes round in circles".into(),
+            }),
+            What::Executed(..)
+            | What::Answered(..)
+            | What::Connected(..)
+            | What::Probed(..)
+            | What::Fault(_)
+            | What::Calm => (),
+        }
+    }
+
+    fn holds(&mut self, at: Moment, claim: Claim, until: Moment, work: Option<Work>) {
+        if at >= until {
+            self.invalid(at, claim);
+        }
+        if self.by_token.contains_key(&claim.token) {
+            let what = format!("{claim}: it has been the token of another lease");
+            self.breach(Promise::Token, at, claim.key, claim.token, what);
+        }
+        self.by_token.insert(claim.token, self.leases.len());
+        // The end of the lease under work is not known here once it is extended.
+        let until = if work.is_some() { Moment::MAX } else { until };
+        let from = at;
+        self.leases.push(Tenure {
+            claim,
+            from,
+            until,
+            work,
+        });
+    }
+
+    fn extended(&mut self, at: Moment, claim: Claim, until: Moment) {
+        let Some(lease) = self.lease(claim) else {
+            return;
+        };
+        let was_valid = at < lease.until;
+        lease.until = until;
+        if !was_valid || at >= until {
+            self.invalid(at, claim);
+        }
+    }
+
+    fn invalid(&mut self, at: Moment, claim: Claim) {
+        let what = format!("{claim}: the lease is over when it is handed out");
+        self.breach(Promise::Validity, at, claim.key, claim.token, what);
+    }
+
+    fn stops(&mut self, at: Moment, claim: Claim) {
+        let had_quorum = self.standings.has_quorum(at, claim.key, claim.token);
+        if let Some(lease) = self.lease(claim) {
+            lease.until = at;
+            lease.work = Some(Work { had_quorum });
+        }
+    }
+
+    /// Work is stopped first and told why later.
+    fn called_lost(&mut self, at: Moment, claim: Claim) {
+        let was_valid = self.lease(claim).is_some_and(|lease| match &lease.work {
+            Some(work) => work.had_quorum,
+            None => at < lease.until,
+        });
+        if was_valid {
+            let what = format!("{claim}: is said to be lost, and was not");
+            self.breach(Promise::Loss, at, claim.key, claim.token, what);
+        }
+    }
+
+    fn called_done(&mut self, at: Moment, claim: Claim) {
+        let work = self.lease(claim).and_then(|lease| lease.work.as_ref());
+        if work.is_some_and(|work| !work.had_quorum) {
+            let what =
+                format!("{claim}: the work is said to be done, and the lock was lost before");
+            self.breach(Promise::Loss, at, claim.key, claim.token, what);
+        }
+    }
+
+    fn sent(&mut self, at: Moment, task: Task, node: usize, message: Message) {
+        let Message {
+            verb, key, token, ..
+        } = message;
+        self.first_sent.entry(token).or_insert(at);
+        if verb == Verb::Acquire
+            && let Some(first) = self.acquires.insert((token, node), task)
+        {
+            let what = format!("{task} sends t{token} to node {node}, as {first} did before");
+            self.breach(Promise::Token, at, key, token, what);
+        }
+    }
+
+    fn conclude(mut self) -> Vec<Breach> {
+        self.breaches.extend(self.calls.never_ended());
+        self.standings.close();
+        let holdings = self.holdings();
+        for [first, second] in overlaps(&holdings) {
+            self.overlap(first, second);
+        }
+        for holding in holdings {
+            self.look_for_a_quorum(holding);
+        }
+        self.breaches
+    }
+
+    /// When a lock was held; `holder` is the number of the lease.
+    fn holdings(&self) -> Vec<Holding> {
+        let mut holdings = Vec::new();
+        for (holder, lease) in self.leases.iter().enumerate() {
+            let mut hold = |from, until| {
+                let [from, until] = [from, until].map(Instant::from_micros);
+                let key = lease.claim.key;
+                holdings.extend((from < until).then_some(Holding {
+                    key,
+                    holder,
+                    from,
+                    until,
+                }));
+            };
+            let mut from = lease.from;
+            if lease.work.is_some() {
+                for pause in self.calls.pauses(lease.claim.task.client, lease.from) {
+                    hold(from, pause.from.min(lease.until));
+                    from = from.max(pause.until);
+                }
+            }
+            hold(from, lease.until);
+        }
+        holdings
+    }
+
+    fn overlap(&mut self, first: Holding, second: Holding) {
+        let (one, other) = (
+            self.leases[first.holder].claim,
+            self.leases[second.holder].claim,
+        );
+        let [from, until, at] = [first.from, first.until, second.from].map(Instant::as_micros);
+        let what = format!(
+            "{one} is held from {} until {}, and {other} from {} on",
+            Seconds(from),
+            Seconds(until),
+            Seconds(at)
+        );
+        self.breach(Promise::Exclusion, at, one.key, one.token, what);
+    }
+
+    fn look_for_a_quorum(&mut self, holding: Holding) {
+        let claim = self.leases[holding.holder].claim;
+        let (from, until) = (holding.from.as_micros(), holding.until.as_micros());
+        if let Some(at) = self.standings.first_loss(claim.token, from..until) {
+            let what = format!(
+                "{claim}: held until {}, but no quorum carries the token",
+                Seconds(until)
+            );
+            self.breach(Promise::Quorum, at, claim.key, claim.token, what);
+        }
+    }
+
+    fn lease(&mut self, claim: Claim) -> Option<&mut Tenure> {
+        let number = self.by_token.get(&claim.token)?;
+        self.leases.get_mut(*number)
+    }
+
+    fn breach(&mut self, promise: Promise, at: Moment, key: usize, token: usize, what: String) {
+        let since = self.first_sent.get(&token).copied().unwrap_or(at);
+        let key = Some(key);
+        self.breaches.push(Breach {
+            promise,
+            at,
+            key,
+            since,
+            what,
+        });
+    }
+}

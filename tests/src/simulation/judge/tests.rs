@@ -1,0 +1,226 @@
+use super::super::history::{Call, End, Place, Route, Span};
+use super::*;
+
+const NODES: usize = 3;
+
+/// A lease of a client that is known by its token.
+const fn claim(token: usize) -> Claim {
+    let client = token;
+    let task = Task { client, number: 0 };
+    Claim {
+        task,
+        key: 0,
+        token,
+    }
+}
+
+const fn message(verb: Verb, token: usize) -> Message {
+    Message {
+        verb,
+        key: 0,
+        token,
+        ttl_ms: 1,
+    }
+}
+
+const fn stands(node: usize, token: usize, until: Moment) -> What {
+    What::Stands(Place { node, key: 0 }, token, until)
+}
+
+const fn falls(node: usize) -> What {
+    What::Falls(Place { node, key: 0 })
+}
+
+fn broken(facts: &[(Moment, What)]) -> Vec<(Promise, Moment)> {
+    let facts: Vec<_> = facts
+        .iter()
+        .map(|(at, what)| Fact {
+            at: *at,
+            what: *what,
+        })
+        .collect();
+    let breaches = judge(&facts, NODES);
+    breaches
+        .iter()
+        .map(|breach| (breach.promise, breach.at))
+        .collect()
+}
+
+/// The token stands on all nodes until 100; the lease is held from 10 until 90.
+fn held(token: usize) -> Vec<(Moment, What)> {
+    let mut facts: Vec<_> = (0..NODES)
+        .map(|node| (5, stands(node, token, 100)))
+        .collect();
+    facts.push((10, What::Granted(claim(token), 90)));
+    facts
+}
+
+/// The same with work that begins at 10.
+fn worked(token: usize) -> Vec<(Moment, What)> {
+    let mut facts = held(token);
+    facts.pop();
+    facts.push((10, What::Works(claim(token), 90)));
+    facts
+}
+
+#[test]
+fn a_lease_that_a_quorum_carries_is_good() {
+    let mut facts = held(1);
+    facts.push((20, falls(0)));
+    assert_eq!(broken(&facts), []);
+}
+
+#[test]
+fn a_lease_without_a_quorum_is_seen_at_the_moment_at_which_it_is_lost() {
+    let mut facts = held(1);
+    facts.extend([(20, falls(0)), (30, What::Forgets(1))]);
+    assert_eq!(broken(&facts), [(Promise::Quorum, 30)]);
+}
+
+#[test]
+fn a_key_that_expires_a_microsecond_before_the_lease_is_seen() {
+    let mut facts = held(1);
+    facts.extend([(20, stands(0, 1, 89)), (20, stands(1, 1, 89))]);
+    assert_eq!(broken(&facts), [(Promise::Quorum, 89)]);
+    facts.extend([(20, stands(0, 1, 90))]);
+    assert_eq!(broken(&facts), []);
+}
+
+#[test]
+fn two_that_hold_one_lock_are_seen() {
+    let mut facts = held(1);
+    facts.extend([
+        (20, falls(0)),
+        (20, stands(0, 2, 100)),
+        (21, stands(1, 2, 100)),
+    ]);
+    facts.push((22, What::Granted(claim(2), 90)));
+    let found = broken(&facts);
+    assert!(found.contains(&(Promise::Exclusion, 22)), "{found:?}");
+    assert!(found.contains(&(Promise::Quorum, 21)), "{found:?}");
+}
+
+#[test]
+fn one_that_has_given_back_excludes_nobody() {
+    let mut facts = held(1);
+    facts.push((20, What::Over(claim(1))));
+    facts.extend([(20, stands(0, 2, 100)), (20, stands(1, 2, 100))]);
+    facts.push((20, What::Granted(claim(2), 90)));
+    assert_eq!(broken(&facts), []);
+}
+
+#[test]
+fn a_lease_that_is_over_when_it_is_handed_out_is_seen() {
+    let mut facts = held(1);
+    facts.extend([(91, What::Extended(claim(1), 99))]);
+    assert_eq!(broken(&facts), [(Promise::Validity, 91)]);
+    let late = [(10, What::Granted(claim(2), 10))];
+    assert_eq!(broken(&late), [(Promise::Validity, 10)]);
+}
+
+#[test]
+fn work_goes_on_until_it_is_stopped() {
+    let mut facts = worked(1);
+    facts.push((99, What::Stops(claim(1))));
+    assert_eq!(broken(&facts), []);
+    facts.pop();
+    facts.push((101, What::Stops(claim(1))));
+    assert_eq!(broken(&facts), [(Promise::Quorum, 100)]);
+}
+
+#[test]
+fn work_cannot_be_stopped_while_its_process_is_paused() {
+    let mut facts = worked(1);
+    facts.extend([
+        (99, What::Paused(1, 200, 101)),
+        (200, What::Stops(claim(1))),
+    ]);
+    assert_eq!(broken(&facts), []);
+    facts.pop();
+    facts.push((201, What::Stops(claim(1))));
+    assert_eq!(broken(&facts), [(Promise::Quorum, 200)]);
+}
+
+#[test]
+fn what_is_said_of_a_lease_is_compared_with_the_truth() {
+    let mut facts = held(1);
+    facts.push((20, What::CalledLost(claim(1))));
+    assert_eq!(broken(&facts), [(Promise::Loss, 20)]);
+
+    let mut facts = worked(1);
+    facts.extend([
+        (99, What::Stops(claim(1))),
+        (99, What::CalledDone(claim(1))),
+    ]);
+    assert_eq!(broken(&facts), []);
+    let mut facts = worked(1);
+    facts.extend([
+        (20, What::Paused(1, 200, 180)),
+        (200, What::Stops(claim(1))),
+    ]);
+    facts.push((200, What::CalledDone(claim(1))));
+    assert_eq!(broken(&facts), [(Promise::Loss, 200)]);
+}
+
+#[test]
+fn a_token_that_is_sent_again_is_seen() {
+    let Claim { task, .. } = claim(1);
+    let acquire = |node| What::Sent(task, node, message(Verb::Acquire, 7));
+    assert_eq!(broken(&[(1, acquire(0)), (1, acquire(1))]), []);
+    assert_eq!(
+        broken(&[(1, acquire(0)), (2, acquire(0))]),
+        [(Promise::Token, 2)]
+    );
+}
+
+#[test]
+fn a_token_that_is_left_is_seen() {
+    let route = Route { client: 0, node: 0 };
+    assert_eq!(broken(&[(5, What::Probed(route, 0, 1, false))]), []);
+    assert_eq!(
+        broken(&[(5, What::Probed(route, 0, 1, true))]),
+        [(Promise::Cleanup, 5)]
+    );
+}
+
+#[test]
+fn a_call_that_takes_too_long_or_for_ever_is_seen() {
+    let Claim { task, .. } = claim(1);
+    let begins = (
+        5,
+        What::Begins(
+            task,
+            Call::Tidy,
+            Span {
+                local: 100,
+                bound: 10,
+            },
+        ),
+    );
+    let ends = |local| (20, What::Ends(task, Call::Tidy, End::Done, local));
+    assert_eq!(broken(&[begins, ends(110)]), []);
+    assert_eq!(broken(&[begins, ends(111)]), [(Promise::Time, 20)]);
+    assert_eq!(broken(&[begins, (6, What::Paused(1, 8, 1)), ends(111)]), []);
+    assert_eq!(broken(&[begins]), [(Promise::Time, 5)]);
+    assert_eq!(broken(&[(9, What::Endless)]), [(Promise::Time, 9)]);
+}
+
+#[test]
+fn one_that_waits_in_vain_when_all_is_calm_is_seen() {
+    let Claim { task, .. } = claim(1);
+    let call = Call::CalmAcquire(0);
+    let begins = (
+        5,
+        What::Begins(
+            task,
+            call,
+            Span {
+                local: 0,
+                bound: 10,
+            },
+        ),
+    );
+    let ends = |end| (9, What::Ends(task, call, end, 4));
+    assert_eq!(broken(&[begins, ends(End::Done)]), []);
+    assert_eq!(broken(&[begins, ends(End::Held)]), [(Promise::Progress, 9)]);
+}

@@ -1,0 +1,287 @@
+//! What is between one client and one node: requests and replies in order, on one connection.
+
+use std::collections::VecDeque;
+
+use redlock_core::Reply;
+
+use super::chance::Chance;
+use super::clock::Moment;
+use super::fault::Kind;
+use super::history::{Message, Route, Task, Verb, What};
+use super::scenario::Assumption;
+use super::slab::Name;
+use super::world::{Event, State};
+
+/// How a link behaves as long as nothing is wrong with it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Habits {
+    pub(crate) delay: Delay,
+    /// Without a connection an acquire or extend waits for one, as a device's does; else it fails at once.
+    pub(crate) waits: bool,
+    /// A release that has found no end on its connection is sent by the next one, as on a server.
+    pub(crate) resends: bool,
+    /// Roughly how long it takes to notice that the connection is dead.
+    pub(crate) notice: u64,
+    /// Roughly how long it takes to make another.
+    pub(crate) reconnect: u64,
+}
+
+/// How long a message takes, one way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Delay {
+    None,
+    Between(u64, u64),
+    /// Now and then up to the second time, rarely up to the third.
+    Tailed(u64, u64, u64),
+}
+
+impl Delay {
+    /// What a link is like when nothing is wrong in the whole world.
+    const CALM: Self = Self::Between(20, 200);
+
+    fn draw(self, chance: &mut Chance) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Between(first, last) => chance.between(first, last),
+            Self::Tailed(usual, slow, slowest) => match chance.below(64) {
+                0 => chance.about(slowest),
+                1..=6 => chance.about(slow),
+                _ => chance.between(usual / 4, usual),
+            },
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(super) habits: Habits,
+    pub(super) line: Line,
+    /// The number of the connection.
+    pub(super) epoch: u32,
+    /// On their way to the node, the first one first.
+    pub(super) requests: VecDeque<Parcel>,
+    /// On their way back.
+    pub(super) replies: VecDeque<(Parcel, Message, Reply)>,
+    /// Handed over and not answered.
+    pub(super) owed: Vec<(Parcel, Message)>,
+    /// Releases for the next connection, and who waits for their replies.
+    pub(super) outbox: Vec<(Message, Name)>,
+    /// Calls that wait for the next connection.
+    pub(super) waiting: Vec<Name>,
+    /// Tokens of which an acquire was handed over, and to which connection.
+    handed: Vec<(usize, u32)>,
+    pub(super) last_arrival: Moment,
+    pub(super) last_answer: Moment,
+    pub(super) requests_cut_until: Moment,
+    pub(super) replies_cut_until: Moment,
+    /// By how much everything takes longer, until when.
+    pub(super) spike: (u64, Moment),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Line {
+    Up,
+    /// It is dead, and the client does not know.
+    Dead,
+    Down,
+}
+
+/// What goes over a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Parcel {
+    number: u64,
+    pub(super) content: Content,
+    /// Who waits for the reply, if it still waits.
+    pub(super) call: Name,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Content {
+    Command(Message),
+    /// Looks whether a token stands under a key, once everything sent before it has been done.
+    Probe(usize, usize),
+}
+
+/// What became of a command that a task wants to hand over.
+#[derive(Debug)]
+pub(crate) enum Handed {
+    Sent,
+    /// There is no connection; the call is woken when there is one.
+    NotYet,
+    /// There is no connection.
+    Refused,
+}
+
+impl Link {
+    pub(crate) const fn new(habits: Habits) -> Self {
+        Self {
+            habits,
+            line: Line::Up,
+            epoch: 0,
+            requests: VecDeque::new(),
+            replies: VecDeque::new(),
+            owed: Vec::new(),
+            outbox: Vec::new(),
+            waiting: Vec::new(),
+            handed: Vec::new(),
+            last_arrival: 0,
+            last_answer: 0,
+            requests_cut_until: 0,
+            replies_cut_until: 0,
+            spike: (0, 0),
+        }
+    }
+
+    fn hand_over_later(&mut self, message: Message, call: Name) -> Handed {
+        if message.verb == Verb::Release && self.habits.resends {
+            self.outbox.push((message, call));
+            return Handed::Sent;
+        }
+        if !self.habits.waits {
+            return Handed::Refused;
+        }
+        if !self.waiting.contains(&call) {
+            self.waiting.push(call);
+        }
+        Handed::NotYet
+    }
+
+    /// The connection to which an acquire with `token` was handed, if that one is still good.
+    fn has_lived_since(&mut self, token: usize) -> bool {
+        let place = self.handed.iter().position(|(handed, _)| *handed == token);
+        let epoch = place.map(|place| self.handed.swap_remove(place).1);
+        epoch == Some(self.epoch) && self.line == Line::Up
+    }
+}
+
+impl State {
+    /// Hands a command over to the connection, whole and in order, at the task's own moment.
+    pub(super) fn hand_over(
+        &mut self,
+        task: Task,
+        node: usize,
+        message: Message,
+        call: Name,
+    ) -> Handed {
+        let Task { client, .. } = task;
+        let route = Route { client, node };
+        let link = self.link(route);
+        if link.line == Line::Down {
+            return link.hand_over_later(message, call);
+        }
+        if message.verb == Verb::Acquire {
+            let epoch = link.epoch;
+            link.handed.push((message.token, epoch));
+            self.attempted(task, message);
+        }
+        let at = self.moment_of(client);
+        self.tell_at(at, What::Sent(task, node, message));
+        self.send(route, message, call, at);
+        Handed::Sent
+    }
+
+    pub(super) fn send(&mut self, route: Route, message: Message, call: Name, at: Moment) {
+        let parcel = self.parcel(Content::Command(message), call);
+        let link = self.link(route);
+        link.owed.push((parcel, message));
+        if link.line == Line::Dead {
+            self.count(Kind::LostCommand);
+            return;
+        }
+        let arrival = at + self.delay(route, at);
+        self.depart(route, parcel, arrival);
+    }
+
+    fn depart(&mut self, route: Route, parcel: Parcel, arrival: Moment) {
+        let len = self.link(route).requests.len();
+        let place = if self.fails(Assumption::Order) {
+            self.chance.index(len + 1)
+        } else {
+            len
+        };
+        let link = self.link(route);
+        link.requests.insert(place, parcel);
+        link.last_arrival = link.last_arrival.max(arrival);
+        let (at, epoch) = (link.last_arrival, link.epoch);
+        self.agenda.add(at, Event::Arrival(route, epoch));
+    }
+
+    pub(super) fn arrive(&mut self, route: Route, epoch: u32) {
+        let now = self.now;
+        let hung_until = self.machines[route.node].hung_until;
+        let link = self.link(route);
+        if link.epoch != epoch || link.line != Line::Up {
+            return;
+        }
+        let stopped_until = hung_until.max(link.requests_cut_until);
+        if stopped_until > now {
+            self.agenda.add(stopped_until, Event::Arrival(route, epoch));
+            return;
+        }
+        let Some(parcel) = link.requests.pop_front() else {
+            return;
+        };
+        match parcel.content {
+            Content::Probe(key, token) => self.probe(route, key, token),
+            Content::Command(message) => {
+                let reply = self.execute(route, message);
+                let answer = now + self.delay(route, now);
+                let link = self.link(route);
+                link.replies.push_back((parcel, message, reply));
+                link.last_answer = link.last_answer.max(answer);
+                let at = link.last_answer;
+                self.agenda.add(at, Event::Answer(route, epoch));
+            }
+        }
+    }
+
+    pub(super) fn answer(&mut self, route: Route, epoch: u32) {
+        let now = self.now;
+        let link = self.link(route);
+        if link.epoch != epoch || link.line == Line::Down {
+            return;
+        }
+        if link.replies_cut_until > now {
+            let until = link.replies_cut_until;
+            self.agenda.add(until, Event::Answer(route, epoch));
+            return;
+        }
+        if let Some((parcel, message, reply)) = link.replies.pop_front() {
+            link.owed.retain(|(owed, _)| owed.number != parcel.number);
+            self.tell(What::Answered(route, message, reply));
+            self.finish_call(parcel.call, Ok(reply));
+        }
+    }
+
+    /// Nobody wants `token` any more: when all that was sent for it has been done, it must not stand on any
+    /// node with which the connection has lived since the acquire.
+    pub(super) fn nobody_wants(&mut self, client: usize, key: usize, token: usize) {
+        let at = self.moment_of(client);
+        for node in 0..self.machines.len() {
+            let route = Route { client, node };
+            if self.link(route).has_lived_since(token) {
+                let parcel = self.parcel(Content::Probe(key, token), self.nobody);
+                self.depart(route, parcel, at);
+            }
+        }
+    }
+
+    fn parcel(&mut self, content: Content, call: Name) -> Parcel {
+        self.parcels += 1;
+        let number = self.parcels;
+        Parcel {
+            number,
+            content,
+            call,
+        }
+    }
+
+    fn delay(&mut self, route: Route, at: Moment) -> u64 {
+        if at >= self.calm_at {
+            return Delay::CALM.draw(&mut self.chance);
+        }
+        let Habits { delay, .. } = self.link(route).habits;
+        let (spike, until) = self.link(route).spike;
+        delay.draw(&mut self.chance) + if at < until { spike } else { 0 }
+    }
+}

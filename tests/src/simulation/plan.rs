@@ -1,0 +1,86 @@
+//! What is to go wrong in a world, and when.
+
+use super::chance::Chance;
+use super::clock::{Moment, NEVER};
+use super::fault::Fault;
+use super::history::Route;
+use super::scenario::{Assumption, Scenario};
+
+/// The faults of a world, up to the moment at which it is calm.
+pub(crate) fn draw(
+    chance: &mut Chance,
+    scenario: &Scenario,
+    longest_ttl: u64,
+) -> Vec<(Moment, Fault)> {
+    let mut plan = Vec::new();
+    let count = match chance.below(4) {
+        0 => 0,
+        1 => chance.below(4),
+        _ => chance.below(20),
+    };
+    for _ in 0..count {
+        let at = chance.below(scenario.calm_at);
+        plan.push((at, draw_fault(chance, scenario, at, longest_ttl)));
+    }
+    if let Some(assumption) = scenario.broken {
+        for _ in 0..chance.between(2, 8) {
+            let at = chance.below(scenario.calm_at);
+            let fault = draw_breach(chance, scenario, assumption, at, longest_ttl);
+            plan.extend(fault.map(|fault| (at, fault)));
+        }
+    }
+    let minority = (scenario.nodes.len() - 1) / 2;
+    if chance.one_in(4) {
+        for node in 0..chance.index(minority + 1) {
+            let at = chance.below(scenario.calm_at);
+            plan.push((at, draw_death(chance, node)));
+        }
+    }
+    plan
+}
+
+fn draw_fault(chance: &mut Chance, scenario: &Scenario, at: Moment, longest_ttl: u64) -> Fault {
+    let client = chance.index(scenario.clients.len());
+    let node = chance.index(scenario.nodes.len());
+    let route = Route { client, node };
+    let length = chance.pick(&scenario.lengths);
+    let length = chance.about(length);
+    let until = (at + length).min(scenario.calm_at);
+    match chance.below(16) {
+        0..=3 => Fault::Break(route),
+        4 => Fault::CutRequests(route, until),
+        5 => Fault::CutReplies(route, until),
+        6 => Fault::Spike(route, chance.about(length), until),
+        7..=9 => Fault::Hang(node, until),
+        10 | 11 => Fault::Crash(node, until),
+        // The specification, "Performance, crash recovery and fsync": a node that forgets stays away for as
+        // long as the longest TTL; sometimes not a microsecond longer.
+        12 => Fault::Forget(node, at + longest_ttl + chance.pick(&[0, 1, length])),
+        13 | 14 => Fault::SetBack(node, length.min(longest_ttl)),
+        _ => Fault::Pause(client, length),
+    }
+}
+
+/// What breaks an assumption, beside what is wrong with the world from the beginning.
+fn draw_breach(
+    chance: &mut Chance,
+    scenario: &Scenario,
+    assumption: Assumption,
+    at: Moment,
+    longest_ttl: u64,
+) -> Option<Fault> {
+    let node = chance.index(scenario.nodes.len());
+    match assumption {
+        Assumption::Forget => Some(Fault::Forget(node, at + chance.below(1_000))),
+        Assumption::Jump => Some(Fault::SetForward(node, chance.about(longest_ttl))),
+        _ => None,
+    }
+}
+
+fn draw_death(chance: &mut Chance, node: usize) -> Fault {
+    if chance.one_in(2) {
+        Fault::Hang(node, NEVER)
+    } else {
+        Fault::Crash(node, NEVER)
+    }
+}

@@ -1,0 +1,317 @@
+//! What a world is like, and what is to go wrong in it: drawn from the seed before anything happens.
+
+use core::fmt;
+use core::time::Duration;
+
+use redlock_core::{Options, OptionsError};
+
+use super::chance::Chance;
+use super::clock::{Dial, Moment, Ticker};
+use super::drift::Rates;
+use super::fault::Fault;
+use super::history::KEYS;
+use super::link::{Delay, Habits};
+use super::plan;
+use super::process::Process;
+
+/// Something that the lock may rely on, broken on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Assumption {
+    /// Clocks differ in rate by more than the options allow.
+    Drift,
+    /// Nodes come back at once without their data.
+    Forget,
+    /// Clocks of nodes are set forward.
+    Jump,
+    /// Clocks of clients say that they have no tick.
+    Resolution,
+    /// Commands overtake each other on one connection.
+    Order,
+    /// Nodes delete a key whosever it is.
+    Compare,
+    /// Timers forget to wake.
+    Wake,
+    /// Clients draw the same tokens.
+    Entropy,
+}
+
+impl Assumption {
+    /// Whether the specification of the algorithm says that it takes this: without it, two hold one lock.
+    #[must_use]
+    pub const fn is_of_the_algorithm(self) -> bool {
+        matches!(self, Self::Drift | Self::Forget | Self::Jump)
+    }
+}
+
+/// What a world is like.
+#[derive(Debug)]
+pub(crate) struct Scenario {
+    pub(crate) broken: Option<Assumption>,
+    pub(crate) nodes: Vec<Dial>,
+    pub(crate) keys: usize,
+    pub(crate) clients: Vec<Client>,
+    /// Each client's link to each node, client by client.
+    pub(crate) links: Vec<Habits>,
+    pub(crate) plan: Vec<(Moment, Fault)>,
+    /// When the faults are over.
+    pub(crate) calm_at: Moment,
+    /// When what the faults have left is over as well.
+    pub(crate) clear_at: Moment,
+    /// The lengths of time that matter here: a round, a validity, a TTL.
+    pub(crate) lengths: [u64; 4],
+    pub(crate) is_at_the_limit: bool,
+}
+
+/// What a client is like.
+#[derive(Debug)]
+pub(crate) struct Client {
+    clock: Ticker,
+    pause_odds: u64,
+    stall_odds: u64,
+    /// It takes one of them for each call.
+    pub(crate) options: Vec<Options>,
+    /// The options with which it comes back when all is calm.
+    pub(crate) calm: Options,
+    pub(crate) tasks: usize,
+    /// How many things each task does.
+    pub(crate) steps: u64,
+}
+
+impl Client {
+    pub(crate) const fn process(&self) -> Process {
+        Process {
+            clock: self.clock,
+            free_at: 0,
+            pause_odds: self.pause_odds,
+            stall_odds: self.stall_odds,
+        }
+    }
+}
+
+/// What everything in a world is measured by.
+#[derive(Debug, Clone, Copy)]
+struct Measure {
+    ttl_ms: u64,
+    drift_ppm: u32,
+    /// Every lease has the same TTL and every message takes no time, so that a microsecond counts.
+    is_tight: bool,
+}
+
+impl Scenario {
+    pub(crate) fn draw(chance: &mut Chance, broken: Option<Assumption>) -> Self {
+        let measure = Measure::draw(chance, broken);
+        let ttl = measure.ttl_ms * 1_000;
+        let count = match broken {
+            // A minority that forgets must be enough for two quorums.
+            Some(Assumption::Forget | Assumption::Jump) => chance.pick(&[1, 2, 3]),
+            _ if measure.is_tight => chance.pick(&[1, 1, 2, 3]),
+            _ => chance.pick(&[1, 2, 3, 3, 3, 3, 4, 5, 5, 5, 6, 7]),
+        };
+        let clients = chance.pick(&[2, 2, 2, 3, 3, 4, 5, 6]);
+
+        let rates = Rates::draw(
+            chance,
+            measure.ttl_ms,
+            measure.drift_ppm.into(),
+            measure.is_tight,
+            broken,
+        );
+        let nodes = (0..count)
+            .map(|_| Dial::new(1_000_000_000 + chance.below(1_000_000), rates.node(chance)))
+            .collect();
+        let clients: Vec<_> = (0..clients)
+            .map(|_| Client::draw(chance, measure, &rates))
+            .collect();
+        let options = clients.iter().flat_map(|client| &client.options);
+        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let longest_ttl = options.clone().map(|options| micros(options.ttl())).max();
+        let longest_ttl = longest_ttl.unwrap_or(ttl);
+        let round = options
+            .map(|options| micros(options.round_time()))
+            .min()
+            .unwrap_or(ttl);
+        let lengths = [round, ttl / 3, ttl, longest_ttl];
+
+        let links = (0..clients.len() * count)
+            .map(|_| draw_habits(chance, measure, round, ttl))
+            .collect();
+        let calm_at = ttl * chance.between(4, 12);
+        let mut scenario = Self {
+            broken,
+            nodes,
+            keys: chance.pick(&[1, 1, 1, 2, KEYS.len()]),
+            clients,
+            links,
+            plan: Vec::new(),
+            calm_at,
+            clear_at: calm_at,
+            lengths,
+            is_at_the_limit: rates.is_at_the_limit(),
+        };
+        scenario.plan = plan::draw(chance, &scenario, longest_ttl);
+        scenario.clear_at = calm_at + scenario.aftermath(longest_ttl);
+        scenario
+    }
+}
+
+impl Scenario {
+    /// How long it takes until the last thing that a task has begun is done, and the last key has expired.
+    fn aftermath(&self, longest_ttl: u64) -> u64 {
+        let set_back = self.plan.iter().map(|(_, fault)| match fault {
+            Fault::SetBack(_, by) => *by,
+            _ => 0,
+        });
+        30 * longest_ttl + 2 * set_back.sum::<u64>()
+    }
+}
+
+impl Measure {
+    fn draw(chance: &mut Chance, broken: Option<Assumption>) -> Self {
+        let is_tight = match broken {
+            Some(Assumption::Resolution) => true,
+            Some(_) => false,
+            None => chance.one_in(8),
+        };
+        Self {
+            ttl_ms: match chance.below(8) {
+                0 => chance.between(10, 40),
+                1 | 2 => chance.between(40, 200),
+                3 | 4 => chance.between(200, 1_000),
+                5 | 6 => chance.between(1_000, 5_000),
+                _ => chance.between(5_000, 30_000),
+            },
+            drift_ppm: chance.pick(&[0, 1, 150, 9_999, 10_000, 10_000, 10_001, 50_000, 100_000]),
+            is_tight,
+        }
+    }
+}
+
+impl Client {
+    fn draw(chance: &mut Chance, measure: Measure, rates: &Rates) -> Self {
+        let wanted = if measure.is_tight {
+            1
+        } else {
+            chance.between(1, 3)
+        };
+        let mut options = Vec::new();
+        while (options.len() as u64) < wanted {
+            options.extend(draw_options(chance, measure));
+        }
+        let shortest = options
+            .iter()
+            .map(Options::validity)
+            .min()
+            .unwrap_or_default();
+        let hertz: &[u64] = match shortest.as_millis() {
+            _ if measure.is_tight => rates.hertz(),
+            60.. => &[1_000_000, 1_000_000, 32_768, 1_000, 100],
+            10.. => &[1_000_000, 1_000_000, 32_768, 1_000],
+            _ => &[1_000_000, 32_768],
+        };
+        let hertz = chance.pick(hertz);
+        let dial = Dial::new(chance.below(2_000_000), rates.client(chance, hertz));
+        Self {
+            clock: Ticker::new(dial, hertz),
+            pause_odds: chance.pick(&[0, 0, 200, 60, 20]),
+            stall_odds: chance.pick(&[0, 0, 1_000, 300, 100]),
+            calm: calm(measure).unwrap_or(options[0]),
+            options,
+            tasks: chance.pick(&[1, 1, 1, 2]),
+            steps: chance.between(2, 6),
+        }
+    }
+
+    pub(crate) const fn has_coarse_clock(&self) -> bool {
+        self.clock.hertz() < 1_000_000
+    }
+}
+
+fn draw_options(chance: &mut Chance, measure: Measure) -> Result<Options, OptionsError> {
+    let ttl_ms = match chance.below(4) {
+        _ if measure.is_tight => measure.ttl_ms,
+        0 => chance.between(measure.ttl_ms / 2, measure.ttl_ms),
+        1 => chance.between(measure.ttl_ms, measure.ttl_ms * 2),
+        _ => measure.ttl_ms,
+    };
+    let ttl = Duration::from_millis(ttl_ms);
+    let mut options = Options::new(ttl)?.drift_ppm(measure.drift_ppm)?;
+    let validity = options.validity();
+    options = match chance.below(8) {
+        0 => options.node_timeout(validity - Duration::from_micros(1))?,
+        1 => options.node_timeout(validity / 2)?,
+        2 => options.node_timeout(validity / 40)?,
+        3..=5 => options.node_timeout(validity / 8)?,
+        _ => options,
+    };
+    let (retry, wait) = match chance.below(8) {
+        0 => (Duration::ZERO, ttl.min(Duration::from_millis(50))),
+        1 => (ttl / 100, Duration::ZERO),
+        2 => (ttl / 20, ttl * 3),
+        3 => (ttl / 20, ttl / 4),
+        _ => (ttl / 20, ttl),
+    };
+    options = options.wait(wait).retry_delay(retry / 2, retry * 2)?;
+    Ok(match chance.below(6) {
+        0 => options.max_extensions(chance.below(3).try_into().unwrap_or_default()),
+        1 => options.unlimited_extensions(),
+        _ => options.max_extensions(10),
+    })
+}
+
+fn calm(measure: Measure) -> Result<Options, OptionsError> {
+    let ttl_ms = if measure.is_tight {
+        measure.ttl_ms
+    } else {
+        2_000
+    };
+    let options = Options::new(Duration::from_millis(ttl_ms))?.drift_ppm(measure.drift_ppm)?;
+    let retry_delay = (Duration::from_millis(5), Duration::from_millis(100));
+    Ok(options
+        .wait(Duration::from_secs(60))
+        .node_timeout(Duration::from_millis(40).min(options.validity() / 2))?
+        .retry_delay(retry_delay.0, retry_delay.1)?)
+}
+
+fn draw_habits(chance: &mut Chance, measure: Measure, round: u64, ttl: u64) -> Habits {
+    Habits {
+        delay: match chance.below(10) {
+            _ if measure.is_tight => Delay::None,
+            0 => Delay::None,
+            1..=3 => Delay::Between(20, 200),
+            4 => Delay::Between(200, 2_000),
+            // There and back takes about as long as a round waits.
+            5 => Delay::Between(round / 4, round / 2),
+            6 => Delay::Between((round / 2).saturating_sub(2), round / 2 + 2),
+            _ => Delay::Tailed(500, round, ttl),
+        },
+        waits: chance.one_in(3),
+        resends: chance.one_in(2),
+        notice: chance.pick(&[0, 1_000, round, ttl]),
+        reconnect: chance.pick(&[0, 1_000, round, ttl]),
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, node) in self.nodes.iter().enumerate() {
+            writeln!(
+                f,
+                "node {number}: runs at {} billionths of true time",
+                node.rate()
+            )?;
+        }
+        for (number, client) in self.clients.iter().enumerate() {
+            let (dial, hertz) = (client.clock.dial(), client.clock.hertz());
+            write!(
+                f,
+                "client {number}: runs at {} billionths of true time, {hertz} ticks a second",
+                dial.rate()
+            )?;
+            writeln!(f, ", {} tasks", client.tasks)?;
+            for options in &client.options {
+                writeln!(f, "    {options:?}")?;
+            }
+        }
+        Ok(())
+    }
+}

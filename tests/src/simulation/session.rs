@@ -1,0 +1,62 @@
+//! What a task tells of its calls, and what a world tells it that a client could not know.
+
+use core::time::Duration;
+
+use redlock_core::Instant;
+
+use super::clock::Moment;
+use super::history::{Call, End, Message, Span, Task, What};
+use super::world::State;
+
+impl State {
+    /// A call begins that ends within `bound` by the clock of its client, and the ticks by which each sleep in
+    /// it is rounded up.
+    pub(crate) fn begin(&mut self, task: Task, call: Call, bound: Duration) {
+        let tick = self.processes[task.client].clock.resolution();
+        let bound = u64::try_from((bound + TICKS * tick).as_micros()).unwrap_or(u64::MAX);
+        let local = self.local(task.client);
+        self.tell_of(task.client, What::Begins(task, call, Span { local, bound }));
+    }
+
+    pub(crate) fn end(&mut self, task: Task, call: Call, end: End) {
+        let local = self.local(task.client);
+        self.tell_of(task.client, What::Ends(task, call, end, local));
+    }
+
+    /// When the clock of `client` reads `reading`.
+    pub(crate) fn end_of(&self, client: usize, reading: Instant) -> Moment {
+        self.processes[client].clock.first(reading.as_micros())
+    }
+
+    /// What the clock of `client` reads at `moment`.
+    pub(crate) fn reading(&self, client: usize, moment: Moment) -> Instant {
+        Instant::from_micros(self.processes[client].clock.reads(moment))
+    }
+
+    pub(super) fn attempted(&mut self, task: Task, message: Message) {
+        let attempt = (task, message.key, message.token);
+        if !self.attempts.contains(&attempt) {
+            self.attempts.push(attempt);
+        }
+    }
+
+    /// Moves what `task` has tried since it was last asked to `into`.
+    pub(crate) fn take_attempts(&mut self, task: Task, into: &mut Vec<(usize, usize)>) {
+        self.attempts.retain(|(whose, key, token)| {
+            let is_its = *whose == task;
+            if is_its {
+                into.push((*key, *token));
+            }
+            !is_its
+        });
+    }
+
+    /// By the clock of the client, without its ticks.
+    fn local(&self, client: usize) -> u64 {
+        let at = self.moment_of(client);
+        self.processes[client].clock.dial().reads(at)
+    }
+}
+
+/// More than there are deadlines in a call that are not its own.
+const TICKS: u32 = 8;

@@ -1,0 +1,164 @@
+//! What happened, for people.
+
+use core::fmt;
+
+use super::clock::Moment;
+use super::history::{Call, Claim, Fact, KEYS, Message, Place, Route, Task, What};
+use super::judge::Breach;
+
+/// The part of a history that matters for a breach.
+#[derive(Debug)]
+pub(crate) struct Excerpt<'a> {
+    facts: &'a [Fact],
+    breach: &'a Breach,
+}
+
+impl<'a> Excerpt<'a> {
+    pub(crate) const fn new(facts: &'a [Fact], breach: &'a Breach) -> Self {
+        Self { facts, breach }
+    }
+
+    fn matters(&self, fact: &Fact) -> bool {
+        let Breach { at, since, key, .. } = *self.breach;
+        let is_about_the_key =
+            key.is_none() || fact.what.key().is_none_or(|about| Some(about) == key);
+        (since..=at).contains(&fact.at)
+            && is_about_the_key
+            && !matches!(fact.what, What::Probed(.., false))
+    }
+}
+
+/// A trace is read from its end: that many lines of it.
+const LINES: usize = 80;
+
+impl fmt::Display for Excerpt<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<_> = self
+            .facts
+            .iter()
+            .filter(|fact| self.matters(fact))
+            .collect();
+        let left_out = lines.len().saturating_sub(LINES);
+        if left_out > 0 {
+            writeln!(f, "      ({left_out} lines before)")?;
+        }
+        for fact in &lines[left_out..] {
+            writeln!(f, "{fact}")?;
+        }
+        writeln!(f, "{}", self.breach)
+    }
+}
+
+impl fmt::Display for Fact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>11}  {}", Seconds(self.at).to_string(), self.what)
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Begins(task, call, _) => write!(f, "{task} calls {call}"),
+            Self::Ends(task, call, end, _) => write!(f, "{task} ends {call}: {end:?}"),
+            Self::Granted(claim, until) => write!(f, "{claim}: HELD until {}", Seconds(*until)),
+            Self::Extended(claim, until) => write!(f, "{claim}: HELD ON until {}", Seconds(*until)),
+            Self::Over(claim) => write!(f, "{claim}: given back or over"),
+            Self::CalledLost(claim) => write!(f, "{claim}: is said to be lost"),
+            Self::Works(claim, until) => {
+                write!(f, "{claim}: WORK, at first until {}", Seconds(*until))
+            }
+            Self::Stops(claim) => write!(f, "{claim}: no more work"),
+            Self::CalledDone(claim) => write!(f, "{claim}: the work is said to be done"),
+            Self::Paused(client, until, _) => {
+                write!(f, "client {client} is paused until {}", Seconds(*until))
+            }
+            Self::Sent(task, node, message) => write!(f, "{task} -> node {node}: {message}"),
+            Self::Executed(Route { client, node }, message, reply) => {
+                write!(
+                    f,
+                    "node {node} does for client {client}: {message}: {reply:?}"
+                )
+            }
+            Self::Answered(Route { client, node }, message, reply) => {
+                write!(f, "client {client} <- node {node}: {message}: {reply:?}")
+            }
+            Self::Connected(route, true) => write!(f, "{route}: connected"),
+            Self::Connected(route, false) => write!(f, "{route}: is known to be broken"),
+            Self::Stands(place, token, until) => {
+                write!(f, "{place} = t{token} until {}", Seconds(*until))
+            }
+            Self::Falls(place) => write!(f, "{place} is free"),
+            Self::Forgets(node) => write!(f, "node {node} has forgotten everything"),
+            Self::Probed(Route { client, node }, key, token, stands) => {
+                let still = if *stands { "STILL there" } else { "gone" };
+                write!(
+                    f,
+                    "node {node} {} = t{token} of client {client} is {still}",
+                    KEYS[*key]
+                )
+            }
+            Self::Fault(fault) => write!(f, "*** {fault}"),
+            Self::Calm => f.write_str("*** no more faults"),
+            Self::Endless => f.write_str("*** events without end"),
+        }
+    }
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "client {}.{}", self.client, self.number)
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} = t{}", self.task, KEYS[self.key], self.token)
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "client {} to node {}", self.client, self.node)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {} {}", self.node, KEYS[self.key])
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TryAcquire(_) => "try_acquire",
+            Self::Acquire(_) => "acquire",
+            Self::CalmAcquire(_) => "acquire after the faults",
+            Self::Extend(_) => "extend",
+            Self::Release(_) => "release",
+            Self::Hold(_) => "hold",
+            Self::Keep(_) => "keep",
+            Self::Tidy => "tidy",
+        })?;
+        self.key().map_or(Ok(()), |key| write!(f, " {}", KEYS[key]))
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {} = t{}", self.verb, KEYS[self.key], self.token)
+    }
+}
+
+/// A moment in seconds.
+#[derive(Debug)]
+pub(crate) struct Seconds(pub(crate) Moment);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Moment::MAX => f.write_str("the end of time"),
+            at => write!(f, "{}.{:06}", at / 1_000_000, at % 1_000_000),
+        }
+    }
+}

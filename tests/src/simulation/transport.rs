@@ -1,0 +1,199 @@
+//! What a client of the lock is given: a transport for each node, and a clock.
+
+use core::fmt;
+use core::future::poll_fn;
+use core::task::{Context, Poll};
+use core::time::Duration;
+use std::rc::Rc;
+
+use redlock_core::{Clock, Command, Instant, Reply, Transport};
+
+use super::history::{KEYS, Message, Task, Verb};
+use super::link::Handed;
+use super::scenario::Assumption;
+use super::slab::Name;
+use super::world::{PendingCall, World};
+
+/// The way of one task to one node.
+#[derive(Debug, Clone)]
+pub(crate) struct Wire {
+    world: Rc<World>,
+    task: Task,
+    node: usize,
+}
+
+impl Wire {
+    pub(crate) const fn new(world: Rc<World>, task: Task, node: usize) -> Self {
+        Self { world, task, node }
+    }
+
+    /// Another task of the same client takes it over.
+    pub(crate) const fn belongs_to(&mut self, task: Task) {
+        self.task = task;
+    }
+
+    fn message(&self, command: &Command<'_>) -> Message {
+        let (verb, token, ttl_ms) = match *command {
+            Command::Acquire { token, ttl_ms, .. } => (Verb::Acquire, token, ttl_ms),
+            Command::Extend { token, ttl_ms, .. } => (Verb::Extend, token, ttl_ms),
+            Command::Release { token, .. } => (Verb::Release, token, 0),
+        };
+        let key = KEYS.iter().position(|key| key.as_bytes() == command.key());
+        Message {
+            verb,
+            key: key.unwrap_or_default(),
+            token: self.world.look().number_of(token),
+            ttl_ms,
+        }
+    }
+
+    const fn error(&self, problem: Problem) -> WireError {
+        WireError {
+            node: self.node,
+            problem,
+        }
+    }
+}
+
+impl Transport for Wire {
+    type Error = WireError;
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, WireError> {
+        let message = self.message(command);
+        let name = self.world.look().calls.insert(PendingCall::default());
+        let mut call = Call {
+            wire: self,
+            message,
+            name,
+            is_sent: false,
+        };
+        poll_fn(|context| call.poll(context)).await
+    }
+
+    fn timed_out(&self, _after: Duration) -> WireError {
+        self.error(Problem::TimedOut)
+    }
+}
+
+/// One call; dropped, it leaves its command on the way.
+struct Call<'a> {
+    wire: &'a Wire,
+    message: Message,
+    name: Name,
+    is_sent: bool,
+}
+
+impl Call<'_> {
+    fn poll(&mut self, context: &Context<'_>) -> Poll<Result<Reply, WireError>> {
+        let (task, node) = (self.wire.task, self.wire.node);
+        let mut state = self.wire.world.look();
+        state.touch(task.client);
+        if !self.is_sent {
+            match state.hand_over(task, node, self.message, self.name) {
+                Handed::Sent => self.is_sent = true,
+                Handed::NotYet => (),
+                Handed::Refused => return Poll::Ready(Err(self.wire.error(Problem::Refused))),
+            }
+        }
+        let Some(pending) = state.calls.get_mut(self.name) else {
+            return Poll::Pending;
+        };
+        if let Some(result) = pending.result.take() {
+            return Poll::Ready(result.map_err(|()| self.wire.error(Problem::Reset)));
+        }
+        pending.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.wire.world.look().calls.remove(self.name);
+    }
+}
+
+/// What went wrong on the way to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WireError {
+    node: usize,
+    problem: Problem,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Problem {
+    Refused,
+    Reset,
+    TimedOut,
+}
+
+impl fmt::Display for WireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {}: {:?}", self.node, self.problem)
+    }
+}
+
+impl core::error::Error for WireError {}
+
+/// The clock of one client.
+#[derive(Debug, Clone)]
+pub(crate) struct LocalClock {
+    world: Rc<World>,
+    client: usize,
+}
+
+impl LocalClock {
+    pub(crate) const fn new(world: Rc<World>, client: usize) -> Self {
+        Self { world, client }
+    }
+}
+
+impl Clock for LocalClock {
+    fn now(&self) -> Instant {
+        let state = self.world.look();
+        let at = state.moment_of(self.client);
+        Instant::from_micros(state.processes[self.client].clock.reads(at))
+    }
+
+    fn resolution(&self) -> Duration {
+        let state = self.world.look();
+        if state.fails(Assumption::Resolution) {
+            return Duration::ZERO;
+        }
+        state.processes[self.client].clock.resolution()
+    }
+
+    async fn sleep_until(&self, deadline: Instant) {
+        let mut sleep = Sleep {
+            clock: self,
+            timer: None,
+        };
+        poll_fn(|context| sleep.poll(deadline, context)).await;
+    }
+}
+
+struct Sleep<'a> {
+    clock: &'a LocalClock,
+    timer: Option<Name>,
+}
+
+impl Sleep<'_> {
+    fn poll(&mut self, deadline: Instant, context: &Context<'_>) -> Poll<()> {
+        if self.clock.now() >= deadline {
+            return Poll::Ready(());
+        }
+        let waker = context.waker().clone();
+        self.clock
+            .world
+            .look()
+            .set_timer(self.clock.client, deadline, &mut self.timer, waker);
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep<'_> {
+    fn drop(&mut self) {
+        if let Some(timer) = self.timer {
+            self.clock.world.look().timers.remove(timer);
+        }
+    }
+}

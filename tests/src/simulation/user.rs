@@ -1,0 +1,197 @@
+//! A task that uses the lock: whatever its chance says.
+
+use core::time::Duration;
+use std::rc::Rc;
+
+use redlock_core::mock::SeededEntropy;
+use redlock_core::{Clock, Lease, Options, Redlock};
+
+use super::chance::Chance;
+use super::clock::Moment;
+use super::cut::Cut;
+use super::fault::Kind;
+use super::history::{Call, Task};
+use super::transport::{LocalClock, Wire};
+use super::world::World;
+
+/// The most nodes that a world has.
+pub(crate) const MAX: usize = 7;
+
+/// The lock under test: the shipping code.
+pub(crate) type Lock = Redlock<Wire, LocalClock, SeededEntropy, MAX>;
+
+pub(crate) type Key = &'static str;
+
+pub(crate) struct User {
+    pub(crate) world: Rc<World>,
+    pub(crate) task: Task,
+    pub(crate) lock: Lock,
+    pub(crate) chance: Chance,
+    /// It takes one of them for each thing it does.
+    pub(crate) options: Vec<Options>,
+    /// With these nobody is left without the lock when nothing goes wrong.
+    pub(crate) calm: Options,
+    pub(crate) keys: usize,
+    /// How many things it does.
+    pub(crate) steps: u64,
+    /// The keys and tokens of its attempts that it is not done with.
+    pub(crate) open: Vec<(usize, usize)>,
+    /// The tokens of its leases.
+    pub(crate) held: Vec<usize>,
+    /// From this moment on nothing goes wrong any more.
+    pub(crate) calm_at: Moment,
+    /// From this moment on nothing is left of what went wrong.
+    pub(crate) clear_at: Moment,
+    /// Whether it takes every lock once more then.
+    pub(crate) comes_back: bool,
+}
+
+impl User {
+    pub(crate) async fn live(mut self) {
+        self.rest().await;
+        for _ in 0..self.steps {
+            if self.world.look().moment_of(self.task.client) >= self.calm_at {
+                break;
+            }
+            self.change_options();
+            match self.chance.below(12) {
+                0..=5 => self.visit().await,
+                6 | 7 => self.work().await,
+                8 => self.stay().await,
+                9 => self.give_up().await,
+                10 => self.tidy().await,
+                _ => self.rest().await,
+            }
+        }
+        if self.comes_back {
+            self.come_back().await;
+        }
+    }
+
+    /// Takes a lock, stays for a while, perhaps longer than the TTL, and gives it back, perhaps.
+    async fn visit(&mut self) {
+        let key = self.draw_key();
+        let cut = self.draw_cut(16);
+        let Some(mut lease) = self.acquire(key, cut).await else {
+            return;
+        };
+        for _ in 0..self.chance.below(3) {
+            self.rest().await;
+            if self.chance.one_in(2) {
+                // The lease that is out keeps its TTL.
+                self.change_options();
+            }
+            if !self.extend(key, &mut lease).await {
+                break;
+            }
+        }
+        if self.chance.one_in(8) {
+            self.visit_another(key).await;
+        }
+        if self.chance.one_in(2) {
+            self.rest().await;
+        }
+        self.leave(key, lease).await;
+    }
+
+    /// Takes a second lock while it has the first one.
+    async fn visit_another(&mut self, first: usize) {
+        let key = (first + 1) % self.keys;
+        if key == first {
+            return;
+        }
+        let cut = self.draw_cut(4);
+        if let Some(lease) = self.acquire(key, cut).await {
+            self.leave(key, lease).await;
+        }
+    }
+
+    /// Gives a lock back, or just forgets it: then it is held until it ends.
+    async fn leave(&mut self, key: usize, lease: Lease<Key>) {
+        if self.chance.one_in(8) {
+            self.world.look().count(Kind::ForgottenLease);
+            self.forget(lease.token());
+        } else {
+            self.release(key, lease).await;
+        }
+    }
+
+    async fn work(&mut self) {
+        let key = self.draw_key();
+        let count = self.chance.below(4);
+        let rests: Vec<_> = (0..count).map(|_| self.draw_rest()).collect();
+        self.hold(key, &rests).await;
+    }
+
+    async fn stay(&mut self) {
+        let key = self.draw_key();
+        if let Some(lease) = self.acquire(key, Cut::Never).await {
+            let rest = self.draw_rest() + self.draw_rest();
+            let lease = self.keep(key, lease, rest).await;
+            self.release(key, lease).await;
+        }
+    }
+
+    async fn give_up(&mut self) {
+        let key = self.draw_key();
+        let cut = self.draw_cut(1);
+        if let Some(lease) = self.acquire(key, cut).await {
+            self.release(key, lease).await;
+        } else if self.chance.one_in(2) {
+            self.tidy().await;
+        }
+    }
+
+    async fn rest(&mut self) {
+        let rest = self.draw_rest();
+        let clock = self.lock.clock().clone();
+        clock.sleep_until(clock.now().saturating_add(rest)).await;
+    }
+
+    /// Takes every lock once, as promised to whoever waits for long enough.
+    async fn come_back(&mut self) {
+        let clear_at = self.world.look().reading(self.task.client, self.clear_at);
+        self.lock.clock().clone().sleep_until(clear_at).await;
+        self.lock.set_options(self.calm);
+        self.tidy().await;
+        for key in 0..self.keys {
+            let call = Call::CalmAcquire(key);
+            if let Some(lease) = self.acquire_by(call, key, Cut::Never).await {
+                self.release(key, lease).await;
+            }
+        }
+    }
+
+    fn change_options(&mut self) {
+        let options = self.chance.pick(&self.options);
+        self.lock.set_options(options);
+    }
+
+    fn draw_key(&mut self) -> usize {
+        self.chance.index(self.keys)
+    }
+
+    /// One call in so many is dropped somewhere.
+    pub(super) fn draw_cut(&mut self, odds: u64) -> Cut {
+        if !self.chance.one_in(odds) {
+            return Cut::Never;
+        }
+        match self.chance.below(8) {
+            0 => Cut::Polls(0),
+            1..=5 => Cut::Polls(self.chance.between(1, 12)),
+            _ => Cut::At(self.lock.clock().now().saturating_add(self.draw_rest())),
+        }
+    }
+
+    fn draw_rest(&mut self) -> Duration {
+        let options = self.lock.options();
+        let length = match self.chance.below(4) {
+            0 => options.round_time(),
+            1 => options.validity(),
+            2 => options.validity() / 3,
+            _ => options.validity() / 16,
+        };
+        let micros = u64::try_from(length.as_micros()).unwrap_or_default();
+        Duration::from_micros(self.chance.about(micros))
+    }
+}

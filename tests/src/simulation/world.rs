@@ -1,0 +1,205 @@
+//! A world: true time, and everything that the clients of the lock stand on.
+
+use std::cell::{RefCell, RefMut};
+use std::task::Waker;
+
+use redlock_core::{Reply, Token};
+
+use super::agenda::Agenda;
+use super::chance::Chance;
+use super::clock::Moment;
+use super::connection::Ghost;
+use super::fault::{Fault, Kind};
+use super::history::{Fact, Route, Task, What};
+use super::link::Link;
+use super::machine::Machine;
+use super::process::Process;
+use super::scenario::{Assumption, Scenario};
+use super::slab::{Name, Slab};
+
+/// What the tasks share. Each of them looks at it for a moment at a time.
+#[derive(Debug)]
+pub(crate) struct World(RefCell<State>);
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(super) now: Moment,
+    pub(super) calm_at: Moment,
+    pub(super) agenda: Agenda<Event>,
+    pub(super) chance: Chance,
+    pub(super) machines: Vec<Machine>,
+    pub(super) processes: Vec<Process>,
+    links: Vec<Link>,
+    pub(super) ghosts: Slab<Ghost>,
+    pub(super) calls: Slab<PendingCall>,
+    pub(super) timers: Slab<Waker>,
+    /// The name of no call.
+    pub(super) nobody: Name,
+    /// The bytes of each token, by the number that it has in the history.
+    pub(super) tokens: Vec<Token>,
+    /// Acquires that a task has sent during its call: the key and the token.
+    pub(super) attempts: Vec<(Task, usize, usize)>,
+    pub(super) parcels: u64,
+    pub(super) commands: u64,
+    pub(super) faults: [u64; Kind::ALL.len()],
+    facts: Vec<Fact>,
+    /// What is to go wrong, by its number.
+    plan: Vec<Fault>,
+    broken: Option<Assumption>,
+    /// The lengths of time that matter here.
+    pub(super) lengths: [u64; 4],
+}
+
+/// What is going to happen. A connection has a number, since it may be gone by then.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Event {
+    /// Somebody can run again.
+    Free,
+    Timer(Name),
+    Arrival(Route, u32),
+    Answer(Route, u32),
+    Ghost(Name),
+    Notice(Route, u32),
+    Reconnect(Route),
+    /// A node is back, and has perhaps forgotten everything.
+    Restart(usize, bool),
+    Fault(usize),
+    Calm,
+}
+
+/// A call that waits for its reply, or for a connection.
+#[derive(Debug, Default)]
+pub(crate) struct PendingCall {
+    pub(super) waker: Option<Waker>,
+    /// An error means that the connection is gone.
+    pub(super) result: Option<Result<Reply, ()>>,
+}
+
+impl World {
+    pub(crate) fn new(scenario: &Scenario, chance: &mut Chance) -> Self {
+        let mut calls = Slab::new();
+        let nobody = calls.insert(PendingCall::default());
+        calls.remove(nobody);
+        let mut agenda = Agenda::new(chance.child());
+        for (number, (at, _)) in scenario.plan.iter().enumerate() {
+            agenda.add(*at, Event::Fault(number));
+        }
+        agenda.add(scenario.calm_at, Event::Calm);
+        let state = State {
+            now: 0,
+            calm_at: scenario.calm_at,
+            agenda,
+            chance: chance.child(),
+            machines: scenario.nodes.iter().copied().map(Machine::new).collect(),
+            processes: scenario
+                .clients
+                .iter()
+                .map(|client| client.process())
+                .collect(),
+            links: scenario.links.iter().copied().map(Link::new).collect(),
+            ghosts: Slab::new(),
+            calls,
+            timers: Slab::new(),
+            nobody,
+            tokens: Vec::new(),
+            attempts: Vec::new(),
+            parcels: 0,
+            commands: 0,
+            faults: [0; Kind::ALL.len()],
+            facts: Vec::with_capacity(4_096),
+            plan: scenario.plan.iter().map(|(_, fault)| *fault).collect(),
+            broken: scenario.broken,
+            lengths: scenario.lengths,
+        };
+        Self(RefCell::new(state))
+    }
+
+    /// Not across an await, and not while a task is polled.
+    pub(crate) fn look(&self) -> RefMut<'_, State> {
+        self.0.borrow_mut()
+    }
+}
+
+impl State {
+    /// Lets the next event happen. There is none at the end.
+    pub(crate) fn step(&mut self) -> bool {
+        let Some((at, event)) = self.agenda.next() else {
+            return false;
+        };
+        self.now = at;
+        match event {
+            Event::Free => (),
+            Event::Timer(timer) => self.ring(timer),
+            Event::Arrival(route, epoch) => self.arrive(route, epoch),
+            Event::Answer(route, epoch) => self.answer(route, epoch),
+            Event::Ghost(ghost) => self.haunt(ghost),
+            // A process that is not run does nothing about its connections either.
+            Event::Notice(Route { client, .. }, _) | Event::Reconnect(Route { client, .. })
+                if self.moment_of(client) > at =>
+            {
+                self.agenda.add(self.moment_of(client), event);
+            }
+            Event::Notice(route, epoch) => self.notice(route, epoch),
+            Event::Reconnect(route) => self.reconnect(route),
+            Event::Restart(node, forgets) => self.restart(node, forgets),
+            Event::Fault(number) => self.inject(self.plan[number]),
+            Event::Calm => self.tell(What::Calm),
+        }
+        true
+    }
+
+    pub(crate) fn tell(&mut self, what: What) {
+        self.tell_at(self.now, what);
+    }
+
+    pub(crate) fn tell_at(&mut self, at: Moment, what: What) {
+        self.facts.push(Fact { at, what });
+    }
+
+    /// Something that a client did, at its own moment.
+    pub(crate) fn tell_of(&mut self, client: usize, what: What) {
+        self.tell_at(self.moment_of(client), what);
+    }
+
+    /// All that happened, in the order of time.
+    pub(crate) fn take_facts(&mut self) -> Vec<Fact> {
+        let mut facts = core::mem::take(&mut self.facts);
+        facts.sort_by_key(|fact| fact.at);
+        facts
+    }
+
+    pub(super) fn link(&mut self, route: Route) -> &mut Link {
+        &mut self.links[route.client * self.machines.len() + route.node]
+    }
+
+    /// The number of `token` in the history.
+    pub(crate) fn number_of(&mut self, token: &Token) -> usize {
+        // The latest ones are asked for most.
+        let known = self.tokens.iter().rposition(|known| known == token);
+        known.unwrap_or_else(|| {
+            self.tokens.push(*token);
+            self.tokens.len() - 1
+        })
+    }
+
+    pub(super) fn finish_call(&mut self, call: Name, result: Result<Reply, ()>) {
+        if let Some(pending) = self.calls.get_mut(call) {
+            pending.result = Some(result);
+        }
+        self.wake_call(call);
+    }
+
+    pub(super) fn wake_call(&mut self, call: Name) {
+        if let Some(waker) = self
+            .calls
+            .get_mut(call)
+            .and_then(|pending| pending.waker.take())
+        {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn fails(&self, assumption: Assumption) -> bool {
+        self.broken == Some(assumption)
+    }
+}
