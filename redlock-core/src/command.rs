@@ -292,21 +292,34 @@ mod tests {
         assert_eq!(std::format!("{token:?}"), "Token(abababab..)");
     }
 
+    /// Acquire, extend and release.
+    const COMMANDS: [Command<'static>; 3] = {
+        let (key, token, ttl_ms) = (b"key", &Token([1; Token::LEN]), 1);
+        [
+            Command::Acquire { key, token, ttl_ms },
+            Command::Extend { key, token, ttl_ms },
+            Command::Release { key, token },
+        ]
+    };
+
+    #[test]
+    fn the_answer_of_redis_is_a_yes_or_a_no() {
+        let [acquire, extend, release] = COMMANDS;
+        for (command, answer, reply) in [
+            (acquire, Answer::Ok, Reply::Acquired),
+            (acquire, Answer::Nil, Reply::Held),
+            (extend, Answer::Integer(1), Reply::Extended),
+            (extend, Answer::Integer(0), Reply::NotMine),
+            (release, Answer::Integer(1), Reply::Released),
+            (release, Answer::Integer(0), Reply::NotMine),
+        ] {
+            assert_eq!(command.reply(answer), Some(reply), "{command:?}");
+        }
+    }
+
     #[test]
     fn an_answer_to_another_command_is_no_reply() {
-        let token = &Token::from_bytes([1; Token::LEN]);
-        let key = b"key";
-        let acquire = Command::Acquire {
-            key,
-            token,
-            ttl_ms: 1,
-        };
-        let extend = Command::Extend {
-            key,
-            token,
-            ttl_ms: 1,
-        };
-        let release = Command::Release { key, token };
+        let [acquire, extend, release] = COMMANDS;
         for answer in [Answer::Integer(0), Answer::Integer(1)] {
             assert_eq!(acquire.reply(answer), None);
         }

@@ -218,8 +218,11 @@ mod tests {
             "d\u{f6}ck\\n"
         );
         assert_eq!(KeyName::new(b"\xff\x00").to_string(), "\\xff\\0");
+        let whole = KeyName::new(&[b'k'; 64]);
+        assert_eq!(whole.to_string(), "k".repeat(64));
         let long = KeyName::new(&[b'k'; 65]).to_string();
         assert_eq!(long, std::format!("{}..", "k".repeat(64)));
+        assert_eq!(std::format!("{:?}", KeyName::new(b"dock-7")), "\"dock-7\"");
     }
 
     #[test]

@@ -238,7 +238,8 @@ fn what_a_lost_round_was_granted_is_gone_when_its_error_is_known() {
         .iter()
         .for_each(|node| node.set(KEY, thief(), TTL));
     nodes[..3].iter().for_each(|node| node.set_latency(ms(8)));
-    nodes[3..].iter().for_each(|node| node.set_latency(ms(4)));
+    nodes[3].set_latency(ms(4));
+    nodes[4].set_latency(ms(6));
     let error = clock
         .run(client(&nodes, &clock, 1).try_acquire(KEY))
         .unwrap_err();
@@ -246,9 +247,27 @@ fn what_a_lost_round_was_granted_is_gone_when_its_error_is_known() {
     assert_eq!(holders(&nodes), 3, "the thief's");
     assert_eq!(
         micros(&clock),
-        12_000,
-        "the round, and the way to those that granted and back"
+        14_000,
+        "the round, and the way to both that granted and back"
     );
+}
+
+#[test]
+fn a_clean_up_waits_for_those_that_granted_and_not_for_whoever_answers() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    nodes[..3].iter().for_each(MemoryNode::hang);
+    let mut redlock = client(&nodes, &clock, 1);
+    let others = async {
+        // Two have granted, and are slow from now on; three wake up when the round has been given up.
+        nodes[3..].iter().for_each(|node| node.set_latency(ms(8)));
+        clock.sleep_until(at(TIMEOUT)).await;
+        nodes[..3].iter().for_each(MemoryNode::resume);
+    };
+    let (result, ()) = clock.run(join(redlock.try_acquire(KEY), others));
+    assert!(matches!(result, Err(AcquireError::Unreachable(_))));
+    assert_eq!(clock.now(), at(TIMEOUT + ms(8)));
+    assert_eq!(key_count(&nodes), 0);
 }
 
 #[test]
