@@ -16,6 +16,7 @@ fuzz     what a node may send, for 30 seconds a target
 msrv     the libraries and the command with the oldest Rust that is supported
 docs     the documentation, private items included
 demo     the demo, for 3 seconds
+simulate the lock in 10,000 made-up worlds, with everything that can go wrong in them
 chaos    real servers, broken for a minute under real clients; draws who held the lock when
 benches  the benchmarks compile"
 
@@ -213,6 +214,9 @@ step_docs() {
 
 need_for_demo() { need_linker; }
 step_demo() { cargo run --release -- demo --seconds 3; }
+
+need_for_simulate() { need_linker; }
+step_simulate() { cargo run --release -p redlock-tests -- simulate --seeds 10000; }
 
 need_for_chaos() {
     need_linker

@@ -265,11 +265,10 @@ fn calm(measure: Measure) -> Result<Options, OptionsError> {
         2_000
     };
     let options = Options::new(Duration::from_millis(ttl_ms))?.drift_ppm(measure.drift_ppm)?;
-    let retry_delay = (Duration::from_millis(5), Duration::from_millis(100));
-    Ok(options
+    options
         .wait(Duration::from_secs(60))
         .node_timeout(Duration::from_millis(40).min(options.validity() / 2))?
-        .retry_delay(retry_delay.0, retry_delay.1)?)
+        .retry_delay(Duration::from_millis(5), Duration::from_millis(100))
 }
 
 fn draw_habits(chance: &mut Chance, measure: Measure, round: u64, ttl: u64) -> Habits {

@@ -1,0 +1,52 @@
+//! With something broken on purpose the judge finds it: without that, its silence would mean nothing.
+
+use std::num::NonZero;
+
+use redlock_tests::simulation::{Assumption, Campaign, Promise};
+
+/// What is found first, with `assumption` broken.
+fn found(assumption: Assumption) -> Promise {
+    let campaign = Campaign::run(0..300, Some(assumption), NonZero::<usize>::MIN);
+    let (_seed, promise) = campaign.found.unwrap();
+    promise
+}
+
+#[test]
+fn clocks_that_drift_beyond_the_option_let_two_hold_one_lock() {
+    assert_eq!(found(Assumption::Drift), Promise::Exclusion);
+}
+
+#[test]
+fn a_node_that_forgets_lets_two_hold_one_lock() {
+    assert_eq!(found(Assumption::Forget), Promise::Exclusion);
+}
+
+#[test]
+fn a_node_whose_clock_is_set_forward_lets_two_hold_one_lock() {
+    assert_eq!(found(Assumption::Jump), Promise::Exclusion);
+}
+
+#[test]
+fn a_clock_that_does_not_own_up_to_its_tick_lets_a_lease_outlive_its_keys() {
+    assert_eq!(found(Assumption::Resolution), Promise::Quorum);
+}
+
+#[test]
+fn a_connection_on_which_a_release_overtakes_its_acquire_leaves_keys() {
+    assert_eq!(found(Assumption::Order), Promise::Cleanup);
+}
+
+#[test]
+fn a_node_that_deletes_whosever_key_it_is_is_found() {
+    found(Assumption::Compare);
+}
+
+#[test]
+fn a_timer_that_forgets_to_wake_leaves_a_call_that_never_ends() {
+    assert_eq!(found(Assumption::Wake), Promise::Time);
+}
+
+#[test]
+fn clients_that_draw_the_same_tokens_are_found() {
+    assert_eq!(found(Assumption::Entropy), Promise::Token);
+}
