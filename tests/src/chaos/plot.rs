@@ -230,11 +230,8 @@ fn draw_legend(area: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), Box<dyn 
         ("connections killed", colour(Kind::KillConnections), NARROW),
         ("node forgets its keys", colour(Kind::FlushKeys), NARROW),
         ("client paused", colour(Kind::PauseClient), WIDE),
-        (
-            "client cut off from all nodes",
-            colour(Kind::CutOffClient),
-            WIDE,
-        ),
+        ("client reaches no node", colour(Kind::CutOffClient), WIDE),
+        ("client hears no node", colour(Kind::DeafenClient), WIDE),
         (
             "client killed, device reset",
             colour(Kind::KillClient),
