@@ -107,17 +107,15 @@ impl Rates {
 impl Tight {
     /// The slowest client whose lease still ends before the key does, on nodes that run at `node_rate`.
     ///
-    /// In true time the lease takes less than `local / rate + 1`, and the key stands for more than
-    /// `(ttl - 1) / node_rate`: each reading is truncated by less than a microsecond.
+    /// Each reading is truncated by less than a microsecond: a key stands for more than `(ttl - 1) / node_rate`
+    /// of true time, and a lease for no more than `local / rate`, rounded up.
     fn slowest(self, node_rate: u64, hertz: u64) -> u64 {
         // A tick that is no whole number of microseconds is truncated once more.
         let truncated = u64::from(1_000_000 % hertz != 0);
         let local = self.ttl - self.allowance - 1 + truncated;
-        let [local, stands, node_rate, one] =
-            [local, self.ttl - 1, node_rate, Dial::TRUE_RATE].map(u128::from);
-        let rate = (local * one * node_rate).div_ceil(stands * one - node_rate);
-        u64::try_from(rate)
-            .unwrap_or(Dial::TRUE_RATE)
+        let stands = (self.ttl - 1) * Dial::TRUE_RATE / node_rate + 1;
+        (local * Dial::TRUE_RATE)
+            .div_ceil(stands)
             .min(Dial::TRUE_RATE)
     }
 }

@@ -27,7 +27,7 @@ impl Clock for SetClock {
     }
 
     async fn sleep_until(&self, _deadline: Instant) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
@@ -109,11 +109,11 @@ fn moved(now: Instant, random: &mut Rng) -> Instant {
     }
 }
 
-/// A node in memory answers at once.
 fn reply(mut node: &MemoryNode<&SetClock>, command: &Command<'_>) -> Reply {
     let call = pin!(node.execute(command));
-    match call.poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(reply) => reply.unwrap(),
-        Poll::Pending => panic!("no reply at once"),
-    }
+    let poll = call.poll(&mut Context::from_waker(Waker::noop()));
+    let Poll::Ready(reply) = poll else {
+        unreachable!("a node in memory answers at once");
+    };
+    reply.unwrap()
 }
