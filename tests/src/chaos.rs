@@ -26,8 +26,7 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
-
-use core::time::Duration;
+use std::time::Duration;
 
 use self::fault::Kind;
 use self::nemesis::Nemesis;

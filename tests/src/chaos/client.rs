@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use core::time::Duration;
 use redlock_core::{Clock, Instant};
 use redlock_std::{
     AcquireError, ExtendError, Guard, HoldError, LossCause, Options, Redlock, SystemClock,
@@ -106,7 +106,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-fn begin(arguments: &Arguments) -> Result<(), Box<dyn core::error::Error>> {
+fn begin(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let longest = Duration::from_millis(arguments.ttl_ms.into());
     let ttl = arguments.habit.ttl(longest);
     let patience = node_timeout(longest);

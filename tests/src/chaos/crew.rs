@@ -6,8 +6,8 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use core::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::client::Habit;

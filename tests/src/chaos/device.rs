@@ -18,8 +18,8 @@ use std::error::Error;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::time::Duration;
 
-use core::time::Duration;
 use redlock_core::{Clock, Instant, Options};
 use redlock_std::SystemClock;
 

@@ -1,8 +1,8 @@
 //! Does what the schedule says, to the nodes and the clients of a stage, and undoes it in time.
 
 use std::error::Error;
+use std::time::Duration;
 
-use core::time::Duration;
 use redlock_core::{Clock, Instant};
 use redlock_std::SystemClock;
 

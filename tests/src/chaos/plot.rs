@@ -2,8 +2,8 @@
 
 use std::error::Error;
 use std::path::Path;
+use std::time::Duration;
 
-use core::time::Duration;
 use plotters::coord::Shift;
 use plotters::coord::combinators::WithKeyPoints;
 use plotters::coord::types::{RangedCoordi32, RangedCoordi64};

@@ -1,6 +1,6 @@
 //! Chance that a seed gives.
 
-use core::time::Duration;
+use std::time::Duration;
 
 use redlock_core::Entropy;
 use redlock_core::mock::SeededEntropy;

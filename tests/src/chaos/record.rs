@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use core::time::Duration;
 use redlock_core::Instant;
 
 use super::fault::Kind;

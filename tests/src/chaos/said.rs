@@ -1,8 +1,8 @@
 //! What a client says, one line each, with the time on the machine's clock. It is the same clock for all,
 //! and the one on which leases are counted.
 
-use core::fmt;
-use core::str::{FromStr, SplitWhitespace};
+use std::fmt;
+use std::str::{FromStr, SplitWhitespace};
 
 use redlock_core::Instant;
 

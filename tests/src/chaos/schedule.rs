@@ -1,6 +1,6 @@
 //! When what is done to whom: the same seed, the same schedule.
 
-use core::time::Duration;
+use std::time::Duration;
 
 use super::fault::{Kind, MAJORITY, NODES};
 use super::random::Random;
@@ -12,7 +12,7 @@ pub(super) struct Planned {
     /// How long after the beginning of the run, at the earliest.
     pub(super) at: Duration,
     pub(super) lasts: Duration,
-    /// None for what is done to a client: which one is seen when it is time.
+    /// Empty for what is done to a client: which one is seen when it is time.
     pub(super) nodes: Vec<usize>,
 }
 

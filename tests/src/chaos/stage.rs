@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use core::time::Duration;
 use redis::FromRedisValue;
 use redlock_core::{Clock, Instant};
 use redlock_std::SystemClock;

@@ -1,8 +1,7 @@
 //! What happened, as a table.
 
 use std::fmt;
-
-use core::time::Duration;
+use std::time::Duration;
 
 use super::fault::Kind;
 use super::history::{History, Lease};
@@ -48,11 +47,11 @@ impl<'a> Summary<'a> {
     fn clients(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:<12} {:>8} {:>7} {:>7} {:>9} {:>8} {:>11} {:>12} {:>6} {:>6}",
+            "{:<12} {:>8} {:>7} {:>9} {:>9} {:>8} {:>11} {:>12} {:>7} {:>6}",
             "client",
             "acquired",
             "held",
-            "no quo.",
+            "no quorum",
             "too late",
             "gave up",
             "holds p50",
@@ -80,7 +79,7 @@ impl<'a> Summary<'a> {
             });
             writeln!(
                 f,
-                "{name:<12} {:>8} {:>7} {:>7} {:>9} {:>8} {:>8} ms {:>9} ms {:>3} s {:>6}",
+                "{name:<12} {:>8} {:>7} {:>9} {:>9} {:>8} {:>8} ms {:>9} ms {:>5} s {:>6}",
                 leases.len(),
                 refused(Refusal::Held),
                 refused(Refusal::Unreachable),
@@ -103,7 +102,7 @@ impl fmt::Display for Summary<'_> {
         self.clients(f)?;
         let uses = &self.history.uses;
         let late = uses.iter().filter(|used| !used.is_in_time).count();
-        let ended_in_pause = self
+        let lapsed = self
             .history
             .leases
             .iter()
@@ -111,10 +110,8 @@ impl fmt::Display for Summary<'_> {
             .count();
         writeln!(
             f,
-            "\nleases       {}, {ended_in_pause} of them not given back in time: their holder was paused, dead or let \
-             them lapse\n\
-             uses         {}, {late} of them maybe past the end of the lease, and not judged: a process was paused, or it \
-             is not known of the device\n\
+            "\nleases       {}, {lapsed} not given back in time: paused, killed, cut off or left to lapse\n\
+             uses         {}, {late} not judged: past the end of the lease, or nobody knows (device)\n\
              lost counts  {}\n\
              overlaps     {}\n\
              wall clock   moved by {:?} at most",

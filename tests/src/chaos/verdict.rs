@@ -1,8 +1,8 @@
 //! Whether the promises were kept. It knows the record and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use core::time::Duration;
 use redlock_core::Instant;
 
 use crate::exclusion::{Holding, overlaps};
