@@ -47,7 +47,7 @@ fn leaves_nothing(operation: impl AsyncFn(&mut Lock<'_>), hung: usize) {
         if done {
             break;
         }
-        polls += unless_miri(1, 5);
+        polls += unless_miri(1, 10);
     }
     assert!(polls > 4, "it was dropped in the middle");
 }
@@ -69,7 +69,7 @@ fn a_dropped_acquire_leaves_nothing() {
 
 #[test]
 fn a_dropped_hold_leaves_nothing() {
-    for hung in 0..=2 {
+    for hung in (0..=2).step_by(unless_miri(1, 2)) {
         leaves_nothing(
             async |redlock| {
                 let wake_at = redlock.clock().now().saturating_add(ms(30));
@@ -131,7 +131,7 @@ impl Next {
 fn leaves_nothing_whatever_comes_next(operation: impl AsyncFn(&mut Lock<'_>, Lease<&'static str>)) {
     for next in Next::ALL {
         for hung in unless_miri(&[0, 2, 3, 5][..], &[2]).iter().copied() {
-            for polls in (1..).step_by(unless_miri(1, 7)) {
+            for polls in (1..).step_by(unless_miri(1, 25)) {
                 let clock = MockClock::new();
                 let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
                 let options = one_round().node_timeout(ms(6)).unwrap().wait(ms(20));
@@ -236,7 +236,7 @@ fn what_was_dropped_while_its_nodes_were_out_of_reach_is_made_good_by_tidying() 
     const DELAY: Duration = ms(3);
 
     for releases in [false, true] {
-        for polls in 1.. {
+        for polls in (1..).step_by(unless_miri(1, 3)) {
             let clock = MockClock::new();
             let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
             let detours = nodes.each_ref().map(|node| Detour {
@@ -268,7 +268,7 @@ fn what_was_dropped_while_its_nodes_were_out_of_reach_is_made_good_by_tidying() 
 
 #[test]
 fn a_dropped_extension_leaves_the_lease_usable() {
-    for polls in 0..8 {
+    for polls in (0..8).step_by(unless_miri(1, 4)) {
         let clock = MockClock::new();
         let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
         let mut redlock = client(&nodes, &clock, 1);

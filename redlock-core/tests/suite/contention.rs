@@ -135,7 +135,7 @@ fn storm(seed: u64, kind: Storm) -> Log {
     const SHORT_TTL: Duration = ms(200);
 
     let clock = MockClock::new();
-    let end = at(ms(unless_miri(12_000, 400)));
+    let end = at(ms(unless_miri(12_000, 300)));
     // Within the drift of 1 %, or far from it.
     let ppm = match kind {
         Storm::Fair | Storm::Forgetful => [10_000, 4_000, 0, -4_000, -10_000],

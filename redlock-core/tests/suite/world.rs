@@ -26,7 +26,7 @@ pub(crate) const fn unless_miri<T: Copy>(all: T, a_little: T) -> T {
 }
 
 /// How many nodes there are at the most where every pattern of them is tried.
-pub(crate) const NODES_MAX: usize = unless_miri(5, 3);
+pub(crate) const NODES_MAX: usize = unless_miri(5, 2);
 
 /// The instant `after` the beginning of a test.
 pub(crate) const fn at(after: Duration) -> Instant {
