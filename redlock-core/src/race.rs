@@ -111,3 +111,72 @@ impl<F: Future> Future for Call<F> {
         Poll::Ready(output)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::fmt;
+    use core::task::Waker;
+
+    use super::*;
+    use crate::command::{Reply, Token};
+    use crate::time::Instant;
+
+    const NOW: Instant = Instant::from_micros(0);
+
+    struct Silent;
+
+    impl Transport for Silent {
+        type Error = fmt::Error;
+
+        async fn execute(&mut self, _command: &Command<'_>) -> Result<Reply, fmt::Error> {
+            core::future::pending().await
+        }
+
+        fn timed_out(&self, _after: Duration) -> fmt::Error {
+            fmt::Error
+        }
+    }
+
+    struct Still;
+
+    impl Clock for Still {
+        fn now(&self) -> Instant {
+            NOW
+        }
+
+        fn resolution(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        async fn sleep_until(&self, _deadline: Instant) {}
+    }
+
+    #[test]
+    fn who_was_not_asked_is_not_said_to_have_been_silent() {
+        let mut nodes = [Some(Silent), Some(Silent)];
+        let mut asked = NodeSet::EMPTY;
+        asked.insert(1);
+        let command = Command::Release {
+            key: b"key",
+            token: &Token::from_bytes([1; Token::LEN]),
+        };
+        let mut round = Round::new(asked, 1, NOW, Instant::MAX);
+        let mut report = Report::new(b"key", nodes.len());
+        {
+            let race = pin!(race(
+                &mut nodes,
+                asked,
+                &command,
+                &Still,
+                &mut round,
+                &mut report
+            ));
+            let verdict = race.poll(&mut Context::from_waker(Waker::noop()));
+            assert_eq!(verdict, Poll::Ready(Verdict::Unreachable));
+        }
+        assert_eq!(
+            report.outcomes(),
+            [Outcome::Unanswered, Outcome::Failed(fmt::Error)]
+        );
+    }
+}

@@ -1,5 +1,6 @@
 //! Work under the lock.
 
+use core::pin::pin;
 use core::time::Duration;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -196,6 +197,27 @@ fn keep_may_be_dropped_at_any_point_and_leaves_a_lease_that_is_valid() {
         clock.run(redlock.extend(&mut lease)).unwrap();
         assert_eq!(clock.run(redlock.release(lease)).gone(), 0);
     }
+}
+
+#[test]
+fn an_extension_whose_replies_are_read_too_late_is_not_to_blame() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    nodes.iter().for_each(|node| node.set_latency(ms(10)));
+    let cause = clock.run(async {
+        let mut keep = pin!(redlock.keep(&mut lease, |_| unreachable!()));
+        assert!(poll_once(keep.as_mut()).is_pending());
+        clock.advance(VALIDITY / 2);
+        assert!(
+            poll_once(keep.as_mut()).is_pending(),
+            "the extension is out"
+        );
+        clock.advance(VALIDITY / 2);
+        keep.await
+    });
+    assert_eq!(cause, LossCause::Expired);
 }
 
 #[test]
@@ -396,9 +418,9 @@ fn work_may_run_for_ever_when_the_caller_asks_for_it() {
 fn work_that_keeps_the_task_busy_past_the_validity_has_not_held_the_lock() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
-    let result = clock.run(client(&nodes, &clock, 1).hold(KEY, async |_| {
+    let result = clock.run(client(&nodes, &clock, 1).hold(KEY, async |lease| {
         // Stands still: no timer of anybody runs.
-        clock.advance(VALIDITY);
+        clock.advance(lease.remaining(clock.now()));
     }));
     assert_eq!(result, Err(HoldError::Lost(LossCause::Expired)));
 }
@@ -410,7 +432,7 @@ fn work_does_not_run_on_after_a_pause_past_the_validity() {
     let has_run_on = Cell::new(false);
     let mut redlock = client_with(&nodes, &clock, 1, Options::new(TTL).unwrap());
     let result = clock.run(async {
-        let mut hold = core::pin::pin!(redlock.hold(KEY, async |_| {
+        let mut hold = pin!(redlock.hold(KEY, async |_| {
             clock.sleep_until(Instant::from_micros(1_000)).await;
             has_run_on.set(true);
         }));

@@ -57,6 +57,24 @@ fn no_quorum_names_each_node_that_failed_and_why() {
 }
 
 #[test]
+fn whoever_said_anything_has_answered() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    nodes[0].set(KEY, thief(), TTL);
+    nodes[2..].iter().for_each(MemoryNode::stop);
+    let error = clock
+        .run(client(&nodes, &clock, 1).try_acquire(KEY))
+        .unwrap_err();
+    // One with a no, one with a yes.
+    assert!(
+        error
+            .to_string()
+            .starts_with("no quorum for dock-7: 2 of 5 nodes answered (node 3: "),
+        "{error}"
+    );
+}
+
+#[test]
 fn who_was_not_waited_for_is_not_said_to_have_failed() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
