@@ -9,6 +9,7 @@ fmt      the code is formatted
 clippy   no lint warns, in any target of any package
 tests    unit tests, doc tests, and the suites against real redis-servers, firmware in QEMU among them
 release  the tests of the core without debug assertions, where integers wrap
+miri     the tests of the core under Miri: what unsafe code of its dependencies does with its futures
 no_std   the libraries for microcontrollers, with no feature, each one alone, and all
 boards   the firmware for each board links; what the lock costs in flash and RAM
 fuzz     what a node may send, for 30 seconds a target
@@ -16,6 +17,9 @@ msrv     the libraries and the command with the oldest Rust that is supported
 docs     the documentation, private items included
 demo     the demo, for 3 seconds
 benches  the benchmarks compile"
+
+ON_DEMAND="\
+mutants  no change to the code of the core goes unnoticed by its tests; takes an hour"
 
 # Asked by whatever installs a service, before it starts that service.
 POLICY=/usr/sbin/policy-rc.d
@@ -42,6 +46,7 @@ main() {
     if [[ $# == 0 ]]; then
         steps=("${all[@]}")
     fi
+    mapfile -t -O "${#all[@]}" all < <(awk '{ print $1 }' <<<"$ON_DEMAND")
     for step in "${steps[@]}"; do
         [[ " ${all[*]} " == *" $step "* ]] || fail "there is no step '$step'; ./test.sh --help lists them"
     done
@@ -69,9 +74,13 @@ Runs the steps named, or else all of them in this order:
 
 $STEPS
 
+And only when it is named:
+
+$ON_DEMAND
+
 What a step needs and does not find is installed, and named when it is: redis-server, qemu-system-arm, jq
 and compilers of C and C++ through apt-get; Rust components, targets and toolchains through rustup; cargo-fuzz
-through cargo.
+and cargo-mutants through cargo.
 END
 }
 
@@ -114,6 +123,16 @@ host_features() {
 
 need_for_release() { need_linker; }
 step_release() { cargo test --release -p redlock-core --all-features; }
+
+need_for_miri() {
+    need_linker
+    need_toolchain nightly
+    cargo +nightly miri --version >/dev/null 2>&1 ||
+        announce "the Rust component miri of nightly" rustup component add miri --toolchain nightly
+    [[ -d $(rustc +nightly --print sysroot)/lib/rustlib/src/rust/library ]] ||
+        announce "the Rust component rust-src of nightly" rustup component add rust-src --toolchain nightly
+}
+step_miri() { cargo +nightly miri test -p redlock-core --all-features; }
 
 need_for_no_std() {
     local target
@@ -211,6 +230,15 @@ step_demo() { cargo run --release -- demo --seconds 3; }
 
 need_for_benches() { need_linker; }
 step_benches() { cargo bench --workspace --no-run; }
+
+need_for_mutants() {
+    need_linker
+    cargo mutants --version >/dev/null 2>&1 || announce "cargo-mutants" cargo install cargo-mutants --locked
+}
+step_mutants() {
+    # 3 is for a test that never ended: as good as one that failed.
+    cargo mutants --output "${CARGO_TARGET_DIR:-target}" || [[ $? == 3 ]]
+}
 
 # What steps need. A need that is met costs a moment and says nothing.
 
