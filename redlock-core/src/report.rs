@@ -63,7 +63,7 @@ impl<E, const MAX: usize> Report<E, MAX> {
     pub(crate) fn new(key: &[u8], nodes: usize) -> Self {
         Self {
             key: KeyName::new(key),
-            nodes: nodes.min(MAX),
+            nodes,
             outcomes: array::from_fn(|_| Outcome::Unanswered),
         }
     }

@@ -122,7 +122,9 @@ mod tests {
         );
         let late = Instant::from_micros(u64::MAX - 5);
         assert_eq!(late.saturating_add(six), Instant::MAX);
-        assert_eq!(EARLY.saturating_add(Duration::MAX), Instant::MAX);
+        for long in [Duration::MAX, Duration::from_secs(1 << 62)] {
+            assert_eq!(EARLY.saturating_add(long), Instant::MAX);
+        }
         assert!(Instant::from_micros(u64::MAX) <= Instant::MAX);
     }
 

@@ -311,7 +311,7 @@ fn every_attempt_has_a_token_of_its_own() {
     let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let mut tokens = HashSet::new();
-    for _ in 0..unless_miri(5_000, 20) {
+    for _ in 0..unless_miri(5_000, 5) {
         let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
         assert!(tokens.insert(*lease.token()));
         clock.run(redlock.release(lease));
@@ -422,9 +422,9 @@ fn acquire_without_options_for_it_waits_for_as_long_as_the_ttl() {
     nodes
         .iter()
         .for_each(|node| node.set(KEY, thief(), 10 * TTL));
-    let mut redlock = client_with(&nodes, &clock, 1, Options::new(TTL).unwrap());
+    let mut redlock = client_with(&nodes, &clock, 1, Options::new(ms(500)).unwrap());
     assert!(clock.run(redlock.acquire(KEY)).is_err());
-    assert_eq!(clock.now(), at(TTL));
+    assert_eq!(clock.now(), at(ms(500)));
 }
 
 #[test]
@@ -435,7 +435,7 @@ fn the_delay_between_rounds_is_drawn_anew_and_grows_to_four_times() {
         .iter()
         .for_each(|node| node.set(KEY, thief(), 10 * TTL));
     let options = one_round()
-        .wait(ms(unless_miri(9_000, 1_500)))
+        .wait(ms(unless_miri(9_000, 1_000)))
         .retry_delay(ms(10), ms(20))
         .unwrap();
     // Each attempt draws a token of 20 bytes.

@@ -54,7 +54,7 @@ fn leaves_nothing(operation: impl AsyncFn(&mut Lock<'_>), hung: usize) {
 
 #[test]
 fn a_dropped_acquire_leaves_nothing() {
-    for hung in (0..=5).step_by(unless_miri(1, 3)) {
+    for hung in (0..=5).step_by(unless_miri(1, 6)) {
         // Given back when it was not dropped: what is looked for is what the dropping leaves.
         leaves_nothing(
             async |redlock| {
@@ -69,7 +69,7 @@ fn a_dropped_acquire_leaves_nothing() {
 
 #[test]
 fn a_dropped_hold_leaves_nothing() {
-    for hung in (0..=2).step_by(unless_miri(1, 2)) {
+    for hung in (0..=2).step_by(unless_miri(1, 3)) {
         leaves_nothing(
             async |redlock| {
                 let wake_at = redlock.clock().now().saturating_add(ms(30));
@@ -268,7 +268,7 @@ fn what_was_dropped_while_its_nodes_were_out_of_reach_is_made_good_by_tidying() 
 
 #[test]
 fn a_dropped_extension_leaves_the_lease_usable() {
-    for polls in (0..8).step_by(unless_miri(1, 4)) {
+    for polls in (0..8).step_by(unless_miri(1, 6)) {
         let clock = MockClock::new();
         let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
         let mut redlock = client(&nodes, &clock, 1);

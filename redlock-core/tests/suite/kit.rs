@@ -48,6 +48,7 @@ fn a_key_lives_for_its_ttl() {
     clock.advance(ms(100) - Duration::from_micros(1));
     assert_eq!(node.token(KEY), Some(token));
     assert_eq!(node.ttl(KEY), Some(Duration::from_micros(1)));
+    assert!(!node.is_empty());
     clock.advance(Duration::from_micros(1));
     assert!(node.is_empty());
 }
