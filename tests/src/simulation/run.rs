@@ -133,6 +133,7 @@ fn users(
             calm_at: scenario.calm_at,
             clear_at: scenario.clear_at,
             comes_back: number == 0,
+            is_back: false,
         }
     });
     with_number.collect()

@@ -44,6 +44,8 @@ pub(crate) struct User {
     pub(crate) clear_at: Moment,
     /// Whether it takes every lock once more then.
     pub(crate) comes_back: bool,
+    /// It does so now.
+    pub(crate) is_back: bool,
 }
 
 impl User {
@@ -152,6 +154,7 @@ impl User {
     async fn come_back(&mut self) {
         let clear_at = self.world.look().reading(self.task.client, self.clear_at);
         self.lock.clock().clone().sleep_until(clear_at).await;
+        self.is_back = true;
         self.lock.set_options(self.calm);
         self.tidy().await;
         for key in 0..self.keys {
@@ -171,9 +174,9 @@ impl User {
         self.chance.index(self.keys)
     }
 
-    /// One call in so many is dropped somewhere.
+    /// One call in so many is dropped somewhere, as long as things go wrong.
     pub(super) fn draw_cut(&mut self, odds: u64) -> Cut {
-        if !self.chance.one_in(odds) {
+        if self.is_back || !self.chance.one_in(odds) {
             return Cut::Never;
         }
         match self.chance.below(8) {
