@@ -2,8 +2,8 @@
 //!
 //! A world is a few nodes, a few clients and what is on its way between them. [`stateright`] goes through all that can
 //! happen in it: a command arrives, a client runs or stands still, a key expires, time passes. It needs states that can
-//! be copied and compared, which the futures of the lock cannot. So a client is a row in a table ([`automaton`]), and
-//! the table is filled by running the shipping code on what that client was given so far ([`client`]).
+//! be copied and compared, which the futures of the lock cannot. So a client is a row in a table (`automaton`), and
+//! the table is filled by running the shipping code on what that client was given so far (`client`).
 //!
 //! What needs no step of its own: a message that is lost is one that never arrives, and a client that crashes is one
 //! that never runs again. Both are among the orders of events.
