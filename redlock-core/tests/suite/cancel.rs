@@ -129,7 +129,10 @@ impl Next {
 /// Drops each operation that can leave something after 1, 2, 3 .. polls, on slow nodes of which some
 /// hang, until it is done; lets one other operation begin, and looks for what is left.
 fn leaves_nothing_whatever_comes_next(operation: impl AsyncFn(&mut Lock<'_>, Lease<&'static str>)) {
-    for next in Next::ALL {
+    for next in unless_miri(&Next::ALL[..], &[Next::TryAcquire])
+        .iter()
+        .copied()
+    {
         for hung in unless_miri(&[0, 2, 3, 5][..], &[2]).iter().copied() {
             for polls in (1..).step_by(unless_miri(1, 25)) {
                 let clock = MockClock::new();

@@ -82,7 +82,10 @@ fn a_lease_on_a_clock_of_coarse_ticks_is_over_before_the_first_key_expires() {
         .copied()
     {
         let just_before = tick - Duration::from_micros(1);
-        for begins in [Duration::ZERO, tick / 2, just_before] {
+        for begins in [just_before, tick / 2, Duration::ZERO]
+            .into_iter()
+            .take(unless_miri(3, 1))
+        {
             let clock = MockClock::new();
             let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
             clock.advance(10 * tick + begins);

@@ -1,4 +1,7 @@
 //! Many want one lock.
+//!
+//! Futures that are joined as an array stand in boxes, or else Miri refuses them: see `Sleep` of the mock
+//! clock.
 
 use core::pin::pin;
 use core::time::Duration;
@@ -42,7 +45,9 @@ fn clients_that_contend_exclude_each_other_and_all_make_progress() {
                 TURNS
             }
         };
-        let turns = clock.run(join_array([worker(1), worker(2), worker(3), worker(4)]));
+        let turns = clock.run(join_array(
+            [1, 2, 3, 4].map(|number| Box::pin(worker(number))),
+        ));
         assert_eq!(turns, [TURNS; 4]);
     }
 }
@@ -99,9 +104,10 @@ enum Storm {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "a storm that is one takes an hour")]
 fn no_lease_overlaps_another_while_nodes_hang_and_die_and_clocks_differ() {
     let mut total = Log::default();
-    for seed in 0..unless_miri(8, 1) {
+    for seed in 0..8 {
         let log = storm(seed, Storm::Fair);
         assert_eq!(log.overlaps, 0, "seed {seed}");
         total.acquisitions += log.acquisitions;
@@ -109,20 +115,14 @@ fn no_lease_overlaps_another_while_nodes_hang_and_die_and_clocks_differ() {
         total.failures += log.failures;
     }
     // It was a storm, and there was work.
-    let [acquisitions, extensions, failures] = unless_miri([700, 500, 200], [1, 1, 0]);
     assert!(
-        total.acquisitions > acquisitions
-            && total.extensions > extensions
-            && total.failures >= failures,
+        total.acquisitions > 700 && total.extensions > 500 && total.failures > 200,
         "{total:?}"
     );
 }
 
 #[test]
-#[cfg_attr(
-    miri,
-    ignore = "a storm of the length that it takes would rage for an hour"
-)]
+#[cfg_attr(miri, ignore = "a storm that is one takes an hour")]
 fn the_checker_finds_the_overlaps_of_nodes_that_forget_and_of_clocks_that_differ_too_much() {
     for storm_of in [Storm::Forgetful, Storm::Hasty] {
         let overlaps: u32 = (0..2).map(|seed| storm(seed, storm_of).overlaps).sum();
@@ -135,7 +135,7 @@ fn storm(seed: u64, kind: Storm) -> Log {
     const SHORT_TTL: Duration = ms(200);
 
     let clock = MockClock::new();
-    let end = at(ms(unless_miri(12_000, 300)));
+    let end = at(Duration::from_secs(12));
     // Within the drift of 1 %, or far from it.
     let ppm = match kind {
         Storm::Fair | Storm::Forgetful => [10_000, 4_000, 0, -4_000, -10_000],
@@ -217,7 +217,8 @@ fn storm(seed: u64, kind: Storm) -> Log {
             node.set_latency(Duration::from_micros(dice.below(6_000)));
         }
     };
-    clock.run(select(join_array([0, 1, 2].map(client)), weather));
+    let clients = [0, 1, 2].map(|number| Box::pin(client(number)));
+    clock.run(select(join_array(clients), weather));
     log.into_inner()
 }
 
