@@ -70,6 +70,11 @@ impl Crew {
         self.clients.iter().map(|client| client.number).collect()
     }
 
+    pub(super) fn is_lapsing(&self, number: usize) -> bool {
+        let mut clients = self.clients.iter();
+        clients.any(|client| client.number == number && client.habit == Habit::Lapsing)
+    }
+
     /// Stops the process (SIGSTOP).
     pub(super) fn pause(&self, number: usize) -> Result<(), Box<dyn Error>> {
         self.signal(number, Signal::STOP)

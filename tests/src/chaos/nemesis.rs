@@ -121,9 +121,12 @@ impl<'a> Nemesis<'a> {
                 self.cut(cuts.collect())?
             }
             Kind::CutOffClient | Kind::DeafenClient => {
-                // One that hears nothing for a moment is to be one that acquires.
                 let is_moment = lasts < self.ttl / 10;
-                let (victim, _) = self.victim(!is_moment)?;
+                let victim = if is_moment {
+                    self.acquirer()?
+                } else {
+                    self.victim()?.0
+                };
                 from = SystemClock.now();
                 until = from.saturating_add(lasts);
                 client = Some(victim);
@@ -136,7 +139,7 @@ impl<'a> Nemesis<'a> {
                 }])?
             }
             Kind::PauseClient => {
-                let (victim, valid_until) = self.victim(true)?;
+                let (victim, valid_until) = self.victim()?;
                 self.stage.crew.pause(victim)?;
                 from = SystemClock.now();
                 // So that it sees others hold the lock when it wakes up.
@@ -145,7 +148,7 @@ impl<'a> Nemesis<'a> {
                 Some(Remedy::ResumeClient)
             }
             Kind::KillClient => {
-                let (victim, _) = self.victim(true)?;
+                let (victim, _) = self.victim()?;
                 from = SystemClock.now();
                 self.stage.crew.replace(victim)?;
                 client = Some(victim);
@@ -239,19 +242,14 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    /// The client to which something is to be done, and until when it holds the lock: any, or mostly one that
-    /// does hold it.
-    fn victim(&mut self, is_holder: bool) -> Result<(usize, Instant), Box<dyn Error>> {
+    /// The client to which something is to be done, and until when it holds the lock: mostly one that does.
+    fn victim(&mut self) -> Result<(usize, Instant), Box<dyn Error>> {
         // Nobody may be able to hold it for as long as a majority is dead.
         let give_up_at = SystemClock.now().saturating_add(self.ttl * 5);
-        let is_any = !is_holder || self.random.one_in(4);
+        let is_any = self.random.one_in(4);
         loop {
             let now = SystemClock.now();
-            let mut able = self.stage.crew.numbers();
-            able.retain(|client| {
-                let mut lasting = self.lasting.iter();
-                !lasting.any(|lasting| lasting.client == Some(*client))
-            });
+            let able = self.undisturbed();
             if let Some((client, until)) = self.stage.recorder.holder(now)
                 && able.contains(&client)
                 && !is_any
@@ -259,12 +257,45 @@ impl<'a> Nemesis<'a> {
                 return Ok((client, until));
             }
             if is_any || now >= give_up_at {
-                let client = self.random.pick(&able).map(|client| (client, now));
-                return client.ok_or_else(|| "no client is left to be disturbed".into());
+                return self.pick(&able).map(|client| (client, now));
             }
             self.stage.watch()?;
             self.undo_what_is_due()?;
         }
+    }
+
+    /// A client that is likely to acquire in the next moment, and that would hold the lock to the very end.
+    fn acquirer(&mut self) -> Result<usize, Box<dyn Error>> {
+        let give_up_at = SystemClock.now().saturating_add(self.ttl);
+        loop {
+            let now = SystemClock.now();
+            if self.stage.recorder.holder(now).is_none() || now >= give_up_at {
+                let mut able = self.undisturbed();
+                if able
+                    .iter()
+                    .any(|client| self.stage.crew.is_lapsing(*client))
+                {
+                    able.retain(|client| self.stage.crew.is_lapsing(*client));
+                }
+                return self.pick(&able);
+            }
+            self.stage.watch()?;
+            self.undo_what_is_due()?;
+        }
+    }
+
+    fn undisturbed(&self) -> Vec<usize> {
+        let mut clients = self.stage.crew.numbers();
+        clients.retain(|client| {
+            let mut lasting = self.lasting.iter();
+            !lasting.any(|lasting| lasting.client == Some(*client))
+        });
+        clients
+    }
+
+    fn pick(&mut self, clients: &[usize]) -> Result<usize, Box<dyn Error>> {
+        let client = self.random.pick(clients);
+        client.ok_or_else(|| "no client is left to be disturbed".into())
     }
 
     /// Waits until somebody holds the lock for some time to come.
