@@ -121,8 +121,15 @@ impl World {
 }
 
 impl State {
+    /// Far more than happens in any world.
+    const FACTS_MAX: usize = 1_000_000;
+
     /// Lets the next event happen. There is none at the end.
     pub(crate) fn step(&mut self) -> bool {
+        if self.is_endless() {
+            self.tell(What::Endless);
+            return false;
+        }
         let Some((at, event)) = self.queue.next() else {
             return false;
         };
@@ -166,6 +173,11 @@ impl State {
         let mut facts = core::mem::take(&mut self.facts);
         facts.sort_by_key(|fact| fact.at);
         facts
+    }
+
+    /// Whether somebody goes round in circles, perhaps within one poll.
+    pub(super) const fn is_endless(&self) -> bool {
+        self.facts.len() > Self::FACTS_MAX
     }
 
     pub(super) fn link(&mut self, route: Route) -> &mut Link {
