@@ -3,7 +3,6 @@
 //! [`Run`] is one seed: a scenario is drawn, its world is run to the end in virtual time, and the judge is told
 //! what happened. [`Campaign`] is many of them.
 
-mod agenda;
 mod calls;
 mod campaign;
 mod chance;
@@ -20,6 +19,7 @@ mod machine;
 mod node;
 mod plan;
 mod process;
+mod queue;
 mod run;
 mod scenario;
 mod session;

@@ -8,7 +8,7 @@ use super::world::{Event, State};
 
 /// A command that has outlived its connection.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ghost {
+pub(crate) struct Straggler {
     route: Route,
     message: Message,
     epoch: u32,
@@ -33,13 +33,13 @@ impl State {
                 continue;
             };
             at = at.max(self.now) + self.lateness();
-            let ghost = self.ghosts.insert(Ghost {
+            let straggler = self.stragglers.insert(Straggler {
                 route,
                 message,
                 epoch,
                 life,
             });
-            self.agenda.add(at, Event::Ghost(ghost));
+            self.queue.add(at, Event::Straggler(straggler));
             self.count(Kind::LateCommand);
         }
         self.lose_connection(route);
@@ -60,26 +60,26 @@ impl State {
         self.count_many(Kind::LostCommand, lost);
         self.count_many(Kind::LostReply, lost_replies);
         let at = self.now + self.chance.about(notice);
-        self.agenda.add(at, Event::Notice(route, epoch));
+        self.queue.add(at, Event::Notice(route, epoch));
     }
 
     /// A command that has outlived its connection arrives.
-    pub(super) fn haunt(&mut self, name: Name) {
-        let Some(Ghost {
+    pub(super) fn arrive_late(&mut self, name: Name) {
+        let Some(Straggler {
             route,
             message,
             epoch,
             life,
-        }) = self.ghosts.get_mut(name).copied()
+        }) = self.stragglers.get_mut(name).copied()
         else {
             return;
         };
         let machine = &self.machines[route.node];
         if machine.hung_until > self.now {
-            self.agenda.add(machine.hung_until, Event::Ghost(name));
+            self.queue.add(machine.hung_until, Event::Straggler(name));
             return;
         }
-        self.ghosts.remove(name);
+        self.stragglers.remove(name);
         if machine.life == life {
             let is_overtaken = self.link(route).epoch != epoch;
             self.count_many(Kind::OvertakenCommand, is_overtaken.into());
@@ -108,7 +108,7 @@ impl State {
             }
         }
         let at = self.now + self.chance.about(habits.reconnect);
-        self.agenda.add(at, Event::Reconnect(route));
+        self.queue.add(at, Event::Reconnect(route));
     }
 
     pub(super) fn reconnect(&mut self, route: Route) {
@@ -122,7 +122,7 @@ impl State {
         let link = self.link(route);
         let cut_until = link.requests_cut_until.max(link.replies_cut_until);
         if cut_until > now {
-            self.agenda.add(cut_until, Event::Reconnect(route));
+            self.queue.add(cut_until, Event::Reconnect(route));
             return;
         }
         link.line = Line::Up;

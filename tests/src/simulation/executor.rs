@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
-use super::history::What;
 use super::world::World;
 
 /// The tasks of a world.
@@ -54,13 +53,9 @@ impl Executor {
     /// Runs the world until nothing is left to happen.
     pub(crate) fn run(&mut self) {
         self.run_tasks();
-        for _ in 0..EVENTS_MAX {
-            if !self.world.look().step() {
-                return;
-            }
+        while self.world.look().step() {
             self.run_tasks();
         }
-        self.world.look().tell(What::Endless);
     }
 
     /// Polls every task that is woken and whose client can run.
@@ -74,9 +69,6 @@ impl Executor {
         }
     }
 }
-
-/// Far more than any world takes.
-const EVENTS_MAX: usize = 2_000_000;
 
 impl Running {
     fn is_ready(&self, world: &World) -> bool {

@@ -36,7 +36,7 @@ pub(crate) enum Fault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     DriftAtTheLimit,
-    TickyClock,
+    CoarseClock,
     Pause,
     Stall,
     BrokenConnection,
@@ -63,7 +63,7 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) const ALL: [Self; 22] = [
         Self::DriftAtTheLimit,
-        Self::TickyClock,
+        Self::CoarseClock,
         Self::Pause,
         Self::Stall,
         Self::BrokenConnection,
@@ -89,7 +89,7 @@ impl Kind {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::DriftAtTheLimit => "clocks that differ by all that the options allow",
-            Self::TickyClock => "clients with a coarse clock",
+            Self::CoarseClock => "clients with a coarse clock",
             Self::Pause => "processes paused",
             Self::Stall => "processes stalled in the middle of a poll",
             Self::BrokenConnection => "connections broken",

@@ -138,23 +138,24 @@ pub(crate) enum Verb {
 }
 
 impl What {
-    /// The key that it is about; none where it may be about any.
-    pub(crate) const fn key(&self) -> Option<usize> {
+    /// The token that it is about.
+    pub(crate) const fn token(&self) -> Option<usize> {
         match self {
-            Self::Begins(_, call, _) | Self::Ends(_, call, ..) => call.key(),
             Self::Granted(claim, _)
             | Self::Extended(claim, _)
             | Self::Over(claim)
             | Self::CalledLost(claim)
             | Self::Works(claim, _)
             | Self::Stops(claim)
-            | Self::CalledDone(claim) => Some(claim.key),
+            | Self::CalledDone(claim) => Some(claim.token),
             Self::Sent(_, _, message)
             | Self::Executed(_, message, _)
-            | Self::Answered(_, message, _) => Some(message.key),
-            Self::Stands(place, ..) | Self::Falls(place) => Some(place.key),
-            Self::Probed(_, key, ..) => Some(*key),
-            Self::Paused(..)
+            | Self::Answered(_, message, _) => Some(message.token),
+            Self::Stands(_, token, _) | Self::Probed(_, _, token, _) => Some(*token),
+            Self::Begins(..)
+            | Self::Ends(..)
+            | Self::Falls(_)
+            | Self::Paused(..)
             | Self::Connected(..)
             | Self::Forgets(_)
             | Self::Fault(_)

@@ -44,9 +44,9 @@ pub enum Promise {
 pub(crate) struct Breach {
     pub(crate) promise: Promise,
     pub(crate) at: Moment,
-    /// The key that it is about, and when that began: for whoever reads the trace.
-    pub(crate) key: Option<usize>,
+    /// When it began, and the tokens that it is about: for whoever reads the trace.
     pub(crate) since: Moment,
+    pub(crate) tokens: Vec<usize>,
     what: String,
 }
 
@@ -128,15 +128,15 @@ impl Judge {
             What::Stands(place, token, until) => self.standings.stands(at, place, token, until),
             What::Falls(place) => self.standings.falls(at, place),
             What::Forgets(node) => self.standings.forgets(at, node),
-            What::Probed(_, key, token, true) => {
+            What::Probed(_, _, token, true) => {
                 let what = format!("{what}, although all that was sent for it has arrived");
-                self.breach(Promise::Cleanup, at, key, token, what);
+                self.breach(Promise::Cleanup, at, &[token], what);
             }
             What::Endless => self.breaches.push(Breach {
                 promise: Promise::Time,
                 at,
-                key: None,
                 since: at.saturating_sub(1_000),
+                tokens: Vec::new(),
                 what: "events without end: somebody goes round in circles".into(),
             }),
             What::Executed(..)
@@ -154,7 +154,7 @@ impl Judge {
         }
         if self.by_token.contains_key(&claim.token) {
             let what = format!("{claim}: it has been the token of another lease");
-            self.breach(Promise::Token, at, claim.key, claim.token, what);
+            self.breach(Promise::Token, at, &[claim.token], what);
         }
         self.by_token.insert(claim.token, self.leases.len());
         // The end of the lease under work is not known here once it is extended.
@@ -181,7 +181,7 @@ impl Judge {
 
     fn invalid(&mut self, at: Moment, claim: Claim) {
         let what = format!("{claim}: the lease is over when it is handed out");
-        self.breach(Promise::Validity, at, claim.key, claim.token, what);
+        self.breach(Promise::Validity, at, &[claim.token], what);
     }
 
     fn stops(&mut self, at: Moment, claim: Claim) {
@@ -200,7 +200,7 @@ impl Judge {
         });
         if was_valid {
             let what = format!("{claim}: is said to be lost, and was not");
-            self.breach(Promise::Loss, at, claim.key, claim.token, what);
+            self.breach(Promise::Loss, at, &[claim.token], what);
         }
     }
 
@@ -209,20 +209,18 @@ impl Judge {
         if work.is_some_and(|work| !work.had_quorum) {
             let what =
                 format!("{claim}: the work is said to be done, and the lock was lost before");
-            self.breach(Promise::Loss, at, claim.key, claim.token, what);
+            self.breach(Promise::Loss, at, &[claim.token], what);
         }
     }
 
     fn sent(&mut self, at: Moment, task: Task, node: usize, message: Message) {
-        let Message {
-            verb, key, token, ..
-        } = message;
+        let Message { verb, token, .. } = message;
         self.first_sent.entry(token).or_insert(at);
         if verb == Verb::Acquire
             && let Some(first) = self.acquires.insert((token, node), task)
         {
             let what = format!("{task} sends t{token} to node {node}, as {first} did before");
-            self.breach(Promise::Token, at, key, token, what);
+            self.breach(Promise::Token, at, &[token], what);
         }
     }
 
@@ -277,7 +275,7 @@ impl Judge {
             Seconds(until),
             Seconds(at)
         );
-        self.breach(Promise::Exclusion, at, one.key, one.token, what);
+        self.breach(Promise::Exclusion, at, &[one.token, other.token], what);
     }
 
     fn look_for_a_quorum(&mut self, holding: Holding) {
@@ -288,7 +286,7 @@ impl Judge {
                 "{claim}: held until {}, but no quorum carries the token",
                 Seconds(until)
             );
-            self.breach(Promise::Quorum, at, claim.key, claim.token, what);
+            self.breach(Promise::Quorum, at, &[claim.token], what);
         }
     }
 
@@ -297,14 +295,13 @@ impl Judge {
         self.leases.get_mut(*number)
     }
 
-    fn breach(&mut self, promise: Promise, at: Moment, key: usize, token: usize, what: String) {
-        let since = self.first_sent.get(&token).copied().unwrap_or(at);
-        let key = Some(key);
+    fn breach(&mut self, promise: Promise, at: Moment, tokens: &[usize], what: String) {
+        let sent = tokens.iter().filter_map(|token| self.first_sent.get(token));
         self.breaches.push(Breach {
             promise,
             at,
-            key,
-            since,
+            since: sent.min().copied().unwrap_or(at),
+            tokens: tokens.to_vec(),
             what,
         });
     }

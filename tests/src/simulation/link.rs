@@ -203,7 +203,7 @@ impl State {
         link.requests.insert(place, parcel);
         link.last_arrival = link.last_arrival.max(arrival);
         let (at, epoch) = (link.last_arrival, link.epoch);
-        self.agenda.add(at, Event::Arrival(route, epoch));
+        self.queue.add(at, Event::Arrival(route, epoch));
     }
 
     pub(super) fn arrive(&mut self, route: Route, epoch: u32) {
@@ -215,7 +215,7 @@ impl State {
         }
         let stopped_until = hung_until.max(link.requests_cut_until);
         if stopped_until > now {
-            self.agenda.add(stopped_until, Event::Arrival(route, epoch));
+            self.queue.add(stopped_until, Event::Arrival(route, epoch));
             return;
         }
         let Some(parcel) = link.requests.pop_front() else {
@@ -230,7 +230,7 @@ impl State {
                 link.replies.push_back((parcel, message, reply));
                 link.last_answer = link.last_answer.max(answer);
                 let at = link.last_answer;
-                self.agenda.add(at, Event::Answer(route, epoch));
+                self.queue.add(at, Event::Answer(route, epoch));
             }
         }
     }
@@ -243,7 +243,7 @@ impl State {
         }
         if link.replies_cut_until > now {
             let until = link.replies_cut_until;
-            self.agenda.add(until, Event::Answer(route, epoch));
+            self.queue.add(until, Event::Answer(route, epoch));
             return;
         }
         if let Some((parcel, message, reply)) = link.replies.pop_front() {

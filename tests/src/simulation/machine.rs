@@ -89,7 +89,7 @@ impl State {
         for client in 0..self.processes.len() {
             self.lose_connection(Route { client, node });
         }
-        self.agenda.add(until, Event::Restart(node, forgets));
+        self.queue.add(until, Event::Restart(node, forgets));
     }
 
     pub(super) fn restart(&mut self, node: usize, forgets: bool) {
@@ -103,8 +103,7 @@ impl State {
         }
         for client in callers {
             let at = self.now + self.chance.below(2_000);
-            self.agenda
-                .add(at, Event::Reconnect(Route { client, node }));
+            self.queue.add(at, Event::Reconnect(Route { client, node }));
         }
     }
 

@@ -20,7 +20,11 @@ pub(crate) fn draw(
     };
     for _ in 0..count {
         let at = chance.below(scenario.calm_at);
-        plan.push((at, draw_fault(chance, scenario, at, longest_ttl)));
+        let fault = draw_fault(chance, scenario, at, longest_ttl);
+        if chance.one_in(3) {
+            plan.extend(everywhere(fault, scenario).map(|fault| (at, fault)));
+        }
+        plan.push((at, fault));
     }
     if let Some(assumption) = scenario.broken {
         for _ in 0..chance.between(2, 8) {
@@ -59,6 +63,18 @@ fn draw_fault(chance: &mut Chance, scenario: &Scenario, at: Moment, longest_ttl:
         13 | 14 => Fault::SetBack(node, length.min(longest_ttl)),
         _ => Fault::Pause(client, length),
     }
+}
+
+/// What is wrong with one link of a client is wrong with all of them: the client is cut off.
+fn everywhere(fault: Fault, scenario: &Scenario) -> impl Iterator<Item = Fault> {
+    (0..scenario.nodes.len()).filter_map(move |node| match fault {
+        Fault::Break(route) => Some(Fault::Break(Route { node, ..route })),
+        Fault::CutRequests(route, until) => {
+            Some(Fault::CutRequests(Route { node, ..route }, until))
+        }
+        Fault::CutReplies(route, until) => Some(Fault::CutReplies(Route { node, ..route }, until)),
+        _ => None,
+    })
 }
 
 /// What breaks an assumption, beside what is wrong with the world from the beginning.

@@ -63,7 +63,7 @@ impl State {
         let dial = process.clock.dial();
         let local = dial.reads(until) - dial.reads(at);
         self.tell_at(at, What::Paused(client, until, local));
-        self.agenda.add(until, Event::Free);
+        self.queue.add(until, Event::Free);
     }
 
     /// By how much something is late: next to one of the lengths that matter here, or a little.
@@ -90,7 +90,7 @@ impl State {
         let name = self.timers.insert(waker);
         *timer = Some(name);
         let at = self.processes[client].clock.first(deadline.as_micros());
-        self.agenda.add(at, Event::Timer(name));
+        self.queue.add(at, Event::Timer(name));
     }
 
     pub(super) fn ring(&mut self, timer: Name) {

@@ -7,7 +7,6 @@ use redlock_core::Redlock;
 use redlock_core::mock::SeededEntropy;
 
 use super::chance::Chance;
-
 use super::executor::Executor;
 use super::fault::Kind;
 use super::history::{Fact, Task};
@@ -55,7 +54,7 @@ impl Run {
         let mut summary = Summary::of(&facts, state.now, state.commands, state.faults);
         summary.count(Kind::DriftAtTheLimit, scenario.is_at_the_limit);
         for client in &scenario.clients {
-            summary.count(Kind::TickyClock, client.has_coarse_clock());
+            summary.count(Kind::CoarseClock, client.has_coarse_clock());
         }
         let is_broken_from_the_beginning =
             !matches!(broken, None | Some(Assumption::Forget | Assumption::Jump));

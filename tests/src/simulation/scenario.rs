@@ -36,7 +36,7 @@ pub enum Assumption {
 }
 
 impl Assumption {
-    /// Whether the specification of the algorithm says that it takes this: without it, two hold one lock.
+    /// Whether the algorithm itself rests on it: without it, two hold one lock.
     #[must_use]
     pub const fn is_of_the_algorithm(self) -> bool {
         matches!(self, Self::Drift | Self::Forget | Self::Jump)
@@ -126,11 +126,11 @@ impl Scenario {
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let longest_ttl = options.clone().map(|options| micros(options.ttl())).max();
         let longest_ttl = longest_ttl.unwrap_or(ttl);
-        let round = options
-            .map(|options| micros(options.round_time()))
-            .min()
-            .unwrap_or(ttl);
-        let lengths = [round, ttl / 3, ttl, longest_ttl];
+        let validity = options.clone().map(|options| micros(options.validity()));
+        let validity = validity.min().unwrap_or(ttl);
+        let round = options.map(|options| micros(options.round_time()));
+        let round = round.min().unwrap_or(ttl);
+        let lengths = [round, validity, ttl, longest_ttl];
 
         let links = (0..clients.len() * count)
             .map(|_| draw_habits(chance, measure, round, ttl))
@@ -152,9 +152,7 @@ impl Scenario {
         scenario.clear_at = calm_at + scenario.aftermath(longest_ttl);
         scenario
     }
-}
 
-impl Scenario {
     /// How long it takes until the last thing that a task has begun is done, and the last key has expired.
     fn aftermath(&self, longest_ttl: u64) -> u64 {
         let set_back = self.plan.iter().map(|(_, fault)| match fault {

@@ -13,13 +13,13 @@ pub struct Summary {
     seeds: u64,
     micros: u64,
     commands: u64,
-    deeds: [u64; Deed::ALL.len()],
+    operations: [u64; Operation::ALL.len()],
     faults: [u64; Kind::ALL.len()],
 }
 
 /// What a client did, as it is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Deed {
+enum Operation {
     Acquired,
     FoundHeld,
     FoundNoQuorum,
@@ -32,7 +32,7 @@ enum Deed {
     CameBack,
 }
 
-impl Deed {
+impl Operation {
     const ALL: [Self; 10] = [
         Self::Acquired,
         Self::FoundHeld,
@@ -92,7 +92,7 @@ impl Summary {
         seeds: 0,
         micros: 0,
         commands: 0,
-        deeds: [0; Deed::ALL.len()],
+        operations: [0; Operation::ALL.len()],
         faults: [0; Kind::ALL.len()],
     };
 
@@ -102,15 +102,15 @@ impl Summary {
         commands: u64,
         faults: [u64; Kind::ALL.len()],
     ) -> Self {
-        let mut deeds = [0; Deed::ALL.len()];
-        for deed in facts.iter().filter_map(|fact| Deed::of(&fact.what)) {
-            deeds[deed as usize] += 1;
+        let mut operations = [0; Operation::ALL.len()];
+        for operation in facts.iter().filter_map(|fact| Operation::of(&fact.what)) {
+            operations[operation as usize] += 1;
         }
         Self {
             seeds: 1,
             micros: end,
             commands,
-            deeds,
+            operations,
             faults,
         }
     }
@@ -127,15 +127,15 @@ impl Summary {
 
     /// What never happened although it should: a check that cannot fail.
     pub fn missing(&self, is_broken: bool) -> impl Iterator<Item = &'static str> {
-        let deeds = Deed::ALL
+        let operations = Operation::ALL
             .iter()
-            .filter(|deed| self.deeds[**deed as usize] == 0);
+            .filter(|operation| self.operations[**operation as usize] == 0);
         let faults = Kind::ALL.iter().filter(move |kind| {
             let is_expected = is_broken || **kind != Kind::BrokenAssumption;
             is_expected && self.faults[**kind as usize] == 0
         });
-        deeds
-            .map(|deed| deed.name())
+        operations
+            .map(|operation| operation.name())
             .chain(faults.map(|kind| kind.name()))
     }
 }
@@ -145,7 +145,7 @@ impl AddAssign<&Self> for Summary {
         self.seeds += other.seeds;
         self.micros += other.micros;
         self.commands += other.commands;
-        add(&mut self.deeds, &other.deeds);
+        add(&mut self.operations, &other.operations);
         add(&mut self.faults, &other.faults);
     }
 }
@@ -159,8 +159,13 @@ impl fmt::Display for Summary {
         let hours = self.micros / 3_600_000_000;
         writeln!(f, "{hours:>12}  hours of virtual time")?;
         writeln!(f, "{:>12}  commands done by nodes", self.commands)?;
-        for deed in Deed::ALL {
-            writeln!(f, "{:>12}  {}", self.deeds[deed as usize], deed.name())?;
+        for operation in Operation::ALL {
+            writeln!(
+                f,
+                "{:>12}  {}",
+                self.operations[operation as usize],
+                operation.name()
+            )?;
         }
         writeln!(f, "what went wrong:")?;
         for kind in Kind::ALL {

@@ -1,6 +1,9 @@
 //! What happened, for people.
 
 use core::fmt;
+use std::collections::BTreeMap;
+
+use redlock_core::Reply;
 
 use super::clock::Moment;
 use super::history::{Call, Claim, Fact, KEYS, Message, Place, Route, Task, What};
@@ -18,13 +21,39 @@ impl<'a> Excerpt<'a> {
         Self { facts, breach }
     }
 
-    fn matters(&self, fact: &Fact) -> bool {
-        let Breach { at, since, key, .. } = *self.breach;
-        let is_about_the_key =
-            key.is_none() || fact.what.key().is_none_or(|about| Some(about) == key);
-        (since..=at).contains(&fact.at)
-            && is_about_the_key
-            && !matches!(fact.what, What::Probed(.., false))
+    /// What is about the tokens of the breach, and what goes wrong at that time; where it is about no token,
+    /// everything.
+    fn lines(&self) -> Vec<&'a Fact> {
+        let Breach {
+            at,
+            since,
+            ref tokens,
+            ..
+        } = *self.breach;
+        let mut standing = BTreeMap::new();
+        let matters = |fact: &&Fact| {
+            let token = match fact.what {
+                What::Stands(place, token, _) => {
+                    standing.insert(place, token);
+                    Some(token)
+                }
+                What::Falls(place) => standing.remove(&place),
+                // Shown also when it was another's that was deleted.
+                What::Executed(Route { node, .. }, Message { key, token, .. }, Reply::Released) => {
+                    standing.get(&Place { node, key }).copied().or(Some(token))
+                }
+                what => what.token(),
+            };
+            let is_about_them = match token {
+                Some(token) => tokens.contains(&token),
+                None => !matches!(
+                    fact.what,
+                    What::Begins(..) | What::Ends(..) | What::Falls(_)
+                ),
+            };
+            (since..=at).contains(&fact.at) && (tokens.is_empty() || is_about_them)
+        };
+        self.facts.iter().filter(matters).collect()
     }
 }
 
@@ -33,11 +62,7 @@ const LINES: usize = 80;
 
 impl fmt::Display for Excerpt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines: Vec<_> = self
-            .facts
-            .iter()
-            .filter(|fact| self.matters(fact))
-            .collect();
+        let lines = self.lines();
         let left_out = lines.len().saturating_sub(LINES);
         if left_out > 0 {
             writeln!(f, "      ({left_out} lines before)")?;

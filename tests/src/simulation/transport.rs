@@ -88,6 +88,10 @@ impl Call<'_> {
         let (task, node) = (self.wire.task, self.wire.node);
         let mut state = self.wire.world.look();
         state.touch(task.client);
+        if state.is_endless() {
+            // Whoever calls again and again without end is stopped here.
+            return Poll::Pending;
+        }
         if !self.is_sent {
             match state.hand_over(task, node, self.message, self.name) {
                 Handed::Sent => self.is_sent = true,

@@ -5,15 +5,15 @@ use std::task::Waker;
 
 use redlock_core::{Reply, Token};
 
-use super::agenda::Agenda;
 use super::chance::Chance;
 use super::clock::Moment;
-use super::connection::Ghost;
+use super::connection::Straggler;
 use super::fault::{Fault, Kind};
 use super::history::{Fact, Route, Task, What};
 use super::link::Link;
 use super::machine::Machine;
 use super::process::Process;
+use super::queue::Queue;
 use super::scenario::{Assumption, Scenario};
 use super::slab::{Name, Slab};
 
@@ -25,12 +25,12 @@ pub(crate) struct World(RefCell<State>);
 pub(crate) struct State {
     pub(super) now: Moment,
     pub(super) calm_at: Moment,
-    pub(super) agenda: Agenda<Event>,
+    pub(super) queue: Queue<Event>,
     pub(super) chance: Chance,
     pub(super) machines: Vec<Machine>,
     pub(super) processes: Vec<Process>,
     links: Vec<Link>,
-    pub(super) ghosts: Slab<Ghost>,
+    pub(super) stragglers: Slab<Straggler>,
     pub(super) calls: Slab<PendingCall>,
     pub(super) timers: Slab<Waker>,
     /// The name of no call.
@@ -58,7 +58,7 @@ pub(crate) enum Event {
     Timer(Name),
     Arrival(Route, u32),
     Answer(Route, u32),
-    Ghost(Name),
+    Straggler(Name),
     Notice(Route, u32),
     Reconnect(Route),
     /// A node is back, and has perhaps forgotten everything.
@@ -80,15 +80,15 @@ impl World {
         let mut calls = Slab::new();
         let nobody = calls.insert(PendingCall::default());
         calls.remove(nobody);
-        let mut agenda = Agenda::new(chance.child());
+        let mut queue = Queue::new(chance.child());
         for (number, (at, _)) in scenario.plan.iter().enumerate() {
-            agenda.add(*at, Event::Fault(number));
+            queue.add(*at, Event::Fault(number));
         }
-        agenda.add(scenario.calm_at, Event::Calm);
+        queue.add(scenario.calm_at, Event::Calm);
         let state = State {
             now: 0,
             calm_at: scenario.calm_at,
-            agenda,
+            queue,
             chance: chance.child(),
             machines: scenario.nodes.iter().copied().map(Machine::new).collect(),
             processes: scenario
@@ -97,7 +97,7 @@ impl World {
                 .map(|client| client.process())
                 .collect(),
             links: scenario.links.iter().copied().map(Link::new).collect(),
-            ghosts: Slab::new(),
+            stragglers: Slab::new(),
             calls,
             timers: Slab::new(),
             nobody,
@@ -121,9 +121,16 @@ impl World {
 }
 
 impl State {
+    /// Far more than happens in any world.
+    const FACTS_MAX: usize = 1_000_000;
+
     /// Lets the next event happen. There is none at the end.
     pub(crate) fn step(&mut self) -> bool {
-        let Some((at, event)) = self.agenda.next() else {
+        if self.is_endless() {
+            self.tell(What::Endless);
+            return false;
+        }
+        let Some((at, event)) = self.queue.next() else {
             return false;
         };
         self.now = at;
@@ -132,12 +139,12 @@ impl State {
             Event::Timer(timer) => self.ring(timer),
             Event::Arrival(route, epoch) => self.arrive(route, epoch),
             Event::Answer(route, epoch) => self.answer(route, epoch),
-            Event::Ghost(ghost) => self.haunt(ghost),
+            Event::Straggler(straggler) => self.arrive_late(straggler),
             // A process that is not run does nothing about its connections either.
             Event::Notice(Route { client, .. }, _) | Event::Reconnect(Route { client, .. })
                 if self.moment_of(client) > at =>
             {
-                self.agenda.add(self.moment_of(client), event);
+                self.queue.add(self.moment_of(client), event);
             }
             Event::Notice(route, epoch) => self.notice(route, epoch),
             Event::Reconnect(route) => self.reconnect(route),
@@ -166,6 +173,11 @@ impl State {
         let mut facts = core::mem::take(&mut self.facts);
         facts.sort_by_key(|fact| fact.at);
         facts
+    }
+
+    /// Whether somebody goes round in circles, perhaps within one poll.
+    pub(super) const fn is_endless(&self) -> bool {
+        self.facts.len() > Self::FACTS_MAX
     }
 
     pub(super) fn link(&mut self, route: Route) -> &mut Link {

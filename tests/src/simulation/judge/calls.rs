@@ -77,8 +77,8 @@ impl Calls {
         let breach = |promise, what| Breach {
             promise,
             at,
-            key: call.key(),
             since,
+            tokens: Vec::new(),
             what,
         };
         if taken > span.bound.saturating_add(paused) {
@@ -98,12 +98,16 @@ impl Calls {
     pub(super) fn never_ended(&mut self) -> impl Iterator<Item = Breach> {
         self.running.drain(..).map(
             |Running {
-                 task, call, since, ..
+                 task,
+                 call,
+                 since,
+                 span,
              }| Breach {
                 promise: Promise::Time,
-                at: since,
-                key: call.key(),
+                // Roughly, by another clock.
+                at: since.saturating_add(span.bound),
                 since,
+                tokens: Vec::new(),
                 what: format!("{task} never ends {call}, begun at {}", Seconds(since)),
             },
         )

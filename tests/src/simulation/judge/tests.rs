@@ -201,7 +201,7 @@ fn a_call_that_takes_too_long_or_for_ever_is_seen() {
     assert_eq!(broken(&[begins, ends(110)]), []);
     assert_eq!(broken(&[begins, ends(111)]), [(Promise::Time, 20)]);
     assert_eq!(broken(&[begins, (6, What::Paused(1, 8, 1)), ends(111)]), []);
-    assert_eq!(broken(&[begins]), [(Promise::Time, 5)]);
+    assert_eq!(broken(&[begins]), [(Promise::Time, 15)]);
     assert_eq!(broken(&[(9, What::Endless)]), [(Promise::Time, 9)]);
 }
 

@@ -1,4 +1,4 @@
-//! What is going to happen, and when.
+//! The queue of events: what is going to happen, and when.
 
 use core::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -8,7 +8,7 @@ use super::clock::{Moment, NEVER};
 
 /// The events to come, the next one first.
 #[derive(Debug)]
-pub(crate) struct Agenda<E> {
+pub(crate) struct Queue<E> {
     events: BinaryHeap<Scheduled<E>>,
     chance: Chance,
     count: u32,
@@ -22,7 +22,7 @@ struct Scheduled<E> {
     event: E,
 }
 
-impl<E> Agenda<E> {
+impl<E> Queue<E> {
     pub(crate) const fn new(chance: Chance) -> Self {
         Self {
             events: BinaryHeap::new(),
