@@ -12,8 +12,12 @@ use std::sync::{LazyLock, mpsc};
 
 /// A command that runs `program`; [`spawn`] starts it.
 pub(crate) fn bound(program: impl AsRef<OsStr>) -> Command {
+    // No signal comes to who asks for it when the parent is dead already.
+    const UNLESS_ORPHANED: &str = r#"[ "$PPID" = "$0" ] && exec "$@""#;
+
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command.args(["--pdeathsig", "KILL", "--", "sh", "-c", UNLESS_ORPHANED]);
+    command.arg(std::process::id().to_string()).arg(program);
     command
 }
 
