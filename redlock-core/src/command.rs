@@ -2,6 +2,9 @@
 
 use core::fmt;
 
+use crate::admission::{Denial, Rules};
+use crate::fence::{Fence, Proposal, Reading};
+
 /// The value of a key: 20 random bytes that name one attempt to take the lock.
 ///
 /// Every attempt has a token of its own, so that a late release of one attempt cannot delete the key
@@ -63,6 +66,10 @@ pub enum Command<'a> {
         token: &'a Token,
         /// How long the key lives, in milliseconds.
         ttl_ms: u32,
+        /// What the node must be like for its vote to count. See [`Admission`](crate::Admission).
+        rules: Rules,
+        /// The fence that is proposed; none for a plain lock.
+        proposal: Option<Proposal>,
     },
     /// Let the key live for `ttl_ms` from now if it still carries the token.
     Extend {
@@ -72,6 +79,8 @@ pub enum Command<'a> {
         token: &'a Token,
         /// How long the key lives from now, in milliseconds.
         ttl_ms: u32,
+        /// The fence of the lease, if it has one.
+        proposal: Option<Proposal>,
     },
     /// Delete the key if it still carries the token.
     Release {
@@ -79,8 +88,18 @@ pub enum Command<'a> {
         key: &'a [u8],
         /// The token of the lease or of the attempt.
         token: &'a Token,
+        /// The fence of the lease, or the last that the attempt has proposed: the node will not accept it
+        /// any more.
+        proposal: Option<Proposal>,
     },
 }
+
+/// The key of the guard record, which says what has been agreed on a node and since when its vote counts:
+/// `run_id:until:max_ttl:window:step_back`, times in milliseconds.
+pub const GUARD_KEY: &str = "redlock:guard";
+
+/// Before a key, it makes the key of its fence.
+pub const FENCE_KEY_PREFIX: &str = "redlock:fence:";
 
 impl<'a> Command<'a> {
     /// The key that it is about.
@@ -97,9 +116,18 @@ impl<'a> Command<'a> {
     #[must_use]
     pub const fn script(&self) -> Option<&'static Script> {
         match self {
-            Self::Acquire { .. } => None,
-            Self::Extend { .. } => Some(&Script::EXTEND),
-            Self::Release { .. } => Some(&Script::RELEASE),
+            Self::Acquire { proposal: None, .. } => None,
+            Self::Extend { proposal: None, .. } => Some(&Script::EXTEND),
+            Self::Release { proposal: None, .. } => Some(&Script::RELEASE),
+            Self::Acquire {
+                proposal: Some(_), ..
+            } => Some(&Script::ACQUIRE_FENCED),
+            Self::Extend {
+                proposal: Some(_), ..
+            } => Some(&Script::EXTEND_FENCED),
+            Self::Release {
+                proposal: Some(_), ..
+            } => Some(&Script::RELEASE_FENCED),
         }
     }
 
@@ -108,43 +136,112 @@ impl<'a> Command<'a> {
     /// A node that answers `NOSCRIPT` does not know the script (any more): send the command once
     /// more with [`ScriptCall::Text`], on the same connection.
     #[must_use]
-    pub const fn arguments(&self, call: ScriptCall) -> Arguments<'a> {
-        let (key, token, ttl_ms) = match *self {
-            Self::Acquire { key, token, ttl_ms } | Self::Extend { key, token, ttl_ms } => {
-                (key, token, Some(ttl_ms))
+    pub fn arguments(&self, call: ScriptCall) -> Arguments<'a> {
+        let (key, token, ttl_ms, proposal) = match *self {
+            Self::Acquire {
+                key,
+                token,
+                ttl_ms,
+                proposal,
+                ..
             }
-            Self::Release { key, token } => (key, token, None),
+            | Self::Extend {
+                key,
+                token,
+                ttl_ms,
+                proposal,
+            } => (key, token, Some(ttl_ms), proposal),
+            Self::Release {
+                key,
+                token,
+                proposal,
+            } => (key, token, None, proposal),
         };
-        let key = Some(Argument::Bytes(key));
-        let token = Some(Argument::Bytes(token.as_bytes()));
-        let ttl = match ttl_ms {
-            Some(ms) => Some(Argument::Integer(ms as u64)),
-            None => None,
+        let token = Argument::Bytes(token.as_bytes());
+        let ttl = ttl_ms.map(|ms| Argument::Integer(ms.into()));
+        let Some(script) = self.script() else {
+            return Arguments::of([
+                word("SET"),
+                Argument::Bytes(key),
+                token,
+                word("NX"),
+                word("PX"),
+            ])
+            .and(ttl);
         };
-        let (verb, script) = match (self.script(), call) {
-            (None, _) => {
-                return Arguments::new([word("SET"), key, token, word("NX"), word("PX"), ttl]);
-            }
-            (Some(script), ScriptCall::Hash) => ("EVALSHA", script.sha1),
-            (Some(script), ScriptCall::Text) => ("EVAL", script.text),
+        let is_release = matches!(self, Self::Release { .. });
+        let keys = match proposal {
+            None => 1,
+            Some(_) if is_release => 2,
+            Some(_) => 3,
         };
-        Arguments::new([word(verb), word(script), word("1"), key, token, ttl])
+        let mut arguments = script.call(call, keys).and(Some(Argument::Bytes(key)));
+        if proposal.is_some() {
+            arguments = arguments.and(Some(Argument::FenceKey(key)));
+            arguments = arguments.and((!is_release).then_some(word(GUARD_KEY)));
+        }
+        arguments = arguments.and(Some(token)).and(ttl);
+        let Some(Proposal { fence, fleet }) = proposal else {
+            return arguments;
+        };
+        let is_acquire = matches!(self, Self::Acquire { .. });
+        let rule = |ms: u32| Some(Argument::Integer(ms.into()));
+        arguments = arguments.and(Some(Argument::Integer(fence.as_u64())));
+        if is_acquire {
+            arguments = arguments.and(rule(fleet.max_ttl_ms));
+        }
+        if is_acquire || is_release {
+            arguments = arguments
+                .and(rule(fleet.window_ms))
+                .and(rule(fleet.step_back_ms));
+        }
+        arguments
     }
 
     /// What `answer` means for this command; none when it is no answer to it.
     #[must_use]
-    pub const fn reply(&self, answer: Answer) -> Option<Reply> {
+    pub fn reply(&self, answer: Answer) -> Option<Result<Reply, Denial>> {
         match (self, answer) {
-            (Self::Acquire { .. }, Answer::Ok) => Some(Reply::Acquired),
-            (Self::Acquire { .. }, Answer::Nil) => Some(Reply::Held),
-            (Self::Extend { .. }, Answer::Integer(1)) => Some(Reply::Extended),
-            (Self::Release { .. }, Answer::Integer(1)) => Some(Reply::Released),
+            (Self::Acquire { proposal: None, .. }, Answer::Ok) => Some(Ok(Reply::Acquired(None))),
+            (Self::Acquire { proposal: None, .. }, Answer::Nil) => Some(Ok(Reply::Held(None))),
+            (
+                Self::Acquire {
+                    proposal: Some(proposal),
+                    ..
+                },
+                Answer::Integers(numbers),
+            ) => fenced_reply(proposal, numbers),
+            (Self::Extend { .. }, Answer::Integer(1)) => Some(Ok(Reply::Extended)),
+            (Self::Release { .. }, Answer::Integer(1)) => Some(Ok(Reply::Released)),
             (Self::Extend { .. } | Self::Release { .. }, Answer::Integer(0)) => {
-                Some(Reply::NotMine)
+                Some(Ok(Reply::NotMine))
             }
             _ => None,
         }
     }
+}
+
+/// Reads what the script of a fenced acquire says: a code, the node's time, the highest fence there, and
+/// what is left of something, in milliseconds.
+fn fenced_reply(proposal: &Proposal, numbers: [i64; 4]) -> Option<Result<Reply, Denial>> {
+    let [code, time, fence, ms] = numbers;
+    let reading = Reading {
+        time: u64::try_from(time).ok()?,
+        fence: Fence::from_u64(u64::try_from(fence).ok()?),
+        on: proposal.fleet.on,
+    };
+    // A key without a TTL, which no lock has left, has -1.
+    let left_ms = u32::try_from(ms.max(0)).unwrap_or(u32::MAX);
+    Some(match code {
+        0 => Ok(Reply::Acquired(Some(reading))),
+        1 => Ok(Reply::Held(Some(reading))),
+        2 => Err(Denial::Stale(reading)),
+        3 => Err(Denial::TooOld(reading)),
+        4 => Err(Denial::TooNew(reading)),
+        5 => Err(Denial::Quarantined { left_ms }),
+        6 => Err(Denial::OtherFleet),
+        _ => return None,
+    })
 }
 
 /// One word of a command on the wire.
@@ -155,10 +252,12 @@ pub enum Argument<'a> {
     Bytes(&'a [u8]),
     /// A number, written in decimal.
     Integer(u64),
+    /// The key of this key's fence: [`FENCE_KEY_PREFIX`], then these bytes.
+    FenceKey(&'a [u8]),
 }
 
-const fn word(word: &str) -> Option<Argument<'_>> {
-    Some(Argument::Bytes(word.as_bytes()))
+const fn word(word: &str) -> Argument<'_> {
+    Argument::Bytes(word.as_bytes())
 }
 
 /// The words of a command, one after the other.
@@ -170,13 +269,29 @@ pub struct Arguments<'a> {
     next: usize,
 }
 
-const WORDS_MAX: usize = 6;
+const WORDS_MAX: usize = 12;
 
 impl<'a> Arguments<'a> {
-    /// These words, up to the first that is none.
+    /// The most words of a command.
+    pub const MAX: usize = WORDS_MAX;
+
+    /// These words; those beyond [`MAX`](Self::MAX) are left out.
     #[must_use]
-    pub const fn new(words: [Option<Argument<'a>>; WORDS_MAX]) -> Self {
-        Self { words, next: 0 }
+    pub fn of(words: impl IntoIterator<Item = Argument<'a>>) -> Self {
+        let none = Self {
+            words: [None; Self::MAX],
+            next: 0,
+        };
+        words
+            .into_iter()
+            .fold(none, |before, word| before.and(Some(word)))
+    }
+
+    pub(crate) fn and(mut self, word: Option<Argument<'a>>) -> Self {
+        if let Some(free) = self.words.iter_mut().find(|place| place.is_none()) {
+            *free = word;
+        }
+        self
     }
 }
 
@@ -209,8 +324,15 @@ pub struct Script {
 }
 
 impl Script {
-    /// Every script that a client calls.
-    pub const ALL: [&'static Self; 2] = [&Self::EXTEND, &Self::RELEASE];
+    /// Every script that a client of plain locks calls.
+    pub const PLAIN: [&'static Self; 2] = [&Self::EXTEND, &Self::RELEASE];
+
+    /// Every script that a client of fenced locks calls.
+    pub const FENCED: [&'static Self; 3] = [
+        &Self::ACQUIRE_FENCED,
+        &Self::EXTEND_FENCED,
+        &Self::RELEASE_FENCED,
+    ];
 
     /// Extends the key if it carries the token.
     ///
@@ -228,6 +350,33 @@ impl Script {
         sha1: "2e47b373b4dbd63ee966d2eb9fe24ed6a138ad4e",
     };
 
+    /// Sets the key to the token and its fence to the one proposed, if the key is free and the fence strictly
+    /// higher than all before and near the node's clock; and only where nothing can have been forgotten.
+    const ACQUIRE_FENCED: Self = Self {
+        text: include_str!("scripts/acquire_fenced.lua"),
+        sha1: "2d6da270fad2b32915f654d00816b0309fa2adb9",
+    };
+
+    /// Extends the key if it carries the token. Sets one that is gone again if nobody was here since: the
+    /// fence is still this lease's.
+    const EXTEND_FENCED: Self = Self {
+        text: include_str!("scripts/extend_fenced.lua"),
+        sha1: "366e72c613137a9b9eaf1239ea2c6de4e1eb7b43",
+    };
+
+    /// Deletes the key if it carries the token, and accepts its fence no more: an acquire of this attempt
+    /// that arrives after its release is refused.
+    const RELEASE_FENCED: Self = Self {
+        text: include_str!("scripts/release_fenced.lua"),
+        sha1: "599df9403394e71c476a98a9e20cc36fd6e2cfc1",
+    };
+
+    /// Asks a node who it is. See [`Introduction`](crate::Introduction).
+    pub(crate) const INTRODUCE: Self = Self {
+        text: include_str!("scripts/introduce.lua"),
+        sha1: "12e4d094f411f63e12b68455ebc3e53e4b695104",
+    };
+
     /// The Lua text.
     #[must_use]
     pub const fn text(&self) -> &'static str {
@@ -238,6 +387,15 @@ impl Script {
     #[must_use]
     pub const fn sha1(&self) -> &'static str {
         self.sha1
+    }
+
+    /// A call of this script with so many keys, as far as the first of them.
+    pub(crate) fn call(&self, call: ScriptCall, keys: u64) -> Arguments<'static> {
+        let (verb, script) = match call {
+            ScriptCall::Hash => ("EVALSHA", self.sha1),
+            ScriptCall::Text => ("EVAL", self.text),
+        };
+        Arguments::of([word(verb), word(script), Argument::Integer(keys)])
     }
 }
 
@@ -252,6 +410,8 @@ pub enum Answer {
     Nil,
     /// A number.
     Integer(i64),
+    /// An array of four numbers.
+    Integers([i64; 4]),
 }
 
 /// What a node's answer says.
@@ -261,10 +421,10 @@ pub enum Answer {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Reply {
-    /// To acquire: the key carries the token now.
-    Acquired,
+    /// To acquire: the key carries the token now, and the fence is the one proposed.
+    Acquired(Option<Reading>),
     /// To acquire: the key is there already.
-    Held,
+    Held(Option<Reading>),
     /// To extend: the key lives on.
     Extended,
     /// To release: the key is deleted.

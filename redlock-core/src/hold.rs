@@ -34,9 +34,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             *lease.token(),
             lease.ttl_ms(),
             lease.valid_until(),
+            lease.proposal(),
         );
         // If this future is dropped during the work, the next operation releases the lock.
-        self.abandon(lease.key().as_ref(), lease.token());
+        self.abandon(lease.key().as_ref(), lease.token(), lease.proposal());
         // The lease is looked at before the work: after a long pause the work does not run on.
         let done = match select(self.keep_on(&mut kept, |_| ()), work(&lease)).await {
             Either::First(cause) => Err(HoldError::Lost(cause)),

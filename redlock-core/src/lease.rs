@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use crate::command::Token;
+use crate::fence::{Fence, Proposal};
 use crate::time::Instant;
 
 /// The lock is held until [`valid_until`](Self::valid_until), as told by the clock of the
@@ -18,22 +19,30 @@ pub struct Lease<K> {
     token: Token,
     ttl_ms: u32,
     valid_until: Instant,
+    proposal: Option<Proposal>,
 }
 
 impl<K> Lease<K> {
-    pub(crate) const fn new(key: K, token: Token, ttl_ms: u32, valid_until: Instant) -> Self {
+    pub(crate) const fn new(
+        key: K,
+        token: Token,
+        ttl_ms: u32,
+        valid_until: Instant,
+        proposal: Option<Proposal>,
+    ) -> Self {
         Self {
             key,
             token,
             ttl_ms,
             valid_until,
+            proposal,
         }
     }
 
     /// A lease of which nothing but the token is known, for instance one that another process has
     /// taken: it can be released, and is not valid.
     pub const fn adopt(key: K, token: Token) -> Self {
-        Self::new(key, token, 0, Instant::from_micros(0))
+        Self::new(key, token, 0, Instant::from_micros(0), None)
     }
 
     /// The key that is locked.
@@ -45,6 +54,13 @@ impl<K> Lease<K> {
     #[must_use]
     pub const fn token(&self) -> &Token {
         &self.token
+    }
+
+    /// The fencing token, larger than that of every earlier lease on the key; none for a plain lock, see
+    /// `Options::fenced`.
+    #[must_use]
+    pub fn fence(&self) -> Option<Fence> {
+        self.proposal.map(|proposal| proposal.fence)
     }
 
     /// For how long the keys live from each grant or extension.
@@ -70,6 +86,10 @@ impl<K> Lease<K> {
     #[must_use]
     pub const fn remaining(&self, now: Instant) -> Duration {
         self.valid_until.saturating_duration_since(now)
+    }
+
+    pub(crate) const fn proposal(&self) -> Option<Proposal> {
+        self.proposal
     }
 
     pub(crate) const fn ttl_ms(&self) -> u32 {

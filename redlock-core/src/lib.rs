@@ -7,6 +7,7 @@ mod redlock;
 
 mod race;
 
+mod readings;
 mod round;
 
 mod error;
@@ -16,8 +17,10 @@ mod report;
 
 mod transport;
 
+mod admission;
 mod command;
 mod entropy;
+mod fence;
 mod time;
 
 #[cfg(feature = "mock")]
@@ -26,9 +29,14 @@ pub mod mock;
 #[cfg(test)]
 extern crate std;
 
-pub use command::{Answer, Argument, Arguments, Command, Reply, Script, ScriptCall, Token};
+pub use admission::{Admission, Denial, Introduction, Rules, RunId};
+pub use command::{
+    Answer, Argument, Arguments, Command, FENCE_KEY_PREFIX, GUARD_KEY, Reply, Script, ScriptCall,
+    Token,
+};
 pub use entropy::Entropy;
 pub use error::{AcquireError, BuildError, ExtendError, HoldError, LossCause};
+pub use fence::{Fence, FenceGate, Fleet, Proposal, Reading};
 pub use lease::Lease;
 pub use options::{Options, OptionsError};
 pub use redlock::{Redlock, Released};

@@ -10,6 +10,7 @@ use embassy_futures::select::select_slice;
 use pin_project_lite::pin_project;
 
 use crate::command::Command;
+use crate::readings::Readings;
 use crate::report::{Outcome, Report};
 use crate::round::{NodeSet, Round, Verdict, Vote};
 use crate::time::Clock;
@@ -28,6 +29,7 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
     clock: &C,
     round: &mut Round,
     report: &mut Report<T::Error, MAX>,
+    readings: &mut Readings<MAX>,
 ) -> Verdict {
     let started_at = clock.now();
     let verdict = {
@@ -43,6 +45,8 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
         poll_fn(|cx| {
             let mut slice: Pin<&mut [_]> = calls.as_mut();
             while let Poll::Ready((result, node)) = pin!(select_slice(slice.as_mut())).poll(cx) {
+                let told = result.as_ref().map_err(T::denial).copied();
+                readings.take(&told, started_at, clock.now());
                 let outcome = Outcome::of(command, result);
                 round.vote(node, vote(command, &outcome));
                 report.record(node, outcome);
@@ -118,6 +122,7 @@ mod tests {
     use core::task::Waker;
 
     use super::*;
+    use crate::admission::{Denial, RunId};
     use crate::command::{Reply, Token};
     use crate::time::Instant;
 
@@ -134,6 +139,18 @@ mod tests {
 
         fn timed_out(&self, _after: Duration) -> fmt::Error {
             fmt::Error
+        }
+
+        fn duplicate_of(&self, _first: &Self) -> fmt::Error {
+            fmt::Error
+        }
+
+        fn run_id(&self) -> Option<RunId> {
+            None
+        }
+
+        fn denial(_error: &fmt::Error) -> Option<Denial> {
+            None
         }
     }
 
@@ -159,6 +176,7 @@ mod tests {
         let command = Command::Release {
             key: b"key",
             token: &Token::from_bytes([1; Token::LEN]),
+            proposal: None,
         };
         let mut round = Round::new(asked, 1, NOW, Instant::MAX);
         let mut report = Report::new(b"key", nodes.len());
@@ -169,7 +187,8 @@ mod tests {
                 &command,
                 &Still,
                 &mut round,
-                &mut report
+                &mut report,
+                &mut Readings::new(),
             ));
             let verdict = race.poll(&mut Context::from_waker(Waker::noop()));
             assert_eq!(verdict, Poll::Ready(Verdict::Unreachable));

@@ -2,12 +2,15 @@
 
 use core::array;
 
+use crate::admission::RunId;
 use crate::command::{Command, Token};
 use crate::entropy::Entropy;
 use crate::error::{AcquireError, BuildError, ExtendError};
+use crate::fence::{Fence, Proposal};
 use crate::lease::Lease;
 use crate::options::Options;
 use crate::race::race;
+use crate::readings::Readings;
 use crate::report::{KeyName, Outcome, Report};
 use crate::round::{NodeSet, Round, Verdict};
 use crate::time::{Clock, Instant};
@@ -39,14 +42,16 @@ pub struct Redlock<T, C, E, const MAX: usize> {
     entropy: E,
     pub(crate) options: Options,
     last_token: Token,
+    clock_offset: Option<i64>,
     abandoned: Option<Abandoned>,
 }
 
 /// A token that may stand on nodes although nobody holds it any more.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Abandoned {
     key: KeyName,
     token: Token,
+    proposal: Option<Proposal>,
 }
 
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
@@ -92,6 +97,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             entropy,
             options,
             last_token: Token::from_bytes([0; Token::LEN]),
+            clock_offset: None,
             abandoned: None,
         })
     }
@@ -111,6 +117,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             entropy,
             options: self.options,
             last_token: Token::from_bytes([0; Token::LEN]),
+            clock_offset: self.clock_offset,
             abandoned: None,
         }
     }
@@ -137,12 +144,25 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         &self.clock
     }
 
+    /// By how much the nodes' clocks are ahead of this one, in microseconds, as the answers to the last
+    /// fenced acquire have told; none before the first. It is what a proposed fence is made of.
+    #[must_use]
+    pub const fn clock_offset(&self) -> Option<i64> {
+        self.clock_offset
+    }
+
+    /// Takes over what another client on the same clock has learned, and saves a round.
+    pub const fn set_clock_offset(&mut self, offset: Option<i64>) {
+        self.clock_offset = offset;
+    }
+
     /// Tries once to acquire the lock.
     ///
     /// One round: every node is asked at once, and the answer comes as soon as the missing votes
-    /// cannot change it, at the latest after the node time-out. A round that is not won is cleaned up
-    /// before this returns: every node that may have granted it is told to delete the key, and those
-    /// that said so are waited for, one node time-out at the most.
+    /// cannot change it, at the latest after the node time-out. A fenced lock takes a second round where
+    /// the first was lost for the fence that was proposed, and for nothing else. A round that is not won is
+    /// cleaned up before this returns: every node that may have granted it is told to delete the key, and
+    /// those that said so are waited for, one node time-out at the most.
     ///
     /// # Errors
     ///
@@ -153,8 +173,9 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         key: K,
     ) -> Result<Lease<K>, AcquireError<T::Error, MAX>> {
         self.hand_over_abandoned().await;
-        let (token, valid_until) = self.attempt(key.as_ref()).await?;
-        Ok(Lease::new(key, token, self.options.ttl_ms(), valid_until))
+        let mut highest = Fence::ZERO;
+        let grant = self.attempt(key.as_ref(), &mut highest).await?;
+        Ok(self.lease(key, grant))
     }
 
     /// Acquires the lock, trying again after a random delay until [`Options::wait`] is over.
@@ -169,11 +190,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let give_up_at = self.clock.now().saturating_add(self.options.wait_time());
         self.hand_over_abandoned().await;
         let mut failed_rounds = 0_u32;
+        let mut highest = Fence::ZERO;
         loop {
-            let error = match self.attempt(key.as_ref()).await {
-                Ok((token, valid_until)) => {
-                    return Ok(Lease::new(key, token, self.options.ttl_ms(), valid_until));
-                }
+            let error = match self.attempt(key.as_ref(), &mut highest).await {
+                Ok(grant) => return Ok(self.lease(key, grant)),
                 Err(error) => error,
             };
             let now = self.clock.now();
@@ -216,9 +236,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// Releases what a dropped future may have left on the nodes, and waits for a quorum of them, at
     /// the longest for the node time-out. Does nothing when there is nothing.
     pub async fn tidy(&mut self) {
-        if let Some((key, token)) = self.abandoned_key() {
-            if let Some(key) = key.whole() {
-                self.deletion(key, &token, self.all, self.all, self.quorum())
+        if let Some(abandoned) = self.abandoned {
+            if let Some(key) = abandoned.key.whole() {
+                let release = abandoned.release(key);
+                self.deletion(&release, self.all, self.all, self.quorum())
                     .await;
             }
             self.abandoned = None;
@@ -236,18 +257,24 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         lease: &Lease<K>,
     ) -> Released<T::Error, MAX> {
         let key = lease.key().as_ref();
-        self.abandon(key, lease.token());
+        self.abandon(key, lease.token(), lease.proposal());
+        let release = Command::Release {
+            key,
+            token: lease.token(),
+            proposal: lease.proposal(),
+        };
         let report = self
-            .deletion(key, lease.token(), self.all, self.all, self.quorum())
+            .deletion(&release, self.all, self.all, self.quorum())
             .await;
         self.abandoned = None;
         Released(report)
     }
 
-    pub(crate) fn abandon(&mut self, key: &[u8], token: &Token) {
+    pub(crate) fn abandon(&mut self, key: &[u8], token: &Token, proposal: Option<Proposal>) {
         self.abandoned = Some(Abandoned {
             key: KeyName::new(key),
             token: *token,
+            proposal,
         });
     }
 
@@ -258,42 +285,135 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             .delay_after(failed_rounds, u32::from_ne_bytes(random))
     }
 
-    /// One attempt with a token of its own.
+    fn lease<K>(&self, key: K, grant: Grant) -> Lease<K> {
+        let ttl_ms = self.options.ttl_ms();
+        Lease::new(key, grant.token, ttl_ms, grant.valid_until, grant.proposal)
+    }
+
+    /// One attempt with a token of its own. Of a fenced lock, `highest` is the highest fence that is known
+    /// to have been accepted, and is raised to what the nodes say.
     ///
     /// The Redlock specification, "The Redlock algorithm": steps 1 to 5, with the nodes asked at once
     /// as "Retry on failure" recommends.
     async fn attempt(
         &mut self,
         key: &[u8],
-    ) -> Result<(Token, Instant), AcquireError<T::Error, MAX>> {
+        highest: &mut Fence,
+    ) -> Result<Grant, AcquireError<T::Error, MAX>> {
         let token = self.fresh_token().ok_or(AcquireError::Entropy)?;
+        let mut proposal = self.proposal(*highest);
+        let (mut verdict, mut readings, mut report, mut valid_until) =
+            self.acquisition(key, &token, proposal).await;
+        if let Some(first) = proposal {
+            self.learn(&mut readings, highest);
+            // Refused for the fence alone: a better one may win, with the same token.
+            let open = readings.misfits() as usize + report.tally().granted;
+            if verdict != Verdict::Won && readings.misfits() > 0 && open >= self.quorum() as usize {
+                *highest = (*highest).max(first.fence);
+                proposal = self.proposal(*highest);
+                (verdict, readings, report, valid_until) =
+                    self.acquisition(key, &token, proposal).await;
+                self.learn(&mut readings, highest);
+            }
+        }
+        if verdict != Verdict::Won {
+            // Those that granted it are waited for, so that the key is gone when the error is known.
+            let (asked, granted) = left_by(&report);
+            let release = Command::Release {
+                key,
+                token: &token,
+                proposal,
+            };
+            self.deletion(&release, asked, granted, granted.len()).await;
+        }
+        self.abandoned = None;
+        match verdict {
+            Verdict::Won => Ok(Grant {
+                token,
+                valid_until,
+                proposal,
+            }),
+            Verdict::TooLate => Err(AcquireError::TooLate(report)),
+            Verdict::Refused => Err(AcquireError::Held(report)),
+            Verdict::Unreachable | Verdict::Pending => Err(AcquireError::Unreachable(report)),
+        }
+    }
+
+    /// One round of an attempt.
+    async fn acquisition(
+        &mut self,
+        key: &[u8],
+        token: &Token,
+        proposal: Option<Proposal>,
+    ) -> (Verdict, Readings<MAX>, Report<T::Error, MAX>, Instant) {
         let ttl_ms = self.options.ttl_ms();
         let command = Command::Acquire {
             key,
-            token: &token,
+            token,
             ttl_ms,
+            rules: self.options.rules(),
+            proposal,
         };
-        self.abandon(key, &token);
+        self.abandon(key, token, proposal);
 
         let started_at = self.clock.now();
         let resolution = self.clock.resolution();
         let valid_until = self.options.valid_until(started_at, ttl_ms, resolution);
         let deadline = started_at.saturating_add(self.options.round_time());
-        let round = Round::new(self.all, self.quorum(), deadline, valid_until);
-        let (verdict, report) = self.ask(self.all, &command, round).await;
-        if verdict != Verdict::Won {
-            // Those that granted it are waited for, so that the key is gone when the error is known.
-            let (asked, granted) = left_by(&report);
-            self.deletion(key, &token, asked, granted, granted.len())
-                .await;
+        let voters = self.all.without(self.duplicates());
+        let round = Round::new(voters, self.quorum(), deadline, valid_until);
+        let mut readings = Readings::new();
+        let (mut verdict, mut report) = self.ask(voters, &command, round, &mut readings).await;
+        if self.name_duplicates(&mut report) != self.all.without(voters) && verdict == Verdict::Won
+        {
+            // They were met in this very round, and one process has voted twice.
+            verdict = Verdict::Unreachable;
         }
-        self.abandoned = None;
-        match verdict {
-            Verdict::Won => Ok((token, valid_until)),
-            Verdict::TooLate => Err(AcquireError::TooLate(report)),
-            Verdict::Refused => Err(AcquireError::Held(report)),
-            Verdict::Unreachable | Verdict::Pending => Err(AcquireError::Unreachable(report)),
+        (verdict, readings, report, valid_until)
+    }
+
+    /// The fence for the next round: the nodes' time, or more than all before.
+    fn proposal(&self, highest: Fence) -> Option<Proposal> {
+        let fleet = self.options.fleet()?;
+        // Unknown: the nodes refuse it, and tell.
+        let offset = self.clock_offset.unwrap_or(i64::MIN);
+        let time = self.clock.now().as_micros().saturating_add_signed(offset);
+        let fence = Fence::from_u64(time).max(highest.next());
+        Some(Proposal { fence, fleet })
+    }
+
+    fn learn(&mut self, readings: &mut Readings<MAX>, highest: &mut Fence) {
+        *highest = (*highest).max(readings.highest());
+        self.clock_offset = readings.offset().or(self.clock_offset);
+    }
+
+    /// Nodes that are the same process as one before them.
+    fn duplicates(&self) -> NodeSet {
+        let mut duplicates = NodeSet::EMPTY;
+        for (node, transport) in self.nodes.iter().flatten().enumerate() {
+            if self.first_of(transport.run_id(), node).is_some() {
+                duplicates.insert(node);
+            }
         }
+        duplicates
+    }
+
+    /// The first of the nodes before `node` that is this process.
+    fn first_of(&self, run_id: Option<RunId>, node: usize) -> Option<&T> {
+        let run_id = run_id?;
+        let mut before = self.nodes.iter().flatten().take(node);
+        before.find(|transport| transport.run_id() == Some(run_id))
+    }
+
+    fn name_duplicates(&self, report: &mut Report<T::Error, MAX>) -> NodeSet {
+        let mut duplicates = NodeSet::EMPTY;
+        for (node, transport) in self.nodes.iter().flatten().enumerate() {
+            if let Some(first) = self.first_of(transport.run_id(), node) {
+                duplicates.insert(node);
+                report.record(node, Outcome::Failed(transport.duplicate_of(first)));
+            }
+        }
+        duplicates
     }
 
     pub(crate) async fn extension<K: AsRef<[u8]>>(
@@ -310,17 +430,22 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             key,
             token: lease.token(),
             ttl_ms,
+            proposal: lease.proposal(),
         };
         let resolution = self.clock.resolution();
         let valid_until = self.options.valid_until(started_at, ttl_ms, resolution);
         let deadline = started_at.saturating_add(self.options.round_time());
+        let voters = self.all.without(self.duplicates());
         let round = Round::new(
-            self.all,
+            voters,
             self.quorum(),
             deadline.min(lease.valid_until()),
             valid_until.min(lease.valid_until()),
         );
-        let (verdict, report) = self.ask(self.all, &command, round).await;
+        let (verdict, mut report) = self
+            .ask(voters, &command, round, &mut Readings::new())
+            .await;
+        self.name_duplicates(&mut report);
         match verdict {
             Verdict::Won => {
                 lease.extended_until(valid_until);
@@ -343,34 +468,26 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// Hands the release of a dropped future to the nodes and waits for none of them: on each
     /// connection it is ahead of what comes next.
     pub(crate) async fn hand_over_abandoned(&mut self) {
-        if let Some((key, token)) = self.abandoned_key()
-            && let Some(key) = key.whole()
+        if let Some(abandoned) = self.abandoned
+            && let Some(key) = abandoned.key.whole()
         {
-            self.deletion(key, &token, self.all, NodeSet::EMPTY, 0)
-                .await;
+            let release = abandoned.release(key);
+            self.deletion(&release, self.all, NodeSet::EMPTY, 0).await;
         }
         self.abandoned = None;
-    }
-
-    fn abandoned_key(&self) -> Option<(KeyName, Token)> {
-        self.abandoned
-            .as_ref()
-            .map(|abandoned| (abandoned.key, abandoned.token))
     }
 
     /// Sends the release to all of `asked` and waits for `enough` answers of `voters`.
     async fn deletion(
         &mut self,
-        key: &[u8],
-        token: &Token,
+        release: &Command<'_>,
         asked: NodeSet,
         voters: NodeSet,
         enough: u32,
     ) -> Report<T::Error, MAX> {
-        let command = Command::Release { key, token };
         let deadline = self.clock.now().saturating_add(self.options.round_time());
         let round = Round::new(voters, enough, deadline, Instant::MAX);
-        let (_verdict, report) = self.ask(asked, &command, round).await;
+        let (_verdict, report) = self.ask(asked, release, round, &mut Readings::new()).await;
         report
     }
 
@@ -380,6 +497,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         asked: NodeSet,
         command: &Command<'_>,
         mut round: Round,
+        readings: &mut Readings<MAX>,
     ) -> (Verdict, Report<T::Error, MAX>) {
         let mut report = Report::new(command.key(), self.count());
         let verdict = race(
@@ -389,6 +507,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             &self.clock,
             &mut round,
             &mut report,
+            readings,
         )
         .await;
         (verdict, report)
@@ -413,6 +532,24 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     fn quorum(&self) -> u32 {
         self.all.len() / 2 + 1
     }
+}
+
+impl Abandoned {
+    /// The release of the whole `key`.
+    const fn release<'a>(&'a self, key: &'a [u8]) -> Command<'a> {
+        Command::Release {
+            key,
+            token: &self.token,
+            proposal: self.proposal,
+        }
+    }
+}
+
+/// What an attempt has won.
+struct Grant {
+    token: Token,
+    valid_until: Instant,
+    proposal: Option<Proposal>,
 }
 
 /// Where a lost round may have left its token, and where it has. A node that refused has not set the key,

@@ -22,16 +22,17 @@ pub enum Outcome<E> {
 impl<E> Outcome<E> {
     /// Reads `result`; a reply that belongs to another kind of command is no answer.
     pub(crate) fn of(command: &Command<'_>, result: Result<Reply, E>) -> Self {
-        let (granted, refused) = match command {
-            Command::Acquire { .. } => (Reply::Acquired, Reply::Held),
-            Command::Extend { .. } => (Reply::Extended, Reply::NotMine),
-            Command::Release { .. } => (Reply::Released, Reply::NotMine),
+        let reply = match result {
+            Err(error) => return Self::Failed(error),
+            Ok(reply) => reply,
         };
-        match result {
-            Err(error) => Self::Failed(error),
-            Ok(reply) if reply == granted => Self::Granted,
-            Ok(reply) if reply == refused => Self::Refused,
-            Ok(_) => Self::Unanswered,
+        match (command, reply) {
+            (Command::Acquire { .. }, Reply::Acquired(_))
+            | (Command::Extend { .. }, Reply::Extended)
+            | (Command::Release { .. }, Reply::Released) => Self::Granted,
+            (Command::Acquire { .. }, Reply::Held(_))
+            | (Command::Extend { .. } | Command::Release { .. }, Reply::NotMine) => Self::Refused,
+            _ => Self::Unanswered,
         }
     }
 }

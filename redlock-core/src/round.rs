@@ -149,7 +149,7 @@ impl NodeSet {
         self.0 |= Self::bit(node);
     }
 
-    const fn without(self, other: Self) -> Self {
+    pub(crate) const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use crate::admission::{Denial, RunId};
 use crate::command::{Command, Reply};
 
 /// One node, as seen by one client: takes a command there and brings the reply back.
@@ -32,6 +33,8 @@ use crate::command::{Command, Reply};
 /// 9. An error says what happened and names the node, for it is printed as it is. It never means
 ///    *no*: the round counts it as unknown.
 /// 10. Nothing that the node sends may panic, block or grow without bound.
+/// 11. On every new connection the node is asked [who it is](crate::Introduction), before any command,
+///     and an acquire is sent only when [`Admission::check`](crate::Admission::check) lets it.
 ///
 /// [`execute`]: Transport::execute
 #[expect(
@@ -53,6 +56,16 @@ pub trait Transport {
     /// The error that stands for this node in the outcome of a round that stopped waiting for it
     /// `after` so long.
     fn timed_out(&self, after: Duration) -> Self::Error;
+
+    /// The error that stands for this node in the outcome of a round because it is the same process as
+    /// `first`, another node of the same lock.
+    fn duplicate_of(&self, first: &Self) -> Self::Error;
+
+    /// The process that answers, as far as it is known: [`Admission::run_id`](crate::Admission::run_id).
+    fn run_id(&self) -> Option<RunId>;
+
+    /// The denial that `error` stands for.
+    fn denial(error: &Self::Error) -> Option<Denial>;
 }
 
 impl<T: Transport> Transport for &mut T {
@@ -64,5 +77,17 @@ impl<T: Transport> Transport for &mut T {
 
     fn timed_out(&self, after: Duration) -> Self::Error {
         T::timed_out(self, after)
+    }
+
+    fn duplicate_of(&self, first: &Self) -> Self::Error {
+        T::duplicate_of(self, first)
+    }
+
+    fn run_id(&self) -> Option<RunId> {
+        T::run_id(self)
+    }
+
+    fn denial(error: &Self::Error) -> Option<Denial> {
+        T::denial(error)
     }
 }

@@ -1,0 +1,273 @@
+//! What a node must be like for its vote to count: one memory of it per client, one set of rules.
+
+use core::fmt;
+use core::time::Duration;
+
+use crate::command::{Answer, Argument, Arguments, GUARD_KEY, Script, ScriptCall};
+use crate::fence::Reading;
+use crate::time::Instant;
+
+/// The process that a node is: another one after every restart, and the same one by whatever name or
+/// address it is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct RunId(u64, u64);
+
+impl RunId {
+    /// A run id, for a transport of one's own. Those of Redis are made of the first 26 hexadecimal digits of
+    /// its `run_id`, 13 in each number.
+    #[must_use]
+    pub const fn new(left: u64, right: u64) -> Self {
+        Self(left, right)
+    }
+}
+
+/// What a node says of itself to a client that has just connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Introduction {
+    /// The process.
+    pub run_id: RunId,
+    /// For how long it has been running, by its own clock, in whole seconds and up to one more or less.
+    pub uptime: Duration,
+    /// Whether it is a master, and nobody's replica.
+    pub is_master: bool,
+    /// Whether it may delete keys that live for want of memory.
+    pub may_evict: bool,
+    /// The longest TTL of leases that it cannot have forgotten, by its guard record: the vote of this very
+    /// process counts for them already.
+    pub vouched: Option<Duration>,
+}
+
+impl Introduction {
+    /// The question, as Redis takes it: once on every connection, before the first command.
+    #[must_use]
+    pub fn question() -> Arguments<'static> {
+        let guard = Argument::Bytes(GUARD_KEY.as_bytes());
+        Script::INTRODUCE.call(ScriptCall::Text, 1).and(Some(guard))
+    }
+
+    /// What `answer` says; none when it is no answer to the question.
+    #[must_use]
+    pub fn read(answer: Answer) -> Option<Self> {
+        let Answer::Integers([left, right, traits, vouched_ms]) = answer else {
+            return None;
+        };
+        let [left, right, traits] = [left, right, traits].map(u64::try_from);
+        let (left, right, traits) = (left.ok()?, right.ok()?, traits.ok()?);
+        Some(Self {
+            run_id: RunId(left, right),
+            uptime: Duration::from_secs(traits >> 2),
+            is_master: traits & 2 != 0,
+            may_evict: traits & 1 == 0,
+            vouched: u64::try_from(vouched_ms).ok().map(Duration::from_millis),
+        })
+    }
+}
+
+/// What is asked of a node before its vote for an acquire counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Rules {
+    /// For how long the vote of a node that has restarted does not count; zero when its data survives.
+    pub quarantine: Duration,
+    /// Whether a node that may evict keys has a vote.
+    pub refuse_eviction: bool,
+}
+
+/// What one client knows of one node. It belongs to the transport, and outlives its connections.
+///
+/// The Redlock specification, "Performance, crash recovery and fsync": delayed restarts, here enforced by
+/// the client. A restart ends every connection, so it is enough to ask when one was made.
+#[derive(Debug, Clone, Copy, Default)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Admission(State);
+
+#[derive(Debug, Clone, Copy, Default)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+enum State {
+    #[default]
+    Unknown,
+    /// The node may not say who it is.
+    Silenced,
+    Known {
+        introduction: Introduction,
+        /// How old the process was at `since` at the least, by the client's clock.
+        age: Duration,
+        since: Instant,
+    },
+}
+
+impl Admission {
+    /// Nothing is known of the node, and its vote does not count yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(State::Unknown)
+    }
+
+    /// Takes note of what the node said on a new connection, at `now` on the client's clock; none when it
+    /// may not say who it is.
+    ///
+    /// Another process than before has restarted just now, as far as anybody can tell. On the first
+    /// contact the node's own word for its age is taken: it follows the node's wall clock, and says nothing
+    /// of a replica that was promoted.
+    pub fn introduced(&mut self, introduction: Option<Introduction>, now: Instant) {
+        let Some(introduction) = introduction else {
+            self.0 = State::Silenced;
+            return;
+        };
+        let (age, since) = match self.0 {
+            State::Known {
+                introduction: before,
+                age,
+                since,
+            } if before.run_id == introduction.run_id => (age, since),
+            State::Known { .. } => (Duration::ZERO, now),
+            State::Unknown | State::Silenced => {
+                // A whole number of seconds, of which one may not have passed.
+                let least = introduction.uptime.saturating_sub(Duration::from_secs(1));
+                (least, now)
+            }
+        };
+        self.0 = State::Known {
+            introduction,
+            age,
+            since,
+        };
+    }
+
+    /// The process that the node was when it was last asked.
+    #[must_use]
+    pub const fn run_id(&self) -> Option<RunId> {
+        match &self.0 {
+            State::Known { introduction, .. } => Some(introduction.run_id),
+            State::Unknown | State::Silenced => None,
+        }
+    }
+
+    /// Whether the node may evict keys, as far as it is known.
+    #[must_use]
+    pub const fn may_evict(&self) -> bool {
+        matches!(&self.0, State::Known { introduction, .. } if introduction.may_evict)
+    }
+
+    /// Whether the vote of the node counts at `now` for a lease of `ttl`. To be asked before an acquire is
+    /// sent; extend and release are always sent.
+    ///
+    /// # Errors
+    ///
+    /// Why it does not.
+    pub fn check(&self, rules: Rules, ttl: Duration, now: Instant) -> Result<(), Denial> {
+        let (introduction, age) = match &self.0 {
+            State::Known {
+                introduction,
+                age,
+                since,
+            } => {
+                let known_for = now.saturating_duration_since(*since);
+                (introduction, age.saturating_add(known_for))
+            }
+            State::Unknown | State::Silenced if rules.quarantine.is_zero() => return Ok(()),
+            State::Unknown | State::Silenced => return Err(Denial::Silenced),
+        };
+        if !introduction.is_master {
+            return Err(Denial::Replica);
+        }
+        if introduction.may_evict && rules.refuse_eviction {
+            return Err(Denial::MayEvict);
+        }
+        let is_vouched = introduction.vouched.is_some_and(|longest| ttl <= longest);
+        if age < rules.quarantine && !is_vouched {
+            return Err(Denial::Restarted {
+                ago_ms: millis(age),
+                left_ms: millis(rules.quarantine.saturating_sub(age)).saturating_add(1),
+            });
+        }
+        Ok(())
+    }
+}
+
+fn millis(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
+}
+
+/// Why a node that can be reached has no vote. It is no word about who holds the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
+pub enum Denial {
+    /// It has restarted, and may have forgotten keys that were granted before.
+    Restarted {
+        /// How long ago at the least, in milliseconds.
+        ago_ms: u32,
+        /// When its vote counts again, in milliseconds.
+        left_ms: u32,
+    },
+    /// It is a replica: what it grants, its master does not know.
+    Replica,
+    /// It may delete keys for want of memory.
+    MayEvict,
+    /// The user may not ask it who it is.
+    Silenced,
+    /// To a fenced acquire: it may have forgotten keys or fences that it granted, by its guard record.
+    Quarantined {
+        /// When its vote counts again, in milliseconds.
+        left_ms: u32,
+    },
+    /// To a fenced acquire: it has accepted this fence or a higher one before.
+    Stale(Reading),
+    /// To a fenced acquire: the fence is too far behind the node's clock.
+    TooOld(Reading),
+    /// To a fenced acquire: the fence is too far ahead of the node's clock.
+    TooNew(Reading),
+    /// To a fenced acquire: this client and those before it do not agree on the rules of the fleet.
+    OtherFleet,
+}
+
+impl Denial {
+    /// What the node told besides, when only the fence was not to its liking.
+    pub(crate) const fn reading(&self) -> Option<Reading> {
+        match self {
+            Self::Stale(reading) | Self::TooOld(reading) | Self::TooNew(reading) => Some(*reading),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Denial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Restarted { ago_ms, left_ms } => {
+                write!(f, "restarted {} ago, its vote counts again in {}", Time(*ago_ms), Time(*left_ms))
+            }
+            Self::Quarantined { left_ms } => {
+                write!(f, "may have forgotten locks, its vote counts again in {}", Time(*left_ms))
+            }
+            Self::Replica => f.write_str("a replica, which has no vote; name its master"),
+            Self::MayEvict => f.write_str(
+                "may evict locks for want of memory; set its maxmemory-policy to noeviction",
+            ),
+            Self::Silenced => f.write_str(
+                "the user may not ask it who it is; grant +info, or switch the restart guard off",
+            ),
+            Self::Stale(_) => f.write_str("has accepted a higher fence"),
+            Self::TooOld(_) => f.write_str("its clock is ahead of the other nodes"),
+            Self::TooNew(_) => f.write_str("its clock is behind the other nodes"),
+            Self::OtherFleet => f.write_str(
+                "other clients follow other rules: max_ttl, window and step_back must be the same for all",
+            ),
+        }
+    }
+}
+
+/// A time that is read: in seconds from one second on.
+struct Time(u32);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            ms @ ..1_000 => write!(f, "{ms} ms"),
+            ms => write!(f, "{} s", ms.div_ceil(1_000)),
+        }
+    }
+}
