@@ -11,7 +11,7 @@ use crate::time::Instant;
 /// address it is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct RunId(u64, u64);
+pub struct RunId(pub(crate) u64, pub(crate) u64);
 
 impl RunId {
     /// A run id, for a transport of one's own. Those of Redis are made of the first 26 hexadecimal digits of

@@ -44,6 +44,7 @@ mod clock;
 mod entropy;
 mod node;
 mod slots;
+mod store;
 
 pub use clock::MockClock;
 pub use entropy::SeededEntropy;

@@ -6,8 +6,10 @@ use core::future::poll_fn;
 use core::task::{Poll, Waker};
 use core::time::Duration;
 
+use crate::admission::{Denial, RunId};
 use crate::command::{Command, Reply, Token};
 use crate::mock::slots::Slots;
+use crate::mock::store::{Owned, Store};
 use crate::report::KeyName;
 use crate::time::{Clock, Instant};
 use crate::transport::Transport;
@@ -36,12 +38,11 @@ struct State {
     not_before: Instant,
     next_ticket: u64,
     sent: Slots<Sent, MAX_SENT>,
-    keys: Slots<Entry, MAX_KEYS>,
+    store: Store,
     wakers: Slots<Waker, MAX_SENT>,
 }
 
 const MAX_SENT: usize = 64;
-const MAX_KEYS: usize = 64;
 
 /// A command on its way to the node, or its reply on the way back.
 #[derive(Debug)]
@@ -53,27 +54,6 @@ struct Sent {
     answer: Option<(Result<Reply, MemoryErrorKind>, Instant)>,
     /// The client has dropped its future: the command still takes effect, the reply goes nowhere.
     is_abandoned: bool,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Owned {
-    kind: Kind,
-    key: KeyName,
-    token: Token,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Kind {
-    Acquire { ttl_ms: u32 },
-    Extend { ttl_ms: u32 },
-    Release,
-}
-
-#[derive(Debug)]
-struct Entry {
-    key: KeyName,
-    token: Token,
-    expires_at: Instant,
 }
 
 impl<C: Clock> MemoryNode<C> {
@@ -90,7 +70,7 @@ impl<C: Clock> MemoryNode<C> {
                 not_before: Instant::from_micros(0),
                 next_ticket: 0,
                 sent: Slots::new(),
-                keys: Slots::new(),
+                store: Store::new(number),
                 wakers: Slots::new(),
             }),
         }
@@ -137,10 +117,14 @@ impl<C: Clock> MemoryNode<C> {
         });
     }
 
-    /// Comes back with its data, as a server does that fsyncs every write.
+    /// Comes back with its data, as a server does that fsyncs every write. Clients notice, and do not count
+    /// its vote until the [restart guard](crate::Options::restart_guard) lets them.
     pub fn restart(&self) {
         self.stop();
-        self.change(|state, _| state.is_up = true);
+        self.change(|state, now| {
+            state.is_up = true;
+            state.store.restart(now);
+        });
     }
 
     /// Comes back without its data.
@@ -149,9 +133,16 @@ impl<C: Clock> MemoryNode<C> {
         self.clear();
     }
 
-    /// Forgets all keys, as FLUSHALL does.
+    /// Forgets all keys, as FLUSHALL does. Plain clients do not notice; fenced ones do not count its vote
+    /// until the quarantine of their fleet is over.
     pub fn clear(&self) {
-        self.change(|state, _| state.keys = Slots::new());
+        self.change(|state, _| state.store.clear());
+    }
+
+    /// Sets its wall clock, by which keys expire and fences are accepted: so many microseconds ahead of the
+    /// clock that it was made with.
+    pub fn set_clock_step(&self, micros: i64) {
+        self.change(|state, _| state.store.clock_step = micros);
     }
 
     /// Puts `token` under `key`, whatever is there: another client's lock, for instance.
@@ -164,15 +155,12 @@ impl<C: Clock> MemoryNode<C> {
         reason = "a test that has no room for its own keys is wrong"
     )]
     pub fn set(&self, key: &str, token: Token, ttl: Duration) {
-        self.remove(key);
-        self.change(|state, now| {
-            let entry = Entry {
-                key: KeyName::new(key.as_bytes()),
-                token,
-                expires_at: now.saturating_add(ttl),
-            };
-            let fits = entry.key.whole().is_some();
-            if !fits || state.keys.insert(entry).is_none() {
+        let name = KeyName::new(key.as_bytes());
+        let expires_at = Instant::from_micros(self.wall()).saturating_add(ttl);
+        self.change(|state, _| {
+            let is_short = name.whole().is_some();
+            let set = state.store.set(name, token, expires_at.as_micros());
+            if !is_short || set.is_err() {
                 panic!("a MemoryNode has no room for the key {key:?}");
             }
         });
@@ -181,40 +169,42 @@ impl<C: Clock> MemoryNode<C> {
     /// Deletes `key`, whatever is there.
     pub fn remove(&self, key: &str) {
         let key = KeyName::new(key.as_bytes());
-        self.change(|state, _| state.keys.retain(|entry| entry.key != key));
+        self.change(|state, _| state.store.remove(&key));
     }
 
     /// The token under `key`, if it is there and has not expired.
     #[must_use]
     pub fn token(&self, key: &str) -> Option<Token> {
-        let state = self.settled();
-        let key = KeyName::new(key.as_bytes());
-        state.find(&key, self.clock.now()).map(|entry| entry.token)
+        self.find(key).map(|(token, _)| token)
     }
 
     /// For how long `key` lives from now, if it is there.
     #[must_use]
     pub fn ttl(&self, key: &str) -> Option<Duration> {
-        let state = self.settled();
-        let now = self.clock.now();
-        let key = KeyName::new(key.as_bytes());
-        state
-            .find(&key, now)
-            .map(|entry| entry.expires_at.saturating_duration_since(now))
+        self.find(key).map(|(_, left)| left)
     }
 
-    /// How many keys there are that have not expired.
+    /// How many keys of locks there are that have not expired.
     #[must_use]
     pub fn len(&self) -> usize {
-        let now = self.clock.now();
-        let state = self.settled();
-        state.live(now).count()
+        let wall = self.wall();
+        self.settled().store.len(wall)
     }
 
-    /// Whether there is no key that has not expired.
+    /// Whether there is no key of a lock that has not expired.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    fn find(&self, key: &str) -> Option<(Token, Duration)> {
+        let wall = self.wall();
+        let key = KeyName::new(key.as_bytes());
+        self.settled().store.find(&key, wall)
+    }
+
+    fn wall(&self) -> u64 {
+        self.settled().store.wall(self.clock.now())
     }
 
     fn change(&self, change: impl FnOnce(&mut State, Instant)) {
@@ -231,19 +221,7 @@ impl<C: Clock> MemoryNode<C> {
     }
 
     fn send(&self, command: &Command<'_>) -> Result<u64, MemoryErrorKind> {
-        let (kind, key, token) = match *command {
-            Command::Acquire { key, token, ttl_ms } => (Kind::Acquire { ttl_ms }, key, token),
-            Command::Extend { key, token, ttl_ms } => (Kind::Extend { ttl_ms }, key, token),
-            Command::Release { key, token } => (Kind::Release, key, token),
-        };
-        let command = Owned {
-            kind,
-            key: KeyName::new(key),
-            token: *token,
-        };
-        if command.key.whole().is_none() {
-            return Err(MemoryErrorKind::KeyTooLong);
-        }
+        let command = Owned::new(command).ok_or(MemoryErrorKind::KeyTooLong)?;
         self.settled().send(command, self.clock.now())
     }
 
@@ -276,6 +254,21 @@ impl<C: Clock> Transport for &MemoryNode<C> {
 
     fn timed_out(&self, after: Duration) -> MemoryError {
         self.error(MemoryErrorKind::TimedOut(after))
+    }
+
+    fn duplicate_of(&self, first: &Self) -> MemoryError {
+        self.error(MemoryErrorKind::DuplicateOf { node: first.number })
+    }
+
+    fn run_id(&self) -> Option<RunId> {
+        Some(self.settled().store.run_id())
+    }
+
+    fn denial(error: &MemoryError) -> Option<Denial> {
+        match error.kind {
+            MemoryErrorKind::Denied(denial) => Some(denial),
+            _ => None,
+        }
     }
 }
 
@@ -347,7 +340,7 @@ impl State {
         while !self.is_hung
             && let Some((ticket, command, arrival)) = self.next_arrival(now)
         {
-            let result = self.execute(&command, arrival);
+            let result = self.store.execute(&command, arrival);
             let known_at = arrival.saturating_add(self.latency / 2);
             let mut all = self.sent.iter_mut();
             if let Some(sent) = all.find(|sent| sent.ticket == ticket) {
@@ -375,36 +368,6 @@ impl State {
             .retain(|sent| !sent.is_abandoned || sent.answer.is_none());
     }
 
-    fn execute(&mut self, command: &Owned, now: Instant) -> Result<Reply, MemoryErrorKind> {
-        self.keys.retain(|entry| entry.expires_at > now);
-        let after = |ttl_ms: u32| now.saturating_add(Duration::from_millis(ttl_ms.into()));
-        let found = self.keys.iter_mut().find(|entry| entry.key == command.key);
-        let is_mine = |entry: &Entry| entry.token == command.token;
-        match (command.kind, found) {
-            (Kind::Acquire { .. }, Some(_)) => Ok(Reply::Held),
-            (Kind::Acquire { ttl_ms }, None) => {
-                let entry = Entry {
-                    key: command.key,
-                    token: command.token,
-                    expires_at: after(ttl_ms),
-                };
-                self.keys
-                    .insert(entry)
-                    .ok_or(MemoryErrorKind::OutOfMemory)?;
-                Ok(Reply::Acquired)
-            }
-            (Kind::Extend { ttl_ms }, Some(entry)) if is_mine(entry) => {
-                entry.expires_at = after(ttl_ms);
-                Ok(Reply::Extended)
-            }
-            (Kind::Release, Some(entry)) if is_mine(entry) => {
-                self.keys.retain(|entry| entry.key != command.key);
-                Ok(Reply::Released)
-            }
-            (Kind::Extend { .. } | Kind::Release, _) => Ok(Reply::NotMine),
-        }
-    }
-
     fn wait(&self, ticket: u64, now: Instant) -> Wait {
         match self.sent.iter().find(|sent| sent.ticket == ticket) {
             Some(Sent {
@@ -419,14 +382,6 @@ impl State {
             Some(_) => Wait::ForChange,
             None => Wait::Over(Err(MemoryErrorKind::Reset)),
         }
-    }
-
-    fn find(&self, key: &KeyName, now: Instant) -> Option<&Entry> {
-        self.live(now).find(|entry| entry.key == *key)
-    }
-
-    fn live(&self, now: Instant) -> impl Iterator<Item = &Entry> {
-        self.keys.iter().filter(move |entry| entry.expires_at > now)
     }
 
     fn register(&mut self, waker: &Waker) {
@@ -482,6 +437,13 @@ pub enum MemoryErrorKind {
     OutOfMemory,
     /// The key has more bytes than there is room for.
     KeyTooLong,
+    /// The node has no vote.
+    Denied(Denial),
+    /// It is this node a second time.
+    DuplicateOf {
+        /// The number of the first.
+        node: usize,
+    },
 }
 
 impl fmt::Display for MemoryErrorKind {
@@ -493,6 +455,10 @@ impl fmt::Display for MemoryErrorKind {
             Self::Full => f.write_str("too many commands on their way"),
             Self::OutOfMemory => f.write_str("out of memory"),
             Self::KeyTooLong => f.write_str("the key is too long for a node in memory"),
+            Self::Denied(denial) => write!(f, "{denial}"),
+            Self::DuplicateOf { node } => {
+                write!(f, "the same server as node {node}; name each server once")
+            }
         }
     }
 }

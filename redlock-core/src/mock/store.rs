@@ -1,0 +1,388 @@
+//! What a node remembers, and what commands do to it. The Lua scripts, in Rust.
+
+use core::time::Duration;
+
+use crate::admission::{Admission, Denial, Introduction, Rules, RunId};
+use crate::command::{Command, Reply, Token};
+use crate::fence::{Fence, Fleet, Proposal, Reading};
+use crate::mock::node::MemoryErrorKind;
+use crate::mock::slots::Slots;
+use crate::report::KeyName;
+use crate::time::Instant;
+
+/// The data of one node. Times are those of its own wall clock, in microseconds, unless they are instants.
+#[derive(Debug)]
+pub(super) struct Store {
+    keys: Slots<Entry, MAX_KEYS>,
+    fences: Slots<Highest, MAX_KEYS>,
+    guard: Option<Guard>,
+    run_id: RunId,
+    /// As if every client were connected at every restart.
+    admission: Admission,
+    /// By how much its wall clock is ahead of others.
+    pub(super) clock_step: i64,
+}
+
+const MAX_KEYS: usize = 64;
+
+/// What the wall clock of every node shows at the origin of the clock, so that times look like times.
+const ORIGIN: u64 = 1_700_000_000_000_000;
+
+/// Nodes have been running for long when a test begins.
+const FIRST_UPTIME: Duration = Duration::from_secs(365 * 86_400);
+
+#[derive(Debug)]
+struct Entry {
+    key: KeyName,
+    token: Token,
+    expires_at: u64,
+}
+
+/// The highest fence that was accepted for a key.
+#[derive(Debug)]
+struct Highest {
+    key: KeyName,
+    fence: Fence,
+    expires_at: u64,
+}
+
+/// The guard record.
+#[derive(Debug)]
+struct Guard {
+    run_id: RunId,
+    until: u64,
+    /// None as long as nobody has said: the first client does, as if the fleet had been set up for it.
+    fleet: Option<Fleet>,
+}
+
+/// A command that outlives the call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Owned {
+    kind: Kind,
+    key: KeyName,
+    token: Token,
+    proposal: Option<Proposal>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Acquire { ttl_ms: u32, rules: Rules },
+    Extend { ttl_ms: u32 },
+    Release,
+}
+
+impl Owned {
+    /// None when the key is too long.
+    pub(super) fn new(command: &Command<'_>) -> Option<Self> {
+        let (kind, token, proposal) = match *command {
+            Command::Acquire {
+                token,
+                ttl_ms,
+                rules,
+                proposal,
+                ..
+            } => (Kind::Acquire { ttl_ms, rules }, token, proposal),
+            Command::Extend {
+                token,
+                ttl_ms,
+                proposal,
+                ..
+            } => (Kind::Extend { ttl_ms }, token, proposal),
+            Command::Release {
+                token, proposal, ..
+            } => (Kind::Release, token, proposal),
+        };
+        let key = KeyName::new(command.key());
+        key.whole()?;
+        Some(Self {
+            kind,
+            key,
+            token: *token,
+            proposal,
+        })
+    }
+}
+
+impl Store {
+    pub(super) const fn new(number: usize) -> Self {
+        let run_id = RunId::new(number as u64, 0);
+        Self {
+            keys: Slots::new(),
+            fences: Slots::new(),
+            guard: Some(Guard {
+                run_id,
+                until: 0,
+                fleet: None,
+            }),
+            run_id,
+            admission: Admission::new(),
+            clock_step: 0,
+        }
+    }
+
+    pub(super) const fn run_id(&self) -> RunId {
+        self.run_id
+    }
+
+    /// Another process, with the data of the one before it.
+    pub(super) fn restart(&mut self, now: Instant) {
+        self.meet(Instant::from_micros(0));
+        let RunId(number, incarnation) = self.run_id;
+        self.run_id = RunId::new(number, incarnation.wrapping_add(1));
+        self.meet(now);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.keys = Slots::new();
+        self.fences = Slots::new();
+        self.guard = None;
+    }
+
+    pub(super) fn wall(&self, now: Instant) -> u64 {
+        now.as_micros()
+            .saturating_add(ORIGIN)
+            .saturating_add_signed(self.clock_step)
+    }
+
+    pub(super) fn execute(
+        &mut self,
+        command: &Owned,
+        now: Instant,
+    ) -> Result<Reply, MemoryErrorKind> {
+        self.meet(Instant::from_micros(0));
+        let wall = self.wall(now);
+        self.keys.retain(|entry| entry.expires_at > wall);
+        self.fences.retain(|highest| highest.expires_at > wall);
+        match (command.kind, command.proposal) {
+            (Kind::Acquire { ttl_ms, rules }, proposal) => {
+                let ttl = Duration::from_millis(ttl_ms.into());
+                let admitted = self.admission.check(rules, ttl, now);
+                admitted.map_err(MemoryErrorKind::Denied)?;
+                match proposal {
+                    None => self.acquire(command, ttl_ms, wall),
+                    Some(proposal) => self.acquire_fenced(command, ttl_ms, proposal, wall),
+                }
+            }
+            (Kind::Extend { ttl_ms }, proposal) => self.extend(command, ttl_ms, proposal, wall),
+            (Kind::Release, proposal) => Ok(self.release(command, proposal, wall)),
+        }
+    }
+
+    pub(super) fn find(&self, key: &KeyName, wall: u64) -> Option<(Token, Duration)> {
+        let mut live = self.keys.iter().filter(|entry| entry.expires_at > wall);
+        let entry = live.find(|entry| entry.key == *key)?;
+        let left = Duration::from_micros(entry.expires_at.saturating_sub(wall));
+        Some((entry.token, left))
+    }
+
+    pub(super) fn len(&self, wall: u64) -> usize {
+        let live = self.keys.iter().filter(|entry| entry.expires_at > wall);
+        live.count()
+    }
+
+    pub(super) fn remove(&mut self, key: &KeyName) {
+        self.keys.retain(|entry| entry.key != *key);
+    }
+
+    pub(super) fn set(
+        &mut self,
+        key: KeyName,
+        token: Token,
+        expires_at: u64,
+    ) -> Result<(), MemoryErrorKind> {
+        self.remove(&key);
+        let entry = Entry {
+            key,
+            token,
+            expires_at,
+        };
+        let place = self.keys.insert(entry);
+        place.map(|_| ()).ok_or(MemoryErrorKind::OutOfMemory)
+    }
+
+    /// What a client learns on a new connection.
+    fn meet(&mut self, now: Instant) {
+        let introduction = Introduction {
+            run_id: self.run_id,
+            uptime: FIRST_UPTIME,
+            is_master: true,
+            may_evict: false,
+            vouched: None,
+        };
+        self.admission.introduced(Some(introduction), now);
+    }
+
+    fn acquire(
+        &mut self,
+        command: &Owned,
+        ttl_ms: u32,
+        wall: u64,
+    ) -> Result<Reply, MemoryErrorKind> {
+        if self.token(command).is_some() {
+            return Ok(Reply::Held(None));
+        }
+        self.set(command.key, command.token, after(wall, ttl_ms))?;
+        Ok(Reply::Acquired(None))
+    }
+
+    fn acquire_fenced(
+        &mut self,
+        command: &Owned,
+        ttl_ms: u32,
+        proposal: Proposal,
+        wall: u64,
+    ) -> Result<Reply, MemoryErrorKind> {
+        let Proposal { fence, fleet } = proposal;
+        let highest = self.highest(command);
+        let reading = Reading {
+            time: wall,
+            fence: highest,
+            on: fleet.on,
+        };
+        let (low, high) = window(fleet, wall);
+        let is_old = fence.as_u64() <= low;
+        let is_new = fence.as_u64() > high;
+        self.guarded(fleet, ttl_ms, wall, is_old || is_new)
+            .map_err(MemoryErrorKind::Denied)?;
+
+        let holder = self.token(command);
+        if holder.is_some_and(|holder| holder != command.token) {
+            return Ok(Reply::Held(Some(reading)));
+        }
+        let denial = if fence < highest || fence == highest && holder.is_none() {
+            Some(Denial::Stale(reading))
+        } else if is_old {
+            Some(Denial::TooOld(reading))
+        } else if is_new {
+            Some(Denial::TooNew(reading))
+        } else {
+            None
+        };
+        if let Some(denial) = denial {
+            return Err(MemoryErrorKind::Denied(denial));
+        }
+        self.accept(command, proposal)?;
+        self.set(command.key, command.token, after(wall, ttl_ms))?;
+        let reading = Reading { fence, ..reading };
+        Ok(Reply::Acquired(Some(reading)))
+    }
+
+    /// Whether nothing can have been forgotten, as far as leases and fences of this fleet go.
+    fn guarded(
+        &mut self,
+        fleet: Fleet,
+        ttl_ms: u32,
+        wall: u64,
+        is_off: bool,
+    ) -> Result<(), Denial> {
+        let quarantine_ms = fleet.quarantine().as_millis() as u64;
+        let is_other = self
+            .guard
+            .as_mut()
+            .is_some_and(|guard| *guard.fleet.get_or_insert(fleet) != fleet);
+        if is_other || ttl_ms > fleet.max_ttl_ms {
+            return Err(Denial::OtherFleet);
+        }
+        let left_ms = |ms: u64| u32::try_from(ms).unwrap_or(u32::MAX);
+        match &self.guard {
+            Some(guard) if guard.run_id == self.run_id => {
+                if wall < guard.until {
+                    let left_ms = left_ms((guard.until - wall).div_ceil(1_000));
+                    return Err(Denial::Quarantined { left_ms });
+                }
+                Ok(())
+            }
+            _ => {
+                if !is_off {
+                    self.guard = Some(Guard {
+                        run_id: self.run_id,
+                        until: (wall.div_ceil(1_000) + quarantine_ms) * 1_000,
+                        fleet: Some(fleet),
+                    });
+                }
+                let left_ms = left_ms(quarantine_ms);
+                Err(Denial::Quarantined { left_ms })
+            }
+        }
+    }
+
+    fn extend(
+        &mut self,
+        command: &Owned,
+        ttl_ms: u32,
+        proposal: Option<Proposal>,
+        wall: u64,
+    ) -> Result<Reply, MemoryErrorKind> {
+        let is_mine = match self.token(command) {
+            Some(token) => token == command.token,
+            None => proposal.is_some_and(|proposal| {
+                let is_guarded = self
+                    .guard
+                    .as_ref()
+                    .is_some_and(|guard| guard.run_id == self.run_id && wall >= guard.until);
+                is_guarded && self.highest(command) == proposal.fence
+            }),
+        };
+        if !is_mine {
+            return Ok(Reply::NotMine);
+        }
+        self.set(command.key, command.token, after(wall, ttl_ms))?;
+        Ok(Reply::Extended)
+    }
+
+    fn release(&mut self, command: &Owned, proposal: Option<Proposal>, wall: u64) -> Reply {
+        let is_mine = self.token(command) == Some(command.token);
+        if is_mine {
+            self.remove(&command.key);
+        }
+        if let Some(proposal) = proposal {
+            let (low, high) = window(proposal.fleet, wall);
+            let fence = proposal.fence;
+            let is_near = fence.as_u64() > low && fence.as_u64() <= high;
+            if is_near && self.highest(command) < fence {
+                // For want of room it may fail: the key is deleted all the same.
+                let _refused = self.accept(command, proposal);
+            }
+        }
+        if is_mine {
+            Reply::Released
+        } else {
+            Reply::NotMine
+        }
+    }
+
+    fn token(&self, command: &Owned) -> Option<Token> {
+        let mut all = self.keys.iter();
+        all.find(|entry| entry.key == command.key)
+            .map(|entry| entry.token)
+    }
+
+    fn highest(&self, command: &Owned) -> Fence {
+        let mut all = self.fences.iter();
+        all.find(|highest| highest.key == command.key)
+            .map_or(Fence::ZERO, |highest| highest.fence)
+    }
+
+    fn accept(&mut self, command: &Owned, proposal: Proposal) -> Result<(), MemoryErrorKind> {
+        let Proposal { fence, fleet } = proposal;
+        self.fences.retain(|highest| highest.key != command.key);
+        let kept_ms = u64::from(fleet.window_ms) + u64::from(fleet.step_back_ms) + 1;
+        let highest = Highest {
+            key: command.key,
+            fence,
+            expires_at: (fence.as_u64().div_ceil(1_000) + kept_ms) * 1_000,
+        };
+        let place = self.fences.insert(highest);
+        place.map(|_| ()).ok_or(MemoryErrorKind::OutOfMemory)
+    }
+}
+
+fn after(wall: u64, ttl_ms: u32) -> u64 {
+    wall.saturating_add(u64::from(ttl_ms) * 1_000)
+}
+
+/// A fence is accepted above the first and up to the second.
+fn window(fleet: Fleet, wall: u64) -> (u64, u64) {
+    let half = u64::from(fleet.window_ms) * 1_000;
+    (wall.saturating_sub(half), wall.saturating_add(half))
+}
