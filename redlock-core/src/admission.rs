@@ -71,8 +71,16 @@ impl Introduction {
 pub struct Rules {
     /// For how long the vote of a node that has restarted does not count; zero when its data survives.
     pub quarantine: Duration,
-    /// Whether a node that may evict keys has a vote.
+    /// Whether a node that may evict keys has no vote.
     pub refuse_eviction: bool,
+}
+
+impl Rules {
+    /// Every master has a vote.
+    pub const NONE: Self = Self {
+        quarantine: Duration::ZERO,
+        refuse_eviction: false,
+    };
 }
 
 /// What one client knows of one node. It belongs to the transport, and outlives its connections.

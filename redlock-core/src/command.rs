@@ -440,7 +440,8 @@ mod tests {
 
     #[test]
     fn the_hash_of_a_script_is_the_sha1_of_its_text() {
-        for script in Script::ALL {
+        let [plain, fenced] = [&Script::PLAIN[..], &Script::FENCED];
+        for script in [plain, fenced, &[&Script::INTRODUCE]].concat() {
             let sha1 = sha1_smol::Sha1::from(script.text()).digest();
             assert_eq!(sha1.to_string(), script.sha1());
         }
@@ -456,9 +457,24 @@ mod tests {
     const COMMANDS: [Command<'static>; 3] = {
         let (key, token, ttl_ms) = (b"key", &Token([1; Token::LEN]), 1);
         [
-            Command::Acquire { key, token, ttl_ms },
-            Command::Extend { key, token, ttl_ms },
-            Command::Release { key, token },
+            Command::Acquire {
+                key,
+                token,
+                ttl_ms,
+                rules: Rules::NONE,
+                proposal: None,
+            },
+            Command::Extend {
+                key,
+                token,
+                ttl_ms,
+                proposal: None,
+            },
+            Command::Release {
+                key,
+                token,
+                proposal: None,
+            },
         ]
     };
 
@@ -466,14 +482,14 @@ mod tests {
     fn the_answer_of_redis_is_a_yes_or_a_no() {
         let [acquire, extend, release] = COMMANDS;
         for (command, answer, reply) in [
-            (acquire, Answer::Ok, Reply::Acquired),
-            (acquire, Answer::Nil, Reply::Held),
+            (acquire, Answer::Ok, Reply::Acquired(None)),
+            (acquire, Answer::Nil, Reply::Held(None)),
             (extend, Answer::Integer(1), Reply::Extended),
             (extend, Answer::Integer(0), Reply::NotMine),
             (release, Answer::Integer(1), Reply::Released),
             (release, Answer::Integer(0), Reply::NotMine),
         ] {
-            assert_eq!(command.reply(answer), Some(reply), "{command:?}");
+            assert_eq!(command.reply(answer), Some(Ok(reply)), "{command:?}");
         }
     }
 
@@ -502,6 +518,8 @@ mod tests {
             key: b"dock",
             token,
             ttl_ms: 10_000,
+            rules: Rules::NONE,
+            proposal: None,
         };
         assert_eq!(
             words(&acquire, ScriptCall::Hash),
@@ -510,6 +528,7 @@ mod tests {
         let release = Command::Release {
             key: b"dock",
             token,
+            proposal: None,
         };
         assert_eq!(
             words(&release, ScriptCall::Hash),
@@ -522,11 +541,63 @@ mod tests {
             key: b"dock",
             token,
             ttl_ms: 7,
+            proposal: None,
         };
         assert_eq!(
             words(&extend, ScriptCall::Text),
             std::format!("EVAL {} 1 dock tttttttttttttttttttt 7", Script::EXTEND.text),
         );
+    }
+
+    #[cfg(feature = "fence")]
+    #[test]
+    fn a_fenced_command_names_the_lock_its_fence_and_the_guard() {
+        let token = &Token::from_bytes([b't'; Token::LEN]);
+        let fleet = crate::Options::new(core::time::Duration::from_secs(1))
+            .and_then(|options| options.fenced(crate::Options::WINDOW))
+            .unwrap()
+            .fleet()
+            .unwrap();
+        let fence = Fence::from_u64(7);
+        let (key, ttl_ms, proposal) = (&b"dock"[..], 10_000, Some(Proposal { fence, fleet }));
+        let acquire = Command::Acquire {
+            key,
+            token,
+            ttl_ms,
+            rules: Rules::NONE,
+            proposal,
+        };
+        let extend = Command::Extend {
+            key,
+            token,
+            ttl_ms,
+            proposal,
+        };
+        let release = Command::Release {
+            key,
+            token,
+            proposal,
+        };
+        for (command, script, rest) in [
+            (
+                acquire,
+                &Script::ACQUIRE_FENCED,
+                "3 dock redlock:fence:dock redlock:guard tttttttttttttttttttt 10000 7 60000 250 60000",
+            ),
+            (
+                extend,
+                &Script::EXTEND_FENCED,
+                "3 dock redlock:fence:dock redlock:guard tttttttttttttttttttt 10000 7",
+            ),
+            (
+                release,
+                &Script::RELEASE_FENCED,
+                "2 dock redlock:fence:dock tttttttttttttttttttt 7 250 60000",
+            ),
+        ] {
+            let wanted = std::format!("EVALSHA {} {rest}", script.sha1);
+            assert_eq!(words(&command, ScriptCall::Hash), wanted);
+        }
     }
 
     fn words(command: &Command<'_>, call: ScriptCall) -> std::string::String {
@@ -535,6 +606,9 @@ mod tests {
             .map(|argument| match argument {
                 Argument::Bytes(bytes) => std::string::String::from_utf8(bytes.to_vec()).unwrap(),
                 Argument::Integer(number) => std::format!("{number}"),
+                Argument::FenceKey(key) => {
+                    std::format!("{FENCE_KEY_PREFIX}{}", std::str::from_utf8(key).unwrap())
+                }
             })
             .collect();
         words.join(" ")

@@ -122,7 +122,6 @@ mod tests {
     use core::task::Waker;
 
     use super::*;
-    use crate::admission::{Denial, RunId};
     use crate::command::{Reply, Token};
     use crate::time::Instant;
 
@@ -139,18 +138,6 @@ mod tests {
 
         fn timed_out(&self, _after: Duration) -> fmt::Error {
             fmt::Error
-        }
-
-        fn duplicate_of(&self, _first: &Self) -> fmt::Error {
-            fmt::Error
-        }
-
-        fn run_id(&self) -> Option<RunId> {
-            None
-        }
-
-        fn denial(_error: &fmt::Error) -> Option<Denial> {
-            None
         }
     }
 
@@ -180,6 +167,7 @@ mod tests {
         };
         let mut round = Round::new(asked, 1, NOW, Instant::MAX);
         let mut report = Report::new(b"key", nodes.len());
+        let mut readings = Readings::new();
         {
             let race = pin!(race(
                 &mut nodes,
@@ -188,7 +176,7 @@ mod tests {
                 &Still,
                 &mut round,
                 &mut report,
-                &mut Readings::new(),
+                &mut readings,
             ));
             let verdict = race.poll(&mut Context::from_waker(Waker::noop()));
             assert_eq!(verdict, Poll::Ready(Verdict::Unreachable));

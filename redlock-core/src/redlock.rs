@@ -410,7 +410,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         for (node, transport) in self.nodes.iter().flatten().enumerate() {
             if let Some(first) = self.first_of(transport.run_id(), node) {
                 duplicates.insert(node);
-                report.record(node, Outcome::Failed(transport.duplicate_of(first)));
+                let outcome = transport.duplicate_of(first).map(Outcome::Failed);
+                report.record(node, outcome.unwrap_or(Outcome::Unanswered));
             }
         }
         duplicates

@@ -57,15 +57,26 @@ pub trait Transport {
     /// `after` so long.
     fn timed_out(&self, after: Duration) -> Self::Error;
 
-    /// The error that stands for this node in the outcome of a round because it is the same process as
-    /// `first`, another node of the same lock.
-    fn duplicate_of(&self, first: &Self) -> Self::Error;
-
     /// The process that answers, as far as it is known: [`Admission::run_id`](crate::Admission::run_id).
-    fn run_id(&self) -> Option<RunId>;
+    /// Two nodes of a lock that are one process have one vote.
+    ///
+    /// Never known unless a transport says so.
+    fn run_id(&self) -> Option<RunId> {
+        None
+    }
 
-    /// The denial that `error` stands for.
-    fn denial(error: &Self::Error) -> Option<Denial>;
+    /// The error that stands for this node because it is the same process as `first`, another node of the
+    /// lock.
+    fn duplicate_of(&self, first: &Self) -> Option<Self::Error> {
+        let _first = first;
+        None
+    }
+
+    /// The denial that `error` stands for. A transport for fenced locks must tell.
+    fn denial(error: &Self::Error) -> Option<Denial> {
+        let _error = error;
+        None
+    }
 }
 
 impl<T: Transport> Transport for &mut T {
@@ -79,7 +90,7 @@ impl<T: Transport> Transport for &mut T {
         T::timed_out(self, after)
     }
 
-    fn duplicate_of(&self, first: &Self) -> Self::Error {
+    fn duplicate_of(&self, first: &Self) -> Option<Self::Error> {
         T::duplicate_of(self, first)
     }
 

@@ -256,8 +256,8 @@ impl<C: Clock> Transport for &MemoryNode<C> {
         self.error(MemoryErrorKind::TimedOut(after))
     }
 
-    fn duplicate_of(&self, first: &Self) -> MemoryError {
-        self.error(MemoryErrorKind::DuplicateOf { node: first.number })
+    fn duplicate_of(&self, first: &Self) -> Option<MemoryError> {
+        Some(self.error(MemoryErrorKind::DuplicateOf { node: first.number }))
     }
 
     fn run_id(&self) -> Option<RunId> {

@@ -79,7 +79,7 @@ fn lock<'c>(
 #[test]
 fn every_node_sees_every_command_although_the_first_ones_decide() {
     let clock = MockClock::new();
-    let nodes = [(); 5].map(|()| Script::answering(Some(Ok(Reply::Acquired))));
+    let nodes = [(); 5].map(|()| Script::answering(Some(Ok(Reply::Acquired(None)))));
     let mut redlock = lock(&nodes, &clock);
     let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     clock.run(redlock.release(lease));
@@ -92,10 +92,10 @@ fn every_node_sees_every_command_although_the_first_ones_decide() {
 fn every_node_that_may_have_granted_sees_the_clean_up() {
     let clock = MockClock::new();
     let answers = [
-        Some(Ok(Reply::Held)),
-        Some(Ok(Reply::Held)),
-        Some(Ok(Reply::Held)),
-        Some(Ok(Reply::Acquired)),
+        Some(Ok(Reply::Held(None))),
+        Some(Ok(Reply::Held(None))),
+        Some(Ok(Reply::Held(None))),
+        Some(Ok(Reply::Acquired(None))),
         None,
     ];
     let nodes = answers.map(Script::answering);
@@ -140,7 +140,7 @@ impl Transport for First<'_> {
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Broken> {
         let (verb, reply) = match command {
-            Command::Acquire { .. } => ("acquire", Reply::Acquired),
+            Command::Acquire { .. } => ("acquire", Reply::Acquired(None)),
             Command::Extend { .. } => ("extend", Reply::Extended),
             Command::Release { .. } => ("release", Reply::Released),
         };
@@ -212,7 +212,7 @@ impl Transport for Blocking<'_> {
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Broken> {
         self.clock.advance(self.each);
         Ok(match command {
-            Command::Acquire { .. } => Reply::Acquired,
+            Command::Acquire { .. } => Reply::Acquired(None),
             Command::Extend { .. } => Reply::Extended,
             Command::Release { .. } => Reply::Released,
         })
@@ -226,7 +226,7 @@ impl Transport for Blocking<'_> {
 #[test]
 fn every_attempt_is_made_and_cleaned_up_with_a_token_of_its_own() {
     let clock = MockClock::new();
-    let nodes = [None, None, Some(Ok(Reply::Acquired))].map(Script::answering);
+    let nodes = [None, None, Some(Ok(Reply::Acquired(None)))].map(Script::answering);
     let mut redlock = lock(&nodes, &clock);
     redlock.set_options(one_round().wait(ms(1_000)));
     assert!(clock.run(redlock.acquire(KEY)).is_err());
@@ -356,8 +356,8 @@ fn a_reply_to_another_command_never_counts() {
         );
     }
     for (reply, counts) in [
-        (Acquired, false),
-        (Held, false),
+        (Acquired(None), false),
+        (Held(None), false),
         (Released, false),
         (NotMine, true),
     ] {
@@ -371,7 +371,12 @@ fn a_reply_to_another_command_never_counts() {
             "{reply:?}: {error}"
         );
     }
-    for (reply, counts) in [(Acquired, 0), (Held, 0), (Extended, 0), (Released, 5)] {
+    for (reply, counts) in [
+        (Acquired(None), 0),
+        (Held(None), 0),
+        (Extended, 0),
+        (Released, 5),
+    ] {
         let clock = MockClock::new();
         let mut redlock = after_the_acquire(reply, &clock);
         let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
@@ -401,7 +406,7 @@ impl Transport for Changing {
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Broken> {
         Ok(match command {
-            Command::Acquire { .. } => Reply::Acquired,
+            Command::Acquire { .. } => Reply::Acquired(None),
             _ => self.0,
         })
     }

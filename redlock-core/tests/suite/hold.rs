@@ -9,7 +9,8 @@ use embassy_futures::join::join;
 use embassy_futures::select::{Either, select};
 use redlock_core::mock::{MemoryError, MemoryNode, MockClock};
 use redlock_core::{
-    Clock, Command, HoldError, Instant, Lease, LossCause, Options, Redlock, Reply, Transport,
+    Clock, Command, Denial, HoldError, Instant, Lease, LossCause, Options, Redlock, Reply,
+    Transport,
 };
 
 use crate::world::*;
@@ -313,6 +314,10 @@ impl Transport for Tapped<'_> {
 
     fn timed_out(&self, after: Duration) -> MemoryError {
         self.node.timed_out(after)
+    }
+
+    fn denial(error: &MemoryError) -> Option<Denial> {
+        <&MemoryNode<&MockClock>>::denial(error)
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::Wake;
 
 use redlock_core::mock::{MemoryErrorKind, MemoryNode, MockClock, SeededEntropy};
-use redlock_core::{Clock, Command, Entropy, Instant, Reply, Token, Transport};
+use redlock_core::{Clock, Command, Entropy, Instant, Reply, Rules, Token, Transport};
 
 use crate::world::*;
 
@@ -18,6 +18,8 @@ fn acquire<'a>(key: &'a [u8], token: &'a Token) -> Command<'a> {
         key,
         token,
         ttl_ms: 100,
+        rules: Rules::NONE,
+        proposal: None,
     }
 }
 
@@ -44,7 +46,7 @@ fn a_key_lives_for_its_ttl() {
     let node = MemoryNode::new(1, &clock);
     let token = thief();
     let reply = clock.run((&node).execute(&acquire(b"dock-7", &token)));
-    assert_eq!(reply, Ok(Reply::Acquired));
+    assert_eq!(reply, Ok(Reply::Acquired(None)));
     clock.advance(ms(100) - Duration::from_micros(1));
     assert_eq!(node.token(KEY), Some(token));
     assert_eq!(node.ttl(KEY), Some(Duration::from_micros(1)));
@@ -63,13 +65,14 @@ fn commands_arrive_in_the_order_in_which_they_were_sent_however_slow_the_first_w
     let release = Command::Release {
         key: b"dock-7",
         token: &token,
+        proposal: None,
     };
     let (mut one, mut two) = (&node, &node);
     let replies = clock.run(embassy_futures::join::join(one.execute(&first), async {
         node.set_latency(Duration::ZERO);
         two.execute(&release).await
     }));
-    assert_eq!(replies, (Ok(Reply::Acquired), Ok(Reply::Released)));
+    assert_eq!(replies, (Ok(Reply::Acquired(None)), Ok(Reply::Released)));
 }
 
 #[test]
@@ -104,7 +107,7 @@ fn a_node_has_bounds_and_says_so() {
     assert_eq!(too_long.kind(), MemoryErrorKind::KeyTooLong);
     for key in 0..64_u8 {
         let reply = clock.run((&node).execute(&acquire(&[key], &token)));
-        assert_eq!(reply, Ok(Reply::Acquired));
+        assert_eq!(reply, Ok(Reply::Acquired(None)));
     }
     let full = clock
         .run((&node).execute(&acquire(b"one more", &token)))
@@ -142,6 +145,7 @@ fn a_node_that_resumes_does_everything_that_was_sent_in_its_order() {
         Command::Release {
             key: b"dock-7",
             token: &first,
+            proposal: None,
         },
         acquire(b"dock-7", &second),
         acquire(b"dock-8", &first),
@@ -165,7 +169,10 @@ fn a_command_takes_half_of_the_latency_to_the_node_and_half_back() {
     node.set_latency(ms(40));
     let command = acquire(b"dock-7", &token);
     let reply = clock.run((&node).execute(&command));
-    assert_eq!((reply, clock.now()), (Ok(Reply::Acquired), at(ms(40))));
+    assert_eq!(
+        (reply, clock.now()),
+        (Ok(Reply::Acquired(None)), at(ms(40)))
+    );
     assert_eq!(node.ttl(KEY), Some(ms(80)), "set after 20 ms");
 }
 
@@ -190,7 +197,7 @@ fn a_node_is_restarted_with_its_data_or_without() {
     assert!(node.is_empty());
     let token = thief();
     let reply = clock.run((&node).execute(&acquire(b"dock-7", &token)));
-    assert_eq!(reply, Ok(Reply::Acquired), "and answers");
+    assert_eq!(reply, Ok(Reply::Acquired(None)), "and answers");
 }
 
 #[test]
@@ -203,15 +210,20 @@ fn only_the_token_under_a_key_can_extend_or_release_it() {
         key,
         token,
         ttl_ms: 500,
+        proposal: None,
     };
-    let release = |token| Command::Release { key, token };
+    let release = |token| Command::Release {
+        key,
+        token,
+        proposal: None,
+    };
     let execute = |command: Command<'_>| clock.run((&node).execute(&command));
     assert_eq!(execute(extend(&mine)), Ok(Reply::NotMine));
     assert_eq!(execute(release(&mine)), Ok(Reply::NotMine));
-    assert_eq!(execute(acquire(key, &mine)), Ok(Reply::Acquired));
+    assert_eq!(execute(acquire(key, &mine)), Ok(Reply::Acquired(None)));
     assert_eq!(
         execute(acquire(key, &mine)),
-        Ok(Reply::Held),
+        Ok(Reply::Held(None)),
         "also its own"
     );
     assert_eq!(execute(extend(&other)), Ok(Reply::NotMine));
@@ -221,7 +233,7 @@ fn only_the_token_under_a_key_can_extend_or_release_it() {
     assert_eq!(node.ttl(KEY), Some(ms(500)));
     clock.advance(ms(500));
     assert_eq!(execute(extend(&mine)), Ok(Reply::NotMine), "expired");
-    assert_eq!(execute(acquire(key, &other)), Ok(Reply::Acquired));
+    assert_eq!(execute(acquire(key, &other)), Ok(Reply::Acquired(None)));
     assert_eq!(execute(release(&mine)), Ok(Reply::NotMine));
     assert_eq!(execute(release(&other)), Ok(Reply::Released));
     assert!(node.is_empty());
@@ -240,7 +252,7 @@ fn a_node_that_hangs_for_too_long_has_no_room_for_more_commands() {
     let full = clock.run((&node).execute(&command)).unwrap_err();
     assert_eq!((full.node(), full.kind()), (2, MemoryErrorKind::Full));
     node.resume();
-    assert_eq!(clock.run((&node).execute(&command)), Ok(Reply::Held));
+    assert_eq!(clock.run((&node).execute(&command)), Ok(Reply::Held(None)));
 }
 
 #[test]

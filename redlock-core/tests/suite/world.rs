@@ -5,7 +5,7 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
 use redlock_core::mock::{MemoryError, MemoryNode, MockClock, SeededEntropy};
-use redlock_core::{Clock, Command, Instant, Options, Redlock, Reply, Token, Transport};
+use redlock_core::{Clock, Command, Denial, Instant, Options, Redlock, Reply, Token, Transport};
 
 pub(crate) type Node<'c> = MemoryNode<&'c MockClock>;
 pub(crate) type Lock<'c> = Redlock<&'c Node<'c>, &'c MockClock, SeededEntropy, 5>;
@@ -202,5 +202,9 @@ impl Transport for Detour<'_> {
 
     fn timed_out(&self, after: Duration) -> MemoryError {
         self.node.timed_out(after)
+    }
+
+    fn denial(error: &MemoryError) -> Option<Denial> {
+        <&MemoryNode<&MockClock>>::denial(error)
     }
 }
