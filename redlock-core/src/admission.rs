@@ -188,7 +188,13 @@ impl Admission {
         if age < rules.quarantine && !is_vouched {
             return Err(Denial::Restarted {
                 ago_ms: millis(age),
-                left_ms: millis(rules.quarantine.saturating_sub(age)).saturating_add(1),
+                // Rounded up: whoever comes back then is let in.
+                left_ms: millis(
+                    rules
+                        .quarantine
+                        .saturating_sub(age)
+                        .saturating_add(Duration::from_micros(999)),
+                ),
             });
         }
         Ok(())
@@ -221,6 +227,8 @@ pub enum Denial {
     Quarantined {
         /// When its vote counts again, in milliseconds.
         left_ms: u32,
+        /// What it told besides.
+        reading: Reading,
     },
     /// To a fenced acquire: it has accepted this fence or a higher one before.
     Stale(Reading),
@@ -233,12 +241,20 @@ pub enum Denial {
 }
 
 impl Denial {
-    /// What the node told besides, when only the fence was not to its liking.
+    /// What the node told besides.
     pub(crate) const fn reading(&self) -> Option<Reading> {
         match self {
-            Self::Stale(reading) | Self::TooOld(reading) | Self::TooNew(reading) => Some(*reading),
+            Self::Quarantined { reading, .. }
+            | Self::Stale(reading)
+            | Self::TooOld(reading)
+            | Self::TooNew(reading) => Some(*reading),
             _ => None,
         }
+    }
+
+    /// Whether another fence would have done.
+    pub(crate) const fn is_misfit(&self) -> bool {
+        matches!(self, Self::Stale(_) | Self::TooOld(_) | Self::TooNew(_))
     }
 }
 
@@ -248,7 +264,7 @@ impl fmt::Display for Denial {
             Self::Restarted { ago_ms, left_ms } => {
                 write!(f, "restarted {} ago, its vote counts again in {}", Time(*ago_ms), Time(*left_ms))
             }
-            Self::Quarantined { left_ms } => {
+            Self::Quarantined { left_ms, .. } => {
                 write!(f, "may have forgotten locks, its vote counts again in {}", Time(*left_ms))
             }
             Self::Replica => f.write_str("a replica, which has no vote; name its master"),

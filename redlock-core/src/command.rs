@@ -238,7 +238,7 @@ fn fenced_reply(proposal: &Proposal, numbers: [i64; 4]) -> Option<Result<Reply, 
         2 => Err(Denial::Stale(reading)),
         3 => Err(Denial::TooOld(reading)),
         4 => Err(Denial::TooNew(reading)),
-        5 => Err(Denial::Quarantined { left_ms }),
+        5 => Err(Denial::Quarantined { left_ms, reading }),
         6 => Err(Denial::OtherFleet),
         _ => return None,
     })

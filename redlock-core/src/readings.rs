@@ -40,7 +40,9 @@ impl<const MAX: usize> Readings<MAX> {
         let Some(Reading { time, fence, on: _ }) = reading else {
             return;
         };
-        self.misfits += u32::from(answer.is_err());
+        if let Err(Some(denial)) = answer {
+            self.misfits += u32::from(denial.is_misfit());
+        }
         self.highest = self.highest.max(fence);
         // The node read its clock somewhere between the two.
         let ours = sent_at.as_micros().midpoint(now.as_micros());

@@ -242,7 +242,7 @@ impl Store {
         let (low, high) = window(fleet, wall);
         let is_old = fence.as_u64() <= low;
         let is_new = fence.as_u64() > high;
-        self.guarded(fleet, ttl_ms, wall, is_old || is_new)
+        self.guarded(fleet, ttl_ms, reading, is_old || is_new)
             .map_err(MemoryErrorKind::Denied)?;
 
         let holder = self.token(command);
@@ -272,10 +272,12 @@ impl Store {
         &mut self,
         fleet: Fleet,
         ttl_ms: u32,
-        wall: u64,
+        reading: Reading,
         is_off: bool,
     ) -> Result<(), Denial> {
-        let quarantine_ms = fleet.quarantine().as_millis() as u64;
+        let wall = reading.time;
+        // Redis writes it in milliseconds.
+        let until = (wall.div_ceil(1_000) * 1_000).saturating_add(micros(fleet.quarantine()));
         let is_other = self
             .guard
             .as_mut()
@@ -283,27 +285,24 @@ impl Store {
         if is_other || ttl_ms > fleet.max_ttl_ms {
             return Err(Denial::OtherFleet);
         }
-        let left_ms = |ms: u64| u32::try_from(ms).unwrap_or(u32::MAX);
-        match &self.guard {
-            Some(guard) if guard.run_id == self.run_id => {
-                if wall < guard.until {
-                    let left_ms = left_ms((guard.until - wall).div_ceil(1_000));
-                    return Err(Denial::Quarantined { left_ms });
-                }
-                Ok(())
-            }
+        let until = match &self.guard {
+            Some(guard) if guard.run_id == self.run_id => guard.until,
             _ => {
                 if !is_off {
                     self.guard = Some(Guard {
                         run_id: self.run_id,
-                        until: (wall.div_ceil(1_000) + quarantine_ms) * 1_000,
+                        until,
                         fleet: Some(fleet),
                     });
                 }
-                let left_ms = left_ms(quarantine_ms);
-                Err(Denial::Quarantined { left_ms })
+                until
             }
+        };
+        if wall >= until {
+            return Ok(());
         }
+        let left_ms = u32::try_from((until - wall).div_ceil(1_000)).unwrap_or(u32::MAX);
+        Err(Denial::Quarantined { left_ms, reading })
     }
 
     fn extend(
@@ -375,6 +374,10 @@ impl Store {
         let place = self.fences.insert(highest);
         place.map(|_| ()).ok_or(MemoryErrorKind::OutOfMemory)
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn after(wall: u64, ttl_ms: u32) -> u64 {

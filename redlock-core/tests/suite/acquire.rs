@@ -584,12 +584,13 @@ fn a_fork_is_another_client_over_the_same_nodes() {
 fn a_minority_that_comes_back_with_its_data_changes_nothing() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let options = one_round().restart_guard(false);
     let lease = clock
-        .run(client(&nodes, &clock, 1).try_acquire(KEY))
+        .run(client_with(&nodes, &clock, 1, options).try_acquire(KEY))
         .unwrap();
     nodes.iter().for_each(MemoryNode::restart);
     let error = clock
-        .run(client(&nodes, &clock, 2).try_acquire(KEY))
+        .run(client_with(&nodes, &clock, 2, options).try_acquire(KEY))
         .unwrap_err();
     assert!(matches!(error, AcquireError::Held(_)), "{error}");
     assert!(lease.is_valid(clock.now()));
@@ -600,16 +601,17 @@ fn a_minority_that_comes_back_with_its_data_changes_nothing() {
 fn exclusion_rests_on_nodes_that_do_not_forget() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let options = one_round().restart_guard(false);
     nodes[3..].iter().for_each(MemoryNode::stop);
     let first = clock
         .run(client(&nodes, &clock, 1).try_acquire(KEY))
         .unwrap();
     nodes[3..].iter().for_each(MemoryNode::restart);
-    let held = clock.run(client(&nodes, &clock, 2).try_acquire(KEY));
+    let held = clock.run(client_with(&nodes, &clock, 2, options).try_acquire(KEY));
     assert!(matches!(held, Err(AcquireError::Held(_))));
     nodes[0].restart_empty();
     let second = clock
-        .run(client(&nodes, &clock, 2).try_acquire(KEY))
+        .run(client_with(&nodes, &clock, 2, options).try_acquire(KEY))
         .unwrap();
     assert!(
         first.is_valid(clock.now()) && second.is_valid(clock.now()),

@@ -3,11 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "what fails here fails a test")]
 
 mod acquire;
+mod admission;
 mod cancel;
 mod clocks;
 mod contention;
 mod contract;
 mod extend;
+#[cfg(feature = "fence")]
+mod fences;
 mod hold;
 mod kit;
 mod messages;

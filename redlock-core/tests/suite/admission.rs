@@ -1,0 +1,127 @@
+//! Nodes that can be reached and have no vote.
+
+use core::time::Duration;
+use std::string::ToString;
+
+use redlock_core::mock::{MemoryErrorKind, MemoryNode, MockClock};
+use redlock_core::{AcquireError, Clock, Denial};
+
+use crate::world::*;
+
+/// For how long a node has no vote after a restart: the TTL and its drift, 1 % and 2 ms.
+const QUARANTINE: Duration = ms(10_102);
+
+#[test]
+fn a_node_that_restarted_has_no_vote_until_all_that_it_may_have_forgotten_is_over() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    nodes[2].stop();
+    nodes[0].restart_empty();
+    clock.advance(ms(3_000));
+    let error = clock.run(redlock.try_acquire(KEY)).unwrap_err();
+    assert!(matches!(error, AcquireError::Unreachable(_)), "{error:?}");
+    let words = error.to_string();
+    let wanted = "node 1: restarted 3 s ago, its vote counts again in 8 s";
+    assert!(words.contains(wanted), "{words}");
+    assert_eq!(key_count(&nodes), 0);
+
+    clock.advance(QUARANTINE - ms(3_000) - Duration::from_micros(1));
+    assert!(
+        clock.run(redlock.try_acquire(KEY)).is_err(),
+        "a moment too soon"
+    );
+    clock.advance(Duration::from_micros(1));
+    assert!(clock.run(redlock.try_acquire(KEY)).is_ok());
+}
+
+#[test]
+fn a_wait_that_is_long_enough_outlasts_the_quarantine() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let options = one_round().wait(Duration::from_secs(20));
+    nodes.iter().for_each(MemoryNode::restart_empty);
+    let lease = clock.run(client_with(&nodes, &clock, 1, options).acquire(KEY));
+    assert!(lease.is_ok());
+    let now = clock.now();
+    // The last delay may be as long as four times the longest of its range.
+    assert!(
+        now >= at(QUARANTINE) && now < at(QUARANTINE + ms(200)),
+        "{now:?}"
+    );
+}
+
+#[test]
+fn two_that_ask_one_after_the_other_do_not_both_hold_when_the_node_between_them_forgets() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    nodes[2].stop();
+    let lease = clock
+        .run(client(&nodes, &clock, 1).try_acquire(KEY))
+        .unwrap();
+    nodes[2].restart();
+    nodes[1].restart_empty();
+    let mut other = client(&nodes, &clock, 2);
+    while lease.is_valid(clock.now()) {
+        assert!(clock.run(other.try_acquire(KEY)).is_err());
+        clock.advance(ms(100));
+    }
+    clock.advance(ms(300));
+    assert!(clock.run(other.try_acquire(KEY)).is_ok());
+}
+
+#[test]
+fn a_lease_is_extended_and_released_on_nodes_that_have_restarted_with_their_data() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    nodes.iter().for_each(MemoryNode::restart);
+    assert_eq!(clock.run(redlock.extend(&mut lease)), Ok(()));
+    let released = clock.run(redlock.release(lease));
+    assert!(released.released() >= 2, "{released:?}");
+}
+
+#[test]
+fn a_server_that_is_named_twice_has_one_vote_and_the_error_names_both() {
+    let clock = MockClock::new();
+    let fleet: [Node<'_>; 2] = MemoryNode::fleet(&clock);
+    let nodes = [&fleet[0], &fleet[1], &fleet[0]];
+    let build = || {
+        let tokens = redlock_core::mock::SeededEntropy::new(1);
+        redlock_core::Redlock::<_, _, _, 3>::new(nodes, &clock, tokens, one_round()).unwrap()
+    };
+    let mut redlock = build();
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    // One of the two servers is not a quorum of three nodes, whatever it is called.
+    fleet[1].stop();
+    let error = clock.run(redlock.extend(&mut lease)).unwrap_err();
+    assert!(error.is_retryable(), "{error:?}");
+    drop(lease);
+    clock.advance(TTL);
+    let error = clock.run(build().try_acquire(KEY)).unwrap_err();
+    let words = error.to_string();
+    let wanted = "node 1: the same server as node 1; name each server once";
+    assert!(words.contains(wanted), "{words}");
+    assert_eq!(key_count(&fleet), 0);
+}
+
+#[test]
+fn a_denial_says_nothing_about_who_holds_the_lock() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    nodes.iter().for_each(MemoryNode::restart);
+    let error = clock
+        .run(client(&nodes, &clock, 1).try_acquire(KEY))
+        .unwrap_err();
+    let AcquireError::Unreachable(report) = error else {
+        panic!("{error:?}")
+    };
+    for failure in report.failures() {
+        let MemoryErrorKind::Denied(Denial::Restarted { ago_ms, left_ms }) = failure.kind() else {
+            panic!("{failure}")
+        };
+        assert_eq!((ago_ms, left_ms), (0, 10_102));
+    }
+    assert_eq!(report.tally().unknown, 3);
+}

@@ -1,0 +1,375 @@
+//! Fencing tokens: they grow, whatever is lost; and clocks of nodes that jump.
+
+use core::pin::pin;
+use core::time::Duration;
+use std::cell::RefCell;
+use std::string::ToString;
+use std::vec::Vec;
+
+use redlock_core::mock::{MemoryNode, MockClock, SeededEntropy};
+use redlock_core::{
+    AcquireError, Clock, Command, Denial, Fence, FenceGate, Options, OptionsError, Proposal,
+    Redlock, Reply, RunId, Transport,
+};
+
+use crate::world::*;
+
+const WINDOW: Duration = Options::WINDOW;
+
+fn fenced() -> Options {
+    one_round().fenced(WINDOW).unwrap()
+}
+
+fn fenced_client<'c>(nodes: &'c [Node<'c>], clock: &'c MockClock, seed: u64) -> Lock<'c> {
+    client_with(nodes, clock, seed, fenced())
+}
+
+#[test]
+fn every_lease_has_a_higher_fence_than_those_before_it() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut clients = [1, 2, 3].map(|seed| fenced_client(&nodes, &clock, seed));
+    let mut last = Fence::ZERO;
+    for turn in 0..30 {
+        let redlock = &mut clients[turn % 3];
+        nodes[turn % 5].hang();
+        let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+        nodes[turn % 5].resume();
+        let fence = lease.fence().unwrap();
+        assert!(fence > last, "turn {turn}: {fence} after {last}");
+        last = fence;
+        if turn % 4 == 0 {
+            drop(lease);
+            clock.advance(TTL);
+        } else {
+            clock.run(redlock.release(lease));
+        }
+    }
+}
+
+#[test]
+fn a_plain_lease_has_no_fence() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let lease = clock
+        .run(client(&nodes, &clock, 1).try_acquire(KEY))
+        .unwrap();
+    assert_eq!(lease.fence(), None);
+}
+
+#[test]
+fn a_client_asks_twice_the_first_time_and_once_from_then_on() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let proposals = RefCell::new(Vec::new());
+    let taps = nodes.iter().map(|node| Tap {
+        node,
+        proposals: &proposals,
+    });
+    let entropy = SeededEntropy::new(1);
+    let mut redlock = Redlock::<_, _, _, 3>::new(taps, &clock, entropy, fenced()).unwrap();
+    for turn in 0..5 {
+        proposals.borrow_mut().clear();
+        let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+        clock.run(redlock.release(lease));
+        clock.advance(ms(1));
+        let rounds = if turn == 0 { 2 } else { 1 };
+        assert_eq!(proposals.borrow().len(), 3 * rounds, "turn {turn}");
+    }
+    // Another client on the same clock need not learn it again.
+    let mut fork = redlock.fork(SeededEntropy::new(2));
+    proposals.borrow_mut().clear();
+    assert!(clock.run(fork.try_acquire(KEY)).is_ok());
+    assert_eq!(proposals.borrow().len(), 3);
+}
+
+#[test]
+fn a_client_whose_idea_of_the_time_is_behind_wins_in_its_second_round() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut first = fenced_client(&nodes, &clock, 1);
+    let lease = clock.run(first.try_acquire(KEY)).unwrap();
+    let before = lease.fence().unwrap();
+    clock.run(first.release(lease));
+    let mut second = fenced_client(&nodes, &clock, 2);
+    second.set_clock_offset(first.clock_offset().map(|offset| offset - 100_000));
+    let lease = clock.run(second.try_acquire(KEY)).unwrap();
+    assert!(lease.fence().unwrap() > before);
+}
+
+#[test]
+fn plain_and_fenced_clients_exclude_each_other() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let (mut plain, mut fenced) = (client(&nodes, &clock, 1), fenced_client(&nodes, &clock, 2));
+    let lease = clock.run(plain.try_acquire(KEY)).unwrap();
+    let held = clock.run(fenced.try_acquire(KEY));
+    assert!(matches!(held, Err(AcquireError::Held(_))), "{held:?}");
+    clock.run(plain.release(lease));
+    let lease = clock.run(fenced.try_acquire(KEY)).unwrap();
+    let held = clock.run(plain.try_acquire(KEY));
+    assert!(matches!(held, Err(AcquireError::Held(_))), "{held:?}");
+    clock.run(fenced.release(lease));
+    assert!(clock.run(plain.try_acquire(KEY)).is_ok());
+}
+
+#[test]
+fn fences_grow_although_every_node_has_lost_everything() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let mut redlock = fenced_client(&nodes, &clock, 1);
+    let before = clock.run(redlock.try_acquire(KEY)).unwrap().fence();
+    nodes.iter().for_each(MemoryNode::clear);
+
+    let error = clock.run(redlock.try_acquire(KEY)).unwrap_err();
+    // A minute, four windows and a second.
+    let wanted = "may have forgotten locks, its vote counts again in 62 s";
+    assert!(error.to_string().contains(wanted), "{error}");
+    clock.advance(ms(61_900));
+    assert!(clock.run(redlock.try_acquire(KEY)).is_err());
+    clock.advance(ms(101));
+    let after = clock.run(redlock.try_acquire(KEY)).unwrap().fence();
+    assert!(after > before);
+}
+
+#[test]
+fn a_wait_that_is_long_enough_outlasts_a_flush() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let options = one_round().wait(Duration::from_secs(30));
+    let options = options.fenced(WINDOW).unwrap().max_ttl(TTL).unwrap();
+    nodes.iter().for_each(MemoryNode::clear);
+    let lease = clock.run(client_with(&nodes, &clock, 1, options).acquire(KEY));
+    assert!(lease.is_ok());
+    assert!(clock.now() > at(ms(12_000)) && clock.now() < at(ms(12_300)));
+}
+
+/// What plain Redlock cannot promise, and a fenced lock can.
+#[test]
+fn the_clocks_of_a_minority_may_jump_and_a_lease_stays_exclusive() {
+    for (count, jumping) in [(3, 1), (5, 2)] {
+        for jump in [11_000_000, 3_600_000_000, -3_600_000_000] {
+            assert!(
+                !is_taken_over(count, jumping, jump, fenced()),
+                "{count} {jump}"
+            );
+        }
+        assert!(is_taken_over(count, jumping, 11_000_000, one_round()));
+    }
+}
+
+#[test]
+fn when_a_majority_jumps_together_nothing_helps() {
+    assert!(is_taken_over(3, 2, 11_000_000, fenced()));
+}
+
+/// Whether another client gets the lock of one who holds it, when the clocks of the last `jumping` nodes of
+/// its quorum jump.
+fn is_taken_over(count: usize, jumping: usize, jump: i64, options: Options) -> bool {
+    let clock = MockClock::new();
+    let fleet: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes = &fleet[..count];
+    let quorum = count / 2 + 1;
+    nodes[quorum..].iter().for_each(MemoryNode::stop);
+    let mut first = client_with(nodes, &clock, 1, options);
+    let lease = clock.run(first.try_acquire(KEY)).unwrap();
+    // Those that did not take part keep what they know: a crash is another story.
+    nodes[quorum..].iter().for_each(|node| node.restart());
+    let mut second = client_with(nodes, &clock, 2, options.restart_guard(false));
+    for node in &nodes[quorum - jumping..quorum] {
+        node.set_clock_step(jump);
+    }
+    while lease.is_valid(clock.now()) {
+        if clock.run(second.try_acquire(KEY)).is_ok() {
+            return true;
+        }
+        clock.advance(ms(100));
+    }
+    false
+}
+
+#[test]
+fn a_lease_loses_four_windows_and_the_skew_where_clocks_may_jump() {
+    let plain = one_round().validity();
+    let cost = 4 * WINDOW + ms(50);
+    assert_eq!(fenced().validity(), plain - cost);
+    let none = fenced().tolerate_clock_jumps(false, ms(50)).unwrap();
+    assert_eq!(none.validity(), plain);
+    let fine = Duration::from_micros(1_001);
+    let skewed = fenced().tolerate_clock_jumps(true, fine).unwrap();
+    assert_eq!(skewed.validity(), plain - 4 * WINDOW - ms(2), "rounded up");
+    // Most of a short lease would be lost.
+    let short = Options::new(ms(9_999)).unwrap();
+    assert_eq!(short.fenced(WINDOW).unwrap().validity(), short.validity());
+}
+
+#[test]
+fn rules_that_cannot_be_followed_are_refused() {
+    let options = one_round();
+    for window in [
+        Duration::ZERO,
+        Duration::from_micros(999),
+        ms(3_600_001),
+        Duration::MAX,
+    ] {
+        assert_eq!(options.fenced(window), Err(OptionsError::Window));
+    }
+    assert_eq!(options.max_ttl(TTL), Err(OptionsError::NotFenced));
+    assert_eq!(options.step_back(TTL), Err(OptionsError::NotFenced));
+    assert_eq!(
+        options.tolerate_clock_jumps(true, TTL),
+        Err(OptionsError::NotFenced)
+    );
+    assert_eq!(fenced().max_ttl(ms(9_999)), Err(OptionsError::MaxTtl));
+    assert_eq!(
+        fenced().max_ttl(Duration::MAX),
+        Err(OptionsError::TtlTooLong)
+    );
+    assert_eq!(
+        fenced().step_back(Duration::MAX),
+        Err(OptionsError::TtlTooLong)
+    );
+    let all = fenced().tolerate_clock_jumps(true, TTL);
+    assert_eq!(all, Err(OptionsError::TtlTooShort));
+}
+
+#[test]
+fn a_client_with_other_rules_has_no_vote_anywhere() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let mut redlock = fenced_client(&nodes, &clock, 1);
+    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    clock.run(redlock.release(lease));
+    for other in [
+        one_round().fenced(ms(251)).unwrap(),
+        fenced().max_ttl(ms(59_999)).unwrap(),
+        fenced().step_back(ms(1)).unwrap(),
+    ] {
+        let error = clock
+            .run(client_with(&nodes, &clock, 2, other).try_acquire(KEY))
+            .unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("other clients follow other rules"),
+            "{error}"
+        );
+    }
+    assert!(clock.run(redlock.try_acquire(KEY)).is_ok());
+}
+
+#[test]
+fn an_acquire_that_arrives_after_its_release_is_refused() {
+    let clock = MockClock::new();
+    let node = MemoryNode::new(1, &clock);
+    let mut way = &node;
+    let token = thief();
+    let proposal = proposal_now(&clock, &node);
+    let acquire = Command::Acquire {
+        key: KEY.as_bytes(),
+        token: &token,
+        ttl_ms: 10_000,
+        rules: redlock_core::Rules::NONE,
+        proposal: Some(proposal),
+    };
+    let release = Command::Release {
+        key: KEY.as_bytes(),
+        token: &token,
+        proposal: Some(proposal),
+    };
+    assert_eq!(clock.run(way.execute(&release)), Ok(Reply::NotMine));
+    let late = clock.run(way.execute(&acquire)).unwrap_err();
+    let denial = <&Node<'_> as Transport>::denial(&late);
+    assert!(matches!(denial, Some(Denial::Stale(_))), "{late}");
+}
+
+#[test]
+fn an_extension_heals_a_node_that_lost_the_key_and_remembers_the_fence() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let mut redlock = fenced_client(&nodes, &clock, 1);
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    nodes[0].remove(KEY);
+    clock.run(redlock.extend(&mut lease)).unwrap();
+    assert_eq!(holders(&nodes), 3);
+
+    // Somebody else has been there since: nothing is taken from them.
+    nodes[0].remove(KEY);
+    let mut other = fenced_client(&nodes, &clock, 2);
+    other.set_clock_offset(redlock.clock_offset());
+    clock.advance(ms(1));
+    assert!(clock.run(other.try_acquire(KEY)).is_err());
+    clock.run(redlock.extend(&mut lease)).unwrap();
+    assert_eq!(holders(&nodes), 2);
+}
+
+#[test]
+fn a_dropped_acquire_of_a_fenced_lock_leaves_no_key() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let mut redlock = fenced_client(&nodes, &clock, 1);
+    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    clock.run(redlock.release(lease));
+    nodes.iter().for_each(|node| node.set_latency(ms(10)));
+    assert!(poll_once(pin!(redlock.try_acquire(KEY))).is_pending());
+    clock.run(redlock.tidy());
+    assert_eq!(key_count(&nodes), 0);
+}
+
+#[test]
+fn a_gate_lets_nobody_in_who_comes_after_a_later_holder() {
+    let mut gate = FenceGate::above(Fence::from_u64(5));
+    assert!(!gate.admit(Fence::from_u64(4)));
+    assert!(
+        gate.admit(Fence::from_u64(5)),
+        "whom it has seen may come again"
+    );
+    assert!(gate.admit(Fence::from_u64(8)));
+    assert!(!gate.admit(Fence::from_u64(7)));
+    assert_eq!(gate.highest(), Fence::from_u64(8));
+}
+
+/// A fence that the node takes now.
+fn proposal_now(clock: &MockClock, node: &Node<'_>) -> Proposal {
+    let proposals = RefCell::new(Vec::new());
+    let tap = Tap {
+        node,
+        proposals: &proposals,
+    };
+    let entropy = SeededEntropy::new(9);
+    let mut redlock = Redlock::<_, _, _, 1>::new([tap], clock, entropy, fenced()).unwrap();
+    let lease = clock.run(redlock.try_acquire("another")).unwrap();
+    clock.run(redlock.release(lease));
+    let proposals = proposals.borrow();
+    *proposals.last().unwrap()
+}
+
+/// Takes note of what is proposed.
+#[derive(Clone)]
+struct Tap<'t> {
+    node: &'t Node<'t>,
+    proposals: &'t RefCell<Vec<Proposal>>,
+}
+
+impl Transport for Tap<'_> {
+    type Error = redlock_core::mock::MemoryError;
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Self::Error> {
+        if let Command::Acquire { proposal, .. } = command {
+            self.proposals.borrow_mut().extend(*proposal);
+        }
+        (&mut &*self.node).execute(command).await
+    }
+
+    fn timed_out(&self, after: Duration) -> Self::Error {
+        (&self.node).timed_out(after)
+    }
+
+    fn run_id(&self) -> Option<RunId> {
+        self.node.run_id()
+    }
+
+    fn denial(error: &Self::Error) -> Option<Denial> {
+        <&Node<'_> as Transport>::denial(error)
+    }
+}
