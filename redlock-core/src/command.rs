@@ -354,7 +354,7 @@ impl Script {
     /// higher than all before and near the node's clock; and only where nothing can have been forgotten.
     const ACQUIRE_FENCED: Self = Self {
         text: include_str!("scripts/acquire_fenced.lua"),
-        sha1: "2d6da270fad2b32915f654d00816b0309fa2adb9",
+        sha1: "905b80482a63711e0aff1e7a2c981c43e895d9ba",
     };
 
     /// Extends the key if it carries the token. Sets one that is gone again if nobody was here since: the

@@ -13,11 +13,10 @@ local fleet = max_ttl .. ':' .. window .. ':' .. step_back
 local guarded_id, until_ms, guarded_fleet = string.match(redis.call('get', guard) or '', '^(%w+):(%d+):(.+)$')
 if guarded_fleet and guarded_fleet ~= fleet or ttl + 0 > max_ttl + 0 then return say(6, 0) end
 if guarded_id ~= run_id then
-  local quarantine = max_ttl + 4 * window + 1000
+  until_ms = math.ceil(now / 1000) + max_ttl + 4 * window + 1000
   if not early and not late then
-    redis.call('set', guard, string.format('%s:%.0f:%s', run_id, math.ceil(now / 1000) + quarantine, fleet))
+    redis.call('set', guard, string.format('%s:%.0f:%s', run_id, until_ms, fleet))
   end
-  return say(5, quarantine)
 end
 local left = until_ms * 1000 - now
 if left > 0 then return say(5, math.ceil(left / 1000)) end
