@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use crate::command::{Answer, Argument, Arguments, GUARD_KEY, Script, ScriptCall};
 use crate::fence::Reading;
-use crate::time::Instant;
+use crate::time::{Instant, Span};
 
 /// The process that a node is: another one after every restart, and the same one by whatever name or
 /// address it is reached.
@@ -262,10 +262,10 @@ impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Restarted { ago_ms, left_ms } => {
-                write!(f, "restarted {} ago, its vote counts again in {}", Time(*ago_ms), Time(*left_ms))
+                write!(f, "restarted {} ago, its vote counts again in {}", Span(*ago_ms), Span(*left_ms))
             }
             Self::Quarantined { left_ms, .. } => {
-                write!(f, "may have forgotten locks, its vote counts again in {}", Time(*left_ms))
+                write!(f, "may have forgotten locks, its vote counts again in {}", Span(*left_ms))
             }
             Self::Replica => f.write_str("a replica, which has no vote; name its master"),
             Self::MayEvict => f.write_str(
@@ -280,18 +280,6 @@ impl fmt::Display for Denial {
             Self::OtherFleet => f.write_str(
                 "other clients follow other rules: max_ttl, window and step_back must be the same for all",
             ),
-        }
-    }
-}
-
-/// A time that is read: in seconds from one second on.
-struct Time(u32);
-
-impl fmt::Display for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            ms @ ..1_000 => write!(f, "{ms} ms"),
-            ms => write!(f, "{} s", ms.div_ceil(1_000)),
         }
     }
 }

@@ -225,13 +225,14 @@ impl<'a> Command<'a> {
 /// what is left of something, in milliseconds.
 fn fenced_reply(proposal: &Proposal, numbers: [i64; 4]) -> Option<Result<Reply, Denial>> {
     let [code, time, fence, ms] = numbers;
+    // A key without a TTL, which is no lock's, has -1: it does not go away.
+    let left_ms = u32::try_from(ms).unwrap_or(u32::MAX);
     let reading = Reading {
         time: u64::try_from(time).ok()?,
         fence: Fence::from_u64(u64::try_from(fence).ok()?),
+        held_ms: if code == 1 { left_ms } else { 0 },
         on: proposal.fleet.on,
     };
-    // A key without a TTL, which no lock has left, has -1.
-    let left_ms = u32::try_from(ms.max(0)).unwrap_or(u32::MAX);
     Some(match code {
         0 => Ok(Reply::Acquired(Some(reading))),
         1 => Ok(Reply::Held(Some(reading))),

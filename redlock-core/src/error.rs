@@ -3,6 +3,7 @@
 use core::fmt;
 
 use crate::report::Report;
+use crate::time::Span;
 
 /// Why the lock was not acquired. No node keeps the key of a failed attempt for longer than its TTL,
 /// and those that can be reached are told to delete it at once.
@@ -37,7 +38,11 @@ impl<E: fmt::Display, const MAX: usize> fmt::Display for AcquireError<E, MAX> {
         match self {
             Self::Held(report) => {
                 write!(f, "{} is held by another client: ", report.key())?;
-                report.write_nodes(f, report.tally().refused, " refused")
+                report.write_nodes(f, report.tally().refused, " refused")?;
+                match report.free_in_ms() {
+                    Some(ms) => write!(f, "; free in at most {}", Span(ms)),
+                    None => Ok(()),
+                }
             }
             Self::Unreachable(report) => no_quorum(f, report),
             Self::TooLate(report) => {

@@ -168,6 +168,8 @@ pub struct Reading {
     pub time: u64,
     /// The highest fence that the node has accepted for the key, as far as it remembers.
     pub fence: Fence,
+    /// For how long the key lives on, in milliseconds, where it is another's.
+    pub held_ms: u32,
     pub(crate) on: Fences,
 }
 
@@ -179,6 +181,7 @@ impl Reading {
         Self {
             time,
             fence,
+            held_ms: 0,
             on: Fences,
         }
     }

@@ -10,6 +10,8 @@ use crate::time::Instant;
 pub(crate) struct Readings<const MAX: usize> {
     /// By how much the clock of each node is ahead of ours, in microseconds; in no order.
     offsets: [i64; MAX],
+    /// For how long each node that answered will not grant the key, in milliseconds; in no order.
+    held_ms: [u32; MAX],
     count: usize,
     highest: Fence,
     misfits: u32,
@@ -19,6 +21,7 @@ impl<const MAX: usize> Readings<MAX> {
     pub(crate) const fn new() -> Self {
         Self {
             offsets: [0; MAX],
+            held_ms: [0; MAX],
             count: 0,
             highest: Fence::ZERO,
             misfits: 0,
@@ -37,7 +40,13 @@ impl<const MAX: usize> Readings<MAX> {
             Ok(_) => None,
             Err(denial) => denial.and_then(|denial| denial.reading()),
         };
-        let Some(Reading { time, fence, on: _ }) = reading else {
+        let Some(Reading {
+            time,
+            fence,
+            held_ms,
+            on: _,
+        }) = reading
+        else {
             return;
         };
         if let Err(Some(denial)) = answer {
@@ -46,10 +55,20 @@ impl<const MAX: usize> Readings<MAX> {
         self.highest = self.highest.max(fence);
         // The node read its clock somewhere between the two.
         let ours = sent_at.as_micros().midpoint(now.as_micros());
-        if let Some(place) = self.offsets.get_mut(self.count) {
-            *place = time.wrapping_sub(ours).cast_signed();
+        let places = self.offsets.get_mut(self.count);
+        if let Some((offset, held)) = places.zip(self.held_ms.get_mut(self.count)) {
+            *offset = time.wrapping_sub(ours).cast_signed();
+            *held = held_ms;
             self.count += 1;
         }
+    }
+
+    /// When `quorum` nodes will grant the key, in milliseconds, if its holder does nothing until then; none
+    /// when fewer have answered.
+    pub(crate) fn free_in_ms(&mut self, quorum: u32) -> Option<u32> {
+        let held_ms = self.held_ms.get_mut(..self.count)?;
+        held_ms.sort_unstable();
+        held_ms.get((quorum as usize).checked_sub(1)?).copied()
     }
 
     /// The highest fence that any of the nodes has seen.

@@ -364,6 +364,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let round = Round::new(voters, self.quorum(), deadline, valid_until);
         let mut readings = Readings::new();
         let (mut verdict, mut report) = self.ask(voters, &command, round, &mut readings).await;
+        report.set_free_in_ms(readings.free_in_ms(self.quorum()));
         if self.name_duplicates(&mut report) != self.all.without(voters) && verdict == Verdict::Won
         {
             // They were met in this very round, and one process has voted twice.

@@ -2,6 +2,7 @@
 
 use core::array;
 use core::fmt;
+use core::time::Duration;
 
 use crate::command::{Command, Reply};
 
@@ -58,6 +59,7 @@ pub struct Report<E, const MAX: usize> {
     key: KeyName,
     nodes: usize,
     outcomes: [Outcome<E>; MAX],
+    free_in_ms: Option<u32>,
 }
 
 impl<E, const MAX: usize> Report<E, MAX> {
@@ -66,7 +68,23 @@ impl<E, const MAX: usize> Report<E, MAX> {
             key: KeyName::new(key),
             nodes,
             outcomes: array::from_fn(|_| Outcome::Unanswered),
+            free_in_ms: None,
         }
+    }
+
+    pub(crate) const fn set_free_in_ms(&mut self, free_in_ms: Option<u32>) {
+        self.free_in_ms = free_in_ms;
+    }
+
+    pub(crate) const fn free_in_ms(&self) -> Option<u32> {
+        self.free_in_ms
+    }
+
+    /// How long a quorum of nodes keeps the key of another client at the most, unless it is extended. A
+    /// fenced lock tells, if so many nodes had answered; a plain one cannot.
+    #[must_use]
+    pub fn free_in(&self) -> Option<Duration> {
+        self.free_in_ms.map(|ms| Duration::from_millis(ms.into()))
     }
 
     pub(crate) fn record(&mut self, node: usize, outcome: Outcome<E>) {

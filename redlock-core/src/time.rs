@@ -1,5 +1,6 @@
 //! Time: one instant for every platform, and the clock that tells it.
 
+use core::fmt;
 use core::time::Duration;
 
 /// A point in time: microseconds since the origin of the [`Clock`] that told it.
@@ -104,6 +105,18 @@ pub(crate) const fn whole_micros(duration: Duration) -> u64 {
         .as_secs()
         .saturating_mul(1_000_000)
         .saturating_add(duration.subsec_micros() as u64)
+}
+
+/// So many milliseconds, for people: in seconds from one second on, rounded up.
+pub(crate) struct Span(pub(crate) u32);
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            ms @ ..1_000 => write!(f, "{ms} ms"),
+            ms => write!(f, "{} s", ms.div_ceil(1_000)),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -237,6 +237,7 @@ impl Store {
         let reading = Reading {
             time: wall,
             fence: highest,
+            held_ms: 0,
             on: fleet.on,
         };
         let (low, high) = window(fleet, wall);
@@ -245,11 +246,14 @@ impl Store {
         self.guarded(fleet, ttl_ms, reading, is_old || is_new)
             .map_err(MemoryErrorKind::Denied)?;
 
-        let holder = self.token(command);
-        if holder.is_some_and(|holder| holder != command.token) {
-            return Ok(Reply::Held(Some(reading)));
+        let found = self.find(&command.key, wall);
+        if let Some((holder, left)) = found
+            && holder != command.token
+        {
+            let held_ms = u32::try_from(left.as_micros().div_ceil(1_000)).unwrap_or(u32::MAX);
+            return Ok(Reply::Held(Some(Reading { held_ms, ..reading })));
         }
-        let denial = if fence < highest || fence == highest && holder.is_none() {
+        let denial = if fence < highest || fence == highest && found.is_none() {
             Some(Denial::Stale(reading))
         } else if is_old {
             Some(Denial::TooOld(reading))

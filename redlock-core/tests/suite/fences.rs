@@ -114,6 +114,33 @@ fn plain_and_fenced_clients_exclude_each_other() {
 }
 
 #[test]
+fn who_finds_a_fenced_lock_held_is_told_when_it_comes_free() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let lease = clock
+        .run(client(&nodes, &clock, 1).try_acquire(KEY))
+        .unwrap();
+    clock.advance(ms(3_500));
+    let error = clock
+        .run(fenced_client(&nodes, &clock, 2).try_acquire(KEY))
+        .unwrap_err();
+    let free_in = error.report().unwrap().free_in().unwrap();
+    assert_eq!(free_in, ms(6_500));
+    let words = error.to_string();
+    assert!(
+        words.ends_with(" nodes refused; free in at most 7 s"),
+        "{words}"
+    );
+    clock.advance(free_in);
+    assert!(!lease.is_valid(clock.now()));
+    assert!(
+        clock
+            .run(fenced_client(&nodes, &clock, 2).try_acquire(KEY))
+            .is_ok()
+    );
+}
+
+#[test]
 fn fences_grow_although_every_node_has_lost_everything() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
