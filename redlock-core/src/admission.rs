@@ -283,3 +283,129 @@ impl fmt::Display for Denial {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    const TTL: Duration = Duration::from_secs(10);
+    const GUARDED: Rules = Rules {
+        quarantine: Duration::from_secs(11),
+        refuse_eviction: false,
+    };
+
+    const fn node(run_id: u64, uptime: u64) -> Introduction {
+        Introduction {
+            run_id: RunId(run_id, 0),
+            uptime: Duration::from_secs(uptime),
+            is_master: true,
+            may_evict: false,
+            vouched: None,
+        }
+    }
+
+    const fn at(seconds: u64) -> Instant {
+        Instant::from_micros(seconds * 1_000_000)
+    }
+
+    fn met(introduction: Introduction, now: Instant) -> Admission {
+        let mut admission = Admission::new();
+        admission.introduced(Some(introduction), now);
+        admission
+    }
+
+    #[test]
+    fn on_the_first_contact_a_node_is_as_old_as_it_says_less_a_second() {
+        // The client's own clock may have begun a moment ago.
+        let old = met(node(1, 12), at(0));
+        assert_eq!(old.check(GUARDED, TTL, at(0)), Ok(()));
+        let young = met(node(1, 3), at(100));
+        let denial = young.check(GUARDED, TTL, at(104)).unwrap_err();
+        let wanted = "restarted 6 s ago, its vote counts again in 5 s";
+        assert_eq!(denial.to_string(), wanted);
+        assert!(young.check(GUARDED, TTL, at(108)).is_err());
+        assert_eq!(young.check(GUARDED, TTL, at(109)), Ok(()));
+    }
+
+    #[test]
+    fn another_process_than_before_has_restarted_just_now_whatever_it_says() {
+        let mut admission = met(node(1, 1_000), at(100));
+        // A replica that was promoted: another process, that has run for long.
+        admission.introduced(Some(node(2, 1_000)), at(200));
+        assert!(admission.check(GUARDED, TTL, at(210)).is_err());
+        assert_eq!(admission.check(GUARDED, TTL, at(211)), Ok(()));
+        // The same one over a new connection: nothing begins again.
+        admission.introduced(Some(node(2, 0)), at(212));
+        assert_eq!(admission.check(GUARDED, TTL, at(212)), Ok(()));
+    }
+
+    #[test]
+    fn a_young_node_that_is_vouched_for_counts_for_leases_that_are_not_longer() {
+        let vouched = Introduction {
+            vouched: Some(TTL),
+            ..node(1, 0)
+        };
+        let admission = met(vouched, at(0));
+        assert_eq!(admission.check(GUARDED, TTL, at(0)), Ok(()));
+        let longer = TTL + Duration::from_millis(1);
+        assert!(admission.check(GUARDED, longer, at(0)).is_err());
+    }
+
+    #[test]
+    fn a_replica_has_no_vote_and_one_that_evicts_none_where_the_rules_say_so() {
+        let replica = Introduction {
+            is_master: false,
+            ..node(1, 100)
+        };
+        let denial = met(replica, at(0)).check(Rules::NONE, TTL, at(0));
+        assert_eq!(denial, Err(Denial::Replica));
+        let evicts = Introduction {
+            may_evict: true,
+            ..node(1, 100)
+        };
+        let admission = met(evicts, at(0));
+        assert!(admission.may_evict());
+        assert_eq!(admission.check(GUARDED, TTL, at(0)), Ok(()));
+        let strict = Rules {
+            refuse_eviction: true,
+            ..Rules::NONE
+        };
+        assert_eq!(admission.check(strict, TTL, at(0)), Err(Denial::MayEvict));
+    }
+
+    #[test]
+    fn a_node_that_may_not_say_who_it_is_counts_only_without_the_guard() {
+        let mut admission = met(node(1, 100), at(0));
+        admission.introduced(None, at(1));
+        assert_eq!(admission.run_id(), None);
+        assert_eq!(admission.check(Rules::NONE, TTL, at(1)), Ok(()));
+        let denial = admission.check(GUARDED, TTL, at(1)).unwrap_err();
+        assert!(denial.to_string().contains("+info"), "{denial}");
+    }
+
+    #[test]
+    fn what_a_node_says_is_read_and_nonsense_is_not() {
+        let said = Answer::Integers([7, 8, 4 * 30 + 2, 10_000]);
+        let wanted = Introduction {
+            run_id: RunId(7, 8),
+            uptime: Duration::from_secs(30),
+            is_master: true,
+            may_evict: true,
+            vouched: Some(TTL),
+        };
+        assert_eq!(Introduction::read(said), Some(wanted));
+        let said = Answer::Integers([7, 8, 1, -1]);
+        let replica = Introduction::read(said).unwrap();
+        assert!(!replica.is_master && !replica.may_evict && replica.vouched.is_none());
+        for nonsense in [
+            Answer::Ok,
+            Answer::Integer(1),
+            Answer::Integers([-1, 0, 0, 0]),
+            Answer::Integers([0, -1, 0, 0]),
+            Answer::Integers([0, 0, -1, 0]),
+        ] {
+            assert_eq!(Introduction::read(nonsense), None);
+        }
+    }
+}

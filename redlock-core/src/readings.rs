@@ -89,3 +89,64 @@ impl<const MAX: usize> Readings<MAX> {
         offsets.get(self.count.checked_sub(1)? / 2).copied()
     }
 }
+
+#[cfg(all(test, feature = "fence"))]
+mod tests {
+    use super::*;
+
+    const fn reading(time: u64, fence: u64) -> Reading {
+        Reading::new(time, Fence::from_u64(fence))
+    }
+
+    #[test]
+    fn the_offset_is_the_median_which_a_minority_of_clocks_cannot_move() {
+        let mut readings = Readings::<5>::new();
+        assert_eq!(readings.offset(), None);
+        // Sent at 100, answered at 300: read at 200 or so.
+        let (sent_at, now) = (Instant::from_micros(100), Instant::from_micros(300));
+        for time in [9_000_000, 1_200, 0, 1_210, 1_190] {
+            let granted = Ok(Reply::Acquired(Some(reading(time, 1))));
+            readings.take(&granted, sent_at, now);
+        }
+        assert_eq!(readings.offset(), Some(1_000));
+    }
+
+    #[test]
+    fn nodes_that_refuse_for_the_fence_alone_are_counted_and_no_others() {
+        let mut readings = Readings::<5>::new();
+        let now = Instant::from_micros(0);
+        for (answer, misfits) in [
+            (Err(Some(Denial::Stale(reading(0, 7)))), 1),
+            (Err(Some(Denial::TooOld(reading(0, 9)))), 2),
+            (Err(Some(Denial::TooNew(reading(0, 8)))), 3),
+            (Ok(Reply::Held(Some(reading(0, 5)))), 3),
+            (Err(Some(Denial::OtherFleet)), 3),
+            (Err(None), 3),
+            (Ok(Reply::NotMine), 3),
+        ] {
+            readings.take(&answer, now, now);
+            assert_eq!(readings.misfits(), misfits, "{answer:?}");
+        }
+        assert_eq!(readings.highest(), Fence::from_u64(9));
+    }
+
+    #[test]
+    fn a_key_comes_free_when_a_quorum_has_let_it_go() {
+        let mut readings = Readings::<5>::new();
+        let now = Instant::from_micros(0);
+        for held_ms in [70, 0, 30] {
+            let held = Reading {
+                held_ms,
+                ..reading(0, 1)
+            };
+            readings.take(&Ok(Reply::Held(Some(held))), now, now);
+        }
+        assert_eq!(readings.free_in_ms(2), Some(30));
+        assert_eq!(readings.free_in_ms(3), Some(70));
+        assert_eq!(
+            readings.free_in_ms(4),
+            None,
+            "the others may keep it for ever"
+        );
+    }
+}
