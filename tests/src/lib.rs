@@ -23,6 +23,10 @@ pub use tokio_stream::TokioStream;
 #[doc = include_str!("../../README.md")]
 mod readme {}
 
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/what-can-go-wrong.md")]
+mod what_can_go_wrong {}
+
 /// Waits until `fact` holds. The tasks under test run meanwhile, also on a runtime of one thread.
 ///
 /// # Panics
