@@ -181,21 +181,18 @@ impl<'a> Command<'a> {
             arguments = arguments.and((!is_release).then_some(word(GUARD_KEY)));
         }
         arguments = arguments.and(Some(token)).and(ttl);
-        let Some(Proposal { fence, fleet }) = proposal else {
+        let Some(Proposal { fence, fleet, time }) = proposal else {
             return arguments;
         };
-        let is_acquire = matches!(self, Self::Acquire { .. });
-        let rule = |ms: u32| Some(Argument::Integer(ms.into()));
-        arguments = arguments.and(Some(Argument::Integer(fence.as_u64())));
-        if is_acquire {
-            arguments = arguments.and(rule(fleet.max_ttl_ms));
+        let number = |number: u64| Some(Argument::Integer(number));
+        let [max_ttl, window, step_back] =
+            [fleet.max_ttl_ms, fleet.window_ms, fleet.step_back_ms].map(|ms| number(ms.into()));
+        arguments = arguments.and(number(fence.as_u64()));
+        match self {
+            Self::Acquire { .. } => arguments.and(max_ttl).and(window).and(step_back),
+            Self::Extend { .. } => arguments.and(number(time)).and(window),
+            Self::Release { .. } => arguments.and(window).and(step_back),
         }
-        if is_acquire || is_release {
-            arguments = arguments
-                .and(rule(fleet.window_ms))
-                .and(rule(fleet.step_back_ms));
-        }
-        arguments
     }
 
     /// What `answer` means for this command; none when it is no answer to it.
@@ -211,9 +208,16 @@ impl<'a> Command<'a> {
                 },
                 Answer::Integers(numbers),
             ) => fenced_reply(proposal, numbers),
-            (Self::Extend { .. }, Answer::Integer(1)) => Some(Ok(Reply::Extended)),
+            (Self::Extend { proposal: None, .. }, Answer::Integer(1)) => Some(Ok(Reply::Extended)),
+            (
+                Self::Extend {
+                    proposal: Some(proposal),
+                    ..
+                },
+                Answer::Integers(numbers),
+            ) => fenced_reply(proposal, numbers).map(|reply| reply.map(Reply::to_extend)),
             (Self::Release { .. }, Answer::Integer(1)) => Some(Ok(Reply::Released)),
-            (Self::Extend { .. } | Self::Release { .. }, Answer::Integer(0)) => {
+            (Self::Extend { proposal: None, .. } | Self::Release { .. }, Answer::Integer(0)) => {
                 Some(Ok(Reply::NotMine))
             }
             _ => None,
@@ -221,7 +225,7 @@ impl<'a> Command<'a> {
     }
 }
 
-/// Reads what the script of a fenced acquire says: a code, the node's time, the highest fence there, and
+/// Reads what the scripts of a fenced acquire and extend say: a code, the node's time, the highest fence there, and
 /// what is left of something, in milliseconds.
 fn fenced_reply(proposal: &Proposal, numbers: [i64; 4]) -> Option<Result<Reply, Denial>> {
     let [code, time, fence, ms] = numbers;
@@ -358,11 +362,11 @@ impl Script {
         sha1: "905b80482a63711e0aff1e7a2c981c43e895d9ba",
     };
 
-    /// Extends the key if it carries the token. Sets one that is gone again if nobody was here since: the
-    /// fence is still this lease's.
+    /// Extends the key if it carries the token, where the node's clock is right. Sets one that is gone again
+    /// if nobody was here since: the fence is still this lease's.
     const EXTEND_FENCED: Self = Self {
         text: include_str!("scripts/extend_fenced.lua"),
-        sha1: "366e72c613137a9b9eaf1239ea2c6de4e1eb7b43",
+        sha1: "30d51574c36deae30e7e5fdf1408dcba97261c5e",
     };
 
     /// Deletes the key if it carries the token, and accepts its fence no more: an acquire of this attempt
@@ -432,6 +436,16 @@ pub enum Reply {
     Released,
     /// To extend and to release: the key is gone or carries another token.
     NotMine,
+}
+
+impl Reply {
+    /// The same yes or no, to an extend.
+    const fn to_extend(self) -> Self {
+        match self {
+            Self::Acquired(_) => Self::Extended,
+            _ => Self::NotMine,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -560,7 +574,12 @@ mod tests {
             .fleet()
             .unwrap();
         let fence = Fence::from_u64(7);
-        let (key, ttl_ms, proposal) = (&b"dock"[..], 10_000, Some(Proposal { fence, fleet }));
+        let (key, ttl_ms) = (&b"dock"[..], 10_000);
+        let proposal = Some(Proposal {
+            fence,
+            fleet,
+            time: 8,
+        });
         let acquire = Command::Acquire {
             key,
             token,
@@ -588,7 +607,7 @@ mod tests {
             (
                 extend,
                 &Script::EXTEND_FENCED,
-                "3 dock redlock:fence:dock redlock:guard tttttttttttttttttttt 10000 7",
+                "3 dock redlock:fence:dock redlock:guard tttttttttttttttttttt 10000 7 8 250",
             ),
             (
                 release,

@@ -158,6 +158,9 @@ pub struct Proposal {
     pub fence: Fence,
     /// The rules.
     pub fleet: Fleet,
+    /// The nodes' time as the client knows it, in microseconds. A node whose clock is elsewhere has no vote
+    /// for an extension either: its key may end at any time.
+    pub time: u64,
 }
 
 /// What a node's answer to a fenced acquire tells besides yes or no.

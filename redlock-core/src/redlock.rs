@@ -301,21 +301,22 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         highest: &mut Fence,
     ) -> Result<Grant, AcquireError<T::Error, MAX>> {
         let token = self.fresh_token().ok_or(AcquireError::Entropy)?;
-        let mut proposal = self.proposal(*highest);
-        let (mut verdict, mut readings, mut report, mut valid_until) =
-            self.acquisition(key, &token, proposal).await;
-        if let Some(first) = proposal {
-            self.learn(&mut readings, highest);
-            // Refused for the fence alone: a better one may win, with the same token.
-            let open = readings.misfits() as usize + report.tally().granted;
-            if verdict != Verdict::Won && readings.misfits() > 0 && open >= self.quorum() as usize {
-                *highest = (*highest).max(first.fence);
-                proposal = self.proposal(*highest);
-                (verdict, readings, report, valid_until) =
-                    self.acquisition(key, &token, proposal).await;
-                self.learn(&mut readings, highest);
+        let mut rounds = 0;
+        let (verdict, report, valid_until, proposal) = loop {
+            let proposal = self.proposal(*highest);
+            let (verdict, report, valid_until, mut readings) =
+                self.acquisition(key, &token, proposal).await;
+            rounds += 1;
+            if let Some(proposal) = proposal {
+                *highest = (*highest).max(proposal.fence).max(readings.highest());
+                self.learn(&mut readings);
+                // Another fence may win, with the same token.
+                if rounds == 1 && self.may_fit(verdict, &report, &readings) {
+                    continue;
+                }
             }
-        }
+            break (verdict, report, valid_until, proposal);
+        };
         if verdict != Verdict::Won {
             // Those that granted it are waited for, so that the key is gone when the error is known.
             let (asked, granted) = left_by(&report);
@@ -345,7 +346,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         key: &[u8],
         token: &Token,
         proposal: Option<Proposal>,
-    ) -> (Verdict, Readings<MAX>, Report<T::Error, MAX>, Instant) {
+    ) -> (Verdict, Report<T::Error, MAX>, Instant, Readings<MAX>) {
         let ttl_ms = self.options.ttl_ms();
         let command = Command::Acquire {
             key,
@@ -370,22 +371,37 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             // They were met in this very round, and one process has voted twice.
             verdict = Verdict::Unreachable;
         }
-        (verdict, readings, report, valid_until)
+        (verdict, report, valid_until, readings)
     }
 
     /// The fence for the next round: the nodes' time, or more than all before.
     fn proposal(&self, highest: Fence) -> Option<Proposal> {
         let fleet = self.options.fleet()?;
-        // Unknown: the nodes refuse it, and tell.
-        let offset = self.clock_offset.unwrap_or(i64::MIN);
-        let time = self.clock.now().as_micros().saturating_add_signed(offset);
+        let time = self.nodes_time();
         let fence = Fence::from_u64(time).max(highest.next());
-        Some(Proposal { fence, fleet })
+        Some(Proposal { fence, fleet, time })
     }
 
-    fn learn(&mut self, readings: &mut Readings<MAX>, highest: &mut Fence) {
-        *highest = (*highest).max(readings.highest());
+    /// In microseconds. Zero as long as it is unknown: the nodes refuse it, and tell.
+    fn nodes_time(&self) -> u64 {
+        let offset = self.clock_offset.unwrap_or(i64::MIN);
+        self.clock.now().as_micros().saturating_add_signed(offset)
+    }
+
+    fn learn(&mut self, readings: &mut Readings<MAX>) {
         self.clock_offset = readings.offset().or(self.clock_offset);
+    }
+
+    /// Whether a round was lost for nothing but our idea of the nodes' time and fences, which is better now.
+    fn may_fit(
+        &self,
+        verdict: Verdict,
+        report: &Report<T::Error, MAX>,
+        readings: &Readings<MAX>,
+    ) -> bool {
+        let misfits = readings.misfits() as usize;
+        let open = misfits + report.tally().granted;
+        verdict != Verdict::Won && misfits > 0 && open >= self.quorum() as usize
     }
 
     /// Nodes that are the same process as one before them.
@@ -422,32 +438,23 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         &mut self,
         lease: &mut Lease<K>,
     ) -> Result<(), ExtendError<T::Error, MAX>> {
-        let started_at = self.clock.now();
-        if !lease.is_valid(started_at) {
-            return Err(ExtendError::Expired);
-        }
-        let ttl_ms = lease.ttl_ms();
-        let key = lease.key().as_ref();
-        let command = Command::Extend {
-            key,
-            token: lease.token(),
-            ttl_ms,
-            proposal: lease.proposal(),
+        let mut rounds = 0;
+        let (verdict, report, valid_until) = loop {
+            let started_at = self.clock.now();
+            if !lease.is_valid(started_at) {
+                return Err(ExtendError::Expired);
+            }
+            let (verdict, report, valid_until, mut readings) =
+                self.extension_round(lease, started_at).await;
+            rounds += 1;
+            if lease.proposal().is_some() {
+                self.learn(&mut readings);
+                if rounds == 1 && self.may_fit(verdict, &report, &readings) {
+                    continue;
+                }
+            }
+            break (verdict, report, valid_until);
         };
-        let resolution = self.clock.resolution();
-        let valid_until = self.options.valid_until(started_at, ttl_ms, resolution);
-        let deadline = started_at.saturating_add(self.options.round_time());
-        let voters = self.all.without(self.duplicates());
-        let round = Round::new(
-            voters,
-            self.quorum(),
-            deadline.min(lease.valid_until()),
-            valid_until.min(lease.valid_until()),
-        );
-        let (verdict, mut report) = self
-            .ask(voters, &command, round, &mut Readings::new())
-            .await;
-        self.name_duplicates(&mut report);
         match verdict {
             Verdict::Won => {
                 lease.extended_until(valid_until);
@@ -465,6 +472,37 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 Err(ExtendError::Unreachable(report))
             }
         }
+    }
+
+    async fn extension_round<K: AsRef<[u8]>>(
+        &mut self,
+        lease: &Lease<K>,
+        started_at: Instant,
+    ) -> (Verdict, Report<T::Error, MAX>, Instant, Readings<MAX>) {
+        let ttl_ms = lease.ttl_ms();
+        let time = self.nodes_time();
+        let command = Command::Extend {
+            key: lease.key().as_ref(),
+            token: lease.token(),
+            ttl_ms,
+            proposal: lease
+                .proposal()
+                .map(|proposal| Proposal { time, ..proposal }),
+        };
+        let resolution = self.clock.resolution();
+        let valid_until = self.options.valid_until(started_at, ttl_ms, resolution);
+        let deadline = started_at.saturating_add(self.options.round_time());
+        let voters = self.all.without(self.duplicates());
+        let round = Round::new(
+            voters,
+            self.quorum(),
+            deadline.min(lease.valid_until()),
+            valid_until.min(lease.valid_until()),
+        );
+        let mut readings = Readings::new();
+        let (verdict, mut report) = self.ask(voters, &command, round, &mut readings).await;
+        self.name_duplicates(&mut report);
+        (verdict, report, valid_until, readings)
     }
 
     /// Hands the release of a dropped future to the nodes and waits for none of them: on each

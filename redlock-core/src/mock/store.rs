@@ -232,7 +232,7 @@ impl Store {
         proposal: Proposal,
         wall: u64,
     ) -> Result<Reply, MemoryErrorKind> {
-        let Proposal { fence, fleet } = proposal;
+        let Proposal { fence, fleet, .. } = proposal;
         let highest = self.highest(command);
         let reading = Reading {
             time: wall,
@@ -316,17 +316,35 @@ impl Store {
         proposal: Option<Proposal>,
         wall: u64,
     ) -> Result<Reply, MemoryErrorKind> {
-        let is_mine = match self.token(command) {
-            Some(token) => token == command.token,
-            None => proposal.is_some_and(|proposal| {
-                let is_guarded = self
-                    .guard
-                    .as_ref()
-                    .is_some_and(|guard| guard.run_id == self.run_id && wall >= guard.until);
-                is_guarded && self.highest(command) == proposal.fence
-            }),
-        };
+        let holder = self.token(command);
+        let highest = self.highest(command);
+        let is_mine = holder.map_or_else(
+            || proposal.is_some_and(|proposal| proposal.fence == highest),
+            |holder| holder == command.token,
+        );
         if !is_mine {
+            return Ok(Reply::NotMine);
+        }
+        if let Some(Proposal { fleet, time, .. }) = proposal {
+            let reading = Reading {
+                time: wall,
+                fence: highest,
+                held_ms: 0,
+                on: fleet.on,
+            };
+            let (low, high) = window(fleet, wall);
+            if time <= low {
+                return Err(MemoryErrorKind::Denied(Denial::TooOld(reading)));
+            }
+            if time > high {
+                return Err(MemoryErrorKind::Denied(Denial::TooNew(reading)));
+            }
+        }
+        let may_have_forgotten = !self
+            .guard
+            .as_ref()
+            .is_some_and(|guard| guard.run_id == self.run_id && wall >= guard.until);
+        if holder.is_none() && may_have_forgotten {
             return Ok(Reply::NotMine);
         }
         self.set(command.key, command.token, after(wall, ttl_ms))?;
@@ -367,7 +385,7 @@ impl Store {
     }
 
     fn accept(&mut self, command: &Owned, proposal: Proposal) -> Result<(), MemoryErrorKind> {
-        let Proposal { fence, fleet } = proposal;
+        let Proposal { fence, fleet, .. } = proposal;
         self.fences.retain(|highest| highest.key != command.key);
         let kept_ms = u64::from(fleet.window_ms) + u64::from(fleet.step_back_ms) + 1;
         let highest = Highest {

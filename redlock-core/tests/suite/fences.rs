@@ -331,6 +331,34 @@ fn an_extension_heals_a_node_that_lost_the_key_and_remembers_the_fence() {
 }
 
 #[test]
+fn a_node_whose_clock_is_off_has_no_vote_for_an_extension() {
+    for jump in [-3_600_000_000, 3_600_000_000_i64] {
+        let clock = MockClock::new();
+        let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+        nodes[2].stop();
+        let mut redlock = fenced_client(&nodes, &clock, 1);
+        let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+        nodes[1].set_clock_step(jump);
+        // A key that lives for an hour and may be gone the moment the clock is right again.
+        let error = clock.run(redlock.extend(&mut lease)).unwrap_err();
+        assert!(error.is_retryable(), "{error}");
+    }
+}
+
+#[test]
+fn an_extension_is_asked_for_once_more_where_the_client_was_wrong_about_the_time() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let mut redlock = fenced_client(&nodes, &clock, 1);
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    // After hours on a clock that drifts.
+    let right = redlock.clock_offset();
+    redlock.set_clock_offset(right.map(|offset| offset - 1_000_000));
+    assert_eq!(clock.run(redlock.extend(&mut lease)), Ok(()));
+    assert_eq!(redlock.clock_offset(), right);
+}
+
+#[test]
 fn a_dropped_acquire_of_a_fenced_lock_leaves_no_key() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
