@@ -1,11 +1,14 @@
 //! How a lock is taken and kept. Checked when built: options that exist are right.
 
+mod fencing;
+
 use core::fmt;
 use core::time::Duration;
 
 use crate::admission::Rules;
 use crate::fence::Fleet;
 use crate::time::{Instant, whole_micros};
+use fencing::Fencing;
 
 /// How a lock is taken and kept. A part of a millisecond of the TTL is dropped.
 ///
@@ -45,15 +48,6 @@ pub struct Options {
     restart_guard: bool,
     refuse_eviction: bool,
     fencing: Option<Fencing>,
-}
-
-/// How fences are got.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-struct Fencing {
-    fleet: Fleet,
-    clock_skew_ms: u32,
-    tolerates_clock_jumps: Option<bool>,
 }
 
 impl Options {
@@ -302,25 +296,10 @@ impl Options {
         let ttl_micros = ttl_ms as u64 * 1_000;
         ttl_micros
             .saturating_sub(self.drift_micros(ttl_ms))
-            .saturating_sub(self.jump_micros(ttl_ms))
-    }
-
-    /// What a lease loses so that it is exclusive also where the clocks of a minority of nodes jump.
-    const fn jump_micros(&self, ttl_ms: u32) -> u64 {
-        let Some(fencing) = self.fencing else {
-            return 0;
-        };
-        let window_ms = fencing.fleet.window_ms as u64;
-        let is_on = match fencing.tolerates_clock_jumps {
-            Some(is_on) => is_on,
-            // Else most of a short lease would be lost.
-            None => ttl_ms as u64 >= 40 * window_ms,
-        };
-        if is_on {
-            (4 * window_ms + fencing.clock_skew_ms as u64) * 1_000
-        } else {
-            0
-        }
+            .saturating_sub(match self.fencing {
+                Some(fencing) => fencing.jump_micros(ttl_ms),
+                None => 0,
+            })
     }
 
     /// Rounded up: the drift is what the lease loses.
@@ -351,128 +330,6 @@ impl Options {
         }
         Ok(self)
     }
-}
-
-/// Fenced locks.
-#[cfg(feature = "fence")]
-impl Options {
-    /// The window that suits machines which keep time by NTP.
-    pub const WINDOW: Duration = Duration::from_millis(250);
-
-    /// Gives every lease a [fencing token](crate::Fence): [`Lease::fence`](crate::Lease::fence).
-    ///
-    /// The clocks of the nodes must agree within `window`, by NTP for instance: a node whose clock is
-    /// further off has no vote. The client needs no clock that knows the date. All clients of a fleet of
-    /// nodes must agree on `window`, [`max_ttl`](Self::max_ttl) and [`step_back`](Self::step_back), which
-    /// stand on the nodes; one that says otherwise is refused there. Parts of a millisecond are dropped.
-    ///
-    /// A plain client, of this or any other library, and a fenced one exclude each other on one key.
-    ///
-    /// # What it guarantees
-    ///
-    /// No two leases on a key have the same fence, and one that was asked for after another was reported
-    /// has the higher one: whatever expires, is delayed, repeated or paused, and also when nodes, even all
-    /// of them, lose their data. It takes that no node's clock is set back by more than `step_back` while
-    /// the node lives, nor by more than `max_ttl + 2 window + 1 s` from before a crash to after it.
-    ///
-    /// # Errors
-    ///
-    /// When the window is shorter than a millisecond or longer than an hour, or when nothing of the validity
-    /// is left.
-    pub const fn fenced(mut self, window: Duration) -> Result<Self, OptionsError> {
-        const MINUTE_MS: u32 = 60_000;
-
-        if window.as_millis() > 3_600_000 {
-            return Err(OptionsError::Window);
-        }
-        let max_ttl_ms = if self.ttl_ms > MINUTE_MS {
-            self.ttl_ms
-        } else {
-            MINUTE_MS
-        };
-        self.fencing = Some(Fencing {
-            fleet: Fleet {
-                max_ttl_ms,
-                window_ms: whole_millis(window),
-                step_back_ms: MINUTE_MS,
-                on: crate::fence::Fences,
-            },
-            clock_skew_ms: 50,
-            tolerates_clock_jumps: None,
-        });
-        self.checked()
-    }
-
-    /// The longest TTL of any lease of this fleet; a minute unless told, or this TTL if it is longer. With it grows the quarantine of a
-    /// node that may have forgotten something: `max_ttl + 4 window + 1 s`.
-    ///
-    /// # Errors
-    ///
-    /// When the lock is not fenced, or the TTL is longer.
-    pub const fn max_ttl(mut self, max_ttl: Duration) -> Result<Self, OptionsError> {
-        if max_ttl.as_millis() > u32::MAX as u128 {
-            return Err(OptionsError::TtlTooLong);
-        }
-        let Some(fencing) = &mut self.fencing else {
-            return Err(OptionsError::NotFenced);
-        };
-        fencing.fleet.max_ttl_ms = whole_millis(max_ttl);
-        self.checked()
-    }
-
-    /// By how much the clock of a node may be set back while it lives, a minute unless told. A node keeps
-    /// the fence of a key for that much longer.
-    ///
-    /// # Errors
-    ///
-    /// When the lock is not fenced, or it is longer than [`MAX_TTL`](Self::MAX_TTL).
-    pub const fn step_back(mut self, step_back: Duration) -> Result<Self, OptionsError> {
-        if step_back.as_millis() > u32::MAX as u128 {
-            return Err(OptionsError::TtlTooLong);
-        }
-        let Some(fencing) = &mut self.fencing else {
-            return Err(OptionsError::NotFenced);
-        };
-        fencing.fleet.step_back_ms = whole_millis(step_back);
-        self.checked()
-    }
-
-    /// Whether leases stay exclusive when the clocks of a minority of nodes jump, by any amount, in any
-    /// direction, again and again. It takes `4 window` and `clock_skew` off the validity, by how much the
-    /// clocks of the nodes differ when all is well: 50 ms unless told. On unless told where the TTL is at
-    /// least 40 windows.
-    ///
-    /// When a majority jumps together, nothing helps.
-    ///
-    /// # Errors
-    ///
-    /// When the lock is not fenced, or nothing of the validity is left.
-    pub const fn tolerate_clock_jumps(
-        mut self,
-        is_on: bool,
-        clock_skew: Duration,
-    ) -> Result<Self, OptionsError> {
-        if clock_skew.as_millis() > u32::MAX as u128 {
-            return Err(OptionsError::TtlTooShort);
-        }
-        let Some(fencing) = &mut self.fencing else {
-            return Err(OptionsError::NotFenced);
-        };
-        fencing.tolerates_clock_jumps = Some(is_on);
-        // Rounded up, against the lease.
-        let is_cut = !clock_skew.subsec_nanos().is_multiple_of(1_000_000);
-        fencing.clock_skew_ms = whole_millis(clock_skew).saturating_add(is_cut as u32);
-        self.checked()
-    }
-}
-
-#[cfg(feature = "fence")]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "callers compare with u32::MAX before"
-)]
-const fn whole_millis(time: Duration) -> u32 {
-    time.as_millis() as u32
 }
 
 /// `random / 2^32` of `whole`, without 128 bits.
