@@ -272,7 +272,8 @@ impl fmt::Display for Denial {
                 "may evict locks for want of memory; set its maxmemory-policy to noeviction",
             ),
             Self::Silenced => f.write_str(
-                "the user may not ask it who it is; grant +info, or switch the restart guard off",
+                "the user may not ask it who it is; grant +info +time ~redlock:guard, or switch the restart \
+                 guard off",
             ),
             Self::Stale(_) => f.write_str("has accepted a higher fence"),
             Self::TooOld(_) => f.write_str("its clock is ahead of the other nodes"),

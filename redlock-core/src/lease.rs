@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::command::Token;
+use crate::command::{Command, Token};
 use crate::fence::{Fence, Proposal};
 use crate::time::Instant;
 
@@ -98,5 +98,18 @@ impl<K> Lease<K> {
 
     pub(crate) const fn extended_until(&mut self, valid_until: Instant) {
         self.valid_until = valid_until;
+    }
+}
+
+impl<K: AsRef<[u8]>> Lease<K> {
+    /// The command that gives it back, for an adapter that sends it and waits for nobody. Everybody else
+    /// calls [`Redlock::release`](crate::Redlock::release).
+    #[must_use]
+    pub fn release_command(&self) -> Command<'_> {
+        Command::Release {
+            key: self.key.as_ref(),
+            token: &self.token,
+            proposal: self.proposal,
+        }
     }
 }

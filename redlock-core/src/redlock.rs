@@ -138,6 +138,11 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.nodes.iter_mut().flatten()
     }
 
+    /// The transports, in the order in which they were given.
+    pub fn nodes(&self) -> impl Iterator<Item = &T> {
+        self.nodes.iter().flatten()
+    }
+
     /// The clock on which leases are counted.
     #[must_use]
     pub const fn clock(&self) -> &C {
@@ -252,19 +257,21 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.abandoned.as_ref().map(|abandoned| &abandoned.token)
     }
 
+    /// The release of what a dropped future has left under `key`, for an adapter that sends it at once and
+    /// waits for nobody.
+    #[must_use]
+    pub fn abandoned_release<'a>(&'a self, key: &'a [u8]) -> Option<Command<'a>> {
+        let abandoned = self.abandoned.as_ref()?;
+        Some(abandoned.release(key))
+    }
+
     pub(crate) async fn give_back<K: AsRef<[u8]>>(
         &mut self,
         lease: &Lease<K>,
     ) -> Released<T::Error, MAX> {
-        let key = lease.key().as_ref();
-        self.abandon(key, lease.token(), lease.proposal());
-        let release = Command::Release {
-            key,
-            token: lease.token(),
-            proposal: lease.proposal(),
-        };
+        self.abandon(lease.key().as_ref(), lease.token(), lease.proposal());
         let report = self
-            .deletion(&release, self.all, self.all, self.quorum())
+            .deletion(&lease.release_command(), self.all, self.all, self.quorum())
             .await;
         self.abandoned = None;
         Released(report)
