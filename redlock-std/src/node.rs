@@ -151,9 +151,9 @@ impl Transport for RedisNode {
         self.error(NodeErrorKind::TimedOut(after))
     }
 
-    fn duplicate_of(&self, first: &Self) -> NodeError {
+    fn duplicate_of(&self, first: &Self) -> Option<NodeError> {
         let first = Arc::clone(first.owner.queue.name());
-        self.error(NodeErrorKind::DuplicateOf(first))
+        Some(self.error(NodeErrorKind::DuplicateOf(first)))
     }
 
     fn run_id(&self) -> Option<RunId> {

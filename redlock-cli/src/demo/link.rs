@@ -101,7 +101,7 @@ impl Transport for Link {
         (&*self.node).timed_out(after)
     }
 
-    fn duplicate_of(&self, first: &Self) -> MemoryError {
+    fn duplicate_of(&self, first: &Self) -> Option<MemoryError> {
         (&*self.node).duplicate_of(&&*first.node)
     }
 
