@@ -373,10 +373,13 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let mut readings = Readings::new();
         let (mut verdict, mut report) = self.ask(voters, &command, round, &mut readings).await;
         report.set_free_in_ms(readings.free_in_ms(self.quorum()));
-        if self.name_duplicates(&mut report) != self.all.without(voters) && verdict == Verdict::Won
-        {
-            // They were met in this very round, and one process has voted twice.
-            verdict = Verdict::Unreachable;
+        if self.name_duplicates(&mut report) != self.all.without(voters) {
+            // They were met in this very round, and one process has voted twice: it has refused what it had
+            // granted itself, or granted it again.
+            let is_refused = self.count() - report.tally().refused < self.quorum() as usize;
+            if verdict == Verdict::Won || verdict == Verdict::Refused && !is_refused {
+                verdict = Verdict::Unreachable;
+            }
         }
         (verdict, report, valid_until, readings)
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redlock_core::{Clock, Instant, Lease, Token};
+use redlock_core::{Clock, Fence, Instant, Lease, Token};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -41,6 +41,7 @@ struct Held {
 struct Validity {
     key: Arc<[u8]>,
     token: Token,
+    fence: Option<Fence>,
     until_micros: AtomicU64,
     cause: Mutex<Option<LossCause>>,
     lost: Notify,
@@ -51,6 +52,7 @@ impl Guard {
         let validity = Arc::new(Validity {
             key: Arc::clone(lease.key()),
             token: *lease.token(),
+            fence: lease.fence(),
             until_micros: AtomicU64::new(lease.valid_until().as_micros()),
             cause: Mutex::new(None),
             lost: Notify::new(),
@@ -73,6 +75,16 @@ impl Guard {
     #[must_use]
     pub fn token(&self) -> &Token {
         &self.validity.token
+    }
+
+    /// The fencing token, higher than that of every lease on the key before; none for a plain lock, see
+    /// [`Options::fenced`](crate::Options::fenced).
+    ///
+    /// Hand it to the resource with everything you do there, and let the resource refuse what carries a
+    /// lower one than it has seen: see [`FenceGate`](crate::FenceGate).
+    #[must_use]
+    pub fn fence(&self) -> Option<Fence> {
+        self.validity.fence
     }
 
     /// The instant of [`SystemClock`] from which on the lock may be another's. Extensions move it.
@@ -205,12 +217,9 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.stop_keeping();
-        if let Some(Held {
-            mut core, lease, ..
-        }) = self.held.take()
-        {
-            for node in core.nodes_mut() {
-                node.release_unattended(lease.key(), lease.token());
+        if let Some(Held { core, lease, .. }) = self.held.take() {
+            for node in core.nodes() {
+                node.release_unattended(&lease.release_command());
             }
         }
     }
@@ -221,6 +230,7 @@ impl fmt::Debug for Guard {
         f.debug_struct("Guard")
             .field("key", &redlock_core::KeyName::new(self.key()))
             .field("token", self.token())
+            .field("fence", &self.fence())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
     }

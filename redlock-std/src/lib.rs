@@ -10,6 +10,7 @@ mod node;
 mod clock;
 mod entropy;
 mod error;
+mod offset;
 
 pub use clock::SystemClock;
 pub use entropy::SystemEntropy;
@@ -18,5 +19,6 @@ pub use guard::Guard;
 pub use node::{NodeError, NodeErrorKind, RedisNode};
 pub use redlock::{MAX_NODES, Redlock};
 pub use redlock_core::{
-    BuildError, Instant, KeyName, Options, OptionsError, Outcome, Report, Tally, Token,
+    BuildError, Denial, Fence, FenceGate, Instant, KeyName, Options, OptionsError, Outcome, Report,
+    Tally, Token,
 };

@@ -2,6 +2,7 @@
 
 mod actor;
 mod address;
+mod answer;
 mod error;
 mod link;
 mod queue;
@@ -9,7 +10,7 @@ mod queue;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock_core::{Command, Reply, Token, Transport};
+use redlock_core::{Command, Denial, Reply, RunId, Token, Transport};
 use tokio::runtime::Handle;
 
 pub(crate) use actor::Actor;
@@ -26,8 +27,15 @@ use queue::{Call, Queue};
 #[derive(Debug, Clone)]
 pub struct RedisNode {
     owner: Arc<Owner>,
-    /// The token of an acquire that never left this machine: there is nothing to release.
-    unsent: Option<Token>,
+    last: Option<Attempt>,
+}
+
+/// An attempt to acquire, of one round or of two.
+#[derive(Debug, Clone, Copy)]
+struct Attempt {
+    token: Token,
+    /// Whether it may have left this machine; if not, there is nothing to release.
+    is_sent: bool,
 }
 
 #[derive(Debug)]
@@ -56,7 +64,7 @@ impl RedisNode {
             owner: Arc::new(Owner {
                 queue: Arc::clone(&queue),
             }),
-            unsent: None,
+            last: None,
         };
         (node, Actor::new(address, queue, node_timeout))
     }
@@ -67,12 +75,66 @@ impl RedisNode {
         self.owner.queue.name()
     }
 
+    /// Whether the node may delete keys that live for want of memory, as it said when it was connected to.
+    pub(crate) fn may_evict(&self) -> bool {
+        self.owner.queue.may_evict()
+    }
+
+    pub(crate) fn error(&self, kind: NodeErrorKind) -> NodeError {
+        self.owner.queue.error(kind)
+    }
+
     /// Hands the node a release, and lets nobody wait for the reply.
-    pub(crate) fn release_unattended(&self, key: &[u8], token: &Token) {
-        if self.unsent.as_ref() != Some(token) {
-            self.owner
-                .queue
-                .push_unattended(Call::new(&Command::Release { key, token }));
+    pub(crate) fn release_unattended(&self, release: &Command<'_>) {
+        if !self.is_needless(release) {
+            self.owner.queue.push_unattended(Call::new(release));
+        }
+    }
+
+    async fn answer(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorKind> {
+        if self.is_needless(command) {
+            return Ok(Reply::NotMine);
+        }
+        let was_sent = self.was_sent(command);
+        self.note(command, true);
+        let result = match self.owner.queue.push(Call::new(command)) {
+            Ok(answer) => answer.await.unwrap_or(Err(NodeErrorKind::Disconnected)),
+            Err(kind) => {
+                self.note(command, was_sent);
+                return Err(kind);
+            }
+        };
+        if matches!(result, Err(NodeErrorKind::Denied(_))) {
+            self.note(command, was_sent);
+        }
+        match command.reply(result?) {
+            Some(reply) => reply.map_err(NodeErrorKind::Denied),
+            None => Err(NodeErrorKind::Unexpected),
+        }
+    }
+
+    /// Whether `command` releases what was never sent.
+    fn is_needless(&self, command: &Command<'_>) -> bool {
+        matches!(
+            (command, &self.last),
+            (Command::Release { token, .. }, Some(last)) if !last.is_sent && last.token == **token
+        )
+    }
+
+    /// Whether an earlier round of this attempt was sent.
+    fn was_sent(&self, command: &Command<'_>) -> bool {
+        matches!(
+            (command, &self.last),
+            (Command::Acquire { token, .. }, Some(last)) if last.is_sent && last.token == **token
+        )
+    }
+
+    fn note(&mut self, command: &Command<'_>, is_sent: bool) {
+        if let Command::Acquire { token, .. } = command {
+            self.last = Some(Attempt {
+                token: **token,
+                is_sent,
+            });
         }
     }
 }
@@ -81,31 +143,28 @@ impl Transport for RedisNode {
     type Error = NodeError;
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeError> {
-        let queue = &self.owner.queue;
-        if let Command::Release { token, .. } = command
-            && self.unsent.as_ref() == Some(*token)
-        {
-            return Ok(Reply::NotMine);
-        }
-        let answer = match queue.push(Call::new(command)) {
-            Ok(answer) => answer,
-            Err(kind) => {
-                if let Command::Acquire { token, .. } = command {
-                    self.unsent = Some(**token);
-                }
-                return Err(queue.error(kind));
-            }
-        };
-        let answer = match answer.await {
-            Ok(result) => result.map_err(|kind| queue.error(kind))?,
-            Err(_gone) => return Err(queue.error(NodeErrorKind::Disconnected)),
-        };
-        let unexpected = || queue.error(NodeErrorKind::Unexpected);
-        command.reply(answer).ok_or_else(unexpected)
+        let result = self.answer(command).await;
+        result.map_err(|kind| self.error(kind))
     }
 
     fn timed_out(&self, after: Duration) -> NodeError {
-        self.owner.queue.error(NodeErrorKind::TimedOut(after))
+        self.error(NodeErrorKind::TimedOut(after))
+    }
+
+    fn duplicate_of(&self, first: &Self) -> Option<NodeError> {
+        let first = Arc::clone(first.owner.queue.name());
+        Some(self.error(NodeErrorKind::DuplicateOf(first)))
+    }
+
+    fn run_id(&self) -> Option<RunId> {
+        self.owner.queue.run_id()
+    }
+
+    fn denial(error: &NodeError) -> Option<Denial> {
+        match error.kind() {
+            NodeErrorKind::Denied(denial) => Some(*denial),
+            _ => None,
+        }
     }
 }
 

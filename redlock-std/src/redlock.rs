@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use redlock_core::{Clock, KeyName, Options};
+use redlock_core::{Clock, Denial, KeyName, Options};
 use tokio::runtime::Handle;
 
 use crate::LossCause;
@@ -10,7 +10,8 @@ use crate::clock::SystemClock;
 use crate::entropy::SystemEntropy;
 use crate::error::{AcquireError, ConnectError, HoldError};
 use crate::guard::Guard;
-use crate::node::{Address, RedisNode};
+use crate::node::{Address, NodeError, NodeErrorKind, RedisNode};
+use crate::offset::ClockOffset;
 use crate::turns::Turns;
 
 /// The most nodes that one lock may have: nine survive the loss of four.
@@ -43,6 +44,7 @@ pub(crate) type Core = redlock_core::Redlock<RedisNode, SystemClock, SystemEntro
 #[derive(Debug, Clone)]
 pub struct Redlock {
     core: Arc<Core>,
+    clock_offset: ClockOffset,
     options: Options,
     prefix: Arc<[u8]>,
     turns: Turns,
@@ -86,6 +88,7 @@ impl Redlock {
         }
         Ok(Self {
             core: Arc::new(core),
+            clock_offset: ClockOffset::unknown(),
             options,
             prefix: Arc::from([]),
             turns: Turns::default(),
@@ -118,6 +121,17 @@ impl Redlock {
         &self.options
     }
 
+    /// What is wrong with the nodes although their votes count: one that may delete keys for want of memory
+    /// ([`Options::refuse_eviction`] takes its vote away). As the nodes said when they were connected to;
+    /// after the first acquire a quorum of them has.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<NodeError> {
+        let nodes = self.core.nodes().filter(|node| node.may_evict());
+        nodes
+            .map(|node| node.error(NodeErrorKind::Denied(Denial::MayEvict)))
+            .collect()
+    }
+
     /// Tries once to acquire the lock.
     ///
     /// One round, which ends at the quorum; while another task of this process holds the lock, or
@@ -133,6 +147,8 @@ impl Redlock {
         let turn = self.turns.try_take(&key).ok_or_else(|| held_here(&key))?;
         let mut core = self.client(self.options);
         let attempt = Attempt {
+            known_offset: core.clock_offset(),
+            clock_offset: &self.clock_offset,
             core: &mut core,
             key: &key,
         };
@@ -166,6 +182,8 @@ impl Redlock {
         let left = give_up_at.saturating_duration_since(SystemClock.now());
         let mut core = self.client(self.options.wait(left));
         let attempt = Attempt {
+            known_offset: core.clock_offset(),
+            clock_offset: &self.clock_offset,
             core: &mut core,
             key: &key,
         };
@@ -210,6 +228,7 @@ impl Redlock {
     fn client(&self, options: Options) -> Core {
         let mut core = self.core.fork(SystemEntropy);
         core.set_options(options);
+        core.set_clock_offset(self.clock_offset.known());
         core
     }
 
@@ -225,17 +244,25 @@ fn held_here(key: &[u8]) -> AcquireError {
     AcquireError::HeldHere(KeyName::new(key))
 }
 
-/// An acquire on its way. Dropped in the middle, it releases what it may have been granted.
+/// An acquire on its way. Dropped in the middle, it releases what it may have been granted; what it has
+/// learned of the nodes' clocks is kept, whatever came of it.
 struct Attempt<'a> {
     core: &'a mut Core,
+    clock_offset: &'a ClockOffset,
+    /// What was known of it before.
+    known_offset: Option<i64>,
     key: &'a [u8],
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        if let Some(token) = self.core.abandoned().copied() {
-            for node in self.core.nodes_mut() {
-                node.release_unattended(self.key, &token);
+        let offset = self.core.clock_offset();
+        if offset != self.known_offset {
+            self.clock_offset.learn(offset);
+        }
+        if let Some(release) = self.core.abandoned_release(self.key) {
+            for node in self.core.nodes() {
+                node.release_unattended(&release);
             }
         }
     }

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use redis::{Connection, FromRedisValue, RedisResult, ToRedisArgs};
+use redlock_core::{FENCE_KEY_PREFIX, GUARD_KEY};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -85,7 +86,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server, empty and without persistence, and waits until it answers.
+    /// Starts a server, empty and without persistence, and waits until it answers. Its vote counts at
+    /// once, as in a fleet that its operator has begun with `redlock init`.
     ///
     /// # Panics
     ///
@@ -96,11 +98,13 @@ impl Server {
         for _ in 0..50 {
             let port = next_port();
             if let Some(child) = spawn(port, &directory) {
-                return Self {
+                let server = Self {
                     port,
                     child: Some(child),
                     directory,
                 };
+                server.vouch(DEFAULT_FLEET);
+                return server;
             }
         }
         // The directory is gone when this is read, so what is in it has to be said here.
@@ -164,7 +168,8 @@ impl Server {
         }
     }
 
-    /// Ends the process and starts an empty one on the same port.
+    /// Ends the process and starts an empty one on the same port. Nobody vouches for it: it may have
+    /// forgotten something.
     ///
     /// # Panics
     ///
@@ -190,7 +195,36 @@ impl Server {
         query(self.port, words)
     }
 
-    /// The keys there are, expired ones left out, in order.
+    /// Writes the guard record of this very process, for a fleet with these rules: it has forgotten nothing,
+    /// and its vote counts from now on.
+    ///
+    /// # Panics
+    ///
+    /// When the server does not answer.
+    pub fn vouch(&self, fleet: &str) {
+        let info: String = self.query(&["INFO", "server"]).expect("INFO");
+        let run_id = info
+            .lines()
+            .find_map(|line| line.strip_prefix("run_id:"))
+            .expect("a run id");
+        let record = format!("{run_id}:0:{fleet}");
+        let set = ["SET", GUARD_KEY, &record];
+        assert_eq!(self.query::<String>(&set).expect("SET"), "OK");
+        let reset = ["CONFIG", "RESETSTAT"];
+        assert_eq!(self.query::<String>(&reset).expect("RESETSTAT"), "OK");
+    }
+
+    /// Takes the guard record away: nothing vouches for the server any more.
+    ///
+    /// # Panics
+    ///
+    /// When the server does not answer.
+    pub fn disown(&self) {
+        self.query::<u64>(&["DEL", GUARD_KEY]).expect("DEL");
+    }
+
+    /// The keys there are, expired ones left out, in order. The guard record and the fences are not of them:
+    /// they outlive the locks.
     ///
     /// # Panics
     ///
@@ -198,6 +232,9 @@ impl Server {
     #[must_use]
     pub fn keys(&self) -> Vec<Vec<u8>> {
         let mut keys: Vec<Vec<u8>> = self.query(&["KEYS", "*"]).expect("KEYS");
+        keys.retain(|key| {
+            key != GUARD_KEY.as_bytes() && !key.starts_with(FENCE_KEY_PREFIX.as_bytes())
+        });
         keys.sort();
         keys
     }
@@ -364,6 +401,9 @@ fn listening_ports(outgoing: &str) -> RangeInclusive<u16> {
         .filter(|ports| ports.len() >= ENOUGH)
         .unwrap_or(FIRST..=u16::MAX)
 }
+
+/// The rules of a fenced lock that nobody has told otherwise: `max_ttl:window:step_back` in milliseconds.
+const DEFAULT_FLEET: &str = "60000:250:60000";
 
 /// Where a server listens besides its port, in its directory.
 const SOCKET: &str = "socket";

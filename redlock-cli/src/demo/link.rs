@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::rc::Rc;
 
 use redlock_core::mock::{MemoryError, MemoryNode};
-use redlock_core::{Command, Reply, Token, Transport};
+use redlock_core::{Command, Denial, Proposal, Reply, Rules, RunId, Token, Transport};
 use redlock_std::SystemClock;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
@@ -100,6 +100,18 @@ impl Transport for Link {
     fn timed_out(&self, after: Duration) -> MemoryError {
         (&*self.node).timed_out(after)
     }
+
+    fn duplicate_of(&self, first: &Self) -> Option<MemoryError> {
+        (&*self.node).duplicate_of(&&*first.node)
+    }
+
+    fn run_id(&self) -> Option<RunId> {
+        (&*self.node).run_id()
+    }
+
+    fn denial(error: &MemoryError) -> Option<Denial> {
+        <&Node as Transport>::denial(error)
+    }
 }
 
 async fn carry(
@@ -147,37 +159,69 @@ async fn travel(delay: Duration) {
 struct OwnedCommand {
     key: Vec<u8>,
     token: Token,
+    proposal: Option<Proposal>,
     kind: Kind,
 }
 
 #[derive(Clone, Copy)]
 enum Kind {
-    Acquire { ttl_ms: u32 },
+    Acquire { ttl_ms: u32, rules: Rules },
     Extend { ttl_ms: u32 },
     Release,
 }
 
 impl OwnedCommand {
     fn borrow(&self) -> Command<'_> {
-        let Self { key, token, kind } = self;
-        match *kind {
-            Kind::Acquire { ttl_ms } => Command::Acquire { key, token, ttl_ms },
-            Kind::Extend { ttl_ms } => Command::Extend { key, token, ttl_ms },
-            Kind::Release => Command::Release { key, token },
+        let (key, token, proposal) = (&*self.key, &self.token, self.proposal);
+        match self.kind {
+            Kind::Acquire { ttl_ms, rules } => Command::Acquire {
+                key,
+                token,
+                ttl_ms,
+                rules,
+                proposal,
+            },
+            Kind::Extend { ttl_ms } => Command::Extend {
+                key,
+                token,
+                ttl_ms,
+                proposal,
+            },
+            Kind::Release => Command::Release {
+                key,
+                token,
+                proposal,
+            },
         }
     }
 }
 
 impl From<&Command<'_>> for OwnedCommand {
     fn from(command: &Command<'_>) -> Self {
-        let (key, token, kind) = match *command {
-            Command::Acquire { key, token, ttl_ms } => (key, token, Kind::Acquire { ttl_ms }),
-            Command::Extend { key, token, ttl_ms } => (key, token, Kind::Extend { ttl_ms }),
-            Command::Release { key, token } => (key, token, Kind::Release),
+        let (key, token, proposal, kind) = match *command {
+            Command::Acquire {
+                key,
+                token,
+                ttl_ms,
+                rules,
+                proposal,
+            } => (key, token, proposal, Kind::Acquire { ttl_ms, rules }),
+            Command::Extend {
+                key,
+                token,
+                ttl_ms,
+                proposal,
+            } => (key, token, proposal, Kind::Extend { ttl_ms }),
+            Command::Release {
+                key,
+                token,
+                proposal,
+            } => (key, token, proposal, Kind::Release),
         };
         Self {
             key: key.to_vec(),
             token: *token,
+            proposal,
             kind,
         }
     }

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
-use redlock_core::{Answer, Options};
+use redlock_core::Options;
 use tokio::time::{Sleep, sleep};
 
 use super::address::Address;
+use super::answer;
 use super::error::NodeErrorKind;
 use super::link::{Link, in_words};
 use super::queue::{Call, Queue, Turn};
@@ -61,7 +62,9 @@ impl Actor {
         let mut backoff = FIRST_BACKOFF;
         loop {
             match Link::connect(&self.address).await {
-                Ok(link) => {
+                Ok((link, introduction)) => {
+                    // Before anything is sent: it may be another process by now.
+                    self.queue.introduced(introduction);
                     self.queue.promise();
                     let connected_at = Instant::now();
                     match Session::new(&self, link).run().await {
@@ -222,21 +225,14 @@ impl<'a> Session<'a> {
         let mut answers = answers.into_iter();
         for mut call in calls {
             let answer = match answers.next() {
-                Some(Value::Okay) => Ok(Answer::Ok),
-                Some(Value::Nil) => Ok(Answer::Nil),
-                Some(Value::Int(number)) => Ok(Answer::Integer(number)),
                 Some(Value::ServerError(error))
                     if error.code() == "NOSCRIPT" && call.send_script_text() =>
                 {
                     unknown_scripts.push(call);
                     continue;
                 }
-                Some(Value::ServerError(error)) => {
-                    let message =
-                        format!("{} {}", error.code(), error.details().unwrap_or_default());
-                    Err(NodeErrorKind::Rejected(message.trim_end().into()))
-                }
-                Some(_) | None => Err(NodeErrorKind::Unexpected),
+                Some(value) => answer::read(value),
+                None => Err(NodeErrorKind::Unexpected),
             };
             call.answer(answer);
         }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redlock_core::Denial;
+
 /// What went wrong, on which node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeError {
@@ -55,6 +57,10 @@ pub enum NodeErrorKind {
     Rejected(Arc<str>),
     /// The node's answer is none to the command that was sent.
     Unexpected,
+    /// The node can be reached and has no vote.
+    Denied(Denial),
+    /// It is the same server as this other node of the lock, whose vote is counted already.
+    DuplicateOf(Arc<str>),
 }
 
 impl fmt::Display for NodeErrorKind {
@@ -67,6 +73,10 @@ impl fmt::Display for NodeErrorKind {
             Self::Overloaded => f.write_str("too many commands are waiting for it"),
             Self::Rejected(error) => f.write_str(error),
             Self::Unexpected => f.write_str("answered what no Redis answers; is it one?"),
+            Self::Denied(denial) => denial.fmt(f),
+            Self::DuplicateOf(first) => {
+                write!(f, "the same server as {first}; name each server once")
+            }
         }
     }
 }

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::{TcpSettings, socket2};
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisError};
-use redlock_core::Script;
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisError, Value};
+use redlock_core::{Introduction, Script};
 use tokio::net::TcpStream;
 
 use super::address::Address;
+use super::answer;
 use super::error::NodeErrorKind;
+use super::queue::words;
 
 /// A connection, and the future that moves its bytes.
 ///
@@ -30,31 +32,37 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
 impl Link {
-    /// Connects, logs in, and teaches the node the scripts.
-    pub(crate) async fn connect(address: &Address) -> Result<Self, NodeErrorKind> {
-        match tokio::time::timeout(CONNECT_TIMEOUT, Self::set_up(address)).await {
-            Ok(link) => link.map_err(|error| NodeErrorKind::Unreachable(in_words(&error))),
-            Err(_elapsed) => {
-                let message = format!("no connection within {} ms", CONNECT_TIMEOUT.as_millis());
-                Err(NodeErrorKind::Unreachable(message.into()))
-            }
-        }
+    /// Connects, logs in, teaches the node the scripts and asks it who it is; none when the user may
+    /// not ask.
+    pub(crate) async fn connect(
+        address: &Address,
+    ) -> Result<(Self, Option<Introduction>), NodeErrorKind> {
+        let set_up = tokio::time::timeout(CONNECT_TIMEOUT, Self::set_up(address));
+        let Ok(set_up) = set_up.await else {
+            let message = format!("no connection within {} ms", CONNECT_TIMEOUT.as_millis());
+            return Err(NodeErrorKind::Unreachable(message.into()));
+        };
+        let (link, said) = set_up.map_err(|error| NodeErrorKind::Unreachable(in_words(&error)))?;
+        Ok((link, introduction(said)?))
     }
 
-    async fn set_up(address: &Address) -> Result<Self, RedisError> {
+    /// The connection, and what the node said of itself.
+    async fn set_up(address: &Address) -> Result<(Self, Option<Value>), RedisError> {
         let mut link = Self::open(address.info()).await?;
-        let mut scripts = redis::pipe();
-        for script in Script::ALL {
-            scripts.cmd("SCRIPT").arg("LOAD").arg(script.text());
+        let mut first_words = redis::pipe();
+        for script in Script::PLAIN.into_iter().chain(Script::FENCED) {
+            first_words.cmd("SCRIPT").arg("LOAD").arg(script.text());
         }
+        first_words.add_command(words(Introduction::question()));
+        let count = first_words.len();
         let mut connection = link.connection.clone();
+        let answers = connection.send_packed_commands(&first_words, 0, count);
         // Whether a user may load scripts or not: one that is missing is sent as text.
-        let loading = connection.send_packed_commands(&scripts, 0, Script::ALL.len());
-        tokio::select! {
-            loaded = loading => { loaded?; }
+        let said = tokio::select! {
+            answers = answers => answers?.pop(),
             () = &mut link.driver => return Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()),
-        }
-        Ok(link)
+        };
+        Ok((link, said))
     }
 
     async fn open(info: &ConnectionInfo) -> Result<Self, RedisError> {
@@ -114,6 +122,21 @@ impl Link {
             }
         }
     }
+}
+
+/// Reads what a node said of itself; none when the user may not ask. A node that answers anything else is
+/// of no use yet: it is loading its data, for instance.
+fn introduction(said: Option<Value>) -> Result<Option<Introduction>, NodeErrorKind> {
+    let answer = match said {
+        Some(Value::ServerError(error)) if answer::is_forbidden(&error) => return Ok(None),
+        Some(said) => answer::read(said).map_err(|kind| match kind {
+            NodeErrorKind::Rejected(why) => NodeErrorKind::Unreachable(why),
+            other => other,
+        })?,
+        None => return Err(NodeErrorKind::Unexpected),
+    };
+    let introduction = Introduction::read(answer).ok_or(NodeErrorKind::Unexpected)?;
+    Ok(Some(introduction))
 }
 
 /// The part of an error that tells an operator what to do.

@@ -1,16 +1,20 @@
-//! What all tasks want from one node, until its actor sends it.
+//! What all tasks want from one node, until its actor sends it, and what they know of the node.
 
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redis::Cmd;
-use redlock_core::{Answer, Argument, Command, ScriptCall, Token};
+use redlock_core::{
+    Admission, Answer, Argument, Arguments, Clock, Command, Denial, FENCE_KEY_PREFIX, Introduction,
+    Proposal, Rules, RunId, ScriptCall, Token,
+};
 use tokio::sync::oneshot;
 
 use super::error::{NodeError, NodeErrorKind};
+use crate::clock::SystemClock;
 
 /// The commands that wait to be sent, and whether it is worth waiting.
 ///
@@ -26,6 +30,8 @@ pub(crate) struct Queue {
 #[derive(Debug)]
 struct State {
     status: Status,
+    /// Outlives the connections: another process behind the same address is noticed.
+    admission: Admission,
     waiting: VecDeque<Call>,
     actor: Option<Waker>,
     is_closed: bool,
@@ -46,6 +52,7 @@ pub(crate) struct Call {
     verb: Verb,
     key: Box<[u8]>,
     token: Token,
+    proposal: Option<Proposal>,
     script_call: ScriptCall,
     queued_at: Instant,
     reply: Option<oneshot::Sender<Result<Answer, NodeErrorKind>>>,
@@ -53,7 +60,7 @@ pub(crate) struct Call {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verb {
-    Acquire { ttl_ms: u32 },
+    Acquire { ttl_ms: u32, rules: Rules },
     Extend { ttl_ms: u32 },
     Release,
 }
@@ -80,6 +87,7 @@ impl Queue {
             name,
             state: Mutex::new(State {
                 status: Status::Promising,
+                admission: Admission::new(),
                 waiting: VecDeque::new(),
                 actor: None,
                 is_closed: false,
@@ -87,7 +95,7 @@ impl Queue {
         }
     }
 
-    pub(crate) fn name(&self) -> &str {
+    pub(crate) const fn name(&self) -> &Arc<str> {
         &self.name
     }
 
@@ -139,7 +147,8 @@ impl Queue {
     }
 
     /// What is to be sent next, at most `most` calls; those that have waited since before `too_old`
-    /// are left out, unless they are releases: nobody waits for their reply any more.
+    /// are left out, unless they are releases: nobody waits for their reply any more. Acquires are
+    /// answered here and now if the vote of the node would not count.
     pub(crate) fn take(&self, most: usize, too_old: Option<Instant>, actor: &Waker) -> Turn {
         let mut state = self.lock();
         let count = state.waiting.len().min(most);
@@ -147,6 +156,13 @@ impl Queue {
         if let Some(too_old) = too_old {
             calls.retain(|call| call.is_release() || call.queued_at >= too_old);
         }
+        calls.retain_mut(|call| match call.denial(&state.admission) {
+            None => true,
+            Some(denial) => {
+                call.answer(Err(NodeErrorKind::Denied(denial)));
+                false
+            }
+        });
         if !calls.is_empty() {
             return Turn::Send(calls);
         }
@@ -159,6 +175,22 @@ impl Queue {
             actor.wake_by_ref();
         }
         Turn::Wait
+    }
+
+    /// Takes note of who answers on a new connection; none when it may not say so.
+    pub(crate) fn introduced(&self, introduction: Option<Introduction>) {
+        let now = SystemClock.now();
+        self.lock().admission.introduced(introduction, now);
+    }
+
+    /// The process that answers, as far as it is known.
+    pub(crate) fn run_id(&self) -> Option<RunId> {
+        self.lock().admission.run_id()
+    }
+
+    /// Whether the node may evict keys, as far as it is known.
+    pub(crate) fn may_evict(&self) -> bool {
+        self.lock().admission.may_evict()
     }
 
     /// Lets calls wait for the node again.
@@ -212,15 +244,31 @@ impl State {
 
 impl Call {
     pub(crate) fn new(command: &Command<'_>) -> Self {
-        let (verb, key, token) = match *command {
-            Command::Acquire { key, token, ttl_ms } => (Verb::Acquire { ttl_ms }, key, token),
-            Command::Extend { key, token, ttl_ms } => (Verb::Extend { ttl_ms }, key, token),
-            Command::Release { key, token } => (Verb::Release, key, token),
+        let (verb, key, token, proposal) = match *command {
+            Command::Acquire {
+                key,
+                token,
+                ttl_ms,
+                rules,
+                proposal,
+            } => (Verb::Acquire { ttl_ms, rules }, key, token, proposal),
+            Command::Extend {
+                key,
+                token,
+                ttl_ms,
+                proposal,
+            } => (Verb::Extend { ttl_ms }, key, token, proposal),
+            Command::Release {
+                key,
+                token,
+                proposal,
+            } => (Verb::Release, key, token, proposal),
         };
         Self {
             verb,
             key: key.into(),
             token: *token,
+            proposal,
             script_call: ScriptCall::Hash,
             queued_at: Instant::now(),
             reply: None,
@@ -229,18 +277,16 @@ impl Call {
 
     /// What goes on the wire.
     pub(crate) fn cmd(&self) -> Cmd {
-        /// Enough for a key of ordinary length, so that the words are one allocation.
-        const WORDS: usize = 6;
-        const BYTES: usize = 128;
+        words(self.command().arguments(self.script_call))
+    }
 
-        let mut cmd = Cmd::with_capacity(WORDS, BYTES);
-        for word in self.command().arguments(self.script_call) {
-            match word {
-                Argument::Bytes(bytes) => cmd.arg(bytes),
-                Argument::Integer(number) => cmd.arg(number),
-            };
-        }
-        cmd
+    /// Why it is not to be sent: an acquire to a node whose vote would not count.
+    fn denial(&self, admission: &Admission) -> Option<Denial> {
+        let Verb::Acquire { ttl_ms, rules } = self.verb else {
+            return None;
+        };
+        let ttl = Duration::from_millis(ttl_ms.into());
+        admission.check(rules, ttl, SystemClock.now()).err()
     }
 
     pub(crate) fn is_release(&self) -> bool {
@@ -261,11 +307,42 @@ impl Call {
     }
 
     fn command(&self) -> Command<'_> {
-        let (key, token) = (&*self.key, &self.token);
+        let (key, token, proposal) = (&*self.key, &self.token, self.proposal);
         match self.verb {
-            Verb::Acquire { ttl_ms } => Command::Acquire { key, token, ttl_ms },
-            Verb::Extend { ttl_ms } => Command::Extend { key, token, ttl_ms },
-            Verb::Release => Command::Release { key, token },
+            Verb::Acquire { ttl_ms, rules } => Command::Acquire {
+                key,
+                token,
+                ttl_ms,
+                rules,
+                proposal,
+            },
+            Verb::Extend { ttl_ms } => Command::Extend {
+                key,
+                token,
+                ttl_ms,
+                proposal,
+            },
+            Verb::Release => Command::Release {
+                key,
+                token,
+                proposal,
+            },
         }
     }
+}
+
+/// `arguments` as the connection takes them.
+pub(crate) fn words(arguments: Arguments<'_>) -> Cmd {
+    /// Enough for a key of ordinary length, so that the words are one allocation.
+    const BYTES: usize = 256;
+
+    let mut cmd = Cmd::with_capacity(Arguments::MAX, BYTES);
+    for word in arguments {
+        match word {
+            Argument::Bytes(bytes) => cmd.arg(bytes),
+            Argument::Integer(number) => cmd.arg(number),
+            Argument::FenceKey(key) => cmd.arg([FENCE_KEY_PREFIX.as_bytes(), key].concat()),
+        };
+    }
+    cmd
 }

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use redlock_core::{Command, Reply, Token, Transport};
+use redlock_core::{Command, Reply, Rules, Token, Transport};
 use redlock_std::RedisNode;
 
 const LIMIT: Duration = Duration::from_secs(5);
@@ -16,16 +16,9 @@ const KEY: &[u8] = b"dock-7";
 async fn a_release_that_was_on_its_way_when_the_connection_broke_is_sent_again() {
     let (mut node, commands) = node_that_breaks_on("EVALSHA");
     let token = &Token::from_bytes([1; Token::LEN]);
-    let acquire = Command::Acquire {
-        key: KEY,
-        token,
-        ttl_ms: 60_000,
-    };
-    assert_eq!(node.execute(&acquire).await.unwrap(), Reply::Acquired);
-    let broken = node
-        .execute(&Command::Release { key: KEY, token })
-        .await
-        .unwrap_err();
+    let acquire = acquire(token);
+    assert_eq!(node.execute(&acquire).await.unwrap(), Reply::Acquired(None));
+    let broken = node.execute(&release(token)).await.unwrap_err();
     assert!(broken.to_string().contains("connection"), "{broken}");
     let sent: Vec<_> = (0..3)
         .map(|_| commands.recv_timeout(LIMIT).unwrap())
@@ -37,18 +30,32 @@ async fn a_release_that_was_on_its_way_when_the_connection_broke_is_sent_again()
 async fn an_acquire_that_was_on_its_way_when_the_connection_broke_is_never_sent_again() {
     let (mut node, commands) = node_that_breaks_on("SET");
     let token = &Token::from_bytes([1; Token::LEN]);
-    let acquire = Command::Acquire {
-        key: KEY,
-        token,
-        ttl_ms: 60_000,
-    };
+    let acquire = acquire(token);
     assert!(node.execute(&acquire).await.is_err());
     // It may have taken effect, so its release is sent, by the next connection.
-    let _unknown = node.execute(&Command::Release { key: KEY, token }).await;
+    let _unknown = node.execute(&release(token)).await;
     let sent: Vec<_> = (0..2)
         .map(|_| commands.recv_timeout(LIMIT).unwrap())
         .collect();
     assert_eq!(sent, ["SET", "EVALSHA"]);
+}
+
+const fn acquire(token: &Token) -> Command<'_> {
+    Command::Acquire {
+        key: KEY,
+        token,
+        ttl_ms: 60_000,
+        rules: Rules::NONE,
+        proposal: None,
+    }
+}
+
+const fn release(token: &Token) -> Command<'_> {
+    Command::Release {
+        key: KEY,
+        token,
+        proposal: None,
+    }
 }
 
 /// A node whose server closes its first connection instead of answering `fatal`, and what the server
@@ -73,6 +80,8 @@ fn serve(stream: &TcpStream, commands: &mpsc::Sender<String>, fatal: Option<&str
         let is_fatal = Some(command.as_str()) == fatal;
         let answer: &[u8] = match command.as_str() {
             "EVALSHA" => b":1\r\n",
+            // Who it is: a master that never evicts.
+            "EVAL" => b"*4\r\n:1\r\n:2\r\n:3\r\n:-1\r\n",
             _ => b"+OK\r\n",
         };
         if matches!(command.as_str(), "SET" | "EVALSHA") && commands.send(command).is_err() {

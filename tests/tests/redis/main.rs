@@ -6,10 +6,13 @@
     reason = "what fails here fails a test"
 )]
 
+mod admission;
 mod connection;
 mod contention;
 mod faults;
+mod fences;
 mod leftovers;
 mod lock;
 mod peer;
+mod permissions;
 mod setup;

@@ -1,0 +1,220 @@
+//! Which nodes have a vote.
+
+use std::time::{Duration, Instant};
+
+use redlock_std::{AcquireError, Options, Redlock};
+use redlock_tests::{Server, Servers, eventually};
+
+use crate::setup::{connected, patient};
+
+/// Short, so that a quarantine is.
+const TTL: Duration = Duration::from_millis(1_500);
+
+/// Longer than any quarantine here.
+const LIMIT: Duration = Duration::from_secs(20);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_restarts_without_its_data_has_no_vote_until_what_it_forgot_is_over() {
+    let mut servers = Servers::start(3);
+    let redlock = connected(&servers, patient(TTL)).await;
+    let restarted_at = restart_majority(&mut servers);
+
+    let error = denied(&redlock, "restarted").await;
+    assert!(error.is_unreachable(), "{error}");
+    let message = error.to_string();
+    for server in &servers[..2] {
+        let node = format!("127.0.0.1:{}: restarted ", server.port());
+        assert!(message.contains(&node), "{message}");
+        assert_eq!(server.calls()["set"], 0, "it is not even asked");
+    }
+    assert!(message.contains("its vote counts again in "), "{message}");
+
+    // A wait that is long enough succeeds by itself.
+    let patient = redlock.with(patient(TTL).wait(LIMIT));
+    let guard = patient.acquire("dock-7").await.unwrap();
+    let after = restarted_at.elapsed();
+    assert!(after >= TTL, "whatever it forgot is over: {after:?}");
+    guard.release().await;
+    servers.expect_no_keys().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_young_when_it_is_met_has_no_vote_either() {
+    let started_at = Instant::now();
+    let servers = young(3);
+    let options = patient(TTL).wait(LIMIT);
+    let redlock = Redlock::connect(servers.urls(), options).unwrap();
+    let error = redlock.try_acquire("dock-7").await.unwrap_err();
+    assert!(error.to_string().contains("restarted "), "{error}");
+    assert!(
+        redlock.acquire("dock-7").await.is_ok() && started_at.elapsed() >= TTL,
+        "after the quarantine, and not before"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_the_guard_off_a_young_node_votes_at_once() {
+    let servers = young(3);
+    let options = patient(TTL).restart_guard(false);
+    let redlock = Redlock::connect(servers.urls(), options).unwrap();
+    let guard = redlock.try_acquire("dock-7").await.unwrap();
+    guard.release().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_record_vouches_for_a_young_node_up_to_its_longest_ttl() {
+    let servers = young(3);
+    for server in servers.iter() {
+        server.vouch("1500:250:60000");
+    }
+    let redlock = Redlock::connect(servers.urls(), patient(TTL)).unwrap();
+    let guard = redlock.try_acquire("dock-7").await.unwrap();
+    guard.release().await;
+    let longer = redlock.with(patient(TTL + Duration::from_millis(1)));
+    let error = longer.try_acquire("dock-7").await.unwrap_err();
+    assert!(error.to_string().contains("restarted "), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_record_of_another_process_vouches_for_nobody() {
+    let mut servers = Servers::start(3);
+    let record: String = servers[0].query(&["GET", redlock_core::GUARD_KEY]).unwrap();
+    restart_majority(&mut servers);
+    for server in &servers[..2] {
+        let set = ["SET", redlock_core::GUARD_KEY, &record];
+        assert_eq!(server.query::<String>(&set).unwrap(), "OK");
+    }
+    let redlock = Redlock::connect(servers.urls(), patient(TTL)).unwrap();
+    let error = redlock.try_acquire("dock-7").await.unwrap_err();
+    assert!(error.to_string().contains("restarted "), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_named_twice_has_one_vote() {
+    let mut servers = Servers::start(2);
+    let port = servers[0].port();
+    let urls = [
+        servers[0].url(),
+        format!("redis://localhost:{port}"),
+        servers[1].url(),
+    ];
+    let redlock = Redlock::connect(&urls, patient(TTL)).unwrap();
+    // Two of three are a quorum, when both are there.
+    let guard = redlock.acquire("dock-7").await.unwrap();
+    guard.release().await;
+    servers.expect_no_keys().await;
+
+    servers.iter_mut().nth(1).unwrap().kill();
+    for redlock in [redlock, Redlock::connect(&urls, patient(TTL)).unwrap()] {
+        let error = redlock.try_acquire("dock-7").await.unwrap_err();
+        assert!(error.is_unreachable(), "{error}");
+        let words =
+            format!("localhost:{port}: the same server as 127.0.0.1:{port}; name each server once");
+        assert!(error.to_string().contains(&words), "{error}");
+    }
+    eventually("no key is left", LIMIT, || servers[0].key_count() == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_has_no_vote() {
+    let servers = Servers::start(3);
+    let master = servers[0].port().to_string();
+    for replica in &servers[1..] {
+        let follow = ["REPLICAOF", "127.0.0.1", &master];
+        assert_eq!(replica.query::<String>(&follow).unwrap(), "OK");
+    }
+    // Also where nothing is asked of an age.
+    let options = patient(TTL).restart_guard(false);
+    let redlock = Redlock::connect(servers.urls(), options).unwrap();
+    let error = redlock.try_acquire("dock-7").await.unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
+    let words = format!(
+        "127.0.0.1:{}: a replica, which has no vote; name its master",
+        servers[1].port()
+    );
+    assert!(error.to_string().contains(&words), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_may_evict_is_warned_of_and_refused_when_the_option_says_so() {
+    let servers = Servers::start(3);
+    for server in &servers[..2] {
+        let set = ["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"];
+        assert_eq!(server.query::<String>(&set).unwrap(), "OK");
+    }
+    let redlock = connected(&servers, patient(TTL)).await;
+    let warnings: Vec<_> = redlock.warnings().iter().map(ToString::to_string).collect();
+    let expected = servers[..2].iter().map(|server| {
+        let port = server.port();
+        format!(
+            "127.0.0.1:{port}: may evict locks for want of memory; set its maxmemory-policy to \
+             noeviction"
+        )
+    });
+    assert_eq!(warnings, expected.collect::<Vec<_>>());
+
+    let strict = redlock.with(patient(TTL).refuse_eviction(true));
+    let error = strict.try_acquire("dock-7").await.unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
+    assert!(error.to_string().contains(&warnings[0]), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_on_a_node_that_restarted_is_released_and_extended_all_the_same() {
+    let mut servers = Servers::start(3);
+    let redlock = connected(&servers, patient(TTL * 4)).await;
+    let mut guard = redlock.acquire("dock-7").await.unwrap();
+    servers.iter_mut().next().unwrap().restart();
+    denied_by_one(&redlock, &servers[0]).await;
+    guard.extend().await.unwrap();
+    let released = guard.release().await;
+    assert!(released.released() + released.gone() >= 2, "{released:?}");
+    eventually("it was sent the release too", LIMIT, || {
+        servers[0].calls()["evalsha"] >= 2
+    })
+    .await;
+}
+
+/// Servers that nobody vouches for.
+fn young(count: usize) -> Servers {
+    let servers = Servers::start(count);
+    servers.iter().for_each(Server::disown);
+    servers
+}
+
+/// Restarts two of three, and says when.
+fn restart_majority(servers: &mut Servers) -> Instant {
+    for server in servers.iter_mut().take(2) {
+        server.kill();
+    }
+    let now = Instant::now();
+    for server in servers.iter_mut().take(2) {
+        server.restart();
+    }
+    now
+}
+
+/// The first error with this word: while connections are made it is another.
+async fn denied(redlock: &Redlock, word: &str) -> AcquireError {
+    let start = Instant::now();
+    loop {
+        let error = redlock.try_acquire("dock-7").await.unwrap_err();
+        if error.to_string().matches(word).count() == 2 {
+            return error;
+        }
+        assert!(start.elapsed() < LIMIT, "{error}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Waits until the client has met the process that `server` is now, and takes no vote of it.
+async fn denied_by_one(redlock: &Redlock, server: &Server) {
+    eventually("it is connected again", LIMIT, || {
+        server.client_count() > 0 && server.calls()["eval"] > 0
+    })
+    .await;
+    let options: &Options = redlock.options();
+    let guard = redlock.with(*options).try_acquire("another").await.unwrap();
+    guard.release().await;
+    assert_eq!(server.calls()["set"], 0);
+}

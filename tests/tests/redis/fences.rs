@@ -1,0 +1,335 @@
+//! Fenced locks.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redlock_std::{Fence, FenceGate, Options, Redlock};
+use redlock_tests::{Server, Servers, eventually};
+
+use crate::contention::Resource;
+use crate::setup::{connected, expect_key_on, patient};
+
+const TTL: Duration = Duration::from_secs(10);
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn fenced() -> Options {
+    patient(TTL).fenced(Options::WINDOW).unwrap()
+}
+
+async fn five() -> (Servers, Redlock) {
+    crate::setup::five(fenced()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fences_grow_whoever_acquires() {
+    let servers = Servers::start(5);
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(connected(&servers, fenced()).await);
+    }
+    let mut gate = FenceGate::new();
+    let mut highest = Fence::ZERO;
+    for turn in 0..200 {
+        // One of them knows nothing of the nodes' clocks yet.
+        let stranger = Redlock::connect(servers.urls(), fenced()).unwrap();
+        let client = clients.get(turn % 5).unwrap_or(&stranger);
+        let guard = client.acquire("dock-7").await.unwrap();
+        let fence = guard.fence().unwrap();
+        assert!(fence > highest, "{fence} after {highest}");
+        assert!(gate.admit(fence) && !gate.admit(highest));
+        highest = fence;
+        guard.release().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_is_dropped_or_expires_is_followed_by_a_higher_fence() {
+    let servers = Servers::start(5);
+    let options = patient(Duration::from_millis(700));
+    let options = options.fenced(Options::WINDOW).unwrap().wait(LIMIT);
+    let redlock = connected(&servers, options).await;
+    let mut highest = Fence::ZERO;
+    for is_kept in [false, true, false] {
+        let guard = redlock.acquire("dock-7").await.unwrap();
+        assert!(guard.fence() > Some(highest));
+        highest = guard.fence().unwrap();
+        if is_kept {
+            guard.lost().await;
+        }
+        drop(guard);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plain_lock_has_no_fence() {
+    let (_servers, redlock) = five().await;
+    let plain = redlock.with(patient(TTL)).acquire("dock-7").await.unwrap();
+    assert_eq!(plain.fence(), None);
+    plain.release().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plain_and_fenced_clients_exclude_each_other() {
+    const TURNS: u32 = 60;
+
+    let servers = Servers::start(5);
+    let ours = connected(&servers, fenced().wait(TTL * 3)).await;
+    let plain = connected(&servers, patient(TTL).wait(TTL * 3)).await;
+    for (holder, other) in [(&ours, &plain), (&plain, &ours)] {
+        let guard = holder.acquire("dock-7").await.unwrap();
+        let error = other.try_acquire("dock-7").await.unwrap_err();
+        assert!(error.is_held(), "{error}");
+        guard.release().await;
+        servers.expect_no_keys().await;
+    }
+    let resource = Arc::new(Resource::default());
+    let tasks = [ours, plain].map(|redlock| {
+        let resource = Arc::clone(&resource);
+        tokio::spawn(async move {
+            for _ in 0..TURNS {
+                let guard = redlock.acquire("dock-7").await.unwrap();
+                resource.use_alone().await;
+                guard.release().await;
+            }
+        })
+    });
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(resource.count(), 2 * TURNS);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cycle_is_one_round_trip_to_acquire_and_one_to_release() {
+    const CYCLES: u64 = 100;
+
+    let (servers, redlock) = five().await;
+    let before = scripts(&servers);
+    for _ in 0..CYCLES {
+        redlock.try_acquire("dock-7").await.unwrap().release().await;
+    }
+    eventually("all releases are there", LIMIT, || {
+        scripts(&servers) - before >= CYCLES * 2 * 5
+    })
+    .await;
+    servers.expect_no_keys().await;
+    assert_eq!(scripts(&servers) - before, CYCLES * 2 * 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquire_that_fails_learns_the_time_for_the_next_and_for_all_clones() {
+    let servers = Servers::start(5);
+    let plain = connected(&servers, patient(TTL)).await;
+    let held = plain.acquire("dock-7").await.unwrap();
+    expect_key_on(&servers, "dock-7", 5).await;
+
+    let stranger = Redlock::connect(servers.urls(), fenced()).unwrap();
+    let clone = stranger.with(*stranger.options());
+    let error = stranger.try_acquire("dock-7").await.unwrap_err();
+    assert!(error.is_held(), "{error}");
+    let before = settled_scripts(&servers).await;
+    let guard = clone.try_acquire("another").await.unwrap();
+    assert_eq!(settled_scripts(&servers).await - before, 5, "one round");
+    guard.release().await;
+    held.release().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_with_other_rules_is_refused_with_words() {
+    let (servers, redlock) = five().await;
+    redlock.acquire("dock-7").await.unwrap().release().await;
+    for other in [
+        patient(TTL).fenced(Options::WINDOW * 2),
+        fenced().max_ttl(TTL),
+        fenced().step_back(TTL),
+    ] {
+        let other = Redlock::connect(servers.urls(), other.unwrap()).unwrap();
+        let error = other.try_acquire("dock-7").await.unwrap_err();
+        assert!(error.is_unreachable(), "{error}");
+        let words = "other clients follow other rules: max_ttl, window and step_back";
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    servers.expect_no_keys().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extension_heals_a_node_that_lost_the_key() {
+    let (servers, redlock) = five().await;
+    let mut guard = redlock.acquire("dock-7").await.unwrap();
+    expect_key_on(&servers, "dock-7", 5).await;
+    servers[0].query::<u64>(&["DEL", "dock-7"]).unwrap();
+    guard.extend().await.unwrap();
+    expect_key_on(&servers, "dock-7", 5).await;
+    let token: Vec<u8> = servers[0].query(&["GET", "dock-7"]).unwrap();
+    assert_eq!(token, guard.token().as_bytes());
+    guard.release().await;
+    servers.expect_no_keys().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquire_dropped_at_any_moment_leaves_no_key_and_fences_that_expire() {
+    let (servers, redlock) = five().await;
+    let other = connected(&servers, fenced()).await;
+    for limit in 0..40 {
+        let limit = Duration::from_micros(limit * 50);
+        for client in [&redlock, &other] {
+            if let Ok(guard) = tokio::time::timeout(limit, client.acquire("dock-7")).await {
+                drop(guard.unwrap());
+            }
+        }
+    }
+    servers.expect_no_keys().await;
+    // It is nobody's: a fence that was never reported is no obstacle either.
+    redlock.try_acquire("dock-7").await.unwrap().release().await;
+    servers.expect_no_keys().await;
+    for server in servers.iter() {
+        let left: i64 = server.query(&["PTTL", "redlock:fence:dock-7"]).unwrap();
+        // A window and the step back, from the time that it names: the proposal may be as far ahead.
+        assert!((1..=60_000 + 2 * 250 + 2).contains(&left), "{left}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scripts_that_a_server_has_forgotten_are_sent_again() {
+    let (servers, redlock) = five().await;
+    let flush = || {
+        for server in servers.iter() {
+            assert_eq!(server.query::<String>(&["SCRIPT", "FLUSH"]).unwrap(), "OK");
+        }
+    };
+    flush();
+    let mut guard = redlock.try_acquire("dock-7").await.unwrap();
+    flush();
+    guard.extend().await.unwrap();
+    flush();
+    let released = guard.release().await;
+    assert!(released.released() >= 3, "{released:?}");
+    servers.expect_no_keys().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_another_type_under_the_fence_or_the_guard_breaks_nothing() {
+    for key in ["redlock:fence:dock-7", redlock_core::GUARD_KEY] {
+        let (servers, redlock) = five().await;
+        let spoil = |server: &Server| {
+            server.query::<u64>(&["DEL", key]).unwrap();
+            assert_eq!(server.query::<u64>(&["LPUSH", key, "x"]).unwrap(), 1);
+        };
+        servers[..2].iter().for_each(spoil);
+        let mut guard = redlock.try_acquire("dock-7").await.unwrap();
+        guard.extend().await.unwrap();
+        guard.release().await;
+        servers.expect_no_keys().await;
+
+        spoil(&servers[2]);
+        let error = redlock.try_acquire("dock-7").await.unwrap_err();
+        assert!(error.is_unreachable(), "{error}");
+        assert_eq!(error.to_string().matches("WRONGTYPE").count(), 3, "{error}");
+        servers.expect_no_keys().await;
+
+        // A plain client is not concerned, also one that has just met the servers.
+        let plain = Redlock::connect(servers.urls(), patient(TTL).restart_guard(false)).unwrap();
+        plain.try_acquire("dock-7").await.unwrap().release().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restarted_majority_has_no_vote_until_the_quarantine_is_over_and_fences_grow_on() {
+    let (mut servers, redlock) = short_fleet().await;
+    let before = fence_of(&redlock).await;
+    for server in servers.iter_mut().take(3) {
+        server.restart();
+    }
+    let start = Instant::now();
+    in_quarantine(&redlock).await;
+    let after = fence_of(&redlock).await;
+    assert!(start.elapsed() >= QUARANTINE, "{:?}", start.elapsed());
+    assert!(after > before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flushed_majority_has_no_vote_until_the_quarantine_is_over() {
+    let (servers, redlock) = short_fleet().await;
+    let before = fence_of(&redlock).await;
+    let start = Instant::now();
+    for server in &servers[..3] {
+        assert_eq!(server.query::<String>(&["FLUSHALL"]).unwrap(), "OK");
+    }
+    in_quarantine(&redlock).await;
+    let after = fence_of(&redlock).await;
+    assert!(start.elapsed() >= QUARANTINE, "{:?}", start.elapsed());
+    assert!(after > before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_record_lets_new_nodes_vote_at_once() {
+    let servers = Servers::start(5);
+    servers.iter().for_each(Server::disown);
+    let redlock = Redlock::connect(servers.urls(), short_options()).unwrap();
+    in_quarantine(&redlock).await;
+    for server in servers.iter() {
+        server.vouch(SHORT_FLEET);
+    }
+    redlock.try_acquire("dock-7").await.unwrap().release().await;
+}
+
+/// A fleet with a short quarantine: max_ttl + 4 window + 1 s.
+const SHORT_TTL: Duration = Duration::from_millis(600);
+const SHORT_WINDOW: Duration = Duration::from_millis(100);
+const SHORT_FLEET: &str = "600:100:60000";
+const QUARANTINE: Duration = Duration::from_millis(600 + 4 * 100 + 1_000);
+
+fn short_options() -> Options {
+    let options = patient(SHORT_TTL).fenced(SHORT_WINDOW).unwrap();
+    options.max_ttl(SHORT_TTL).unwrap().wait(LIMIT)
+}
+
+async fn short_fleet() -> (Servers, Redlock) {
+    let servers = Servers::start(5);
+    for server in servers.iter() {
+        server.vouch(SHORT_FLEET);
+    }
+    let redlock = connected(&servers, short_options()).await;
+    (servers, redlock)
+}
+
+async fn fence_of(redlock: &Redlock) -> Fence {
+    let guard = redlock.acquire("dock-7").await.unwrap();
+    let fence = guard.fence().unwrap();
+    guard.release().await;
+    fence
+}
+
+/// Waits until the error says that a majority has no vote, and how long that takes.
+async fn in_quarantine(redlock: &Redlock) {
+    let start = Instant::now();
+    loop {
+        let error = redlock.try_acquire("dock-7").await.unwrap_err();
+        let words = "may have forgotten locks, its vote counts again in ";
+        if error.to_string().matches(words).count() >= 3 {
+            assert!(error.is_unreachable(), "{error}");
+            return;
+        }
+        assert!(start.elapsed() < QUARANTINE, "{error}");
+    }
+}
+
+/// How many scripts were called on all servers.
+fn scripts(servers: &Servers) -> u64 {
+    let calls = servers.iter().map(Server::calls);
+    calls.map(|calls| calls["evalsha"] + calls["eval"]).sum()
+}
+
+/// That, once no more arrive.
+async fn settled_scripts(servers: &Servers) -> u64 {
+    let mut before = scripts(servers);
+    loop {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let now = scripts(servers);
+        if now == before {
+            return now;
+        }
+        before = now;
+    }
+}

@@ -1,0 +1,83 @@
+//! What a user must be allowed to do, and what is said of one who is not.
+
+use std::time::Duration;
+
+use redlock_std::{Options, Redlock};
+use redlock_tests::Servers;
+
+use crate::setup::patient;
+
+const TTL: Duration = Duration::from_secs(10);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_with_just_the_permissions_that_the_documentation_names_can_lock() {
+    let servers = Servers::start(3);
+    grant(&servers, KEYS, PLAIN);
+    let redlock = connect(&servers, patient(TTL));
+    let mut guard = redlock.acquire("lock:dock-7").await.unwrap();
+    guard.extend().await.unwrap();
+    guard.release().await;
+    servers.expect_no_keys().await;
+
+    let error = redlock.try_acquire("dock-7").await.unwrap_err().to_string();
+    assert!(error.contains("NOPERM"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_with_just_the_permissions_that_the_documentation_names_can_lock_fenced() {
+    let servers = Servers::start(3);
+    grant(&servers, KEYS, PLAIN);
+    grant(&servers, "~redlock:fence:lock:*", "+pttl");
+    let redlock = connect(&servers, patient(TTL).fenced(Options::WINDOW).unwrap());
+    let mut guard = redlock.acquire("lock:dock-7").await.unwrap();
+    let other = connect(&servers, *redlock.options());
+    let error = other.try_acquire("lock:dock-7").await.unwrap_err();
+    assert!(error.is_held(), "it may ask for how long: {error}");
+    // One node has lost the key, and sets it again.
+    servers[0].query::<u64>(&["DEL", "lock:dock-7"]).unwrap();
+    guard.extend().await.unwrap();
+    guard.release().await;
+    servers.expect_no_keys().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_permission_to_ask_who_a_node_is_the_error_names_it() {
+    for (keys, commands) in [
+        (KEYS, PLAIN.replace("+info", "-info")),
+        (KEYS, PLAIN.replace("+time", "-time")),
+        ("~lock:*", PLAIN.to_owned()),
+    ] {
+        let servers = Servers::start(3);
+        grant(&servers, keys, &commands);
+        let redlock = connect(&servers, patient(TTL));
+        let error = redlock.try_acquire("lock:dock-7").await.unwrap_err();
+        assert!(error.is_unreachable(), "{error}");
+        let words = "grant +info +time ~redlock:guard, or switch the restart guard off";
+        assert!(error.to_string().contains(words), "{error}");
+
+        let unguarded = redlock.with(patient(TTL).restart_guard(false));
+        let guard = unguarded.try_acquire("lock:dock-7").await.unwrap();
+        guard.release().await;
+        servers.expect_no_keys().await;
+    }
+}
+
+/// As in the documentation of `Redlock::connect`.
+const KEYS: &str = "~lock:* ~redlock:guard";
+const PLAIN: &str = "+set +get +del +pexpire +evalsha +eval +script|load +info +time";
+
+fn grant(servers: &Servers, keys: &str, commands: &str) {
+    for server in servers.iter() {
+        let mut words = vec!["ACL", "SETUSER", "locker", "on", ">secret"];
+        words.extend(keys.split(' '));
+        words.extend(commands.split(' '));
+        assert_eq!(server.query::<String>(&words).unwrap(), "OK");
+    }
+}
+
+fn connect(servers: &Servers, options: Options) -> Redlock {
+    let urls = servers
+        .iter()
+        .map(|server| format!("redis://locker:secret@127.0.0.1:{}", server.port()));
+    Redlock::connect(urls, options).unwrap()
+}
