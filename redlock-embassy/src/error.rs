@@ -5,6 +5,7 @@ use core::net::{Ipv6Addr, SocketAddr, SocketAddrV4};
 use core::time::Duration;
 
 use embedded_io_async::ErrorKind;
+use redlock_core::Denial;
 
 use crate::resp::Rejection;
 
@@ -63,6 +64,13 @@ pub enum NodeErrorKind {
     Unexpected,
     /// The command is longer than the send buffer of this node.
     TooLong,
+    /// The node can be reached and has no vote.
+    Denied(Denial),
+    /// It is the same server as this other node of the lock, whose vote is counted already.
+    DuplicateOf(NodeName),
+    /// The node does not know the scripts of fenced locks (any more). The connection is made anew, and with
+    /// it they are put there.
+    NoScript,
 }
 
 impl fmt::Display for NodeErrorKind {
@@ -86,6 +94,13 @@ impl fmt::Display for NodeErrorKind {
             Self::Unexpected => f.write_str("answered what no Redis answers; is it one?"),
             Self::TooLong => f.write_str(
                 "the command does not fit the send buffer; use a shorter key or a larger TX",
+            ),
+            Self::Denied(denial) => write!(f, "{denial}"),
+            Self::DuplicateOf(first) => {
+                write!(f, "the same server as {first}; name each server once")
+            }
+            Self::NoScript => f.write_str(
+                "has lost its scripts, connecting anew; if it happens again, grant +script|load",
             ),
         }
     }

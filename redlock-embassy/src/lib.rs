@@ -28,7 +28,8 @@ pub use connect::nal::NalSocket;
 pub use error::{NodeError, NodeErrorKind, NodeName};
 pub use node::TcpNode;
 pub use redlock_core::{
-    AcquireError, Argument, BuildError, Clock, Command, Entropy, ExtendError, HoldError, Instant,
-    KeyName, Lease, LossCause, Options, OptionsError, Outcome, Redlock, Released, Reply, Report,
-    Tally, Token, Transport,
+    AcquireError, Argument, BuildError, Clock, Command, Denial, Entropy, ExtendError, Fence,
+    FenceGate, Fleet, HoldError, Instant, KeyName, Lease, LossCause, Options, OptionsError,
+    Outcome, Proposal, Reading, Redlock, Released, Reply, Report, Rules, RunId, Tally, Token,
+    Transport,
 };

@@ -4,11 +4,11 @@ use core::future::pending;
 use core::time::Duration;
 
 use embassy_futures::select::{Either, select};
-use redlock_core::{Arguments, Clock, Instant};
+use redlock_core::{Admission, Answer, Clock, Command, Instant, Introduction, ScriptCall};
 
 use crate::error::NodeErrorKind;
 use crate::log::{debug, warning};
-use crate::login::Login;
+use crate::login::{self, Login};
 use crate::pipeline::{Pipeline, Refused};
 use crate::resp::Value;
 use crate::{Connect, NodeName};
@@ -28,6 +28,8 @@ pub(crate) struct Link<S, const TX: usize, const RX: usize> {
     failures: u8,
     why: NodeErrorKind,
     number: u8,
+    /// What is known of the node, whatever the connection.
+    pub(crate) admission: Admission,
     pub(crate) connect_timeout: Duration,
     pub(crate) patience: Duration,
 }
@@ -38,8 +40,12 @@ enum State {
     Closed { again_at: Instant },
     /// On the way to a connection.
     Connecting { until: Instant },
-    /// Connected; so many words of the login were answered.
-    LoggingIn { done: u8, until: Instant },
+    /// Connected; so many bytes of this step of the login are said.
+    LoggingIn {
+        step: login::Step,
+        said: usize,
+        until: Instant,
+    },
     /// Takes commands.
     Open,
     /// Of no use any more, and the node may not have noticed.
@@ -57,9 +63,11 @@ pub(crate) enum Goal<'g> {
     /// To have the connection take this command, which leaves on the way to the next goal. Where the
     /// room is full of what was not sent or not answered, waits for room: a node that hangs is replaced
     /// after the patience.
-    Pushed(&'g Arguments<'g>),
+    Pushed(&'g Command<'g>),
     /// To have sent everything, and the replies to it.
     Answered,
+    /// To have sent what can be sent at once.
+    Sent,
     /// To have begun to end a connection that was broken off. Never reached: what was wanted cannot be.
     GivenUp,
     /// The end of a connection that is of no use any more.
@@ -82,7 +90,7 @@ enum Next {
 #[derive(Clone, Copy)]
 enum Step {
     Connect,
-    LogIn { done: u8 },
+    LogIn { step: login::Step, said: usize },
     Write,
     Flush,
     Read,
@@ -120,6 +128,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             failures: 0,
             why: NodeErrorKind::Disconnected,
             number: 0,
+            admission: Admission::new(),
             connect_timeout: Duration::from_secs(3),
             patience: Duration::from_secs(5),
         }
@@ -136,6 +145,12 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     /// What went wrong last.
     pub(crate) const fn why(&self) -> NodeErrorKind {
         self.why
+    }
+
+    /// Lets a command not be sent.
+    pub(crate) const fn deny(&mut self, why: NodeErrorKind) -> Stuck {
+        self.why = why;
+        Stuck
     }
 
     /// Tells one connection from the next.
@@ -235,9 +250,9 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             (Goal::Open, State::Connecting { until }) => {
                 Next::Step(Step::Connect, Limit::Until(until))
             }
-            (Goal::Open, State::LoggingIn { done, until }) => {
+            (Goal::Open, State::LoggingIn { step, said, until }) => {
                 // A call that was dropped may have begun it.
-                let step = exchange.unwrap_or(Step::LogIn { done });
+                let step = exchange.unwrap_or(Step::LogIn { step, said });
                 Next::Step(step, Limit::Until(until))
             }
             (Goal::Open | Goal::Closed, State::Closing { until, .. }) => {
@@ -246,7 +261,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             (Goal::GivenUp, State::Closing { .. }) => Next::Step(Step::Close, Limit::Now),
             (Goal::Closed, _) => Next::Stop(Ok(())),
 
-            (Goal::Pushed(words), State::Open) => match self.push(words, clock) {
+            (Goal::Pushed(command), State::Open) => match self.push(command, clock) {
                 Ok(()) => Next::Stop(Ok(())),
                 Err(Refused::TooLong) => {
                     self.why = NodeErrorKind::TooLong;
@@ -258,7 +273,13 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 Some(step) => Next::Step(step, Limit::None),
                 None => Next::Stop(Ok(())),
             },
-            (Goal::Pushed(_) | Goal::Answered | Goal::GivenUp, _) => Next::Stop(Err(Stuck)),
+            (Goal::Sent, State::Open) => match exchange {
+                Some(step @ (Step::Write | Step::Flush)) => Next::Step(step, Limit::Now),
+                _ => Next::Stop(Ok(())),
+            },
+            (Goal::Pushed(_) | Goal::Answered | Goal::Sent | Goal::GivenUp, _) => {
+                Next::Stop(Err(Stuck))
+            }
         }
     }
 
@@ -275,9 +296,15 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         }
     }
 
-    fn push(&mut self, words: &Arguments<'_>, clock: &impl Clock) -> Result<(), Refused> {
+    fn push(&mut self, command: &Command<'_>, clock: &impl Clock) -> Result<(), Refused> {
         let is_first = self.pipeline.owed() == 0;
-        self.pipeline.push(words.clone())?;
+        // The scripts of plain locks are as short as their names, and nobody needs to put them there.
+        let call = if is_fenced(command) {
+            ScriptCall::Hash
+        } else {
+            ScriptCall::Text
+        };
+        self.pipeline.push(command.arguments(call))?;
         if is_first {
             self.silent_since = clock.now();
         }
@@ -297,18 +324,18 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 connected.map_err(NodeErrorKind::Unreachable)?;
                 self.pipeline = Pipeline::new();
                 self.is_unflushed = false;
-                self.log_in(0, clock);
+                self.log_in(Some(login::Step::FIRST), clock);
             }
-            Step::LogIn { done } => match login.command(done) {
-                Some(words) => self.push(&words, clock).map_err(|refused| match refused {
-                    Refused::TooLong => NodeErrorKind::TooLong,
-                    Refused::Full => NodeErrorKind::Silent,
-                })?,
-                None => {
-                    debug!("{}: connected", self.socket.name());
-                    self.state = State::Open;
-                    self.number = self.number.wrapping_add(1);
+            Step::LogIn { step, said } => match login.words(step) {
+                Some(words) => {
+                    let is_said = self.pipeline.feed(words, said);
+                    if let (State::LoggingIn { said, .. }, Some(so_far)) =
+                        (&mut self.state, is_said)
+                    {
+                        *said = so_far;
+                    }
                 }
+                None => self.log_in(step.next(), clock),
             },
             Step::Write => {
                 match self.socket.write(self.pipeline.unsent()).await {
@@ -343,23 +370,61 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         let received = self.pipeline.received(count);
         received.map_err(|_| NodeErrorKind::Unexpected)?;
         self.silent_since = clock.now();
-        if let State::LoggingIn { done, .. } = self.state {
-            match self.pipeline.take_reply() {
-                None => {}
-                Some(Value::Ok) => self.log_in(done + 1, clock),
-                Some(Value::Error(rejection)) => return Err(NodeErrorKind::Rejected(rejection)),
-                Some(Value::Nil | Value::Integer(_) | Value::Other) => {
-                    return Err(NodeErrorKind::Unexpected);
-                }
-            }
+        if let State::LoggingIn { step, .. } = self.state
+            && let Some(answer) = self.pipeline.take_reply()
+        {
+            self.answered(step, answer, clock)?;
+            self.log_in(step.next(), clock);
         }
         Ok(())
     }
 
-    /// Each word of the login has its time: long may have passed since a call was dropped.
-    fn log_in(&mut self, done: u8, clock: &impl Clock) {
+    /// Judges what the node answers to a step of the login.
+    fn answered(
+        &mut self,
+        step: login::Step,
+        answer: Value,
+        clock: &impl Clock,
+    ) -> Result<(), NodeErrorKind> {
+        match (step, answer) {
+            (login::Step::Authenticate | login::Step::Select, Value::Ok) => {}
+            (login::Step::Introduce, Value::Integers(numbers)) => {
+                let introduction = Introduction::read(Answer::Integers(numbers));
+                let introduction = introduction.ok_or(NodeErrorKind::Unexpected)?;
+                self.admission.introduced(Some(introduction), clock.now());
+                if self.admission.may_evict() {
+                    warning!("{}: may evict locks for want of memory", self.socket.name());
+                }
+            }
+            (login::Step::Introduce, Value::Error(error)) if error.is_about_permissions() => {
+                self.admission.introduced(None, clock.now());
+            }
+            #[cfg(feature = "fence")]
+            (login::Step::LoadScript(_), Value::Other) => {}
+            // Plain locks need none of it, and fenced ones will tell.
+            #[cfg(feature = "fence")]
+            (login::Step::LoadScript(_), Value::Error(error)) if error.is_about_permissions() => {}
+            (_, Value::Error(error)) => return Err(NodeErrorKind::Rejected(error)),
+            _ => return Err(NodeErrorKind::Unexpected),
+        }
+        Ok(())
+    }
+
+    /// Goes on to `step` of the login, or to commands. Each step has its time: long may have passed since a
+    /// call was dropped.
+    fn log_in(&mut self, step: Option<login::Step>, clock: &impl Clock) {
+        let Some(step) = step else {
+            debug!("{}: connected", self.socket.name());
+            self.state = State::Open;
+            self.number = self.number.wrapping_add(1);
+            return;
+        };
         let until = clock.now().saturating_add(self.connect_timeout);
-        self.state = State::LoggingIn { done, until };
+        self.state = State::LoggingIn {
+            step,
+            said: 0,
+            until,
+        };
     }
 
     /// If nobody has asked for long, an attempt to connect may be as good as new.
@@ -400,6 +465,14 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             Some(_) => BACK_OFF.saturating_mul(1 << BACK_OFF_DOUBLINGS),
         }
     }
+}
+
+/// Never without the feature `fence`, as the compiler knows.
+pub(crate) const fn is_fenced(command: &Command<'_>) -> bool {
+    let (Command::Acquire { proposal, .. }
+    | Command::Extend { proposal, .. }
+    | Command::Release { proposal, .. }) = command;
+    proposal.is_some()
 }
 
 async fn wait(limit: Limit, clock: &impl Clock) {

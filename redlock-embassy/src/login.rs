@@ -1,6 +1,8 @@
 //! What is said to a node before the first command.
 
-use redlock_core::{Argument, Arguments};
+#[cfg(feature = "fence")]
+use redlock_core::Script;
+use redlock_core::{Argument, Arguments, Introduction};
 
 /// Who we are, and which database is ours.
 #[derive(Clone, Copy, Default)]
@@ -10,22 +12,68 @@ pub(crate) struct Login<'a> {
     pub(crate) database: u16,
 }
 
+/// One thing that is said, after those before it are answered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Step {
+    Authenticate,
+    Select,
+    /// The node is asked who it is.
+    Introduce,
+    /// The script of fenced locks with this number is put there: too long to be sent with each command.
+    #[cfg(feature = "fence")]
+    LoadScript(u8),
+}
+
 impl<'a> Login<'a> {
-    /// The command after `done` of them; none after the last one. To each of them a node that lets us in
-    /// answers `OK`.
-    pub(crate) fn command(&self, done: u8) -> Option<Arguments<'a>> {
-        let text = |text: &'a str| Some(Argument::Bytes(text.as_bytes()));
-        let words = match (self.password, self.user, done) {
-            (Some(password), Some(user), 0) => [text("AUTH"), text(user), text(password)],
-            (Some(password), None, 0) => [text("AUTH"), text(password), None],
-            (Some(_), _, 1) | (None, _, 0) if self.database > 0 => {
-                let database = Argument::Integer(self.database.into());
-                [text("SELECT"), Some(database), None]
+    /// The words of `step`; none where nothing need be said.
+    pub(crate) fn words(&self, step: Step) -> Option<Arguments<'a>> {
+        let text = |text: &'a str| Argument::Bytes(text.as_bytes());
+        match (step, self.user, self.password) {
+            (Step::Authenticate, Some(user), Some(password)) => {
+                Some(Arguments::of([text("AUTH"), text(user), text(password)]))
             }
-            _ => return None,
-        };
-        let [first, second, third] = words;
-        Some(Arguments::new([first, second, third, None, None, None]))
+            (Step::Authenticate, None, Some(password)) => {
+                Some(Arguments::of([text("AUTH"), text(password)]))
+            }
+            (Step::Authenticate, _, None) => None,
+            (Step::Select, ..) if self.database == 0 => None,
+            (Step::Select, ..) => {
+                let database = Argument::Integer(self.database.into());
+                Some(Arguments::of([text("SELECT"), database]))
+            }
+            (Step::Introduce, ..) => Some(Introduction::question()),
+            #[cfg(feature = "fence")]
+            (Step::LoadScript(number), ..) => {
+                let script = Script::FENCED.get(usize::from(number))?;
+                Some(Arguments::of([
+                    text("SCRIPT"),
+                    text("LOAD"),
+                    text(script.text()),
+                ]))
+            }
+        }
+    }
+}
+
+impl Step {
+    pub(crate) const FIRST: Self = Self::Authenticate;
+
+    /// The one after it; none after the last.
+    pub(crate) const fn next(self) -> Option<Self> {
+        match self {
+            Self::Authenticate => Some(Self::Select),
+            Self::Select => Some(Self::Introduce),
+            #[cfg(not(feature = "fence"))]
+            Self::Introduce => None,
+            #[cfg(feature = "fence")]
+            Self::Introduce => Some(Self::LoadScript(0)),
+            #[cfg(feature = "fence")]
+            Self::LoadScript(number) if number as usize + 1 < Script::FENCED.len() => {
+                Some(Self::LoadScript(number + 1))
+            }
+            #[cfg(feature = "fence")]
+            Self::LoadScript(_) => None,
+        }
     }
 }
 

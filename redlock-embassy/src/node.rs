@@ -3,10 +3,10 @@
 use core::time::Duration;
 
 use heapless::Vec;
-use redlock_core::{Answer, Clock, Command, Reply, ScriptCall, Token, Transport};
+use redlock_core::{Answer, Clock, Command, Denial, Proposal, Reply, RunId, Token, Transport};
 
 use crate::error::{NodeError, NodeErrorKind};
-use crate::link::{Goal, Link, Stuck};
+use crate::link::{Goal, Link, Stuck, is_fenced};
 use crate::login::Login;
 use crate::resp::Value;
 use crate::{Connect, EmbassyClock};
@@ -30,8 +30,9 @@ pub struct TcpNode<'a, S, K = EmbassyClock, const TX: usize = 256, const RX: usi
     link: Link<S, TX, RX>,
     clock: K,
     login: Login<'a>,
-    /// The token of an acquire that never left this device: there is nothing to release.
-    unsent: Option<Token>,
+    /// The last attempt to take a lock, and whether any acquire of it has left this device: else there is
+    /// nothing to release.
+    attempt: Option<(Token, bool)>,
     /// A release that could not be sent at once, to be sent ahead of the next command.
     parked: Option<Parked>,
 }
@@ -47,7 +48,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                 password: None,
                 database: 0,
             },
-            unsent: None,
+            attempt: None,
             parked: None,
         }
     }
@@ -123,18 +124,23 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     async fn ask(&mut self, command: &Command<'_>) -> Result<Value, Stuck> {
         let _why = self.reach(Goal::CaughtUp).await;
         if !self.link.is_idle() {
-            if let Command::Release { key, token } = *command {
-                self.parked = Parked::new(key, *token).or_else(|| self.parked.take());
+            if let Command::Release {
+                key,
+                token,
+                proposal,
+            } = *command
+            {
+                self.parked = Parked::new(key, *token, proposal).or_else(|| self.parked.take());
             }
         } else if self.is_parked_on_its_way() {
             self.parked = None;
         }
         self.reach(Goal::Open).await?;
         self.send_parked(command).await?;
-        let words = command.arguments(ScriptCall::Text);
-        self.reach(Goal::Pushed(&words)).await?;
+        self.admit(command).await?;
+        self.reach(Goal::Pushed(command)).await?;
         match command {
-            Command::Acquire { .. } => self.unsent = None,
+            Command::Acquire { token, .. } => self.attempt = Some((**token, true)),
             Command::Release { .. } => self.parked_is_pushed(command),
             Command::Extend { .. } => {}
         }
@@ -142,6 +148,20 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         // What stood ahead of an answered command was answered too.
         self.parked = None;
         self.link.take_reply().ok_or(Stuck)
+    }
+
+    /// Stops an acquire whose grant would not count, and nothing else: what was said before it leaves.
+    async fn admit(&mut self, command: &Command<'_>) -> Result<(), Stuck> {
+        let Command::Acquire { rules, ttl_ms, .. } = *command else {
+            return Ok(());
+        };
+        let ttl = Duration::from_millis(ttl_ms.into());
+        let admitted = self.link.admission.check(rules, ttl, self.clock.now());
+        let Err(denial) = admitted else {
+            return Ok(());
+        };
+        let _why = self.reach(Goal::Sent).await;
+        Err(self.link.deny(NodeErrorKind::Denied(denial)))
     }
 
     /// Puts the release that could not be sent ahead of `command`, unless it is `command` itself. It is
@@ -156,10 +176,10 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         if parked.is(command) {
             return Ok(());
         }
-        let words = parked.command().arguments(ScriptCall::Text);
+        let release = parked.command();
         match self
             .link
-            .reach(Goal::Pushed(&words), &self.clock, &self.login)
+            .reach(Goal::Pushed(&release), &self.clock, &self.login)
             .await
         {
             Ok(()) => parked.pushed_to = Some(self.link.number()),
@@ -186,6 +206,22 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         }
     }
 
+    fn has_begun(&self, token: &Token) -> bool {
+        self.attempt
+            .as_ref()
+            .is_some_and(|(known, _)| known == token)
+    }
+
+    fn has_sent_nothing_of(&self, token: &Token) -> bool {
+        self.attempt.as_ref() == Some(&(*token, false))
+    }
+
+    /// Breaks the connection off, and has begun to end it.
+    async fn give_up(&mut self, why: NodeErrorKind) {
+        self.link.break_off(why, &self.clock);
+        let _why = self.reach(Goal::GivenUp).await;
+    }
+
     fn reach(&mut self, goal: Goal<'_>) -> impl Future<Output = Result<(), Stuck>> {
         self.link.reach(goal, &self.clock, &self.login)
     }
@@ -202,24 +238,38 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeError> {
         match *command {
-            Command::Acquire { token, .. } => self.unsent = Some(*token),
-            Command::Release { token, .. } if self.unsent.as_ref() == Some(token) => {
+            // A fenced attempt asks twice with one token.
+            Command::Acquire { token, .. } if !self.has_begun(token) => {
+                self.attempt = Some((*token, false));
+            }
+            Command::Release { token, .. } if self.has_sent_nothing_of(token) => {
                 return Ok(Reply::NotMine);
             }
             _ => {}
         }
-        let kind = match self.ask(command).await {
-            Ok(Value::Error(rejection)) => NodeErrorKind::Rejected(rejection),
-            Ok(value) => match reply_to(command, value) {
-                Some(reply) => return Ok(reply),
-                None => {
-                    // It belongs to another command: nobody knows whose the next one is.
-                    self.link.break_off(NodeErrorKind::Unexpected, &self.clock);
-                    let _why = self.reach(Goal::GivenUp).await;
-                    NodeErrorKind::Unexpected
+        let mut may_repeat = !matches!(command, Command::Acquire { .. });
+        let kind = loop {
+            let kind = match self.ask(command).await {
+                Ok(Value::Error(error)) if is_fenced(command) && error.code() == b"NOSCRIPT" => {
+                    self.give_up(NodeErrorKind::NoScript).await;
+                    if core::mem::take(&mut may_repeat) {
+                        continue;
+                    }
+                    NodeErrorKind::NoScript
                 }
-            },
-            Err(Stuck) => self.link.why(),
+                Ok(Value::Error(error)) => NodeErrorKind::Rejected(error),
+                Ok(value) => match reply_to(command, value) {
+                    Some(Ok(reply)) => return Ok(reply),
+                    Some(Err(denial)) => NodeErrorKind::Denied(denial),
+                    // It belongs to another command: nobody knows whose the next one is.
+                    None => {
+                        self.give_up(NodeErrorKind::Unexpected).await;
+                        NodeErrorKind::Unexpected
+                    }
+                },
+                Err(Stuck) => self.link.why(),
+            };
+            break kind;
         };
         Err(self.error(kind))
     }
@@ -227,13 +277,29 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
     fn timed_out(&self, after: Duration) -> NodeError {
         self.error(NodeErrorKind::TimedOut(after))
     }
+
+    fn run_id(&self) -> Option<RunId> {
+        self.link.admission.run_id()
+    }
+
+    fn duplicate_of(&self, first: &Self) -> Option<NodeError> {
+        Some(self.error(NodeErrorKind::DuplicateOf(first.link.name())))
+    }
+
+    fn denial(error: &NodeError) -> Option<Denial> {
+        match error.kind() {
+            NodeErrorKind::Denied(denial) => Some(*denial),
+            _ => None,
+        }
+    }
 }
 
-fn reply_to(command: &Command<'_>, value: Value) -> Option<Reply> {
+fn reply_to(command: &Command<'_>, value: Value) -> Option<Result<Reply, Denial>> {
     command.reply(match value {
         Value::Ok => Answer::Ok,
         Value::Nil => Answer::Nil,
         Value::Integer(number) => Answer::Integer(number),
+        Value::Integers(numbers) => Answer::Integers(numbers),
         Value::Error(_) | Value::Other => return None,
     })
 }
@@ -243,6 +309,7 @@ fn reply_to(command: &Command<'_>, value: Value) -> Option<Reply> {
 struct Parked {
     key: Vec<u8, { Self::KEY_MAX }>,
     token: Token,
+    proposal: Option<Proposal>,
     /// The number of the connection that has taken it. It has left when nothing is unsent there.
     pushed_to: Option<u8>,
 }
@@ -251,23 +318,25 @@ impl Parked {
     /// As long as the keys that a lock remembers after a future was dropped; a longer one expires.
     const KEY_MAX: usize = 64;
 
-    fn new(key: &[u8], token: Token) -> Option<Self> {
+    fn new(key: &[u8], token: Token, proposal: Option<Proposal>) -> Option<Self> {
         let key = Vec::from_slice(key).ok()?;
         Some(Self {
             key,
             token,
+            proposal,
             pushed_to: None,
         })
     }
 
     fn is(&self, command: &Command<'_>) -> bool {
-        matches!(*command, Command::Release { key, token } if *key == *self.key && *token == self.token)
+        matches!(*command, Command::Release { key, token, .. } if *key == *self.key && *token == self.token)
     }
 
     fn command(&self) -> Command<'_> {
         Command::Release {
             key: &self.key,
             token: &self.token,
+            proposal: self.proposal,
         }
     }
 }

@@ -12,7 +12,8 @@ use crate::resp::{self, Decoder, Malformed, Value};
 /// It outlives the calls. A call that is dropped half-way leaves the rest of its command here, to be
 /// sent before the next one, and its reply, when it comes, is passed over: the next call gets its own.
 ///
-/// `TX` is the room for commands, of which the longest must fit; `RX` the most that is read at once.
+/// `TX` is the room for commands; what is longer must be [fed](Self::feed). `RX` is the most that is read at
+/// once.
 pub struct Pipeline<const TX: usize, const RX: usize> {
     commands: Vec<u8, TX>,
     sent: usize,
@@ -38,6 +39,7 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
     /// For a new connection.
     #[must_use]
     pub const fn new() -> Self {
+        const { assert!(TX > 0, "there must be room to send a byte") };
         const { assert!(RX > 0, "there must be room to read a byte") };
         Self {
             commands: Vec::new(),
@@ -61,13 +63,8 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
         self.forget_sent();
         let waiting = self.commands.len();
         // Written and measured in one pass; taken back if it does not fit.
-        let mut len = 0_usize;
-        let mut fits = self.owed < Self::OWED_MAX;
-        resp::encode(words, |bytes| {
-            len = len.saturating_add(bytes.len());
-            fits &= self.commands.extend_from_slice(bytes).is_ok();
-        });
-        if !fits {
+        let (taken, len) = self.write(words, 0);
+        if taken < len || self.owed >= Self::OWED_MAX {
             self.commands.truncate(waiting);
             return Err(if len > TX {
                 Refused::TooLong
@@ -75,9 +72,29 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
                 Refused::Full
             });
         }
-        self.owed += 1;
-        self.reply = None;
+        self.owe();
         Ok(())
+    }
+
+    /// Takes what there is room for of a command of any length, from its byte `from` on; returns where to go
+    /// on once that is sent, or none when the command is in to its end.
+    ///
+    /// Until then nothing else may be pushed or fed.
+    pub fn feed<'a>(
+        &mut self,
+        words: impl Iterator<Item = Argument<'a>> + Clone,
+        from: usize,
+    ) -> Option<usize> {
+        if self.owed >= Self::OWED_MAX {
+            return Some(from);
+        }
+        self.forget_sent();
+        let (taken, len) = self.write(words, from);
+        if taken < len {
+            return Some(taken);
+        }
+        self.owe();
+        None
     }
 
     /// What is to be sent next.
@@ -128,6 +145,31 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.unsent().is_empty() && self.owed < Self::OWED_MAX
+    }
+
+    /// Puts what there is room for of a command behind what is waiting, from its byte `from` on. Returns up
+    /// to where, and how long the command is.
+    fn write<'a>(
+        &mut self,
+        words: impl Iterator<Item = Argument<'a>> + Clone,
+        from: usize,
+    ) -> (usize, usize) {
+        let (mut taken, mut len) = (from, 0_usize);
+        resp::encode(words, |bytes| {
+            // What was taken before, and of a piece that has begun its front.
+            let rest = bytes.get(taken.saturating_sub(len)..).unwrap_or_default();
+            let room = TX - self.commands.len();
+            let fitting = rest.get(..room).unwrap_or(rest);
+            let _full = self.commands.extend_from_slice(fitting);
+            taken = taken.saturating_add(fitting.len());
+            len = len.saturating_add(bytes.len());
+        });
+        (taken, len)
+    }
+
+    const fn owe(&mut self) {
+        self.owed += 1;
+        self.reply = None;
     }
 
     /// Makes room at the end by moving what is not sent to the front.

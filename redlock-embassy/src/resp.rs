@@ -3,7 +3,8 @@
 
 use core::fmt;
 
-use redlock_core::Argument;
+use heapless::Vec;
+use redlock_core::{Argument, FENCE_KEY_PREFIX};
 
 /// The most bytes of one reply, and of pushes between two replies. A node that sends more is none.
 pub const REPLY_MAX: u16 = 1024;
@@ -21,15 +22,18 @@ pub fn encode<'a>(words: impl Iterator<Item = Argument<'a>> + Clone, mut put: im
     put(Line::new().write(b'*', words.clone().count() as u64));
     for word in words {
         let mut number = Line::new();
-        let bytes = match word {
-            Argument::Bytes(bytes) => bytes,
+        let (prefix, bytes) = match word {
+            Argument::Bytes(bytes) => ("", bytes),
             Argument::Integer(value) => match number.write(b':', value) {
-                [_, digits @ .., b'\r', b'\n'] => digits,
-                line => line,
+                [_, digits @ .., b'\r', b'\n'] => ("", digits),
+                line => ("", line),
             },
+            Argument::FenceKey(key) => (FENCE_KEY_PREFIX, key),
         };
+        let len = prefix.len().saturating_add(bytes.len());
         for piece in [
-            Line::new().write(b'$', bytes.len() as u64),
+            Line::new().write(b'$', len as u64),
+            prefix.as_bytes(),
             bytes,
             Line::END,
         ] {
@@ -85,9 +89,11 @@ pub enum Value {
     Nil,
     /// A number.
     Integer(i64),
+    /// An array of four numbers and nothing else.
+    Integers([i64; 4]),
     /// An error.
     Error(Rejection),
-    /// A string, an array, another status: nothing that a lock asks for.
+    /// A string, another array, another status: nothing that a lock looks into.
     Other,
 }
 
@@ -120,6 +126,11 @@ impl Rejection {
     pub fn code(&self) -> &[u8] {
         let bytes = self.as_bytes();
         bytes.split(|byte| *byte == b' ').next().unwrap_or(bytes)
+    }
+
+    /// Whether the user lacks a permission, for the command itself or for what a script calls.
+    pub(crate) fn is_about_permissions(&self) -> bool {
+        self.code() == b"NOPERM" || self.as_bytes().starts_with(b"ERR ACL failure")
     }
 
     fn push(&mut self, byte: u8) {
@@ -188,7 +199,20 @@ pub struct Decoder {
     is_push: bool,
     /// Bytes since the last reply.
     taken: u16,
-    text: Rejection,
+    kept: Kept,
+}
+
+/// What is kept of a reply that is not over. One or the other: each node has room for it.
+#[derive(Debug)]
+enum Kept {
+    /// Of a line of text; empty where nothing is worth keeping.
+    Text(Rejection),
+    /// The elements of an array of four, as long as all of them are numbers.
+    Numbers(Vec<i64, 4>),
+}
+
+impl Kept {
+    const NOTHING: Self = Self::Text(Rejection::EMPTY);
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -250,7 +274,7 @@ impl Decoder {
             elements: 0,
             is_push: false,
             taken: 0,
-            text: Rejection::EMPTY,
+            kept: Kept::NOTHING,
         }
     }
 
@@ -279,15 +303,19 @@ impl Decoder {
         self.state = match (self.state, byte) {
             (State::Start, byte) => self.begin(byte)?,
 
-            (State::Text(Text::Status), b'\r') if self.text.as_bytes() == b"OK" => {
-                State::LineEnd(Element::Whole(Simple::Ok))
+            (State::Text(Text::Status), b'\r') => {
+                State::LineEnd(Element::Whole(match &self.kept {
+                    Kept::Text(text) if text.as_bytes() == b"OK" => Simple::Ok,
+                    _ => Simple::Other,
+                }))
             }
-            (State::Text(Text::Status), b'\r') => State::LineEnd(Element::Whole(Simple::Other)),
             (State::Text(Text::Error), b'\r') => State::LineEnd(Element::Whole(Simple::Error)),
             (State::Text(_), b'\n') => return Err(Malformed),
-            (State::Text(text), byte) => {
-                self.text.push(byte);
-                State::Text(text)
+            (State::Text(kind), byte) => {
+                if let Kept::Text(text) = &mut self.kept {
+                    text.push(byte);
+                }
+                State::Text(kind)
             }
 
             (State::Number { of, value }, b'\r') => State::LineEnd(of.element(value)?),
@@ -308,7 +336,10 @@ impl Decoder {
     }
 
     fn begin(&mut self, kind: u8) -> Result<State, Malformed> {
-        self.text = Rejection::EMPTY;
+        // Numbers are kept only where nothing stands between them.
+        if self.elements == 0 || kind != b':' {
+            self.kept = Kept::NOTHING;
+        }
         let number = |of| State::Number {
             of,
             value: Decimal::Empty,
@@ -346,6 +377,9 @@ impl Decoder {
             Element::Array { elements, is_push } => {
                 if !is_nested {
                     self.is_push = is_push;
+                    if elements == 4 && !is_push {
+                        self.kept = Kept::Numbers(Vec::new());
+                    }
                 }
                 // One more than its elements: itself, which is counted below or was counted already.
                 self.elements = self.elements.max(1).saturating_add(elements);
@@ -353,6 +387,10 @@ impl Decoder {
             }
             Element::Whole(simple) => simple,
         };
+        if let (Simple::Integer(number), Kept::Numbers(numbers)) = (simple, &mut self.kept) {
+            // There is room for all that were announced.
+            let _full = numbers.push(number);
+        }
         self.elements = self.elements.saturating_sub(1);
         if self.elements > 0 {
             return None;
@@ -361,21 +399,18 @@ impl Decoder {
         if in_array && core::mem::take(&mut self.is_push) {
             return None;
         }
-        Some(if in_array {
-            Value::Other
-        } else {
-            self.value(simple)
+        Some(match (&self.kept, simple) {
+            (Kept::Numbers(numbers), _) => match **numbers {
+                [a, b, c, d] => Value::Integers([a, b, c, d]),
+                _ => Value::Other,
+            },
+            _ if in_array => Value::Other,
+            (_, Simple::Ok) => Value::Ok,
+            (_, Simple::Nil) => Value::Nil,
+            (_, Simple::Integer(number)) => Value::Integer(number),
+            (Kept::Text(text), Simple::Error) => Value::Error(*text),
+            (_, Simple::Other) => Value::Other,
         })
-    }
-
-    const fn value(&self, simple: Simple) -> Value {
-        match simple {
-            Simple::Ok => Value::Ok,
-            Simple::Nil => Value::Nil,
-            Simple::Integer(number) => Value::Integer(number),
-            Simple::Error => Value::Error(self.text),
-            Simple::Other => Value::Other,
-        }
     }
 }
 

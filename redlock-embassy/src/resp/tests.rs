@@ -53,21 +53,40 @@ mod model {
             },
             b'*' => match length(rest, true)? {
                 (None, rest) => Ok((Some(Value::Nil), rest)),
-                (Some(count), rest) => items(count, rest).map(|rest| (Some(Value::Other), rest)),
+                (Some(count), rest) => {
+                    let (values, rest) = items(count, rest)?;
+                    Ok((Some(array(&values, is_outermost)), rest))
+                }
             },
             b'>' if is_outermost => {
                 let (count, rest) = length(rest, false)?;
-                items(count.ok_or(End::Bad)?, rest).map(|rest| (None, rest))
+                let (_passed_over, rest) = items(count.ok_or(End::Bad)?, rest)?;
+                Ok((None, rest))
             }
             _ => Err(End::Bad),
         }
     }
 
-    fn items(count: usize, mut input: &[u8]) -> Result<&[u8], End> {
+    fn items(count: usize, mut input: &[u8]) -> Result<(Vec<Value>, &[u8]), End> {
+        let mut values = Vec::new();
         for _ in 0..count {
-            (_, input) = item(input, false)?;
+            let (value, rest) = item(input, false)?;
+            values.extend(value);
+            input = rest;
         }
-        Ok(input)
+        Ok((values, input))
+    }
+
+    fn array(values: &[Value], is_outermost: bool) -> Value {
+        match values {
+            [
+                Value::Integer(a),
+                Value::Integer(b),
+                Value::Integer(c),
+                Value::Integer(d),
+            ] if is_outermost => Value::Integers([*a, *b, *c, *d]),
+            _ => Value::Other,
+        }
     }
 
     fn bulk(length: usize, input: &[u8]) -> Result<&[u8], End> {
@@ -216,6 +235,18 @@ fn a_command_is_an_array_of_bulk_strings() {
 }
 
 #[test]
+fn the_key_of_a_fence_is_one_word() {
+    for len in [0, 6, 85, 86, 1_000] {
+        let key = vec![b'k'; len];
+        let word = [FENCE_KEY_PREFIX.as_bytes(), &key].concat();
+        assert_eq!(
+            encoded(&[Argument::FenceKey(&key), Argument::Integer(7)]),
+            encoded(&[Argument::Bytes(&word), Argument::Integer(7)]),
+        );
+    }
+}
+
+#[test]
 fn every_number_of_a_command_is_written_in_decimal() {
     let powers = (0..20).map(|power| 10_u64.pow(power));
     let numbers = powers.flat_map(|power| [power - 1, power, power + 1]);
@@ -261,6 +292,11 @@ fn every_form_is_read() {
     ] {
         assert_eq!(value(other), Value::Other, "{other}");
     }
+    let numbers = "*4\r\n:1\r\n:-9223372036854775808\r\n:0\r\n:1783000000000000\r\n";
+    assert_eq!(
+        value(numbers),
+        Value::Integers([1, i64::MIN, 0, 1_783_000_000_000_000])
+    );
     let Value::Error(error) = value("-WRONGTYPE Operation\r\n") else {
         panic!("an error");
     };
@@ -516,6 +552,59 @@ fn an_array_ends_with_its_last_element_however_deep_they_are() {
 }
 
 #[test]
+fn only_four_numbers_side_by_side_are_an_array_of_numbers() {
+    const ELEMENTS: [&str; 7] = [
+        ":7\r\n",
+        "_\r\n",
+        "+OK\r\n",
+        "-E\r\n",
+        "$0\r\n\r\n",
+        "*1\r\n",
+        "*4\r\n",
+    ];
+    let mut inputs = vec![String::from("*4\r\n")];
+    let mut found = 0;
+    for _ in 0..5 {
+        inputs = inputs
+            .iter()
+            .flat_map(|input| ELEMENTS.map(|element| format!("{input}{element}")))
+            .collect();
+        for input in &inputs {
+            let expected = model::decode(input.as_bytes());
+            assert_eq!(decode_whole(input.as_bytes()), expected, "{input}");
+            let bytes = input.as_bytes().chunks(1);
+            assert_eq!(decode(bytes), expected, "{input}, byte by byte");
+            found += usize::from(expected.0.contains(&Value::Integers([7; 4])));
+        }
+    }
+    // By itself, and with each of the elements behind it.
+    assert_eq!(found, 1 + ELEMENTS.len());
+    for count in (0..=9).filter(|count| *count != 4) {
+        let array = format!("*{count}\r\n{}", ":7\r\n".repeat(count));
+        assert_eq!(value(&array), Value::Other);
+    }
+}
+
+#[test]
+fn numbers_of_one_array_do_not_get_into_the_next() {
+    let four = "*4\r\n:1\r\n:2\r\n:3\r\n:4\r\n";
+    let mixed = "*4\r\n:1\r\n:2\r\n_\r\n:4\r\n";
+    let push = ">4\r\n:1\r\n:2\r\n:3\r\n:4\r\n";
+    let input = format!("{four}{mixed}{four}:5\r\n{push}{four}-E\r\n{push}+OK\r\n");
+    let numbers = Value::Integers([1, 2, 3, 4]);
+    let expected = vec![
+        numbers,
+        Value::Other,
+        numbers,
+        Value::Integer(5),
+        numbers,
+        Value::Error(rejection(b"E")),
+        Value::Ok,
+    ];
+    assert_eq!(decode_whole(input.as_bytes()), (expected, Ok(())));
+}
+
+#[test]
 fn more_elements_than_can_be_counted_are_refused_and_do_not_wrap() {
     // 64 arrays of 1024 elements, each in the one before, and another of 64: 65,537 to come, less one.
     let nested = format!("{}*64\r\n", "*1024\r\n".repeat(64));
@@ -634,12 +723,13 @@ fn every_sequence_of_tokens_is_read_as_the_protocol_says() {
 /// Every form, and between them what is passed over.
 const MIXTURE: &[u8] =
     b"+OK\r\n-ERR no\r\n:-12\r\n$-1\r\n>2\r\n$1\r\nx\r\n_\r\n$3\r\n\r\n$\r\n*-1\r\n\
+      *4\r\n:1\r\n:-2\r\n:33\r\n:4\r\n\
       *2\r\n*1\r\n+OK\r\n:1\r\n_\r\n+PONG\r\n>0\r\n*0\r\n$0\r\n\r\n:9\r\n";
 
 #[test]
 fn wherever_the_network_cuts_the_values_are_the_same() {
     let expected = model::decode(MIXTURE);
-    assert_eq!((expected.0.len(), expected.1), (12, Ok(())));
+    assert_eq!((expected.0.len(), expected.1), (13, Ok(())));
     for first in 0..=MIXTURE.len() {
         for second in first..=MIXTURE.len() {
             let pieces = [

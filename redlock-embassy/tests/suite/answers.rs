@@ -23,7 +23,7 @@ fn answered(
     let error = world.execute(&mut node, command).unwrap_err();
     assert_eq!(
         world.execute(&mut node, &acquire(B)),
-        Ok(Reply::Acquired),
+        Ok(ACQUIRED),
         "it goes on"
     );
     assert_eq!(world.execute(&mut node, &extend(B)), Ok(Reply::Extended));
@@ -137,7 +137,7 @@ fn a_reply_too_many_costs_the_connection_before_the_next_command_can_take_it() {
         // Where both come at once, there is no telling which of them is the reply.
         assert!(matches!(
             result,
-            Ok(Reply::Acquired) | Err(NodeErrorKind::Unexpected)
+            Ok(ACQUIRED) | Err(NodeErrorKind::Unexpected)
         ));
         assert_eq!(world.execute(&mut node, &extend(A)), Ok(Reply::NotMine));
         assert_eq!((server.connections(), server.clients()), (2, 1));
@@ -155,7 +155,7 @@ fn an_answer_that_ends_in_the_middle_is_no_answer_and_the_next_call_connects_ane
             server.answer_with(&"-ERR x\r\n"[..end]);
             assert_eq!(world.round(&mut node, &acquire(A)), None);
             server.cut();
-            assert_eq!(world.execute(&mut node, &acquire(B)), Ok(Reply::Acquired));
+            assert_eq!(world.execute(&mut node, &acquire(B)), Ok(ACQUIRED));
             assert_eq!((server.connections(), server.heard().len()), (2, 2));
         }
     }
@@ -196,10 +196,10 @@ fn pushes_are_passed_over_wherever_they_come() {
         ] {
             server.say(push);
             server.answer_with(answer);
-            assert_eq!(world.execute(&mut node, &acquire(A)), Ok(Reply::Acquired));
+            assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
         }
         server.say(push);
-        assert_eq!(world.execute(&mut node, &acquire(B)), Ok(Reply::Acquired));
+        assert_eq!(world.execute(&mut node, &acquire(B)), Ok(ACQUIRED));
         assert_eq!(server.connections(), 1);
     }
 }
@@ -214,7 +214,7 @@ fn what_a_node_says_unasked_costs_the_connection_before_a_command_can_take_it() 
     ] {
         for chunk in CHUNKS {
             for (command, reply) in [
-                (acquire(A), Reply::Acquired),
+                (acquire(A), ACQUIRED),
                 (extend(A), Reply::NotMine),
                 (release(A), Reply::NotMine),
             ] {
@@ -236,7 +236,7 @@ fn endless_pushes_end_the_connection() {
     let server = Server::new(&world);
     let mut node = connected(&world, &server);
     server.say(">1\r\n_\r\n".repeat(1_000));
-    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(Reply::Acquired));
+    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
     assert_eq!(server.connections(), 2);
 }
 

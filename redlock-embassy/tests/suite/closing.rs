@@ -17,7 +17,7 @@ fn closing_ends_the_connection_at_once_when_no_reply_is_owed_and_the_next_comman
     for connections in 1..5 {
         assert!(matches!(
             world.execute(&mut node, &acquire(A)),
-            Ok(Reply::Acquired | Reply::Held)
+            Ok(ACQUIRED | HELD)
         ));
         assert_eq!((server.connections(), server.clients()), (connections, 1));
         assert!(poll_times(1, node.close()).is_some());
@@ -52,7 +52,7 @@ fn closing_waits_for_the_replies_that_are_owed() {
     assert_eq!(world.now_ms(), 300);
     assert_eq!(server.heard(), ["SET a"], "its rest was sent");
     assert_eq!(server.clients(), 0);
-    assert_eq!(world.execute(&mut node, &acquire(B)), Ok(Reply::Held));
+    assert_eq!(world.execute(&mut node, &acquire(B)), Ok(HELD));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn closing_ends_an_attempt_to_connect() {
     assert_eq!(world.round(&mut node, &acquire(A)), None);
     assert!(poll_times(1, node.close()).is_some());
     server.enter(Entry::After(ms(10)));
-    assert_eq!(world.execute(&mut node, &acquire(B)), Ok(Reply::Acquired));
+    assert_eq!(world.execute(&mut node, &acquire(B)), Ok(ACQUIRED));
     assert_eq!(server.attempts(), [0, 50]);
 }
 
@@ -102,7 +102,7 @@ fn closing_ends_a_login() {
     assert!(poll_times(1, node.close()).is_some());
     assert_eq!(server.clients(), 0);
     server.resume();
-    assert_eq!(world.execute(&mut node, &acquire(B)), Ok(Reply::Acquired));
+    assert_eq!(world.execute(&mut node, &acquire(B)), Ok(ACQUIRED));
     assert_eq!(server.heard(), ["SELECT 3", "SELECT 3", "SET b"]);
 }
 
@@ -126,7 +126,7 @@ fn after_closing_nothing_is_held_against_the_node() {
     assert_eq!(server.attempts().len(), attempts + 2);
     world.run(node.close());
     server.enter(Entry::After(Duration::ZERO));
-    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(Reply::Acquired));
+    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
 }
 
 #[test]

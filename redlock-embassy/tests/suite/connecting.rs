@@ -17,7 +17,7 @@ fn nothing_is_sent_and_nobody_connects_before_the_first_command() {
     let server = Server::new(&world);
     let mut node = server.node();
     assert_eq!(server.attempts(), [0_u64; 0]);
-    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(Reply::Acquired));
+    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
     assert_eq!(server.heard(), ["SET a"]);
 }
 
@@ -115,7 +115,7 @@ fn after_a_node_has_answered_the_pauses_begin_anew() {
     attempts_until(ms(5_000), &world, &server, &mut node);
     server.enter(Entry::After(Duration::ZERO));
     world.clock.advance(ms(1_600));
-    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(Reply::Acquired));
+    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
     server.cut();
     server.enter(Entry::Refused(ErrorKind::ConnectionRefused));
     let attempts = attempts_until(
@@ -138,7 +138,7 @@ fn a_connection_that_breaks_is_replaced_at_once() {
     let server = Server::new(&world);
     let mut node = connected(&world, &server);
     for _ in 0..10 {
-        assert_eq!(world.execute(&mut node, &acquire(A)), Ok(Reply::Acquired));
+        assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
         server.cut();
         assert_eq!(world.execute(&mut node, &release(A)), Ok(Reply::Released));
     }
@@ -214,10 +214,7 @@ fn rounds_that_are_shorter_than_connecting_do_without_the_node_and_a_later_one_f
     server.enter(Entry::After(ms(120)));
     assert_eq!(world.round(&mut node, &acquire(A)), None);
     assert_eq!(world.round(&mut node, &acquire(B)), None);
-    assert_eq!(
-        world.round(&mut node, &acquire(C)),
-        Some(Ok(Reply::Acquired))
-    );
+    assert_eq!(world.round(&mut node, &acquire(C)), Some(Ok(ACQUIRED)));
     assert_eq!(world.now_ms(), 120);
     assert_eq!(server.attempts(), [0], "one attempt for all of them");
     assert_eq!(server.heard(), ["SET c"]);
@@ -232,10 +229,7 @@ fn a_connection_that_comes_about_between_two_rounds_is_found_however_late() {
         server.enter(Entry::After(ms(80)));
         assert_eq!(world.round(&mut node, &acquire(A)), None);
         world.clock.advance(pause);
-        assert_eq!(
-            world.round(&mut node, &acquire(B)),
-            Some(Ok(Reply::Acquired))
-        );
+        assert_eq!(world.round(&mut node, &acquire(B)), Some(Ok(ACQUIRED)));
         assert_eq!(server.attempts(), [0]);
     }
 }

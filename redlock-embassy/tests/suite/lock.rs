@@ -8,7 +8,7 @@ use redlock_core::{AcquireError, Clock, Options, Redlock};
 
 use redlock_embassy::TcpNode;
 
-use crate::wire::{Entry, Server, Wire};
+use crate::wire::{Entry, Server, Who, Wire};
 use crate::world::*;
 
 type Lock<'w> = Redlock<TcpNode<'w, Wire<'w>, &'w MockClock>, &'w MockClock, SeededEntropy, 5>;
@@ -16,7 +16,14 @@ type Lock<'w> = Redlock<TcpNode<'w, Wire<'w>, &'w MockClock>, &'w MockClock, See
 const DOCK: &str = "dock-7";
 
 fn servers(world: &World) -> [Server<'_>; 5] {
-    core::array::from_fn(|_| Server::new(world))
+    core::array::from_fn(|number| {
+        let server = Server::new(world);
+        server.introduce(Who {
+            run_id: number as u64,
+            ..Who::default()
+        });
+        server
+    })
 }
 
 fn lock<'w>(world: &'w World, servers: &'w [Server<'w>], seed: u64) -> Lock<'w> {
@@ -62,8 +69,8 @@ impl Fault {
             Self::Refuses => server.enter(Entry::Refused(ErrorKind::ConnectionRefused)),
             Self::Hangs => server.hang(usize::MAX),
             Self::TakesNothing => server.hang(0),
-            Self::SpeaksHttp => (0..100).for_each(|_| server.answer_with("HTTP/1.1 400\r\n")),
-            Self::LettersOnly => (0..100).for_each(|_| server.answer_with([b'+'; 3_000])),
+            Self::SpeaksHttp => server.introduce_with("HTTP/1.1 400\r\n"),
+            Self::LettersOnly => server.introduce_with([b'+'; 3_000]),
         }
     }
 }

@@ -16,6 +16,7 @@ mod lock;
 mod login;
 mod messages;
 mod release;
+mod scripts;
 mod silence;
 mod wire;
 mod world;

@@ -12,12 +12,12 @@ use crate::world::*;
 #[test]
 fn a_silent_connection_is_replaced_when_patience_is_over_and_not_before() {
     for (patience, expected) in [
-        (None, vec![0, 5_000, 11_000]),
-        (Some(ms(5_000)), vec![0, 5_000, 11_000]),
-        (Some(ms(4_001)), vec![0, 5_000, 11_000]),
-        (Some(ms(4_000)), vec![0, 4_000, 9_000]),
-        (Some(ms(5_001)), vec![0, 6_000]),
-        (Some(ms(2_000)), vec![0, 2_000, 5_000, 8_000, 11_000]),
+        (None, vec![0, 5_000, 9_000]),
+        (Some(ms(5_000)), vec![0, 5_000, 9_000]),
+        (Some(ms(4_001)), vec![0, 5_000, 9_000]),
+        (Some(ms(4_000)), vec![0, 4_000, 8_000]),
+        (Some(ms(5_001)), vec![0, 6_000, 10_000]),
+        (Some(ms(2_000)), vec![0, 2_000, 6_000, 10_000]),
     ] {
         let world = World::default();
         let server = Server::new(&world);
@@ -26,16 +26,20 @@ fn a_silent_connection_is_replaced_when_patience_is_over_and_not_before() {
             node = node.patience(patience);
         }
         server.hang(usize::MAX);
-        // A command every second. From the second time on there is a pause before the next attempt.
+        // A command every second. A node that hangs lets nobody in: after the connect time-out, and a pause,
+        // there is another attempt.
         for second in 0..12 {
             world
                 .clock
                 .advance(Duration::from_secs(second) - world.time());
             let result = world.round(&mut node, &extend(A));
-            assert!(matches!(result, None | Some(Err(NodeErrorKind::Silent))));
+            assert!(matches!(
+                result,
+                None | Some(Err(NodeErrorKind::Silent | NodeErrorKind::NoConnection(_)))
+            ));
         }
         assert_eq!(server.attempts(), expected, "{patience:?}");
-        assert_eq!(server.clients(), 1, "the old ones were closed");
+        assert!(server.clients() <= 1, "the old ones were closed");
     }
 }
 
@@ -76,7 +80,7 @@ fn a_reply_that_has_come_meanwhile_is_read_before_patience_is_judged() {
     assert_eq!(world.round(&mut node, &acquire(A)), None);
     server.resume();
     world.clock.advance(Duration::from_secs(3_600));
-    assert_eq!(world.execute(&mut node, &acquire(B)), Ok(Reply::Acquired));
+    assert_eq!(world.execute(&mut node, &acquire(B)), Ok(ACQUIRED));
     assert_eq!(server.connections(), 1);
 }
 
@@ -109,10 +113,11 @@ fn what_was_sent_to_a_node_that_hung_is_not_sent_again_on_the_new_connection() {
     server.hang(usize::MAX);
     assert_eq!(world.round(&mut node, &acquire(A)), None);
     world.clock.advance(ms(5_000));
+    // It has not let us in again.
     assert_eq!(world.round(&mut node, &acquire(B)), None);
     server.resume();
-    assert_eq!(world.execute(&mut node, &release(B)), Ok(Reply::NotMine));
-    assert_eq!(server.heard(), ["SET a", "SET b", "RELEASE b"]);
+    assert_eq!(world.execute(&mut node, &acquire(C)), Ok(HELD));
+    assert_eq!(server.heard(), ["SET a", "SET c"]);
 }
 
 #[test]
@@ -176,7 +181,7 @@ fn a_node_that_owes_as_many_replies_as_it_may_gets_no_more_commands_until_it_ans
         Some(Ok(Reply::NotMine))
     );
     server.resume();
-    assert_eq!(world.execute(&mut node, &acquire(C)), Ok(Reply::Acquired));
+    assert_eq!(world.execute(&mut node, &acquire(C)), Ok(ACQUIRED));
     let heard = server.heard();
     assert_eq!((heard.len(), heard[64].as_str()), (65, "SET c"));
     assert_eq!(server.connections(), 1);
@@ -234,22 +239,17 @@ fn a_command_of_exactly_the_send_buffer_is_sent_and_a_longer_one_is_an_error_tha
     let longest = 512 - around;
     for (len, fits) in [(longest, true), (longest + 1, false), (1_000, false)] {
         let key = vec![b'k'; len];
-        let command = Command::Acquire {
-            key: &key,
-            token: A,
-            ttl_ms: 10_000,
-        };
+        // A node remembers of which token something has left.
+        let token = &token(if fits { b'a' } else { b'b' });
+        let command = acquire_of(&key, token);
         let heard = server.heard().len();
         let expected = if fits {
-            Ok(Reply::Acquired)
+            Ok(ACQUIRED)
         } else {
             Err(NodeErrorKind::TooLong)
         };
         assert_eq!(world.execute(&mut node, &command), expected);
-        let release = Command::Release {
-            key: b"k",
-            token: A,
-        };
+        let release = release_of(b"k", token);
         assert_eq!(world.execute(&mut node, &release), Ok(Reply::NotMine));
         assert_eq!(server.heard().len() - heard, if fits { 2 } else { 0 });
         assert_eq!(world.execute(&mut node, &extend(B)), Ok(Reply::NotMine));

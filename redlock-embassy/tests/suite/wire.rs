@@ -8,9 +8,10 @@ use std::collections::{HashMap, VecDeque};
 
 use embassy_futures::yield_now;
 use embedded_io_async::{ErrorKind, ErrorType, Read, Write};
-use redlock_core::{Argument, Clock, Command, Instant, ScriptCall};
+use redlock_core::{Argument, Clock, Command, Instant, Introduction, ScriptCall};
 use redlock_embassy::{Connect, NodeName};
 
+use crate::scripts::{Change, Scripts};
 use crate::world::{A, Node, World, extend, release};
 
 /// A node in memory that speaks the protocol, and every way in which the network and the node can be in
@@ -33,6 +34,9 @@ struct State {
     /// How long a connection takes to end.
     farewell: Duration,
     password: Option<(&'static str, &'static str)>,
+    /// What it answers when it is asked who it is.
+    introduction: Vec<u8>,
+    scripts: Scripts,
     /// Instead of the answers to the next commands, which are not carried out.
     scripted: VecDeque<Vec<u8>>,
     attempts: Vec<Instant>,
@@ -81,6 +85,8 @@ impl<'w> Server<'w> {
                 room: usize::MAX,
                 farewell: Duration::ZERO,
                 password: None,
+                introduction: Who::default().answer(),
+                scripts: Scripts::default(),
                 scripted: VecDeque::new(),
                 attempts: Vec::new(),
                 connections: Vec::new(),
@@ -152,6 +158,26 @@ impl<'w> Server<'w> {
         self.state().password = Some((user, password));
     }
 
+    /// Lets the last who connected in, whatever was said.
+    pub(crate) fn let_in(&self) {
+        self.state().connections.last_mut().unwrap().is_in = true;
+    }
+
+    /// Is this process from now on, to whoever connects.
+    pub(crate) fn introduce(&self, who: Who) {
+        self.introduce_with(who.answer());
+    }
+
+    /// Answers with `bytes` when it is asked who it is.
+    pub(crate) fn introduce_with(&self, bytes: impl AsRef<[u8]>) {
+        self.state().introduction = bytes.as_ref().to_vec();
+    }
+
+    /// What it knows of fenced locks.
+    pub(crate) fn scripts(&self) -> RefMut<'_, Scripts> {
+        RefMut::map(self.state(), |state| &mut state.scripts)
+    }
+
     /// Answers the next command with `bytes`, and does not carry it out.
     pub(crate) fn answer_with(&self, bytes: impl AsRef<[u8]>) {
         self.state().scripted.push_back(bytes.as_ref().to_vec());
@@ -191,8 +217,15 @@ impl<'w> Server<'w> {
     }
 
     /// The commands that it has read, in their order: `SET a`, `EXTEND a`, `RELEASE a`, `AUTH user word`.
-    /// A key or token of equal letters shows one of them.
+    /// A key or token of equal letters shows one of them. What every connection begins with is left out.
     pub(crate) fn heard(&self) -> Vec<String> {
+        let mut heard = self.heard_all();
+        heard.retain(|name| !is_preface(name));
+        heard
+    }
+
+    /// All that it has read: also `INTRODUCE`, and `LOAD 0` and on, with which connections begin.
+    pub(crate) fn heard_all(&self) -> Vec<String> {
         let state = self.state();
         state.heard.iter().map(|(_, name)| name.clone()).collect()
     }
@@ -200,7 +233,8 @@ impl<'w> Server<'w> {
     /// Those of them that came over one connection.
     pub(crate) fn heard_on(&self, connection: usize) -> Vec<String> {
         let state = self.state();
-        let heard = state.heard.iter().filter(|(on, _)| *on == connection);
+        let heard = state.heard.iter();
+        let heard = heard.filter(|(on, name)| *on == connection && !is_preface(name));
         heard.map(|(_, name)| name.clone()).collect()
     }
 
@@ -230,9 +264,9 @@ impl State {
             && let Some(words) = take_command(&mut connection.inbox)
         {
             let name = name(&words);
-            let answer = match self.scripted.pop_front() {
-                Some(scripted) => scripted,
-                None => self.answer(number, &words, now),
+            let answer = match self.scripted.front() {
+                Some(_) if !is_preface(&name) => self.scripted.pop_front().unwrap_or_default(),
+                _ => self.answer(number, &words, now),
             };
             self.connections[number].outbox.extend(&answer);
             self.answers.insert(name.clone(), answer);
@@ -282,6 +316,24 @@ impl State {
                 self.keys.insert(key, (token.to_vec(), until));
                 b"+OK\r\n".to_vec()
             }
+            [b"EVAL", script, b"1", b"redlock:guard"] if is_question(script) => {
+                self.introduction.clone()
+            }
+            [b"SCRIPT", b"LOAD", text] => self.scripts.load(text),
+            [b"EVALSHA", script, _, key, arguments @ ..] => {
+                let holder = (database, key.to_vec());
+                let now_key = self.find(&holder, now).cloned();
+                let (answer, change) = self.scripts.call(script, now_key, arguments, now);
+                match change {
+                    Change::Nothing => {}
+                    Change::Set(token, ttl_ms) => {
+                        let until = now.saturating_add(Duration::from_millis(ttl_ms));
+                        self.keys.insert(holder, (token, until));
+                    }
+                    Change::Delete => drop(self.keys.remove(&holder)),
+                }
+                answer
+            }
             [b"EVAL", script, b"1", key, token, ttl @ ..] => {
                 let key = (database, key.to_vec());
                 if self.find(&key, now).map(Vec::as_slice) != Some(*token) {
@@ -310,6 +362,46 @@ impl State {
     }
 }
 
+/// What a node says of itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Who {
+    pub(crate) run_id: u64,
+    pub(crate) uptime_s: u64,
+    pub(crate) is_master: bool,
+    pub(crate) may_evict: bool,
+    pub(crate) vouched_ms: i64,
+}
+
+impl Default for Who {
+    /// A master that has been running for eleven days.
+    fn default() -> Self {
+        Self {
+            run_id: 1,
+            uptime_s: 1_000_000,
+            is_master: true,
+            may_evict: false,
+            vouched_ms: -1,
+        }
+    }
+}
+
+impl Who {
+    fn answer(self) -> Vec<u8> {
+        let traits = 4 * self.uptime_s + 2 * u64::from(self.is_master) + u64::from(!self.may_evict);
+        let (run_id, vouched_ms) = (self.run_id, self.vouched_ms);
+        format!("*4\r\n:{run_id}\r\n:7\r\n:{traits}\r\n:{vouched_ms}\r\n").into_bytes()
+    }
+}
+
+fn is_question(script: &[u8]) -> bool {
+    Introduction::question().nth(1) == Some(Argument::Bytes(script))
+}
+
+/// Whether connections begin with it, whatever comes then.
+fn is_preface(name: &str) -> bool {
+    name == "INTRODUCE" || name.starts_with("LOAD ")
+}
+
 fn is_script(script: &[u8], command: &Command<'_>) -> bool {
     command.arguments(ScriptCall::Text).nth(1) == Some(Argument::Bytes(script))
 }
@@ -324,9 +416,10 @@ fn take_command(inbox: &mut Vec<u8>) -> Option<Vec<Vec<u8>>> {
         let word = rest.get(..len)?;
         let end = rest.get(len..len + 2)?;
         assert_eq!(end, b"\r\n", "a word ends where it says");
-        words.push(word.to_vec());
+        words.push(word);
         rest = &rest[len + 2..];
     }
+    let words = words.into_iter().map(<[u8]>::to_vec).collect();
     *inbox = rest.to_vec();
     Some(words)
 }
@@ -351,6 +444,9 @@ fn name(words: &[Vec<u8>]) -> String {
         word => word.escape_ascii().to_string(),
     };
     let verb = match words.get(1) {
+        Some(script) if is_question(script) => return "INTRODUCE".to_owned(),
+        Some(load) if load == b"LOAD" => return format!("LOAD {}", Scripts::number_of(&words[2])),
+        Some(sha1) if words[0] == b"EVALSHA" => return Scripts::name(sha1, &words[3..]),
         Some(script) if is_script(script, &extend(A)) => "EXTEND".to_owned(),
         Some(script) if is_script(script, &release(A)) => "RELEASE".to_owned(),
         _ => short(&words[0]),

@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use embassy_futures::select::{Either, select};
 use redlock_core::mock::MockClock;
-use redlock_core::{Clock, Command, Instant, Reply, Token, Transport};
+use redlock_core::{Clock, Command, Instant, Reply, Rules, Token, Transport};
 use redlock_embassy::{NodeError, NodeErrorKind, TcpNode};
 
 use crate::wire::{Server, Wire};
@@ -132,11 +132,31 @@ pub(crate) const A: &Token = &token(b'a');
 pub(crate) const B: &Token = &token(b'b');
 pub(crate) const C: &Token = &token(b'c');
 
+/// What a node answers to an acquire of a plain lock.
+pub(crate) const ACQUIRED: Reply = Reply::Acquired(None);
+pub(crate) const HELD: Reply = Reply::Held(None);
+
 pub(crate) const fn acquire(token: &Token) -> Command<'_> {
+    acquire_by(Rules::NONE, token)
+}
+
+pub(crate) const fn acquire_of<'c>(key: &'c [u8], token: &'c Token) -> Command<'c> {
+    Command::Acquire {
+        key,
+        token,
+        ttl_ms: TTL_MS,
+        rules: Rules::NONE,
+        proposal: None,
+    }
+}
+
+pub(crate) const fn acquire_by(rules: Rules, token: &Token) -> Command<'_> {
     Command::Acquire {
         key: KEY,
         token,
         ttl_ms: TTL_MS,
+        rules,
+        proposal: None,
     }
 }
 
@@ -145,9 +165,18 @@ pub(crate) const fn extend(token: &Token) -> Command<'_> {
         key: KEY,
         token,
         ttl_ms: TTL_MS,
+        proposal: None,
     }
 }
 
 pub(crate) const fn release(token: &Token) -> Command<'_> {
-    Command::Release { key: KEY, token }
+    release_of(KEY, token)
+}
+
+pub(crate) const fn release_of<'c>(key: &'c [u8], token: &'c Token) -> Command<'c> {
+    Command::Release {
+        key,
+        token,
+        proposal: None,
+    }
 }
