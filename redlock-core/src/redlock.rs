@@ -1,8 +1,12 @@
 //! The lock: acquire, extend, release.
 
+mod attempt;
+mod duplicates;
+mod extension;
+mod nodes_time;
+
 use core::array;
 
-use crate::admission::RunId;
 use crate::command::{Command, Token};
 use crate::entropy::Entropy;
 use crate::error::{AcquireError, BuildError, ExtendError};
@@ -11,7 +15,7 @@ use crate::lease::Lease;
 use crate::options::Options;
 use crate::race::race;
 use crate::readings::Readings;
-use crate::report::{KeyName, Outcome, Report};
+use crate::report::{KeyName, Report};
 use crate::round::{NodeSet, Round, Verdict};
 use crate::time::{Clock, Instant};
 use crate::transport::Transport;
@@ -292,229 +296,6 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             .delay_after(failed_rounds, u32::from_ne_bytes(random))
     }
 
-    fn lease<K>(&self, key: K, grant: Grant) -> Lease<K> {
-        let ttl_ms = self.options.ttl_ms();
-        Lease::new(key, grant.token, ttl_ms, grant.valid_until, grant.proposal)
-    }
-
-    /// One attempt with a token of its own. Of a fenced lock, `highest` is the highest fence that is known
-    /// to have been accepted, and is raised to what the nodes say.
-    ///
-    /// The Redlock specification, "The Redlock algorithm": steps 1 to 5, with the nodes asked at once
-    /// as "Retry on failure" recommends.
-    async fn attempt(
-        &mut self,
-        key: &[u8],
-        highest: &mut Fence,
-    ) -> Result<Grant, AcquireError<T::Error, MAX>> {
-        let token = self.fresh_token().ok_or(AcquireError::Entropy)?;
-        let mut rounds = 0;
-        let (verdict, report, valid_until, proposal) = loop {
-            let proposal = self.proposal(*highest);
-            let (verdict, report, valid_until, mut readings) =
-                self.acquisition(key, &token, proposal).await;
-            rounds += 1;
-            if let Some(proposal) = proposal {
-                *highest = (*highest).max(proposal.fence).max(readings.highest());
-                self.learn(&mut readings);
-                // Another fence may win, with the same token.
-                if rounds == 1 && self.may_fit(verdict, &report, &readings) {
-                    continue;
-                }
-            }
-            break (verdict, report, valid_until, proposal);
-        };
-        if verdict != Verdict::Won {
-            // Those that granted it are waited for, so that the key is gone when the error is known.
-            let (asked, granted) = left_by(&report);
-            let release = Command::Release {
-                key,
-                token: &token,
-                proposal,
-            };
-            self.deletion(&release, asked, granted, granted.len()).await;
-        }
-        self.abandoned = None;
-        match verdict {
-            Verdict::Won => Ok(Grant {
-                token,
-                valid_until,
-                proposal,
-            }),
-            Verdict::TooLate => Err(AcquireError::TooLate(report)),
-            Verdict::Refused => Err(AcquireError::Held(report)),
-            Verdict::Unreachable | Verdict::Pending => Err(AcquireError::Unreachable(report)),
-        }
-    }
-
-    /// One round of an attempt.
-    async fn acquisition(
-        &mut self,
-        key: &[u8],
-        token: &Token,
-        proposal: Option<Proposal>,
-    ) -> (Verdict, Report<T::Error, MAX>, Instant, Readings<MAX>) {
-        let ttl_ms = self.options.ttl_ms();
-        let command = Command::Acquire {
-            key,
-            token,
-            ttl_ms,
-            rules: self.options.rules(),
-            proposal,
-        };
-        self.abandon(key, token, proposal);
-
-        let started_at = self.clock.now();
-        let resolution = self.clock.resolution();
-        let valid_until = self.options.valid_until(started_at, ttl_ms, resolution);
-        let deadline = started_at.saturating_add(self.options.round_time());
-        let voters = self.all.without(self.duplicates());
-        let round = Round::new(voters, self.quorum(), deadline, valid_until);
-        let mut readings = Readings::new();
-        let (mut verdict, mut report) = self.ask(voters, &command, round, &mut readings).await;
-        report.set_free_in_ms(readings.free_in_ms(self.quorum()));
-        if self.name_duplicates(&mut report) != self.all.without(voters) {
-            // They were met in this very round, and one process has voted twice: it has refused what it had
-            // granted itself, or granted it again.
-            let is_refused = self.count() - report.tally().refused < self.quorum() as usize;
-            if verdict == Verdict::Won || verdict == Verdict::Refused && !is_refused {
-                verdict = Verdict::Unreachable;
-            }
-        }
-        (verdict, report, valid_until, readings)
-    }
-
-    /// The fence for the next round: the nodes' time, or more than all before.
-    fn proposal(&self, highest: Fence) -> Option<Proposal> {
-        let fleet = self.options.fleet()?;
-        let time = self.nodes_time();
-        let fence = Fence::from_u64(time).max(highest.next());
-        Some(Proposal { fence, fleet, time })
-    }
-
-    /// In microseconds. Zero as long as it is unknown: the nodes refuse it, and tell.
-    fn nodes_time(&self) -> u64 {
-        let offset = self.clock_offset.unwrap_or(i64::MIN);
-        self.clock.now().as_micros().saturating_add_signed(offset)
-    }
-
-    fn learn(&mut self, readings: &mut Readings<MAX>) {
-        self.clock_offset = readings.offset().or(self.clock_offset);
-    }
-
-    /// Whether a round was lost for nothing but our idea of the nodes' time and fences, which is better now.
-    fn may_fit(
-        &self,
-        verdict: Verdict,
-        report: &Report<T::Error, MAX>,
-        readings: &Readings<MAX>,
-    ) -> bool {
-        let misfits = readings.misfits() as usize;
-        let open = misfits + report.tally().granted;
-        verdict != Verdict::Won && misfits > 0 && open >= self.quorum() as usize
-    }
-
-    /// Nodes that are the same process as one before them.
-    fn duplicates(&self) -> NodeSet {
-        let mut duplicates = NodeSet::EMPTY;
-        for (node, transport) in self.nodes.iter().flatten().enumerate() {
-            if self.first_of(transport.run_id(), node).is_some() {
-                duplicates.insert(node);
-            }
-        }
-        duplicates
-    }
-
-    /// The first of the nodes before `node` that is this process.
-    fn first_of(&self, run_id: Option<RunId>, node: usize) -> Option<&T> {
-        let run_id = run_id?;
-        let mut before = self.nodes.iter().flatten().take(node);
-        before.find(|transport| transport.run_id() == Some(run_id))
-    }
-
-    fn name_duplicates(&self, report: &mut Report<T::Error, MAX>) -> NodeSet {
-        let mut duplicates = NodeSet::EMPTY;
-        for (node, transport) in self.nodes.iter().flatten().enumerate() {
-            if let Some(first) = self.first_of(transport.run_id(), node) {
-                duplicates.insert(node);
-                let outcome = transport.duplicate_of(first).map(Outcome::Failed);
-                report.record(node, outcome.unwrap_or(Outcome::Unanswered));
-            }
-        }
-        duplicates
-    }
-
-    pub(crate) async fn extension<K: AsRef<[u8]>>(
-        &mut self,
-        lease: &mut Lease<K>,
-    ) -> Result<(), ExtendError<T::Error, MAX>> {
-        let mut rounds = 0;
-        let (verdict, report, valid_until) = loop {
-            let started_at = self.clock.now();
-            if !lease.is_valid(started_at) {
-                return Err(ExtendError::Expired);
-            }
-            let (verdict, report, valid_until, mut readings) =
-                self.extension_round(lease, started_at).await;
-            rounds += 1;
-            if lease.proposal().is_some() {
-                self.learn(&mut readings);
-                if rounds == 1 && self.may_fit(verdict, &report, &readings) {
-                    continue;
-                }
-            }
-            break (verdict, report, valid_until);
-        };
-        match verdict {
-            Verdict::Won => {
-                lease.extended_until(valid_until);
-                Ok(())
-            }
-            Verdict::TooLate => Err(ExtendError::TooLate(report)),
-            // Lost for certain only when too few other nodes are left for a quorum; with an even number
-            // of nodes that may be so although as many are silent.
-            Verdict::Refused | Verdict::Unreachable | Verdict::Pending
-                if self.count() - report.tally().refused < self.quorum() as usize =>
-            {
-                Err(ExtendError::Lost(report))
-            }
-            Verdict::Refused | Verdict::Unreachable | Verdict::Pending => {
-                Err(ExtendError::Unreachable(report))
-            }
-        }
-    }
-
-    async fn extension_round<K: AsRef<[u8]>>(
-        &mut self,
-        lease: &Lease<K>,
-        started_at: Instant,
-    ) -> (Verdict, Report<T::Error, MAX>, Instant, Readings<MAX>) {
-        let ttl_ms = lease.ttl_ms();
-        let time = self.nodes_time();
-        let command = Command::Extend {
-            key: lease.key().as_ref(),
-            token: lease.token(),
-            ttl_ms,
-            proposal: lease
-                .proposal()
-                .map(|proposal| Proposal { time, ..proposal }),
-        };
-        let resolution = self.clock.resolution();
-        let valid_until = self.options.valid_until(started_at, ttl_ms, resolution);
-        let deadline = started_at.saturating_add(self.options.round_time());
-        let voters = self.all.without(self.duplicates());
-        let round = Round::new(
-            voters,
-            self.quorum(),
-            deadline.min(lease.valid_until()),
-            valid_until.min(lease.valid_until()),
-        );
-        let mut readings = Readings::new();
-        let (verdict, mut report) = self.ask(voters, &command, round, &mut readings).await;
-        self.name_duplicates(&mut report);
-        (verdict, report, valid_until, readings)
-    }
-
     /// Hands the release of a dropped future to the nodes and waits for none of them: on each
     /// connection it is ahead of what comes next.
     pub(crate) async fn hand_over_abandoned(&mut self) {
@@ -563,18 +344,6 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         (verdict, report)
     }
 
-    /// A token that is not the last one and not what a source gives that does not work.
-    fn fresh_token(&mut self) -> Option<Token> {
-        let mut bytes = [0; Token::LEN];
-        self.entropy.fill(&mut bytes);
-        let token = Token::from_bytes(bytes);
-        if token == self.last_token || bytes == [0; Token::LEN] {
-            return None;
-        }
-        self.last_token = token;
-        Some(token)
-    }
-
     fn count(&self) -> usize {
         self.all.len() as usize
     }
@@ -593,31 +362,6 @@ impl Abandoned {
             proposal: self.proposal,
         }
     }
-}
-
-/// What an attempt has won.
-struct Grant {
-    token: Token,
-    valid_until: Instant,
-    proposal: Option<Proposal>,
-}
-
-/// Where a lost round may have left its token, and where it has. A node that refused has not set the key,
-/// since no token is sent to it twice.
-///
-/// The Redlock specification, "Retry on failure": release the locks that were acquired ASAP.
-fn left_by<E, const MAX: usize>(report: &Report<E, MAX>) -> (NodeSet, NodeSet) {
-    let mut asked = NodeSet::EMPTY;
-    let mut granted = NodeSet::EMPTY;
-    for (node, outcome) in report.outcomes().iter().enumerate() {
-        if !matches!(outcome, Outcome::Refused) {
-            asked.insert(node);
-        }
-        if matches!(outcome, Outcome::Granted) {
-            granted.insert(node);
-        }
-    }
-    (asked, granted)
 }
 
 /// What is known after a release. Nothing in it is an error: a key that was not deleted expires.

@@ -1,0 +1,152 @@
+//! One attempt to take the lock.
+
+use crate::command::{Command, Token};
+use crate::entropy::Entropy;
+use crate::error::AcquireError;
+use crate::fence::{Fence, Proposal};
+use crate::lease::Lease;
+use crate::readings::Readings;
+use crate::redlock::Redlock;
+use crate::report::{Outcome, Report};
+use crate::round::{NodeSet, Round, Verdict};
+use crate::time::{Clock, Instant};
+use crate::transport::Transport;
+
+/// What an attempt has won.
+pub(super) struct Grant {
+    token: Token,
+    valid_until: Instant,
+    proposal: Option<Proposal>,
+}
+
+impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
+    pub(super) fn lease<K>(&self, key: K, grant: Grant) -> Lease<K> {
+        let ttl_ms = self.options.ttl_ms();
+        Lease::new(key, grant.token, ttl_ms, grant.valid_until, grant.proposal)
+    }
+
+    /// One attempt with a token of its own. Of a fenced lock, `highest` is the highest fence that is known
+    /// to have been accepted, and is raised to what the nodes say.
+    ///
+    /// The Redlock specification, "The Redlock algorithm": steps 1 to 5, with the nodes asked at once
+    /// as "Retry on failure" recommends.
+    pub(super) async fn attempt(
+        &mut self,
+        key: &[u8],
+        highest: &mut Fence,
+    ) -> Result<Grant, AcquireError<T::Error, MAX>> {
+        let token = self.fresh_token().ok_or(AcquireError::Entropy)?;
+        let mut rounds = 0;
+        let (verdict, report, valid_until, proposal) = loop {
+            let proposal = self.proposal(*highest);
+            let (verdict, report, valid_until, mut readings) =
+                self.acquisition(key, &token, proposal).await;
+            rounds += 1;
+            if let Some(proposal) = proposal {
+                *highest = (*highest).max(proposal.fence).max(readings.highest());
+                self.learn(&mut readings);
+                // Another fence may win, with the same token.
+                if rounds == 1 && self.may_fit(verdict, &report, &readings) {
+                    continue;
+                }
+            }
+            break (verdict, report, valid_until, proposal);
+        };
+        if verdict != Verdict::Won {
+            // Those that granted it are waited for, so that the key is gone when the error is known.
+            let (asked, granted) = left_by(&report);
+            let release = Command::Release {
+                key,
+                token: &token,
+                proposal,
+            };
+            self.deletion(&release, asked, granted, granted.len()).await;
+        }
+        self.abandoned = None;
+        match verdict {
+            Verdict::Won => Ok(Grant {
+                token,
+                valid_until,
+                proposal,
+            }),
+            Verdict::TooLate => Err(AcquireError::TooLate(report)),
+            Verdict::Refused => Err(AcquireError::Held(report)),
+            Verdict::Unreachable | Verdict::Pending => Err(AcquireError::Unreachable(report)),
+        }
+    }
+
+    /// One round of an attempt.
+    async fn acquisition(
+        &mut self,
+        key: &[u8],
+        token: &Token,
+        proposal: Option<Proposal>,
+    ) -> (Verdict, Report<T::Error, MAX>, Instant, Readings<MAX>) {
+        let ttl_ms = self.options.ttl_ms();
+        let command = Command::Acquire {
+            key,
+            token,
+            ttl_ms,
+            rules: self.options.rules(),
+            proposal,
+        };
+        self.abandon(key, token, proposal);
+
+        let started_at = self.clock.now();
+        let resolution = self.clock.resolution();
+        let valid_until = self.options.valid_until(started_at, ttl_ms, resolution);
+        let deadline = started_at.saturating_add(self.options.round_time());
+        let voters = self.all.without(self.duplicates());
+        let round = Round::new(voters, self.quorum(), deadline, valid_until);
+        let mut readings = Readings::new();
+        let (mut verdict, mut report) = self.ask(voters, &command, round, &mut readings).await;
+        report.set_free_in_ms(readings.free_in_ms(self.quorum()));
+        if self.name_duplicates(&mut report) != self.all.without(voters) {
+            // They were met in this very round, and one process has voted twice: it has refused what it had
+            // granted itself, or granted it again.
+            let is_refused = self.count() - report.tally().refused < self.quorum() as usize;
+            if verdict == Verdict::Won || verdict == Verdict::Refused && !is_refused {
+                verdict = Verdict::Unreachable;
+            }
+        }
+        (verdict, report, valid_until, readings)
+    }
+
+    /// The fence for the next round: the nodes' time, or more than all before.
+    fn proposal(&self, highest: Fence) -> Option<Proposal> {
+        let fleet = self.options.fleet()?;
+        let time = self.nodes_time();
+        let fence = Fence::from_u64(time).max(highest.next());
+        Some(Proposal { fence, fleet, time })
+    }
+
+    /// A token that is not the last one and not what a source gives that does not work.
+    fn fresh_token(&mut self) -> Option<Token> {
+        let mut bytes = [0; Token::LEN];
+        self.entropy.fill(&mut bytes);
+        let token = Token::from_bytes(bytes);
+        if token == self.last_token || bytes == [0; Token::LEN] {
+            return None;
+        }
+        self.last_token = token;
+        Some(token)
+    }
+}
+
+/// Where a lost round may have left its token, and where it has. On a node that refused, the key carries
+/// another one.
+///
+/// The Redlock specification, "Retry on failure": release the locks that were acquired ASAP.
+fn left_by<E, const MAX: usize>(report: &Report<E, MAX>) -> (NodeSet, NodeSet) {
+    let mut asked = NodeSet::EMPTY;
+    let mut granted = NodeSet::EMPTY;
+    for (node, outcome) in report.outcomes().iter().enumerate() {
+        if !matches!(outcome, Outcome::Refused) {
+            asked.insert(node);
+        }
+        if matches!(outcome, Outcome::Granted) {
+            granted.insert(node);
+        }
+    }
+    (asked, granted)
+}

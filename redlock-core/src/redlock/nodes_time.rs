@@ -1,0 +1,33 @@
+//! What the client knows of the nodes' time.
+
+use crate::entropy::Entropy;
+use crate::readings::Readings;
+use crate::redlock::Redlock;
+use crate::report::Report;
+use crate::round::Verdict;
+use crate::time::Clock;
+use crate::transport::Transport;
+
+impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
+    /// In microseconds. Zero as long as it is unknown: the nodes refuse it, and tell.
+    pub(super) fn nodes_time(&self) -> u64 {
+        let offset = self.clock_offset.unwrap_or(i64::MIN);
+        self.clock.now().as_micros().saturating_add_signed(offset)
+    }
+
+    pub(super) fn learn(&mut self, readings: &mut Readings<MAX>) {
+        self.clock_offset = readings.offset().or(self.clock_offset);
+    }
+
+    /// Whether a round was lost for nothing but our idea of the nodes' time and fences, which is better now.
+    pub(super) fn may_fit(
+        &self,
+        verdict: Verdict,
+        report: &Report<T::Error, MAX>,
+        readings: &Readings<MAX>,
+    ) -> bool {
+        let misfits = readings.misfits() as usize;
+        let open = misfits + report.tally().granted;
+        verdict != Verdict::Won && misfits > 0 && open >= self.quorum() as usize
+    }
+}
