@@ -81,9 +81,9 @@ And only when it is named:
 
 $ON_DEMAND
 
-What a step needs and does not find is installed, and named when it is: redis-server, qemu-system-arm, jq
-and compilers of C and C++ through apt-get; Rust components, targets and toolchains through rustup; cargo-fuzz
-and cargo-mutants through cargo.
+What a step needs and does not find is installed, and named when it is: redis-server, qemu-system-arm, jq,
+iproute2, util-linux, binutils and compilers of C and C++ through apt-get; Rust components, targets and
+toolchains through rustup; cargo-fuzz and cargo-mutants through cargo.
 END
 }
 
