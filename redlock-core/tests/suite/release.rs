@@ -79,7 +79,7 @@ fn any_mixture_of_nodes_is_reported_as_it_is_and_nobody_waits_for_who_does_not_m
     for count in 1..=NODES_MAX {
         for mixture in Mixture::all(count) {
             let clock = MockClock::new();
-            let fleet: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+            let fleet: [Node<'_>; NODES_MAX] = MemoryNode::fleet(&clock);
             let nodes = &fleet[..count];
             let mut redlock = client(nodes, &clock, 1);
             let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
