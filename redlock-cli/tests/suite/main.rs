@@ -8,9 +8,11 @@
 )]
 
 mod demo;
+mod inspect;
 mod loss;
 mod process;
 mod run;
+mod server;
 mod signals;
 mod terminal;
 mod usage;
