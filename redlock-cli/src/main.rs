@@ -4,6 +4,7 @@ mod demo;
 mod duration;
 mod exit;
 mod guard_record;
+mod init;
 mod inspect;
 mod nodes;
 #[cfg(unix)]
@@ -26,6 +27,7 @@ enum Command {
     #[cfg(unix)]
     Run(run::Arguments),
     Inspect(inspect::Arguments),
+    Init(init::Arguments),
     Demo(demo::Arguments),
 }
 
@@ -48,6 +50,7 @@ fn dispatch(arguments: Arguments) -> ExitCode {
         #[cfg(unix)]
         Command::Run(arguments) => run::run(arguments),
         Command::Inspect(arguments) => inspect::inspect(arguments),
+        Command::Init(arguments) => init::init(arguments),
         Command::Demo(arguments) => demo::demo(&arguments),
     }
 }

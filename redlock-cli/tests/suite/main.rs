@@ -8,6 +8,7 @@
 )]
 
 mod demo;
+mod init;
 mod inspect;
 mod loss;
 mod process;
