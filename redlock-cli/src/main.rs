@@ -1,6 +1,7 @@
 //! `redlock`: run a program under a distributed lock, look after its nodes, or watch one at work.
 
 mod demo;
+mod doctor;
 mod duration;
 mod exit;
 mod guard_record;
@@ -27,6 +28,7 @@ enum Command {
     #[cfg(unix)]
     Run(run::Arguments),
     Inspect(inspect::Arguments),
+    Doctor(doctor::Arguments),
     Init(init::Arguments),
     Demo(demo::Arguments),
 }
@@ -50,6 +52,7 @@ fn dispatch(arguments: Arguments) -> ExitCode {
         #[cfg(unix)]
         Command::Run(arguments) => run::run(arguments),
         Command::Inspect(arguments) => inspect::inspect(arguments),
+        Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Init(arguments) => init::init(arguments),
         Command::Demo(arguments) => demo::demo(&arguments),
     }

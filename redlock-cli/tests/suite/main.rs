@@ -8,6 +8,7 @@
 )]
 
 mod demo;
+mod doctor;
 mod init;
 mod inspect;
 mod loss;
