@@ -19,7 +19,7 @@ pub(crate) struct Report {
 }
 
 /// Who fails one of these has no vote, for now.
-const NEEDED_TO_VOTE: [&str; 7] = [
+const NEEDED_TO_VOTE: [&str; 8] = [
     "reachable",
     "server",
     "role",
@@ -27,6 +27,8 @@ const NEEDED_TO_VOTE: [&str; 7] = [
     "persistence",
     "permissions",
     "guard",
+    // Bad only where fenced locks are in use, to which its vote is lost.
+    "clock",
 ];
 
 impl Report {
