@@ -125,7 +125,13 @@ fn findings(
 }
 
 fn unreachable(why: &str) -> Finding {
-    let judgement = bad(format!("{why}: see whether it is up, and who may reach it"));
+    let is_login = why.contains("NOAUTH") || why.contains("authentication");
+    let cure = if is_login {
+        "see the user and the password in its URL"
+    } else {
+        "see whether it is up, and who may reach it"
+    };
+    let judgement = bad(format!("{why}: {cure}"));
     Finding::new("reachable", judgement, json!({ "round_trip_us": null }))
 }
 

@@ -86,10 +86,10 @@ impl Connection {
 
 /// What a node said instead of an answer.
 pub(crate) fn in_words(error: &ServerError) -> String {
-    let words = match error.details() {
+    let words = one_line(&match error.details() {
         Some(details) => format!("{} {details}", error.code()),
         None => error.code().to_owned(),
-    };
+    });
     // Of a script, Redis 7.0 says no more than that something in it is forbidden.
     if words.contains("The user executing the script") {
         return format!("{words}; redlock doctor says which");
@@ -111,7 +111,13 @@ fn reason(error: &RedisError) -> String {
         return "connection refused".to_owned();
     }
     match (error.code(), error.detail()) {
-        (Some(code), Some(detail)) => format!("{code} {detail}"),
-        _ => error.to_string(),
+        (Some(code), Some(detail)) => one_line(&format!("{code} {detail}")),
+        _ => one_line(&error.to_string()),
     }
+}
+
+/// As a part of a sentence of ours.
+fn one_line(message: &str) -> String {
+    let words: Vec<&str> = message.split_whitespace().collect();
+    words.join(" ").trim_end_matches('.').to_owned()
 }

@@ -1,6 +1,9 @@
 //! `redlock doctor` on fleets that are well, and on fleets with each fault that it knows.
 
+use std::io::Write;
+use std::net::TcpListener;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use redlock_tests::{Server, Servers};
@@ -75,6 +78,41 @@ fn a_node_that_is_down_is_one_bad_line() {
     );
     assert_eq!(report.fleet("quorum")["voting"], 2);
     assert_eq!(report.fleet("quorum")["verdict"], "warn");
+}
+
+#[test]
+fn a_node_that_wants_a_password_says_so() {
+    let servers = healthy(1);
+    set(&servers[0], "requirepass", "secret");
+    let name = format!("127.0.0.1:{}", servers[0].port());
+    for url in [format!("redis://{name}"), format!("redis://:wrong@{name}")] {
+        let report = Report::of(&[url], &[]);
+        assert_eq!(report.code, Some(1));
+        let message = report.message(&servers[0], "reachable");
+        assert!(
+            message.ends_with(": see the user and the password in its URL"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn a_node_that_is_no_redis_breaks_nothing() {
+    let servers = healthy(2);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let web = format!("redis://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let _closed = stream
+                .unwrap()
+                .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let report = Report::of(&[servers[0].url(), web, servers[1].url()], &[]);
+    let nodes = report.document["nodes"].as_array().unwrap();
+    let verdicts = nodes.iter().map(|node| node["verdict"] == "bad");
+    assert_eq!(verdicts.collect::<Vec<_>>(), [false, true, false]);
+    assert_eq!(report.fleet("quorum")["voting"], 2);
 }
 
 #[test]
