@@ -270,6 +270,23 @@ impl Server {
         )
     }
 
+    /// How many bytes it has received and sent, those that this look costs included.
+    ///
+    /// # Panics
+    ///
+    /// When the server does not answer.
+    #[must_use]
+    pub fn bytes_on_the_wire(&self) -> u64 {
+        let info: String = self.query(&["INFO", "stats"]).expect("INFO");
+        let fields = ["total_net_input_bytes:", "total_net_output_bytes:"];
+        let numbers = info
+            .lines()
+            .filter_map(|line| fields.iter().find_map(|field| line.strip_prefix(field)));
+        numbers
+            .map(|number| number.parse::<u64>().expect("a number"))
+            .sum()
+    }
+
     /// How many clients are connected, the one that asks not counted.
     ///
     /// # Panics
