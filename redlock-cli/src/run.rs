@@ -15,7 +15,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
 
-use redlock_std::{AcquireError, ConnectError, Guard, Redlock};
+use redlock_std::{AcquireError, ConnectError, Fence, Guard, Redlock};
 use rustix::process::Signal;
 use tokio::runtime::{Builder, Handle};
 
@@ -66,7 +66,14 @@ async fn under_lock(plan: &Plan, journal: &Journal) -> Result<u8, Failure> {
     let _chosen_already = rustls::crypto::ring::default_provider().install_default();
     let redlock = Redlock::connect(&plan.nodes, plan.options).map_err(not_connected)?;
     let result = match lock(&redlock, &mut signals, plan, journal).await {
-        Ok(guard) => hold(guard, &mut signals, plan, journal).await,
+        Ok(guard) => {
+            for warning in redlock.warnings() {
+                journal.write(&Event::Warned {
+                    why: warning.to_string(),
+                });
+            }
+            hold(guard, &mut signals, plan, journal).await
+        }
         Err(failure) => Err(failure),
     };
     drop(redlock);
@@ -106,6 +113,7 @@ async fn hold(
 ) -> Result<u8, Failure> {
     journal.write(&Event::Acquired {
         valid: guard.remaining(),
+        fence: guard.fence().map(Fence::as_u64),
     });
     let result = match Child::start(&plan.command, &plan.arguments, &guard, journal) {
         Ok(child) => {

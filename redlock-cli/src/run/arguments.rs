@@ -19,7 +19,8 @@ use super::journal::Form;
 /// extended for as long as the command runs. When it cannot be, because no quorum of nodes answers,
 /// the command gets SIGTERM, and SIGKILL before the lease ends: it never runs on without the lock.
 ///
-/// The command finds the key in REDLOCK_KEY and its token, in hexadecimal, in REDLOCK_TOKEN.
+/// The command finds the key in REDLOCK_KEY, its token, in hexadecimal, in REDLOCK_TOKEN, and with --fenced
+/// its fencing token in REDLOCK_FENCE.
 ///
 /// Exit codes: the command's own; 128+N if signal N ended it; 75 held by another or the wait is over;
 /// 69 no quorum of nodes reached; 76 lost while the command ran; 126 the command cannot be executed;
@@ -46,8 +47,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     ttl: Duration,
 
-    /// How long to wait for the lock [default: for ever while another holds it, for the time of the
-    /// TTL while no quorum of nodes answers]
+    /// How long to wait for the lock [default: for ever while another holds it or a restarted node has
+    /// no vote yet, for the time of the TTL while no quorum of nodes answers]
     #[arg(short, long, value_name = "DURATION", value_parser = duration)]
     wait: Option<Duration>,
 
@@ -68,6 +69,26 @@ pub(crate) struct Arguments {
     /// 20ms to 1s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     node_timeout: Option<Duration>,
+
+    /// Get a fencing token: a number that is higher for every later holder, for the resource to check
+    ///
+    /// The clocks of the nodes must agree within the window. All clients of the nodes must have the same
+    /// --window and --max-ttl.
+    #[arg(long)]
+    fenced: bool,
+
+    /// How far the clock of a node may be from the others
+    #[arg(long, value_name = "DURATION", default_value = "250ms", value_parser = duration, requires = "fenced")]
+    window: Duration,
+
+    /// The longest TTL that any client of these nodes uses [default: 1m, or the TTL if that is longer]
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "fenced")]
+    max_ttl: Option<Duration>,
+
+    /// Count the vote of a node that has restarted at once: for nodes that write every command to a disk
+    /// before they answer
+    #[arg(long, conflicts_with = "fenced")]
+    no_restart_guard: bool,
 
     /// Tell what happens on stderr, one JSON object a line
     #[arg(long)]
@@ -143,7 +164,15 @@ impl Arguments {
 
     /// As many extensions as the command takes: it is what ends the lease.
     fn options(&self) -> Result<Options, OptionsError> {
-        let options = Options::new(self.ttl)?.unlimited_extensions();
+        let mut options = Options::new(self.ttl)?
+            .unlimited_extensions()
+            .restart_guard(!self.no_restart_guard);
+        if self.fenced {
+            options = options.fenced(self.window)?;
+        }
+        if let Some(max_ttl) = self.max_ttl {
+            options = options.max_ttl(max_ttl)?;
+        }
         options.node_timeout(self.node_timeout.unwrap_or_else(|| node_timeout(&options)))
     }
 

@@ -26,8 +26,8 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts `command`, which learns the key and the token from its environment: arguments are seen
-    /// by everybody on the machine.
+    /// Starts `command`, which learns the key, the token and the fence from its environment: arguments
+    /// are seen by everybody on the machine.
     pub(crate) fn start(
         command: &OsString,
         arguments: &[OsString],
@@ -40,12 +40,17 @@ impl Child {
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect();
-        let process = Command::new(command)
+        let mut process = Command::new(command);
+        process
             .args(arguments)
             .env("REDLOCK_KEY", OsStr::from_bytes(guard.key()))
             .env("REDLOCK_TOKEN", token)
-            .process_group(0)
-            .spawn()?;
+            // One of a lock around this one would be another key's.
+            .env_remove("REDLOCK_FENCE");
+        if let Some(fence) = guard.fence() {
+            process.env("REDLOCK_FENCE", fence.to_string());
+        }
+        let process = process.process_group(0).spawn()?;
         let group = Pid::from_child(&process);
         let (end, ended) = oneshot::channel();
         let child = Self {

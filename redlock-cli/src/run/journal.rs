@@ -120,6 +120,11 @@ pub(crate) enum Event {
     },
     Acquired {
         valid: Duration,
+        fence: Option<u64>,
+    },
+    /// A node has a vote that it had better not have.
+    Warned {
+        why: String,
     },
     Started {
         pid: i32,
@@ -175,7 +180,8 @@ impl Event {
         match self {
             Self::Waiting { is_held, .. } => !*is_held,
             Self::NotExtended { is_first, .. } => *is_first,
-            Self::Suspended
+            Self::Warned { .. }
+            | Self::Suspended
             | Self::Terminating { .. }
             | Self::Killing { .. }
             | Self::NotDead { .. }
@@ -193,6 +199,7 @@ impl Event {
         match self {
             Self::Waiting { .. } => "waiting",
             Self::Acquired { .. } => "acquired",
+            Self::Warned { .. } => "warned",
             Self::Started { .. } => "started",
             Self::Extended { .. } => "extended",
             Self::NotExtended { .. } => "not-extended",
@@ -211,7 +218,13 @@ impl Event {
     fn details(&self) -> Value {
         match self {
             Self::Waiting { is_held, .. } => json!({ "held": is_held }),
-            Self::Acquired { valid }
+            Self::Acquired {
+                valid,
+                fence: Some(fence),
+            } => {
+                json!({ "valid_until": timestamp(SystemTime::now() + *valid), "fence": fence })
+            }
+            Self::Acquired { valid, .. }
             | Self::Extended { valid }
             | Self::NotExtended { valid, .. } => {
                 json!({ "valid_until": timestamp(SystemTime::now() + *valid) })
@@ -220,7 +233,7 @@ impl Event {
                 json!({ "pid": pid })
             }
             Self::Forwarded { signal } => json!({ "signal": signals::name(*signal) }),
-            Self::Suspended => json!({}),
+            Self::Warned { .. } | Self::Suspended => json!({}),
             Self::Terminating { pid, kill_in, .. } => {
                 json!({ "pid": pid, "kill_at": timestamp(SystemTime::now() + *kill_in) })
             }
@@ -243,7 +256,11 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Waiting { why, .. } => write!(f, "waiting: {why}"),
-            Self::Acquired { valid } => write!(f, "acquired, valid for {}", seconds(*valid)),
+            Self::Acquired { valid, fence } => {
+                write!(f, "acquired, valid for {}", seconds(*valid))?;
+                fence.map_or(Ok(()), |fence| write!(f, ", fence {fence}"))
+            }
+            Self::Warned { why } => write!(f, "warning: {why}"),
             Self::Started { pid } => write!(f, "the command runs as process {pid}"),
             Self::Extended { valid } => write!(f, "extended, valid for {}", seconds(*valid)),
             Self::NotExtended { why, valid, .. } => {

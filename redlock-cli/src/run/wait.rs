@@ -3,7 +3,9 @@
 use core::time::Duration;
 
 use redlock_core::Clock;
-use redlock_std::{AcquireError, Guard, Redlock, SystemClock};
+use redlock_std::{
+    AcquireError, Denial, Guard, NodeError, NodeErrorKind, Redlock, Report, SystemClock,
+};
 
 use super::arguments::Plan;
 use super::journal::{Event, Journal};
@@ -11,8 +13,9 @@ use super::journal::{Event, Journal};
 /// How long the lock is asked for before the operator is told what keeps it.
 const SLICE: Duration = Duration::from_secs(2);
 
-/// Waits as long as the plan says. Without a limit it waits for ever for another holder, but not for
-/// nodes: a job that hangs because Redis is down should say so.
+/// Waits as long as the plan says. Without a limit it waits for ever for another holder, and for nodes
+/// whose votes will count again, but not for nodes that are down: a job that hangs because Redis is down
+/// should say so.
 pub(crate) async fn acquire(
     redlock: &Redlock,
     plan: &Plan,
@@ -31,7 +34,7 @@ pub(crate) async fn acquire(
             Err(error) => error,
         };
         let now = SystemClock.now();
-        if error.is_held() {
+        if error.is_held() || is_quarantine(&error) {
             failing_since = now;
         }
         let give_up_for_good = failing_since.saturating_add(plan.options.ttl());
@@ -47,6 +50,20 @@ pub(crate) async fn acquire(
         }
         slice = give_up_at.map_or(SLICE, |at| at.saturating_duration_since(now).min(SLICE));
     }
+}
+
+/// Whether there is a node that will have a vote again, by itself.
+fn is_quarantine(error: &AcquireError) -> bool {
+    let AcquireError::Nodes(error) = error else {
+        return false;
+    };
+    let failures = error.report().into_iter().flat_map(Report::failures);
+    failures.map(NodeError::kind).any(|kind| {
+        matches!(
+            kind,
+            NodeErrorKind::Denied(Denial::Restarted { .. } | Denial::Quarantined { .. })
+        )
+    })
 }
 
 /// Whether waiting cannot help: the machine has no randomness for tokens.

@@ -210,6 +210,67 @@ fn key_and_token_are_in_the_command_s_environment_and_the_token_nowhere_else() {
     assert!(!told.contains(&token[..8]), "the token was told: {told}");
 }
 
+#[test]
+fn a_fenced_command_finds_its_fence_in_the_environment_and_the_next_one_a_higher_one() {
+    let servers = Servers::start(3);
+    let mut fences = Vec::new();
+    for _ in 0..3 {
+        let options = ["--fenced", "--no-wait", "--json"];
+        let ended = end_of(run(&servers, &options, "dock-7", "echo \"$REDLOCK_FENCE\""));
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let fence: u64 = ended.stdout.trim().parse().unwrap();
+        assert_eq!(ended.events()[0]["fence"], fence, "{}", ended.stderr);
+        fences.push(fence);
+        expect_no_keys(&servers);
+    }
+    assert!(fences.is_sorted_by(|earlier, later| earlier < later));
+
+    // Other rules than those that stand on the nodes.
+    for other in ["--window=500ms", "--max-ttl=2m"] {
+        let options = ["--fenced", "--no-wait", other];
+        let ended = end_of(run(&servers, &options, "dock-7", "echo ran"));
+        assert_eq!(ended.code, Some(69), "{}", ended.stderr);
+        assert!(ended.stderr.contains("other rules"), "{}", ended.stderr);
+        assert_eq!(ended.stdout, "");
+    }
+
+    let mut plain = run(&servers, &[], "dock-7", "echo \"${REDLOCK_FENCE-none}\"");
+    plain.env("REDLOCK_FENCE", "1");
+    assert_eq!(end_of(plain).stdout.trim(), "none");
+}
+
+#[test]
+fn nodes_that_may_have_forgotten_locks_are_waited_for_and_named() {
+    let servers = Servers::start(3);
+    for server in servers.iter() {
+        server.disown();
+    }
+    let ended = end_of(run(&servers, &["--no-wait"], "dock-7", "echo ran"));
+    assert_eq!(ended.code, Some(69), "{}", ended.stderr);
+    assert!(ended.stderr.contains("restarted "), "{}", ended.stderr);
+    assert_eq!(ended.stdout, "");
+
+    let options = ["--no-wait", "--no-restart-guard"];
+    let ended = end_of(run(&servers, &options, "dock-7", "exit 6"));
+    assert_eq!(ended.code, Some(6), "{}", ended.stderr);
+
+    // For 2.4 s; for nodes that are down a run gives up after the TTL.
+    let options = ["--fenced", "--ttl=1s", "--max-ttl=1s", "--window=100ms"];
+    let ended = end_of(run(&servers, &options, "dock-7", "exit 7"));
+    assert_eq!(ended.code, Some(7), "{}", ended.stderr);
+}
+
+#[test]
+fn a_node_that_may_evict_is_warned_of() {
+    let servers = Servers::start(1);
+    let set = ["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"];
+    assert_eq!(servers[0].query::<String>(&set).unwrap(), "OK");
+    let ended = end_of(run(&servers, &[], "dock-7", "exit 0"));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let node = format!("warning: 127.0.0.1:{}: may evict", servers[0].port());
+    assert!(ended.stderr.contains(&node), "{}", ended.stderr);
+}
+
 fn contains(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len()).any(|window| window == part)
 }

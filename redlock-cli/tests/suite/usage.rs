@@ -58,6 +58,23 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
             &["run", NODE, "--no-wait", "--wait=1s", "key", "--", "true"],
             "cannot be used with",
         ),
+        (
+            &["run", NODE, "--window=1s", "key", "--", "true"],
+            "--fenced",
+        ),
+        (
+            &[
+                "run",
+                NODE,
+                "--fenced",
+                "--ttl=2m",
+                "--max-ttl=1m",
+                "key",
+                "--",
+                "true",
+            ],
+            "longest of the fleet",
+        ),
         (&["run", NODE, "-E256", "key", "--", "true"], "256"),
         (
             &["run", "--node=http://host", "key", "--", "true"],

@@ -99,7 +99,6 @@ fn a_server_that_is_named_twice_has_one_vote_and_the_error_names_both() {
     assert!(error.is_retryable(), "{error:?}");
     drop(lease);
     clock.advance(TTL);
-    // Also not for a client that meets it in this very round, and is refused by its own token.
     let error = clock.run(build().try_acquire(KEY)).unwrap_err();
     assert!(matches!(error, AcquireError::Unreachable(_)), "{error}");
     let words = error.to_string();

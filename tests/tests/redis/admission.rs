@@ -104,7 +104,7 @@ async fn a_server_that_is_named_twice_has_one_vote() {
     guard.release().await;
     servers.expect_no_keys().await;
 
-    servers.iter_mut().nth(1).unwrap().kill();
+    servers.get_mut(1).unwrap().kill();
     for redlock in [redlock, Redlock::connect(&urls, patient(TTL)).unwrap()] {
         let error = redlock.try_acquire("dock-7").await.unwrap_err();
         assert!(error.is_unreachable(), "{error}");

@@ -191,6 +191,32 @@ async fn an_acquire_dropped_at_any_moment_leaves_no_key_and_fences_that_expire()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_fence_is_not_accepted_again_after_its_release_however_that_is_sent() {
+    const FENCE: &str = "redlock:fence:dock-7";
+
+    let (servers, redlock) = five().await;
+    for is_awaited in [true, false] {
+        let guard = redlock.acquire("dock-7").await.unwrap();
+        let fence = guard.fence().unwrap().as_u64();
+        expect_key_on(&servers, "dock-7", 5).await;
+        for server in servers.iter() {
+            assert_eq!(server.query::<u64>(&["DEL", FENCE]).unwrap(), 1);
+        }
+        if is_awaited {
+            guard.release().await;
+        } else {
+            drop(guard);
+        }
+        eventually("all of them know the fence again", LIMIT, || {
+            servers
+                .iter()
+                .all(|server| server.query::<Option<u64>>(&["GET", FENCE]).unwrap() == Some(fence))
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn scripts_that_a_server_has_forgotten_are_sent_again() {
     let (servers, redlock) = five().await;
     let flush = || {
@@ -274,7 +300,7 @@ async fn a_guard_record_lets_new_nodes_vote_at_once() {
     redlock.try_acquire("dock-7").await.unwrap().release().await;
 }
 
-/// A fleet with a short quarantine: max_ttl + 4 window + 1 s.
+/// A fleet with a short quarantine: its `max_ttl`, four windows and a second.
 const SHORT_TTL: Duration = Duration::from_millis(600);
 const SHORT_WINDOW: Duration = Duration::from_millis(100);
 const SHORT_FLEET: &str = "600:100:60000";
