@@ -20,6 +20,11 @@ enum Operation {
         word: u8,
         number: u64,
     },
+    /// A command of any length, of which so many pieces are sent one by one.
+    Feed {
+        word: u8,
+        number: u64,
+    },
     Sent {
         count: u8,
     },
@@ -63,6 +68,7 @@ impl World {
     fn perform(&mut self, operation: Operation) {
         match operation {
             Operation::Push { word, number } => self.push(word, number),
+            Operation::Feed { word, number } => self.feed(word, number),
             Operation::Sent { count } => {
                 self.pipeline.sent(count.into());
                 let unsent = &mut self.model.unsent;
@@ -90,13 +96,7 @@ impl World {
     fn push(&mut self, word: u8, number: u64) {
         let letters = vec![b'a' + word % 26; usize::from(word % 80)];
         let words = [Argument::Bytes(&letters), Argument::Integer(number)];
-        let number = number.to_string();
-        let wire = format!(
-            "*2\r\n${}\r\n{}\r\n${}\r\n{number}\r\n",
-            letters.len(),
-            letters.escape_ascii(),
-            number.len(),
-        );
+        let wire = wire(&letters, number);
         let expected = if wire.len() > TX {
             Err(Refused::TooLong)
         } else if wire.len() + self.model.unsent.len() > TX
@@ -112,6 +112,34 @@ impl World {
         assert_eq!(self.pipeline.push(words.into_iter()), expected);
     }
 
+    fn feed(&mut self, word: u8, number: u64) {
+        let letters = vec![b'a' + word % 26; usize::from(word)];
+        let words = [Argument::FenceKey(&letters), Argument::Integer(number)];
+        let prefixed = [redlock_core::FENCE_KEY_PREFIX.as_bytes(), &letters].concat();
+        let wire = wire(&prefixed, number);
+        if self.model.owed() == u64::from(Pipeline::<TX, RX>::OWED_MAX) {
+            assert_eq!(self.pipeline.feed(words.into_iter(), 0), Some(0));
+            return;
+        }
+        // Behind what is waiting already; then everything leaves, so that there is room for the next piece.
+        let mut from = 0;
+        loop {
+            let before = self.pipeline.unsent().len();
+            let so_far = self.pipeline.feed(words.into_iter(), from);
+            let fed = self.pipeline.unsent()[before..].to_vec();
+            assert_eq!(fed, wire.as_bytes()[from..from + fed.len()]);
+            from += fed.len();
+            assert!(so_far.unwrap_or(wire.len()) == from && from <= wire.len());
+            let Some(_) = so_far else {
+                self.model.unsent = self.pipeline.unsent().iter().copied().collect();
+                break;
+            };
+            self.pipeline.sent(usize::MAX);
+        }
+        self.model.asked += 1;
+        self.model.reply = None;
+    }
+
     /// Says whether the connection is still of use; if not, there is a new one.
     fn receive(&mut self, piece: &[u8]) -> bool {
         self.pipeline.room()[..piece.len()].copy_from_slice(piece);
@@ -122,6 +150,16 @@ impl World {
         }
         received.is_ok()
     }
+}
+
+fn wire(letters: &[u8], number: u64) -> String {
+    let number = number.to_string();
+    format!(
+        "*2\r\n${}\r\n{}\r\n${}\r\n{number}\r\n",
+        letters.len(),
+        letters.escape_ascii(),
+        number.len(),
+    )
 }
 
 impl Model {

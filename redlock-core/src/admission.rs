@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use crate::command::{Answer, Argument, Arguments, GUARD_KEY, Script, ScriptCall};
 use crate::fence::Reading;
-use crate::time::{Instant, Span};
+use crate::time::{Instant, Span, whole_micros};
 
 /// The process that a node is: another one after every restart, and the same one by whatever name or
 /// address it is reached.
@@ -98,12 +98,20 @@ enum State {
     Unknown,
     /// The node may not say who it is.
     Silenced,
-    Known {
-        introduction: Introduction,
-        /// How old the process was at `since` at the least, by the client's clock.
-        age: Duration,
-        since: Instant,
-    },
+    Known(Known),
+}
+
+/// As much of an introduction as is needed later, in few bytes: a device has one for each node.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+struct Known {
+    run_id: RunId,
+    /// How old the process was at `since` at the least, by the client's clock.
+    age_s: u32,
+    since: Instant,
+    vouched_ms: Option<u32>,
+    is_master: bool,
+    may_evict: bool,
 }
 
 impl Admission {
@@ -124,31 +132,35 @@ impl Admission {
             self.0 = State::Silenced;
             return;
         };
-        let (age, since) = match self.0 {
-            State::Known {
-                introduction: before,
-                age,
-                since,
-            } if before.run_id == introduction.run_id => (age, since),
-            State::Known { .. } => (Duration::ZERO, now),
+        let (age_s, since) = match self.0 {
+            State::Known(before) if before.run_id == introduction.run_id => {
+                (before.age_s, before.since)
+            }
+            State::Known(_) => (0, now),
             State::Unknown | State::Silenced => {
                 // A whole number of seconds, of which one may not have passed.
-                let least = introduction.uptime.saturating_sub(Duration::from_secs(1));
-                (least, now)
+                let least = introduction.uptime.as_secs().saturating_sub(1);
+                (u32::try_from(least).unwrap_or(u32::MAX), now)
             }
         };
-        self.0 = State::Known {
-            introduction,
-            age,
+        // More than any TTL is as good as the longest.
+        let vouched = introduction.vouched;
+        let vouched_ms = vouched.map(|longest| millis(whole_micros(longest)));
+        self.0 = State::Known(Known {
+            run_id: introduction.run_id,
+            age_s,
             since,
-        };
+            vouched_ms,
+            is_master: introduction.is_master,
+            may_evict: introduction.may_evict,
+        });
     }
 
     /// The process that the node was when it was last asked.
     #[must_use]
     pub const fn run_id(&self) -> Option<RunId> {
         match &self.0 {
-            State::Known { introduction, .. } => Some(introduction.run_id),
+            State::Known(known) => Some(known.run_id),
             State::Unknown | State::Silenced => None,
         }
     }
@@ -156,7 +168,7 @@ impl Admission {
     /// Whether the node may evict keys, as far as it is known.
     #[must_use]
     pub const fn may_evict(&self) -> bool {
-        matches!(&self.0, State::Known { introduction, .. } if introduction.may_evict)
+        matches!(&self.0, State::Known(known) if known.may_evict)
     }
 
     /// Whether the vote of the node counts at `now` for a lease of `ttl`. To be asked before an acquire is
@@ -166,43 +178,37 @@ impl Admission {
     ///
     /// Why it does not.
     pub fn check(&self, rules: Rules, ttl: Duration, now: Instant) -> Result<(), Denial> {
-        let (introduction, age) = match &self.0 {
-            State::Known {
-                introduction,
-                age,
-                since,
-            } => {
-                let known_for = now.saturating_duration_since(*since);
-                (introduction, age.saturating_add(known_for))
-            }
-            State::Unknown | State::Silenced if rules.quarantine.is_zero() => return Ok(()),
+        let quarantine = whole_micros(rules.quarantine);
+        let known = match &self.0 {
+            State::Known(known) => known,
+            State::Unknown | State::Silenced if quarantine == 0 => return Ok(()),
             State::Unknown | State::Silenced => return Err(Denial::Silenced),
         };
-        if !introduction.is_master {
+        if !known.is_master {
             return Err(Denial::Replica);
         }
-        if introduction.may_evict && rules.refuse_eviction {
+        if known.may_evict && rules.refuse_eviction {
             return Err(Denial::MayEvict);
         }
-        let is_vouched = introduction.vouched.is_some_and(|longest| ttl <= longest);
-        if age < rules.quarantine && !is_vouched {
+        let ttl_ms = millis(whole_micros(ttl));
+        if known.vouched_ms.is_some_and(|longest| ttl_ms <= longest) {
+            return Ok(());
+        }
+        let known_for = now.as_micros().saturating_sub(known.since.as_micros());
+        let age = known_for.saturating_add(u64::from(known.age_s) * 1_000_000);
+        if age < quarantine {
             return Err(Denial::Restarted {
                 ago_ms: millis(age),
                 // Rounded up: whoever comes back then is let in.
-                left_ms: millis(
-                    rules
-                        .quarantine
-                        .saturating_sub(age)
-                        .saturating_add(Duration::from_micros(999)),
-                ),
+                left_ms: millis((quarantine - age).saturating_add(999)),
             });
         }
         Ok(())
     }
 }
 
-fn millis(time: Duration) -> u32 {
-    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
+fn millis(micros: u64) -> u32 {
+    u32::try_from(micros / 1_000).unwrap_or(u32::MAX)
 }
 
 /// Why a node that can be reached has no vote. It is no word about who holds the lock.

@@ -350,3 +350,49 @@ fn every_short_sequence_of_events_keeps_order_and_replies() {
         }
     }
 }
+
+#[test]
+fn what_is_fed_leaves_whole_through_any_room_in_pieces_of_every_size() {
+    fn feed<const TX: usize>(piece: usize) {
+        for len in [11, 12, 60, 300] {
+            let word = vec![b'x'; len];
+            let mut pipeline = Pipeline::<TX, 8>::new();
+            let mut arrived = Vec::new();
+            let mut from = Some(0);
+            while let Some(so_far) = from {
+                from = pipeline.feed(words(&word), so_far);
+                assert_eq!(pipeline.owed(), u8::from(from.is_none()));
+                while !pipeline.unsent().is_empty() {
+                    let count = pipeline.unsent().len().min(piece);
+                    arrived.extend_from_slice(&pipeline.unsent()[..count]);
+                    pipeline.sent(count);
+                    // Also where nothing more was asked for: what is waiting is as it was.
+                    if let (Some(so_far), true) = (from, piece.is_multiple_of(2)) {
+                        from = pipeline.feed(words(&word), so_far);
+                    }
+                }
+            }
+            assert_eq!(arrived, wire(&word));
+            // And commands go on as ever.
+            assert_eq!(receive(&mut pipeline, b":7\r\n", 8), Ok(()));
+            assert_eq!(pipeline.take_reply(), Some(Value::Integer(7)));
+        }
+    }
+    for piece in 1..=20 {
+        feed::<1>(piece);
+        feed::<2>(piece);
+        feed::<13>(piece);
+        feed::<64>(piece);
+        feed::<1_024>(piece);
+    }
+}
+
+#[test]
+fn nothing_is_fed_while_as_many_replies_are_owed_as_may_be() {
+    let mut pipeline: Pipeline<64, 8> = pushed(Pipeline::<64, 8>::OWED_MAX);
+    assert_eq!(pipeline.feed(words(b"x"), 3), Some(3));
+    assert_eq!(pipeline.unsent(), b"");
+    assert_eq!(receive(&mut pipeline, b"+OK\r\n", 8), Ok(()));
+    assert_eq!(pipeline.feed(words(b"x"), 0), None);
+    assert_eq!(pipeline.unsent(), wire(b"x"));
+}

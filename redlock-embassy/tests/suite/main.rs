@@ -6,12 +6,15 @@
     reason = "what fails here fails a test"
 )]
 
+mod admission;
 mod answers;
 mod chaos;
 mod clock;
 mod closing;
 mod connecting;
 mod dropping;
+#[cfg(feature = "fence")]
+mod fence;
 mod lock;
 mod login;
 mod messages;

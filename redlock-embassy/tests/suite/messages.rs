@@ -3,7 +3,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use embedded_io_async::ErrorKind;
-use redlock_embassy::{NodeErrorKind, NodeName};
+use redlock_embassy::{Denial, NodeErrorKind, NodeName};
 
 use crate::world::ms;
 
@@ -49,6 +49,21 @@ fn an_error_says_what_happened_in_one_line() {
         (
             NodeErrorKind::TooLong,
             "the command does not fit the send buffer; use a shorter key or a larger TX",
+        ),
+        (
+            NodeErrorKind::Denied(Denial::Restarted {
+                ago_ms: 3_000,
+                left_ms: 7_000,
+            }),
+            "restarted 3 s ago, its vote counts again in 7 s",
+        ),
+        (
+            NodeErrorKind::DuplicateOf("10.0.0.1:6379".into()),
+            "the same server as 10.0.0.1:6379; name each server once",
+        ),
+        (
+            NodeErrorKind::NoScript,
+            "has lost its scripts, connecting anew; if it happens again, grant +script|load",
         ),
     ] {
         assert_eq!(error.to_string(), text);

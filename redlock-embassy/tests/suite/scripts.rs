@@ -89,10 +89,24 @@ impl Scripts {
                 let answer = format!("*4\r\n:{code}\r\n:{now}\r\n:{fence}\r\n:0\r\n");
                 (answer.into_bytes(), change)
             }
-            (1, [_, _, token, ttl, _]) if value.as_deref() == Some(*token) => (
-                b":1\r\n".to_vec(),
-                Change::Set(token.to_vec(), number_in(ttl)),
-            ),
+            (1, [fence_key, _, token, ttl, t, time, window]) => {
+                let (t, time, window) = (number_in(t), number_in(time), number_in(window) * 1_000);
+                let fence = self.fences.entry(fence_key.to_vec()).or_default();
+                let code = match value {
+                    Some(holder) if holder != *token => 1,
+                    None if t != *fence => 1,
+                    _ if time + window <= now => 3,
+                    _ if time > now + window => 4,
+                    _ => 0,
+                };
+                let change = if code == 0 {
+                    Change::Set(token.to_vec(), number_in(ttl))
+                } else {
+                    Change::Nothing
+                };
+                let answer = format!("*4\r\n:{code}\r\n:{now}\r\n:{fence}\r\n:0\r\n");
+                (answer.into_bytes(), change)
+            }
             (2, [fence_key, token, t, ..]) => {
                 let fence = self.fences.entry(fence_key.to_vec()).or_default();
                 *fence = (*fence).max(number_in(t));
@@ -102,7 +116,7 @@ impl Scripts {
                     (b":0\r\n".to_vec(), Change::Nothing)
                 }
             }
-            _ => (b":0\r\n".to_vec(), Change::Nothing),
+            _ => panic!("a script with {} arguments", arguments.len()),
         }
     }
 }

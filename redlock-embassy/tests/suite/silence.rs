@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use embassy_futures::join::join;
-use redlock_core::{Clock, Command, Reply, Transport};
+use redlock_core::{Clock, Reply, Transport};
 use redlock_embassy::NodeErrorKind;
 
 use crate::wire::Server;

@@ -1,10 +1,11 @@
-//! The smallest firmware with the lock: takes it once, extends it, gives it back. To be measured.
+//! The smallest firmware with the lock: takes it once, extends it, gives it back. To be measured, with the
+//! feature `fence` too.
 
 use core::time::Duration;
 
 use embassy_executor::Spawner;
 use embassy_net::Stack;
-use redlock_embassy::Options;
+use redlock_embassy::{Options, OptionsError};
 
 use crate::board::Exit;
 use crate::lock;
@@ -15,6 +16,10 @@ pub(crate) async fn run(_spawner: Spawner, stack: Stack<'static>) -> Exit {
     let Ok(mut lease) = lock.acquire("dock-7").await else {
         return Exit::Failed;
     };
+    #[cfg(feature = "fence")]
+    if !admit(&lease) {
+        return Exit::Failed;
+    }
     let is_extended = lock.extend(&mut lease).await.is_ok();
     let released = lock.release(lease).await.released();
     lock::close(lock).await;
@@ -25,10 +30,26 @@ pub(crate) async fn run(_spawner: Spawner, stack: Stack<'static>) -> Exit {
     }
 }
 
-const OPTIONS: Options = match Options::new(Duration::from_secs(10)) {
+/// As what the lock protects does it.
+#[cfg(feature = "fence")]
+fn admit(lease: &redlock_embassy::Lease<&str>) -> bool {
+    let mut gate = redlock_embassy::FenceGate::new();
+    lease.fence().is_some_and(|fence| gate.admit(fence))
+}
+
+const OPTIONS: Options = match options() {
     Ok(options) => options,
     Err(_) => panic!("a TTL of 10 s is long enough"),
 };
+
+const fn options() -> Result<Options, OptionsError> {
+    let options = Options::new(Duration::from_secs(10));
+    #[cfg(feature = "fence")]
+    if let Ok(options) = options {
+        return options.fenced(Options::WINDOW);
+    }
+    options
+}
 
 /// The ports of README.md's example.
 const PORTS: [u16; NODES] = [17101, 17102, 17103, 17104, 17105];

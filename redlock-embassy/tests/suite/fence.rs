@@ -1,0 +1,432 @@
+//! Fenced locks: their scripts, and what of them is to be kept.
+
+use core::cell::Cell;
+use core::fmt;
+use core::time::Duration;
+use std::collections::HashSet;
+
+use embedded_io_async::ErrorKind;
+use redlock_core::mock::{MockClock, SeededEntropy};
+use redlock_core::{
+    Argument, Command, Denial, Fence, Proposal, Redlock, Reply, Rules, ScriptCall, Token, Transport,
+};
+use redlock_embassy::{AcquireError, FenceGate, NodeErrorKind, Options, TcpNode, resp};
+
+use crate::scripts::Scripts;
+use crate::wire::{Entry, Server, Who, Wire};
+use crate::world::*;
+
+const REFUSED: Entry = Entry::Refused(ErrorKind::ConnectionRefused);
+const OPEN: Entry = Entry::After(Duration::ZERO);
+
+/// A proposal of the usual fleet, at the time of the nodes and so many microseconds.
+fn proposal(world: &World, micros: u64) -> Proposal {
+    /// Only a lock can make one.
+    struct Spy<'p>(&'p Cell<Option<Proposal>>);
+
+    impl Transport for Spy<'_> {
+        type Error = fmt::Error;
+
+        async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, fmt::Error> {
+            if let Command::Acquire { proposal, .. } = command {
+                self.0.set(*proposal);
+            }
+            Err(fmt::Error)
+        }
+
+        fn timed_out(&self, _after: Duration) -> fmt::Error {
+            fmt::Error
+        }
+    }
+
+    let seen = Cell::new(None);
+    let clock = MockClock::new();
+    let entropy = SeededEntropy::new(1);
+    let mut redlock = Redlock::<_, _, _, 1>::new([Spy(&seen)], &clock, entropy, fenced()).unwrap();
+    assert!(clock.run(redlock.try_acquire("dock-7")).is_err());
+    let mut proposal = seen.get().unwrap();
+    let now = u64::try_from(world.time().as_micros()).unwrap() + Scripts::AHEAD;
+    proposal.fence = Fence::from_u64(now + micros);
+    proposal.time = now;
+    proposal
+}
+
+fn fenced() -> Options {
+    let options = Options::new(ms(10_000)).unwrap();
+    let options = options.wait(Duration::ZERO).node_timeout(ms(50)).unwrap();
+    options.fenced(Options::WINDOW).unwrap()
+}
+
+const fn acquire_at(proposal: Proposal, token: &Token) -> Command<'_> {
+    Command::Acquire {
+        key: KEY,
+        token,
+        ttl_ms: TTL_MS,
+        rules: Rules::NONE,
+        proposal: Some(proposal),
+    }
+}
+
+const fn extend_at(proposal: Proposal, token: &Token) -> Command<'_> {
+    Command::Extend {
+        key: KEY,
+        token,
+        ttl_ms: TTL_MS,
+        proposal: Some(proposal),
+    }
+}
+
+const fn release_at(proposal: Proposal, token: &Token) -> Command<'_> {
+    Command::Release {
+        key: KEY,
+        token,
+        proposal: Some(proposal),
+    }
+}
+
+#[test]
+fn the_scripts_are_put_there_on_every_connection_and_called_by_their_names() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = server.node();
+    let first = proposal(&world, 1);
+    let result = world.execute(&mut node, &acquire_at(first, A));
+    assert!(matches!(result, Ok(Reply::Acquired(Some(_)))), "{result:?}");
+    let result = world.execute(&mut node, &extend_at(first, A));
+    assert_eq!(result, Ok(Reply::Extended));
+    let result = world.execute(&mut node, &release_at(first, A));
+    assert_eq!(result, Ok(Reply::Released));
+    let preface = ["INTRODUCE", "LOAD 0", "LOAD 1", "LOAD 2"];
+    let calls = ["ACQUIRE a", "RENEW a", "GIVE BACK a"];
+    assert_eq!(server.heard_all(), [&preface[..], &calls].concat());
+    server.cut();
+    assert_eq!(world.execute(&mut node, &extend(A)), Ok(Reply::NotMine));
+    assert_eq!(
+        server.heard_all()[7..],
+        [&preface[..], &["EXTEND a"]].concat()
+    );
+}
+
+#[test]
+fn what_a_node_refuses_a_fence_for_is_a_denial() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = server.node();
+    let now = proposal(&world, 0);
+    let result = world.execute(&mut node, &acquire_at(now, A));
+    assert!(matches!(result, Ok(Reply::Acquired(Some(_)))), "{result:?}");
+    let result = world.execute(&mut node, &acquire_at(proposal(&world, 1), B));
+    assert!(matches!(result, Ok(Reply::Held(Some(_)))), "{result:?}");
+    assert_eq!(
+        world.execute(&mut node, &release_at(now, A)),
+        Ok(Reply::Released)
+    );
+
+    let denial = |node: &mut Node<'_>, proposal| match world.execute(node, &acquire_at(proposal, B))
+    {
+        Err(NodeErrorKind::Denied(denial)) => denial,
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(denial(&mut node, now), Denial::Stale(_)));
+    let ahead = proposal(&world, 250_001);
+    assert!(matches!(denial(&mut node, ahead), Denial::TooNew(_)));
+    world.clock.advance(ms(300));
+    let mut behind = now;
+    behind.fence = Fence::from_u64(now.fence.as_u64() + 1);
+    assert!(matches!(denial(&mut node, behind), Denial::TooOld(_)));
+    let error = world.run(node.execute(&acquire_at(behind, B))).unwrap_err();
+    assert!(matches!(Node::denial(&error), Some(Denial::TooOld(_))));
+    server.answer_with("*4\r\n:5\r\n:1\r\n:1\r\n:2500\r\n");
+    let quarantined = denial(&mut node, now);
+    assert!(
+        matches!(quarantined, Denial::Quarantined { left_ms: 2_500, .. }),
+        "{quarantined:?}"
+    );
+    server.answer_with("*4\r\n:6\r\n:1\r\n:1\r\n:0\r\n");
+    assert_eq!(denial(&mut node, now), Denial::OtherFleet);
+    // A denial of the node's own costs nothing.
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
+fn an_answer_that_no_script_gives_costs_the_connection() {
+    let world = World::default();
+    for answer in [
+        "*4\r\n:7\r\n:1\r\n:1\r\n:0\r\n",
+        "*3\r\n:0\r\n:1\r\n:1\r\n",
+        "+OK\r\n",
+        ":1\r\n",
+    ] {
+        let server = Server::new(&world);
+        let mut node = server.node();
+        server.answer_with(answer);
+        let result = world.execute(&mut node, &acquire_at(proposal(&world, 1), A));
+        assert_eq!(result, Err(NodeErrorKind::Unexpected), "{answer}");
+        assert_eq!(server.clients(), 0);
+    }
+}
+
+#[test]
+fn an_acquire_whose_script_is_forgotten_is_an_error_and_the_next_one_works() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = server.node();
+    let first = proposal(&world, 1);
+    assert!(world.execute(&mut node, &acquire_at(first, A)).is_ok());
+    assert!(world.execute(&mut node, &release_at(first, A)).is_ok());
+    server.scripts().flush();
+    let result = world.execute(&mut node, &acquire_at(proposal(&world, 2), B));
+    assert_eq!(result, Err(NodeErrorKind::NoScript));
+    assert_eq!(server.clients(), 0, "the connection was given up");
+    let result = world.execute(&mut node, &acquire_at(proposal(&world, 3), C));
+    assert!(result.is_ok(), "{result:?}");
+    let heard = ["ACQUIRE a", "GIVE BACK a", "ACQUIRE b", "ACQUIRE c"];
+    assert_eq!(server.heard(), heard);
+    assert_eq!(server.connections(), 2);
+}
+
+#[test]
+fn a_release_or_an_extension_whose_script_is_forgotten_is_sent_again() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = server.node();
+    let first = proposal(&world, 1);
+    assert!(world.execute(&mut node, &acquire_at(first, A)).is_ok());
+    server.scripts().flush();
+    let result = world.execute(&mut node, &extend_at(first, A));
+    assert_eq!(result, Ok(Reply::Extended));
+    server.scripts().flush();
+    let result = world.execute(&mut node, &release_at(first, A));
+    assert_eq!(result, Ok(Reply::Released));
+    let twice = ["RENEW a", "RENEW a", "GIVE BACK a", "GIVE BACK a"];
+    assert_eq!(server.heard()[1..], twice);
+}
+
+#[test]
+fn a_release_whose_script_is_forgotten_goes_ahead_of_the_next_command_wherever_it_is_dropped() {
+    for polls in 0.. {
+        let world = World::default();
+        let server = Server::new(&world);
+        server.stutter(1_000);
+        let mut node = server.node();
+        let first = proposal(&world, 1);
+        assert!(world.execute(&mut node, &acquire_at(first, A)).is_ok());
+        server.scripts().flush();
+        let released = poll_times(polls, node.execute(&release_at(first, A)));
+        let result = world.execute(&mut node, &extend(B));
+        assert!(matches!(result, Ok(Reply::NotMine)), "{result:?}");
+        // The answer that would have told was passed over: its key expires.
+        let is_known = server.heard().len() > 3;
+        assert!(
+            !is_known || server.token(KEY).is_none(),
+            "after {polls} polls"
+        );
+        if released.is_some() {
+            assert!(is_known && polls > 10);
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_node_that_takes_no_scripts_serves_plain_locks_and_says_what_is_missing() {
+    let world = World::default();
+    let server = Server::new(&world);
+    server.scripts().refusal = Some("NOPERM this user has no permissions");
+    let mut node = server.node();
+    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
+    let mut errors = HashSet::new();
+    for _ in 0..100 {
+        let result = world.execute(&mut node, &acquire_at(proposal(&world, 1), B));
+        errors.insert(result.unwrap_err().to_string());
+        world.clock.advance(ms(10));
+    }
+    let text = "has lost its scripts, connecting anew; if it happens again, grant +script|load";
+    assert_eq!(errors, HashSet::from([text.to_owned()]));
+    assert!(server.connections() < 10, "{}", server.connections());
+
+    let server = Server::new(&world);
+    server.scripts().refusal = Some("BUSY Redis is busy");
+    let error = world.execute(&mut server.node(), &acquire(A)).unwrap_err();
+    assert_eq!(error.to_string(), "BUSY Redis is busy");
+}
+
+#[test]
+fn the_second_round_of_an_attempt_does_not_forget_what_the_first_has_sent() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = server.node();
+    let first = proposal(&world, 1);
+    assert!(world.execute(&mut node, &acquire_at(first, A)).is_ok());
+    server.cut();
+    server.enter(REFUSED);
+    let second = proposal(&world, 2);
+    assert!(world.execute(&mut node, &acquire_at(second, A)).is_err());
+    assert!(world.execute(&mut node, &release_at(second, A)).is_err());
+    assert_eq!(server.token(KEY), Some(A.as_bytes().to_vec()));
+    server.enter(OPEN);
+    world.clock.advance(ms(1_600));
+    assert_eq!(world.execute(&mut node, &extend(B)), Ok(Reply::NotMine));
+    assert_eq!(server.token(KEY), None);
+}
+
+#[test]
+fn a_late_release_burns_its_fence() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = server.node();
+    assert!(
+        world
+            .execute(&mut node, &acquire_at(proposal(&world, 1), A))
+            .is_ok()
+    );
+    server.cut();
+    server.enter(REFUSED);
+    let last = proposal(&world, 5);
+    assert!(world.execute(&mut node, &release_at(last, A)).is_err());
+    server.enter(OPEN);
+    world.clock.advance(ms(100));
+    assert_eq!(world.execute(&mut node, &extend(B)), Ok(Reply::NotMine));
+    assert_eq!(server.heard()[1..], ["GIVE BACK a", "EXTEND b"]);
+    let result = world.execute(&mut node, &acquire_at(last, C));
+    assert!(
+        matches!(result, Err(NodeErrorKind::Denied(Denial::Stale(_)))),
+        "{result:?}"
+    );
+}
+
+#[test]
+fn the_send_buffer_takes_what_the_readme_says() {
+    let longest = {
+        let mut longest = proposal(&World::default(), 0);
+        longest.fence = Fence::from_u64((1 << 53) - 1);
+        longest
+    };
+    for len in [10, 20, 64, 99] {
+        let key = vec![b'k'; len];
+        let proposal = Some(longest);
+        let command = |ttl_ms| Command::Acquire {
+            key: &key,
+            token: A,
+            ttl_ms,
+            rules: Rules::NONE,
+            proposal,
+        };
+        let bytes = |command: Command<'_>| resp::encoded_len(command.arguments(ScriptCall::Hash));
+        // A fence key has two digits of length from here on, and three a little later.
+        let digits = usize::from(len + 14 > 99);
+        assert_eq!(bytes(command(60_000)), 212 + 2 * len + digits);
+        assert!(bytes(command(u32::MAX)) <= 218 + 2 * len + digits);
+        let release = Command::Release {
+            key: &key,
+            token: A,
+            proposal,
+        };
+        assert!(bytes(release) < bytes(command(1)));
+    }
+    let key = [b'k'; 20];
+    let word = Argument::FenceKey(&key);
+    assert_eq!(resp::encoded_len([word].into_iter()), 4 + 5 + 14 + 20 + 2);
+}
+
+type Lock<'w> = Redlock<TcpNode<'w, Wire<'w>, &'w MockClock>, &'w MockClock, SeededEntropy, 5>;
+
+fn fleet(world: &World) -> [Server<'_>; 5] {
+    core::array::from_fn(|number| {
+        let server = Server::new(world);
+        // Young, which is for the scripts to judge.
+        server.introduce(Who {
+            run_id: number as u64,
+            uptime_s: 0,
+            ..Who::default()
+        });
+        server
+    })
+}
+
+fn lock<'w>(world: &'w World, servers: &'w [Server<'w>], seed: u64) -> Lock<'w> {
+    let nodes = servers
+        .iter()
+        .map(|server| TcpNode::new(server.wire(), &world.clock));
+    Redlock::new(nodes, &world.clock, SeededEntropy::new(seed), fenced()).unwrap()
+}
+
+#[test]
+fn fences_grow_from_holder_to_holder_over_five_nodes() {
+    for chunk in [16, 1_000] {
+        let world = World::default();
+        let servers = fleet(&world);
+        servers.iter().for_each(|server| server.stutter(chunk));
+        let mut clients = [1, 2, 3].map(|seed| lock(&world, &servers, seed));
+        let mut gate = FenceGate::new();
+        for round in 0..12 {
+            let [first, second, _] = &mut clients;
+            let mut lease = world.run(first.try_acquire("dock-7")).unwrap();
+            let fence = lease.fence().unwrap();
+            assert!(
+                fence > gate.highest() && gate.admit(fence),
+                "{round}: {fence}"
+            );
+            let held = world.run(second.try_acquire("dock-7"));
+            assert!(matches!(held, Err(AcquireError::Held(_))), "{held:?}");
+            world.run(first.extend(&mut lease)).unwrap();
+            let released = world.run(first.release(lease));
+            assert!(released.released() >= 3);
+            clients.rotate_left(1);
+        }
+    }
+}
+
+#[test]
+fn scripts_that_are_flushed_everywhere_cost_one_round() {
+    let world = World::default();
+    let servers = fleet(&world);
+    let mut redlock = lock(&world, &servers, 1);
+    let lease = world.run(redlock.try_acquire("dock-7")).unwrap();
+    let before = lease.fence();
+    world.run(redlock.release(lease));
+    // Else the fence of the next lease would be the last one's, and take a second round.
+    world.clock.advance(ms(100));
+    servers.iter().for_each(|server| server.scripts().flush());
+    let error = world.run(redlock.try_acquire("dock-7")).unwrap_err();
+    assert!(
+        error.to_string().contains("has lost its scripts"),
+        "{error}"
+    );
+    world.clock.advance(ms(100));
+    let lease = world.run(redlock.try_acquire("dock-7")).unwrap();
+    assert!(lease.fence() > before);
+    world.run(redlock.release(lease));
+    for server in &servers {
+        let heard = server.heard();
+        let acquires: Vec<_> = heard
+            .iter()
+            .filter(|name| name.starts_with("ACQUIRE"))
+            .collect();
+        let distinct: HashSet<_> = acquires.iter().collect();
+        // The first lease took a second round with its token, to learn the time.
+        assert_eq!(acquires.len(), distinct.len() + 1, "{heard:?}");
+    }
+}
+
+#[test]
+fn plain_and_fenced_locks_exclude_each_other() {
+    let world = World::default();
+    let servers = fleet(&world);
+    servers.iter().enumerate().for_each(|(number, server)| {
+        server.introduce(Who {
+            run_id: number as u64,
+            ..Who::default()
+        });
+    });
+    let mut fenced = lock(&world, &servers, 1);
+    let mut plain = lock(&world, &servers, 2);
+    plain.set_options(Options::new(ms(10_000)).unwrap().wait(Duration::ZERO));
+    let lease = world.run(fenced.try_acquire("dock-7")).unwrap();
+    assert!(world.run(plain.try_acquire("dock-7")).is_err());
+    world.run(fenced.release(lease));
+    let lease = world.run(plain.try_acquire("dock-7")).unwrap();
+    assert_eq!(lease.fence(), None);
+    assert!(world.run(fenced.try_acquire("dock-7")).is_err());
+    world.run(plain.release(lease));
+}
