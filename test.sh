@@ -261,8 +261,9 @@ need_for_mutants() {
     cargo mutants --version >/dev/null 2>&1 || announce "cargo-mutants" cargo install cargo-mutants --locked
 }
 step_mutants() {
+    # In a directory of its own: what is built of a mutant is not to be found by another build.
     # 3 is for a test that never ended: as good as one that failed.
-    cargo mutants --output "${CARGO_TARGET_DIR:-target}" || [[ $? == 3 ]]
+    env -u CARGO_TARGET_DIR cargo mutants --output "${CARGO_TARGET_DIR:-target}" || [[ $? == 3 ]]
 }
 
 # What steps need. A need that is met costs a moment and says nothing.

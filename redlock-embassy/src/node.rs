@@ -18,8 +18,9 @@ use crate::{Connect, EmbassyClock};
 /// two commands nothing is sent or read.
 ///
 /// `TX` is the room for commands that wait to be sent, in bytes. A release needs about 165 bytes and the
-/// length of its key; where a connection cannot take it at once, it waits here. `RX` is how many bytes are
-/// read at once.
+/// length of its key; where a connection cannot take it at once, it waits here. With room for an acquire and
+/// its release, 256 bytes or for fenced locks 512, no release is lost to a slow network. `RX` is how many
+/// bytes are read at once.
 ///
 /// Where the compiler asks for `TX` and `RX`, name the node: `TcpNode::<_, _>::new(..)`, or in full,
 /// `type Node = TcpNode<'static, NetSocket<'static>>`, as a static needs it.

@@ -322,7 +322,14 @@ fn the_send_buffer_takes_what_the_readme_says() {
             token: A,
             proposal,
         };
-        assert!(bytes(release) < bytes(command(1)));
+        assert_eq!(bytes(release), 169 + 2 * len + digits);
+        let extend = Command::Extend {
+            key: &key,
+            token: A,
+            ttl_ms: 60_000,
+            proposal,
+        };
+        assert_eq!(bytes(extend), 214 + 2 * len + digits);
     }
     let key = [b'k'; 20];
     let word = Argument::FenceKey(&key);

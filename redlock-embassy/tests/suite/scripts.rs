@@ -25,6 +25,7 @@ impl Scripts {
     pub(crate) const AHEAD: u64 = 1_700_000_000_000_000;
 
     /// Forgets them, as `SCRIPT FLUSH` does.
+    #[cfg(feature = "fence")]
     pub(crate) fn flush(&mut self) {
         self.loaded.clear();
     }

@@ -174,6 +174,7 @@ impl<'w> Server<'w> {
     }
 
     /// What it knows of fenced locks.
+    #[cfg(feature = "fence")]
     pub(crate) fn scripts(&self) -> RefMut<'_, Scripts> {
         RefMut::map(self.state(), |state| &mut state.scripts)
     }

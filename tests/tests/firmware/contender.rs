@@ -18,6 +18,7 @@ pub(crate) struct Contest<'a> {
     pub(crate) key: &'a str,
     pub(crate) ttl: Duration,
     pub(crate) acquisitions: u32,
+    pub(crate) is_fenced: bool,
 }
 
 impl Contender {
@@ -27,6 +28,7 @@ impl Contender {
             contest.key.to_owned(),
             contest.ttl.as_millis().to_string(),
             contest.acquisitions.to_string(),
+            contest.is_fenced.to_string(),
             control.url(),
         ];
         let role = [&role[..], &servers.urls()].concat().join(" ");
@@ -71,6 +73,7 @@ async fn two_contenders_of_this_make_exclude_each_other() {
         key: "dock-7",
         ttl: Duration::from_secs(10),
         acquisitions: 50,
+        is_fenced: false,
     };
     let mut contenders = [(); 2].map(|()| Contender::start(&servers, &control, contest));
     for contender in &mut contenders {
@@ -87,14 +90,17 @@ async fn contend(role: &str) {
     const EXTEND_EVERY: u32 = 8;
 
     let words: Vec<_> = role.split(' ').collect();
-    let [key, ttl, acquisitions, control, nodes @ ..] = &words[..] else {
+    let [key, ttl, acquisitions, is_fenced, control, nodes @ ..] = &words[..] else {
         panic!("not a role: {role}");
     };
-    let options = Options::new(Duration::from_millis(ttl.parse().unwrap()))
+    let mut options = Options::new(Duration::from_millis(ttl.parse().unwrap()))
         .unwrap()
         .node_timeout(NODE_TIMEOUT)
         .unwrap()
         .wait(Duration::from_secs(60));
+    if is_fenced.parse().unwrap() {
+        options = options.fenced(Options::WINDOW).unwrap();
+    }
     let redlock = Redlock::connect(nodes, options).unwrap();
     let mut control = redis::Client::open(*control)
         .unwrap()
@@ -103,6 +109,9 @@ async fn contend(role: &str) {
     let name = format!("host-{}", std::process::id());
     for number in 1..=acquisitions.parse::<u32>().unwrap() {
         let mut guard = redlock.acquire(key).await.unwrap();
+        if let Some(fence) = guard.fence() {
+            resource::show(&mut control, fence);
+        }
         resource::use_alone(&mut control, &name);
         if number % EXTEND_EVERY == 0 {
             guard.extend().await.unwrap();

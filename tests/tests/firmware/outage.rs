@@ -1,12 +1,14 @@
 //! A majority of the nodes goes away and comes back.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redlock_tests::{Server, Servers};
 
 use crate::figures;
 use crate::firmware::{Firmware, order};
 
+/// Short, so that a quarantine is.
+const TTL: Duration = Duration::from_secs(3);
 const WAIT: Duration = Duration::from_millis(1_000);
 const NODE_TIMEOUT: Duration = Duration::from_millis(300);
 
@@ -14,7 +16,8 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(300);
 async fn a_stopped_majority_is_no_quorum_in_time_and_is_used_again_when_it_is_back() {
     let stop = |servers: &mut Servers| servers[..3].iter().for_each(Server::pause);
     let go_on = |servers: &mut Servers| servers[..3].iter().for_each(Server::resume);
-    outage(stop, go_on).await;
+    let message = outage(stop, go_on).await.message;
+    assert!(message.contains("timed out after 300 ms"), "{message}");
 }
 
 #[tokio::test]
@@ -24,15 +27,37 @@ async fn a_dead_majority_is_no_quorum_in_time_and_is_used_again_when_it_is_back(
     outage(kill, restart).await;
 }
 
-async fn outage(begin: impl FnOnce(&mut Servers), end: impl FnOnce(&mut Servers)) {
+/// The Redlock specification, "Performance, crash recovery and fsync": delayed restarts, of which nobody has
+/// to think.
+#[tokio::test]
+async fn a_majority_that_lost_its_data_has_no_vote_until_nothing_that_it_forgot_can_be_valid() {
+    let restart = |servers: &mut Servers| servers[..3].iter_mut().for_each(Server::restart);
+    let outage = outage(restart, |_| {}).await;
+    let message = outage.message;
+    assert_eq!(message.matches(": restarted ").count(), 3, "{message}");
+    assert!(message.contains(", its vote counts again in "), "{message}");
+    assert!(outage.lasted >= TTL, "{:?}", outage.lasted);
+}
+
+/// How an outage went.
+struct Outage {
+    /// What the firmware said while it lasted.
+    message: String,
+    /// From its beginning to the next acquire that succeeded.
+    lasted: Duration,
+}
+
+async fn outage(begin: impl FnOnce(&mut Servers), end: impl FnOnce(&mut Servers)) -> Outage {
     let (mut servers, control) = (Servers::start(5), Server::start());
     let arguments = [
+        ("ttl_ms", TTL.as_millis().to_string()),
         ("wait_ms", WAIT.as_millis().to_string()),
         ("node_timeout_ms", NODE_TIMEOUT.as_millis().to_string()),
     ];
     let mut firmware = Firmware::start("outage", &servers, &control, &arguments);
     firmware.wait_for("ready");
 
+    let begun_at = Instant::now();
     begin(&mut servers);
     order(&control, "outage");
     let outcome = firmware.wait_for("outcome");
@@ -53,6 +78,7 @@ async fn outage(begin: impl FnOnce(&mut Servers), end: impl FnOnce(&mut Servers)
     end(&mut servers);
     order(&control, "recover");
     firmware.wait_for("recovered_us");
+    let lasted = begun_at.elapsed();
     figures::print(&format!(
         "no quorum after {} ms, acquired again after {} ms",
         took.as_millis(),
@@ -60,4 +86,5 @@ async fn outage(begin: impl FnOnce(&mut Servers), end: impl FnOnce(&mut Servers)
     ));
     firmware.finish(&servers, &control).await;
     servers.expect_no_keys().await;
+    Outage { message, lasted }
 }

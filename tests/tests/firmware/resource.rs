@@ -1,6 +1,7 @@
 //! What the lock protects, on the control server. The firmware uses it in the same way.
 
 use redis::Connection;
+use redlock_std::Fence;
 use redlock_tests::Server;
 
 /// Adds one to the count; counts an overlap if another one is in here.
@@ -26,6 +27,15 @@ pub(crate) fn use_alone(control: &mut Connection, name: &str) {
     }
 }
 
+/// Shows the fence there; counts one that is not higher than all before.
+pub(crate) fn show(control: &mut Connection, fence: Fence) {
+    let number = fence.to_string();
+    let before = ask::<Option<u64>>(control, &["GETSET", "fence", &number]);
+    if before.is_some_and(|before| before >= fence.as_u64()) {
+        ask::<u64>(control, &["INCR", "disorder"]);
+    }
+}
+
 /// What has become of it.
 #[derive(Debug)]
 pub(crate) struct Usage {
@@ -37,6 +47,8 @@ pub(crate) struct Usage {
     pub(crate) overlaps: u64,
     /// How often the user was another side's than before.
     pub(crate) changes: u64,
+    /// How often a fence was not higher than the one before; none where none was shown.
+    pub(crate) disorder: Option<u64>,
 }
 
 impl Usage {
@@ -48,12 +60,13 @@ impl Usage {
             count: number("count").unwrap_or(0),
             overlaps: number("overlaps").unwrap_or(0),
             changes: number("changes").unwrap_or(0),
+            disorder: number("fence").map(|_| number("disorder").unwrap_or(0)),
         }
     }
 
-    /// Nobody was in there with another one, and nobody's use was lost.
+    /// Nobody was in there with another one, nobody's use was lost, and fences have grown.
     pub(crate) fn is_exclusive(&self) -> bool {
-        self.overlaps == 0 && self.count == self.uses
+        self.overlaps == 0 && self.count == self.uses && self.disorder.unwrap_or(0) == 0
     }
 }
 

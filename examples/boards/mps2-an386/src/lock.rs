@@ -9,7 +9,10 @@ use crate::network::{self, HOST, NODES};
 
 pub(crate) type Lock = Redlock<Node, EmbassyClock, fn(&mut [u8]), NODES>;
 
-pub(crate) type Node = TcpNode<'static, NetSocket<'static>>;
+pub(crate) type Node = TcpNode<'static, NetSocket<'static>, EmbassyClock, TX>;
+
+/// Room for an acquire and its release.
+const TX: usize = if cfg!(feature = "fence") { 512 } else { 256 };
 
 /// The lock over the servers at these ports of the host, once.
 ///

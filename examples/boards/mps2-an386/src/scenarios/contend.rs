@@ -79,6 +79,9 @@ impl Contest {
         while let Some(left) = self.left.get().checked_sub(1) {
             self.left.set(left);
             let mut lease = self.acquire().await?;
+            if let Some(fence) = lease.fence() {
+                resource::show(&self.control, fence).await?;
+            }
             resource::use_alone(&self.control, name).await?;
             if left.is_multiple_of(EXTEND_EVERY) {
                 self.extend(&mut lease).await;

@@ -5,6 +5,7 @@ use core::fmt::Write;
 use embassy_sync::blocking_mutex::raw::NoopRawMutex;
 use embassy_sync::mutex::Mutex;
 use heapless::String;
+use redlock_embassy::Fence;
 
 use super::super::Failure;
 use super::super::control::{Answer, Control};
@@ -37,6 +38,25 @@ pub(super) async fn use_alone(
         ask(&["DEL", "user"]).await?;
     } else {
         ask(&["INCR", "overlaps"]).await?;
+    }
+    Ok(())
+}
+
+/// Shows the fence there; counts one that is not higher than all before.
+pub(super) async fn show(
+    control: &Mutex<NoopRawMutex, Control>,
+    fence: Fence,
+) -> Result<(), Failure> {
+    let mut number = String::<20>::new();
+    write!(number, "{fence}").map_err(|_| Failure::Control("too high a fence"))?;
+    let mut control = control.lock().await;
+    let before = control.ask(&["GETSET", "fence", &number]).await?;
+    let before: u64 = match before {
+        Some(before) => before.parse().map_err(|_| Failure::Control("no fence"))?,
+        None => 0,
+    };
+    if before >= fence.as_u64() {
+        control.ask(&["INCR", "disorder"]).await?;
     }
     Ok(())
 }
