@@ -92,7 +92,7 @@ fn compile(source: &Path, library: &Path) -> io::Result<()> {
     Err(io::Error::other(format!("cc: {}", why.trim())))
 }
 
-/// Two numbers of 64 bits, as step_clock.c has them.
+/// Two numbers of 64 bits, as the library has them.
 const READING_LEN: usize = 16;
 
 /// Two readings and which of them counts.
