@@ -266,17 +266,45 @@ fn a_test_that_sets_a_key_too_long_is_stopped() {
     MemoryNode::new(1, &clock).set(&"k".repeat(65), thief(), TTL);
 }
 
+/// Knows whether somebody was woken.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Woken {
+    fn is_woken(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn who_waits_for_a_node_is_woken_when_it_resumes_or_stops() {
+    let clock = MockClock::new();
+    let node = MemoryNode::new(1, &clock);
+    let token = thief();
+    let command = acquire(b"dock-7", &token);
+    for change in [MemoryNode::resume, MemoryNode::stop] {
+        node.hang();
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut way = &node;
+        let mut call = pin!(way.execute(&command));
+        let mut context = Context::from_waker(&waker);
+        assert!(call.as_mut().poll(&mut context).is_pending());
+        assert!(!woken.is_woken());
+        change(&node);
+        assert!(woken.is_woken());
+        assert!(call.as_mut().poll(&mut context).is_ready());
+    }
+}
+
 #[test]
 fn who_has_slept_long_enough_is_woken_and_nobody_else() {
-    #[derive(Default)]
-    struct Woken(AtomicBool);
-
-    impl Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-
     let clock = MockClock::new();
     let [early, late] = [Arc::new(Woken::default()), Arc::new(Woken::default())];
     let mut sleeps = [
@@ -294,7 +322,7 @@ fn who_has_slept_long_enough_is_woken_and_nobody_else() {
         (ms(1), [true, true]),
     ] {
         clock.advance(passed);
-        let woken = [&early, &late].map(|woken| woken.0.load(Ordering::Relaxed));
+        let woken = [&early, &late].map(|woken| woken.is_woken());
         assert_eq!(woken, are_woken, "{:?}", clock.now());
     }
 }
