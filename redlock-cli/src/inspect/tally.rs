@@ -189,7 +189,9 @@ mod tests {
 
     #[test]
     fn a_node_that_is_silent_may_be_either() {
-        for nodes in ["AA???", "..???", "AAB??", "A..??", "AABB?", "AA..?", "?"] {
+        for nodes in [
+            "AA???", "..???", "AAB??", "A..??", "A..B?", "AABB?", "AA..?", "?",
+        ] {
             let answered = nodes.chars().filter(|node| *node != '?').count();
             let line = format!("unknown: {answered} of {} nodes answered", nodes.len());
             assert_eq!(told(nodes), line, "{nodes}");
