@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use redlock_core::{Command, Reply, Token, Transport};
+use redlock_core::{Command, Reply, Rules, Token, Transport};
 
 use crate::{LIMIT, acquire, release, token};
 
@@ -30,39 +30,54 @@ async fn replies_say_what_the_node_did(node: &mut impl Transport, key: &[u8]) {
     let steps = [
         (
             Command::Extend {
+                proposal: None,
                 key,
                 token: mine,
                 ttl_ms,
             },
             Reply::NotMine,
         ),
-        (Command::Release { key, token: mine }, Reply::NotMine),
+        (
+            Command::Release {
+                proposal: None,
+                key,
+                token: mine,
+            },
+            Reply::NotMine,
+        ),
         (
             Command::Acquire {
+                rules: Rules::NONE,
+                proposal: None,
                 key,
                 token: mine,
                 ttl_ms,
             },
-            Reply::Acquired,
+            Reply::Acquired(None),
         ),
         (
             Command::Acquire {
+                rules: Rules::NONE,
+                proposal: None,
                 key,
                 token: mine,
                 ttl_ms,
             },
-            Reply::Held,
+            Reply::Held(None),
         ),
         (
             Command::Acquire {
+                rules: Rules::NONE,
+                proposal: None,
                 key,
                 token: other,
                 ttl_ms,
             },
-            Reply::Held,
+            Reply::Held(None),
         ),
         (
             Command::Extend {
+                proposal: None,
                 key,
                 token: other,
                 ttl_ms,
@@ -71,24 +86,55 @@ async fn replies_say_what_the_node_did(node: &mut impl Transport, key: &[u8]) {
         ),
         (
             Command::Extend {
+                proposal: None,
                 key,
                 token: mine,
                 ttl_ms,
             },
             Reply::Extended,
         ),
-        (Command::Release { key, token: other }, Reply::NotMine),
-        (Command::Release { key, token: mine }, Reply::Released),
-        (Command::Release { key, token: mine }, Reply::NotMine),
+        (
+            Command::Release {
+                proposal: None,
+                key,
+                token: other,
+            },
+            Reply::NotMine,
+        ),
+        (
+            Command::Release {
+                proposal: None,
+                key,
+                token: mine,
+            },
+            Reply::Released,
+        ),
+        (
+            Command::Release {
+                proposal: None,
+                key,
+                token: mine,
+            },
+            Reply::NotMine,
+        ),
         (
             Command::Acquire {
+                rules: Rules::NONE,
+                proposal: None,
                 key,
                 token: other,
                 ttl_ms,
             },
-            Reply::Acquired,
+            Reply::Acquired(None),
         ),
-        (Command::Release { key, token: other }, Reply::Released),
+        (
+            Command::Release {
+                proposal: None,
+                key,
+                token: other,
+            },
+            Reply::Released,
+        ),
     ];
     for (command, reply) in steps {
         assert_eq!(node.execute(&command).await.unwrap(), reply, "{command:?}");
@@ -99,12 +145,14 @@ async fn keys_expire(node: &mut impl Transport) {
     let (key, token) = (b"expires", &token(1));
     acquire(node, key, token, 50).await;
     let again = Command::Acquire {
+        rules: Rules::NONE,
+        proposal: None,
         key,
         token,
         ttl_ms: 60_000,
     };
     tokio::time::timeout(LIMIT, async {
-        while node.execute(&again).await.unwrap() == Reply::Held {
+        while node.execute(&again).await.unwrap() == Reply::Held(None) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     })
@@ -117,6 +165,7 @@ async fn extensions_reset_the_ttl(node: &mut impl Transport) {
     let (key, token) = (b"extended", &token(2));
     acquire(node, key, token, 60_000).await;
     let shorten = Command::Extend {
+        proposal: None,
         key,
         token,
         ttl_ms: 30,
@@ -124,11 +173,13 @@ async fn extensions_reset_the_ttl(node: &mut impl Transport) {
     assert_eq!(node.execute(&shorten).await.unwrap(), Reply::Extended);
     tokio::time::timeout(LIMIT, async {
         let other = Command::Acquire {
+            rules: Rules::NONE,
+            proposal: None,
             key,
             token,
             ttl_ms: 60_000,
         };
-        while node.execute(&other).await.unwrap() == Reply::Held {
+        while node.execute(&other).await.unwrap() == Reply::Held(None) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     })
@@ -142,6 +193,8 @@ async fn the_first_poll_hands_over(node: &mut impl Transport) {
     for number in 0..50 {
         let (key, token) = (b"handed over", &token(number));
         let command = Command::Acquire {
+            rules: Rules::NONE,
+            proposal: None,
             key,
             token,
             ttl_ms: 60_000,
@@ -162,6 +215,8 @@ pub(crate) async fn handles_share_one_order(node: impl Transport + Clone) {
     for number in 0..50 {
         let (key, token) = (b"order", &token(number));
         let acquire = Command::Acquire {
+            rules: Rules::NONE,
+            proposal: None,
             key,
             token,
             ttl_ms: 60_000,
@@ -171,8 +226,8 @@ pub(crate) async fn handles_share_one_order(node: impl Transport + Clone) {
         let acquired = poll_once(acquire.as_mut());
         release(&mut second, key, token, Reply::Released).await;
         match acquired {
-            Poll::Ready(reply) => assert_eq!(reply.unwrap(), Reply::Acquired),
-            Poll::Pending => assert_eq!(acquire.await.unwrap(), Reply::Acquired),
+            Poll::Ready(reply) => assert_eq!(reply.unwrap(), Reply::Acquired(None)),
+            Poll::Pending => assert_eq!(acquire.await.unwrap(), Reply::Acquired(None)),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redlock_core::mock::MemoryNode;
-use redlock_core::{Command, Reply, Token, Transport};
+use redlock_core::{Command, Reply, Rules, Token, Transport};
 use redlock_embassy::TcpNode;
 use redlock_std::{RedisNode, SystemClock};
 use redlock_tests::{Server, TokioStream, eventually};
@@ -14,6 +14,8 @@ const KEY: &[u8] = b"dock-7";
 
 fn acquire_of(token: &Token) -> Command<'_> {
     Command::Acquire {
+        rules: Rules::NONE,
+        proposal: None,
         key: KEY,
         token,
         ttl_ms: 60_000,
@@ -81,7 +83,7 @@ async fn is_connected_again(
             tokio::task::yield_now().await;
         }
     });
-    assert_eq!(reply.await.unwrap(), Reply::Acquired);
+    assert_eq!(reply.await.unwrap(), Reply::Acquired(None));
 }
 
 #[tokio::test]
@@ -113,7 +115,14 @@ async fn a_hung_server_carries_out_in_order_what_a_tcp_node_has_dropped() {
     let token = &token(10);
     acquire(&mut node, b"other", token, 60_000).await;
     server.pause();
-    for command in [acquire_of(token), Command::Release { key: KEY, token }] {
+    for command in [
+        acquire_of(token),
+        Command::Release {
+            proposal: None,
+            key: KEY,
+            token,
+        },
+    ] {
         let dropped = tokio::time::timeout(Duration::from_millis(20), node.execute(&command));
         assert!(dropped.await.is_err(), "the server hangs");
     }
@@ -185,6 +194,7 @@ async fn a_replica_and_a_key_of_another_type_are_errors_and_no_refusals() {
     let mut node = tcp_node(TokioStream::new(address(&server)));
     server.query::<i64>(&["LPUSH", "dock-7", "a"]).unwrap();
     let released = Command::Release {
+        proposal: None,
         key: KEY,
         token: &token(14),
     };
