@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use redlock_core::{Command, Reply, Token, Transport};
+use redlock_core::{Command, Reply, Rules, Token, Transport};
 
 use crate::{LIMIT, acquire, release, token};
 
@@ -33,39 +33,54 @@ async fn replies_say_what_the_node_did(node: &mut impl Transport, key: &[u8]) {
                 key,
                 token: mine,
                 ttl_ms,
+                proposal: None,
             },
             Reply::NotMine,
         ),
-        (Command::Release { key, token: mine }, Reply::NotMine),
         (
-            Command::Acquire {
+            Command::Release {
                 key,
                 token: mine,
-                ttl_ms,
+                proposal: None,
             },
-            Reply::Acquired,
+            Reply::NotMine,
         ),
         (
             Command::Acquire {
                 key,
                 token: mine,
                 ttl_ms,
+                rules: Rules::NONE,
+                proposal: None,
             },
-            Reply::Held,
+            Reply::Acquired(None),
+        ),
+        (
+            Command::Acquire {
+                key,
+                token: mine,
+                ttl_ms,
+                rules: Rules::NONE,
+                proposal: None,
+            },
+            Reply::Held(None),
         ),
         (
             Command::Acquire {
                 key,
                 token: other,
                 ttl_ms,
+                rules: Rules::NONE,
+                proposal: None,
             },
-            Reply::Held,
+            Reply::Held(None),
         ),
         (
             Command::Extend {
                 key,
                 token: other,
                 ttl_ms,
+                proposal: None,
             },
             Reply::NotMine,
         ),
@@ -74,21 +89,52 @@ async fn replies_say_what_the_node_did(node: &mut impl Transport, key: &[u8]) {
                 key,
                 token: mine,
                 ttl_ms,
+                proposal: None,
             },
             Reply::Extended,
         ),
-        (Command::Release { key, token: other }, Reply::NotMine),
-        (Command::Release { key, token: mine }, Reply::Released),
-        (Command::Release { key, token: mine }, Reply::NotMine),
+        (
+            Command::Release {
+                key,
+                token: other,
+                proposal: None,
+            },
+            Reply::NotMine,
+        ),
+        (
+            Command::Release {
+                key,
+                token: mine,
+                proposal: None,
+            },
+            Reply::Released,
+        ),
+        (
+            Command::Release {
+                key,
+                token: mine,
+                proposal: None,
+            },
+            Reply::NotMine,
+        ),
         (
             Command::Acquire {
                 key,
                 token: other,
                 ttl_ms,
+                rules: Rules::NONE,
+                proposal: None,
             },
-            Reply::Acquired,
+            Reply::Acquired(None),
         ),
-        (Command::Release { key, token: other }, Reply::Released),
+        (
+            Command::Release {
+                key,
+                token: other,
+                proposal: None,
+            },
+            Reply::Released,
+        ),
     ];
     for (command, reply) in steps {
         assert_eq!(node.execute(&command).await.unwrap(), reply, "{command:?}");
@@ -102,9 +148,11 @@ async fn keys_expire(node: &mut impl Transport) {
         key,
         token,
         ttl_ms: 60_000,
+        rules: Rules::NONE,
+        proposal: None,
     };
     tokio::time::timeout(LIMIT, async {
-        while node.execute(&again).await.unwrap() == Reply::Held {
+        while node.execute(&again).await.unwrap() == Reply::Held(None) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     })
@@ -120,6 +168,7 @@ async fn extensions_reset_the_ttl(node: &mut impl Transport) {
         key,
         token,
         ttl_ms: 30,
+        proposal: None,
     };
     assert_eq!(node.execute(&shorten).await.unwrap(), Reply::Extended);
     tokio::time::timeout(LIMIT, async {
@@ -127,8 +176,10 @@ async fn extensions_reset_the_ttl(node: &mut impl Transport) {
             key,
             token,
             ttl_ms: 60_000,
+            rules: Rules::NONE,
+            proposal: None,
         };
-        while node.execute(&other).await.unwrap() == Reply::Held {
+        while node.execute(&other).await.unwrap() == Reply::Held(None) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     })
@@ -145,6 +196,8 @@ async fn the_first_poll_hands_over(node: &mut impl Transport) {
             key,
             token,
             ttl_ms: 60_000,
+            rules: Rules::NONE,
+            proposal: None,
         };
         let _dropped = poll_once(pin!(node.execute(&command)));
         release(node, key, token, Reply::Released).await;
@@ -165,14 +218,16 @@ pub(crate) async fn handles_share_one_order(node: impl Transport + Clone) {
             key,
             token,
             ttl_ms: 60_000,
+            rules: Rules::NONE,
+            proposal: None,
         };
         // Called one after the other, before either has been answered.
         let mut acquire = pin!(first.execute(&acquire));
         let acquired = poll_once(acquire.as_mut());
         release(&mut second, key, token, Reply::Released).await;
         match acquired {
-            Poll::Ready(reply) => assert_eq!(reply.unwrap(), Reply::Acquired),
-            Poll::Pending => assert_eq!(acquire.await.unwrap(), Reply::Acquired),
+            Poll::Ready(reply) => assert_eq!(reply.unwrap(), Reply::Acquired(None)),
+            Poll::Pending => assert_eq!(acquire.await.unwrap(), Reply::Acquired(None)),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-use redlock_core::{Command, Options, Redlock, Reply, Token, Transport};
+use redlock_core::{Command, Options, Redlock, Reply, Rules, Token, Transport};
 use redlock_std::{SystemClock, SystemEntropy};
 use redlock_tests::{Server, Servers};
 
@@ -22,24 +22,35 @@ pub(crate) async fn conforms(node: &mut impl Transport) -> usize {
         key,
         token,
         ttl_ms: TTL_MS,
+        rules: Rules::NONE,
+        proposal: None,
     };
     let extension = Command::Extend {
         key: HELD,
         token: mine,
         ttl_ms: TTL_MS,
+        proposal: None,
     };
-    let release_of = |token| Command::Release { key: HELD, token };
+    let release_of = |token| Command::Release {
+        key: HELD,
+        token,
+        proposal: None,
+    };
     let cases = [
         // The reply that is dropped, on the wire, and the one that must come.
         (release_of(other), extension, Reply::Extended), // 0, 1
         (extension, release_of(other), Reply::NotMine),  // 1, 0
         (acquire_of(HELD, other), extension, Reply::Extended), // nil, 1
-        (extension, acquire_of(HELD, other), Reply::Held), // 1, nil
-        (acquire_of(FREE, mine), acquire_of(HELD, other), Reply::Held), // OK, nil
+        (extension, acquire_of(HELD, other), Reply::Held(None)), // 1, nil
+        (
+            acquire_of(FREE, mine),
+            acquire_of(HELD, other),
+            Reply::Held(None),
+        ), // OK, nil
         (
             acquire_of(HELD, other),
             acquire_of(FREE, mine),
-            Reply::Acquired,
+            Reply::Acquired(None),
         ), // nil, OK
     ];
     let mut most = 0;
@@ -110,6 +121,12 @@ async fn drop_after(polls: usize, future: impl Future) -> bool {
 }
 
 async fn give_back(node: &mut impl Transport, key: &[u8], token: &Token) {
-    let reply = node.execute(&Command::Release { key, token }).await;
+    let reply = node
+        .execute(&Command::Release {
+            key,
+            token,
+            proposal: None,
+        })
+        .await;
     assert!(matches!(reply, Ok(Reply::Released | Reply::NotMine)));
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails a test")]
 
+mod admission;
 mod contract;
 mod dribble;
 mod dropping;
@@ -11,7 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use redlock_core::mock::MemoryNode;
-use redlock_core::{Command, Reply, Token, Transport};
+use redlock_core::{Command, Reply, Rules, Token, Transport};
 use redlock_embassy::{Connect, TcpNode};
 use redlock_std::{RedisNode, SystemClock};
 use redlock_tests::{Server, TokioStream};
@@ -94,12 +95,22 @@ fn name(server: &Server) -> String {
 }
 
 async fn acquire(node: &mut impl Transport, key: &[u8], token: &Token, ttl_ms: u32) {
-    let command = Command::Acquire { key, token, ttl_ms };
-    assert_eq!(node.execute(&command).await.unwrap(), Reply::Acquired);
+    let command = Command::Acquire {
+        key,
+        token,
+        ttl_ms,
+        rules: Rules::NONE,
+        proposal: None,
+    };
+    assert_eq!(node.execute(&command).await.unwrap(), Reply::Acquired(None));
 }
 
 async fn release(node: &mut impl Transport, key: &[u8], token: &Token, expected: Reply) {
-    let command = Command::Release { key, token };
+    let command = Command::Release {
+        key,
+        token,
+        proposal: None,
+    };
     assert_eq!(node.execute(&command).await.unwrap(), expected);
 }
 
