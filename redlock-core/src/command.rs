@@ -293,10 +293,16 @@ impl<'a> Arguments<'a> {
     }
 
     pub(crate) fn and(mut self, word: Option<Argument<'a>>) -> Self {
+        self.push(word);
+        self
+    }
+
+    // Called in many places: once in flash.
+    #[inline(never)]
+    fn push(&mut self, word: Option<Argument<'a>>) {
         if let Some(free) = self.words.iter_mut().find(|place| place.is_none()) {
             *free = word;
         }
-        self
     }
 }
 

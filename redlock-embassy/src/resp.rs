@@ -130,7 +130,11 @@ impl Rejection {
 
     /// Whether the user lacks a permission, for the command itself or for what a script calls.
     pub(crate) fn is_about_permissions(&self) -> bool {
-        self.code() == b"NOPERM" || self.as_bytes().starts_with(b"ERR ACL failure")
+        let bytes = self.as_bytes();
+        // What a script lacks is said in other words, by newer servers and by Redis 7.0.
+        self.code() == b"NOPERM"
+            || bytes.starts_with(b"ERR ACL failure in script")
+            || bytes.starts_with(b"ERR The user executing the scrip")
     }
 
     fn push(&mut self, byte: u8) {

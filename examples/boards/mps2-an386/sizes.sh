@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What the lock costs on a device: flash and RAM of this firmware with the lock, less those of the same
-# firmware with one PING over the same sockets. Prints a Markdown table, and which lines of the lock could
-# panic; fails if there are any.
+# What the lock costs on a device: flash and RAM of this firmware with the lock, plain and fenced, less those
+# of the same firmware with one PING over the same sockets. Prints a Markdown table, and which lines of the
+# lock could panic; fails if there are any.
 
 set -euo pipefail
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
@@ -14,7 +14,7 @@ export -n CARGO_BUILD_TARGET RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
 
 TARGETS=(thumbv7em-none-eabihf thumbv6m-none-eabi)
 NODES=5
-SHAPES=(ping lock)
+SHAPES=(ping lock fence)
 
 declare -A FLASH RAM
 
@@ -69,11 +69,21 @@ print_table() {
     echo "| bytes | flash | with the lock | the lock | RAM | with the lock | the lock | of it per node |"
     echo "|---|---|---|---|---|---|---|---|"
     for target in "${TARGETS[@]}"; do
-        local flash=${FLASH[$target ping]} flash_lock=${FLASH[$target lock]}
-        local ram=${RAM[$target ping]} ram_lock=${RAM[$target lock]}
-        echo "| $target | $flash | $flash_lock | **$((flash_lock - flash))** | $ram | $ram_lock |" \
-            "**$((ram_lock - ram))** | **$(((ram_lock - ram + NODES - 1) / NODES))** |"
+        print_row "$target" lock "$target"
+        print_row "$target" fence "fenced"
     done
+}
+
+print_row() {
+    local target=$1 shape=$2 name=$3
+    local flash=${FLASH[$target ping]} flash_lock=${FLASH[$target $shape]}
+    local ram=${RAM[$target ping]} ram_lock=${RAM[$target $shape]}
+    local lock=$((flash_lock - flash)) plain=$((FLASH[$target lock] - flash)) ratio=""
+    if [[ $shape != lock ]]; then
+        ratio=", $((100 * lock / plain)) %"
+    fi
+    echo "| $name | $flash | $flash_lock | **$lock**$ratio | $ram | $ram_lock |" \
+        "**$((ram_lock - ram))** | **$(((ram_lock - ram + NODES - 1) / NODES))** |"
 }
 
 # As the firmware sees them.

@@ -196,6 +196,7 @@ fn a_replica_has_no_vote_and_a_node_that_may_evict_has_one_unless_told() {
 fn a_node_that_may_not_say_who_it_is_has_a_vote_where_the_guard_is_off() {
     for error in [
         "-NOPERM this user has no permissions to run the 'eval' command\r\n",
+        "-ERR The user executing the script can't run this command or subcommand script: 12e4\r\n",
         "-ERR ACL failure in script: this user has no permissions to run the 'info' command\r\n",
     ] {
         let world = World::default();

@@ -30,108 +30,108 @@ async fn replies_say_what_the_node_did(node: &mut impl Transport, key: &[u8]) {
     let steps = [
         (
             Command::Extend {
-                proposal: None,
                 key,
                 token: mine,
                 ttl_ms,
+                proposal: None,
             },
             Reply::NotMine,
         ),
         (
             Command::Release {
-                proposal: None,
                 key,
                 token: mine,
+                proposal: None,
             },
             Reply::NotMine,
         ),
         (
             Command::Acquire {
-                rules: Rules::NONE,
-                proposal: None,
                 key,
                 token: mine,
                 ttl_ms,
+                rules: Rules::NONE,
+                proposal: None,
             },
             Reply::Acquired(None),
         ),
         (
             Command::Acquire {
-                rules: Rules::NONE,
-                proposal: None,
                 key,
                 token: mine,
                 ttl_ms,
+                rules: Rules::NONE,
+                proposal: None,
             },
             Reply::Held(None),
         ),
         (
             Command::Acquire {
-                rules: Rules::NONE,
-                proposal: None,
                 key,
                 token: other,
                 ttl_ms,
+                rules: Rules::NONE,
+                proposal: None,
             },
             Reply::Held(None),
         ),
         (
             Command::Extend {
-                proposal: None,
                 key,
                 token: other,
                 ttl_ms,
+                proposal: None,
             },
             Reply::NotMine,
         ),
         (
             Command::Extend {
-                proposal: None,
                 key,
                 token: mine,
                 ttl_ms,
+                proposal: None,
             },
             Reply::Extended,
         ),
         (
             Command::Release {
-                proposal: None,
                 key,
                 token: other,
+                proposal: None,
             },
             Reply::NotMine,
         ),
         (
             Command::Release {
-                proposal: None,
                 key,
                 token: mine,
+                proposal: None,
             },
             Reply::Released,
         ),
         (
             Command::Release {
-                proposal: None,
                 key,
                 token: mine,
+                proposal: None,
             },
             Reply::NotMine,
         ),
         (
             Command::Acquire {
-                rules: Rules::NONE,
-                proposal: None,
                 key,
                 token: other,
                 ttl_ms,
+                rules: Rules::NONE,
+                proposal: None,
             },
             Reply::Acquired(None),
         ),
         (
             Command::Release {
-                proposal: None,
                 key,
                 token: other,
+                proposal: None,
             },
             Reply::Released,
         ),
@@ -145,11 +145,11 @@ async fn keys_expire(node: &mut impl Transport) {
     let (key, token) = (b"expires", &token(1));
     acquire(node, key, token, 50).await;
     let again = Command::Acquire {
-        rules: Rules::NONE,
-        proposal: None,
         key,
         token,
         ttl_ms: 60_000,
+        rules: Rules::NONE,
+        proposal: None,
     };
     tokio::time::timeout(LIMIT, async {
         while node.execute(&again).await.unwrap() == Reply::Held(None) {
@@ -165,19 +165,19 @@ async fn extensions_reset_the_ttl(node: &mut impl Transport) {
     let (key, token) = (b"extended", &token(2));
     acquire(node, key, token, 60_000).await;
     let shorten = Command::Extend {
-        proposal: None,
         key,
         token,
         ttl_ms: 30,
+        proposal: None,
     };
     assert_eq!(node.execute(&shorten).await.unwrap(), Reply::Extended);
     tokio::time::timeout(LIMIT, async {
         let other = Command::Acquire {
-            rules: Rules::NONE,
-            proposal: None,
             key,
             token,
             ttl_ms: 60_000,
+            rules: Rules::NONE,
+            proposal: None,
         };
         while node.execute(&other).await.unwrap() == Reply::Held(None) {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -193,11 +193,11 @@ async fn the_first_poll_hands_over(node: &mut impl Transport) {
     for number in 0..50 {
         let (key, token) = (b"handed over", &token(number));
         let command = Command::Acquire {
-            rules: Rules::NONE,
-            proposal: None,
             key,
             token,
             ttl_ms: 60_000,
+            rules: Rules::NONE,
+            proposal: None,
         };
         let _dropped = poll_once(pin!(node.execute(&command)));
         release(node, key, token, Reply::Released).await;
@@ -215,11 +215,11 @@ pub(crate) async fn handles_share_one_order(node: impl Transport + Clone) {
     for number in 0..50 {
         let (key, token) = (b"order", &token(number));
         let acquire = Command::Acquire {
-            rules: Rules::NONE,
-            proposal: None,
             key,
             token,
             ttl_ms: 60_000,
+            rules: Rules::NONE,
+            proposal: None,
         };
         // Called one after the other, before either has been answered.
         let mut acquire = pin!(first.execute(&acquire));

@@ -19,22 +19,22 @@ const TTL_MS: u32 = 60_000;
 pub(crate) async fn conforms(node: &mut impl Transport) -> usize {
     let (mine, other) = (&token(100), &token(101));
     let acquire_of = |key, token| Command::Acquire {
-        rules: Rules::NONE,
-        proposal: None,
         key,
         token,
         ttl_ms: TTL_MS,
+        rules: Rules::NONE,
+        proposal: None,
     };
     let extension = Command::Extend {
-        proposal: None,
         key: HELD,
         token: mine,
         ttl_ms: TTL_MS,
+        proposal: None,
     };
     let release_of = |token| Command::Release {
-        proposal: None,
         key: HELD,
         token,
+        proposal: None,
     };
     let cases = [
         // The reply that is dropped, on the wire, and the one that must come.
@@ -123,9 +123,9 @@ async fn drop_after(polls: usize, future: impl Future) -> bool {
 async fn give_back(node: &mut impl Transport, key: &[u8], token: &Token) {
     let reply = node
         .execute(&Command::Release {
-            proposal: None,
             key,
             token,
+            proposal: None,
         })
         .await;
     assert!(matches!(reply, Ok(Reply::Released | Reply::NotMine)));

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails a test")]
 
+mod admission;
 mod contract;
 mod dribble;
 mod dropping;
@@ -95,20 +96,20 @@ fn name(server: &Server) -> String {
 
 async fn acquire(node: &mut impl Transport, key: &[u8], token: &Token, ttl_ms: u32) {
     let command = Command::Acquire {
-        rules: Rules::NONE,
-        proposal: None,
         key,
         token,
         ttl_ms,
+        rules: Rules::NONE,
+        proposal: None,
     };
     assert_eq!(node.execute(&command).await.unwrap(), Reply::Acquired(None));
 }
 
 async fn release(node: &mut impl Transport, key: &[u8], token: &Token, expected: Reply) {
     let command = Command::Release {
-        proposal: None,
         key,
         token,
+        proposal: None,
     };
     assert_eq!(node.execute(&command).await.unwrap(), expected);
 }
