@@ -118,7 +118,7 @@ impl Node {
                 token,
                 ttl_ms,
                 proposal,
-            } => Ok(self.extend(key, token, ttl_ms, proposal, now)),
+            } => self.extend(key, token, ttl_ms, proposal, now),
             Command::Release {
                 key,
                 token,
@@ -169,7 +169,7 @@ impl Node {
         proposal: Proposal,
         now: Instant,
     ) -> Result<Reply, Denial> {
-        let Proposal { fence, fleet } = proposal;
+        let Proposal { fence, fleet, .. } = proposal;
         let highest = self.highest(key);
         let reading = self.reading(highest, now);
         let is_old = is_too_old(proposal, now) && self.lapse != Some(Lapse::HasNoFloor);
@@ -264,7 +264,7 @@ impl Node {
         ttl_ms: u32,
         proposal: Option<Proposal>,
         now: Instant,
-    ) -> Reply {
+    ) -> Result<Reply, Denial> {
         let is_mine = match self.keys.get(key) {
             Some(entry) => entry.token == *token,
             // Nobody was here since.
@@ -274,10 +274,23 @@ impl Node {
             }),
         };
         if !is_mine {
-            return Reply::NotMine;
+            return Ok(Reply::NotMine);
+        }
+        if let Some(proposal) = proposal {
+            let reading = self.reading(self.highest(key), now);
+            let right_now = Proposal {
+                fence: Fence::from_u64(proposal.time),
+                ..proposal
+            };
+            if is_too_old(right_now, now) {
+                return Err(Denial::TooOld(reading));
+            }
+            if is_too_new(right_now, now) {
+                return Err(Denial::TooNew(reading));
+            }
         }
         self.set(key, token, ttl_ms, now);
-        Reply::Extended
+        Ok(Reply::Extended)
     }
 
     fn release(
