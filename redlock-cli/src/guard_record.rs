@@ -1,16 +1,10 @@
-//! The guard record, and the other names that fenced locks use on a node.
+//! The guard record.
 
 use core::fmt;
 use core::time::Duration;
 
-/// Where a node's guard record is.
-pub(crate) const GUARD_KEY: &str = "redlock:guard";
-
-/// Where the fence of a key is: this, then the key.
-pub(crate) const FENCE_PREFIX: &str = "redlock:fence:";
-
 /// What fenced clients read on a node before they count its vote:
-/// `run_id:until_ms:max_ttl_ms:window_ms:sigma_ms`.
+/// `run_id:until_ms:max_ttl_ms:window_ms:step_back_ms`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GuardRecord {
     /// The run of the server that it is about: after a restart it is of another one.
@@ -27,7 +21,7 @@ pub(crate) struct Settings {
     /// By how much a fence may differ from the time of a node.
     pub(crate) window_ms: u64,
     /// By how much the clock of a node may go back.
-    pub(crate) sigma_ms: u64,
+    pub(crate) step_back_ms: u64,
 }
 
 /// Whether the vote of a node with a guard record counts.
@@ -52,7 +46,7 @@ impl GuardRecord {
             settings: Settings {
                 max_ttl_ms: number()?,
                 window_ms: number()?,
-                sigma_ms: number()?,
+                step_back_ms: number()?,
             },
         };
         fields.next().is_none().then_some(record)
@@ -76,9 +70,9 @@ impl Settings {
         let Self {
             max_ttl_ms,
             window_ms,
-            sigma_ms,
+            step_back_ms,
         } = self;
-        format!("{max_ttl_ms}:{window_ms}:{sigma_ms}")
+        format!("{max_ttl_ms}:{window_ms}:{step_back_ms}")
     }
 }
 
@@ -88,10 +82,10 @@ impl fmt::Display for Settings {
         let words = |ms| humantime::format_duration(Duration::from_millis(ms)).to_string();
         write!(
             f,
-            "max TTL {}, window {}, sigma {}",
+            "max TTL {}, window {}, step back {}",
             words(self.max_ttl_ms),
             words(self.window_ms),
-            words(self.sigma_ms),
+            words(self.step_back_ms),
         )
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
 
     /// By how much the clock of a node may ever go back
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
-    sigma: Duration,
+    step_back: Duration,
 
     /// Write on every node, whatever record is there; all clients must use these settings from then on
     #[arg(long)]
@@ -78,7 +78,7 @@ impl Arguments {
         Ok(Settings {
             max_ttl_ms: at_least_one("--max-ttl", self.max_ttl)?,
             window_ms: at_least_one("--window", self.window)?,
-            sigma_ms: at_least_one("--sigma", self.sigma)?,
+            step_back_ms: at_least_one("--step-back", self.step_back)?,
         })
     }
 }

@@ -322,7 +322,7 @@ mod tests {
         let fenced = Some(Settings {
             max_ttl_ms: 60_000,
             window_ms: 250,
-            sigma_ms: 60_000,
+            step_back_ms: 60_000,
         });
         for (value, error, settings, verdict) in [
             (0, 1_000_000, fenced, Ok),

@@ -3,12 +3,11 @@
 use core::time::Duration;
 
 use redis::{Value, from_redis_value};
-use redlock_core::Clock;
+use redlock_core::{Clock, GUARD_KEY};
 use redlock_std::SystemClock;
 
 use super::clock::Sample;
 use super::permissions::Permissions;
-use crate::guard_record::GUARD_KEY;
 use crate::nodes::{Connection, Info, Node, in_words, text};
 
 /// A node and what it told, or why it told nothing.

@@ -2,12 +2,13 @@
 
 use core::time::Duration;
 
+use redlock_core::GUARD_KEY;
 use serde_json::json;
 
 use super::examination::{Examination, Seen};
 use super::finding::{Finding, bad, ok, warn};
 use crate::duration;
-use crate::guard_record::{GUARD_KEY, GuardRecord, Settings, Standing};
+use crate::guard_record::{GuardRecord, Settings, Standing};
 
 /// What stands where a node's guard record belongs.
 enum Guard {
@@ -111,7 +112,7 @@ pub(crate) fn finding(seen: &Seen, in_use: Option<Settings>) -> Finding {
             "settings": settings.map(|settings| json!({
                 "max_ttl_ms": settings.max_ttl_ms,
                 "window_ms": settings.window_ms,
-                "sigma_ms": settings.sigma_ms,
+                "step_back_ms": settings.step_back_ms,
             })),
             "counts_in_ms": match standing {
                 Some(Standing::Counts) => Some(0),

@@ -3,9 +3,10 @@
 use core::fmt;
 
 use redis::{Pipeline, Value, from_redis_value};
+use redlock_core::GUARD_KEY;
 
 use crate::duration;
-use crate::guard_record::{GUARD_KEY, GuardRecord, Settings, Standing};
+use crate::guard_record::{GuardRecord, Settings, Standing};
 use crate::nodes::{Connection, Info, Node, in_words, text};
 
 /// A node that was looked at.

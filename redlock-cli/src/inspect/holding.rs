@@ -7,8 +7,8 @@ use redis::{Value, from_redis_value};
 use serde_json::{Value as Json, json};
 
 use crate::duration;
-use crate::guard_record::FENCE_PREFIX;
 use crate::nodes::{Connection, Node, in_words};
+use redlock_core::FENCE_KEY_PREFIX;
 
 /// What a node says of the lock, or why it says nothing.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ impl Holding {
 
 impl State {
     async fn read(connection: &mut Connection, key: &[u8]) -> Result<Self, String> {
-        let fence = [FENCE_PREFIX.as_bytes(), key].concat();
+        let fence = [FENCE_KEY_PREFIX.as_bytes(), key].concat();
         let mut reply = ask(connection, &[key, &fence]).await?;
         if let Value::ServerError(error) = &reply
             && error.code() == "NOPERM"

@@ -62,7 +62,7 @@ pub(crate) struct Arguments {
     /// Get a fencing token: a number that is higher for every later holder, for the resource to check
     ///
     /// The clocks of the nodes must agree within the window. All clients of the nodes must have the same
-    /// --window and --max-ttl.
+    /// --window, --max-ttl and --step-back.
     #[arg(long)]
     fenced: bool,
 
@@ -73,6 +73,10 @@ pub(crate) struct Arguments {
     /// The longest TTL that any client of these nodes uses [default: 1m, or the TTL if that is longer]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "fenced")]
     max_ttl: Option<Duration>,
+
+    /// By how much the clock of a node may be set back
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration::parse, requires = "fenced")]
+    step_back: Duration,
 
     /// Count the vote of a node that has restarted at once: for nodes that write every command to a disk
     /// before they answer
@@ -144,7 +148,7 @@ impl Arguments {
             .unlimited_extensions()
             .restart_guard(!self.no_restart_guard);
         if self.fenced {
-            options = options.fenced(self.window)?;
+            options = options.fenced(self.window)?.step_back(self.step_back)?;
         }
         if let Some(max_ttl) = self.max_ttl {
             options = options.max_ttl(max_ttl)?;

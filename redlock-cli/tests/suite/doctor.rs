@@ -410,7 +410,7 @@ fn configurations_that_differ_are_bad() {
     let report = Report::of(&servers.urls(), &[]);
     report.expect_bad(&servers, &[(2, "guard")], &["guard"]);
     let message = report.fleet("guard")["message"].as_str().unwrap();
-    let one = format!("window 100ms, sigma 1m on {}", name(&servers[2]));
+    let one = format!("window 100ms, step back 1m on {}", name(&servers[2]));
     assert!(message.contains(&one), "{message}");
 }
 

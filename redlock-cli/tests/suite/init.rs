@@ -32,7 +32,7 @@ fn the_first_start_writes_a_record_of_this_run_whose_vote_counts_at_once() {
 #[test]
 fn the_settings_are_the_operator_s() {
     let servers = Servers::start(1);
-    let options = ["--max-ttl=2m", "--window=1500ms", "--sigma=1s"];
+    let options = ["--max-ttl=2m", "--window=1500ms", "--step-back=1s"];
     assert_eq!(init(&servers.urls(), &options).code, Some(0));
     assert_eq!(
         record(&servers[0]),
@@ -53,7 +53,7 @@ fn a_record_that_is_there_is_kept_and_told() {
     let after: Vec<_> = servers[..3].iter().map(record).collect();
     assert_eq!(before, after);
     for (line, told) in ended.stdout.lines().zip([
-        "kept: there is a record of this run, its vote counts (max TTL 1m, window 250ms, sigma 1m)",
+        "kept: there is a record of this run, its vote counts (max TTL 1m, window 250ms, step back 1m)",
         "kept: there is a record of this run, in quarantine for ",
         "kept: there is a record of another run of the server",
         "written: its vote counts now; there was no record",
@@ -85,7 +85,7 @@ fn force_writes_over_whatever_is_there_and_tells_it() {
     }
     for (line, told) in ended.stdout.lines().zip([
         "there was a record of this run, in quarantine for ",
-        "there was a record of another run of the server (max TTL 1ms, window 2ms, sigma 3ms)",
+        "there was a record of another run of the server (max TTL 1ms, window 2ms, step back 3ms)",
         "there was something that is no record",
         "there was something that is no record",
     ]) {
@@ -141,7 +141,7 @@ fn nothing_is_written_when_a_record_has_other_settings_unless_by_force() {
     assert_eq!(ended.code, Some(1));
     assert!(
         ended.stdout.contains(
-            "refused: has a record with other settings (max TTL 1m, window 100ms, sigma 1m)"
+            "refused: has a record with other settings (max TTL 1m, window 100ms, step back 1m)"
         ),
         "{}",
         ended.stdout

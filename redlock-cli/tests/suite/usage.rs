@@ -102,7 +102,10 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
         (&["init"], "--node"),
         (&["init", NODE, "--max-ttl=1ms"], "--max-ttl: the TTL is"),
         (&["init", NODE, "--window=0s"], "--window is not between"),
-        (&["init", NODE, "--sigma=60d"], "--sigma is not between"),
+        (
+            &["init", NODE, "--step-back=60d"],
+            "--step-back is not between",
+        ),
         (&["demo", "--nodes=2"], "2 is not in 3..=9"),
         (&["demo", "--workers=0"], "0 is not in 1..=16"),
     ] {

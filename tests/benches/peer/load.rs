@@ -148,7 +148,7 @@ pub(crate) async fn contention<C: Client>(servers: &Servers, client: &C) -> Cont
 
 /// What clients have sent; what a script calls inside is not counted.
 fn commands(servers: &Servers) -> u64 {
-    let calls = servers.iter().map(redlock_tests::Server::calls);
+    let calls = servers.iter().map(Server::calls);
     calls
         .map(|calls| calls["set"] + calls["evalsha"] + calls["eval"])
         .sum()

@@ -34,10 +34,7 @@ fn lock<'s>(servers: impl IntoIterator<Item = &'s Server>, options: Options) -> 
 }
 
 async fn take(redlock: &mut Lock) -> Lease<&'static str> {
-    redlock
-        .try_acquire("dock-7")
-        .await
-        .unwrap_or_else(|error| panic!("{error}"))
+    redlock.try_acquire("dock-7").await.unwrap()
 }
 
 async fn refusal(redlock: &mut Lock) -> String {
