@@ -9,6 +9,7 @@ fmt      the code is formatted
 clippy   no lint warns, in any target of any package
 tests    unit tests, doc tests, and the suites against real redis-servers, firmware in QEMU among them
 release  the tests of the core without debug assertions, where integers wrap
+miri     no undefined behaviour in the tests of the core: what unsafe code of dependencies does with its futures
 model    every order of events in small worlds, and each thing that is wrong on purpose is found
 simulate the lock in 10,000 made-up worlds, with everything that can go wrong in them
 chaos    real servers, broken for a minute under real clients; draws who held the lock when
@@ -21,7 +22,6 @@ demo     the demo, for 3 seconds
 benches  the benchmarks compile"
 
 ON_DEMAND="\
-miri     the tests of the core under Miri: what unsafe code of its dependencies does with its futures
 mutants  no change to the code of the core goes unnoticed by its tests; takes an hour"
 
 # Asked by whatever installs a service, before it starts that service.
@@ -81,9 +81,9 @@ And only when it is named:
 
 $ON_DEMAND
 
-What a step needs and does not find is installed, and named when it is: redis-server, qemu-system-arm, jq
-and compilers of C and C++ through apt-get; Rust components, targets and toolchains through rustup; cargo-fuzz
-and cargo-mutants through cargo.
+What a step needs and does not find is installed, and named when it is: redis-server, qemu-system-arm, jq,
+iproute2, util-linux, binutils and compilers of C and C++ through apt-get; Rust components, targets and
+toolchains through rustup; cargo-fuzz and cargo-mutants through cargo.
 END
 }
 
@@ -135,7 +135,10 @@ need_for_miri() {
     [[ -d $(rustc +nightly --print sysroot)/lib/rustlib/src/rust/library ]] ||
         announce "the Rust component rust-src of nightly" rustup component add rust-src --toolchain nightly
 }
-step_miri() { cargo +nightly miri test -p redlock-core --all-features; }
+step_miri() {
+    # Without the examples of the documentation: half as much time again, for nothing that the tests do not do.
+    cargo +nightly miri test -p redlock-core --all-features --tests
+}
 
 need_for_model() { need_linker; }
 step_model() { cargo run --release -p redlock-tests -- model; }
@@ -258,8 +261,9 @@ need_for_mutants() {
     cargo mutants --version >/dev/null 2>&1 || announce "cargo-mutants" cargo install cargo-mutants --locked
 }
 step_mutants() {
+    # In a directory of its own: what is built of a mutant is not to be found by another build.
     # 3 is for a test that never ended: as good as one that failed.
-    cargo mutants --output "${CARGO_TARGET_DIR:-target}" || [[ $? == 3 ]]
+    env -u CARGO_TARGET_DIR cargo mutants --output "${CARGO_TARGET_DIR:-target}" || [[ $? == 3 ]]
 }
 
 # What steps need. A need that is met costs a moment and says nothing.

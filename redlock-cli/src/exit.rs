@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+/// Something is not as it should be: `doctor` and `init` have said what.
+pub(crate) const BAD: u8 = 1;
 /// Arguments that make no sense: `EX_USAGE`.
 pub(crate) const USAGE: u8 = 64;
 /// No quorum of nodes was reached: `EX_UNAVAILABLE`.
-#[cfg(unix)]
 pub(crate) const UNREACHABLE: u8 = 69;
 /// A defect of this program or of the machine: `EX_SOFTWARE`.
 pub(crate) const INTERNAL: u8 = 70;
@@ -27,6 +28,12 @@ pub(crate) const NOT_FOUND: u8 = 127;
 #[cfg(unix)]
 pub(crate) fn signal(number: i32) -> u8 {
     u8::try_from(number.saturating_add(128)).unwrap_or(u8::MAX)
+}
+
+/// What the arguments say cannot be done.
+pub(crate) fn usage(why: &str) -> ExitCode {
+    let _unread = writeln!(std::io::stderr(), "redlock: {why}");
+    ExitCode::from(USAGE)
 }
 
 /// Something that should not happen did.

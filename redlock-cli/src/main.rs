@@ -1,7 +1,13 @@
-//! `redlock`: run a program under a distributed lock, or watch one at work.
+//! `redlock`: run a program under a distributed lock, look after its nodes, or watch one at work.
 
 mod demo;
+mod doctor;
+mod duration;
 mod exit;
+mod guard_record;
+mod init;
+mod inspect;
+mod nodes;
 #[cfg(unix)]
 mod run;
 
@@ -21,6 +27,9 @@ struct Arguments {
 enum Command {
     #[cfg(unix)]
     Run(run::Arguments),
+    Inspect(inspect::Arguments),
+    Doctor(doctor::Arguments),
+    Init(init::Arguments),
     Demo(demo::Arguments),
 }
 
@@ -32,6 +41,8 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { exit::USAGE } else { 0 });
         }
     };
+    #[cfg(feature = "tls")]
+    let _chosen_already = rustls::crypto::ring::default_provider().install_default();
     // A defect has been told on stderr by then, and the command under the lock was killed.
     std::panic::catch_unwind(|| dispatch(arguments)).unwrap_or_else(|_| exit::INTERNAL.into())
 }
@@ -40,6 +51,9 @@ fn dispatch(arguments: Arguments) -> ExitCode {
     match arguments.command {
         #[cfg(unix)]
         Command::Run(arguments) => run::run(arguments),
+        Command::Inspect(arguments) => inspect::inspect(arguments),
+        Command::Doctor(arguments) => doctor::doctor(arguments),
+        Command::Init(arguments) => init::init(arguments),
         Command::Demo(arguments) => demo::demo(&arguments),
     }
 }

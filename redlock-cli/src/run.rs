@@ -11,7 +11,7 @@ mod terminal;
 mod wait;
 
 use core::time::Duration;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
 
@@ -30,7 +30,7 @@ use supervisor::{End, supervise};
 pub(crate) fn run(arguments: Arguments) -> ExitCode {
     let plan = match arguments.plan() {
         Ok(plan) => plan,
-        Err(why) => return usage(&why),
+        Err(why) => return exit::usage(&why),
     };
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -62,8 +62,6 @@ struct Failure {
 async fn under_lock(plan: &Plan, journal: &Journal) -> Result<u8, Failure> {
     // Before anything is sent: a signal must not leave a key behind.
     let mut signals = Signals::catch().map_err(|error| internal("no signals", &error))?;
-    #[cfg(feature = "tls")]
-    let _chosen_already = rustls::crypto::ring::default_provider().install_default();
     let redlock = Redlock::connect(&plan.nodes, plan.options).map_err(not_connected)?;
     let result = match lock(&redlock, &mut signals, plan, journal).await {
         Ok(guard) => {
@@ -207,9 +205,4 @@ fn internal(what: &str, error: &std::io::Error) -> Failure {
         why: format!("internal error: {what}: {error}"),
         code: exit::INTERNAL,
     }
-}
-
-fn usage(why: &str) -> ExitCode {
-    let _unread = writeln!(std::io::stderr(), "redlock: {why}");
-    ExitCode::from(exit::USAGE)
 }

@@ -229,8 +229,9 @@ impl Options {
         }
     }
 
-    /// The rules by which fences are got; none for a plain lock.
-    pub(crate) const fn fleet(&self) -> Option<Fleet> {
+    /// What all clients of the fleet must agree on; none for a plain lock.
+    #[must_use]
+    pub const fn fleet(&self) -> Option<Fleet> {
         match self.fencing {
             Some(fencing) => Some(fencing.fleet),
             None => None,

@@ -16,7 +16,7 @@ pub use clock::SystemClock;
 pub use entropy::SystemEntropy;
 pub use error::{AcquireError, ConnectError, ExtendError, HoldError, LossCause, Released};
 pub use guard::Guard;
-pub use node::{NodeError, NodeErrorKind, RedisNode};
+pub use node::{Address, NodeError, NodeErrorKind, RedisNode};
 pub use redlock::{MAX_NODES, Redlock};
 pub use redlock_core::{
     BuildError, Denial, Fence, FenceGate, Instant, KeyName, Options, OptionsError, Outcome, Report,

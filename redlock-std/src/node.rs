@@ -14,7 +14,7 @@ use redlock_core::{Command, Denial, Reply, RunId, Token, Transport};
 use tokio::runtime::Handle;
 
 pub(crate) use actor::Actor;
-pub(crate) use address::Address;
+pub use address::Address;
 pub use error::{NodeError, NodeErrorKind};
 use queue::{Call, Queue};
 

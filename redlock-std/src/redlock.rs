@@ -57,8 +57,20 @@ impl Redlock {
     /// The URLs are read at once; connections are made in the background, and made again for as long
     /// as the lock or a clone of it lives. `redis://`, `valkey://`, `redis+unix://` and, with the
     /// feature `tls-rustls`, `rediss://`; user, password and database as in
-    /// `redis://user:password@host:port/db`. The user needs the permissions `+set +get +del +pexpire
-    /// +evalsha +eval +script|load` on the keys of the locks.
+    /// `redis://user:password@host:port/db`.
+    ///
+    /// The user needs the permissions `+set +get +del +pexpire +evalsha +eval +script|load +info +time` on the
+    /// keys of the locks and on `redlock:guard`; for [fenced](Options::fenced) locks also `+pttl`, and on the
+    /// same keys with `redlock:fence:` before them. Say, with locks whose keys begin with `lock:`,
+    ///
+    /// ```text
+    /// ACL SETUSER locker on >password ~lock:* ~redlock:guard ~redlock:fence:lock:* +set +get +del +pexpire
+    ///     +evalsha +eval +script|load +info +time +pttl
+    /// ```
+    ///
+    /// On every connection a node is asked who it is, before anything else. One that has restarted, and may
+    /// have forgotten locks, has no vote yet, a replica has none, and a server that is named twice has one: see [`Options::restart_guard`]. A proxy that hides that the
+    /// connection to the server behind it was made anew hides restarts too.
     ///
     /// # Errors
     ///

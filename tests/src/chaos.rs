@@ -6,32 +6,39 @@ mod nemesis;
 mod stage;
 
 mod fault;
+mod lock;
 mod random;
 mod schedule;
 
 mod client;
+mod counter;
 mod crew;
 mod device;
+mod gate;
 mod network;
 mod resource;
 mod said;
 
 mod history;
+mod order;
 mod plot;
 mod record;
 mod summary;
 mod verdict;
 
 use std::error::Error;
+use std::fmt;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use self::fault::Kind;
+use self::lock::Lock;
 use self::nemesis::Nemesis;
 use self::network::Network;
 use self::record::Record;
+use self::schedule::Planned;
 use self::stage::Stage;
 use self::summary::Summary;
 use self::verdict::Verdict;
@@ -42,6 +49,10 @@ use crate::Emulator;
 /// Five redis-servers; clients as processes of their own, which use the lock in six ways, and the firmware
 /// of examples/boards/mps2-an386 in QEMU. Nodes and clients are stopped, killed, cut off and brought back.
 /// What the lock does not promise to survive is not done: a killed node stays away for the longest TTL.
+///
+/// And at the same time five other redis-servers with clients of a fenced lock. There nodes forget all they
+/// know and are back at once, and clocks of nodes are stepped. Beside the lock, on the same nodes, others
+/// take the highest of the nodes' counters for a fence, which has to be seen to fail.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Arguments {
@@ -68,6 +79,14 @@ pub struct Arguments {
     /// How much of the run is drawn: what is around the first overlap, or else the end
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=600))]
     plot_seconds: u64,
+
+    /// Only the fenced lock
+    #[arg(long, conflicts_with_all = ["plain", "broken"])]
+    fenced: bool,
+
+    /// Only the plain lock
+    #[arg(long)]
+    plain: bool,
 
     /// Leaves the firmware out, which needs qemu-system-arm and the target thumbv7em-none-eabihf
     #[arg(long)]
@@ -142,12 +161,53 @@ impl Arguments {
         network: Option<Network>,
         image: Option<PathBuf>,
     ) -> Result<bool, Box<dyn Error>> {
+        let mut runs = Vec::new();
+        for lock in self.locks() {
+            let run = self.plan(*lock, network, image.clone())?;
+            tell(&run.to_string())?;
+            runs.push(run);
+        }
+        // Side by side: they share the machine and nothing else.
+        let records: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = runs
+                .iter()
+                .map(|run| scope.spawn(|| run.perform().map_err(|error| error.to_string())))
+                .collect();
+            let results = threads.into_iter().map(|thread| thread.join());
+            results
+                .map(|result| result.unwrap_or_else(|_| Err("a run has panicked".into())))
+                .collect()
+        });
+        let mut is_good = true;
+        for record in records {
+            is_good &= self.report(&record?)?;
+        }
+        Ok(is_good)
+    }
+
+    fn locks(&self) -> &'static [Lock] {
+        if self.fenced {
+            &[Lock::Fenced]
+        } else if self.plain || self.broken.is_some() {
+            &[Lock::Plain]
+        } else {
+            &[Lock::Plain, Lock::Fenced]
+        }
+    }
+
+    fn plan(
+        &self,
+        lock: Lock,
+        network: Option<Network>,
+        image: Option<PathBuf>,
+    ) -> Result<Run, Box<dyn Error>> {
         let seed = self.seed.unwrap_or_else(|| {
             let now = std::time::SystemTime::UNIX_EPOCH.elapsed();
             u64::from(now.map_or(1, |now| now.subsec_nanos()))
         });
         let ttl = Duration::from_millis(self.ttl_ms.into());
-        let kinds = self.kinds(network.is_some(), image.is_some());
+        let image = image.filter(|_| lock == Lock::Plain);
+        let kinds = self.kinds(lock, network.is_some(), image.is_some());
         let planned = schedule::plan(seed, Duration::from_secs(self.seconds), ttl, &kinds);
         if let Some(kind) = kinds.iter().find(|kind| {
             let mut planned = planned.iter();
@@ -160,34 +220,31 @@ impl Arguments {
             );
             return Err(why.into());
         }
-        tell(&format!(
-            "{} s, seed {seed}: {} faults on {} nodes and {} clients{}, leases of up to {ttl:?}\n",
-            self.seconds,
-            planned.len(),
-            fault::NODES,
-            self.clients,
-            if image.is_some() {
-                " and the firmware"
-            } else {
-                ""
-            },
-        ))?;
-
-        let mut stage = Stage::set(network, self.clients.into(), image.as_deref(), ttl, seed)?;
-        stage.recorder.note(|record| record.kinds = kinds);
-        Nemesis::new(&mut stage, ttl, seed).work_off(planned)?;
-        stage.clear()?;
-        let record = stage.recorder.record();
-        drop(stage);
-        self.report(&record)
+        Ok(Run {
+            lock,
+            network,
+            image,
+            seconds: self.seconds,
+            seed,
+            clients: self.clients.into(),
+            ttl,
+            kinds,
+            planned,
+        })
     }
 
     /// Says what happened. True when it is what should have happened.
     fn report(&self, record: &Record) -> Result<bool, Box<dyn Error>> {
         let verdict = Verdict::on(record);
-        tell(&format!("\n{}", Summary::of(record, &verdict)))?;
+        let name = record.lock.name();
+        tell(&format!("\n== {name}\n\n{}", Summary::of(record, &verdict)))?;
         if let Some(path) = &self.plot {
             let length = Duration::from_secs(self.plot_seconds);
+            let path = &if self.locks().len() > 1 && record.lock.is_fenced() {
+                path.with_extension(format!("{name}.svg"))
+            } else {
+                path.clone()
+            };
             plot::draw(record, &verdict, length, path)?;
             tell(&format!("plot         {}\n", path.display()))?;
         }
@@ -200,7 +257,13 @@ impl Arguments {
             })?;
         }
         let (is_good, words) = match self.broken {
-            None => (complaints.is_empty(), "the lock kept its promises"),
+            None => (
+                complaints.is_empty(),
+                match record.lock {
+                    Lock::Plain => "the lock kept its promises",
+                    Lock::Fenced => "the fenced lock kept its promises",
+                },
+            ),
             Some(Assumption::Forget) => (
                 verdict.is_exclusion_broken(),
                 "as expected: nodes forgot, and two held the lock at once",
@@ -214,11 +277,11 @@ impl Arguments {
         Ok(is_good)
     }
 
-    fn kinds(&self, is_cuttable: bool, has_device: bool) -> Vec<Kind> {
+    fn kinds(&self, lock: Lock, is_cuttable: bool, has_device: bool) -> Vec<Kind> {
         if let Some(Assumption::Forget) = self.broken {
             return Kind::FORGETTING.to_vec();
         }
-        let mut kinds = Kind::BEARABLE.to_vec();
+        let mut kinds = lock.faults().to_vec();
         kinds.retain(|kind| match kind {
             Kind::ResetDevice => has_device,
             kind if kind.is_cut() => is_cuttable,
@@ -229,7 +292,7 @@ impl Arguments {
 
     /// The image of the firmware, if it takes part.
     fn image(&self) -> Result<Option<PathBuf>, Box<dyn Error>> {
-        if self.no_firmware {
+        if self.no_firmware || self.fenced {
             return Ok(None);
         }
         if !Emulator::is_installed()? {
@@ -239,6 +302,59 @@ impl Arguments {
             return Ok(None);
         }
         Emulator::image().map(Some)
+    }
+}
+
+/// One lock, its nodes and its clients, and what is done to them.
+struct Run {
+    lock: Lock,
+    network: Option<Network>,
+    image: Option<PathBuf>,
+    seconds: u64,
+    seed: u64,
+    clients: usize,
+    ttl: Duration,
+    kinds: Vec<Kind>,
+    planned: Vec<Planned>,
+}
+
+impl Run {
+    fn perform(&self) -> Result<Record, Box<dyn Error>> {
+        let mut stage = Stage::set(
+            self.lock,
+            self.network,
+            self.clients,
+            self.image.as_deref(),
+            self.ttl,
+            self.seed,
+        )?;
+        stage
+            .recorder
+            .note(|record| record.kinds.clone_from(&self.kinds));
+        Nemesis::new(&mut stage, self.ttl, self.seed).work_off(self.planned.clone())?;
+        stage.clear()?;
+        Ok(stage.recorder.record())
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} s, seed {}, {} lock: {} faults on {} nodes and {} clients{}, leases of up to {:?}",
+            self.seconds,
+            self.seed,
+            self.lock.name(),
+            self.planned.len(),
+            fault::NODES,
+            self.clients,
+            if self.image.is_some() {
+                " and the firmware"
+            } else {
+                ""
+            },
+            self.ttl,
+        )
     }
 }
 

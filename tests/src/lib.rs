@@ -10,6 +10,7 @@ pub mod exclusion;
 pub mod model;
 mod servers;
 pub mod simulation;
+mod step_clock;
 mod tokio_stream;
 
 use std::time::{Duration, Instant};

@@ -22,6 +22,7 @@ use redlock_core::{FENCE_KEY_PREFIX, GUARD_KEY};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::step_clock::StepClock;
 use crate::{child, eventually};
 
 /// Several servers that know nothing of each other.
@@ -33,6 +34,12 @@ impl Servers {
     #[must_use]
     pub fn start(count: usize) -> Self {
         Self((0..count).map(|_| Server::start()).collect())
+    }
+
+    /// Starts `count` servers, each with a wall clock of its own that can be stepped.
+    #[must_use]
+    pub fn start_with_clocks(count: usize) -> Self {
+        Self((0..count).map(|_| Server::start_with_clock()).collect())
     }
 
     /// The URLs, in the order of the servers.
@@ -82,6 +89,8 @@ pub struct Server {
     port: u16,
     /// None after a kill: the number of a process that was waited for may be another's by now.
     child: Option<Child>,
+    /// None for one that lives by the machine's clock.
+    clock: Option<StepClock>,
     directory: TempDir,
 }
 
@@ -94,13 +103,30 @@ impl Server {
     /// When no server can be started.
     #[must_use]
     pub fn start() -> Self {
+        Self::start_by(None, TempDir::new().expect("a temporary directory"))
+    }
+
+    /// Starts a server that lives by a wall clock of its own: the machine's, until it is
+    /// [stepped](Self::step_clock) or [stopped](Self::stop_clock). Restarts do not change what it shows.
+    ///
+    /// # Panics
+    ///
+    /// When no server can be started, or there is no C compiler to make the clock with.
+    #[must_use]
+    pub fn start_with_clock() -> Self {
         let directory = TempDir::new().expect("a temporary directory");
+        let clock = StepClock::create(directory.path()).expect("a clock");
+        Self::start_by(Some(clock), directory)
+    }
+
+    fn start_by(clock: Option<StepClock>, directory: TempDir) -> Self {
         for _ in 0..50 {
             let port = next_port();
-            if let Some(child) = spawn(port, &directory) {
+            if let Some(child) = spawn(port, clock.as_ref(), &directory) {
                 let server = Self {
                     port,
                     child: Some(child),
+                    clock,
                     directory,
                 };
                 server.vouch(DEFAULT_FLEET);
@@ -177,13 +203,36 @@ impl Server {
     pub fn restart(&mut self) {
         self.kill();
         for _ in 0..1_000 {
-            if let Some(child) = spawn(self.port, &self.directory) {
+            if let Some(child) = spawn(self.port, self.clock.as_ref(), &self.directory) {
                 self.child = Some(child);
                 return;
             }
             std::thread::sleep(Duration::from_millis(5));
         }
         panic!("the port {} was taken by another process", self.port);
+    }
+
+    /// Sets the wall clock of its own so many microseconds ahead of the machine's; it goes on.
+    ///
+    /// # Panics
+    ///
+    /// When it was started without one.
+    pub fn step_clock(&self, micros: i64) {
+        self.clock().step(micros).expect("a clock");
+    }
+
+    /// Lets the wall clock of its own stand still at `micros` since 1970.
+    ///
+    /// # Panics
+    ///
+    /// When it was started without one.
+    pub fn stop_clock(&self, micros: i64) {
+        self.clock().stop(micros).expect("a clock");
+    }
+
+    fn clock(&self) -> &StepClock {
+        let clock = self.clock.as_ref();
+        clock.expect("the server was started without a clock of its own")
     }
 
     /// Sends a command and reads its answer; an error when the server does not answer in time.
@@ -270,6 +319,23 @@ impl Server {
         )
     }
 
+    /// How many bytes it has received and sent, those that this look costs included.
+    ///
+    /// # Panics
+    ///
+    /// When the server does not answer.
+    #[must_use]
+    pub fn bytes_on_the_wire(&self) -> u64 {
+        let info: String = self.query(&["INFO", "stats"]).expect("INFO");
+        let fields = ["total_net_input_bytes:", "total_net_output_bytes:"];
+        let numbers = info
+            .lines()
+            .filter_map(|line| fields.iter().find_map(|field| line.strip_prefix(field)));
+        numbers
+            .map(|number| number.parse::<u64>().expect("a number"))
+            .sum()
+    }
+
     /// How many clients are connected, the one that asks not counted.
     ///
     /// # Panics
@@ -310,8 +376,8 @@ impl Index<&str> for Calls {
 }
 
 /// A server that answers on `port` and is the one that was started here; none if the port was taken.
-fn spawn(port: u16, directory: &TempDir) -> Option<Child> {
-    let mut child = start_process(port, directory);
+fn spawn(port: u16, clock: Option<&StepClock>, directory: &TempDir) -> Option<Child> {
+    let mut child = start_process(port, clock, directory);
     for _ in 0..1_000 {
         if child.try_wait().expect("our own child").is_some() {
             return None;
@@ -330,9 +396,10 @@ fn spawn(port: u16, directory: &TempDir) -> Option<Child> {
     None
 }
 
-fn start_process(port: u16, directory: &TempDir) -> Child {
+fn start_process(port: u16, clock: Option<&StepClock>, directory: &TempDir) -> Child {
     let log = File::create(directory.path().join(LOG)).expect("a log file");
     let mut command = child::bound("redis-server");
+    command.envs(clock.into_iter().flat_map(StepClock::environment));
     command
         .args(["--save", "", "--appendonly", "no"])
         .args([
@@ -512,11 +579,11 @@ mod tests {
     fn a_port_that_is_taken_is_left_to_who_has_it() {
         let server = Server::start();
         let directory = TempDir::new().unwrap();
-        assert!(spawn(server.port(), &directory).is_none());
+        assert!(spawn(server.port(), None, &directory).is_none());
         assert_eq!(server.query::<String>(&["PING"]).unwrap(), "PONG");
 
         let mute = TcpListener::bind(("127.0.0.1", next_port())).unwrap();
-        assert!(spawn(mute.local_addr().unwrap().port(), &directory).is_none());
+        assert!(spawn(mute.local_addr().unwrap().port(), None, &directory).is_none());
     }
 
     #[test]
@@ -577,5 +644,43 @@ mod tests {
         );
         let calls = server.calls();
         assert_eq!((calls["set"], calls["evalsha"]), (1, 0));
+    }
+
+    #[test]
+    fn the_clock_of_a_server_stands_still_or_is_ahead_as_it_is_told() {
+        let time = |server: &Server| -> u64 {
+            let [seconds, micros] = server.query::<[u64; 2]>(&["TIME"]).unwrap();
+            seconds * 1_000_000 + micros
+        };
+        let [machine, mut server] = [Server::start(), Server::start_with_clock()];
+        let before = time(&machine);
+        let shown = time(&server);
+        assert!((before..=time(&machine)).contains(&shown), "not set yet");
+
+        server.step_clock(-3_600_000_000);
+        let before = time(&machine);
+        let shown = time(&server) + 3_600_000_000;
+        assert!((before..=time(&machine)).contains(&shown));
+
+        server.stop_clock(1_700_000_000_000_001);
+        for _ in 0..3 {
+            assert_eq!(time(&server), 1_700_000_000_000_001);
+        }
+        server.restart();
+        assert_eq!(time(&server), 1_700_000_000_000_001);
+
+        // Keys expire by it, and by nothing else.
+        let set = ["SET", "key", "value", "PX", "10"];
+        assert_eq!(server.query::<String>(&set).unwrap(), "OK");
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(server.key_count(), 1);
+        server.stop_clock(1_700_000_000_011_000);
+        assert_eq!(server.key_count(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "without a clock of its own")]
+    fn a_server_that_lives_by_the_machines_clock_is_not_stepped() {
+        Server::start().step_clock(1);
     }
 }

@@ -12,6 +12,7 @@ mod cut;
 mod drift;
 mod executor;
 mod fault;
+mod fencing;
 mod history;
 mod judge;
 mod link;
@@ -40,7 +41,7 @@ use clap::ValueEnum as _;
 
 pub use campaign::Campaign;
 pub use judge::Promise;
-pub use node::{Entry, Node};
+pub use node::{Entry, Lapse, Node};
 pub use run::Run;
 pub use scenario::Assumption;
 pub use summary::Summary;

@@ -12,6 +12,8 @@ use redlock_std::{Options, OptionsError};
 
 use super::deadline::Deadline;
 use super::journal::Form;
+use crate::duration;
+use crate::nodes::NodeArguments;
 
 /// Run a command while holding the lock KEY
 ///
@@ -27,29 +29,16 @@ use super::journal::Form;
 /// 127 it was not found; 64 usage; 70 internal error.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// A node, as redis://HOST:PORT, redis://USER:PASSWORD@HOST:PORT/DB or redis+unix:///PATH; repeat
-    /// for each
-    ///
-    /// Arguments are seen by everybody on the machine: write passwords into REDLOCK_NODES instead,
-    /// separated by commas.
-    #[arg(
-        short,
-        long = "node",
-        value_name = "URL",
-        env = "REDLOCK_NODES",
-        hide_env_values = true,
-        value_delimiter = ',',
-        required = true
-    )]
-    nodes: Vec<String>,
+    #[command(flatten)]
+    nodes: NodeArguments,
 
     /// How long a lease lasts unless it is extended, and so how long a crash keeps the lock
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     ttl: Duration,
 
     /// How long to wait for the lock [default: for ever while another holds it or a restarted node has
     /// no vote yet, for the time of the TTL while no quorum of nodes answers]
-    #[arg(short, long, value_name = "DURATION", value_parser = duration)]
+    #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     wait: Option<Duration>,
 
     /// Try once and do not wait
@@ -62,12 +51,12 @@ pub(crate) struct Arguments {
 
     /// How long the command has between SIGTERM and SIGKILL when the lock is lost [default: a third
     /// of the TTL, at most 10s]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     kill_after: Option<Duration>,
 
     /// How long a round waits for nodes that do not answer [default: a twentieth of the TTL, from
     /// 20ms to 1s]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     node_timeout: Option<Duration>,
 
     /// Get a fencing token: a number that is higher for every later holder, for the resource to check
@@ -78,11 +67,11 @@ pub(crate) struct Arguments {
     fenced: bool,
 
     /// How far the clock of a node may be from the others
-    #[arg(long, value_name = "DURATION", default_value = "250ms", value_parser = duration, requires = "fenced")]
+    #[arg(long, value_name = "DURATION", default_value = "250ms", value_parser = duration::parse, requires = "fenced")]
     window: Duration,
 
     /// The longest TTL that any client of these nodes uses [default: 1m, or the TTL if that is longer]
-    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "fenced")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "fenced")]
     max_ttl: Option<Duration>,
 
     /// Count the vote of a node that has restarted at once: for nodes that write every command to a disk
@@ -126,20 +115,7 @@ impl Arguments {
     pub(crate) fn plan(self) -> Result<Plan, String> {
         let options = self.options().map_err(|error| error.to_string())?;
         let kill_after = self.kill_after(&options)?;
-        let nodes: Vec<String> = self
-            .nodes
-            .into_iter()
-            .filter(|url| !url.is_empty())
-            .collect();
-        if nodes.is_empty() {
-            return Err("no node: name each with --node, or all in REDLOCK_NODES".to_owned());
-        }
-        if !cfg!(feature = "tls") && nodes.iter().any(|url| url.starts_with("rediss:")) {
-            return Err(
-                "this redlock was built without TLS: cargo install it with --features tls"
-                    .to_owned(),
-            );
-        }
+        let nodes = self.nodes.urls()?;
         let mut command = self.command.into_iter();
         Ok(Plan {
             options,
@@ -198,8 +174,4 @@ fn node_timeout(options: &Options) -> Duration {
     let share = options.ttl() / 20;
     let clamped = share.clamp(Duration::from_millis(20), Duration::from_secs(1));
     clamped.min(options.validity() / 2)
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write 30s, 500ms or 2m"))
 }

@@ -8,9 +8,13 @@
 )]
 
 mod demo;
+mod doctor;
+mod init;
+mod inspect;
 mod loss;
 mod process;
 mod run;
+mod server;
 mod signals;
 mod terminal;
 mod usage;

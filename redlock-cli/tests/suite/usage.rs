@@ -9,6 +9,9 @@ fn help_and_version_are_no_error() {
         (&["--version"], env!("CARGO_PKG_VERSION")),
         (&["run", "--help"], "REDLOCK_NODES"),
         (&["demo", "--help"], "--seed"),
+        (&["inspect", "--help"], "REDLOCK_NODES"),
+        (&["doctor", "--help"], "counts_in_ms"),
+        (&["init", "--help"], "safe only when no client has held"),
     ] {
         let ended = end_of(redlock(arguments));
         assert_eq!(ended.code, Some(0), "{arguments:?}");
@@ -84,6 +87,22 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
             &["run", NODE, NODE, "key", "--", "true"],
             "127.0.0.1:1 is named twice",
         ),
+        (&["doctor"], "--node"),
+        (&["doctor", "--node="], "no node"),
+        (&["doctor", NODE, NODE], "127.0.0.1:1 is named twice"),
+        (&["doctor", NODE, "--ttl=2ms"], "TTL is too short"),
+        (&["doctor", NODE, "--seconds=0"], "0 is not in 1..=3600"),
+        (&["doctor", "--node=http://host"], "\"http://host\""),
+        (&["inspect", NODE], "<KEY>"),
+        (&["inspect", "key"], "--node"),
+        (
+            &["inspect", NODE, "--node-timeout=soon", "key"],
+            "write 30s",
+        ),
+        (&["init"], "--node"),
+        (&["init", NODE, "--max-ttl=1ms"], "--max-ttl: the TTL is"),
+        (&["init", NODE, "--window=0s"], "--window is not between"),
+        (&["init", NODE, "--sigma=60d"], "--sigma is not between"),
         (&["demo", "--nodes=2"], "2 is not in 3..=9"),
         (&["demo", "--workers=0"], "0 is not in 1..=16"),
     ] {
@@ -100,19 +119,39 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
 
 #[test]
 fn ten_nodes_are_too_many() {
-    let mut command = redlock(&["run", "key", "--", "true"]);
     let nodes: Vec<_> = (1..=10)
         .map(|port| format!("redis://127.0.0.1:{port}"))
         .collect();
-    command.env("REDLOCK_NODES", nodes.join(","));
-    let ended = end_of(command);
-    assert_eq!(ended.code, Some(64));
-    assert!(ended.stderr.contains("at most 9"), "{}", ended.stderr);
+    for arguments in [&["run", "key", "--", "true"][..], &["doctor"]] {
+        let mut command = redlock(arguments);
+        command.env("REDLOCK_NODES", nodes.join(","));
+        let ended = end_of(command);
+        assert_eq!(ended.code, Some(64));
+        assert!(ended.stderr.contains("at most 9"), "{}", ended.stderr);
+    }
 }
 
 #[test]
 fn a_password_is_never_told() {
-    let nodes = "redis://:secret@127.0.0.1:1,http://me:secret@host,redis://:secret@127.0.0.1:2";
+    let good = "redis://:secret@127.0.0.1:1,redis://me:secret@127.0.0.1:2";
+    let bad = "redis://:secret@127.0.0.1:1,http://me:secret@host,redis://:secret@127.0.0.1:2";
+    for arguments in [
+        &["inspect", "key"][..],
+        &["inspect", "--json", "key"],
+        &["doctor"],
+        &["doctor", "--json"],
+        &["init"],
+    ] {
+        for nodes in [good, bad] {
+            let mut command = redlock(arguments);
+            command.env("REDLOCK_NODES", nodes);
+            let ended = end_of(command);
+            let told = ended.stdout + &ended.stderr;
+            assert!(!told.contains("secret"), "{told}");
+            assert!(!told.is_empty());
+        }
+    }
+    let nodes = bad;
     for arguments in [
         &["run", "--help"][..],
         &["run", "key", "--", "true"],

@@ -8,8 +8,9 @@ use core::time::Duration;
 
 use crate::admission::{Denial, RunId};
 use crate::command::{Command, Reply, Token};
+use crate::fence::Fence;
 use crate::mock::slots::Slots;
-use crate::mock::store::{Owned, Store};
+use crate::mock::store::{Deadline, Owned, Store};
 use crate::report::KeyName;
 use crate::time::{Clock, Instant};
 use crate::transport::Transport;
@@ -142,7 +143,10 @@ impl<C: Clock> MemoryNode<C> {
     /// Sets its wall clock, by which keys expire and fences are accepted: so many microseconds ahead of the
     /// clock that it was made with.
     pub fn set_clock_step(&self, micros: i64) {
-        self.change(|state, _| state.store.clock_step = micros);
+        self.change(|state, now| {
+            state.store.clock_step = micros;
+            state.store.expire(now);
+        });
     }
 
     /// Puts `token` under `key`, whatever is there: another client's lock, for instance.
@@ -156,10 +160,11 @@ impl<C: Clock> MemoryNode<C> {
     )]
     pub fn set(&self, key: &str, token: Token, ttl: Duration) {
         let name = KeyName::new(key.as_bytes());
-        let expires_at = Instant::from_micros(self.wall()).saturating_add(ttl);
-        self.change(|state, _| {
+        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        self.change(|state, now| {
             let is_short = name.whole().is_some();
-            let set = state.store.set(name, token, expires_at.as_micros());
+            let deadline = Deadline::after(state.store.wall(now), ttl_ms);
+            let set = state.store.set(name, token, deadline);
             if !is_short || set.is_err() {
                 panic!("a MemoryNode has no room for the key {key:?}");
             }
@@ -178,17 +183,28 @@ impl<C: Clock> MemoryNode<C> {
         self.find(key).map(|(token, _)| token)
     }
 
-    /// For how long `key` lives from now, if it is there.
+    /// For how long `key` lives from now, if it is there, in whole milliseconds as Redis says it (`PTTL`).
     #[must_use]
     pub fn ttl(&self, key: &str) -> Option<Duration> {
         self.find(key).map(|(_, left)| left)
     }
 
+    /// The highest fence that was accepted for `key`, if it is remembered.
+    #[must_use]
+    pub fn fence(&self, key: &str) -> Option<Fence> {
+        self.find_fence(key).map(|(fence, _)| fence)
+    }
+
+    /// For how long that fence is remembered from now, in whole milliseconds.
+    #[must_use]
+    pub fn fence_ttl(&self, key: &str) -> Option<Duration> {
+        self.find_fence(key).map(|(_, left)| left)
+    }
+
     /// How many keys of locks there are that have not expired.
     #[must_use]
     pub fn len(&self) -> usize {
-        let wall = self.wall();
-        self.settled().store.len(wall)
+        self.settled().store.len()
     }
 
     /// Whether there is no key of a lock that has not expired.
@@ -198,13 +214,15 @@ impl<C: Clock> MemoryNode<C> {
     }
 
     fn find(&self, key: &str) -> Option<(Token, Duration)> {
-        let wall = self.wall();
         let key = KeyName::new(key.as_bytes());
-        self.settled().store.find(&key, wall)
+        let store = &self.settled().store;
+        store.find(&key, store.wall(self.clock.now()))
     }
 
-    fn wall(&self) -> u64 {
-        self.settled().store.wall(self.clock.now())
+    fn find_fence(&self, key: &str) -> Option<(Fence, Duration)> {
+        let key = KeyName::new(key.as_bytes());
+        let store = &self.settled().store;
+        store.find_fence(&key, store.wall(self.clock.now()))
     }
 
     fn change(&self, change: impl FnOnce(&mut State, Instant)) {
@@ -217,6 +235,7 @@ impl<C: Clock> MemoryNode<C> {
     fn settled(&self) -> core::cell::RefMut<'_, State> {
         let mut state = self.state.borrow_mut();
         state.settle(self.clock.now());
+        state.store.expire(self.clock.now());
         state
     }
 

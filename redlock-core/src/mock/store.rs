@@ -10,7 +10,8 @@ use crate::mock::slots::Slots;
 use crate::report::KeyName;
 use crate::time::Instant;
 
-/// The data of one node. Times are those of its own wall clock, in microseconds, unless they are instants.
+/// The data of one node. Times are those of its own wall clock, in microseconds unless they are named
+/// otherwise or instants.
 #[derive(Debug)]
 pub(super) struct Store {
     keys: Slots<Entry, MAX_KEYS>,
@@ -35,7 +36,7 @@ const FIRST_UPTIME: Duration = Duration::from_secs(365 * 86_400);
 struct Entry {
     key: KeyName,
     token: Token,
-    expires_at: u64,
+    deadline: Deadline,
 }
 
 /// The highest fence that was accepted for a key.
@@ -43,7 +44,24 @@ struct Entry {
 struct Highest {
     key: KeyName,
     fence: Fence,
-    expires_at: u64,
+    deadline: Deadline,
+}
+
+/// The last millisecond in which a key is there: Redis counts no smaller parts of time, and a key lives for
+/// its TTL and up to a millisecond longer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deadline(u64);
+
+impl Deadline {
+    pub(super) const fn after(wall: u64, ttl_ms: u64) -> Self {
+        Self((wall / 1_000).saturating_add(ttl_ms))
+    }
+
+    /// In whole milliseconds; none when it is over.
+    fn left(self, wall: u64) -> Option<Duration> {
+        let left_ms = self.0.checked_sub(wall / 1_000);
+        left_ms.map(Duration::from_millis)
+    }
 }
 
 /// The guard record.
@@ -151,8 +169,7 @@ impl Store {
     ) -> Result<Reply, MemoryErrorKind> {
         self.meet(Instant::from_micros(0));
         let wall = self.wall(now);
-        self.keys.retain(|entry| entry.expires_at > wall);
-        self.fences.retain(|highest| highest.expires_at > wall);
+        self.expire(now);
         match (command.kind, command.proposal) {
             (Kind::Acquire { ttl_ms, rules }, proposal) => {
                 let ttl = Duration::from_millis(ttl_ms.into());
@@ -168,16 +185,28 @@ impl Store {
         }
     }
 
-    pub(super) fn find(&self, key: &KeyName, wall: u64) -> Option<(Token, Duration)> {
-        let mut live = self.keys.iter().filter(|entry| entry.expires_at > wall);
-        let entry = live.find(|entry| entry.key == *key)?;
-        let left = Duration::from_micros(entry.expires_at.saturating_sub(wall));
-        Some((entry.token, left))
+    /// Forgets what has expired, at once. A clock that is set back does not bring it back, as on a server
+    /// that was asked for it or looked for such keys meanwhile.
+    pub(super) fn expire(&mut self, now: Instant) {
+        let wall = self.wall(now);
+        self.keys
+            .retain(|entry| entry.deadline.left(wall).is_some());
+        self.fences
+            .retain(|highest| highest.deadline.left(wall).is_some());
     }
 
-    pub(super) fn len(&self, wall: u64) -> usize {
-        let live = self.keys.iter().filter(|entry| entry.expires_at > wall);
-        live.count()
+    pub(super) fn find(&self, key: &KeyName, wall: u64) -> Option<(Token, Duration)> {
+        let entry = self.keys.iter().find(|entry| entry.key == *key)?;
+        Some((entry.token, entry.deadline.left(wall)?))
+    }
+
+    pub(super) fn find_fence(&self, key: &KeyName, wall: u64) -> Option<(Fence, Duration)> {
+        let highest = self.fences.iter().find(|highest| highest.key == *key)?;
+        Some((highest.fence, highest.deadline.left(wall)?))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.keys.iter().count()
     }
 
     pub(super) fn remove(&mut self, key: &KeyName) {
@@ -188,13 +217,13 @@ impl Store {
         &mut self,
         key: KeyName,
         token: Token,
-        expires_at: u64,
+        deadline: Deadline,
     ) -> Result<(), MemoryErrorKind> {
         self.remove(&key);
         let entry = Entry {
             key,
             token,
-            expires_at,
+            deadline,
         };
         let place = self.keys.insert(entry);
         place.map(|_| ()).ok_or(MemoryErrorKind::OutOfMemory)
@@ -221,7 +250,11 @@ impl Store {
         if self.token(command).is_some() {
             return Ok(Reply::Held(None));
         }
-        self.set(command.key, command.token, after(wall, ttl_ms))?;
+        self.set(
+            command.key,
+            command.token,
+            Deadline::after(wall, ttl_ms.into()),
+        )?;
         Ok(Reply::Acquired(None))
     }
 
@@ -250,7 +283,7 @@ impl Store {
         if let Some((holder, left)) = found
             && holder != command.token
         {
-            let held_ms = u32::try_from(left.as_micros().div_ceil(1_000)).unwrap_or(u32::MAX);
+            let held_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
             return Ok(Reply::Held(Some(Reading { held_ms, ..reading })));
         }
         let denial = if fence < highest || fence == highest && found.is_none() {
@@ -266,7 +299,11 @@ impl Store {
             return Err(MemoryErrorKind::Denied(denial));
         }
         self.accept(command, proposal)?;
-        self.set(command.key, command.token, after(wall, ttl_ms))?;
+        self.set(
+            command.key,
+            command.token,
+            Deadline::after(wall, ttl_ms.into()),
+        )?;
         let reading = Reading { fence, ..reading };
         Ok(Reply::Acquired(Some(reading)))
     }
@@ -347,7 +384,11 @@ impl Store {
         if holder.is_none() && may_have_forgotten {
             return Ok(Reply::NotMine);
         }
-        self.set(command.key, command.token, after(wall, ttl_ms))?;
+        self.set(
+            command.key,
+            command.token,
+            Deadline::after(wall, ttl_ms.into()),
+        )?;
         Ok(Reply::Extended)
     }
 
@@ -391,7 +432,7 @@ impl Store {
         let highest = Highest {
             key: command.key,
             fence,
-            expires_at: (fence.as_u64().div_ceil(1_000) + kept_ms) * 1_000,
+            deadline: Deadline(fence.as_u64().div_ceil(1_000) + kept_ms),
         };
         let place = self.fences.insert(highest);
         place.map(|_| ()).ok_or(MemoryErrorKind::OutOfMemory)
@@ -400,10 +441,6 @@ impl Store {
 
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-fn after(wall: u64, ttl_ms: u32) -> u64 {
-    wall.saturating_add(u64::from(ttl_ms) * 1_000)
 }
 
 /// A fence is accepted above the first and up to the second.

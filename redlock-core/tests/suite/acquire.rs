@@ -44,7 +44,7 @@ fn with_any_pattern_of_nodes_in(fault: Fault) {
     for count in 1..=NODES_MAX {
         for pattern in 0..1_u32 << count {
             let clock = MockClock::new();
-            let fleet: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+            let fleet: [Node<'_>; NODES_MAX] = MemoryNode::fleet(&clock);
             let nodes = &fleet[..count];
             let faulty = || {
                 (0..count)
@@ -77,7 +77,7 @@ fn with_any_pattern_of_held_nodes_the_lock_is_taken_if_and_only_if_a_quorum_is_f
     for count in 1..=NODES_MAX {
         for pattern in 0..1_u32 << count {
             let clock = MockClock::new();
-            let fleet: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+            let fleet: [Node<'_>; NODES_MAX] = MemoryNode::fleet(&clock);
             let nodes = &fleet[..count];
             let held = (0..count).filter(|node| is_in(pattern, *node));
             held.clone()
@@ -102,7 +102,7 @@ fn any_mixture_of_free_held_hung_and_dead_nodes_ends_as_the_rule_says() {
     for count in 1..=NODES_MAX {
         for mixture in Mixture::all(count) {
             let clock = MockClock::new();
-            let fleet: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+            let fleet: [Node<'_>; NODES_MAX] = MemoryNode::fleet(&clock);
             let nodes = &fleet[..count];
             mixture.begin(nodes);
             let result = clock.run(client(nodes, &clock, 1).try_acquire(KEY));

@@ -98,7 +98,7 @@ fn a_server_that_is_named_twice_has_one_vote_and_the_error_names_both() {
     let error = clock.run(redlock.extend(&mut lease)).unwrap_err();
     assert!(error.is_retryable(), "{error:?}");
     drop(lease);
-    clock.advance(TTL);
+    clock.advance(EXPIRED);
     let error = clock.run(build().try_acquire(KEY)).unwrap_err();
     assert!(matches!(error, AcquireError::Unreachable(_)), "{error}");
     let words = error.to_string();

@@ -207,7 +207,7 @@ fn a_release_that_is_never_polled_has_done_nothing_and_the_keys_expire() {
     assert_eq!(redlock.abandoned(), None);
     clock.run(redlock.tidy());
     assert_eq!(holders(&nodes), 5);
-    clock.advance(TTL);
+    clock.advance(EXPIRED);
     assert_eq!(holders(&nodes), 0);
 }
 

@@ -88,7 +88,7 @@ fn any_mixture_of_nodes_that_carry_the_token_or_not_or_are_silent_ends_as_the_ru
     for count in 1..=NODES_MAX {
         for mixture in Mixture::all(count) {
             let clock = MockClock::new();
-            let fleet: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+            let fleet: [Node<'_>; NODES_MAX] = MemoryNode::fleet(&clock);
             let nodes = &fleet[..count];
             let mut redlock = client(nodes, &clock, 1);
             let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();

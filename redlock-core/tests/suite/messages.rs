@@ -94,7 +94,8 @@ fn who_was_not_waited_for_is_not_said_to_have_failed() {
 fn a_lost_lock_says_what_was_lost_and_how() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
+    let options = one_round().retry_delay(ms(500), ms(500)).unwrap();
+    let mut redlock = client_with(&nodes, &clock, 1, options);
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     nodes[1].set(KEY, thief(), TTL);
     nodes[2].remove(KEY);

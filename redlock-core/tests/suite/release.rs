@@ -28,7 +28,7 @@ fn an_expired_lease_is_gone_and_not_an_error() {
     let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
-    clock.advance(TTL);
+    clock.advance(EXPIRED);
     let released = clock.run(redlock.release(lease));
     assert_eq!(
         (released.released(), released.gone(), released.unanswered()),
@@ -79,7 +79,7 @@ fn any_mixture_of_nodes_is_reported_as_it_is_and_nobody_waits_for_who_does_not_m
     for count in 1..=NODES_MAX {
         for mixture in Mixture::all(count) {
             let clock = MockClock::new();
-            let fleet: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+            let fleet: [Node<'_>; NODES_MAX] = MemoryNode::fleet(&clock);
             let nodes = &fleet[..count];
             let mut redlock = client(nodes, &clock, 1);
             let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
@@ -107,7 +107,7 @@ fn any_mixture_of_nodes_is_reported_as_it_is_and_nobody_waits_for_who_does_not_m
             mixture.end(nodes);
             assert!(mixture.thief_has_its_keys(nodes), "{mixture:?}");
             assert_eq!(key_count(nodes), taken + dead, "{mixture:?}");
-            clock.advance(TTL);
+            clock.advance(EXPIRED);
             assert_eq!(key_count(nodes), 0);
         }
     }

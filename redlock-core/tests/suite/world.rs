@@ -12,6 +12,8 @@ pub(crate) type Lock<'c> = Redlock<&'c Node<'c>, &'c MockClock, SeededEntropy, 5
 
 pub(crate) const KEY: &str = "dock-7";
 pub(crate) const TTL: Duration = ms(10_000);
+/// When a key that was to live for the TTL is gone: it expires after its last millisecond, as in Redis.
+pub(crate) const EXPIRED: Duration = ms(10_001);
 pub(crate) const TIMEOUT: Duration = ms(50);
 
 pub(crate) const fn ms(ms: u64) -> Duration {

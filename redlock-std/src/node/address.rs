@@ -6,15 +6,23 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use crate::ConnectError;
 
-/// A URL that was understood.
+/// A URL of a node that was understood.
+///
+/// For tools that look into nodes with a client of their own: they read URLs and call nodes as the
+/// lock does.
 #[derive(Debug)]
-pub(crate) struct Address {
+pub struct Address {
     name: Arc<str>,
     info: ConnectionInfo,
 }
 
 impl Address {
-    pub(crate) fn parse(url: &str) -> Result<Self, ConnectError> {
+    /// Reads a URL as [`Redlock::connect`](crate::Redlock::connect) does.
+    ///
+    /// # Errors
+    ///
+    /// When it is not one of a Redis or Valkey node; the password is not in the error.
+    pub fn parse(url: &str) -> Result<Self, ConnectError> {
         let info = url
             .into_connection_info()
             .map_err(|error| ConnectError::BadUrl {
@@ -42,8 +50,9 @@ impl Address {
         })
     }
 
-    /// Without the password; the same for two URLs of one server.
-    pub(crate) const fn name(&self) -> &Arc<str> {
+    /// `host:port`, or the path of a socket. Without the password; the same for two URLs of one server.
+    #[must_use]
+    pub const fn name(&self) -> &Arc<str> {
         &self.name
     }
 

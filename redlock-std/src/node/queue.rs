@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -25,13 +25,14 @@ use crate::clock::SystemClock;
 pub(crate) struct Queue {
     name: Arc<str>,
     state: Mutex<State>,
+    /// Outlives the connections: another process behind the same address is noticed. Read for every round
+    /// and written on every connect.
+    admission: RwLock<Admission>,
 }
 
 #[derive(Debug)]
 struct State {
     status: Status,
-    /// Outlives the connections: another process behind the same address is noticed.
-    admission: Admission,
     waiting: VecDeque<Call>,
     actor: Option<Waker>,
     is_closed: bool,
@@ -87,11 +88,11 @@ impl Queue {
             name,
             state: Mutex::new(State {
                 status: Status::Promising,
-                admission: Admission::new(),
                 waiting: VecDeque::new(),
                 actor: None,
                 is_closed: false,
             }),
+            admission: RwLock::new(Admission::new()),
         }
     }
 
@@ -156,7 +157,8 @@ impl Queue {
         if let Some(too_old) = too_old {
             calls.retain(|call| call.is_release() || call.queued_at >= too_old);
         }
-        calls.retain_mut(|call| match call.denial(&state.admission) {
+        let admission = self.admission();
+        calls.retain_mut(|call| match call.denial(&admission) {
             None => true,
             Some(denial) => {
                 call.answer(Err(NodeErrorKind::Denied(denial)));
@@ -180,17 +182,22 @@ impl Queue {
     /// Takes note of who answers on a new connection; none when it may not say so.
     pub(crate) fn introduced(&self, introduction: Option<Introduction>) {
         let now = SystemClock.now();
-        self.lock().admission.introduced(introduction, now);
+        let mut admission = self.admission();
+        admission.introduced(introduction, now);
+        *self
+            .admission
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = admission;
     }
 
     /// The process that answers, as far as it is known.
     pub(crate) fn run_id(&self) -> Option<RunId> {
-        self.lock().admission.run_id()
+        self.admission().run_id()
     }
 
     /// Whether the node may evict keys, as far as it is known.
     pub(crate) fn may_evict(&self) -> bool {
-        self.lock().admission.may_evict()
+        self.admission().may_evict()
     }
 
     /// Lets calls wait for the node again.
@@ -226,6 +233,13 @@ impl Queue {
     /// Wakes `actor` when the queue is closed.
     pub(crate) fn register(&self, actor: &Waker) {
         self.lock().actor = Some(actor.clone());
+    }
+
+    fn admission(&self) -> Admission {
+        *self
+            .admission
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

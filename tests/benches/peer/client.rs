@@ -27,6 +27,14 @@ impl Ours {
         warm_up(&ours).await;
         ours
     }
+
+    /// The same connections, and a fence with every lease.
+    pub(crate) async fn fenced(&self) -> Self {
+        let options = self.0.options().fenced(Options::WINDOW).unwrap();
+        let fenced = Self(self.0.with(options));
+        warm_up(&fenced).await;
+        fenced
+    }
 }
 
 impl Client for Ours {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use redlock_tests::Servers;
+use redlock_tests::{Server, Servers};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::client::Client;
@@ -33,6 +33,26 @@ pub(crate) async fn latency<C: Client>(client: &C) -> Latency {
     Latency {
         p50: middle(task.await.unwrap()),
     }
+}
+
+/// What the servers have received and sent for a lock and an unlock, in bytes, all of them together.
+pub(crate) async fn bytes_on_the_wire<C: Client>(servers: &Servers, client: &C) -> f64 {
+    const CYCLES: u32 = 1_000;
+
+    let before = wire(servers);
+    for _ in 0..CYCLES {
+        let lock = client.lock("wire").await;
+        client.unlock(lock).await;
+    }
+    // The last release may be on its way; looking for its key would be counted.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    // Looking costs some bytes too: what two looks are apart is what one costs.
+    let (first, second) = (wire(servers), wire(servers));
+    (first - before - (second - first)) as f64 / f64::from(CYCLES)
+}
+
+fn wire(servers: &Servers) -> u64 {
+    servers.iter().map(Server::bytes_on_the_wire).sum()
 }
 
 pub(crate) struct Throughput {

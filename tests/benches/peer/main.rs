@@ -1,4 +1,5 @@
-//! `redlock-std` beside `rslock`, on the same five servers in the same run. Ratios count, not times.
+//! `redlock-std` beside `rslock`, and fenced beside plain, on the same five servers in the same run. Ratios
+//! count, not times.
 //!
 //! `cargo bench -p redlock-tests --bench peer`. A harness of its own, since criterion and divan time
 //! one closure: what is compared here are tasks that run at once, client CPU, fairness and commands,
@@ -38,6 +39,7 @@ fn main() {
             // First: what a server is sent late, after it has hung, would be counted here.
             contended(&servers, &ours, &theirs).await;
             uncontended(&servers, &ours, &theirs).await;
+            fenced(&servers, &ours).await;
             paused(&servers, &ours).await;
         });
     }
@@ -84,6 +86,38 @@ async fn uncontended(servers: &Servers, ours: &Ours, theirs: &Theirs) {
             cpu(&throughput.1),
         );
         servers.expect_no_keys().await;
+    }
+}
+
+/// What a fence costs.
+async fn fenced(servers: &Servers, plain: &Ours) {
+    let fenced = plain.fenced().await;
+    let clients = [plain, &fenced];
+    let mut p50 = [Vec::new(), Vec::new()];
+    let mut rate = [Vec::new(), Vec::new()];
+    let mut cpu = [Vec::new(), Vec::new()];
+    let mut bytes = [Vec::new(), Vec::new()];
+    for _ in 0..REPETITIONS {
+        for (kind, client) in clients.into_iter().enumerate() {
+            p50[kind].push(load::latency(client).await.p50.as_secs_f64() * 1e6);
+            let throughput = load::throughput(client).await;
+            rate[kind].push(throughput.per_second);
+            cpu[kind].push(throughput.cpu_us_per_cycle);
+            servers.expect_no_keys().await;
+            bytes[kind].push(load::bytes_on_the_wire(servers, client).await);
+        }
+    }
+    for (what, runs) in [
+        ("lock + unlock, one task, p50 us", p50),
+        ("cycles/s, 64 tasks, 64 keys", rate),
+        ("client CPU us per cycle, 64 tasks", cpu),
+        ("bytes on the wire per cycle, both ways", bytes),
+    ] {
+        let [plain, fenced] = runs.map(|runs| median(runs.into_iter()));
+        println!(
+            "fenced: {what}: fenced {fenced:.1}, plain {plain:.1}, ratio {:.3}",
+            fenced / plain
+        );
     }
 }
 

@@ -10,9 +10,12 @@ use std::time::Duration;
 
 use redlock_core::{Clock, Instant};
 use redlock_std::{
-    AcquireError, ExtendError, Guard, HoldError, LossCause, Options, Redlock, SystemClock,
+    AcquireError, Denial, ExtendError, Guard, HoldError, LossCause, NodeErrorKind, Outcome,
+    Redlock, SystemClock,
 };
 
+use super::gate::Gate;
+use super::lock::Lock;
 use super::random::Random;
 use super::resource::Resource;
 use super::said::{Refusal, Said};
@@ -25,6 +28,8 @@ pub(super) struct Arguments {
     /// The longest TTL of any client.
     #[arg(long)]
     pub(super) ttl_ms: u32,
+    #[arg(long)]
+    pub(super) fenced: bool,
     #[arg(long)]
     pub(super) seed: u64,
     #[arg(long)]
@@ -85,12 +90,6 @@ impl Habit {
 /// The lock that all clients want.
 pub(super) const KEY: &str = "chaos";
 
-/// How long a client waits for the nodes, at a longest TTL of `ttl`: longer than a busy machine pauses a
-/// process, and short enough for the shortest lease.
-pub(super) fn node_timeout(ttl: Duration) -> Duration {
-    ttl / 10
-}
-
 /// Does what a client does, until the standard input ends.
 pub(super) fn run(arguments: &Arguments) -> ExitCode {
     match begin(arguments) {
@@ -109,9 +108,13 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
 fn begin(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let longest = Duration::from_millis(arguments.ttl_ms.into());
     let ttl = arguments.habit.ttl(longest);
-    let patience = node_timeout(longest);
-    let options = Options::new(ttl)?.node_timeout(patience)?;
-    let long = Options::new(longest)?.node_timeout(patience)?;
+    let lock = if arguments.fenced {
+        Lock::Fenced
+    } else {
+        Lock::Plain
+    };
+    let options = lock.options(ttl, longest)?;
+    let long = lock.options(longest, longest)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -123,6 +126,10 @@ fn begin(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         };
         let mut user = User {
             resource: Resource::open(&arguments.resource, arguments.voice)?,
+            gate: match lock {
+                Lock::Plain => None,
+                Lock::Fenced => Some(Gate::open(&arguments.resource)?),
+            },
             random: Random::new(arguments.seed),
         };
         while !orders.stop.load(Ordering::Relaxed) {
@@ -198,9 +205,9 @@ impl Client {
     }
 
     async fn holding(&self, user: &mut User) -> io::Result<()> {
-        say(Said::Wants { at: now() });
+        let asked = say_wants();
         let result = self.redlock.hold(KEY, async |guard| {
-            say_acquired(guard);
+            self.say_acquired(guard, asked);
             // The work is dropped when the lock is lost, and what was held is given back right then.
             let _farewell = Farewell(guard);
             let steps = 1 + user.random.number() % 16;
@@ -255,7 +262,7 @@ impl Client {
     }
 
     async fn hasty(&self, user: &mut User) -> io::Result<()> {
-        say(Said::Wants { at: now() });
+        let asked = say_wants();
         let guard = if user.random.one_in(2) {
             self.redlock.try_acquire(KEY).await
         } else {
@@ -271,7 +278,7 @@ impl Client {
         };
         match guard {
             Ok(guard) => {
-                say_acquired(&guard);
+                self.say_acquired(&guard, asked);
                 user.work(&guard, self.ttl / 100).await?;
                 say_lets_go(&guard);
                 if user.random.one_in(2) {
@@ -283,11 +290,22 @@ impl Client {
         Ok(())
     }
 
+    fn say_acquired(&self, guard: &Guard, asked: Instant) {
+        let (at, valid_until) = (now(), guard.valid_until());
+        say(Said::Acquired { at, valid_until });
+        if let Some(fence) = guard.fence() {
+            // From then on the validity is counted, less a tick of the clock.
+            let sent = valid_until.saturating_sub(self.redlock.options().validity());
+            let fence = fence.as_u64();
+            say(Said::Fenced { asked, sent, fence });
+        }
+    }
+
     async fn acquire(&self) -> Option<Guard> {
-        say(Said::Wants { at: now() });
+        let asked = say_wants();
         match self.redlock.acquire(KEY).await {
             Ok(guard) => {
-                say_acquired(&guard);
+                self.say_acquired(&guard, asked);
                 Some(guard)
             }
             Err(error) => {
@@ -301,6 +319,8 @@ impl Client {
 /// Who uses what the lock protects.
 struct User {
     resource: Resource,
+    /// Of a fenced lock.
+    gate: Option<Gate>,
     random: Random,
 }
 
@@ -310,6 +330,9 @@ impl User {
     async fn work(&mut self, guard: &Guard, longest: Duration) -> io::Result<()> {
         if !guard.is_valid() {
             return Ok(());
+        }
+        if self.gate.is_some() {
+            return self.work_behind_the_gate(guard, longest).await;
         }
         let found = self.resource.read()?;
         self.rest(longest).await;
@@ -322,6 +345,43 @@ impl User {
             });
         }
         Ok(())
+    }
+
+    /// Looks at no lease in the middle: who is too late has to be turned away. The fence is shown before
+    /// anything is read.
+    async fn work_behind_the_gate(&mut self, guard: &Guard, longest: Duration) -> io::Result<()> {
+        let found = self.pass(guard, |resource| resource.read())?;
+        self.rest(longest).await;
+        let Some(found) = found else {
+            return Ok(());
+        };
+        if let Some(used) = self.pass(guard, |resource| resource.write(found))? {
+            say(Said::Used {
+                at: now(),
+                valid_until: guard.valid_until(),
+                used,
+            });
+        }
+        Ok(())
+    }
+
+    /// What `act` comes to; none when the gate did not let it in.
+    fn pass<T>(
+        &mut self,
+        guard: &Guard,
+        act: impl FnOnce(&mut Resource) -> io::Result<T>,
+    ) -> io::Result<Option<T>> {
+        let (Some(gate), Some(fence)) = (&self.gate, guard.fence()) else {
+            return Err(io::Error::other("a lease without a fence"));
+        };
+        let done = gate.admit(fence, || act(&mut self.resource))?;
+        if done.is_none() {
+            say(Said::TurnedAway {
+                at: now(),
+                valid_until: guard.valid_until(),
+            });
+        }
+        Ok(done)
     }
 
     async fn rest(&mut self, longest: Duration) {
@@ -338,11 +398,11 @@ impl Drop for Farewell<'_> {
     }
 }
 
-fn say_acquired(guard: &Guard) {
-    say(Said::Acquired {
-        at: now(),
-        valid_until: guard.valid_until(),
-    });
+/// When it said so.
+fn say_wants() -> Instant {
+    let at = now();
+    say(Said::Wants { at });
+    at
 }
 
 fn say_lets_go(guard: &Guard) {
@@ -361,6 +421,26 @@ fn say_refusal(error: &AcquireError) {
         Refusal::TooLate
     };
     say(Said::Refused { at: now(), why });
+    let nodes = quarantined(error);
+    if nodes > 0 {
+        say(Said::Quarantined { nodes });
+    }
+}
+
+/// How many nodes had no vote since they may have forgotten something.
+fn quarantined(error: &AcquireError) -> u64 {
+    let AcquireError::Nodes(error) = error else {
+        return 0;
+    };
+    let outcomes = error.report().map(|report| report.outcomes());
+    let quarantined = outcomes.into_iter().flatten().filter(|outcome| {
+        let Outcome::Failed(error) = outcome else {
+            return false;
+        };
+        let kind = error.kind();
+        matches!(kind, NodeErrorKind::Denied(Denial::Quarantined { .. }))
+    });
+    u64::try_from(quarantined.count()).unwrap_or(u64::MAX)
 }
 
 fn say_loss(cause: &LossCause) {

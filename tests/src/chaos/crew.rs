@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::client::Habit;
+use super::lock::Lock;
 use super::random::Random;
 use super::record::Recorder;
 use crate::child;
@@ -30,6 +31,7 @@ pub(super) struct Place {
     /// The address of the nodes for each client.
     pub(super) addresses: Vec<Ipv4Addr>,
     pub(super) resource: PathBuf,
+    pub(super) lock: Lock,
     pub(super) ttl: Duration,
 }
 
@@ -162,6 +164,7 @@ impl Crew {
             .args(["--ttl-ms", &self.place.ttl.as_millis().to_string()])
             .args(["--seed", &self.random.number().to_string()])
             .args(["--voice", &voice.to_string()])
+            .args(self.place.lock.is_fenced().then_some("--fenced"))
             .arg("--resource")
             .arg(&self.place.resource)
             .args(nodes.map(|port| format!("redis://{address}:{port}")))

@@ -23,7 +23,8 @@ use std::time::Duration;
 use redlock_core::{Clock, Instant, Options};
 use redlock_std::SystemClock;
 
-use super::client::{KEY, node_timeout};
+use super::client::KEY;
+use super::lock::node_timeout;
 use super::record::Recorder;
 use super::resource::Resource;
 use super::said::{Mark, Said};

@@ -26,6 +26,13 @@ pub(super) enum Kind {
     PauseClient,
     KillClient,
     ResetDevice,
+    /// Nodes forget everything. They have no vote until the quarantine is over.
+    Forget,
+    /// The nodes come back empty at once.
+    RestartEmpty,
+    /// The wall clocks of a minority jump, and are right again when all leases are over that they have
+    /// voted for.
+    StepClocks,
     /// A majority forgets every key, which breaks the assumption.
     FlushKeys,
     /// A majority is killed and comes back empty at once, which breaks the assumption.
@@ -47,6 +54,23 @@ impl Kind {
         Self::PauseClient,
         Self::KillClient,
         Self::ResetDevice,
+    ];
+
+    /// What a fenced lock has to live with: nodes that forget come back at once, and clocks jump.
+    pub(super) const BEARABLE_FENCED: [Self; 13] = [
+        Self::StopNodes,
+        Self::StopMajority,
+        Self::Forget,
+        Self::RestartEmpty,
+        Self::StepClocks,
+        Self::FlushScripts,
+        Self::KillConnections,
+        Self::LoseRequests,
+        Self::LoseReplies,
+        Self::CutOffClient,
+        Self::DeafenClient,
+        Self::PauseClient,
+        Self::KillClient,
     ];
 
     /// Those that are done to a client, mostly to one that holds the lock.
@@ -74,6 +98,9 @@ impl Kind {
             Self::PauseClient => "client paused past its lease",
             Self::KillClient => "client killed",
             Self::ResetDevice => "device reset",
+            Self::Forget => "nodes flushed (FLUSHALL)",
+            Self::RestartEmpty => "nodes killed, back at once, empty",
+            Self::StepClocks => "clocks of nodes stepped",
             Self::FlushKeys => "a majority: keys flushed",
             Self::RestartAtOnce => "a majority: restarted at once",
         }
@@ -99,6 +126,9 @@ impl Kind {
             Self::StopNodes
             | Self::StopMajority
             | Self::KillNodes
+            | Self::Forget
+            | Self::RestartEmpty
+            | Self::StepClocks
             | Self::LoseRequests
             | Self::LoseReplies
             | Self::CutOffClient

@@ -1,11 +1,13 @@
 //! What the clients' words come to: leases, waits, and uses of what the lock protects.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use redlock_core::Instant;
 
 use crate::exclusion::Holding;
 
+use super::order::Issued;
 use super::record::Record;
 use super::said::{Refusal, Said, Use};
 
@@ -14,6 +16,21 @@ pub(super) struct History {
     pub(super) leases: Vec<Lease>,
     pub(super) refusals: Vec<(usize, Refusal)>,
     pub(super) uses: Vec<Used>,
+    /// In the order of the leases that have one.
+    pub(super) fences: Vec<Issued>,
+    /// For each of them how long after it was wanted the round began that won it.
+    pub(super) delays: Vec<Duration>,
+    /// How often a node had no vote since it was in quarantine, in tries that failed.
+    pub(super) quarantined: u64,
+    /// Whom the resource turned away, when, and until when he thought that his lease was valid.
+    pub(super) turned_away: Vec<TurnedAway>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TurnedAway {
+    pub(super) voice: usize,
+    pub(super) at: Instant,
+    pub(super) valid_until: Instant,
 }
 
 /// A lease, as its holder believed in it.
@@ -34,7 +51,7 @@ pub(super) struct Lease {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Used {
     pub(super) used: Use,
-    /// It was over before the lease was.
+    /// It was over before the lease was. Of a fenced lock none is too late that was let in.
     pub(super) is_in_time: bool,
 }
 
@@ -68,6 +85,19 @@ impl History {
                         lost: None,
                     });
                 }
+                Said::Fenced { asked, sent, fence } => {
+                    if let Some(lease) = lease {
+                        let at = lease.acquired;
+                        history.fences.push(Issued { sent, at, fence });
+                        history.delays.push(sent.saturating_duration_since(asked));
+                    }
+                }
+                Said::Quarantined { nodes } => history.quarantined += nodes,
+                Said::TurnedAway { at, valid_until } => history.turned_away.push(TurnedAway {
+                    voice: *voice,
+                    at,
+                    valid_until,
+                }),
                 Said::Extended { valid_until } => {
                     if let Some(lease) = lease {
                         lease.extended_until(valid_until);
@@ -83,7 +113,7 @@ impl History {
                     }
                     history.uses.push(Used {
                         used,
-                        is_in_time: at < valid_until,
+                        is_in_time: at < valid_until || record.lock.is_fenced(),
                     });
                 }
                 Said::LetsGo { at, valid_until } => {

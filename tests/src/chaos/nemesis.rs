@@ -7,7 +7,8 @@ use redlock_core::{Clock, Instant};
 use redlock_std::SystemClock;
 
 use super::fault::Kind;
-use super::network::{Cut, Network};
+use super::lock::window;
+use super::network::Cut;
 use super::random::Random;
 use super::record::Fault;
 use super::schedule::Planned;
@@ -36,6 +37,10 @@ struct Lasting {
 enum Remedy {
     ResumeNodes,
     RestartNodes,
+    /// Their clocks are right again.
+    SetClocks,
+    /// Time alone undoes it.
+    None,
     ResumeClient,
     Mend(Vec<Cut>),
 }
@@ -96,6 +101,25 @@ impl<'a> Nemesis<'a> {
                 until = SystemClock.now().saturating_add(lasts);
                 Some(Remedy::RestartNodes)
             }
+            Kind::Forget => {
+                for node in &nodes {
+                    self.stage.tell(*node, &["FLUSHALL"])?;
+                }
+                until = SystemClock.now().saturating_add(lasts);
+                Some(Remedy::None)
+            }
+            Kind::RestartEmpty => {
+                self.restart_at_once(&nodes)?;
+                until = SystemClock.now().saturating_add(lasts);
+                Some(Remedy::None)
+            }
+            Kind::StepClocks => {
+                for node in &nodes {
+                    let step = self.clock_step();
+                    self.stage.servers[*node].step_clock(step);
+                }
+                Some(Remedy::SetClocks)
+            }
             Kind::FlushScripts => {
                 for node in &nodes {
                     self.stage.tell(*node, &["SCRIPT", "FLUSH"])?;
@@ -130,8 +154,7 @@ impl<'a> Nemesis<'a> {
                 from = SystemClock.now();
                 until = from.saturating_add(lasts);
                 client = Some(victim);
-                // The address of the nodes, as this client alone knows them.
-                let address = Network::address_for(victim);
+                let address = self.stage.address(victim);
                 self.cut(vec![if kind == Kind::CutOffClient {
                     Cut::ToAddress(address)
                 } else {
@@ -172,12 +195,7 @@ impl<'a> Nemesis<'a> {
             Kind::RestartAtOnce => {
                 self.wait_for_holder()?;
                 from = SystemClock.now();
-                for node in &nodes {
-                    self.stage.servers[*node].kill();
-                }
-                for node in &nodes {
-                    self.stage.restart(*node)?;
-                }
+                self.restart_at_once(&nodes)?;
                 None
             }
         };
@@ -198,6 +216,26 @@ impl<'a> Nemesis<'a> {
             });
         }
         Ok(())
+    }
+
+    fn restart_at_once(&mut self, nodes: &[usize]) -> Result<(), Box<dyn Error>> {
+        for node in nodes {
+            self.stage.servers[*node].kill();
+        }
+        nodes.iter().try_for_each(|node| self.stage.restart(*node))
+    }
+
+    /// In microseconds, forward or back: less than a window or more, and more than the longest lease.
+    fn clock_step(&mut self) -> i64 {
+        let most = [window(self.ttl), 4 * window(self.ttl), 5 * self.ttl];
+        let most = self.random.pick(&most).unwrap_or(self.ttl);
+        let step = self.random.between(Duration::from_millis(1), most);
+        let micros = i64::try_from(step.as_micros()).unwrap_or(i64::MAX);
+        if self.random.one_in(2) {
+            micros
+        } else {
+            -micros
+        }
     }
 
     fn cut(&self, cuts: Vec<Cut>) -> Result<Option<Remedy>, Box<dyn Error>> {
@@ -224,6 +262,12 @@ impl<'a> Nemesis<'a> {
                         self.stage.restart(*node)?;
                     }
                 }
+                Remedy::SetClocks => {
+                    for node in &lasting.nodes {
+                        self.stage.servers[*node].step_clock(0);
+                    }
+                }
+                Remedy::None => {}
                 Remedy::ResumeClient => {
                     if let Some(client) = lasting.client {
                         self.stage.crew.resume(client)?;

@@ -12,6 +12,8 @@ use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+use super::lock::Lock;
+
 /// Goes on in a network of its own: runs this program once more in the place of this one, with these
 /// arguments besides. Returns only when it cannot, and says why.
 pub(super) fn enter(arguments: &[String]) -> Box<dyn Error> {
@@ -53,7 +55,7 @@ fn probe(flags: &[&str]) -> io::Result<Option<String>> {
 }
 
 /// The network that this process has for itself.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Network(());
 
 /// What is thrown away.
@@ -75,10 +77,10 @@ impl Network {
         Ok(Self(()))
     }
 
-    /// The address at which the nodes are for client number `client` alone.
-    pub(super) fn address_for(client: usize) -> Ipv4Addr {
+    /// The address at which the nodes are for client number `client` of the lock alone.
+    pub(super) fn address_for(lock: Lock, client: usize) -> Ipv4Addr {
         let last = u8::try_from(client % 200).unwrap_or(0) + 2;
-        Ipv4Addr::new(127, 0, 0, last)
+        Ipv4Addr::new(127, 0, u8::from(lock.is_fenced()), last)
     }
 
     pub(super) fn cut(&self, cut: Cut) -> Result<(), Box<dyn Error>> {

@@ -229,6 +229,8 @@ fn draw_legend(area: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), Box<dyn 
         ("scripts flushed", colour(Kind::FlushScripts), NARROW),
         ("connections killed", colour(Kind::KillConnections), NARROW),
         ("node forgets its keys", colour(Kind::FlushKeys), NARROW),
+        ("node has forgotten, no vote", colour(Kind::Forget), WIDE),
+        ("clock of the node stepped", colour(Kind::StepClocks), WIDE),
         ("client paused", colour(Kind::PauseClient), WIDE),
         ("client reaches no node", colour(Kind::CutOffClient), WIDE),
         ("client hears no node", colour(Kind::DeafenClient), WIDE),
@@ -307,6 +309,8 @@ const fn colour(kind: Kind) -> RGBAColor {
         Kind::PauseClient => RGBAColor(240, 170, 60, 0.5),
         Kind::KillClient | Kind::ResetDevice => RGBAColor(20, 20, 20, 1.0),
         Kind::FlushKeys | Kind::RestartAtOnce => RGBAColor(220, 0, 0, 1.0),
+        Kind::Forget | Kind::RestartEmpty => RGBAColor(160, 90, 60, 1.0),
+        Kind::StepClocks => RGBAColor(120, 200, 80, 1.0),
     }
 }
 
@@ -321,7 +325,7 @@ const SECOND: i64 = 1_000_000;
 const WIDTH: u32 = 1_800;
 const ROW_PIXELS: u32 = 38;
 const TOP: u32 = 34;
-const BOTTOM: u32 = 126;
+const BOTTOM: u32 = 150;
 /// For the seconds below the picture.
 const AXIS: u32 = 36;
 /// For the names beside it.

@@ -7,10 +7,13 @@ use std::time::Duration;
 use redlock_core::Instant;
 
 use super::fault::Kind;
+use super::lock::Lock;
+use super::order::Issued;
 use super::said::Said;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Record {
+    pub(super) lock: Lock,
     /// When the first client was started, and when the last one was gone.
     pub(super) time: Option<[Instant; 2]>,
     /// From then on nothing was done to anybody.
@@ -24,6 +27,8 @@ pub(super) struct Record {
     pub(super) voices: Vec<usize>,
     /// In the order in which it was heard, which for each voice is that in which it was said.
     pub(super) said: Vec<(usize, Said)>,
+    /// The numbers that the clients got who took the highest count of the nodes for a fence.
+    pub(super) counted: Vec<Issued>,
     /// What was still on the nodes when all leases had been given back: how many keys and connections.
     pub(super) left: Left,
     /// By how much the wall clock, on which nodes count, was moved against the clock of the leases at most.
@@ -93,7 +98,12 @@ impl Recorder {
                 notes.holding.remove(&voice);
             }
             Said::Idle { .. } => notes.idle.push(voice),
-            Said::Wants { .. } | Said::Refused { .. } | Said::Lost { .. } => {}
+            Said::Wants { .. }
+            | Said::Refused { .. }
+            | Said::Quarantined { .. }
+            | Said::Fenced { .. }
+            | Said::TurnedAway { .. }
+            | Said::Lost { .. } => {}
         }
         notes.record.said.push((voice, said));
     }

@@ -21,6 +21,22 @@ pub(super) enum Said {
         at: Instant,
         valid_until: Instant,
     },
+    /// The lease that was just acquired has a fence; the round that won it began at `sent`, and it was asked
+    /// for at `asked`.
+    Fenced {
+        asked: Instant,
+        sent: Instant,
+        fence: u64,
+    },
+    /// So many nodes had no vote when a try failed, since they may have forgotten something.
+    Quarantined {
+        nodes: u64,
+    },
+    /// Somebody with a higher fence has been at the resource.
+    TurnedAway {
+        at: Instant,
+        valid_until: Instant,
+    },
     Extended {
         valid_until: Instant,
     },
@@ -80,6 +96,15 @@ impl fmt::Display for Said {
                 let [at, until] = [at, valid_until].map(|instant| instant.as_micros());
                 write!(f, "acquired {at} {until}")
             }
+            Self::Fenced { asked, sent, fence } => {
+                let [asked, sent] = [asked, sent].map(|instant| instant.as_micros());
+                write!(f, "fenced {asked} {sent} {fence}")
+            }
+            Self::Quarantined { nodes } => write!(f, "quarantined {nodes}"),
+            Self::TurnedAway { at, valid_until } => {
+                let [at, until] = [at, valid_until].map(|instant| instant.as_micros());
+                write!(f, "turned-away {at} {until}")
+            }
             Self::Extended { valid_until } => write!(f, "extended {}", valid_until.as_micros()),
             Self::Used {
                 at,
@@ -117,6 +142,18 @@ impl FromStr for Said {
                 at: instant(&mut words)?,
                 valid_until: instant(&mut words)?,
             },
+            Some("fenced") => Self::Fenced {
+                asked: instant(&mut words)?,
+                sent: instant(&mut words)?,
+                fence: number(&mut words)?,
+            },
+            Some("quarantined") => Self::Quarantined {
+                nodes: number(&mut words)?,
+            },
+            Some("turned-away") => Self::TurnedAway {
+                at: instant(&mut words)?,
+                valid_until: instant(&mut words)?,
+            },
             Some("extended") => Self::Extended {
                 valid_until: instant(&mut words)?,
             },
@@ -145,8 +182,12 @@ impl FromStr for Said {
 }
 
 fn instant(words: &mut SplitWhitespace<'_>) -> Result<Instant, NotSaid> {
+    number(words).map(Instant::from_micros)
+}
+
+fn number(words: &mut SplitWhitespace<'_>) -> Result<u64, NotSaid> {
     let word = words.next().ok_or(NotSaid)?;
-    word.parse().map(Instant::from_micros).map_err(|_| NotSaid)
+    word.parse().map_err(|_| NotSaid)
 }
 
 impl Refusal {
@@ -204,6 +245,13 @@ mod tests {
             Said::Refused { at, why },
             Said::Acquired { at, valid_until },
             Said::Extended { valid_until },
+            Said::Fenced {
+                asked: at,
+                sent: valid_until,
+                fence: 5,
+            },
+            Said::Quarantined { nodes: 2 },
+            Said::TurnedAway { at, valid_until },
             Said::Used {
                 at,
                 valid_until,

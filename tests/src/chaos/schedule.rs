@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::fault::{Kind, MAJORITY, NODES};
+use super::lock::quarantine;
 use super::random::Random;
 
 /// What is to be done.
@@ -83,9 +84,12 @@ impl Health {
 fn node_count(kind: Kind, random: &mut Random) -> usize {
     match kind {
         Kind::StopMajority | Kind::FlushKeys | Kind::RestartAtOnce => MAJORITY,
-        Kind::KillNodes if random.one_in(6) => MAJORITY,
+        Kind::KillNodes | Kind::Forget | Kind::RestartEmpty if random.one_in(6) => MAJORITY,
         Kind::StopNodes
         | Kind::KillNodes
+        | Kind::Forget
+        | Kind::RestartEmpty
+        | Kind::StepClocks
         | Kind::FlushScripts
         | Kind::KillConnections
         | Kind::LoseRequests
@@ -101,7 +105,9 @@ fn node_count(kind: Kind, random: &mut Random) -> usize {
 fn duration(kind: Kind, ttl: Duration, random: &mut Random) -> Duration {
     match kind {
         _ if kind.is_momentary() => Duration::ZERO,
-        Kind::KillNodes => random.between(away(ttl), ttl * 3 / 2),
+        // A key that is gone before its time is missed when the clock is right again.
+        Kind::KillNodes | Kind::StepClocks => random.between(away(ttl), ttl * 3 / 2),
+        Kind::Forget | Kind::RestartEmpty => quarantine(ttl),
         Kind::StopMajority => random.between(ttl / 20, ttl / 2),
         // Past the end of the lease, mostly.
         Kind::CutOffClient => random.between(ttl / 2, ttl * 3 / 2),
@@ -181,6 +187,31 @@ mod tests {
                 let ill: usize = others.map(|other| other.nodes.len()).sum();
                 assert!(ill < MAJORITY, "{fault:?}");
             }
+        }
+    }
+
+    #[test]
+    fn every_kind_comes_also_where_nodes_are_in_quarantine() {
+        for seed in 0..500 {
+            let planned = plan(seed, LENGTH * 2, TTL, &Kind::BEARABLE_FENCED);
+            for kind in Kind::BEARABLE_FENCED {
+                let mut planned = planned.iter();
+                assert!(planned.any(|fault| fault.kind == kind), "{seed}: {kind:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_that_was_stepped_is_right_again_when_all_leases_are_over() {
+        let plans = (0..500).map(|seed| plan(seed, LENGTH, TTL, &Kind::BEARABLE_FENCED));
+        let mut stepped: Vec<_> = plans.flatten().collect();
+        stepped.retain(|fault| fault.kind == Kind::StepClocks);
+        assert!(!stepped.is_empty());
+        for fault in stepped {
+            assert!(
+                fault.lasts > TTL && fault.nodes.len() < MAJORITY,
+                "{fault:?}"
+            );
         }
     }
 

@@ -13,9 +13,13 @@ use redlock_core::{Clock, Instant};
 use redlock_std::SystemClock;
 use tempfile::TempDir;
 
+use super::client::KEY;
+use super::counter::Counters;
 use super::crew::{Crew, Place};
 use super::device::{Device, Settings};
 use super::fault::{Kind, NODES};
+use super::gate::Gate;
+use super::lock::Lock;
 use super::network::Network;
 use super::record::{Fault, Left, Recorder};
 use super::resource::Resource;
@@ -29,6 +33,8 @@ pub(super) struct Stage {
     /// None where nothing can be cut.
     pub(super) network: Option<Network>,
     pub(super) recorder: Recorder,
+    /// Beside a fenced lock.
+    counters: Option<Counters>,
     addresses: Vec<Ipv4Addr>,
     ttl: Duration,
     clock: WallClock,
@@ -37,8 +43,10 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Starts the servers, then `clients` clients and, where there is an image of it, the firmware.
+    /// Starts the servers, then `clients` clients of the lock and, where there is an image of it, the
+    /// firmware.
     pub(super) fn set(
+        lock: Lock,
         network: Option<Network>,
         clients: usize,
         image: Option<&Path>,
@@ -49,11 +57,20 @@ impl Stage {
         let directory = TempDir::new()?;
         let resource = directory.path().join("resource");
         Resource::create(&resource)?;
-        let servers = Servers::start(NODES);
+        Gate::create(&resource)?;
+        let servers = match lock {
+            Lock::Plain => Servers::start(NODES),
+            Lock::Fenced => Servers::start_with_clocks(NODES),
+        };
+        if let Some(fleet) = lock.options(ttl, ttl)?.fleet() {
+            let rules = [fleet.max_ttl(), fleet.window(), fleet.step_back()];
+            let rules = rules.map(|rule| rule.as_millis().to_string()).join(":");
+            servers.iter().for_each(|server| server.vouch(&rules));
+        }
         let recorder = Recorder::default();
         let addresses: Vec<_> = (0..clients)
             .map(|client| match network {
-                Some(_) => Network::address_for(client),
+                Some(_) => Network::address_for(lock, client),
                 None => Ipv4Addr::LOCALHOST,
             })
             .collect();
@@ -66,9 +83,13 @@ impl Stage {
             ports: ports.clone(),
             addresses: addresses.clone(),
             resource: resource.clone(),
+            lock,
             ttl,
         };
         let crew = Crew::start(place, &recorder, seed)?;
+        let counters = lock
+            .is_fenced()
+            .then(|| Counters::start(&ports, ttl, &recorder, seed));
         let device = image.map(|image| {
             let settings = Settings {
                 image: image.to_owned(),
@@ -79,19 +100,28 @@ impl Stage {
             Device::boot(settings, &recorder)
         });
         let device = device.transpose()?;
-        recorder.note(|record| record.time = Some([began, began]));
+        recorder.note(|record| {
+            record.lock = lock;
+            record.time = Some([began, began]);
+        });
         Ok(Self {
             crew,
             device,
             servers,
             network,
             recorder,
+            counters,
             addresses,
             ttl,
             clock: WallClock::new(),
             interrupted,
             _directory: directory,
         })
+    }
+
+    /// The address of the nodes, as this client alone knows them.
+    pub(super) fn address(&self, client: usize) -> Ipv4Addr {
+        self.addresses[client]
     }
 
     /// Starts a node that was killed, without anything that it knew.
@@ -152,6 +182,7 @@ impl Stage {
         if self.device.take().is_some() {
             self.wait(self.ttl, |_| Ok(false))?;
         }
+        drop(self.counters.take());
         // Releases have to do without their script once more.
         self.flush_scripts()?;
         self.crew.stop()?;
@@ -161,7 +192,7 @@ impl Stage {
         let mut left = Left::default();
         // A key that was not deleted would live for longer than this.
         self.wait(self.ttl / 2, |stage| {
-            left.keys = stage.sum(&["KEYS", "*"], |keys: Vec<Vec<u8>>| keys.len())?;
+            left.keys = stage.sum(&["EXISTS", KEY], |count| count)?;
             Ok(left.keys == 0)
         })?;
         let mut crew_has_ended = false;

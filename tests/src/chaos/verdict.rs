@@ -8,7 +8,9 @@ use redlock_core::Instant;
 use crate::exclusion::{Holding, overlaps};
 
 use super::fault::Kind;
-use super::history::{History, Lease, Used};
+use super::history::{History, Lease, TurnedAway, Used};
+use super::lock::Lock;
+use super::order::Disorder;
 use super::record::{Left, Record};
 use super::said::Mark;
 
@@ -20,6 +22,14 @@ pub(super) struct Verdict {
     pub(super) lost_counts: Vec<[Mark; 2]>,
     /// Leases of which the nodes knew nothing before they were over.
     pub(super) lost_leases: Vec<Lease>,
+    /// Fences that are not unique or do not grow.
+    pub(super) disorder: Disorder,
+    /// The same of the highest counts of the nodes.
+    pub(super) counted: Disorder,
+    /// Whom the resource turned away although his lease was valid.
+    turned_away: Vec<TurnedAway>,
+    /// What a fenced lock was to be tried with and was not.
+    untried: Vec<&'static str>,
     /// Clients that never held the lock, or never after the last fault.
     stuck: Vec<String>,
     /// What could have been done and was not.
@@ -45,10 +55,21 @@ impl Verdict {
             let name = record.clients.get(*client);
             name.cloned().unwrap_or_default()
         });
+        let counted = Disorder::of(&record.counted);
+        let mut turned_away = history.turned_away.clone();
+        turned_away.retain(|one| one.at < one.valid_until);
         Self {
+            disorder: Disorder::of(&history.fences),
+            counted,
+            turned_away,
+            untried: untried(record, &history, counted),
             overlaps: overlaps(&history.holdings()),
             lost_counts: lost_counts(&history.uses),
-            lost_leases: lost_early(&history.leases),
+            lost_leases: match record.lock {
+                Lock::Plain => lost_early(&history.leases),
+                // Nodes that have forgotten say so: the lease is lost, and nobody else has it.
+                Lock::Fenced => Vec::new(),
+            },
             stuck: stuck(record, &history),
             missing: missing.copied().collect(),
             is_unchallenged: history.refusals.is_empty(),
@@ -88,6 +109,26 @@ impl Verdict {
                 self.name(second.voice),
             ));
         }
+        for (what, times) in [
+            ("two leases have one fence", self.disorder.duplicates),
+            (
+                "a fence is no higher than one that was reported before it was asked for",
+                self.disorder.out_of_order,
+            ),
+        ] {
+            if times > 0 {
+                complaints.push(format!("{what}, {times} times"));
+            }
+        }
+        for one in self.turned_away.iter().take(ENOUGH) {
+            complaints.push(format!(
+                "{} was turned away at {} by the resource, and its lease was valid until {}",
+                self.name(one.voice),
+                self.time(one.at),
+                self.time(one.valid_until),
+            ));
+        }
+        complaints.extend(self.untried.iter().map(|&what| what.to_owned()));
         for lease in self.lost_leases.iter().take(ENOUGH) {
             complaints.push(format!(
                 "a lease of {} was valid until {}, and gone from the nodes at {}",
@@ -155,6 +196,22 @@ fn lost_counts(uses: &[Used]) -> Vec<[Mark; 2]> {
     lost
 }
 
+fn untried(record: &Record, history: &History, counted: Disorder) -> Vec<&'static str> {
+    let mut untried = Vec::new();
+    if record.lock.is_fenced() {
+        if history.fences.is_empty() {
+            untried.push("no lease has a fence");
+        }
+        if history.quarantined == 0 {
+            untried.push("nobody ever met a node in quarantine");
+        }
+        if counted.is_none() {
+            untried.push("counting nodes did just as well as fences, so this shows nothing");
+        }
+    }
+    untried
+}
+
 /// A lease stands on a majority, so a majority without it shares a node with that one: this node has
 /// forgotten.
 fn lost_early(leases: &[Lease]) -> Vec<Lease> {
@@ -202,6 +259,7 @@ fn are_holders_spared(record: &Record, history: &History) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::order::Issued;
     use super::super::record::Fault;
     use super::*;
 
@@ -341,6 +399,90 @@ mod tests {
         fault.client = Some(0);
         record.faults = vec![fault];
         assert_eq!(complaints(&record), [""; 0]);
+    }
+
+    /// Two that have fences, one after the other; and the counts of others, which are no fences.
+    fn fenced(said: &[&str]) -> Record {
+        let [asked, at] = [5, 6].map(Instant::from_micros);
+        let issued = Issued {
+            sent: asked,
+            at,
+            fence: 1,
+        };
+        Record {
+            lock: Lock::Fenced,
+            counted: vec![issued; 2],
+            ..record(said)
+        }
+    }
+
+    const FENCED: [&str; 10] = [
+        "0 wants 1",
+        "1 wants 1",
+        "0 acquired 2 20",
+        "0 fenced 1 1 70",
+        "1 refused 3 held",
+        "1 quarantined 2",
+        "0 lets-go 5 20",
+        "1 acquired 8 25",
+        "1 fenced 6 6 90",
+        "1 lets-go 9 25",
+    ];
+
+    #[test]
+    fn fences_that_grow_are_good() {
+        assert_eq!(complaints(&fenced(&FENCED)), [""; 0]);
+        // Nodes may forget: a lease that is lost is nobody else's.
+        let mut lost = FENCED.to_vec();
+        lost.push("1 lost 9");
+        assert_eq!(complaints(&fenced(&lost)), [""; 0]);
+    }
+
+    #[test]
+    fn a_fence_that_is_not_higher_or_not_the_only_one_is_seen() {
+        let of = |fence| {
+            let mut said = FENCED;
+            said[8] = fence;
+            complaints(&fenced(&said))
+        };
+        let late =
+            "a fence is no higher than one that was reported before it was asked for, 1 times";
+        assert_eq!(of("1 fenced 6 6 69"), [late]);
+        assert_eq!(of("1 fenced 1 1 69"), [""; 0], "both at once");
+        assert_eq!(
+            of("1 fenced 1 1 70"),
+            ["two leases have one fence, 1 times"]
+        );
+    }
+
+    #[test]
+    fn who_is_turned_away_while_his_lease_is_valid_is_seen() {
+        let of = |words| {
+            let mut said = FENCED.to_vec();
+            said.push(words);
+            complaints(&fenced(&said)).len()
+        };
+        assert_eq!(of("0 turned-away 19 20"), 1);
+        assert_eq!(of("0 turned-away 20 20"), 0);
+    }
+
+    #[test]
+    fn a_late_use_that_was_let_in_counts() {
+        let mut said = FENCED.to_vec();
+        said.extend(["0 used 30 20 0.1 0.0", "1 used 31 25 1.1 0.0"]);
+        let words = "one and other both added to what they found: one count is lost";
+        assert_eq!(complaints(&fenced(&said)), [words]);
+    }
+
+    #[test]
+    fn a_fenced_run_without_quarantine_fences_or_counters_that_fail_shows_nothing() {
+        let mut record = fenced(&["0 acquired 2 20", "1 refused 3 held"]);
+        record.counted.clear();
+        assert_eq!(
+            complaints(&record).len(),
+            4,
+            "and one was never at its turn"
+        );
     }
 
     #[test]

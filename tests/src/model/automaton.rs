@@ -110,7 +110,7 @@ impl Automaton {
         let past = table.row(row).past.then(input, &view);
         let to = match table.by_past.get(&past) {
             // Asked for, and not taken.
-            _ if effects.is_empty() => row,
+            _ if effects.is_empty() && !matches!(input.cause, Cause::Met(_)) => row,
             Some(&known) => known,
             None => table.add(past, &history, input, view),
         };
@@ -171,17 +171,21 @@ impl Automaton {
         let mut other = Self::START;
         for input in &history {
             let mut input = input.clone();
-            if let Cause::Wake(answers) = &mut input.cause {
-                for (node, _) in answers.iter_mut() {
-                    *node = numbers[*node];
+            match &mut input.cause {
+                Cause::Wake(answers) => {
+                    for (node, _) in answers.iter_mut() {
+                        *node = numbers[*node];
+                    }
+                    answers.sort_unstable();
                 }
-                answers.sort_unstable();
+                Cause::Met(node) => *node = numbers[*node],
+                Cause::Begin(_) | Cause::Drop => {}
             }
             other = self.step(other, &input).to;
         }
         assert_eq!(
-            self.view(row),
-            self.view(other),
+            self.view(row).renumbered(numbers),
+            *self.view(other),
             "to a client the nodes are not alike"
         );
         self.write().renumbered.insert(question, other);

@@ -12,7 +12,8 @@ use core::time::Duration;
 use arrayvec::ArrayVec;
 use embassy_futures::select::{Either, select};
 use redlock_core::{
-    Clock, Command, Entropy, ExtendError, Instant, Lease, Redlock, Reply, Token, Transport,
+    Admission, Clock, Command, Denial, Entropy, ExtendError, Instant, Introduction, Lease, Redlock,
+    Reply, RunId, Token, Transport,
 };
 
 use super::scene::{Flaw, Scene, UNIT};
@@ -36,6 +37,8 @@ pub(super) enum Cause {
     Wake(Few<(usize, Answer)>),
     /// The future of its operation is dropped.
     Drop,
+    /// It meets a node again, which has restarted. Its future is not polled.
+    Met(usize),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -99,6 +102,19 @@ pub(super) struct View {
     pub(super) deadline: Option<Instant>,
     /// How many tokens it has drawn.
     pub(super) drawn: u8,
+    /// When it has met each node again, if any.
+    pub(super) met: Few<Option<Instant>>,
+}
+
+impl View {
+    /// The same where node `i` is number `numbers[i]`.
+    pub(super) fn renumbered(&self, numbers: &[usize]) -> Self {
+        let mut other = self.clone();
+        for (place, met) in self.met.iter().enumerate() {
+            other.met[numbers[place]] = *met;
+        }
+        other
+    }
 }
 
 /// A lease, and what its holder makes of it.
@@ -134,15 +150,15 @@ pub(super) fn after(scene: &Scene, history: &[Input], now: &[Input]) -> (Vec<Eff
     };
     // It waits for its first operation.
     poll();
-    for input in history {
-        world.give(input);
-        poll();
-    }
+    let mut give = |input: &Input| {
+        world.give(scene, input);
+        if !matches!(input.cause, Cause::Met(_)) {
+            poll();
+        }
+    };
+    history.iter().for_each(&mut give);
     world.effects.borrow_mut().clear();
-    for input in now {
-        world.give(input);
-        poll();
-    }
+    now.iter().for_each(give);
     (world.effects.take(), world.view.take())
 }
 
@@ -155,19 +171,43 @@ struct World {
     begun: Cell<Option<Operation>>,
     is_dropped: Cell<bool>,
     answers: RefCell<Vec<(usize, Answer)>>,
+    /// What it knows of each node.
+    admissions: RefCell<[Admission; MAX_NODES]>,
     effects: RefCell<Vec<Effect>>,
     view: RefCell<View>,
 }
 
 impl World {
-    fn give(&self, input: &Input) {
-        self.view.borrow_mut().deadline = None;
+    fn give(&self, scene: &Scene, input: &Input) {
         self.reading.set(input.reading);
+        if let Cause::Met(node) = input.cause {
+            return self.meet_again(scene, node);
+        }
+        self.view.borrow_mut().deadline = None;
         match &input.cause {
             Cause::Begin(operation) => self.begun.set(Some(*operation)),
             Cause::Wake(answers) => self.answers.borrow_mut().extend(answers.iter().copied()),
             Cause::Drop => self.is_dropped.set(true),
+            Cause::Met(_) => {}
         }
+    }
+
+    /// Every node is met in the beginning, and has been running for long.
+    fn meet_all(&self) {
+        let admissions = &mut *self.admissions.borrow_mut();
+        for (node, admission) in admissions.iter_mut().enumerate() {
+            admission.introduced(Some(introduction(node, 0)), self.now());
+        }
+    }
+
+    fn meet_again(&self, scene: &Scene, node: usize) {
+        let mut view = self.view.borrow_mut();
+        if view.met.is_empty() {
+            view.met.extend(std::iter::repeat_n(None, scene.nodes));
+        }
+        view.met[node] = Some(self.now());
+        // No node crashes twice.
+        self.admissions.borrow_mut()[node].introduced(Some(introduction(node, 1)), self.now());
     }
 
     fn did(&self, effect: Effect) {
@@ -205,16 +245,23 @@ pub(super) fn instant(reading: u8) -> Instant {
     Instant::from_micros(0).saturating_add(UNIT * u32::from(reading))
 }
 
+fn introduction(node: usize, incarnation: u64) -> Introduction {
+    Introduction {
+        run_id: RunId::new(node as u64, incarnation),
+        uptime: Duration::from_secs(86_400),
+        is_master: true,
+        may_evict: false,
+        vouched: None,
+    }
+}
+
 /// The life of a client: one operation after the other, each one the shipping code.
 async fn life(scene: &Scene, world: &World) {
+    world.meet_all();
     let phantom = (scene.flaw == Some(Flaw::HalfIsAQuorum)).then_some(None);
     let nodes = (0..scene.nodes).map(Some).chain(phantom);
     let mut redlock = Redlock::new(
-        nodes.map(|node| Port {
-            node,
-            swallows_releases: scene.flaw == Some(Flaw::NothingIsReleased),
-            world,
-        }),
+        nodes.map(|node| Port { node, scene, world }),
         Watch { scene, world },
         Tokens { scene, world },
         scene.options(),
@@ -309,8 +356,7 @@ async fn perform(
 #[derive(Debug, Clone)]
 struct Port<'w> {
     node: Option<usize>,
-    /// Another flaw.
-    swallows_releases: bool,
+    scene: &'w Scene,
     world: &'w World,
 }
 
@@ -319,16 +365,20 @@ impl Transport for Port<'_> {
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Failure> {
         let (order, granted) = match command {
-            Command::Acquire { token, .. } => (Order::Acquire(number(token)), Reply::Acquired),
+            Command::Acquire { token, .. } => {
+                (Order::Acquire(number(token)), Reply::Acquired(None))
+            }
             Command::Extend { token, .. } => (Order::Extend(number(token)), Reply::Extended),
             Command::Release { token, .. } => (Order::Release(number(token)), Reply::Released),
         };
         let Some(node) = self.node else {
             return Ok(granted);
         };
-        if self.swallows_releases && matches!(order, Order::Release(_)) {
+        let swallows_releases = self.scene.flaw == Some(Flaw::NothingIsReleased);
+        if swallows_releases && matches!(order, Order::Release(_)) {
             return Ok(granted);
         }
+        self.check(node, command)?;
         self.world.did(Effect::Sent(node, order));
         let mut call = Call {
             node,
@@ -341,19 +391,45 @@ impl Transport for Port<'_> {
             };
             call.is_over = true;
             Poll::Ready(match answer {
-                Answer::Acquired => Ok(Reply::Acquired),
-                Answer::Held => Ok(Reply::Held),
+                Answer::Acquired => Ok(Reply::Acquired(None)),
+                Answer::Held => Ok(Reply::Held(None)),
                 Answer::Extended => Ok(Reply::Extended),
                 Answer::Released => Ok(Reply::Released),
                 Answer::NotMine => Ok(Reply::NotMine),
-                Answer::Broken => Err(Failure(node)),
+                Answer::Broken => Err(Failure::Silent(node)),
             })
         })
         .await
     }
 
     fn timed_out(&self, _after: Duration) -> Failure {
-        Failure(self.node.unwrap_or(MAX_NODES))
+        Failure::Silent(self.node.unwrap_or(MAX_NODES))
+    }
+
+    fn denial(error: &Failure) -> Option<Denial> {
+        match error {
+            Failure::Denied(denial) => Some(*denial),
+            Failure::Silent(_) => None,
+        }
+    }
+}
+
+impl Port<'_> {
+    /// Whether the vote of the node counts.
+    fn check(&self, node: usize, command: &Command<'_>) -> Result<(), Failure> {
+        let Command::Acquire {
+            ttl_ms, mut rules, ..
+        } = *command
+        else {
+            return Ok(());
+        };
+        if self.scene.flaw == Some(Flaw::QuarantineTooShort) {
+            rules.quarantine -= UNIT;
+        }
+        let ttl = Duration::from_millis(ttl_ms.into());
+        let admission = self.world.admissions.borrow()[node];
+        let admitted = admission.check(rules, ttl, self.world.now());
+        admitted.map_err(Failure::Denied)
     }
 }
 
@@ -373,11 +449,17 @@ impl Drop for Call<'_> {
 }
 
 #[derive(Debug)]
-struct Failure(usize);
+enum Failure {
+    Silent(usize),
+    Denied(Denial),
+}
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "node {} did not answer", self.0)
+        match self {
+            Self::Silent(node) => write!(f, "node {node} did not answer"),
+            Self::Denied(denial) => write!(f, "{denial}"),
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use stateright::Property;
 
-use super::client::Operation;
+use super::client::{self, Operation};
+use super::scene::UNIT;
 use super::search::{Action, Search};
 use super::world::{Client, World};
 
@@ -34,13 +35,13 @@ fn quorum(search: &Search, world: &World) -> bool {
     let quorum = search.scene.nodes / 2 + 1;
     holders(search, world).all(|client| {
         let view = search.automaton.view(world.clients[client].row);
-        let stands_on = world.nodes.iter().filter(|node| match &node.entry {
-            Some(entry) => {
+        let stands_on = world.nodes.iter().filter(|node| {
+            // Where it is forgotten, nobody else can take the lock.
+            let entry = node.entry.as_ref().or(node.forgotten.as_ref());
+            entry.is_some_and(|entry| {
                 usize::from(entry.client) == client
                     && Some(entry.token) == view.claim.map(|claim| claim.token)
-            }
-            // Nobody can take the lock there.
-            None => node.away_until > world.now,
+            })
         });
         stands_on.count() >= quorum
     })
@@ -71,7 +72,7 @@ fn clean(search: &Search, world: &World) -> bool {
     })
 }
 
-/// Only where nothing is on its way, nobody holds the lock or is at it, and no node is away; and where what broken
+/// Only where nothing is on its way, nobody holds the lock or is at it, and every vote counts; and where what broken
 /// connections have left behind leaves a quorum free.
 fn again(search: &Search, world: &World) -> bool {
     let free = world.nodes.iter().filter(|node| node.entry.is_none());
@@ -83,10 +84,7 @@ fn again(search: &Search, world: &World) -> bool {
             && client.links.iter().all(|link| link.sent.is_empty())
     });
     let quorum = search.scene.nodes / 2 + 1;
-    if !is_quiet
-        || free.count() < quorum
-        || world.nodes.iter().any(|node| node.away_until > world.now)
-    {
+    if !is_quiet || free.count() < quorum || is_waiting(search, world) {
         return true;
     }
     let mut world = world.clone();
@@ -99,6 +97,15 @@ fn again(search: &Search, world: &World) -> bool {
         search.step(&mut world, action);
     }
     world.acting == Some(0)
+}
+
+/// Whether a vote does not count yet for the first client.
+fn is_waiting(search: &Search, world: &World) -> bool {
+    let view = search.automaton.view(world.clients[0].row);
+    let now = client::instant(world.reading(&search.scene, 0));
+    let quarantine = UNIT * u32::from(search.scene.quarantine());
+    let mut met = view.met.iter().flatten();
+    met.any(|met| now < met.saturating_add(quarantine))
 }
 
 fn handed_on(search: &Search, world: &World) -> bool {

@@ -30,14 +30,14 @@ pub struct Scene {
     pub(super) drops: u8,
     /// How many connections break. What was on its way arrives at any later time, or never.
     pub(super) breaks: u8,
-    /// How many nodes crash and forget everything.
+    /// How many nodes crash, forget everything and are back at once.
     pub(super) crashes: u8,
-    /// For how long they stay away then.
-    pub(super) away: u8,
     /// By how much the clock of a node may be ahead when a key expires.
     pub(super) node_ahead: u8,
     /// By how much the clock of a client may fall behind.
     pub(super) client_behind: u8,
+    /// By how much the clock of a client that waits for the end of a quarantine may be ahead.
+    pub(super) client_ahead: u8,
     pub(super) flaw: Option<Flaw>,
 }
 
@@ -85,8 +85,8 @@ pub enum Flaw {
     NothingIsReleased,
     /// The clock of a client falls behind by more than the options allow for.
     DriftBeyond,
-    /// A node that has forgotten everything is back one unit too early.
-    BackTooEarly,
+    /// The quarantine of a node that has forgotten everything is one unit too short.
+    QuarantineTooShort,
 }
 
 impl Flaw {
@@ -104,7 +104,9 @@ impl Flaw {
             Self::ReleaseWithoutCompare => "a release deletes whatever key is there",
             Self::NothingIsReleased => "no release is sent",
             Self::DriftBeyond => "a clock drifts by more than the options allow for",
-            Self::BackTooEarly => "a node that forgot is back before a TTL is over",
+            Self::QuarantineTooShort => {
+                "the quarantine of a node that forgot is one unit too short"
+            }
         }
     }
 
@@ -132,9 +134,9 @@ impl Scene {
         drops: 0,
         breaks: 0,
         crashes: 0,
-        away: 3,
         node_ahead: 0,
         client_behind: 0,
+        client_ahead: 0,
         flaw: None,
     };
 
@@ -205,9 +207,20 @@ impl Scene {
             },
             Self {
                 name: "crash",
-                about: "a node forgets everything and stays away for a TTL",
+                about: "a node forgets everything and is back at once; clients do not count its vote",
                 crashes: 1,
                 end: 2,
+                ..Self::PLAIN
+            },
+            Self {
+                name: "quarantine",
+                about: "the only node forgets, its vote counts again while clocks differ by all that they may",
+                nodes: 1,
+                clients: &[ONCE, TWICE],
+                client_behind: 1,
+                client_ahead: 1,
+                crashes: 1,
+                end: 6,
                 ..Self::PLAIN
             },
             Self {
@@ -276,11 +289,12 @@ impl Scene {
                 client_behind: 2,
                 ..scene
             },
-            Flaw::BackTooEarly => Self {
+            Flaw::QuarantineTooShort => Self {
+                nodes: 1,
                 client_behind: 1,
+                client_ahead: 1,
                 crashes: 1,
-                away: 2,
-                end: 2,
+                end: 4,
                 ..scene
             },
         }
@@ -293,6 +307,11 @@ impl Scene {
         } else {
             promise::HANDED_ON
         }
+    }
+
+    /// For how long the vote of a node does not count after a restart, in units: the TTL and the drift.
+    pub(super) const fn quarantine(&self) -> u8 {
+        self.ttl + 1
     }
 
     /// The options of its clients.

@@ -27,10 +27,10 @@ pub(super) enum Action {
     Break(usize, usize, Reply),
     /// A key expires early, by the clock of its node.
     ExpireEarly(usize),
-    /// A node forgets everything and goes away for a while.
+    /// A node forgets everything and is back at once. Every client notices and meets it again.
     Crash(usize),
-    /// One unit of time passes; the clocks of these clients stand still.
-    Tick(Few<usize>),
+    /// One unit of time passes; the clocks of the first ones stand still, those of the others go two units.
+    Tick(Few<usize>, Few<usize>),
 }
 
 /// Where a reply that has come is when the connection breaks.
@@ -159,15 +159,12 @@ impl Search {
     /// Everything that can happen on the way from a client to a node.
     fn link_actions(&self, world: &World, client: usize, node: usize, actions: &mut Vec<Action>) {
         let link = &world.clients[client].links[node];
-        if world.nodes[node].away_until <= world.now {
-            if !link.sent.is_empty() {
-                actions.push(Action::Execute(client, node));
-            }
-            let stray = link.stray.iter().enumerate();
-            let different =
-                stray.filter(|(place, order)| link.stray[..*place].last() != Some(*order));
-            actions.extend(different.map(|(_, order)| Action::Stray(client, node, *order)));
+        if !link.sent.is_empty() {
+            actions.push(Action::Execute(client, node));
         }
+        let stray = link.stray.iter().enumerate();
+        let different = stray.filter(|(place, order)| link.stray[..*place].last() != Some(*order));
+        actions.extend(different.map(|(_, order)| Action::Stray(client, node, *order)));
         if world.breaks > 0 && link.is_in_use() {
             actions.push(Action::Break(client, node, Reply::Lost));
             if link.has_reply() {
@@ -201,8 +198,18 @@ impl Search {
         let clients: Few<_> = (0..self.scene.clients.len())
             .filter(can_stand_still)
             .collect();
-        actions.push(Action::Tick(Few::new()));
-        actions.extend(subsets(&clients).map(Action::Tick));
+        let waits = |client: &usize| {
+            let it = &world.clients[*client];
+            it.ahead < self.scene.client_ahead && !self.automaton.view(it.row).met.is_empty()
+        };
+        let ahead: Few<_> = (0..self.scene.clients.len()).filter(waits).collect();
+        for still in subsets(&clients).chain([Few::new()]) {
+            for ahead in subsets(&ahead).chain([Few::new()]) {
+                if !ahead.iter().any(|client| still.contains(client)) {
+                    actions.push(Action::Tick(still.clone(), ahead));
+                }
+            }
+        }
     }
 
     /// What a client does on it, if it is a client's.
@@ -256,24 +263,27 @@ impl Search {
             Action::Crash(node) => {
                 world.crashes -= 1;
                 world.nodes[node] = Node {
+                    forgotten: world.nodes[node].entry.take(),
                     entry: None,
-                    away_until: world.now + self.scene.away,
                 };
                 // What was on its way to it arrives nowhere.
                 for client in 0..self.scene.clients.len() {
                     world.clients[client].links[node].answers.clear();
                     self.break_down(world, client, node, false);
+                    self.run(world, client, Cause::Met(node));
                 }
             }
-            Action::Tick(standing_still) => {
+            Action::Tick(standing_still, ahead) => {
                 world.now += 1;
                 for client in standing_still {
                     world.clients[client].behind += 1;
                 }
+                for client in ahead {
+                    world.clients[client].ahead += 1;
+                }
                 for node in &mut world.nodes {
-                    node.entry.take_if(|entry| entry.expires_at <= world.now);
-                    if node.away_until <= world.now {
-                        node.away_until = 0;
+                    for entry in [&mut node.entry, &mut node.forgotten] {
+                        entry.take_if(|entry| entry.expires_at <= world.now);
                     }
                 }
             }
@@ -292,7 +302,8 @@ impl Search {
     fn representative(&self, mut world: World) -> World {
         let by_number = |client: &usize| {
             let it = &world.clients[*client];
-            (it.row, it.acquires, it.extends, it.behind, &it.links)
+            let clock = (it.behind, it.ahead);
+            (it.row, it.acquires, it.extends, clock, &it.links)
         };
         let mut order: Few<_> = (0..self.scene.clients.len()).collect();
         order.sort_by(|a, b| by_number(a).cmp(&by_number(b)));
@@ -306,7 +317,8 @@ impl Search {
             for entry in world
                 .nodes
                 .iter_mut()
-                .filter_map(|node| node.entry.as_mut())
+                .flat_map(|node| [node.entry.as_mut(), node.forgotten.as_mut()])
+                .flatten()
             {
                 entry.client = number(entry.client);
             }

@@ -81,11 +81,16 @@ fn words(action: &Action, world: &World) -> String {
             )
         }
         Action::ExpireEarly(at) => format!("the key on {} expires, early by true time", node(at)),
-        Action::Crash(it) => format!("{} crashes and forgets everything", node(it)),
-        Action::Tick(still) if still.is_empty() => "a unit of time passes".into(),
-        Action::Tick(still) => {
-            let still: Vec<_> = still.iter().map(client).collect();
-            format!("a unit of time passes, not for {}", still.join(" and "))
+        Action::Crash(it) => format!("{} crashes, forgets everything and is back", node(it)),
+        Action::Tick(still, ahead) => {
+            let mut words = String::from("a unit of time passes");
+            for (clients, how) in [(still, "not for"), (ahead, "two for")] {
+                let clients: Vec<_> = clients.iter().map(client).collect();
+                if !clients.is_empty() {
+                    let _ = write!(words, ", {how} {}", clients.join(" and "));
+                }
+            }
+            words
         }
     }
 }

@@ -29,8 +29,8 @@ pub(super) struct World {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Node {
     pub(super) entry: Option<Entry>,
-    /// It does nothing before.
-    pub(super) away_until: u8,
+    /// What it had when it crashed, as long as nobody else may have the lock there.
+    pub(super) forgotten: Option<Entry>,
 }
 
 /// The key of the lock, on one node.
@@ -47,6 +47,8 @@ pub(super) struct Client {
     pub(super) row: u32,
     /// By how much its clock is behind.
     pub(super) behind: u8,
+    /// By how much it is ahead.
+    pub(super) ahead: u8,
     /// How many times it may still try to acquire the lock, and extend a lease.
     pub(super) acquires: u8,
     pub(super) extends: u8,
@@ -79,11 +81,12 @@ impl World {
     pub(super) fn new(scene: &Scene) -> Self {
         let node = Node {
             entry: None,
-            away_until: 0,
+            forgotten: None,
         };
         let client = |role: &Role| Client {
             row: Automaton::START,
             behind: 0,
+            ahead: 0,
             acquires: role.acquires,
             extends: role.extends,
             links: repeated(Link::default(), scene.nodes),
@@ -101,7 +104,8 @@ impl World {
 
     /// What the clock of a client reads: truncated to its tick.
     pub(super) fn reading(&self, scene: &Scene, client: usize) -> u8 {
-        let exact = self.now - self.clients[client].behind;
+        let it = &self.clients[client];
+        let exact = self.now + it.ahead - it.behind;
         exact - exact % scene.tick.max(1)
     }
 
@@ -122,13 +126,14 @@ impl World {
         order: Order,
     ) -> Answer {
         let expires_at = self.now + scene.ttl;
-        let entry = &mut self.nodes[node].entry;
+        let Node { entry, forgotten } = &mut self.nodes[node];
         let is_mine = |token| {
             move |entry: &Entry| usize::from(entry.client) == client && entry.token == token
         };
         match order {
             Order::Acquire(_) if entry.is_some() => Answer::Held,
             Order::Acquire(token) => {
+                *forgotten = None;
                 *entry = Some(Entry {
                     client: small(client),
                     token,

@@ -31,8 +31,8 @@ impl User {
         key: usize,
         end: Cut,
     ) -> Option<Lease<Key>> {
-        // One round to ask, and one to clean up.
-        let rounds = 2 * self.lock.options().round_time();
+        // One round to ask, perhaps one to ask better, and one to clean up.
+        let rounds = (2 + u32::from(self.window.is_some())) * self.lock.options().round_time();
         let clock = self.lock.clock().clone();
         let result = if matches!(call, Call::TryAcquire(_)) {
             self.begins(call, rounds);
@@ -47,7 +47,7 @@ impl User {
             None => (None, dropped(&self.world, end)),
         };
         if let Some(lease) = &lease {
-            let claim = claim(&self.world, self.task, key, lease.token());
+            let claim = claim(&self.world, self.task, key, lease);
             self.held.push(claim.token);
             tell_end(&self.world, claim, lease.valid_until(), What::Granted);
         }
@@ -58,7 +58,7 @@ impl User {
     /// Whether the lease is still worth something.
     pub(super) async fn extend(&mut self, key: usize, lease: &mut Lease<Key>) -> bool {
         let call = Call::Extend(key);
-        let claim = claim(&self.world, self.task, key, lease.token());
+        let claim = claim(&self.world, self.task, key, lease);
         self.begins(call, self.lock.options().round_time());
         let end = self.draw_cut(16);
         let clock = self.lock.clock().clone();
@@ -86,7 +86,7 @@ impl User {
 
     pub(super) async fn release(&mut self, key: usize, lease: Lease<Key>) {
         let call = Call::Release(key);
-        let claim = claim(&self.world, self.task, key, lease.token());
+        let claim = claim(&self.world, self.task, key, &lease);
         self.begins(call, self.lock.options().round_time());
         self.tell(What::Over(claim));
         let end = self.draw_cut(8);
@@ -108,7 +108,9 @@ impl User {
         let rested: Duration = rests.iter().sum();
         self.begins(
             call,
-            options.wait_time() + 3 * options.round_time() + rested,
+            options.wait_time()
+                + (3 + u32::from(self.window.is_some())) * options.round_time()
+                + rested,
         );
         let end = self.draw_cut(6);
         let clock = self.lock.clock().clone();
@@ -119,6 +121,9 @@ impl User {
             worked.set(Some(work.claim));
             for rest in rests {
                 clock.sleep_until(clock.now().saturating_add(*rest)).await;
+                if let Some(claim) = worked.get().filter(|claim: &Claim| claim.fence.is_some()) {
+                    world.look().visit(claim);
+                }
                 // Work may keep its process busy, past the end of the validity as well.
                 world.look().touch(task.client);
             }
@@ -144,7 +149,7 @@ impl User {
         rest: Duration,
     ) -> Lease<Key> {
         let call = Call::Keep(key);
-        let claim = claim(&self.world, self.task, key, lease.token());
+        let claim = claim(&self.world, self.task, key, &lease);
         let clock = self.lock.clock().clone();
         let until = clock.now().saturating_add(rest);
         self.begins(call, rest);
@@ -186,6 +191,10 @@ impl User {
         }
     }
 
+    pub(super) fn claim(&self, key: usize, lease: &Lease<Key>) -> Claim {
+        claim(&self.world, self.task, key, lease)
+    }
+
     fn tell(&self, what: What) {
         self.world.look().tell_of(self.task.client, what);
     }
@@ -219,7 +228,7 @@ struct Work {
 
 impl Work {
     fn begin(world: &Rc<World>, task: Task, key: usize, lease: &Lease<Key>) -> Self {
-        let claim = claim(world, task, key, lease.token());
+        let claim = claim(world, task, key, lease);
         tell_end(world, claim, lease.valid_until(), What::Works);
         let world = Rc::clone(world);
         Self { world, claim }
@@ -235,9 +244,16 @@ impl Drop for Work {
     }
 }
 
-fn claim(world: &World, task: Task, key: usize, token: &Token) -> Claim {
-    let token = world.look().number_of(token);
-    Claim { task, key, token }
+fn claim(world: &World, task: Task, key: usize, lease: &Lease<Key>) -> Claim {
+    let mut state = world.look();
+    let token = state.number_of(lease.token());
+    let fence = lease.fence().map(|fence| state.fence_of(token, fence));
+    Claim {
+        task,
+        key,
+        token,
+        fence,
+    }
 }
 
 /// Tells a claim with its end, in true time.

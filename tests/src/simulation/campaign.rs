@@ -73,7 +73,7 @@ impl Campaign {
 
 fn is_looked_for(promise: Promise, broken: Option<Assumption>) -> bool {
     match broken {
-        Some(assumption) if assumption.is_of_the_algorithm() => promise == Promise::Exclusion,
-        _ => true,
+        Some(assumption) => assumption.breaks().is_none_or(|broken| broken == promise),
+        None => true,
     }
 }

@@ -1,5 +1,7 @@
 //! How a connection ends, what outlives it, and how the next one begins.
 
+use redlock_core::Introduction;
+
 use super::fault::Kind;
 use super::history::{Message, Route, Verb, What};
 use super::link::{Content, Line};
@@ -20,7 +22,7 @@ impl State {
     /// Breaks the connection: the first commands under way arrive in spite of it, but late, the others never.
     pub(super) fn break_connection(&mut self, route: Route) {
         let link = self.link(route);
-        if link.line != Line::Up {
+        if !matches!(link.line, Line::Up | Line::Asking) {
             return;
         }
         let (epoch, under_way, mut at) = (link.epoch, link.requests.len(), link.last_arrival);
@@ -47,10 +49,11 @@ impl State {
 
     /// The connection is dead, with all that is under way to the node and perhaps what is under way back.
     pub(super) fn lose_connection(&mut self, route: Route) {
-        if self.link(route).line != Line::Up {
+        if !matches!(self.link(route).line, Line::Up | Line::Asking) {
             return;
         }
-        let keeps_replies = self.chance.one_in(2);
+        // A client that has not met the node gets no further.
+        let keeps_replies = self.chance.one_in(2) && self.link(route).line == Line::Up;
         let link = self.link(route);
         link.line = Line::Dead;
         let (epoch, notice) = (link.epoch, link.habits.notice);
@@ -83,7 +86,7 @@ impl State {
         if machine.life == life {
             let is_overtaken = self.link(route).epoch != epoch;
             self.count_many(Kind::OvertakenCommand, is_overtaken.into());
-            self.execute(route, message);
+            let _nobody_hears = self.execute(route, message);
         }
     }
 
@@ -111,8 +114,27 @@ impl State {
         self.queue.add(at, Event::Reconnect(route));
     }
 
+    /// In the beginning most clients are connected.
+    pub(super) fn connect_all(&mut self) {
+        for client in 0..self.processes.len() {
+            for node in 0..self.machines.len() {
+                let route = Route { client, node };
+                let begins_at = self.link(route).habits.begins_at;
+                if begins_at > 0 {
+                    self.queue.add(begins_at, Event::Reconnect(route));
+                } else {
+                    let introduction = self.machines[node].introduction(0);
+                    self.introduced(route, introduction);
+                }
+            }
+        }
+    }
+
     pub(super) fn reconnect(&mut self, route: Route) {
         let now = self.now;
+        if self.link(route).line != Line::Down {
+            return;
+        }
         let machine = &mut self.machines[route.node];
         if machine.is_down {
             // Asked again when the node is back.
@@ -125,10 +147,28 @@ impl State {
             self.queue.add(cut_until, Event::Reconnect(route));
             return;
         }
-        link.line = Line::Up;
+        link.line = Line::Asking;
         link.epoch += 1;
         link.last_arrival = now;
         link.last_answer = now;
+        let parcel = self.parcel(Content::Question, self.nobody);
+        let arrival = now + self.delay(route, now);
+        self.depart(route, parcel, arrival);
+    }
+
+    /// The node has said who it is, and commands may follow.
+    pub(super) fn introduced(&mut self, route: Route, introduction: Introduction) {
+        let now = self.now;
+        let local = self.reading(route.client, self.moment_of(route.client));
+        let link = self.link(route);
+        link.line = Line::Up;
+        let is_another = link
+            .admission
+            .run_id()
+            .is_some_and(|known| known != introduction.run_id);
+        link.admission.introduced(Some(introduction), local);
+        self.count_many(Kind::MetAgain, is_another.into());
+        let link = self.link(route);
         let outbox = core::mem::take(&mut link.outbox);
         let waiting = core::mem::take(&mut link.waiting);
         self.tell(What::Connected(route, true));

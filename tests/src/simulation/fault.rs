@@ -24,6 +24,10 @@ pub(crate) enum Fault {
     Crash(usize, Moment),
     /// The node dies, and comes back without its data.
     Forget(usize, Moment),
+    /// The node loses its data and lives on: FLUSHALL.
+    Flush(usize),
+    /// The clock of the node is set: so much ahead of those that are right, or behind them.
+    Set(usize, i64),
     /// The clock of the node is set back by so much.
     SetBack(usize, u64),
     /// The clock of the node is set forward by so much.
@@ -51,8 +55,17 @@ pub(crate) enum Kind {
     Hang,
     Crash,
     CrashWithLoss,
+    Flush,
     DeadForGood,
+    MetAgain,
+    Denial,
+    Quarantined,
+    StaleFence,
+    FenceOutOfWindow,
     ClockSetBack,
+    ClockStep,
+    WrongProposal,
+    RefusedVisit,
     NeverPolled,
     DroppedFuture,
     ForgottenLease,
@@ -61,7 +74,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 22] = [
+    pub(crate) const ALL: [Self; 31] = [
         Self::DriftAtTheLimit,
         Self::CoarseClock,
         Self::Pause,
@@ -78,8 +91,17 @@ impl Kind {
         Self::Hang,
         Self::Crash,
         Self::CrashWithLoss,
+        Self::Flush,
         Self::DeadForGood,
+        Self::MetAgain,
+        Self::Denial,
+        Self::Quarantined,
+        Self::StaleFence,
+        Self::FenceOutOfWindow,
         Self::ClockSetBack,
+        Self::ClockStep,
+        Self::WrongProposal,
+        Self::RefusedVisit,
         Self::NeverPolled,
         Self::DroppedFuture,
         Self::ForgottenLease,
@@ -103,7 +125,16 @@ impl Kind {
             Self::Spike => "spikes of delay",
             Self::Hang => "nodes hung",
             Self::Crash => "nodes crashed, data kept",
-            Self::CrashWithLoss => "nodes crashed and away for the longest TTL, data lost",
+            Self::CrashWithLoss => "nodes crashed, data lost",
+            Self::Flush => "nodes flushed",
+            Self::MetAgain => "nodes met again as another process",
+            Self::Denial => "acquires not sent to a node that restarted",
+            Self::Quarantined => "fences refused in quarantine",
+            Self::StaleFence => "fences refused for a higher one",
+            Self::FenceOutOfWindow => "fences refused for the clock",
+            Self::ClockStep => "node clocks stepped",
+            Self::WrongProposal => "clients misled about the time",
+            Self::RefusedVisit => "late holders refused at a gate",
             Self::DeadForGood => "nodes dead for good",
             Self::ClockSetBack => "node clocks set back",
             Self::NeverPolled => "futures dropped before their first poll",
@@ -144,6 +175,11 @@ impl State {
             }
             Fault::Crash(node, until) => self.crash(node, until, false),
             Fault::Forget(node, until) => self.crash(node, until, true),
+            Fault::Flush(node) => {
+                self.count(Kind::Flush);
+                self.forget(node);
+            }
+            Fault::Set(node, ahead) => self.step_clock(node, ahead),
             Fault::SetBack(node, by) => {
                 self.count(Kind::ClockSetBack);
                 let reading = self.machines[node].dial.reads(self.now);
@@ -201,6 +237,10 @@ impl fmt::Display for Fault {
                     "node {node} is down until {}, its data is lost",
                     Seconds(*until)
                 )
+            }
+            Self::Flush(node) => write!(f, "node {node} is flushed"),
+            Self::Set(node, ahead) => {
+                write!(f, "the clock of node {node} is set {ahead} us ahead")
             }
             Self::SetBack(node, by) => write!(f, "the clock of node {node} is set back by {by} us"),
             Self::SetForward(node, by) => {

@@ -1,6 +1,6 @@
 //! What happened in a world, in true time: all that the judge is told, and what a trace shows.
 
-use redlock_core::{Command, Reply, Token};
+use redlock_core::{Command, Denial, Fence, Proposal, Reply, Rules, Token};
 
 use super::clock::Moment;
 use super::fault::Fault;
@@ -28,6 +28,7 @@ pub(crate) struct Claim {
     pub(crate) task: Task,
     pub(crate) key: usize,
     pub(crate) token: usize,
+    pub(crate) fence: Option<Fence>,
 }
 
 /// From a client to a node.
@@ -67,8 +68,8 @@ pub(crate) enum What {
     /// The process is not run until then; its clock moves on by so much.
     Paused(usize, Moment, u64),
     Sent(Task, usize, Message),
-    Executed(Route, Message, Reply),
-    Answered(Route, Message, Reply),
+    Executed(Route, Message, Result<Reply, Denial>),
+    Answered(Route, Message, Result<Reply, Denial>),
     /// The client has a new connection, or has noticed that it has none.
     Connected(Route, bool),
     /// A token stands there until it expires by the clock of that node.
@@ -77,6 +78,8 @@ pub(crate) enum What {
     Falls(Place),
     /// A node has forgotten all its keys.
     Forgets(usize),
+    /// The holder of a fenced lease, or somebody who was one, acts on what the lock protects, if its gate admits it.
+    Visits(Claim, bool),
     /// Whether a token stands that nobody wants any more, looked at behind everything that was sent for it.
     Probed(Route, usize, usize, bool),
     Fault(Fault),
@@ -128,6 +131,8 @@ pub(crate) struct Message {
     pub(crate) key: usize,
     pub(crate) token: usize,
     pub(crate) ttl_ms: u32,
+    pub(crate) rules: Rules,
+    pub(crate) proposal: Option<Proposal>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,7 +152,8 @@ impl What {
             | Self::CalledLost(claim)
             | Self::Works(claim, _)
             | Self::Stops(claim)
-            | Self::CalledDone(claim) => Some(claim.token),
+            | Self::CalledDone(claim)
+            | Self::Visits(claim, _) => Some(claim.token),
             Self::Sent(_, _, message)
             | Self::Executed(_, message, _)
             | Self::Answered(_, message, _) => Some(message.token),
@@ -184,11 +190,31 @@ impl Message {
     /// The command that goes to the node, with the bytes of its token.
     pub(crate) const fn command<'a>(&self, token: &'a Token) -> Command<'a> {
         let key = KEYS[self.key].as_bytes();
-        let ttl_ms = self.ttl_ms;
+        let Self {
+            ttl_ms,
+            rules,
+            proposal,
+            ..
+        } = *self;
         match self.verb {
-            Verb::Acquire => Command::Acquire { key, token, ttl_ms },
-            Verb::Extend => Command::Extend { key, token, ttl_ms },
-            Verb::Release => Command::Release { key, token },
+            Verb::Acquire => Command::Acquire {
+                key,
+                token,
+                ttl_ms,
+                rules,
+                proposal,
+            },
+            Verb::Extend => Command::Extend {
+                key,
+                token,
+                ttl_ms,
+                proposal,
+            },
+            Verb::Release => Command::Release {
+                key,
+                token,
+                proposal,
+            },
         }
     }
 }

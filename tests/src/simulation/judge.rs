@@ -2,6 +2,7 @@
 //! lock works, nor how the world was made.
 
 mod calls;
+mod fences;
 mod standings;
 #[cfg(test)]
 mod tests;
@@ -9,13 +10,14 @@ mod tests;
 use core::fmt;
 use std::collections::BTreeMap;
 
-use redlock_core::Instant;
+use redlock_core::{Fence, Instant};
 
 use super::clock::Moment;
 use super::history::{Claim, Fact, Message, Task, Verb, What};
 use super::trace::Seconds;
 use crate::exclusion::{Holding, overlaps};
 use calls::Calls;
+use fences::Fences;
 use standings::Standings;
 
 /// A promise of the lock.
@@ -37,6 +39,32 @@ pub enum Promise {
     Time,
     /// When nothing goes wrong whoever waits gets the lock.
     Progress,
+    /// No two leases have one fence, and one that is asked for after another was reported has the higher one.
+    Fence,
+    /// What checks fences admits nobody after somebody with a higher one.
+    Gate,
+    /// What was released on a node does not come back there.
+    Burn,
+}
+
+/// Which promises are given in a world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Promised {
+    All,
+    /// Not that a quorum carries the token: the clocks of a minority jump, and keys expire early.
+    Exclusion,
+    /// Nor that no two hold one lock: any clock may jump.
+    Fences,
+}
+
+impl Promised {
+    const fn has(self, promise: Promise) -> bool {
+        match promise {
+            Promise::Quorum | Promise::Loss => matches!(self, Self::All),
+            Promise::Exclusion => !matches!(self, Self::Fences),
+            _ => true,
+        }
+    }
 }
 
 /// A promise that was broken.
@@ -63,7 +91,7 @@ impl fmt::Display for Breach {
 }
 
 /// Every promise that was broken, in a world of so many nodes. The facts are in the order of time.
-pub(crate) fn judge(facts: &[Fact], nodes: usize) -> Vec<Breach> {
+pub(crate) fn judge(facts: &[Fact], nodes: usize, promised: Promised) -> Vec<Breach> {
     let mut judge = Judge {
         standings: Standings::new(nodes / 2 + 1),
         ..Judge::default()
@@ -71,7 +99,9 @@ pub(crate) fn judge(facts: &[Fact], nodes: usize) -> Vec<Breach> {
     for fact in facts {
         judge.hear(fact.at, fact.what);
     }
-    judge.conclude()
+    let mut breaches = judge.conclude();
+    breaches.retain(|breach| promised.has(breach.promise));
+    breaches
 }
 
 #[derive(Debug, Default)]
@@ -82,10 +112,11 @@ struct Judge {
     by_token: BTreeMap<usize, usize>,
     /// By the token: when it was first sent.
     first_sent: BTreeMap<usize, Moment>,
-    /// By the token and the node: who has sent an acquire there.
-    acquires: BTreeMap<(usize, usize), Task>,
+    /// By the token, the node and the fence that it proposed, if any: who has sent an acquire there.
+    acquires: BTreeMap<(usize, usize, Option<Fence>), Task>,
     standings: Standings,
     calls: Calls,
+    fences: Fences,
 }
 
 /// Somebody holds a lock.
@@ -102,10 +133,14 @@ struct Tenure {
 struct Work {
     /// Whether a quorum carried the token when it was stopped.
     had_quorum: bool,
+    /// Whether nobody else can have had one.
+    was_kept: bool,
 }
 
 impl Judge {
     fn hear(&mut self, at: Moment, what: What) {
+        let broken = self.fences.hear(at, &what);
+        self.breaches.extend(broken);
         match what {
             What::Begins(task, call, span) => self.calls.begins(at, task, call, span),
             What::Ends(task, call, end, local) => {
@@ -125,9 +160,10 @@ impl Judge {
             What::CalledDone(claim) => self.called_done(at, claim),
             What::Paused(client, until, local) => self.calls.paused(client, at, until, local),
             What::Sent(task, node, message) => self.sent(at, task, node, message),
+            What::Visits(..) => (),
             What::Stands(place, token, until) => self.standings.stands(at, place, token, until),
             What::Falls(place) => self.standings.falls(at, place),
-            What::Forgets(node) => self.standings.forgets(at, node),
+            What::Forgets(node) => self.standings.forgets(node),
             What::Probed(_, _, token, true) => {
                 let what = format!("{what}, although all that was sent for it has arrived");
                 self.breach(Promise::Cleanup, at, &[token], what);
@@ -186,17 +222,23 @@ impl Judge {
 
     fn stops(&mut self, at: Moment, claim: Claim) {
         let had_quorum = self.standings.has_quorum(at, claim.key, claim.token);
+        let was_kept = self.standings.is_kept(at, claim.key, claim.token);
         if let Some(lease) = self.lease(claim) {
             lease.until = at;
-            lease.work = Some(Work { had_quorum });
+            lease.work = Some(Work {
+                had_quorum,
+                was_kept,
+            });
         }
     }
 
     /// Work is stopped first and told why later.
     fn called_lost(&mut self, at: Moment, claim: Claim) {
+        let has_quorum = self.standings.has_quorum(at, claim.key, claim.token);
         let was_valid = self.lease(claim).is_some_and(|lease| match &lease.work {
             Some(work) => work.had_quorum,
-            None => at < lease.until,
+            // Nodes may have forgotten it.
+            None => at < lease.until && has_quorum,
         });
         if was_valid {
             let what = format!("{claim}: is said to be lost, and was not");
@@ -206,7 +248,7 @@ impl Judge {
 
     fn called_done(&mut self, at: Moment, claim: Claim) {
         let work = self.lease(claim).and_then(|lease| lease.work.as_ref());
-        if work.is_some_and(|work| !work.had_quorum) {
+        if work.is_some_and(|work| !work.was_kept) {
             let what =
                 format!("{claim}: the work is said to be done, and the lock was lost before");
             self.breach(Promise::Loss, at, &[claim.token], what);
@@ -214,10 +256,16 @@ impl Judge {
     }
 
     fn sent(&mut self, at: Moment, task: Task, node: usize, message: Message) {
-        let Message { verb, token, .. } = message;
+        let Message {
+            verb,
+            token,
+            proposal,
+            ..
+        } = message;
+        let fence = proposal.map(|proposal| proposal.fence);
         self.first_sent.entry(token).or_insert(at);
         if verb == Verb::Acquire
-            && let Some(first) = self.acquires.insert((token, node), task)
+            && let Some(first) = self.acquires.insert((token, node, fence), task)
         {
             let what = format!("{task} sends t{token} to node {node}, as {first} did before");
             self.breach(Promise::Token, at, &[token], what);
@@ -226,6 +274,7 @@ impl Judge {
 
     fn conclude(mut self) -> Vec<Breach> {
         self.breaches.extend(self.calls.never_ended());
+        self.breaches.extend(self.fences.conclude());
         self.standings.close();
         let holdings = self.holdings();
         for [first, second] in overlaps(&holdings) {

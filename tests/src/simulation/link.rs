@@ -1,8 +1,9 @@
 //! What is between one client and one node: requests and replies in order, on one connection.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
-use redlock_core::Reply;
+use redlock_core::{Admission, Denial, Introduction, Reply};
 
 use super::chance::Chance;
 use super::clock::Moment;
@@ -24,6 +25,8 @@ pub(crate) struct Habits {
     pub(crate) notice: u64,
     /// Roughly how long it takes to make another.
     pub(crate) reconnect: u64,
+    /// When the first connection is made; zero when it is there from the beginning.
+    pub(crate) begins_at: Moment,
 }
 
 /// How long a message takes, one way.
@@ -56,12 +59,14 @@ impl Delay {
 pub(crate) struct Link {
     pub(super) habits: Habits,
     pub(super) line: Line,
+    /// What the client knows of the node.
+    pub(super) admission: Admission,
     /// The number of the connection.
     pub(super) epoch: u32,
     /// On their way to the node, the first one first.
     pub(super) requests: VecDeque<Parcel>,
     /// On their way back.
-    pub(super) replies: VecDeque<(Parcel, Message, Reply)>,
+    pub(super) replies: VecDeque<(Parcel, Return)>,
     /// Handed over and not answered.
     pub(super) owed: Vec<(Parcel, Message)>,
     /// Releases for the next connection, and who waits for their replies.
@@ -81,6 +86,8 @@ pub(crate) struct Link {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Line {
     Up,
+    /// The node has been asked who it is, and nothing else goes over the connection before it has said so.
+    Asking,
     /// It is dead, and the client does not know.
     Dead,
     Down,
@@ -100,6 +107,15 @@ pub(super) enum Content {
     Command(Message),
     /// Looks whether a token stands under a key, once everything sent before it has been done.
     Probe(usize, usize),
+    /// Who the node is.
+    Question,
+}
+
+/// What comes back.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Return {
+    Answer(Message, Result<Reply, Denial>),
+    Introduction(Introduction),
 }
 
 /// What became of a command that a task wants to hand over.
@@ -110,13 +126,16 @@ pub(crate) enum Handed {
     NotYet,
     /// There is no connection.
     Refused,
+    /// The node has no vote.
+    Denied(Denial),
 }
 
 impl Link {
     pub(crate) const fn new(habits: Habits) -> Self {
         Self {
             habits,
-            line: Line::Up,
+            line: Line::Down,
+            admission: Admission::new(),
             epoch: 0,
             requests: VecDeque::new(),
             replies: VecDeque::new(),
@@ -166,10 +185,15 @@ impl State {
         let Task { client, .. } = task;
         let route = Route { client, node };
         let link = self.link(route);
-        if link.line == Line::Down {
+        if matches!(link.line, Line::Down | Line::Asking) {
             return link.hand_over_later(message, call);
         }
         if message.verb == Verb::Acquire {
+            let admission = link.admission;
+            if let Err(denial) = self.admits(client, &admission, message) {
+                return Handed::Denied(denial);
+            }
+            let link = self.link(route);
             let epoch = link.epoch;
             link.handed.push((message.token, epoch));
             self.attempted(task, message);
@@ -178,6 +202,20 @@ impl State {
         self.tell_at(at, What::Sent(task, node, message));
         self.send(route, message, call, at);
         Handed::Sent
+    }
+
+    /// Whether the vote of a node would count.
+    fn admits(
+        &mut self,
+        client: usize,
+        admission: &Admission,
+        message: Message,
+    ) -> Result<(), Denial> {
+        let ttl = Duration::from_millis(message.ttl_ms.into());
+        let now = self.reading(client, self.moment_of(client));
+        let admitted = admission.check(message.rules, ttl, now);
+        self.count_many(Kind::Denial, admitted.is_err().into());
+        admitted
     }
 
     pub(super) fn send(&mut self, route: Route, message: Message, call: Name, at: Moment) {
@@ -192,7 +230,7 @@ impl State {
         self.depart(route, parcel, arrival);
     }
 
-    fn depart(&mut self, route: Route, parcel: Parcel, arrival: Moment) {
+    pub(super) fn depart(&mut self, route: Route, parcel: Parcel, arrival: Moment) {
         let len = self.link(route).requests.len();
         let place = if self.fails(Assumption::Order) {
             self.chance.index(len + 1)
@@ -210,7 +248,7 @@ impl State {
         let now = self.now;
         let hung_until = self.machines[route.node].hung_until;
         let link = self.link(route);
-        if link.epoch != epoch || link.line != Line::Up {
+        if link.epoch != epoch || !matches!(link.line, Line::Up | Line::Asking) {
             return;
         }
         let stopped_until = hung_until.max(link.requests_cut_until);
@@ -224,15 +262,23 @@ impl State {
         match parcel.content {
             Content::Probe(key, token) => self.probe(route, key, token),
             Content::Command(message) => {
-                let reply = self.execute(route, message);
-                let answer = now + self.delay(route, now);
-                let link = self.link(route);
-                link.replies.push_back((parcel, message, reply));
-                link.last_answer = link.last_answer.max(answer);
-                let at = link.last_answer;
-                self.queue.add(at, Event::Answer(route, epoch));
+                let answer = self.execute(route, message);
+                self.give_back(route, parcel, Return::Answer(message, answer));
+            }
+            Content::Question => {
+                let introduction = self.machines[route.node].introduction(now);
+                self.give_back(route, parcel, Return::Introduction(introduction));
             }
         }
+    }
+
+    fn give_back(&mut self, route: Route, parcel: Parcel, back: Return) {
+        let answer = self.now + self.delay(route, self.now);
+        let link = self.link(route);
+        link.replies.push_back((parcel, back));
+        link.last_answer = link.last_answer.max(answer);
+        let (at, epoch) = (link.last_answer, link.epoch);
+        self.queue.add(at, Event::Answer(route, epoch));
     }
 
     pub(super) fn answer(&mut self, route: Route, epoch: u32) {
@@ -246,10 +292,25 @@ impl State {
             self.queue.add(until, Event::Answer(route, epoch));
             return;
         }
-        if let Some((parcel, message, reply)) = link.replies.pop_front() {
-            link.owed.retain(|(owed, _)| owed.number != parcel.number);
-            self.tell(What::Answered(route, message, reply));
-            self.finish_call(parcel.call, Ok(reply));
+        let is_introduction = matches!(link.replies.front(), Some((_, Return::Introduction(_))));
+        let free_at = self.moment_of(route.client);
+        if is_introduction && free_at > now {
+            // What a client does about its connections it does when it is run.
+            self.queue.add(free_at, Event::Answer(route, epoch));
+            return;
+        }
+        match self.link(route).replies.pop_front() {
+            Some((parcel, Return::Answer(message, answer))) => {
+                let owed = &mut self.link(route).owed;
+                owed.retain(|(owed, _)| owed.number != parcel.number);
+                self.tell(What::Answered(route, message, answer));
+                if let Ok(Reply::Acquired(Some(reading))) = answer {
+                    self.counted(message.token, reading.fence);
+                }
+                self.finish_call(parcel.call, Ok(answer));
+            }
+            Some((_, Return::Introduction(introduction))) => self.introduced(route, introduction),
+            None => (),
         }
     }
 
@@ -266,7 +327,7 @@ impl State {
         }
     }
 
-    fn parcel(&mut self, content: Content, call: Name) -> Parcel {
+    pub(super) fn parcel(&mut self, content: Content, call: Name) -> Parcel {
         self.parcels += 1;
         let number = self.parcels;
         Parcel {
@@ -276,7 +337,7 @@ impl State {
         }
     }
 
-    fn delay(&mut self, route: Route, at: Moment) -> u64 {
+    pub(super) fn delay(&mut self, route: Route, at: Moment) -> u64 {
         if at >= self.calm_at {
             return Delay::CALM.draw(&mut self.chance);
         }

@@ -1,18 +1,23 @@
 //! What a node does with a command: plain data, the time passed in.
 
+use core::time::Duration;
 use std::collections::BTreeMap;
 
-use core::time::Duration;
+use redlock_core::{
+    Command, Denial, Fence, Fleet, Instant, Proposal, Reading, Reply, RunId, Token,
+};
 
-use redlock_core::{Command, Instant, Reply, Token};
-
-/// The keys of one node.
+/// The data of one node. Instants are readings of its own wall clock.
 ///
-/// It does what Redis does, and to the microsecond what `MemoryNode` of the core does; a test compares them,
-/// and that one is compared with a real Redis.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+/// It does what Redis does with the scripts, and to the microsecond what `MemoryNode` of the core does; a test
+/// compares them, and that one is compared with a real Redis.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
+    run_id: RunId,
     keys: BTreeMap<Vec<u8>, Entry>,
+    fences: BTreeMap<Vec<u8>, Highest>,
+    guard: Option<Guard>,
+    lapse: Option<Lapse>,
 }
 
 /// What stands under a key.
@@ -24,32 +29,101 @@ pub struct Entry {
     pub expires_at: Instant,
 }
 
+/// The highest fence that was accepted for a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Highest {
+    fence: Fence,
+    expires_at: Instant,
+}
+
+/// The guard record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Guard {
+    run_id: RunId,
+    until: Instant,
+    /// None as long as nobody has said.
+    fleet: Option<Fleet>,
+}
+
+/// A rule of fenced locks that a node does not follow, on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lapse {
+    /// It counts its grants, and the count is the fence.
+    Counts,
+    /// It takes note of the highest fence and accepts every one: the first round of an attempt asks, the
+    /// second writes back.
+    WritesBack,
+    /// It accepts the fence that it has accepted before.
+    IsNotStrict,
+    /// It accepts a fence however far it is behind its clock, and forgets fences sooner.
+    HasNoFloor,
+    /// It accepts a fence however far it is ahead of its clock.
+    HasNoCeiling,
+    /// It comes out of quarantine a millisecond before the last fence that it may have forgotten is too old.
+    IsBackTooEarly,
+    /// A release leaves its fence acceptable.
+    BurnsNothing,
+}
+
 impl Node {
+    /// A node that has forgotten nothing: it was set up for its fleet.
+    #[must_use]
+    pub const fn new(run_id: RunId, lapse: Option<Lapse>) -> Self {
+        Self {
+            run_id,
+            keys: BTreeMap::new(),
+            fences: BTreeMap::new(),
+            guard: Some(Guard {
+                run_id,
+                until: Instant::from_micros(0),
+                fleet: None,
+            }),
+            lapse,
+        }
+    }
+
+    /// Another process, with the data of the one before it.
+    pub const fn restart(&mut self, run_id: RunId) {
+        self.run_id = run_id;
+    }
+
+    /// The process.
+    #[must_use]
+    pub const fn run_id(&self) -> RunId {
+        self.run_id
+    }
+
     /// Does what `command` says, at `now` by the clock of the node.
-    pub fn execute(&mut self, command: &Command<'_>, now: Instant) -> Reply {
+    ///
+    /// # Errors
+    ///
+    /// When the node has no vote.
+    pub fn execute(&mut self, command: &Command<'_>, now: Instant) -> Result<Reply, Denial> {
         // What has expired stays away, also when the clock is set back later.
         self.keys.retain(|_, entry| entry.expires_at > now);
-        let after = |ttl_ms: u32| now.saturating_add(Duration::from_millis(ttl_ms.into()));
-        let standing = self.keys.get_mut(command.key());
-        match (*command, standing) {
-            (Command::Acquire { .. }, Some(_)) => Reply::Held,
-            (Command::Acquire { key, token, ttl_ms }, None) => {
-                let entry = Entry {
-                    token: *token,
-                    expires_at: after(ttl_ms),
-                };
-                self.keys.insert(key.to_vec(), entry);
-                Reply::Acquired
-            }
-            (Command::Extend { token, ttl_ms, .. }, Some(entry)) if entry.token == *token => {
-                entry.expires_at = after(ttl_ms);
-                Reply::Extended
-            }
-            (Command::Release { key, token }, Some(entry)) if entry.token == *token => {
-                self.keys.remove(key);
-                Reply::Released
-            }
-            (Command::Extend { .. } | Command::Release { .. }, _) => Reply::NotMine,
+        self.fences.retain(|_, highest| highest.expires_at > now);
+        match *command {
+            Command::Acquire {
+                key,
+                token,
+                ttl_ms,
+                proposal,
+                ..
+            } => match proposal {
+                None => Ok(self.acquire(key, token, ttl_ms, now)),
+                Some(proposal) => self.acquire_fenced(key, token, ttl_ms, proposal, now),
+            },
+            Command::Extend {
+                key,
+                token,
+                ttl_ms,
+                proposal,
+            } => Ok(self.extend(key, token, ttl_ms, proposal, now)),
+            Command::Release {
+                key,
+                token,
+                proposal,
+            } => Ok(self.release(key, token, proposal, now)),
         }
     }
 
@@ -57,6 +131,14 @@ impl Node {
     #[must_use]
     pub fn entry(&self, key: &[u8], now: Instant) -> Option<&Entry> {
         self.keys.get(key).filter(|entry| entry.expires_at > now)
+    }
+
+    /// The longest TTL of leases that it cannot have forgotten, by its guard record.
+    #[must_use]
+    pub fn vouched(&self, now: Instant) -> Option<Duration> {
+        let guard = self.guard?;
+        let is_over = guard.run_id == self.run_id && now >= guard.until;
+        guard.fleet.filter(|_| is_over).map(|fleet| fleet.max_ttl())
     }
 
     /// Deletes `key`, whosever it is.
@@ -67,5 +149,215 @@ impl Node {
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.keys.clear();
+        self.fences.clear();
+        self.guard = None;
     }
+
+    fn acquire(&mut self, key: &[u8], token: &Token, ttl_ms: u32, now: Instant) -> Reply {
+        if self.keys.contains_key(key) {
+            return Reply::Held(None);
+        }
+        self.set(key, token, ttl_ms, now);
+        Reply::Acquired(None)
+    }
+
+    fn acquire_fenced(
+        &mut self,
+        key: &[u8],
+        token: &Token,
+        ttl_ms: u32,
+        proposal: Proposal,
+        now: Instant,
+    ) -> Result<Reply, Denial> {
+        let Proposal { fence, fleet } = proposal;
+        let highest = self.highest(key);
+        let reading = self.reading(highest, now);
+        let is_old = is_too_old(proposal, now) && self.lapse != Some(Lapse::HasNoFloor);
+        let is_new = is_too_new(proposal, now) && self.lapse != Some(Lapse::HasNoCeiling);
+        self.guarded(fleet, ttl_ms, reading, now, is_old || is_new)?;
+
+        let standing = self.keys.get(key);
+        if let Some(entry) = standing.filter(|entry| entry.token != *token) {
+            let left = entry.expires_at.saturating_duration_since(now);
+            let left_ms = left.as_micros().div_ceil(1_000);
+            let mut reading = reading;
+            reading.held_ms = u32::try_from(left_ms).unwrap_or(u32::MAX);
+            return Ok(Reply::Held(Some(reading)));
+        }
+        let is_mine = standing.is_some();
+        let accepted = match self.lapse {
+            Some(Lapse::Counts) => highest.as_u64() + 1,
+            Some(Lapse::WritesBack) if fence.as_u64() == 1 => return Err(Denial::Stale(reading)),
+            Some(Lapse::WritesBack) => fence.max(highest).as_u64(),
+            lapse => {
+                let is_equal = fence == highest && !is_mine && lapse != Some(Lapse::IsNotStrict);
+                if fence < highest || is_equal {
+                    return Err(Denial::Stale(reading));
+                }
+                if is_old {
+                    return Err(Denial::TooOld(reading));
+                }
+                if is_new {
+                    return Err(Denial::TooNew(reading));
+                }
+                fence.as_u64()
+            }
+        };
+        let accepted = Fence::from_u64(accepted);
+        self.accept(key, accepted, proposal, now);
+        self.set(key, token, ttl_ms, now);
+        let mut reading = reading;
+        reading.fence = accepted;
+        Ok(Reply::Acquired(Some(reading)))
+    }
+
+    /// Whether nothing can have been forgotten, as far as leases and fences of this fleet go.
+    fn guarded(
+        &mut self,
+        fleet: Fleet,
+        ttl_ms: u32,
+        reading: Reading,
+        now: Instant,
+        is_off: bool,
+    ) -> Result<(), Denial> {
+        let guarded_fleet = self
+            .guard
+            .as_mut()
+            .map(|guard| *guard.fleet.get_or_insert(fleet));
+        let is_other = guarded_fleet.is_some_and(|guarded| guarded != fleet);
+        if is_other || Duration::from_millis(ttl_ms.into()) > fleet.max_ttl() {
+            return Err(Denial::OtherFleet);
+        }
+        let until = match self.guard {
+            Some(guard) if guard.run_id == self.run_id => guard.until,
+            _ => {
+                let quarantine = match self.lapse {
+                    Some(Lapse::IsBackTooEarly) => 2 * fleet.window() - Duration::from_millis(1),
+                    _ => fleet.quarantine(),
+                };
+                // Redis writes it in milliseconds.
+                let until = up_to_millis(now).saturating_add(quarantine);
+                if !is_off {
+                    self.guard = Some(Guard {
+                        run_id: self.run_id,
+                        until,
+                        fleet: Some(fleet),
+                    });
+                }
+                until
+            }
+        };
+        if now >= until {
+            return Ok(());
+        }
+        let left = until.saturating_duration_since(now).as_micros();
+        Err(Denial::Quarantined {
+            left_ms: u32::try_from(left.div_ceil(1_000)).unwrap_or(u32::MAX),
+            reading,
+        })
+    }
+
+    fn extend(
+        &mut self,
+        key: &[u8],
+        token: &Token,
+        ttl_ms: u32,
+        proposal: Option<Proposal>,
+        now: Instant,
+    ) -> Reply {
+        let is_mine = match self.keys.get(key) {
+            Some(entry) => entry.token == *token,
+            // Nobody was here since.
+            None => proposal.is_some_and(|proposal| {
+                let is_guarded = |guard: Guard| guard.run_id == self.run_id && now >= guard.until;
+                self.guard.is_some_and(is_guarded) && self.highest(key) == proposal.fence
+            }),
+        };
+        if !is_mine {
+            return Reply::NotMine;
+        }
+        self.set(key, token, ttl_ms, now);
+        Reply::Extended
+    }
+
+    fn release(
+        &mut self,
+        key: &[u8],
+        token: &Token,
+        proposal: Option<Proposal>,
+        now: Instant,
+    ) -> Reply {
+        let is_mine = self
+            .keys
+            .get(key)
+            .is_some_and(|entry| entry.token == *token);
+        if is_mine {
+            self.keys.remove(key);
+        }
+        if let Some(proposal) = proposal {
+            let is_near = !is_too_old(proposal, now) && !is_too_new(proposal, now);
+            let burns = !matches!(
+                self.lapse,
+                Some(Lapse::BurnsNothing | Lapse::Counts | Lapse::WritesBack)
+            );
+            if burns && is_near && self.highest(key) < proposal.fence {
+                self.accept(key, proposal.fence, proposal, now);
+            }
+        }
+        if is_mine {
+            Reply::Released
+        } else {
+            Reply::NotMine
+        }
+    }
+
+    fn set(&mut self, key: &[u8], token: &Token, ttl_ms: u32, now: Instant) {
+        let entry = Entry {
+            token: *token,
+            expires_at: now.saturating_add(Duration::from_millis(ttl_ms.into())),
+        };
+        self.keys.insert(key.to_vec(), entry);
+    }
+
+    fn highest(&self, key: &[u8]) -> Fence {
+        self.fences
+            .get(key)
+            .map_or(Fence::ZERO, |highest| highest.fence)
+    }
+
+    fn accept(&mut self, key: &[u8], fence: Fence, proposal: Proposal, now: Instant) {
+        let fleet = proposal.fleet;
+        let kept = fleet.window() + fleet.step_back() + Duration::from_millis(1);
+        let expires_at = match self.lapse {
+            Some(Lapse::Counts | Lapse::WritesBack) => Instant::MAX,
+            Some(Lapse::HasNoFloor) => now.saturating_add(fleet.window()),
+            _ => up_to_millis(Instant::from_micros(fence.as_u64())).saturating_add(kept),
+        };
+        self.fences
+            .insert(key.to_vec(), Highest { fence, expires_at });
+    }
+
+    fn reading(&self, highest: Fence, now: Instant) -> Reading {
+        let time = match self.lapse {
+            // A time that is always before the first fence, so that proposals follow from fences alone.
+            Some(Lapse::WritesBack) => 3 << 62,
+            _ => now.as_micros(),
+        };
+        Reading::new(time, highest)
+    }
+}
+
+fn up_to_millis(instant: Instant) -> Instant {
+    Instant::from_micros(instant.as_micros().div_ceil(1_000) * 1_000)
+}
+
+/// A fence is accepted above `now - window` and up to `now + window`.
+fn is_too_old(proposal: Proposal, now: Instant) -> bool {
+    let low = now.saturating_sub(proposal.fleet.window());
+    proposal.fence.as_u64() <= low.as_micros()
+}
+
+fn is_too_new(proposal: Proposal, now: Instant) -> bool {
+    let high = now.saturating_add(proposal.fleet.window());
+    proposal.fence.as_u64() > high.as_micros()
 }

@@ -3,6 +3,7 @@
 use super::chance::Chance;
 use super::clock::{Moment, NEVER};
 use super::fault::Fault;
+use super::fencing::{Fencing, Jumps};
 use super::history::Route;
 use super::scenario::{Assumption, Scenario};
 
@@ -13,6 +14,9 @@ pub(crate) fn draw(
     longest_ttl: u64,
 ) -> Vec<(Moment, Fault)> {
     let mut plan = Vec::new();
+    if let Some(fencing) = scenario.fencing {
+        plan.extend(draw_fenced(chance, scenario, fencing));
+    }
     let count = match chance.below(4) {
         0 => 0,
         1 => chance.below(4),
@@ -30,7 +34,7 @@ pub(crate) fn draw(
         for _ in 0..chance.between(2, 8) {
             let at = chance.below(scenario.calm_at);
             let fault = draw_breach(chance, scenario, assumption, at, longest_ttl);
-            plan.extend(fault.map(|fault| (at, fault)));
+            plan.extend(fault.into_iter().map(|fault| (at, fault)));
         }
     }
     let minority = (scenario.nodes.len() - 1) / 2;
@@ -57,12 +61,54 @@ fn draw_fault(chance: &mut Chance, scenario: &Scenario, at: Moment, longest_ttl:
         6 => Fault::Spike(route, chance.about(length), until),
         7..=9 => Fault::Hang(node, until),
         10 | 11 => Fault::Crash(node, until),
-        // The specification, "Performance, crash recovery and fsync": a node that forgets stays away for as
-        // long as the longest TTL; sometimes not a microsecond longer.
-        12 => Fault::Forget(node, at + longest_ttl + chance.pick(&[0, 1, length])),
-        13 | 14 => Fault::SetBack(node, length.min(longest_ttl)),
+        // The specification, "Performance, crash recovery and fsync": nobody delays these restarts; clients
+        // do not count the vote.
+        // Plain clients do not notice.
+        13 if scenario.loses_data && scenario.fencing.is_some() => Fault::Flush(node),
+        12 if scenario.loses_data => Fault::Forget(node, at + chance.pick(&[0, 1, length])),
+        12 => Fault::Crash(node, until),
+        14 if scenario.fencing.is_none() => Fault::SetBack(node, length.min(longest_ttl)),
         _ => Fault::Pause(client, length),
     }
+}
+
+/// What happens to clocks that are set, and to nodes all at once.
+fn draw_fenced(chance: &mut Chance, scenario: &Scenario, fencing: Fencing) -> Vec<(Moment, Fault)> {
+    let mut plan = Vec::new();
+    let nodes = scenario.nodes.len();
+    let lengths = [
+        fencing.window,
+        2 * fencing.window,
+        4 * fencing.window,
+        scenario.lengths[2],
+        fencing.step_back,
+        3 * fencing.step_back,
+        60_000_000,
+    ];
+    let jumping = match fencing.jumps {
+        Jumps::None => 0,
+        Jumps::Minority => (nodes - 1) / 2,
+        Jumps::All => nodes,
+    };
+    for node in 0..nodes {
+        for _ in 0..chance.below(if node < jumping { 12 } else { 3 }) {
+            let at = chance.below(scenario.calm_at);
+            let ahead = if node < jumping && !chance.one_in(4) {
+                let length = chance.pick(&lengths);
+                let ahead = i64::try_from(chance.about(length)).unwrap_or_default();
+                if chance.one_in(2) { -ahead } else { ahead }
+            } else {
+                // As a machine does that keeps time by others.
+                i64::try_from(chance.below(fencing.skew + 1)).unwrap_or_default()
+            };
+            plan.push((at, Fault::Set(node, ahead)));
+        }
+    }
+    if scenario.loses_data && chance.one_in(2) {
+        let at = chance.below(scenario.calm_at);
+        plan.extend((0..nodes).map(|node| (at, Fault::Flush(node))));
+    }
+    plan
 }
 
 /// What is wrong with one link of a client is wrong with all of them: the client is cut off.
@@ -84,13 +130,21 @@ fn draw_breach(
     assumption: Assumption,
     at: Moment,
     longest_ttl: u64,
-) -> Option<Fault> {
+) -> Vec<Fault> {
     let node = chance.index(scenario.nodes.len());
-    match assumption {
+    let one = match assumption {
         Assumption::Forget => Some(Fault::Forget(node, at + chance.below(1_000))),
+        // A majority, as one.
+        Assumption::JumpTogether => {
+            let ahead = i64::try_from(chance.about(longest_ttl)).unwrap_or_default();
+            return (0..=scenario.nodes.len() / 2)
+                .map(|node| Fault::Set(node, ahead))
+                .collect();
+        }
         Assumption::Jump => Some(Fault::SetForward(node, chance.about(longest_ttl))),
         _ => None,
-    }
+    };
+    one.into_iter().collect()
 }
 
 fn draw_death(chance: &mut Chance, node: usize) -> Fault {

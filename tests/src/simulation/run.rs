@@ -50,14 +50,13 @@ impl Run {
 
         let mut state = world.look();
         let facts = state.take_facts();
-        let breaches = judge(&facts, scenario.nodes.len());
+        let breaches = judge(&facts, scenario.nodes.len(), scenario.promised());
         let mut summary = Summary::of(&facts, state.now, state.commands, state.faults);
         summary.count(Kind::DriftAtTheLimit, scenario.is_at_the_limit);
         for client in &scenario.clients {
             summary.count(Kind::CoarseClock, client.has_coarse_clock());
         }
-        let is_broken_from_the_beginning =
-            !matches!(broken, None | Some(Assumption::Forget | Assumption::Jump));
+        let is_broken_from_the_beginning = !matches!(broken, None | Some(Assumption::Jump));
         summary.count(Kind::BrokenAssumption, is_broken_from_the_beginning);
         Self {
             scenario,
@@ -126,6 +125,7 @@ fn users(
             options: character.options.clone(),
             calm: character.calm,
             keys: scenario.keys,
+            window: scenario.fencing.map(|fencing| fencing.window),
             steps: character.steps,
             open: Vec::new(),
             held: Vec::new(),

@@ -9,8 +9,11 @@ use super::chance::Chance;
 use super::clock::{Dial, Moment, Ticker};
 use super::drift::Rates;
 use super::fault::Fault;
+use super::fencing::{Fencing, Jumps};
 use super::history::KEYS;
+use super::judge::{Promise, Promised};
 use super::link::{Delay, Habits};
+use super::node::Lapse;
 use super::plan;
 use super::process::Process;
 
@@ -19,7 +22,7 @@ use super::process::Process;
 pub enum Assumption {
     /// Clocks differ in rate by more than the options allow.
     Drift,
-    /// Nodes come back at once without their data.
+    /// Nodes come back without their data, and the restart guard is off.
     Forget,
     /// Clocks of nodes are set forward.
     Jump,
@@ -33,13 +36,71 @@ pub enum Assumption {
     Wake,
     /// Clients draw the same tokens.
     Entropy,
+    /// The clocks of a majority of nodes jump together.
+    JumpTogether,
+    /// The margin for clocks that jump is not taken off the validity.
+    Margin,
+    /// Nodes count their grants, and the highest count that a client is told is its fence.
+    Count,
+    /// A client asks for the highest fence, and writes one more back, which nodes accept in any case.
+    WriteBack,
+    /// Nodes accept the same fence again.
+    Strict,
+    /// Nodes accept a fence however old, and forget fences when their TTL is over.
+    Floor,
+    /// Nodes accept a fence however new.
+    Ceiling,
+    /// Nodes that forgot come back before the last fence that they may have forgotten is too old.
+    Quarantine,
+    /// Nodes accept a fence that was released.
+    Burn,
+    /// Clocks of nodes are set back by more than is agreed.
+    StepBack,
 }
 
 impl Assumption {
     /// Whether the algorithm itself rests on it: without it, two hold one lock.
     #[must_use]
     pub const fn is_of_the_algorithm(self) -> bool {
-        matches!(self, Self::Drift | Self::Forget | Self::Jump)
+        self.breaks().is_some()
+    }
+
+    /// The promise that rests on it alone; none where any may break first.
+    #[must_use]
+    pub const fn breaks(self) -> Option<Promise> {
+        match self {
+            Self::Drift | Self::Forget | Self::Jump | Self::JumpTogether | Self::Margin => {
+                Some(Promise::Exclusion)
+            }
+            Self::Count
+            | Self::WriteBack
+            | Self::Strict
+            | Self::Floor
+            | Self::Ceiling
+            | Self::Quarantine
+            | Self::StepBack => Some(Promise::Fence),
+            Self::Burn => Some(Promise::Burn),
+            Self::Resolution | Self::Order | Self::Compare | Self::Wake | Self::Entropy => None,
+        }
+    }
+
+    /// Whether there are fences in its worlds; none where it makes no difference.
+    const fn needs_fences(self) -> bool {
+        self.lapse().is_some() || matches!(self, Self::JumpTogether | Self::Margin | Self::StepBack)
+    }
+
+    /// What nodes do wrong.
+    pub(crate) const fn lapse(self) -> Option<Lapse> {
+        match self {
+            Self::Count => Some(Lapse::Counts),
+            Self::WriteBack => Some(Lapse::WritesBack),
+            Self::Strict => Some(Lapse::IsNotStrict),
+            Self::Floor => Some(Lapse::HasNoFloor),
+            Self::Ceiling => Some(Lapse::HasNoCeiling),
+            Self::Quarantine => Some(Lapse::IsBackTooEarly),
+            Self::Burn => Some(Lapse::BurnsNothing),
+            _ => None,
+        }
     }
 }
 
@@ -48,6 +109,8 @@ impl Assumption {
 pub(crate) struct Scenario {
     pub(crate) broken: Option<Assumption>,
     pub(crate) nodes: Vec<Dial>,
+    /// A clock that is right.
+    pub(crate) right: Dial,
     pub(crate) keys: usize,
     pub(crate) clients: Vec<Client>,
     /// Each client's link to each node, client by client.
@@ -60,6 +123,10 @@ pub(crate) struct Scenario {
     /// The lengths of time that matter here: a round, a validity, a TTL.
     pub(crate) lengths: [u64; 4],
     pub(crate) is_at_the_limit: bool,
+    /// Nodes come back without their data, and all leases have one TTL.
+    pub(crate) loses_data: bool,
+    /// None in a world of plain locks.
+    pub(crate) fencing: Option<Fencing>,
 }
 
 /// What a client is like.
@@ -95,16 +162,25 @@ struct Measure {
     drift_ppm: u32,
     /// Every lease has the same TTL and every message takes no time, so that a microsecond counts.
     is_tight: bool,
+    /// Nodes come back without their data.
+    loses_data: bool,
+    restart_guard: bool,
+    fencing: Option<Fencing>,
 }
 
 impl Scenario {
     pub(crate) fn draw(chance: &mut Chance, broken: Option<Assumption>) -> Self {
         let measure = Measure::draw(chance, broken);
+        let fencing = measure.fencing;
         let ttl = measure.ttl_ms * 1_000;
         let count = match broken {
             // A minority that forgets must be enough for two quorums.
             Some(Assumption::Forget | Assumption::Jump) => chance.pick(&[1, 2, 3]),
             _ if measure.is_tight => chance.pick(&[1, 1, 2, 3]),
+            Some(assumption) if assumption.needs_fences() => match assumption {
+                Assumption::Margin => 3,
+                _ => chance.pick(&[1, 2, 3, 3]),
+            },
             _ => chance.pick(&[1, 2, 3, 3, 3, 3, 4, 5, 5, 5, 6, 7]),
         };
         let clients = chance.pick(&[2, 2, 2, 3, 3, 4, 5, 6]);
@@ -117,7 +193,10 @@ impl Scenario {
             broken,
         );
         let nodes = (0..count)
-            .map(|_| Dial::new(1_000_000_000 + chance.below(1_000_000), rates.node(chance)))
+            .map(|_| match fencing {
+                None => Dial::new(1_000_000_000 + chance.below(1_000_000), rates.node(chance)),
+                Some(fencing) => fencing.dial(chance),
+            })
             .collect();
         let clients: Vec<_> = (0..clients)
             .map(|_| Client::draw(chance, measure, &rates))
@@ -126,6 +205,7 @@ impl Scenario {
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let longest_ttl = options.clone().map(|options| micros(options.ttl())).max();
         let longest_ttl = longest_ttl.unwrap_or(ttl);
+        let longest_ttl = longest_ttl.max(fencing.map_or(0, |_| ttl));
         let validity = options.clone().map(|options| micros(options.validity()));
         let validity = validity.min().unwrap_or(ttl);
         let round = options.map(|options| micros(options.round_time()));
@@ -138,7 +218,10 @@ impl Scenario {
         let calm_at = ttl * chance.between(4, 12);
         let mut scenario = Self {
             broken,
+            loses_data: measure.loses_data,
             nodes,
+            right: Fencing::RIGHT,
+            fencing,
             keys: chance.pick(&[1, 1, 1, 2, KEYS.len()]),
             clients,
             links,
@@ -153,33 +236,62 @@ impl Scenario {
         scenario
     }
 
+    /// What the judge may hold against the lock.
+    pub(crate) fn promised(&self) -> Promised {
+        let is_told = |assumption| self.broken == Some(assumption);
+        match self.fencing {
+            None => Promised::All,
+            Some(fencing) => match fencing.jumps {
+                // Clocks that are right may step within their skew.
+                Jumps::None if fencing.skew == 0 || is_told(Assumption::JumpTogether) => {
+                    Promised::All
+                }
+                Jumps::Minority => Promised::Exclusion,
+                Jumps::None | Jumps::All => Promised::Fences,
+            },
+        }
+    }
+
     /// How long it takes until the last thing that a task has begun is done, and the last key has expired.
     fn aftermath(&self, longest_ttl: u64) -> u64 {
         let set_back = self.plan.iter().map(|(_, fault)| match fault {
             Fault::SetBack(_, by) => *by,
             _ => 0,
         });
-        30 * longest_ttl + 2 * set_back.sum::<u64>()
+        let fenced = self.fencing.map_or(0, |fencing| 2 * fencing.longest());
+        30 * longest_ttl + 2 * set_back.sum::<u64>() + fenced
     }
 }
 
 impl Measure {
     fn draw(chance: &mut Chance, broken: Option<Assumption>) -> Self {
+        let is_fenced = match broken {
+            Some(assumption) => assumption.needs_fences(),
+            None => chance.one_in(3),
+        };
         let is_tight = match broken {
+            _ if is_fenced => false,
             Some(Assumption::Resolution) => true,
             Some(_) => false,
             None => chance.one_in(8),
         };
+        let loses_data = broken == Some(Assumption::Forget) || chance.one_in(2);
+        let ttl_ms = match chance.below(8) {
+            _ if is_fenced => chance.between(100, 4_000),
+            0 => chance.between(10, 40),
+            1 | 2 => chance.between(40, 200),
+            3 | 4 => chance.between(200, 1_000),
+            5 | 6 => chance.between(1_000, 5_000),
+            _ => chance.between(5_000, 30_000),
+        };
+        let fencing = is_fenced.then(|| Fencing::draw(chance, ttl_ms, broken));
         Self {
-            ttl_ms: match chance.below(8) {
-                0 => chance.between(10, 40),
-                1 | 2 => chance.between(40, 200),
-                3 | 4 => chance.between(200, 1_000),
-                5 | 6 => chance.between(1_000, 5_000),
-                _ => chance.between(5_000, 30_000),
-            },
+            ttl_ms,
+            fencing,
             drift_ppm: chance.pick(&[0, 1, 150, 9_999, 10_000, 10_000, 10_001, 50_000, 100_000]),
             is_tight,
+            loses_data,
+            restart_guard: broken != Some(Assumption::Forget) && (loses_data || chance.one_in(2)),
         }
     }
 }
@@ -226,13 +338,19 @@ impl Client {
 
 fn draw_options(chance: &mut Chance, measure: Measure) -> Result<Options, OptionsError> {
     let ttl_ms = match chance.below(4) {
-        _ if measure.is_tight => measure.ttl_ms,
+        // The guard of a client is right for leases as long as its own.
+        _ if measure.is_tight || measure.loses_data => measure.ttl_ms,
         0 => chance.between(measure.ttl_ms / 2, measure.ttl_ms),
         1 => chance.between(measure.ttl_ms, measure.ttl_ms * 2),
         _ => measure.ttl_ms,
     };
     let ttl = Duration::from_millis(ttl_ms);
-    let mut options = Options::new(ttl)?.drift_ppm(measure.drift_ppm)?;
+    let mut options = Options::new(ttl)?
+        .drift_ppm(measure.drift_ppm)?
+        .restart_guard(measure.restart_guard);
+    if let Some(fencing) = measure.fencing {
+        options = fencing.fence(options)?;
+    }
     let validity = options.validity();
     options = match chance.below(8) {
         0 => options.node_timeout(validity - Duration::from_micros(1))?,
@@ -257,12 +375,15 @@ fn draw_options(chance: &mut Chance, measure: Measure) -> Result<Options, Option
 }
 
 fn calm(measure: Measure) -> Result<Options, OptionsError> {
-    let ttl_ms = if measure.is_tight {
+    let ttl_ms = if measure.is_tight || measure.fencing.is_some() {
         measure.ttl_ms
     } else {
         2_000
     };
-    let options = Options::new(Duration::from_millis(ttl_ms))?.drift_ppm(measure.drift_ppm)?;
+    let mut options = Options::new(Duration::from_millis(ttl_ms))?.drift_ppm(measure.drift_ppm)?;
+    if let Some(fencing) = measure.fencing {
+        options = fencing.fence(options)?;
+    }
     options
         .wait(Duration::from_secs(60))
         .node_timeout(Duration::from_millis(40).min(options.validity() / 2))?
@@ -270,6 +391,7 @@ fn calm(measure: Measure) -> Result<Options, OptionsError> {
 }
 
 fn draw_habits(chance: &mut Chance, measure: Measure, round: u64, ttl: u64) -> Habits {
+    let chance_of_ttl = chance.below(4 * ttl);
     Habits {
         delay: match chance.below(10) {
             _ if measure.is_tight => Delay::None,
@@ -285,6 +407,7 @@ fn draw_habits(chance: &mut Chance, measure: Measure, round: u64, ttl: u64) -> H
         resends: chance.one_in(2),
         notice: chance.pick(&[0, 1_000, round, ttl]),
         reconnect: chance.pick(&[0, 1_000, round, ttl]),
+        begins_at: chance.pick(&[0, 0, 0, chance_of_ttl]),
     }
 }
 

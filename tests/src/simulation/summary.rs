@@ -5,7 +5,7 @@ use core::ops::AddAssign;
 
 use super::clock::Moment;
 use super::fault::Kind;
-use super::history::{Call, End, Fact, What};
+use super::history::{Call, Claim, End, Fact, What};
 
 /// What was done in one world or in many.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Summary {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operation {
     Acquired,
+    AcquiredWithFence,
+    Visited,
     FoundHeld,
     FoundNoQuorum,
     WasTooLate,
@@ -33,8 +35,10 @@ enum Operation {
 }
 
 impl Operation {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 12] = [
         Self::Acquired,
+        Self::AcquiredWithFence,
+        Self::Visited,
         Self::FoundHeld,
         Self::FoundNoQuorum,
         Self::WasTooLate,
@@ -48,7 +52,10 @@ impl Operation {
 
     const fn of(what: &What) -> Option<Self> {
         match what {
-            What::Granted(..) | What::Works(..) => Some(Self::Acquired),
+            What::Granted(Claim { fence: None, .. }, _)
+            | What::Works(Claim { fence: None, .. }, _) => Some(Self::Acquired),
+            What::Granted(..) | What::Works(..) => Some(Self::AcquiredWithFence),
+            What::Visits(_, true) => Some(Self::Visited),
             What::Extended(..) => Some(Self::Extended),
             What::Ends(_, call, end, _) => Self::of_call(*call, *end),
             _ => None,
@@ -73,7 +80,9 @@ impl Operation {
 
     const fn name(self) -> &'static str {
         match self {
-            Self::Acquired => "leases acquired",
+            Self::Acquired => "plain leases acquired",
+            Self::AcquiredWithFence => "fenced leases acquired",
+            Self::Visited => "visits of what a gate protects",
             Self::FoundHeld => "acquires that found the lock held",
             Self::FoundNoQuorum => "acquires that reached no quorum",
             Self::WasTooLate => "acquires that were granted too late",

@@ -3,7 +3,7 @@
 use core::fmt;
 use std::collections::BTreeMap;
 
-use redlock_core::Reply;
+use redlock_core::{Denial, Reply};
 
 use super::clock::Moment;
 use super::history::{Call, Claim, Fact, KEYS, Message, Place, Route, Task, What};
@@ -39,9 +39,11 @@ impl<'a> Excerpt<'a> {
                 }
                 What::Falls(place) => standing.remove(&place),
                 // Shown also when it was another's that was deleted.
-                What::Executed(Route { node, .. }, Message { key, token, .. }, Reply::Released) => {
-                    standing.get(&Place { node, key }).copied().or(Some(token))
-                }
+                What::Executed(
+                    Route { node, .. },
+                    Message { key, token, .. },
+                    Ok(Reply::Released),
+                ) => standing.get(&Place { node, key }).copied().or(Some(token)),
                 what => what.token(),
             };
             let is_about_them = match token {
@@ -101,11 +103,16 @@ impl fmt::Display for What {
             Self::Executed(Route { client, node }, message, reply) => {
                 write!(
                     f,
-                    "node {node} does for client {client}: {message}: {reply:?}"
+                    "node {node} does for client {client}: {message}: {}",
+                    Said(reply)
                 )
             }
             Self::Answered(Route { client, node }, message, reply) => {
-                write!(f, "client {client} <- node {node}: {message}: {reply:?}")
+                write!(
+                    f,
+                    "client {client} <- node {node}: {message}: {}",
+                    Said(reply)
+                )
             }
             Self::Connected(route, true) => write!(f, "{route}: connected"),
             Self::Connected(route, false) => write!(f, "{route}: is known to be broken"),
@@ -113,6 +120,14 @@ impl fmt::Display for What {
                 write!(f, "{place} = t{token} until {}", Seconds(*until))
             }
             Self::Falls(place) => write!(f, "{place} is free"),
+            Self::Visits(claim, is_admitted) => {
+                let how = if *is_admitted {
+                    "visits"
+                } else {
+                    "is refused at the gate"
+                };
+                write!(f, "{claim}: {how}")
+            }
             Self::Forgets(node) => write!(f, "node {node} has forgotten everything"),
             Self::Probed(Route { client, node }, key, token, stands) => {
                 let still = if *stands { "STILL there" } else { "gone" };
@@ -137,7 +152,9 @@ impl fmt::Display for Task {
 
 impl fmt::Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} = t{}", self.task, KEYS[self.key], self.token)
+        write!(f, "{} {} = t{}", self.task, KEYS[self.key], self.token)?;
+        self.fence
+            .map_or(Ok(()), |fence| write!(f, " with fence {fence}"))
     }
 }
 
@@ -171,7 +188,25 @@ impl fmt::Display for Call {
 
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {} = t{}", self.verb, KEYS[self.key], self.token)
+        write!(f, "{:?} {} = t{}", self.verb, KEYS[self.key], self.token)?;
+        match self.proposal {
+            Some(proposal) => write!(f, " with fence {}", proposal.fence),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a node says, in few words.
+struct Said<'a>(&'a Result<Reply, Denial>);
+
+impl fmt::Display for Said<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Ok(Reply::Acquired(_)) => f.write_str("Acquired"),
+            Ok(Reply::Held(_)) => f.write_str("Held"),
+            Ok(reply) => write!(f, "{reply:?}"),
+            Err(denial) => write!(f, "{denial}"),
+        }
     }
 }
 

@@ -6,9 +6,9 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::rc::Rc;
 
-use redlock_core::{Clock, Command, Instant, Reply, Transport};
+use redlock_core::{Clock, Command, Denial, Instant, Reply, Rules, RunId, Transport};
 
-use super::history::{KEYS, Message, Task, Verb};
+use super::history::{KEYS, Message, Route, Task, Verb};
 use super::link::Handed;
 use super::scenario::Assumption;
 use super::slab::Name;
@@ -33,10 +33,24 @@ impl Wire {
     }
 
     fn message(&self, command: &Command<'_>) -> Message {
-        let (verb, token, ttl_ms) = match *command {
-            Command::Acquire { token, ttl_ms, .. } => (Verb::Acquire, token, ttl_ms),
-            Command::Extend { token, ttl_ms, .. } => (Verb::Extend, token, ttl_ms),
-            Command::Release { token, .. } => (Verb::Release, token, 0),
+        let none = Rules::NONE;
+        let (verb, token, ttl_ms, rules, proposal) = match *command {
+            Command::Acquire {
+                token,
+                ttl_ms,
+                rules,
+                proposal,
+                ..
+            } => (Verb::Acquire, token, ttl_ms, rules, proposal),
+            Command::Extend {
+                token,
+                ttl_ms,
+                proposal,
+                ..
+            } => (Verb::Extend, token, ttl_ms, none, proposal),
+            Command::Release {
+                token, proposal, ..
+            } => (Verb::Release, token, 0, none, proposal),
         };
         let key = KEYS.iter().position(|key| key.as_bytes() == command.key());
         Message {
@@ -44,6 +58,8 @@ impl Wire {
             key: key.unwrap_or_default(),
             token: self.world.look().number_of(token),
             ttl_ms,
+            rules,
+            proposal,
         }
     }
 
@@ -73,6 +89,22 @@ impl Transport for Wire {
     fn timed_out(&self, _after: Duration) -> WireError {
         self.error(Problem::TimedOut)
     }
+
+    fn run_id(&self) -> Option<RunId> {
+        let Task { client, .. } = self.task;
+        let route = Route {
+            client,
+            node: self.node,
+        };
+        self.world.look().link(route).admission.run_id()
+    }
+
+    fn denial(error: &WireError) -> Option<Denial> {
+        match error.problem {
+            Problem::Denied(denial) => Some(denial),
+            _ => None,
+        }
+    }
 }
 
 /// One call; dropped, it leaves its command on the way.
@@ -97,13 +129,19 @@ impl Call<'_> {
                 Handed::Sent => self.is_sent = true,
                 Handed::NotYet => (),
                 Handed::Refused => return Poll::Ready(Err(self.wire.error(Problem::Refused))),
+                Handed::Denied(denial) => {
+                    return Poll::Ready(Err(self.wire.error(Problem::Denied(denial))));
+                }
             }
         }
         let Some(pending) = state.calls.get_mut(self.name) else {
             return Poll::Pending;
         };
         if let Some(result) = pending.result.take() {
-            return Poll::Ready(result.map_err(|()| self.wire.error(Problem::Reset)));
+            return Poll::Ready(match result {
+                Ok(answer) => answer.map_err(|denial| self.wire.error(Problem::Denied(denial))),
+                Err(()) => Err(self.wire.error(Problem::Reset)),
+            });
         }
         pending.waker = Some(context.waker().clone());
         Poll::Pending
@@ -128,6 +166,7 @@ enum Problem {
     Refused,
     Reset,
     TimedOut,
+    Denied(Denial),
 }
 
 impl fmt::Display for WireError {

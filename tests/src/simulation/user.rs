@@ -32,6 +32,8 @@ pub(crate) struct User {
     /// With these nobody is left without the lock when nothing goes wrong.
     pub(crate) calm: Options,
     pub(crate) keys: usize,
+    /// Of fenced locks.
+    pub(crate) window: Option<u64>,
     /// How many things it does.
     pub(crate) steps: u64,
     /// The keys and tokens of its attempts that it is not done with.
@@ -73,12 +75,15 @@ impl User {
     /// Takes a lock, stays for a while, perhaps longer than the TTL, and gives it back, perhaps.
     async fn visit(&mut self) {
         let key = self.draw_key();
+        self.be_misled();
         let cut = self.draw_cut(16);
         let Some(mut lease) = self.acquire(key, cut).await else {
             return;
         };
+        self.act(key, &lease);
         for _ in 0..self.chance.below(3) {
             self.rest().await;
+            self.act(key, &lease);
             if self.chance.one_in(2) {
                 // The lease that is out keeps its TTL.
                 self.change_options();
@@ -94,6 +99,35 @@ impl User {
             self.rest().await;
         }
         self.leave(key, lease).await;
+    }
+
+    /// Acts on what the lock protects, also when the lease is long over.
+    fn act(&self, key: usize, lease: &Lease<Key>) {
+        if lease.fence().is_some() {
+            let claim = self.claim(key, lease);
+            self.world.look().visit(claim);
+        }
+    }
+
+    /// Takes some time for the nodes' time: fences do not rest on what clients believe. Often it is at the edge of
+    /// the window, and often others propose the same.
+    fn be_misled(&mut self) {
+        let (Some(window), Some(offset)) = (self.window, self.lock.clock_offset()) else {
+            return;
+        };
+        if self.is_back || !self.chance.one_in(3) {
+            return;
+        }
+        self.world.look().count(Kind::WrongProposal);
+        let window = i64::try_from(window).unwrap_or(i64::MAX);
+        let ours = i64::try_from(self.lock.clock().now().as_micros()).unwrap_or_default();
+        let by = match self.chance.below(4) {
+            0 => window,
+            1 => 1 - window,
+            2 => window - 500,
+            _ => window - (ours + offset).rem_euclid(window),
+        };
+        self.lock.set_clock_offset(Some(offset + by));
     }
 
     /// Takes a second lock while it has the first one.

@@ -3,13 +3,13 @@
 use std::cell::{RefCell, RefMut};
 use std::task::Waker;
 
-use redlock_core::{Reply, Token};
+use redlock_core::{Denial, Fence, FenceGate, Reply, Token};
 
 use super::chance::Chance;
-use super::clock::Moment;
+use super::clock::{Dial, Moment};
 use super::connection::Straggler;
 use super::fault::{Fault, Kind};
-use super::history::{Fact, Route, Task, What};
+use super::history::{Claim, Fact, KEYS, Route, Task, What};
 use super::link::Link;
 use super::machine::Machine;
 use super::process::Process;
@@ -28,6 +28,11 @@ pub(crate) struct State {
     pub(super) queue: Queue<Event>,
     pub(super) chance: Chance,
     pub(super) machines: Vec<Machine>,
+    /// The clock that is right, if there is one: by it the others are set.
+    pub(super) right: Dial,
+    /// By how much a clock may be set back.
+    pub(super) set_back_max: u64,
+    is_fenced: bool,
     pub(super) processes: Vec<Process>,
     links: Vec<Link>,
     pub(super) stragglers: Slab<Straggler>,
@@ -48,6 +53,10 @@ pub(crate) struct State {
     broken: Option<Assumption>,
     /// The lengths of time that matter here.
     pub(super) lengths: [u64; 4],
+    /// What the locks protect checks fences, key by key.
+    pub(super) gates: [FenceGate; KEYS.len()],
+    /// What nodes have told that count their grants: the token, and the highest count.
+    pub(super) counts: Vec<(usize, u64)>,
 }
 
 /// What is going to happen. A connection has a number, since it may be gone by then.
@@ -72,7 +81,7 @@ pub(crate) enum Event {
 pub(crate) struct PendingCall {
     pub(super) waker: Option<Waker>,
     /// An error means that the connection is gone.
-    pub(super) result: Option<Result<Reply, ()>>,
+    pub(super) result: Option<Result<Result<Reply, Denial>, ()>>,
 }
 
 impl World {
@@ -90,13 +99,16 @@ impl World {
             calm_at: scenario.calm_at,
             queue,
             chance: chance.child(),
-            machines: scenario.nodes.iter().copied().map(Machine::new).collect(),
+            machines: Machine::fleet(scenario),
+            right: scenario.right,
+            set_back_max: scenario.fencing.map_or(0, |fencing| fencing.set_back_max()),
+            is_fenced: scenario.fencing.is_some(),
             processes: scenario
                 .clients
                 .iter()
                 .map(|client| client.process())
                 .collect(),
-            links: scenario.links.iter().copied().map(Link::new).collect(),
+            links: Vec::new(),
             stragglers: Slab::new(),
             calls,
             timers: Slab::new(),
@@ -110,7 +122,12 @@ impl World {
             plan: scenario.plan.iter().map(|(_, fault)| *fault).collect(),
             broken: scenario.broken,
             lengths: scenario.lengths,
+            gates: [FenceGate::new(); KEYS.len()],
+            counts: Vec::new(),
         };
+        let mut state = state;
+        state.links = scenario.links.iter().copied().map(Link::new).collect();
+        state.connect_all();
         Self(RefCell::new(state))
     }
 
@@ -150,7 +167,12 @@ impl State {
             Event::Reconnect(route) => self.reconnect(route),
             Event::Restart(node, forgets) => self.restart(node, forgets),
             Event::Fault(number) => self.inject(self.plan[number]),
-            Event::Calm => self.tell(What::Calm),
+            Event::Calm => {
+                if self.is_fenced {
+                    self.set_all_clocks();
+                }
+                self.tell(What::Calm);
+            }
         }
         true
     }
@@ -194,7 +216,35 @@ impl State {
         })
     }
 
-    pub(super) fn finish_call(&mut self, call: Name, result: Result<Reply, ()>) {
+    /// Takes note of the count that came with a grant.
+    pub(super) fn counted(&mut self, token: usize, fence: Fence) {
+        if self.fails(Assumption::Count) {
+            self.counts.push((token, fence.as_u64()));
+        }
+    }
+
+    /// What a client takes for its fence: where nodes count, the highest count that came with a grant.
+    pub(crate) fn fence_of(&self, token: usize, fence: Fence) -> Fence {
+        if !self.fails(Assumption::Count) {
+            return fence;
+        }
+        let counts = self.counts.iter().filter(|(whose, _)| *whose == token);
+        counts
+            .map(|(_, count)| Fence::from_u64(*count))
+            .max()
+            .unwrap_or(fence)
+    }
+
+    /// The holder of a fenced lease comes to what the lock protects.
+    pub(crate) fn visit(&mut self, claim: Claim) {
+        if let Some(fence) = claim.fence {
+            let is_admitted = self.gates[claim.key].admit(fence);
+            self.count_many(Kind::RefusedVisit, (!is_admitted).into());
+            self.tell_of(claim.task.client, What::Visits(claim, is_admitted));
+        }
+    }
+
+    pub(super) fn finish_call(&mut self, call: Name, result: Result<Result<Reply, Denial>, ()>) {
         if let Some(pending) = self.calls.get_mut(call) {
             pending.result = Some(result);
         }

@@ -14,13 +14,39 @@ fn the_lock_keeps_its_promises_and_what_happened_is_drawn() {
     let directory = TempDir::new().unwrap();
     let plot = directory.path().join("chaos.svg");
     let plot_name = plot.display().to_string();
-    let output = chaos(&["--seconds=4", "--ttl-ms=800", "--plot", &plot_name]).output();
+    let output = chaos(&[
+        "--plain",
+        "--seconds=4",
+        "--ttl-ms=800",
+        "--plot",
+        &plot_name,
+    ])
+    .output();
     let words = words(&output.unwrap(), true);
     for wanted in ["nodes killed", "keeping 1", "overlaps     0", &plot_name] {
         assert!(words.contains(wanted), "{wanted} in {words}");
     }
     let picture = fs::read_to_string(plot).unwrap();
     assert!(picture.starts_with("<svg") && picture.contains("hasty 1"));
+}
+
+#[test]
+fn fences_grow_where_nodes_forget_and_clocks_are_stepped_and_counters_of_nodes_do_not() {
+    let output = chaos(&["--fenced", "--seconds=8", "--ttl-ms=800"]).output();
+    let words = words(&output.unwrap(), true);
+    for wanted in ["clocks of nodes stepped", "overlaps     0"] {
+        assert!(words.contains(wanted), "{wanted} in {words}");
+    }
+    let order = |whose: &str| -> Vec<u64> {
+        let mut lines = words.lines().map(|line| line.trim_start_matches("order"));
+        let line = lines.find_map(|line| line.trim().strip_prefix(whose));
+        let numbers = line.unwrap().split(|letter: char| !letter.is_ascii_digit());
+        numbers.filter_map(|number| number.parse().ok()).collect()
+    };
+    let [fences, counters] = ["fences:", "INCR:"].map(order);
+    assert!(fences[2] > 20 && counters[2] > 20, "{words}");
+    assert_eq!(fences[..2], [0, 0], "{words}");
+    assert!(counters[0] > 0 && counters[1] > 0, "{words}");
 }
 
 #[test]
@@ -41,7 +67,7 @@ fn where_no_network_can_be_cut_it_says_so_and_does_the_rest() {
         let place = places.find(|place| place.exists()).unwrap();
         symlink(place, directory.path().join(program)).unwrap();
     }
-    let mut command = chaos(&["--seconds=4", "--ttl-ms=800"]);
+    let mut command = chaos(&["--plain", "--seconds=4", "--ttl-ms=800"]);
     let words = words(
         &command.env("PATH", directory.path()).output().unwrap(),
         true,

@@ -40,6 +40,33 @@ async fn an_acquire_that_was_on_its_way_when_the_connection_broke_is_never_sent_
     assert_eq!(sent, ["SET", "EVALSHA"]);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_does_not_say_who_it_is_gets_no_command_and_is_asked_again() {
+    for (answer, words) in [
+        (
+            "-LOADING Redis is loading the dataset in memory\r\n",
+            "LOADING Redis is loading the dataset in memory",
+        ),
+        ("+OK\r\n", "answered what no Redis answers; is it one?"),
+    ] {
+        let fault = Fault {
+            command: "EVAL",
+            answer,
+            // For longer than it takes to look.
+            connections: 5,
+        };
+        let (mut node, commands) = faulty_node(fault);
+        let token = &Token::from_bytes([1; Token::LEN]);
+        let error = node.execute(&acquire(token)).await.unwrap_err();
+        assert!(error.to_string().ends_with(words), "{error}");
+        assert!(commands.try_recv().is_err());
+        while node.execute(&acquire(token)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(commands.recv_timeout(LIMIT).unwrap(), "SET");
+    }
+}
+
 const fn acquire(token: &Token) -> Command<'_> {
     Command::Acquire {
         key: KEY,
@@ -61,33 +88,53 @@ const fn release(token: &Token) -> Command<'_> {
 /// A node whose server closes its first connection instead of answering `fatal`, and what the server
 /// is sent, the handshakes left out.
 fn node_that_breaks_on(fatal: &'static str) -> (RedisNode, mpsc::Receiver<String>) {
+    faulty_node(Fault {
+        command: fatal,
+        answer: "",
+        connections: 1,
+    })
+}
+
+/// What a server does wrong.
+#[derive(Clone, Copy)]
+struct Fault {
+    /// To which command.
+    command: &'static str,
+    /// What it answers; nothing, and it closes the connection.
+    answer: &'static str,
+    /// On how many connections, until it is well.
+    connections: usize,
+}
+
+fn faulty_node(fault: Fault) -> (RedisNode, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     let (sender, commands) = mpsc::channel();
     // Ends when nobody listens to it any more.
     std::thread::spawn(move || {
         for (number, stream) in listener.incoming().enumerate() {
-            serve(&stream.unwrap(), &sender, (number == 0).then_some(fatal));
+            let fault = Some(fault).filter(|fault| number < fault.connections);
+            serve(&stream.unwrap(), &sender, fault);
         }
     });
     (RedisNode::connect(&url, LIMIT).unwrap(), commands)
 }
 
-fn serve(stream: &TcpStream, commands: &mpsc::Sender<String>, fatal: Option<&str>) {
+fn serve(stream: &TcpStream, commands: &mpsc::Sender<String>, fault: Option<Fault>) {
     let mut reader = BufReader::new(stream);
     let mut writer = stream;
     while let Some(command) = read_command(&mut reader) {
-        let is_fatal = Some(command.as_str()) == fatal;
-        let answer: &[u8] = match command.as_str() {
-            "EVALSHA" => b":1\r\n",
+        let answer = match (command.as_str(), fault) {
+            (command, Some(fault)) if command == fault.command => fault.answer,
+            ("EVALSHA", _) => ":1\r\n",
             // Who it is: a master that never evicts.
-            "EVAL" => b"*4\r\n:1\r\n:2\r\n:3\r\n:-1\r\n",
-            _ => b"+OK\r\n",
+            ("EVAL", _) => "*4\r\n:1\r\n:2\r\n:3\r\n:-1\r\n",
+            _ => "+OK\r\n",
         };
         if matches!(command.as_str(), "SET" | "EVALSHA") && commands.send(command).is_err() {
             return;
         }
-        if is_fatal || writer.write_all(answer).is_err() {
+        if answer.is_empty() || writer.write_all(answer.as_bytes()).is_err() {
             return;
         }
     }

@@ -1,18 +1,24 @@
 //! The node of the simulation and the one of the test kit, which the conformance suite compares with a real
 //! Redis, answer alike.
 
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
 use core::future::Future;
 use core::pin::pin;
 use core::time::Duration;
 use std::task::{Context, Poll, Waker};
 
 use fastrand::Rng;
-use redlock_core::mock::MemoryNode;
-use redlock_core::{Clock, Command, Instant, Reply, Token, Transport};
+use redlock_core::mock::{MemoryError, MemoryNode, MockClock, SeededEntropy};
+use redlock_core::{
+    Clock, Command, Denial, Fence, Instant, Options, Proposal, Redlock, Reply, Rules, RunId, Token,
+    Transport,
+};
 use redlock_tests::simulation::Node;
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
+
+/// What the wall clock of a node in memory shows at the origin of its clock.
+const ORIGIN: u64 = 1_700_000_000_000_000;
 
 /// A clock that is set, also back.
 struct SetClock(Cell<Instant>);
@@ -33,33 +39,69 @@ impl Clock for SetClock {
 
 #[test]
 fn two_nodes_give_the_same_replies_whatever_they_are_asked_and_however_time_goes() {
+    let fleet = proposal_of(fenced());
+    let other = proposal_of(fenced().max_ttl(Duration::from_millis(90)).unwrap());
     for seed in 0..300 {
         let mut random = Rng::with_seed(seed);
         let clock = SetClock(Cell::new(Instant::from_micros(1_000_000)));
         let memory = MemoryNode::new(1, &clock);
-        let mut node = Node::default();
+        let mut node = Node::new(RunId::new(1, 0), None);
+        // In some runs it loses what it has, again and again.
+        let odds_of_loss = [200, 30][random.usize(..2)];
         for step in 0..200 {
             let now = moved(clock.now(), &mut random);
             clock.0.set(now);
+            let wall = wall(now);
+            if random.u32(..odds_of_loss) == 0 {
+                // The quarantine of the fleet is over a second long.
+                clock
+                    .0
+                    .set(now.saturating_add(Duration::from_millis(1_100)));
+                memory.clear();
+                node.clear();
+                continue;
+            }
             let token = Token::from_bytes([random.u8(1..4); Token::LEN]);
             let key = KEYS[random.usize(..KEYS.len())].as_bytes();
             let ttl_ms = random.u32(1..5);
             let token = &token;
+            let fence = wall.as_micros() + random.u64(..12_000) - 6_000;
+            let fence = Fence::from_u64(fence / 500 * 500);
+            let proposal = match random.u8(..8) {
+                0..3 => None,
+                3 if random.u8(..10) == 0 => Some(Proposal { fence, ..other }),
+                _ => Some(Proposal { fence, ..fleet }),
+            };
             let command = match random.u8(..3) {
-                0 => Command::Acquire { key, token, ttl_ms },
-                1 => Command::Extend { key, token, ttl_ms },
-                _ => Command::Release { key, token },
+                0 => Command::Acquire {
+                    key,
+                    token,
+                    ttl_ms,
+                    rules: Rules::NONE,
+                    proposal,
+                },
+                1 => Command::Extend {
+                    key,
+                    token,
+                    ttl_ms,
+                    proposal,
+                },
+                _ => Command::Release {
+                    key,
+                    token,
+                    proposal,
+                },
             };
             let told = format!("seed {seed}, step {step}: {command:?} at {now:?}");
             assert_eq!(
-                node.execute(&command, now),
+                node.execute(&command, wall),
                 reply(&memory, &command),
                 "{told}"
             );
             for key in KEYS {
-                let entry = node.entry(key.as_bytes(), now);
+                let entry = node.entry(key.as_bytes(), wall);
                 assert_eq!(entry.map(|entry| entry.token), memory.token(key), "{told}");
-                let left = entry.map(|entry| entry.expires_at.saturating_duration_since(now));
+                let left = entry.map(|entry| entry.expires_at.saturating_duration_since(wall));
                 assert_eq!(left, memory.ttl(key), "{told}");
             }
         }
@@ -70,7 +112,7 @@ fn two_nodes_give_the_same_replies_whatever_they_are_asked_and_however_time_goes
 fn two_nodes_forget_alike() {
     let clock = SetClock(Cell::new(Instant::from_micros(0)));
     let memory = MemoryNode::new(1, &clock);
-    let mut node = Node::default();
+    let mut node = Node::new(RunId::new(1, 0), None);
     let token = &Token::from_bytes([1; Token::LEN]);
     for key in KEYS {
         let key = key.as_bytes();
@@ -78,21 +120,59 @@ fn two_nodes_forget_alike() {
             key,
             token,
             ttl_ms: 1,
+            rules: Rules::NONE,
+            proposal: None,
         };
-        assert_eq!(
-            node.execute(&command, clock.now()),
-            reply(&memory, &command)
-        );
+        let now = wall(clock.now());
+        assert_eq!(node.execute(&command, now), reply(&memory, &command));
     }
     memory.remove("a");
     node.remove(b"a");
-    assert_eq!(node.entry(b"a", clock.now()), None);
-    assert!(node.entry(b"b", clock.now()).is_some());
+    assert_eq!(node.entry(b"a", wall(clock.now())), None);
+    assert!(node.entry(b"b", wall(clock.now())).is_some());
     assert_eq!(memory.len(), 2);
     memory.clear();
     node.clear();
-    assert_eq!(node, Node::default());
+    assert_eq!(node.entry(b"b", wall(clock.now())), None);
     assert!(memory.is_empty());
+}
+
+fn wall(now: Instant) -> Instant {
+    Instant::from_micros(now.as_micros() + ORIGIN)
+}
+
+/// A window of 2 ms, and a quarantine of little over a second.
+fn fenced() -> Options {
+    let millis = Duration::from_millis;
+    let options = Options::new(millis(4)).unwrap();
+    let options = options.fenced(millis(2)).unwrap();
+    let options = options.max_ttl(millis(20)).unwrap();
+    options.step_back(millis(3)).unwrap()
+}
+
+/// Some proposal of a client with `options`: nobody else makes a fleet.
+fn proposal_of(options: Options) -> Proposal {
+    struct Tap<'t>(&'t RefCell<Option<Proposal>>);
+
+    impl Transport for Tap<'_> {
+        type Error = core::fmt::Error;
+
+        async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, core::fmt::Error> {
+            if let Command::Acquire { proposal, .. } = command {
+                *self.0.borrow_mut() = *proposal;
+            }
+            Err(core::fmt::Error)
+        }
+
+        fn timed_out(&self, _after: Duration) -> core::fmt::Error {
+            core::fmt::Error
+        }
+    }
+
+    let (clock, seen) = (MockClock::new(), RefCell::new(None));
+    let lock = Redlock::<_, _, _, 1>::new([Tap(&seen)], &clock, SeededEntropy::new(1), options);
+    assert!(clock.run(lock.unwrap().try_acquire("a")).is_err());
+    seen.take().unwrap()
 }
 
 /// Often to the very moment at which something expires, or next to it; now and then back.
@@ -109,11 +189,13 @@ fn moved(now: Instant, random: &mut Rng) -> Instant {
     }
 }
 
-fn reply(mut node: &MemoryNode<&SetClock>, command: &Command<'_>) -> Reply {
+fn reply(mut node: &MemoryNode<&SetClock>, command: &Command<'_>) -> Result<Reply, Denial> {
     let call = pin!(node.execute(command));
     let poll = call.poll(&mut Context::from_waker(Waker::noop()));
     let Poll::Ready(reply) = poll else {
         unreachable!("a node in memory answers at once");
     };
-    reply.unwrap()
+    reply.map_err(|error: MemoryError| {
+        <&MemoryNode<&SetClock> as Transport>::denial(&error).unwrap()
+    })
 }

@@ -15,7 +15,7 @@ use embedded_tls::pki::CertVerifier;
 use embedded_tls::{
     Aes128GcmSha256, Certificate, CryptoProvider, CryptoRngCore, TlsConfig, TlsError, TlsVerifier,
 };
-use redlock_core::{Command, Reply, Token, Transport};
+use redlock_core::{Command, Reply, Rules, Token, Transport};
 use redlock_embassy::{Connect, NodeErrorKind, NodeName, TcpNode};
 use redlock_examples::tls_session::{Line, TlsStream};
 use redlock_std::SystemClock;
@@ -32,8 +32,14 @@ async fn a_key_is_acquired_refused_extended_and_released() {
     let wire = Wire::to(&server);
     with_node(&wire, &server.certificate, async |mut node| {
         let (mine, other) = (&token(1), &token(2));
-        assert_eq!(node.execute(&acquire(mine)).await.unwrap(), Reply::Acquired);
-        assert_eq!(node.execute(&acquire(other)).await.unwrap(), Reply::Held);
+        assert_eq!(
+            node.execute(&acquire(mine)).await.unwrap(),
+            Reply::Acquired(None)
+        );
+        assert_eq!(
+            node.execute(&acquire(other)).await.unwrap(),
+            Reply::Held(None)
+        );
         assert_eq!(node.execute(&extend(other)).await.unwrap(), Reply::NotMine);
         assert_eq!(node.execute(&extend(mine)).await.unwrap(), Reply::Extended);
         assert_eq!(server.key_count(), 1);
@@ -55,12 +61,15 @@ async fn a_reply_to_a_call_that_was_dropped_is_not_taken_for_another() {
     wire.is_slow.set(true);
     with_node(&wire, &server.certificate, async |mut node| {
         let (mine, other) = (&token(1), &token(2));
-        assert_eq!(node.execute(&acquire(mine)).await.unwrap(), Reply::Acquired);
+        assert_eq!(
+            node.execute(&acquire(mine)).await.unwrap(),
+            Reply::Acquired(None)
+        );
         let cases = [
             (release(other), extend(mine), Reply::Extended),
             (extend(mine), release(other), Reply::NotMine),
             (acquire(other), extend(mine), Reply::Extended),
-            (extend(mine), acquire(other), Reply::Held),
+            (extend(mine), acquire(other), Reply::Held(None)),
         ];
         for (dropped, next, expected) in cases {
             let mut polls = 0;
@@ -84,7 +93,10 @@ async fn a_node_connects_again_when_its_server_is_back() {
     with_node(&wire, &certificate, async |mut node| {
         for _ in 0..3 {
             let mine = &token(1);
-            assert_eq!(node.execute(&acquire(mine)).await.unwrap(), Reply::Acquired);
+            assert_eq!(
+                node.execute(&acquire(mine)).await.unwrap(),
+                Reply::Acquired(None)
+            );
             server.kill();
             let error = node.execute(&extend(mine)).await.unwrap_err();
             assert!(
@@ -232,7 +244,10 @@ async fn a_record_in_the_clear_ends_the_connection() {
     let wire = Wire::to(&server);
     with_node(&wire, &server.certificate, async |mut node| {
         let mine = &token(1);
-        assert_eq!(node.execute(&acquire(mine)).await.unwrap(), Reply::Acquired);
+        assert_eq!(
+            node.execute(&acquire(mine)).await.unwrap(),
+            Reply::Acquired(None)
+        );
         wire.injected.set(&FINISHED);
         let error = node.execute(&extend(mine)).await.unwrap_err();
         assert_eq!(*error.kind(), NodeErrorKind::Disconnected, "{error}");
@@ -463,6 +478,8 @@ fn echo(word: &str) -> Vec<u8> {
 
 const fn acquire(token: &Token) -> Command<'_> {
     Command::Acquire {
+        rules: Rules::NONE,
+        proposal: None,
         key: KEY,
         token,
         ttl_ms: TTL_MS,
@@ -471,6 +488,7 @@ const fn acquire(token: &Token) -> Command<'_> {
 
 const fn extend(token: &Token) -> Command<'_> {
     Command::Extend {
+        proposal: None,
         key: KEY,
         token,
         ttl_ms: TTL_MS,
@@ -478,7 +496,11 @@ const fn extend(token: &Token) -> Command<'_> {
 }
 
 const fn release(token: &Token) -> Command<'_> {
-    Command::Release { key: KEY, token }
+    Command::Release {
+        proposal: None,
+        key: KEY,
+        token,
+    }
 }
 
 fn token(number: u8) -> Token {

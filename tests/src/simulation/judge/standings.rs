@@ -4,7 +4,7 @@ use core::ops::Range;
 use std::collections::BTreeMap;
 
 use super::super::clock::Moment;
-use super::super::history::{KEYS, Place};
+use super::super::history::Place;
 
 /// What stood on the nodes.
 #[derive(Debug, Default)]
@@ -20,6 +20,8 @@ struct Standing {
     token: usize,
     from: Moment,
     until: Moment,
+    /// The node has lost it, and must let nobody else in until it would have been over.
+    is_forgotten: bool,
 }
 
 impl Standings {
@@ -35,6 +37,7 @@ impl Standings {
         match self.now.get_mut(&place) {
             Some(standing) if standing.token == token && at <= standing.until => {
                 standing.until = until;
+                standing.is_forgotten = false;
             }
             _ => {
                 self.falls(at, place);
@@ -44,6 +47,7 @@ impl Standings {
                         token,
                         from: at,
                         until,
+                        is_forgotten: false,
                     },
                 );
             }
@@ -57,8 +61,10 @@ impl Standings {
         }
     }
 
-    pub(super) fn forgets(&mut self, at: Moment, node: usize) {
-        (0..KEYS.len()).for_each(|key| self.falls(at, Place { node, key }));
+    pub(super) fn forgets(&mut self, node: usize) {
+        let all = self.now.iter_mut();
+        all.filter(|(place, _)| place.node == node)
+            .for_each(|(_, standing)| standing.is_forgotten = true);
     }
 
     /// Nothing more happens: each key expires when it does.
@@ -68,14 +74,25 @@ impl Standings {
         }
     }
 
+    /// Whether a quorum carries `token`.
     pub(super) fn has_quorum(&self, at: Moment, key: usize, token: usize) -> bool {
-        let carry = self.now.iter().filter(|(place, standing)| {
-            place.key == key && standing.token == token && at < standing.until
-        });
-        carry.count() >= self.quorum
+        let carry = self.on(at, key, token);
+        carry.filter(|standing| !standing.is_forgotten).count() >= self.quorum
     }
 
-    /// The first moment of `span` at which no quorum carried `token`: only where it ceased to stand somewhere.
+    /// Whether a quorum carries `token`, or would if it had not forgotten it: nobody else can have one.
+    pub(super) fn is_kept(&self, at: Moment, key: usize, token: usize) -> bool {
+        self.on(at, key, token).count() >= self.quorum
+    }
+
+    fn on(&self, at: Moment, key: usize, token: usize) -> impl Iterator<Item = &Standing> {
+        let on_key = self.now.iter().filter(move |(place, _)| place.key == key);
+        on_key
+            .map(|(_, standing)| standing)
+            .filter(move |standing| standing.token == token && at < standing.until)
+    }
+
+    /// The first moment of `span` at which no quorum carried `token`, or would have: only where it ceased to stand somewhere.
     pub(super) fn first_loss(&self, token: usize, span: Range<Moment>) -> Option<Moment> {
         let stood = self.past.get(&token).map_or(&[][..], Vec::as_slice);
         let carry = |at: &Moment| {

@@ -1,5 +1,6 @@
 use super::super::history::{Call, End, Place, Route, Span};
 use super::*;
+use redlock_core::Rules;
 
 const NODES: usize = 3;
 
@@ -11,6 +12,7 @@ const fn claim(token: usize) -> Claim {
         task,
         key: 0,
         token,
+        fence: None,
     }
 }
 
@@ -20,6 +22,8 @@ const fn message(verb: Verb, token: usize) -> Message {
         key: 0,
         token,
         ttl_ms: 1,
+        rules: Rules::NONE,
+        proposal: None,
     }
 }
 
@@ -39,7 +43,7 @@ fn broken(facts: &[(Moment, What)]) -> Vec<(Promise, Moment)> {
             what: *what,
         })
         .collect();
-    let breaches = judge(&facts, NODES);
+    let breaches = judge(&facts, NODES, Promised::All);
     breaches
         .iter()
         .map(|breach| (breach.promise, breach.at))

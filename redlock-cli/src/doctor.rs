@@ -1,0 +1,98 @@
+//! `redlock doctor`: whether the nodes are fit to hold locks.
+#![expect(
+    clippy::doc_markdown,
+    reason = "--help prints these comments as they are"
+)]
+
+mod clock;
+mod examination;
+mod finding;
+mod fleet;
+mod guard;
+mod permissions;
+mod report;
+mod server;
+mod storage;
+
+use core::time::Duration;
+use std::io::Write;
+use std::process::ExitCode;
+
+use redlock_std::Options;
+
+use crate::nodes::{FleetArguments, Node, block_on, each};
+use crate::{duration, exit};
+use examination::Examination;
+use finding::Verdict;
+use report::Report;
+
+/// Examine the nodes: are they fit to hold locks, now and after a crash?
+///
+/// Asks each node how far away it is, what it runs and since when, whether it is a master, what a
+/// crash would make it forget, whether it evicts keys, what this user may do, what its guard record
+/// says and how its clock runs; and looks at all of them together. Each line has a verdict, ok, warn
+/// or bad, and says what to change and why.
+///
+/// Nothing is changed, and no key of a lock is touched. A node that cannot be reached costs one
+/// time-out. Between two restarts of nodes, wait until it ends with 0: then the vote of the last one
+/// counts again.
+///
+/// With --json: verdict, bad, warn (so many of them), nodes and fleet. Each node has node, verdict and
+/// checks, the fleet verdict and checks. Each check has check (its name), verdict, message, and what
+/// was measured: reachable: round_trip_us; server: product, version, run_id; role: role,
+/// connected_replicas, master; uptime: uptime_s, counts_in_ms; persistence: aof, appendfsync, save;
+/// memory: maxmemory, used_memory, policy, evicted_keys; permissions: user, denied, denied_keys;
+/// guard: record (absent, foreign, counts, quarantined, other_run, unknown), settings, counts_in_ms;
+/// clock: offset_us, error_us; drift: drift_ppm, error_ppm; of the fleet: quorum: voting, nodes,
+/// quorum; nodes: nodes; duplicates and replication: groups; guard: configurations. What was not to
+/// be seen is null or not there.
+///
+/// Exit codes: 0 nothing is bad; 1 something is; 64 usage; 70 internal error.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    fleet: FleetArguments,
+
+    /// The longest TTL of your locks: for as long a node that has restarted does not vote
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
+    ttl: Duration,
+
+    /// How long the clocks are watched
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: u32,
+
+    /// One JSON document on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn doctor(arguments: Arguments) -> ExitCode {
+    if let Err(error) = Options::new(arguments.ttl) {
+        return exit::usage(&format!("--ttl: {error}"));
+    }
+    match arguments.fleet.nodes() {
+        Ok(nodes) => block_on(examine(
+            nodes,
+            arguments.ttl,
+            Duration::from_secs(arguments.seconds.into()),
+            arguments.json,
+        )),
+        Err(why) => exit::usage(&why),
+    }
+}
+
+async fn examine(nodes: Vec<Node>, ttl: Duration, watch: Duration, as_json: bool) -> ExitCode {
+    let examinations = each(nodes, |node| Examination::of(node, watch)).await;
+    let report = Report::new(&examinations, ttl);
+    let told = if as_json {
+        format!("{:#}\n", report.json())
+    } else {
+        report.to_string()
+    };
+    // Nobody needs to read it: the exit code counts.
+    let _unread = std::io::stdout().write_all(told.as_bytes());
+    match report.verdict() {
+        Verdict::Ok | Verdict::Warn => ExitCode::SUCCESS,
+        Verdict::Bad => exit::BAD.into(),
+    }
+}

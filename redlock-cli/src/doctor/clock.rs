@@ -1,0 +1,364 @@
+//! How the clocks of the nodes run.
+//!
+//! All times are whole µs. A node's clock is compared with the clock of this machine that runs on in
+//! suspend and is never set; that one has an origin of its own, so only differences mean something.
+
+use core::time::Duration;
+
+use serde_json::json;
+
+use super::examination::{Examination, Seen};
+use super::finding::{Finding, Judgement, bad, ok, warn};
+use crate::duration;
+use crate::guard_record::Settings;
+
+/// One look at a node's clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sample {
+    /// By our clock.
+    pub(crate) sent: i64,
+    pub(crate) received: i64,
+    /// By the node's clock, at some moment between the two; none when it may not be seen.
+    pub(crate) node: Option<i64>,
+}
+
+/// A value, and by how much it may be wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Estimate {
+    pub(crate) value: i64,
+    pub(crate) error: i64,
+}
+
+/// A clock that runs wrong by so much, in parts per million, is being set while it is watched:
+/// ntpd corrects at most half as fast.
+const DRIFT_SUSPICIOUS: i64 = 1_000;
+
+/// By how much the clocks of a client and a node may differ in rate unless options say otherwise.
+const DRIFT_ALLOWED: i64 = 10_000;
+
+/// The window of fenced locks where no guard record says another.
+const WINDOW: Duration = Duration::from_millis(250);
+
+/// The offset of `node` from the middle of all, and its drift.
+pub(crate) fn findings(
+    seen: &Seen,
+    all: &[Examination],
+    settings: Option<Settings>,
+) -> [Finding; 2] {
+    let offsets: Vec<Estimate> = all
+        .iter()
+        .filter_map(|other| offset(&other.seen.as_ref().ok()?.samples))
+        .collect();
+    let is_alone = offsets.len() == 1;
+    let off = offset(&seen.samples)
+        .zip(median(offsets))
+        .filter(|_| !is_alone)
+        .map(|(own, median)| own.minus(median));
+    let drift = drift(&seen.samples);
+    [
+        Finding::new(
+            "clock",
+            match off {
+                Some(off) => judge_offset(off, settings),
+                None if is_alone => ok("no other clock to compare it with"),
+                None => not_seen(),
+            },
+            json!({
+                "offset_us": off.map(|off| off.value),
+                "error_us": off.map(|off| off.error),
+            }),
+        ),
+        Finding::new(
+            "drift",
+            drift.map_or_else(not_seen, judge_drift),
+            json!({
+                "drift_ppm": drift.map(|drift| drift.value),
+                "error_ppm": drift.map(|drift| drift.error),
+            }),
+        ),
+    ]
+}
+
+/// The median time from a question to its answer.
+pub(crate) fn round_trip(samples: &[Sample]) -> Duration {
+    let mut times: Vec<i64> = samples.iter().map(Sample::round_trip).collect();
+    times.sort_unstable();
+    let median = times.get(times.len() / 2).copied().unwrap_or_default();
+    Duration::from_micros(median.unsigned_abs())
+}
+
+/// By how much the node's clock is ahead of ours.
+fn offset(samples: &[Sample]) -> Option<Estimate> {
+    best(samples.get(..quarter(samples))?).map(|(_, offset)| offset)
+}
+
+/// How much faster the node's clock runs than ours, in parts per million: how the offset has changed
+/// from the first quarter of the samples to the last.
+fn drift(samples: &[Sample]) -> Option<Estimate> {
+    let quarter = quarter(samples);
+    let (from, before) = best(samples.get(..quarter)?)?;
+    let (to, after) = best(samples.get(samples.len() - quarter..)?)?;
+    let elapsed = to.checked_sub(from).filter(|elapsed| *elapsed > 0)?;
+    let change = after.minus(before);
+    let ppm = |micros: i64| micros.checked_mul(1_000_000)?.checked_div(elapsed);
+    Some(Estimate {
+        value: ppm(change.value)?,
+        // What the divisions drop.
+        error: ppm(change.error)?.saturating_add(2),
+    })
+}
+
+fn quarter(samples: &[Sample]) -> usize {
+    samples.len().div_ceil(4)
+}
+
+/// What the sample with the shortest round trip says, and when it was taken.
+fn best(samples: &[Sample]) -> Option<(i64, Estimate)> {
+    let sample = samples.iter().min_by_key(|sample| sample.round_trip())?;
+    let half = sample.round_trip() / 2;
+    let middle = sample.sent.saturating_add(half);
+    let offset = Estimate {
+        value: sample.node?.saturating_sub(middle),
+        // The node may have looked at its clock at any moment of the round trip, and what is less
+        // than a µs was cut off on all sides.
+        error: half.saturating_add(2),
+    };
+    Some((middle, offset))
+}
+
+/// The middle one; of an even number, half-way between the middle two.
+fn median(mut estimates: Vec<Estimate>) -> Option<Estimate> {
+    estimates.sort_unstable_by_key(|estimate| estimate.value);
+    let upper = estimates.get(estimates.len() / 2)?;
+    let lower = estimates.get(estimates.len().checked_sub(1)? / 2)?;
+    Some(Estimate {
+        value: lower.value.midpoint(upper.value),
+        error: lower.error.max(upper.error),
+    })
+}
+
+impl Sample {
+    fn round_trip(&self) -> i64 {
+        self.received.saturating_sub(self.sent).max(0)
+    }
+}
+
+impl Estimate {
+    /// The difference. Both may be wrong, in opposite directions.
+    const fn minus(self, other: Self) -> Self {
+        Self {
+            value: self.value.saturating_sub(other.value),
+            error: self.error.saturating_add(other.error),
+        }
+    }
+
+    /// Whether it is larger than `limit` on either side, however wrong it is.
+    const fn surely_exceeds(self, limit: i64) -> bool {
+        self.value.saturating_abs().saturating_sub(self.error) > limit
+    }
+}
+
+fn judge_offset(off: Estimate, settings: Option<Settings>) -> Judgement {
+    let time = |micros: i64| duration::in_words(Duration::from_micros(micros.unsigned_abs()));
+    let side = if off.value < 0 { "behind" } else { "ahead of" };
+    let told = format!(
+        "{} {side} the median of the nodes (±{})",
+        time(off.value),
+        time(off.error)
+    );
+    let window = settings.map_or(WINDOW, |settings| Duration::from_millis(settings.window_ms));
+    let window_micros = i64::try_from(window.as_micros()).unwrap_or(i64::MAX);
+    let window = duration::in_words(window);
+    if off.surely_exceeds(window_micros) {
+        let why = format!("{told}, outside of the window of {window}: set its clock, run NTP");
+        // Plain locks do not compare clocks.
+        return match settings {
+            Some(_) => bad(format!("{why}; it grants no fenced lock")),
+            None => warn(format!("{why}; it would grant no fenced lock")),
+        };
+    }
+    if off.surely_exceeds(window_micros / 2) {
+        return warn(format!(
+            "{told}, more than half of the window of {window} of fenced locks: run NTP"
+        ));
+    }
+    ok(told)
+}
+
+fn judge_drift(drift: Estimate) -> Judgement {
+    let told = format!(
+        "{} ppm (±{}) against this machine",
+        drift.value, drift.error
+    );
+    if drift.surely_exceeds(DRIFT_ALLOWED) {
+        return bad(format!(
+            "{told}, more than the {DRIFT_ALLOWED} ppm that locks allow for: something sets its \
+             clock, or this machine's"
+        ));
+    }
+    if drift.surely_exceeds(DRIFT_SUSPICIOUS) {
+        return warn(format!(
+            "{told}: something is setting its clock, or this machine's; let NTP slew slowly \
+             (chrony: maxslewrate 1000)"
+        ));
+    }
+    ok(told)
+}
+
+fn not_seen() -> Judgement {
+    warn("not seen: the user may not run TIME; ACL SETUSER .. +time")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::finding::Verdict;
+
+    /// Samples over `seconds`, ten in each, of a clock that is ahead by `ahead` µs at first and runs
+    /// faster by `ppm`. The round trips differ, and so do their two halves.
+    fn samples(seconds: i64, ahead: i64, ppm: i64) -> Vec<Sample> {
+        let samples = (0..=seconds * 10).map(|number| {
+            let sent = 5_000_000_000 + number * 100_000;
+            let (there, back) = (100 + number * 37 % 50, 100 + number * 91 % 300);
+            let looked = sent + there;
+            Sample {
+                sent,
+                received: looked + back,
+                node: Some(looked + ahead + (looked - 5_000_000_000) * ppm / 1_000_000),
+            }
+        });
+        samples.collect()
+    }
+
+    fn surely(estimate: Estimate, truth: i64) -> bool {
+        (estimate.value - truth).abs() <= estimate.error
+    }
+
+    #[test]
+    fn the_offset_is_right_within_its_error_and_the_error_is_half_of_the_best_round_trip() {
+        for ahead in [0, 1, -1, 777, 86_400_000_000, -86_400_000_000] {
+            let offset = offset(&samples(3, ahead, 0)).unwrap();
+            assert!(surely(offset, ahead), "{offset:?} {ahead}");
+            assert!((100..=200).contains(&offset.error), "{offset:?}");
+        }
+    }
+
+    #[test]
+    fn the_error_of_an_offset_is_no_larger_than_it_must_be() {
+        // The node looked when the question left, or when the answer came.
+        for node in [1_000, 1_400] {
+            let sample = Sample {
+                sent: 1_000,
+                received: 1_400,
+                node: Some(node),
+            };
+            let offset = offset(&[sample]).unwrap();
+            assert_eq!(offset.error, 202);
+            assert_eq!(offset.value, node - 1_200);
+        }
+    }
+
+    #[test]
+    fn the_drift_is_right_within_its_error() {
+        for ppm in [0, 500, -500, 10_000, -83_333] {
+            let drift = drift(&samples(3, 1_000_000, ppm)).unwrap();
+            assert!(surely(drift, ppm), "{drift:?} {ppm}");
+            assert!(drift.error < 250, "{drift:?}");
+        }
+    }
+
+    #[test]
+    fn a_longer_look_tells_the_drift_better() {
+        let error = |seconds| drift(&samples(seconds, 0, 0)).unwrap().error;
+        assert!(error(30) * 5 < error(3), "{} {}", error(30), error(3));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_while_it_is_watched_shows_as_drift() {
+        let mut samples = samples(3, 0, 0);
+        for sample in &mut samples[20..] {
+            sample.node = sample.node.map(|node| node + 200_000);
+        }
+        let (verdict, message) = judge_drift(drift(&samples).unwrap());
+        assert_eq!(verdict, Verdict::Bad, "{message}");
+    }
+
+    #[test]
+    fn what_is_not_seen_is_not_made_up() {
+        let mut samples = samples(3, 0, 0);
+        for sample in &mut samples {
+            sample.node = None;
+        }
+        assert_eq!((offset(&samples), drift(&samples)), (None, None));
+        assert_eq!(
+            (offset(&[]), drift(&[]), median(vec![])),
+            (None, None, None)
+        );
+        assert_eq!(round_trip(&[]), Duration::ZERO);
+        // One look tells no drift.
+        assert_eq!(drift(&self::samples(3, 0, 0)[..1]), None);
+    }
+
+    #[test]
+    fn one_clock_that_is_wrong_does_not_move_the_median() {
+        let estimates = |values: &[i64]| {
+            let estimates = values.iter().map(|value| Estimate {
+                value: *value,
+                error: 7,
+            });
+            median(estimates.collect()).unwrap().value
+        };
+        assert_eq!(estimates(&[5]), 5);
+        assert_eq!(estimates(&[4, 8]), 6);
+        assert_eq!(estimates(&[3, 1_000_000, 1]), 3);
+        assert_eq!(estimates(&[-1_000_000, 2, 4, 1]), 1);
+        assert_eq!(estimates(&[9, -1_000_000, 2, 1_000_000, 4]), 4);
+    }
+
+    #[test]
+    fn only_what_is_surely_wrong_is_judged_so() {
+        use Verdict::{Bad, Ok, Warn};
+
+        let fenced = Some(Settings {
+            max_ttl_ms: 60_000,
+            window_ms: 250,
+            sigma_ms: 60_000,
+        });
+        for (value, error, settings, verdict) in [
+            (0, 1_000_000, fenced, Ok),
+            (125_000, 0, fenced, Ok),
+            (125_001, 0, fenced, Warn),
+            (-250_000, 0, fenced, Warn),
+            (250_001, 0, fenced, Bad),
+            (-250_001, 0, fenced, Bad),
+            (-250_001, 1, fenced, Warn),
+            // Plain locks do not compare clocks.
+            (10_000_000, 0, None, Warn),
+        ] {
+            let (judged, message) = judge_offset(Estimate { value, error }, settings);
+            assert_eq!(judged, verdict, "{message}");
+        }
+        for (value, error, verdict) in [
+            (1_000, 0, Ok),
+            (-1_001, 0, Warn),
+            (1_001, 1, Ok),
+            (10_000, 0, Warn),
+            (-10_001, 0, Bad),
+            (10_001, 1, Warn),
+        ] {
+            let (judged, message) = judge_drift(Estimate { value, error });
+            assert_eq!(judged, verdict, "{message}");
+        }
+    }
+
+    #[test]
+    fn the_round_trip_is_the_median() {
+        let trip = |micros: i64| Sample {
+            sent: 10,
+            received: 10 + micros,
+            node: None,
+        };
+        let samples = [trip(900), trip(100), trip(200)];
+        assert_eq!(round_trip(&samples), Duration::from_micros(200));
+    }
+}

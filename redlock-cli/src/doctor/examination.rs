@@ -1,0 +1,144 @@
+//! What one node tells: facts, not yet judged.
+
+use core::time::Duration;
+
+use redis::{Value, from_redis_value};
+use redlock_core::Clock;
+use redlock_std::SystemClock;
+
+use super::clock::Sample;
+use super::permissions::Permissions;
+use crate::guard_record::GUARD_KEY;
+use crate::nodes::{Connection, Info, Node, in_words, text};
+
+/// A node and what it told, or why it told nothing.
+#[derive(Debug)]
+pub(crate) struct Examination {
+    pub(crate) node: String,
+    pub(crate) seen: Result<Seen, String>,
+}
+
+/// What could be seen; an error is what the node said instead of an answer, none that it said no.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) info: Result<Info, String>,
+    pub(crate) appendfsync: Option<String>,
+    /// After how many changes in how many seconds a snapshot is saved; empty for never.
+    pub(crate) save: Option<String>,
+    /// The guard record as it is there, if it is there.
+    pub(crate) guard: Result<Option<Vec<u8>>, String>,
+    /// By its own clock, when the guard record was read.
+    pub(crate) now_ms: Option<u64>,
+    pub(crate) permissions: Permissions,
+    pub(crate) samples: Vec<Sample>,
+}
+
+/// How many samples are taken in a row before one is taken now and then.
+const FIRST_SAMPLES: usize = 8;
+
+/// The time between two samples, after that.
+const PAUSE: Duration = Duration::from_millis(100);
+
+impl Examination {
+    /// Asks `node` everything, and watches its clock for the time of `watch`.
+    pub(crate) async fn of(node: Node, watch: Duration) -> Self {
+        let seen = match node.connect().await {
+            Ok(connection) => Seen::ask(connection, watch).await,
+            Err(why) => Err(why),
+        };
+        Self {
+            node: node.name().to_owned(),
+            seen,
+        }
+    }
+}
+
+impl Seen {
+    async fn ask(mut connection: Connection, watch: Duration) -> Result<Self, String> {
+        let mut questions = redis::pipe();
+        questions
+            .cmd("INFO")
+            .cmd("CONFIG")
+            .arg(&["GET", "appendfsync"])
+            .cmd("CONFIG")
+            .arg(&["GET", "save"])
+            .cmd("GET")
+            .arg(GUARD_KEY)
+            .cmd("TIME");
+        let replies = connection.ask(&questions).await?;
+        let [info, appendfsync, save, guard, time] = replies.as_slice() else {
+            return Err("no answer".to_owned());
+        };
+        if let Value::ServerError(error) = info
+            && error.code() == "NOAUTH"
+        {
+            return Err(in_words(error));
+        }
+        Ok(Self {
+            info: answer(info, |info| Some(Info::parse(&text(info)?))),
+            appendfsync: setting(appendfsync),
+            save: setting(save),
+            guard: match guard {
+                // Of another type: there, but no record.
+                Value::ServerError(error) if error.code() == "WRONGTYPE" => Ok(Some(Vec::new())),
+                guard => answer(guard, |guard| from_redis_value(guard.clone()).ok()),
+            },
+            now_ms: micros(time).map(|micros| micros.unsigned_abs() / 1_000),
+            permissions: Permissions::ask(&mut connection).await?,
+            samples: watch_clock(&mut connection, watch).await?,
+        })
+    }
+}
+
+/// Takes samples of the clock, the last one when `watch` is over.
+async fn watch_clock(connection: &mut Connection, watch: Duration) -> Result<Vec<Sample>, String> {
+    let end = SystemClock.now().saturating_add(watch);
+    let mut samples = Vec::new();
+    loop {
+        let is_last = SystemClock.now() >= end;
+        samples.push(sample(connection).await?);
+        if is_last {
+            return Ok(samples);
+        }
+        if samples.len() >= FIRST_SAMPLES {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+async fn sample(connection: &mut Connection) -> Result<Sample, String> {
+    let mut question = redis::pipe();
+    question.cmd("TIME");
+    let sent_at = SystemClock.now();
+    let replies = connection.ask(&question).await?;
+    let received_at = SystemClock.now();
+    Ok(Sample {
+        sent: signed(sent_at.as_micros()),
+        received: signed(received_at.as_micros()),
+        node: replies.first().and_then(micros),
+    })
+}
+
+/// What `read` makes of a reply.
+fn answer<T>(reply: &Value, read: impl Fn(&Value) -> Option<T>) -> Result<T, String> {
+    match reply {
+        Value::ServerError(error) => Err(in_words(error)),
+        reply => read(reply).ok_or_else(|| "an answer that makes no sense".to_owned()),
+    }
+}
+
+/// The value in a reply to CONFIG GET.
+fn setting(reply: &Value) -> Option<String> {
+    let (_name, value): (String, String) = from_redis_value(reply.clone()).ok()?;
+    Some(value)
+}
+
+/// The µs since 1970 in a reply to TIME.
+fn micros(reply: &Value) -> Option<i64> {
+    let (seconds, micros): (i64, i64) = from_redis_value(reply.clone()).ok()?;
+    seconds.checked_mul(1_000_000)?.checked_add(micros)
+}
+
+fn signed(micros: u64) -> i64 {
+    i64::try_from(micros).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,119 @@
+//! What the nodes are together.
+
+use serde_json::json;
+
+use super::examination::Examination;
+use super::finding::{Finding, bad, ok, warn};
+use crate::nodes::{Info, quorum};
+
+/// How many of `nodes` have a vote that counts, now.
+pub(crate) fn votes(voting: usize, nodes: usize) -> Finding {
+    let quorum = quorum(nodes);
+    let told = format!("{voting} of {nodes} nodes vote, {quorum} are a quorum");
+    let judgement = match voting.checked_sub(quorum) {
+        None => bad(format!("{told}: nobody can take a lock")),
+        Some(spare) if voting < nodes => warn(format!("{told}: {spare} more may fail")),
+        Some(spare) => ok(format!("{told}: {spare} may fail")),
+    };
+    let facts = json!({ "voting": voting, "nodes": nodes, "quorum": quorum });
+    Finding::new("quorum", judgement, facts)
+}
+
+pub(crate) fn count(nodes: usize) -> Finding {
+    let judgement = if nodes == 1 {
+        warn("one node: without it there are no locks; use three or five")
+    } else if nodes.is_multiple_of(2) {
+        let fewer = nodes - 1;
+        warn(format!(
+            "{nodes} nodes survive no more failures than {fewer}: use an odd number"
+        ))
+    } else {
+        ok(format!("{nodes} nodes, an odd number"))
+    };
+    Finding::new("nodes", judgement, json!({ "nodes": nodes }))
+}
+
+/// Nodes of which several names are one server.
+pub(crate) fn duplicates(all: &[Examination]) -> Finding {
+    let groups = groups(all, |info| info.run_id().to_owned());
+    let judgement = if groups.is_empty() {
+        ok(format!("no two{} are one server", of_those_seen(all)))
+    } else {
+        let groups: Vec<_> = groups.iter().map(|names| names.join(" and ")).collect();
+        bad(format!(
+            "{}: one server, which has one vote; name it once",
+            groups.join("; ")
+        ))
+    };
+    Finding::new("duplicates", judgement, json!({ "groups": groups }))
+}
+
+/// Nodes of which one replicates another, or which have a master in common.
+pub(crate) fn replication(all: &[Examination]) -> Finding {
+    // A replica takes over the replication ID of its master. One server with two names is no replica.
+    let mut groups = groups(all, |info| {
+        info.text("master_replid").unwrap_or_default().to_owned()
+    });
+    let runs = |names: &[&str]| {
+        let mut runs: Vec<_> = infos(all)
+            .filter(|(name, _)| names.contains(name))
+            .map(|(_, info)| info.run_id())
+            .collect();
+        runs.sort_unstable();
+        runs.dedup();
+        runs.len()
+    };
+    groups.retain(|names| runs(names) > 1);
+    let judgement = if groups.is_empty() {
+        ok(format!(
+            "none{} is a replica of another",
+            of_those_seen(all)
+        ))
+    } else {
+        let groups: Vec<_> = groups.iter().map(|names| names.join(" and ")).collect();
+        bad(format!(
+            "{}: copies of one master, which are no independent votes; name only the master",
+            groups.join("; ")
+        ))
+    };
+    Finding::new("replication", judgement, json!({ "groups": groups }))
+}
+
+/// An earlier node of `all` that is the same server as the one at `number`.
+pub(crate) fn twin(all: &[Examination], number: usize) -> Option<&str> {
+    let run_id = infos(all.get(number..=number)?).next()?.1.run_id();
+    let mut earlier = infos(all.get(..number)?);
+    earlier
+        .find(|(_, info)| info.run_id() == run_id)
+        .map(|(name, _)| name)
+}
+
+/// The names of nodes that are alike, if there are several; one without the mark is like no other.
+fn groups(all: &[Examination], mark: impl Fn(&Info) -> String) -> Vec<Vec<&str>> {
+    let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
+    for (name, info) in infos(all) {
+        let mark = mark(info);
+        match groups.iter_mut().find(|(other, _)| *other == mark) {
+            Some((_, names)) => names.push(name),
+            None if mark.is_empty() => {}
+            None => groups.push((mark, vec![name])),
+        }
+    }
+    let groups = groups.into_iter().map(|(_, names)| names);
+    groups.filter(|names| names.len() > 1).collect()
+}
+
+fn of_those_seen(all: &[Examination]) -> &'static str {
+    if infos(all).count() == all.len() {
+        ""
+    } else {
+        " of those seen"
+    }
+}
+
+fn infos(all: &[Examination]) -> impl Iterator<Item = (&str, &Info)> {
+    all.iter().filter_map(|examination| {
+        let info = examination.seen.as_ref().ok()?.info.as_ref().ok()?;
+        Some((examination.node.as_str(), info))
+    })
+}

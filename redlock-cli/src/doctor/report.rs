@@ -1,0 +1,194 @@
+//! What was found, for people and for programs.
+
+use core::fmt;
+use core::time::Duration;
+
+use redlock_std::Options;
+use serde_json::{Value, json};
+
+use super::examination::{Examination, Seen};
+use super::finding::{Finding, Verdict, bad};
+use super::{clock, fleet, guard, server, storage};
+use crate::guard_record::Settings;
+
+/// The findings of each node, and those of all together.
+#[derive(Debug)]
+pub(crate) struct Report {
+    nodes: Vec<(String, Vec<Finding>)>,
+    fleet: Vec<Finding>,
+}
+
+/// Who fails one of these has no vote, for now.
+const NEEDED_TO_VOTE: [&str; 8] = [
+    "reachable",
+    "server",
+    "role",
+    "uptime",
+    "persistence",
+    "permissions",
+    "guard",
+    // Bad only where fenced locks are in use, to which its vote is lost.
+    "clock",
+];
+
+impl Report {
+    /// Judges the nodes, for locks of `ttl`.
+    pub(crate) fn new(all: &[Examination], ttl: Duration) -> Self {
+        let settings = guard::settings_in_use(all);
+        let nodes: Vec<(String, Vec<Finding>)> = all
+            .iter()
+            .enumerate()
+            .map(|(number, examination)| {
+                let findings = match &examination.seen {
+                    Ok(seen) => findings(seen, all, fleet::twin(all, number), ttl, settings),
+                    Err(why) => vec![unreachable(why)],
+                };
+                (examination.node.clone(), findings)
+            })
+            .collect();
+        let voting = nodes.iter().filter(|(_, findings)| has_vote(findings));
+        let fleet = vec![
+            fleet::votes(voting.count(), all.len()),
+            fleet::count(all.len()),
+            fleet::duplicates(all),
+            fleet::replication(all),
+            guard::agreement(all, ttl),
+        ];
+        Self { nodes, fleet }
+    }
+
+    pub(crate) fn verdict(&self) -> Verdict {
+        Verdict::worst_of(self.findings())
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let nodes = self.nodes.iter().map(|(node, findings)| {
+            json!({
+                "node": node,
+                "verdict": Verdict::worst_of(findings).name(),
+                "checks": checks(findings),
+            })
+        });
+        json!({
+            "verdict": self.verdict().name(),
+            "bad": self.count(Verdict::Bad),
+            "warn": self.count(Verdict::Warn),
+            "nodes": nodes.collect::<Vec<_>>(),
+            "fleet": {
+                "verdict": Verdict::worst_of(&self.fleet).name(),
+                "checks": checks(&self.fleet),
+            },
+        })
+    }
+
+    fn count(&self, verdict: Verdict) -> usize {
+        let same = |finding: &&Finding| finding.verdict == verdict;
+        self.findings().filter(same).count()
+    }
+
+    fn findings(&self) -> impl Iterator<Item = &Finding> {
+        let nodes = self.nodes.iter().flat_map(|(_, findings)| findings);
+        nodes.chain(&self.fleet)
+    }
+}
+
+fn findings(
+    seen: &Seen,
+    all: &[Examination],
+    twin: Option<&str>,
+    ttl: Duration,
+    settings: Option<Settings>,
+) -> Vec<Finding> {
+    // A TTL that makes no options was refused before.
+    let round = Options::new(ttl).map_or(ttl, |options| options.round_time());
+    let mut findings = vec![server::reachable(clock::round_trip(&seen.samples), round)];
+    match &seen.info {
+        Ok(info) => findings.extend([
+            server::server(info, twin),
+            server::role(info),
+            server::uptime(info, ttl),
+            storage::persistence(info, seen.appendfsync.as_deref(), seen.save.as_deref()),
+            storage::memory(info),
+        ]),
+        Err(why) => findings.push(Finding::new(
+            "server",
+            bad(format!(
+                "not seen, nor its role, uptime, persistence and memory: {why}"
+            )),
+            json!({}),
+        )),
+    }
+    findings.push(seen.permissions.finding());
+    findings.push(guard::finding(seen, settings));
+    findings.extend(clock::findings(seen, all, settings));
+    findings
+}
+
+fn unreachable(why: &str) -> Finding {
+    let is_login = why.contains("NOAUTH") || why.contains("authentication");
+    let cure = if is_login {
+        "see the user and the password in its URL"
+    } else {
+        "see whether it is up, and who may reach it"
+    };
+    let judgement = bad(format!("{why}: {cure}"));
+    Finding::new("reachable", judgement, json!({ "round_trip_us": null }))
+}
+
+fn has_vote(findings: &[Finding]) -> bool {
+    findings
+        .iter()
+        .all(|finding| finding.verdict != Verdict::Bad || !NEEDED_TO_VOTE.contains(&finding.check))
+}
+
+fn checks(findings: &[Finding]) -> Vec<Value> {
+    let checks = findings.iter().map(|finding| {
+        let mut check = json!({
+            "check": finding.check,
+            "verdict": finding.verdict.name(),
+            "message": finding.message,
+        });
+        if let (Value::Object(check), Value::Object(facts)) = (&mut check, &finding.facts) {
+            check.extend(facts.clone());
+        }
+        check
+    });
+    checks.collect()
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (node, findings) in &self.nodes {
+            writeln!(f, "{node}")?;
+            findings
+                .iter()
+                .try_for_each(|finding| write_line(f, finding))?;
+        }
+        writeln!(f, "all nodes")?;
+        self.fleet
+            .iter()
+            .try_for_each(|finding| write_line(f, finding))?;
+        let (bad, warn) = (self.count(Verdict::Bad), self.count(Verdict::Warn));
+        writeln!(f, "{bad} bad, {warn} warn")
+    }
+}
+
+/// A verdict, a name and a message that goes on below itself when it is long.
+fn write_line(f: &mut fmt::Formatter<'_>, finding: &Finding) -> fmt::Result {
+    const WIDTH: usize = 100;
+    const INDENT: usize = 21;
+
+    write!(f, "  {:4}  {:<12}", finding.verdict, finding.check)?;
+    let mut column = INDENT - 1;
+    for word in finding.message.split(' ') {
+        let width = word.chars().count() + 1;
+        if column + width > WIDTH && column > INDENT {
+            write!(f, "\n{:INDENT$}{word}", "")?;
+            column = INDENT + width - 1;
+        } else {
+            write!(f, " {word}")?;
+            column += width;
+        }
+    }
+    writeln!(f)
+}

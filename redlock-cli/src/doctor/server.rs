@@ -1,0 +1,163 @@
+//! What a node is, and since when.
+
+use core::time::Duration;
+
+use serde_json::json;
+
+use super::finding::{Finding, bad, ok, warn};
+use crate::duration;
+use crate::nodes::Info;
+
+/// How far away a node is, for rounds of which each takes at most `round`.
+pub(crate) fn reachable(round_trip: Duration, round: Duration) -> Finding {
+    let told = format!("answers in {}", duration::in_words(round_trip));
+    let judgement = if round_trip > round / 2 {
+        warn(format!(
+            "{told}, and a round waits {} by default: use a longer node time-out",
+            duration::in_words(round)
+        ))
+    } else {
+        ok(told)
+    };
+    let micros = u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX);
+    Finding::new("reachable", judgement, json!({ "round_trip_us": micros }))
+}
+
+/// What it runs. `same_as` is another node of the fleet that is the same server.
+pub(crate) fn server(info: &Info, same_as: Option<&str>) -> Finding {
+    // Valkey calls itself a Redis of the version with which it is compatible.
+    let (product, version) = match info.text("valkey_version") {
+        Some(version) => ("valkey", Some(version)),
+        None => ("redis", info.text("redis_version")),
+    };
+    let name = if product == "valkey" {
+        "Valkey"
+    } else {
+        "Redis"
+    };
+    let run: String = info.run_id().chars().take(8).collect();
+    let told = format!("{name} {}, run {run}..", version.unwrap_or("?"));
+    let judgement = match (same_as, info.text("redis_mode")) {
+        (Some(other), _) => bad(format!(
+            "{told}, the same server as {other}: it has one vote, name it once"
+        )),
+        (None, Some("standalone") | None) => ok(told),
+        (None, Some(mode)) => bad(format!(
+            "{told}, in {mode} mode: locks need masters that stand alone"
+        )),
+    };
+    Finding::new(
+        "server",
+        judgement,
+        json!({ "product": product, "version": version, "run_id": info.run_id() }),
+    )
+}
+
+pub(crate) fn role(info: &Info) -> Finding {
+    let replicas: u64 = info.number("connected_slaves").unwrap_or(0);
+    let is_loading = info.text("loading") == Some("1");
+    let (judgement, master) = if !info.is_master() {
+        let master = info.master();
+        let why = format!("a replica of {master}: it has no vote, name masters only");
+        (bad(why), Some(master))
+    } else if is_loading {
+        (
+            bad("a master that loads its data, and has no vote until it has done so"),
+            None,
+        )
+    } else if replicas == 0 {
+        (ok("a master without replicas"), None)
+    } else {
+        let why = format!(
+            "a master with {replicas} replica{}: one that takes over may have missed the last \
+             locks, so let none take over by itself",
+            if replicas == 1 { "" } else { "s" },
+        );
+        (warn(why), None)
+    };
+    Finding::new(
+        "role",
+        judgement,
+        json!({
+            "role": info.text("role"),
+            "connected_replicas": replicas,
+            "master": master,
+        }),
+    )
+}
+
+/// How long it runs, and whether that is long enough for locks of `ttl`.
+pub(crate) fn uptime(info: &Info, ttl: Duration) -> Finding {
+    let uptime: Option<i64> = info.number("uptime_in_seconds");
+    let left = uptime.map(|uptime| quarantine_left(uptime, ttl));
+    let judgement = match (uptime, left) {
+        (Some(uptime), Some(Duration::ZERO)) => {
+            let uptime = Duration::from_secs(uptime.unsigned_abs());
+            ok(format!("runs for {}", duration::in_words(uptime)))
+        }
+        (Some(uptime), Some(left)) => bad(format!(
+            "restarted {} s ago, its vote counts again in {}: what it has forgotten may be held",
+            uptime.max(0),
+            duration::in_words(left),
+        )),
+        _ => warn("not seen"),
+    };
+    let left = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+    Finding::new(
+        "uptime",
+        judgement,
+        json!({ "uptime_s": uptime, "counts_in_ms": left }),
+    )
+}
+
+/// The server counts whole seconds, and may be a second ahead of what has passed.
+fn quarantine_left(uptime: i64, ttl: Duration) -> Duration {
+    let passed = Duration::from_secs(uptime.saturating_sub(1).max(0).unsigned_abs());
+    ttl.saturating_sub(passed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::finding::Verdict;
+
+    #[test]
+    fn an_uptime_is_taken_for_no_longer_than_it_surely_is() {
+        let ttl = Duration::from_secs(10);
+        for (uptime, left) in [
+            (-3600, 10),
+            (0, 10),
+            (1, 10),
+            (2, 9),
+            (10, 1),
+            (11, 0),
+            (99, 0),
+        ] {
+            assert_eq!(quarantine_left(uptime, ttl), Duration::from_secs(left));
+        }
+    }
+
+    #[test]
+    fn valkey_is_told_from_redis() {
+        let valkey = "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\n";
+        let server = server(&Info::parse(valkey), None);
+        assert_eq!(server.facts["product"], "valkey");
+        assert_eq!(server.facts["version"], "8.0.1");
+        assert!(server.message.starts_with("Valkey 8.0.1"));
+    }
+
+    #[test]
+    fn a_cluster_node_and_a_node_that_loads_are_bad() {
+        let cluster = "redis_version:7.0.15\r\nredis_mode:cluster\r\n";
+        assert_eq!(server(&Info::parse(cluster), None).verdict, Verdict::Bad);
+        let loading = "role:master\r\nloading:1\r\n";
+        assert_eq!(role(&Info::parse(loading)).verdict, Verdict::Bad);
+    }
+
+    #[test]
+    fn a_node_as_far_away_as_half_a_round_is_warned_of() {
+        let round = Duration::from_millis(100);
+        let verdict = |ms| reachable(Duration::from_millis(ms), round).verdict;
+        assert_eq!((verdict(50), verdict(51)), (Verdict::Ok, Verdict::Warn));
+    }
+}

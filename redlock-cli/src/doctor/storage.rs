@@ -1,0 +1,138 @@
+//! What a node forgets: in a crash, and when its memory is full.
+
+use serde_json::json;
+
+use super::finding::{Finding, bad, ok, warn};
+use crate::nodes::Info;
+
+/// What a crash or a restart makes it forget. Settings that may not be seen are none.
+pub(crate) fn persistence(info: &Info, appendfsync: Option<&str>, save: Option<&str>) -> Finding {
+    const CURE: &str =
+        "set appendonly yes and appendfsync always, or keep a crashed node away for a TTL";
+
+    let has_aof = info.text("aof_enabled") == Some("1");
+    let judgement = if has_aof && info.text("aof_last_write_status") == Some("err") {
+        bad("AOF cannot be written, and locks are refused: see the server's log and its disk")
+    } else if info.text("rdb_last_bgsave_status") == Some("err") {
+        warn("the last snapshot failed, and locks may be refused until one succeeds: see its disk")
+    } else {
+        match (has_aof, appendfsync, save) {
+            (true, Some("always"), _) => ok(
+                "AOF on, appendfsync always: a crash forgets no lock, if the disk keeps its word",
+            ),
+            (true, Some("everysec"), _) => warn(format!(
+                "AOF on, appendfsync everysec: a crash forgets the locks of a second or two; {CURE}"
+            )),
+            (true, Some(policy), _) => warn(format!(
+                "AOF on, appendfsync {policy}: a crash of its machine forgets locks; {CURE}"
+            )),
+            (true, None, _) => warn(
+                "AOF on, appendfsync not seen: ACL SETUSER .. +config|get, or see to it that it is \
+                 always",
+            ),
+            (false, _, Some("")) => warn(format!(
+                "AOF off, no snapshots: a restart forgets all locks; {CURE}"
+            )),
+            (false, _, _) => warn(format!(
+                "AOF off: a crash forgets the locks since the last snapshot, if there is one; {CURE}"
+            )),
+        }
+    };
+    Finding::new(
+        "persistence",
+        judgement,
+        json!({ "aof": has_aof, "appendfsync": appendfsync, "save": save }),
+    )
+}
+
+/// Whether it throws locks away when its memory is full.
+pub(crate) fn memory(info: &Info) -> Finding {
+    // Nine tenths of it.
+    const ALMOST: (u64, u64) = (9, 10);
+
+    let limit: Option<u64> = info.number("maxmemory");
+    let used: Option<u64> = info.number("used_memory");
+    let evicted: Option<u64> = info.number("evicted_keys");
+    let policy = info.text("maxmemory_policy");
+    let judgement = match (limit, policy) {
+        (Some(limit), Some("noeviction")) => {
+            let is_full = used.is_some_and(|used| {
+                limit > 0 && used.saturating_mul(ALMOST.1) >= limit.saturating_mul(ALMOST.0)
+            });
+            if is_full {
+                warn("noeviction, and almost full: it will refuse locks; give it more memory")
+            } else {
+                ok("noeviction: a full memory forgets no lock")
+            }
+        }
+        (Some(0), Some(policy)) => warn(format!(
+            "{policy}, without maxmemory: set maxmemory-policy noeviction, before somebody limits it"
+        )),
+        (Some(_), Some(policy)) => bad(format!(
+            "{policy} with maxmemory: a full memory forgets locks ({} keys so far); set \
+             maxmemory-policy noeviction",
+            evicted.unwrap_or(0)
+        )),
+        _ => warn("not seen: see to it yourself that maxmemory-policy is noeviction"),
+    };
+    Finding::new(
+        "memory",
+        judgement,
+        json!({
+            "maxmemory": limit,
+            "used_memory": used,
+            "policy": policy,
+            "evicted_keys": evicted,
+        }),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::finding::Verdict;
+
+    #[test]
+    fn only_a_disk_that_gets_every_write_is_not_warned_of() {
+        for (info, appendfsync, verdict) in [
+            ("aof_enabled:1", Some("always"), Verdict::Ok),
+            ("aof_enabled:1", Some("everysec"), Verdict::Warn),
+            ("aof_enabled:1", Some("no"), Verdict::Warn),
+            ("aof_enabled:1", None, Verdict::Warn),
+            ("aof_enabled:0", Some("always"), Verdict::Warn),
+            (
+                "aof_enabled:1\naof_last_write_status:err",
+                Some("always"),
+                Verdict::Bad,
+            ),
+            (
+                "aof_enabled:1\nrdb_last_bgsave_status:err",
+                Some("always"),
+                Verdict::Warn,
+            ),
+        ] {
+            let finding = persistence(&Info::parse(info), appendfsync, Some(""));
+            assert_eq!(finding.verdict, verdict, "{info} {appendfsync:?}");
+        }
+    }
+
+    #[test]
+    fn eviction_is_bad_with_a_limit_and_a_warning_without() {
+        for (info, verdict) in [
+            ("maxmemory:0\nmaxmemory_policy:noeviction", Verdict::Ok),
+            (
+                "maxmemory:100\nmaxmemory_policy:noeviction\nused_memory:89",
+                Verdict::Ok,
+            ),
+            (
+                "maxmemory:100\nmaxmemory_policy:noeviction\nused_memory:90",
+                Verdict::Warn,
+            ),
+            ("maxmemory:0\nmaxmemory_policy:volatile-ttl", Verdict::Warn),
+            ("maxmemory:1\nmaxmemory_policy:volatile-ttl", Verdict::Bad),
+            ("", Verdict::Warn),
+        ] {
+            assert_eq!(memory(&Info::parse(info)).verdict, verdict, "{info}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What one node knows of a lock.
+
+use core::fmt;
+use core::time::Duration;
+
+use redis::{Value, from_redis_value};
+use serde_json::{Value as Json, json};
+
+use crate::duration;
+use crate::guard_record::FENCE_PREFIX;
+use crate::nodes::{Connection, Node, in_words};
+
+/// What a node says of the lock, or why it says nothing.
+#[derive(Debug)]
+pub(crate) struct Holding {
+    pub(crate) node: String,
+    pub(crate) state: Result<State, String>,
+}
+
+/// What was there at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) key: Key,
+    /// The highest fence that the node has seen for the key, if it is to be seen.
+    pub(crate) fence: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Key {
+    Free,
+    Held {
+        token: Mark,
+        ends_in: Option<Duration>,
+    },
+    /// A value that no lock has, which is in the way of every lock.
+    Foreign {
+        kind: String,
+        ends_in: Option<Duration>,
+    },
+}
+
+/// What tells tokens apart and does not tell the token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) prefix: Vec<u8>,
+    pub(crate) digest: String,
+}
+
+impl Holding {
+    /// Looks at `key` on `node`.
+    pub(crate) async fn read(node: Node, key: Vec<u8>) -> Self {
+        let state = match node.connect().await {
+            Ok(mut connection) => State::read(&mut connection, &key).await,
+            Err(why) => Err(why),
+        };
+        Self {
+            node: node.name().to_owned(),
+            state,
+        }
+    }
+
+    /// For programs. What there is not is null.
+    pub(crate) fn json(&self) -> Json {
+        let (state, error) = match &self.state {
+            Ok(state) => (Some(state), None),
+            Err(why) => (None, Some(why)),
+        };
+        let (name, token, kind) = match state.map(|state| &state.key) {
+            None => ("unknown", None, None),
+            Some(Key::Free) => ("free", None, None),
+            Some(Key::Held { token, .. }) => ("held", Some(token.to_string()), None),
+            Some(Key::Foreign { kind, .. }) => ("foreign", None, Some(kind)),
+        };
+        json!({
+            "node": self.node,
+            "state": name,
+            "token": token,
+            "type": kind,
+            "ends_in_ms": state
+                .and_then(|state| state.key.ends_in())
+                .map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
+            "fence": state.and_then(|state| state.fence),
+            "error": error,
+        })
+    }
+}
+
+impl State {
+    async fn read(connection: &mut Connection, key: &[u8]) -> Result<Self, String> {
+        let fence = [FENCE_PREFIX.as_bytes(), key].concat();
+        let mut reply = ask(connection, &[key, &fence]).await?;
+        if let Value::ServerError(error) = &reply
+            && error.code() == "NOPERM"
+        {
+            // A user of plain locks may not be allowed to see fences.
+            reply = ask(connection, &[key]).await?;
+        }
+        match &reply {
+            Value::ServerError(error) => Err(in_words(error)),
+            reply => Self::parse(reply).ok_or_else(|| "an answer that makes no sense".to_owned()),
+        }
+    }
+
+    fn parse(reply: &Value) -> Option<Self> {
+        type Reply = (String, Vec<u8>, String, i64, String);
+        let (kind, prefix, digest, ttl_ms, fence): Reply = from_redis_value(reply.clone()).ok()?;
+        // -1 is for ever.
+        let ends_in = u64::try_from(ttl_ms).ok().map(Duration::from_millis);
+        let key = match kind.as_str() {
+            "none" => Key::Free,
+            "string" => Key::Held {
+                token: Mark { prefix, digest },
+                ends_in,
+            },
+            _ => Key::Foreign { kind, ends_in },
+        };
+        Some(Self {
+            key,
+            fence: fence.parse().ok(),
+        })
+    }
+}
+
+impl Key {
+    /// When it expires; none when it is free, or there for ever.
+    pub(crate) const fn ends_in(&self) -> Option<Duration> {
+        match self {
+            Self::Free => None,
+            Self::Held { ends_in, .. } | Self::Foreign { ends_in, .. } => *ends_in,
+        }
+    }
+}
+
+impl fmt::Display for Holding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.state {
+            Ok(state) => state,
+            Err(why) => return write!(f, "unknown  {why}"),
+        };
+        match &state.key {
+            Key::Free => f.write_str("free")?,
+            Key::Held { token, ends_in } => write!(f, "held     {token}, {}", left(*ends_in))?,
+            Key::Foreign { kind, ends_in } => write!(
+                f,
+                "foreign  a {kind} and no lock, {}: nobody can acquire here",
+                left(*ends_in)
+            )?,
+        }
+        match state.fence {
+            Some(fence) if state.key == Key::Free => write!(f, "     last fence {fence}"),
+            Some(fence) => write!(f, ", fence {fence}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The first bytes, as `Token` shows them.
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for byte in &self.prefix {
+            write!(f, "{byte:02x}")?;
+        }
+        f.write_str("..")
+    }
+}
+
+async fn ask(connection: &mut Connection, keys: &[&[u8]]) -> Result<Value, String> {
+    let mut script = redis::pipe();
+    script
+        .cmd("EVAL")
+        .arg(include_str!("holding.lua"))
+        .arg(keys.len());
+    for key in keys {
+        script.arg(*key);
+    }
+    let mut replies = connection.ask(&script).await?;
+    replies.pop().ok_or_else(|| "no answer".to_owned())
+}
+
+fn left(ends_in: Option<Duration>) -> String {
+    match ends_in {
+        Some(left) => format!("{} left", duration::in_words(left)),
+        None => "without an end".to_owned(),
+    }
+}

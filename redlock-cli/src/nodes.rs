@@ -1,0 +1,132 @@
+//! The nodes that the operator names, and how they are asked.
+#![expect(
+    clippy::doc_markdown,
+    reason = "--help prints these comments as they are"
+)]
+
+mod connection;
+mod info;
+
+use core::time::Duration;
+use std::future::Future;
+use std::process::ExitCode;
+
+use redlock_std::{Address, ConnectError, MAX_NODES};
+use tokio::runtime::Builder;
+
+use crate::{duration, exit};
+pub(crate) use connection::{Connection, Node, in_words, text};
+pub(crate) use info::Info;
+
+/// Which nodes there are.
+#[derive(Debug, clap::Args)]
+pub(crate) struct NodeArguments {
+    /// A node, as redis://HOST:PORT, redis://USER:PASSWORD@HOST:PORT/DB or redis+unix:///PATH; repeat
+    /// for each
+    ///
+    /// Arguments are seen by everybody on the machine: write passwords into REDLOCK_NODES instead,
+    /// separated by commas.
+    #[arg(
+        short,
+        long = "node",
+        value_name = "URL",
+        env = "REDLOCK_NODES",
+        hide_env_values = true,
+        value_delimiter = ',',
+        required = true
+    )]
+    nodes: Vec<String>,
+}
+
+impl NodeArguments {
+    /// The URLs, not read yet.
+    pub(crate) fn urls(self) -> Result<Vec<String>, String> {
+        let urls: Vec<String> = self
+            .nodes
+            .into_iter()
+            .filter(|url| !url.is_empty())
+            .collect();
+        if urls.is_empty() {
+            return Err("no node: name each with --node, or all in REDLOCK_NODES".to_owned());
+        }
+        if !cfg!(feature = "tls") && urls.iter().any(|url| url.starts_with("rediss:")) {
+            return Err(
+                "this redlock was built without TLS: cargo install it with --features tls"
+                    .to_owned(),
+            );
+        }
+        Ok(urls)
+    }
+}
+
+/// Which nodes are to be looked at, and with how much patience.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FleetArguments {
+    #[command(flatten)]
+    nodes: NodeArguments,
+
+    /// How long a node may take to connect, and to answer
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration::parse)]
+    node_timeout: Duration,
+}
+
+impl FleetArguments {
+    /// The nodes, no two of one name: what `redlock run` would take.
+    pub(crate) fn nodes(self) -> Result<Vec<Node>, String> {
+        let mut nodes: Vec<Node> = Vec::new();
+        for url in self.nodes.urls()? {
+            let address = Address::parse(&url).map_err(|error| error.to_string())?;
+            let name = address.name();
+            if nodes.iter().any(|node| node.name() == &**name) {
+                let node = name.to_string();
+                return Err(ConnectError::DuplicateNode { node }.to_string());
+            }
+            nodes.push(Node::new(&url, name, self.node_timeout)?);
+        }
+        if nodes.len() > MAX_NODES {
+            return Err(format!("too many nodes: at most {MAX_NODES}"));
+        }
+        Ok(nodes)
+    }
+}
+
+/// How many of `nodes` are a quorum.
+pub(crate) const fn quorum(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
+/// Asks all of `nodes` at once: one that is silent does not keep the others waiting.
+pub(crate) async fn each<N, T, F>(
+    nodes: impl IntoIterator<Item = N>,
+    ask: impl Fn(N) -> F,
+) -> Vec<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let tasks: Vec<_> = nodes
+        .into_iter()
+        .map(|node| tokio::spawn(ask(node)))
+        .collect();
+    let mut answers = Vec::new();
+    for task in tasks {
+        match task.await {
+            Ok(answer) => answers.push(answer),
+            // A defect there is one here.
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+    answers
+}
+
+/// Runs `work` to its end, on a runtime of its own.
+pub(crate) fn block_on(work: impl Future<Output = ExitCode>) -> ExitCode {
+    let runtime = match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return exit::internal(&format!("no runtime: {error}")),
+    };
+    let code = runtime.block_on(work);
+    // A name server that does not answer may keep a thread busy; nobody needs it any more.
+    runtime.shutdown_background();
+    code
+}

@@ -1,0 +1,594 @@
+//! `redlock doctor` on fleets that are well, and on fleets with each fault that it knows.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redlock_tests::{Server, Servers};
+use serde_json::Value;
+
+use crate::process::{Ended, Process, end_of, eventually, redlock};
+use crate::server::{field, guard, name, replicate, run_id, set, user_of};
+
+#[test]
+fn a_healthy_fleet_gives_no_cause_for_complaint() {
+    let servers = healthy(3);
+    let ended = doctor(&servers.urls(), &[]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stdout);
+    for line in ended.stdout.lines() {
+        // A machine that is busy may be far away.
+        let is_good = !line.starts_with("  warn") || line.contains("reachable");
+        assert!(is_good && !line.starts_with("  bad"), "{line}");
+    }
+}
+
+#[test]
+fn the_document_of_json_says_what_the_text_says() {
+    let mut servers = healthy(4);
+    evict(&servers[1]);
+    servers[2].kill();
+    // A round of these is so long that no machine is too busy for it.
+    let text = doctor(&servers.urls(), &["--ttl=1h"]);
+    let report = Report::of(&servers.urls(), &["--ttl=1h"]);
+    assert_eq!((text.code, report.code), (Some(1), Some(1)));
+
+    let mut told = Vec::new();
+    for line in text.stdout.lines() {
+        assert!(line.chars().count() <= 100, "{line}");
+        let words: Vec<&str> = line.split_whitespace().take(2).collect();
+        match words[..] {
+            _ if line.starts_with(&" ".repeat(10)) => {}
+            [verdict, check] if line.starts_with("  ") => told.push(format!("{verdict} {check}")),
+            [..] if line.ends_with(" warn") => told.push(line.to_owned()),
+            _ if line == "all nodes" => {}
+            _ => told.push(line.to_owned()),
+        }
+    }
+    let mut documented = Vec::new();
+    let lines = |checks: &Value| {
+        let checks = checks.as_array().unwrap().clone();
+        let line = |check: &Value| format!("{} {}", check["verdict"], check["check"]);
+        let lines = checks.iter().map(|check| line(check).replace('"', ""));
+        lines.collect::<Vec<_>>()
+    };
+    for node in report.document["nodes"].as_array().unwrap() {
+        documented.push(node["node"].as_str().unwrap().to_owned());
+        documented.extend(lines(&node["checks"]));
+    }
+    documented.extend(lines(&report.document["fleet"]["checks"]));
+    let (bad, warn) = (&report.document["bad"], &report.document["warn"]);
+    documented.push(format!("{bad} bad, {warn} warn"));
+    assert_eq!(told, documented);
+    assert_eq!(report.document["verdict"], "bad");
+}
+
+#[test]
+fn a_node_that_is_down_is_one_bad_line() {
+    let mut servers = healthy(3);
+    servers[1].kill();
+    let report = Report::of(&servers.urls(), &[]);
+    report.expect_bad(&servers, &[(1, "reachable")], &[]);
+    assert_eq!(report.node(&servers[1]).as_array().unwrap().len(), 1);
+    assert!(
+        report
+            .message(&servers[1], "reachable")
+            .contains("connection refused")
+    );
+    assert_eq!(report.fleet("quorum")["voting"], 2);
+    assert_eq!(report.fleet("quorum")["verdict"], "warn");
+}
+
+#[test]
+fn a_node_that_wants_a_password_says_so() {
+    let servers = healthy(1);
+    set(&servers[0], "requirepass", "secret");
+    let name = format!("127.0.0.1:{}", servers[0].port());
+    for url in [format!("redis://{name}"), format!("redis://:wrong@{name}")] {
+        let report = Report::of(&[url], &[]);
+        assert_eq!(report.code, Some(1));
+        let message = report.message(&servers[0], "reachable");
+        assert!(
+            message.ends_with(": see the user and the password in its URL"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn a_node_that_is_no_redis_breaks_nothing() {
+    let servers = healthy(2);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let web = format!("redis://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let _closed = stream
+                .unwrap()
+                .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let report = Report::of(&[servers[0].url(), web, servers[1].url()], &[]);
+    let nodes = report.document["nodes"].as_array().unwrap();
+    let verdicts = nodes.iter().map(|node| node["verdict"] == "bad");
+    assert_eq!(verdicts.collect::<Vec<_>>(), [false, true, false]);
+    assert_eq!(report.fleet("quorum")["voting"], 2);
+}
+
+#[test]
+fn without_a_quorum_the_fleet_is_bad() {
+    let mut servers = healthy(3);
+    servers[0].kill();
+    servers[1].kill();
+    let report = Report::of(&servers.urls(), &[]);
+    report.expect_bad(&servers, &[(0, "reachable"), (1, "reachable")], &["quorum"]);
+}
+
+#[test]
+fn hung_nodes_are_a_bad_line_each_and_cost_one_time_out_together() {
+    let servers = healthy(5);
+    for server in &servers[..3] {
+        server.pause();
+    }
+    let start = Instant::now();
+    let report = Report::of(&servers.urls(), &["--node-timeout=3s"]);
+    let elapsed = start.elapsed();
+    let bad = [(0, "reachable"), (1, "reachable"), (2, "reachable")];
+    report.expect_bad(&servers, &bad, &["quorum"]);
+    assert!(
+        report
+            .message(&servers[0], "reachable")
+            .contains("within 3.0 s")
+    );
+    assert!(elapsed < Duration::from_secs(8), "{elapsed:?}");
+}
+
+#[test]
+fn two_names_of_one_server_are_bad() {
+    let servers = healthy(2);
+    let urls = [servers[0].url(), servers[1].url(), servers[0].socket_url()];
+    let report = Report::of(&urls, &[]);
+    assert_eq!(report.code, Some(1));
+    let nodes = report.document["nodes"].as_array().unwrap();
+    let server = check(&nodes[2]["checks"], "server");
+    assert_eq!(server["verdict"], "bad");
+    assert!(
+        server["message"]
+            .as_str()
+            .unwrap()
+            .contains(&name(&servers[0]))
+    );
+    assert_ne!(nodes[0]["verdict"], "bad");
+    assert_eq!(report.fleet("duplicates")["verdict"], "bad");
+    // A server is no replica of itself, and has one vote.
+    assert_eq!(report.fleet("replication")["verdict"], "ok");
+    assert_eq!(report.fleet("quorum")["voting"], 2);
+}
+
+#[test]
+fn a_replica_is_bad_and_so_is_a_fleet_that_replicates_itself() {
+    let servers = healthy(3);
+    replicate(&servers[0], &servers[1]);
+    let report = Report::of(&servers.urls(), &[]);
+    report.expect_bad(&servers, &[(1, "role")], &["replication"]);
+    assert_eq!(
+        report.check(&servers[1], "role")["master"],
+        name(&servers[0])
+    );
+    let role = report.check(&servers[0], "role");
+    assert_eq!(
+        (&role["verdict"], &role["connected_replicas"]),
+        (&"warn".into(), &1.into())
+    );
+    assert_eq!(report.fleet("quorum")["voting"], 2);
+}
+
+#[test]
+fn a_node_that_evicts_is_bad_and_one_that_may_some_day_is_warned_of() {
+    let servers = healthy(3);
+    evict(&servers[0]);
+    set(&servers[1], "maxmemory-policy", "volatile-lru");
+    let report = Report::of(&servers.urls(), &[]);
+    report.expect_bad(&servers, &[(0, "memory")], &[]);
+    assert_eq!(report.check(&servers[0], "memory")["policy"], "allkeys-lru");
+    assert_eq!(report.check(&servers[1], "memory")["verdict"], "warn");
+    assert_eq!(report.check(&servers[2], "memory")["verdict"], "ok");
+    // It has a vote all the same.
+    assert_eq!(report.fleet("quorum")["voting"], 3);
+}
+
+#[test]
+fn a_node_whose_disk_may_miss_a_lock_is_warned_of() {
+    let servers = healthy(3);
+    set(&servers[0], "appendonly", "no");
+    set(&servers[1], "appendfsync", "everysec");
+    let report = Report::of(&servers.urls(), &[]);
+    assert_eq!(report.code, Some(0));
+    let verdicts = servers
+        .iter()
+        .map(|server| report.check(server, "persistence"));
+    let verdicts: Vec<_> = verdicts
+        .map(|check| check["verdict"].as_str().unwrap())
+        .collect();
+    assert_eq!(verdicts, ["warn", "warn", "ok"]);
+    assert!(
+        report
+            .message(&servers[0], "persistence")
+            .starts_with("AOF off")
+    );
+    assert!(
+        report
+            .message(&servers[1], "persistence")
+            .contains("everysec")
+    );
+}
+
+#[test]
+fn a_node_that_has_just_restarted_has_no_vote_until_the_ttl_is_over() {
+    let mut servers = healthy(3);
+    servers[2].restart();
+    let report = Report::of(&servers.urls(), &["--ttl=1h"]);
+    // The others run for seconds only, too.
+    report.expect_bad(
+        &servers,
+        &[(0, "uptime"), (1, "uptime"), (2, "uptime")],
+        &["quorum"],
+    );
+    let left = report.check(&servers[2], "uptime")["counts_in_ms"]
+        .as_u64()
+        .unwrap();
+    assert!((3_500_000..=3_600_000).contains(&left), "{left}");
+    assert!(
+        report
+            .message(&servers[2], "uptime")
+            .contains("vote counts again in")
+    );
+
+    // It ends by itself.
+    aged(&servers);
+    let report = Report::of(&servers.urls(), &[]);
+    assert_eq!(report.check(&servers[2], "uptime")["verdict"], "ok");
+}
+
+#[test]
+fn a_user_who_may_not_see_info_is_told_which_permission_is_missing() {
+    let servers = healthy(3);
+    let urls = with_user(&servers, "+@all -info");
+    let report = Report::of(&urls, &[]);
+    report.expect_bad(&servers, &[(0, "server"), (0, "permissions")], &[]);
+    assert!(
+        report
+            .message(&servers[0], "permissions")
+            .contains("ACL SETUSER app +info")
+    );
+    assert_eq!(report.fleet("quorum")["voting"], 2);
+}
+
+#[test]
+fn a_missing_permission_is_found_by_asking_and_by_trying() {
+    let servers = healthy(3);
+    // The second may not ask what it may do.
+    for (rules, how) in [
+        ("+@all -set", "asking"),
+        ("+@all -set -acl|dryrun", "trying"),
+    ] {
+        let urls = with_user(&servers, rules);
+        let report = Report::of(&urls, &[]);
+        report.expect_bad(&servers, &[(0, "permissions")], &[]);
+        let permissions = report.check(&servers[0], "permissions");
+        assert_eq!(permissions["denied"], serde_json::json!(["set"]), "{how}");
+        assert_eq!(permissions["user"], "app", "{how}");
+    }
+}
+
+#[test]
+fn each_command_in_use_is_looked_for() {
+    const COMMANDS: [&str; 11] = [
+        "set",
+        "get",
+        "del",
+        "pexpire",
+        "evalsha",
+        "eval",
+        "info",
+        "script|load",
+        "time",
+        "pttl",
+        "pexpireat",
+    ];
+    let servers = healthy(1);
+    let mut examinations = Vec::new();
+    // Who may not ask what it may do tries.
+    for more in ["", " -acl"] {
+        for command in COMMANDS {
+            let rules = format!("+@all -{command}{more}");
+            let user = format!("without-{}{}", command.replace('|', "-"), more.trim());
+            let urls = [user_of(&servers[0], &user, &rules)];
+            let examination = Process::start(examination(&urls, &["--json"]));
+            examinations.push((command, examination));
+        }
+    }
+    for (command, examination) in examinations {
+        let report = Report::read(&examination.end());
+        let permissions = report.check(&servers[0], "permissions");
+        assert_eq!(permissions["denied"], serde_json::json!([command]));
+        let verdict = match command {
+            "script|load" | "time" | "pttl" | "pexpireat" => "warn",
+            _ => "bad",
+        };
+        assert_eq!(permissions["verdict"], verdict, "{command}");
+    }
+}
+
+#[test]
+fn a_user_with_keys_of_its_own_is_told_which_keys_fenced_locks_need() {
+    let servers = healthy(1);
+    for rules in ["+@all resetkeys ~app:*", "+@all -acl resetkeys ~app:*"] {
+        let report = Report::of(&with_user(&servers, rules), &[]);
+        assert_eq!(report.code, Some(0));
+        assert!(
+            report
+                .message(&servers[0], "permissions")
+                .contains("~redlock:*")
+        );
+    }
+}
+
+#[test]
+fn a_user_who_may_not_see_the_configuration_is_told_what_is_not_seen() {
+    let servers = healthy(1);
+    let report = Report::of(&with_user(&servers, "+@all -config"), &[]);
+    let persistence = report.check(&servers[0], "persistence");
+    assert_eq!(persistence["verdict"], "warn");
+    assert_eq!(persistence["aof"], true);
+    assert_eq!(persistence["appendfsync"], Value::Null);
+    assert!(
+        report
+            .message(&servers[0], "persistence")
+            .contains("+config|get")
+    );
+}
+
+#[test]
+fn a_record_of_another_run_or_none_or_a_foreign_value_is_bad_where_fenced_locks_are_in_use() {
+    let servers = healthy(5);
+    for server in &servers[..2] {
+        guard(server, &run_id(server), 0, SETTINGS);
+    }
+    guard(&servers[2], "0123456789abcdef", 0, SETTINGS);
+    let _: () = servers[3]
+        .query(&["RPUSH", "redlock:guard", "a list"])
+        .unwrap();
+    let report = Report::of(&servers.urls(), &[]);
+    report.expect_bad(
+        &servers,
+        &[(2, "guard"), (3, "guard"), (4, "guard")],
+        &["quorum"],
+    );
+    let records = servers
+        .iter()
+        .map(|server| report.check(server, "guard")["record"].clone());
+    let records: Vec<Value> = records.collect();
+    assert_eq!(
+        records,
+        ["counts", "counts", "other_run", "foreign", "absent"]
+    );
+    // The longest TTL, four windows and a second.
+    assert!(
+        report
+            .message(&servers[2], "guard")
+            .contains("quarantine of 1 min 2 s")
+    );
+}
+
+#[test]
+fn a_node_in_quarantine_is_bad_until_it_is_over() {
+    let servers = healthy(3);
+    for server in &servers[1..] {
+        guard(server, &run_id(server), 0, SETTINGS);
+    }
+    let now: (u64, u64) = servers[0].query(&["TIME"]).unwrap();
+    let told = |until_s: u64| {
+        guard(&servers[0], &run_id(&servers[0]), until_s * 1_000, SETTINGS);
+        let report = Report::of(&servers.urls(), &[]);
+        (report.code, report.check(&servers[0], "guard").clone())
+    };
+    let (code, check) = told(now.0 + 1_000);
+    assert_eq!((code, &check["record"]), (Some(1), &"quarantined".into()));
+    let left = check["counts_in_ms"].as_u64().unwrap();
+    assert!((900_000..=1_000_000).contains(&left), "{left}");
+    let (code, check) = told(now.0 - 1);
+    assert_eq!((code, &check["record"]), (Some(0), &"counts".into()));
+}
+
+#[test]
+fn configurations_that_differ_are_bad() {
+    let servers = healthy(3);
+    for (server, settings) in servers.iter().zip([SETTINGS, SETTINGS, "60000:100:60000"]) {
+        guard(server, &run_id(server), 0, settings);
+    }
+    let report = Report::of(&servers.urls(), &[]);
+    report.expect_bad(&servers, &[(2, "guard")], &["guard"]);
+    let message = report.fleet("guard")["message"].as_str().unwrap();
+    let one = format!("window 100ms, sigma 1m on {}", name(&servers[2]));
+    assert!(message.contains(&one), "{message}");
+}
+
+#[test]
+fn a_ttl_that_the_records_do_not_allow_is_bad() {
+    let servers = healthy(3);
+    for server in &servers[..] {
+        guard(server, &run_id(server), 0, "999:250:60000");
+    }
+    Report::of(&servers.urls(), &[]).expect_bad(&servers, &[], &["guard"]);
+}
+
+#[test]
+fn an_even_number_of_nodes_is_warned_of() {
+    let servers = healthy(2);
+    let report = Report::of(&servers.urls(), &[]);
+    assert_eq!(report.code, Some(0));
+    assert_eq!(report.fleet("nodes")["verdict"], "warn");
+}
+
+#[test]
+fn clocks_of_one_machine_agree() {
+    let servers = healthy(3);
+    let report = Report::of(&servers.urls(), &[]);
+    for server in &servers[..] {
+        let (clock, drift) = (report.check(server, "clock"), report.check(server, "drift"));
+        let number = |value: &Value| value.as_i64().unwrap();
+        assert!(
+            number(&clock["offset_us"]).abs() <= number(&clock["error_us"]),
+            "{clock}"
+        );
+        assert!(number(&drift["error_ppm"]) > 0, "{drift}");
+    }
+}
+
+#[test]
+fn an_examination_changes_no_key() {
+    let servers = healthy(3);
+    for (number, rules) in ["+@all", "+@all -acl"].into_iter().enumerate() {
+        let server = &servers[number];
+        let _: () = server.query(&["SET", "dock-7", "a token"]).unwrap();
+        let writes = |server: &Server| {
+            let calls = server.calls();
+            ["set", "del", "pexpire", "pexpireat"].map(|command| calls[command])
+        };
+        // Of a key that came and went, this tells.
+        let changes = |server: &Server| field(server, "rdb_changes_since_last_save");
+        let before = (server.keys(), writes(server), changes(server));
+        let ended = doctor(&with_user(&servers[number..=number], rules), &[]);
+        assert_eq!(ended.code, Some(0), "{}", ended.stdout);
+        let after = (server.keys(), writes(server), changes(server));
+        assert_eq!((before.0, before.2), (after.0, after.2));
+        // Who may ask does not even try.
+        assert_eq!(number == 0, before.1 == after.1);
+    }
+}
+
+const SETTINGS: &str = "60000:250:60000";
+
+/// Servers about which there is nothing to say, for locks of a second.
+fn healthy(count: usize) -> Servers {
+    let servers = Servers::start(count);
+    for server in &servers[..] {
+        set(server, "appendfsync", "always");
+        set(server, "appendonly", "yes");
+    }
+    aged(&servers);
+    servers
+}
+
+/// Waits until each runs for longer than a lock of a second lasts.
+fn aged(servers: &[Server]) {
+    eventually("an uptime of two seconds", || {
+        servers.iter().all(|server| {
+            let uptime = field(server, "uptime_in_seconds").parse::<u64>();
+            uptime.unwrap() >= 2
+        })
+    });
+}
+
+fn doctor(urls: &[String], options: &[&str]) -> Ended {
+    end_of(examination(urls, options))
+}
+
+/// Of locks of a second, if `options` name no other TTL.
+fn examination(urls: &[String], options: &[&str]) -> Command {
+    let mut command = redlock(&["doctor", "--seconds=1"]);
+    if !options.iter().any(|option| option.starts_with("--ttl")) {
+        command.arg("--ttl=1s");
+    }
+    command.args(options).env("REDLOCK_NODES", urls.join(","));
+    command
+}
+
+/// What --json printed.
+struct Report {
+    code: Option<i32>,
+    document: Value,
+}
+
+impl Report {
+    fn of(urls: &[String], options: &[&str]) -> Self {
+        Self::read(&doctor(urls, &[options, &["--json"]].concat()))
+    }
+
+    fn read(ended: &Ended) -> Self {
+        assert_eq!(ended.stderr, "");
+        Self {
+            code: ended.code,
+            document: ended.stdout.parse().unwrap(),
+        }
+    }
+
+    fn node(&self, server: &Server) -> &Value {
+        let nodes = self.document["nodes"].as_array().unwrap();
+        let node = nodes.iter().find(|node| node["node"] == name(server));
+        &node.unwrap()["checks"]
+    }
+
+    fn check(&self, server: &Server, name: &str) -> &Value {
+        check(self.node(server), name)
+    }
+
+    fn message(&self, server: &Server, name: &str) -> &str {
+        self.check(server, name)["message"].as_str().unwrap()
+    }
+
+    fn fleet(&self, name: &str) -> &Value {
+        check(&self.document["fleet"]["checks"], name)
+    }
+
+    /// These checks of these nodes and of the fleet are bad, and no others.
+    fn expect_bad(&self, servers: &[Server], nodes: &[(usize, &str)], fleet: &[&str]) {
+        let bad_of = |checks: &Value| -> Vec<String> {
+            let checks = checks.as_array().unwrap().iter();
+            let bad = checks.filter(|check| check["verdict"] == "bad");
+            bad.map(|check| check["check"].as_str().unwrap().to_owned())
+                .collect()
+        };
+        let mut bad = Vec::new();
+        for (number, server) in servers.iter().enumerate() {
+            bad.extend(
+                bad_of(self.node(server))
+                    .into_iter()
+                    .map(|check| (number, check)),
+            );
+        }
+        let expected = nodes
+            .iter()
+            .map(|(number, check)| (*number, (*check).to_owned()));
+        assert_eq!(bad, expected.collect::<Vec<_>>(), "{:#}", self.document);
+        assert_eq!(
+            bad_of(&self.document["fleet"]["checks"]),
+            fleet,
+            "{:#}",
+            self.document
+        );
+        assert_eq!(
+            self.code,
+            Some(i32::from(!nodes.is_empty() || !fleet.is_empty()))
+        );
+    }
+}
+
+fn check<'a>(checks: &'a Value, name: &str) -> &'a Value {
+    let checks = checks.as_array().unwrap();
+    let check = checks.iter().find(|check| check["check"] == name);
+    check.unwrap_or_else(|| panic!("no {name}"))
+}
+
+/// The URLs of the servers, of which the first is used as the user `app` with these rules.
+fn with_user(servers: &[Server], rules: &str) -> Vec<String> {
+    let mut urls: Vec<String> = servers.iter().map(Server::url).collect();
+    urls[0] = user_of(&servers[0], "app", rules);
+    urls
+}
+
+fn evict(server: &Server) {
+    set(server, "maxmemory", "100mb");
+    set(server, "maxmemory-policy", "allkeys-lru");
+}

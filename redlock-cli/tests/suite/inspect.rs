@@ -1,0 +1,253 @@
+//! `redlock inspect` on locks in each state that a fleet can leave them in.
+
+use std::thread;
+use std::time::Duration;
+
+use redlock_tests::{Server, Servers};
+use serde_json::Value;
+
+use crate::process::{Ended, Process, end_of, eventually, redlock, run};
+use crate::server::user_of;
+
+#[test]
+fn a_lock_that_nobody_holds_is_free() {
+    let servers = Servers::start(5);
+    let ended = inspect(&servers.urls(), &[]);
+    assert_eq!(ended.code, Some(0));
+    assert_eq!(last_line(&ended), "dock-7: free");
+    assert_eq!(
+        ended
+            .stdout
+            .lines()
+            .filter(|line| line.ends_with("  free"))
+            .count(),
+        5
+    );
+}
+
+#[test]
+fn a_holder_is_shown_by_the_prefix_of_its_token_and_never_by_the_whole_of_it() {
+    let servers = Servers::start(5);
+    let holder = Process::start(run(
+        &servers,
+        &[],
+        "dock-7",
+        "echo $REDLOCK_TOKEN; echo ready; sleep 60",
+    ));
+    holder.expect_line("ready");
+    let stdout = holder.stdout();
+    let token = stdout.lines().next().unwrap();
+    for options in [&[][..], &["--json"]] {
+        let ended = inspect(&servers.urls(), options);
+        assert_eq!(ended.code, Some(0), "{}", ended.stdout);
+        assert!(
+            ended.stdout.contains(&format!("{}..", &token[..8])),
+            "{}",
+            ended.stdout
+        );
+        assert!(!ended.stdout.contains(&token[..9]), "{}", ended.stdout);
+    }
+    // The last ones may get it a moment later.
+    eventually("a key on each node", || servers.key_count() == 5);
+    let ended = inspect(&servers.urls(), &[]);
+    assert!(
+        last_line(&ended).contains(" on 5 of 5 nodes, free in at most 2"),
+        "{}",
+        ended.stdout
+    );
+}
+
+#[test]
+fn a_short_value_is_not_told_as_a_whole_either() {
+    let servers = Servers::start(1);
+    for (value, prefix) in [
+        ("1", ".."),
+        ("me", "6d.."),
+        ("abcdef", "616263.."),
+        ("abcdefgh", "61626364.."),
+    ] {
+        hold(&servers, value, 60_000);
+        let ended = inspect(&servers.urls(), &[]);
+        assert!(
+            last_line(&ended).starts_with(&format!("dock-7: held by {prefix} on 1")),
+            "{}",
+            ended.stdout
+        );
+    }
+}
+
+#[test]
+fn a_lock_that_a_quorum_carries_is_held_until_a_quorum_is_free() {
+    let servers = Servers::start(5);
+    for (server, ttl_ms) in servers.iter().zip([20_000, 30_000, 40_000, 50_000]) {
+        hold_on(server, "abcdefghijklmnopqrst", ttl_ms);
+    }
+    let report = document(&servers.urls());
+    assert_eq!(report["verdict"], "held");
+    assert_eq!(
+        (&report["on"], &report["of"], &report["quorum"]),
+        (&4.into(), &5.into(), &3.into())
+    );
+    assert_eq!(report["token"], "61626364..");
+    // The free one, and those whose keys end first.
+    let free_in = report["free_in_ms"].as_u64().unwrap();
+    assert!((20_000..=30_000).contains(&free_in), "{free_in}");
+    assert_eq!(report["nodes"][4]["state"], "free");
+}
+
+#[test]
+fn the_highest_fence_is_shown() {
+    let servers = Servers::start(3);
+    hold(&servers, "abcdefghijklmnopqrst", 60_000);
+    for (server, fence) in servers.iter().zip(["1763735536000001", "1763735536000002"]) {
+        let _: () = server
+            .query(&["SET", "redlock:fence:dock-7", fence])
+            .unwrap();
+    }
+    let ended = inspect(&servers.urls(), &[]);
+    assert!(
+        last_line(&ended).ends_with(", fence 1763735536000002"),
+        "{}",
+        ended.stdout
+    );
+    assert_eq!(
+        document(&servers.urls())["nodes"][0]["fence"],
+        1_763_735_536_000_001_u64
+    );
+}
+
+#[test]
+fn tokens_of_which_none_has_a_quorum_are_split() {
+    let servers = Servers::start(5);
+    for (server, token) in servers
+        .iter()
+        .zip(["abcdefghijklmnopqrst", "abcdefghijklmnopqrsu"].repeat(3))
+    {
+        // They begin alike.
+        hold_on(server, token, 60_000);
+    }
+    let _: () = servers[4].query(&["SET", "dock-7", "another"]).unwrap();
+    let ended = inspect(&servers.urls(), &[]);
+    assert_eq!(ended.code, Some(0));
+    assert!(
+        last_line(&ended).starts_with("dock-7: split: no token has a quorum, free in at most "),
+        "{}",
+        ended.stdout
+    );
+    assert!(
+        ended.stdout.contains("616e6f.., without an end"),
+        "{}",
+        ended.stdout
+    );
+}
+
+#[test]
+fn a_key_that_has_expired_is_free() {
+    let servers = Servers::start(3);
+    hold(&servers, "abcdefghijklmnopqrst", 50);
+    thread::sleep(Duration::from_millis(60));
+    assert_eq!(document(&servers.urls())["verdict"], "free");
+}
+
+#[test]
+fn without_a_quorum_of_nodes_nothing_is_known() {
+    let mut servers = Servers::start(5);
+    hold(&servers, "abcdefghijklmnopqrst", 60_000);
+    servers[0].kill();
+    servers[1].pause();
+    let ended = inspect(&servers.urls(), &["--node-timeout=500ms"]);
+    assert_eq!(
+        ended.code,
+        Some(0),
+        "a minority says nothing against the others"
+    );
+    assert!(
+        last_line(&ended).starts_with("dock-7: held by 61626364.. on 3 of 5 nodes"),
+        "{}",
+        ended.stdout
+    );
+    assert!(
+        ended.stdout.contains("connection refused"),
+        "{}",
+        ended.stdout
+    );
+    assert!(ended.stdout.contains("within 500 ms"), "{}", ended.stdout);
+
+    servers[2].kill();
+    let ended = inspect(&servers.urls(), &["--node-timeout=500ms"]);
+    assert_eq!(ended.code, Some(69));
+    assert_eq!(last_line(&ended), "dock-7: unknown: 2 of 5 nodes answered");
+}
+
+#[test]
+fn a_key_of_another_type_is_shown_as_such() {
+    let servers = Servers::start(3);
+    let _: () = servers[0].query(&["RPUSH", "dock-7", "one"]).unwrap();
+    let _: () = servers[1]
+        .query(&["SADD", "redlock:fence:dock-7", "one"])
+        .unwrap();
+    let ended = inspect(&servers.urls(), &[]);
+    assert_eq!((ended.code, last_line(&ended)), (Some(0), "dock-7: free"));
+    assert!(
+        ended.stdout.contains("foreign  a list and no lock"),
+        "{}",
+        ended.stdout
+    );
+    let report = document(&servers.urls());
+    assert_eq!(
+        (&report["nodes"][0]["state"], &report["nodes"][0]["type"]),
+        (&"foreign".into(), &"list".into())
+    );
+}
+
+#[test]
+fn a_user_who_may_not_see_fences_sees_the_lock() {
+    let servers = Servers::start(1);
+    hold(&servers, "abcdefghijklmnopqrst", 60_000);
+    let _: () = servers[0]
+        .query(&["SET", "redlock:fence:dock-7", "17"])
+        .unwrap();
+    let url = user_of(&servers[0], "app", "+@all resetkeys ~dock-*");
+    let report = document(&[url]);
+    assert_eq!(
+        (&report["verdict"], &report["fence"]),
+        (&"held".into(), &Value::Null)
+    );
+    // And who may see nothing is told why.
+    let url = user_of(&servers[0], "app", "+@all -get");
+    let ended = inspect(&[url], &[]);
+    assert_eq!(ended.code, Some(69));
+    assert!(
+        ended.stdout.contains("redlock doctor says which"),
+        "{}",
+        ended.stdout
+    );
+}
+
+fn inspect(urls: &[String], options: &[&str]) -> Ended {
+    let mut command = redlock(&["inspect"]);
+    command
+        .args(options)
+        .arg("dock-7")
+        .env("REDLOCK_NODES", urls.join(","));
+    end_of(command)
+}
+
+fn document(urls: &[String]) -> Value {
+    inspect(urls, &["--json"]).stdout.parse().unwrap()
+}
+
+fn last_line(ended: &Ended) -> &str {
+    ended.stdout.lines().last().unwrap_or_default()
+}
+
+fn hold(servers: &[Server], token: &str, ttl_ms: u64) {
+    for server in servers {
+        hold_on(server, token, ttl_ms);
+    }
+}
+
+fn hold_on(server: &Server, token: &str, ttl_ms: u64) {
+    let ttl = ttl_ms.to_string();
+    let _: () = server.query(&["SET", "dock-7", token, "PX", &ttl]).unwrap();
+}

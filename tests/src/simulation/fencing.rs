@@ -1,0 +1,92 @@
+//! What is agreed in a world of fenced locks, and what its clocks may do.
+
+use core::time::Duration;
+
+use redlock_core::{Options, OptionsError};
+
+use super::chance::Chance;
+use super::clock::Dial;
+use super::scenario::Assumption;
+
+/// The rules of a fleet, and how far its clocks follow them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fencing {
+    /// By how much a fence may differ from a clock.
+    pub(crate) window: u64,
+    /// By how much a clock may be set back.
+    pub(crate) step_back: u64,
+    max_ttl: u64,
+    /// By how much the clocks differ that are right.
+    pub(crate) skew: u64,
+    pub(crate) jumps: Jumps,
+    /// Whether leases pay for clocks that jump.
+    has_margin: bool,
+}
+
+/// Which clocks are set to anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Jumps {
+    None,
+    /// Those of a minority, always the same: leases stay exclusive.
+    Minority,
+    /// Any, and all: only the fences are to be relied on.
+    All,
+}
+
+impl Fencing {
+    /// The clock that is right: the others run as fast, and read at most the skew more.
+    pub(crate) const RIGHT: Dial = Dial::new(1_000_000_000_000, Dial::TRUE_RATE);
+
+    pub(crate) fn draw(chance: &mut Chance, ttl_ms: u64, broken: Option<Assumption>) -> Self {
+        let jumps = match broken {
+            Some(Assumption::Margin) => Jumps::Minority,
+            Some(Assumption::JumpTogether) => Jumps::None,
+            Some(_) => Jumps::All,
+            None => chance.pick(&[Jumps::None, Jumps::Minority, Jumps::Minority, Jumps::All]),
+        };
+        let window_ms = match broken {
+            Some(Assumption::Margin) => ttl_ms / 10,
+            _ => (ttl_ms / chance.pick(&[10, 20, 40])).max(1),
+        };
+        let skew_ms = chance.pick(&[0, 1, window_ms / 4]);
+        let step_back_ms = ttl_ms * chance.pick(&[1, 4, 20]);
+        Self {
+            window: window_ms * 1_000,
+            step_back: step_back_ms * 1_000,
+            // Some clients have a TTL of twice the usual one.
+            max_ttl: 2 * ttl_ms * 1_000,
+            skew: skew_ms * 1_000,
+            jumps,
+            has_margin: jumps == Jumps::Minority && broken != Some(Assumption::Margin),
+        }
+    }
+
+    /// A clock that is right.
+    pub(crate) fn dial(&self, chance: &mut Chance) -> Dial {
+        let ahead = chance.below(self.skew + 1);
+        Dial::new(Self::RIGHT.reads(0) + ahead, Dial::TRUE_RATE)
+    }
+
+    pub(crate) fn fence(&self, options: Options) -> Result<Options, OptionsError> {
+        options
+            .fenced(Duration::from_micros(self.window))?
+            .max_ttl(Duration::from_micros(self.max_ttl))?
+            .step_back(Duration::from_micros(self.step_back))?
+            .tolerate_clock_jumps(self.has_margin, Duration::from_micros(self.skew))
+    }
+
+    /// How long it takes until the last quarantine is over.
+    pub(crate) const fn longest(&self) -> u64 {
+        self.max_ttl + 4 * self.window + 1_000_000
+    }
+
+    /// By how much a clock may read less than it has read before, also over a crash.
+    pub(crate) const fn set_back_max(&self) -> u64 {
+        let over_a_crash = self.max_ttl + 2 * self.window + 1_000_000;
+        if self.step_back < over_a_crash {
+            self.step_back
+        } else {
+            over_a_crash
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What is done to both, drawn so that what counts happens: at the edges of the window, of lives and of
+//! quarantines, to the microsecond.
+
+use fastrand::Rng;
+use redlock_core::{Command, Fence, Fleet, Proposal, Rules, Token};
+
+use crate::twins::{KEYS, Twins, fleet, other_fleet};
+
+#[derive(Debug)]
+pub(crate) enum Step {
+    Ask(Asked),
+    /// So many microseconds.
+    Pass(u64),
+    /// By so many microseconds.
+    SetClock(i64),
+    Delete(&'static str),
+    Flush,
+    /// Another process, with the data of the one before.
+    Restart,
+}
+
+/// A command, and who asks.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) key: &'static str,
+    verb: Verb,
+    token: Token,
+    ttl_ms: u32,
+    proposal: Option<Proposal>,
+}
+
+#[derive(Debug)]
+enum Verb {
+    Acquire,
+    Extend,
+    Release,
+}
+
+impl Step {
+    pub(crate) fn draw(random: &mut Rng, twins: &Twins<'_>) -> Self {
+        match random.u8(..100) {
+            ..64 => Self::Ask(Asked::draw(random, twins)),
+            64..90 => Self::Pass(passed(random, twins)),
+            90..96 => Self::SetClock(stepped(random)),
+            96..98 => Self::Delete(pick(random, &KEYS)),
+            98 => Self::Restart,
+            _ => Self::Flush,
+        }
+    }
+}
+
+impl Asked {
+    fn draw(random: &mut Rng, twins: &Twins<'_>) -> Self {
+        let key = pick(random, &KEYS);
+        let is_fenced = random.u8(..4) > 0;
+        Self {
+            key,
+            verb: match random.u8(..10) {
+                ..5 => Verb::Acquire,
+                5..8 => Verb::Extend,
+                _ => Verb::Release,
+            },
+            token: Token::from_bytes([random.u8(1..4); Token::LEN]),
+            // The longest of the fleet is among them, and one that is longer.
+            ttl_ms: pick(random, &[1, 2, 7, 50, 100, 300, 301]),
+            proposal: is_fenced.then(|| proposal(random, twins, key)),
+        }
+    }
+
+    pub(crate) fn command(&self) -> Command<'_> {
+        let key = self.key.as_bytes();
+        let (token, ttl_ms, proposal) = (&self.token, self.ttl_ms, self.proposal);
+        match self.verb {
+            Verb::Acquire => Command::Acquire {
+                key,
+                token,
+                ttl_ms,
+                rules: Rules::NONE,
+                proposal,
+            },
+            Verb::Extend => Command::Extend {
+                key,
+                token,
+                ttl_ms,
+                proposal,
+            },
+            Verb::Release => Command::Release {
+                key,
+                token,
+                proposal,
+            },
+        }
+    }
+}
+
+fn proposal(random: &mut Rng, twins: &Twins<'_>, key: &str) -> Proposal {
+    let fleet = if random.u8(..30) == 0 {
+        other_fleet()
+    } else {
+        fleet()
+    };
+    let fence = match random.u8(..5) {
+        // That of the lease there is, or of one before.
+        0 | 1 => twins.fence(key).as_u64(),
+        2 => around(random, twins.fence(key).as_u64(), 1),
+        _ => near(random, twins.wall(), fleet),
+    };
+    Proposal {
+        fence: Fence::from_u64(fence),
+        fleet,
+        time: near(random, twins.wall(), fleet),
+    }
+}
+
+/// Within the window, or next to one of its edges.
+fn near(random: &mut Rng, wall: u64, fleet: Fleet) -> u64 {
+    let window = u64::try_from(fleet.window().as_micros()).unwrap();
+    match random.u8(..8) {
+        0 => around(random, wall - window, 1),
+        1 => around(random, wall + window, 1),
+        _ => around(random, wall, window),
+    }
+}
+
+fn passed(random: &mut Rng, twins: &Twins<'_>) -> u64 {
+    let wall = twins.wall();
+    let mut edges: Vec<_> = KEYS.iter().flat_map(|key| twins.deadlines(key)).collect();
+    // Keys are gone when that millisecond is over.
+    edges.extend(edges.clone().iter().map(|deadline| deadline + 1_000));
+    if twins.quarantined_until > wall {
+        edges = vec![twins.quarantined_until];
+    }
+    let to_edge = random.choice(edges).filter(|_| random.u8(..3) > 0);
+    match to_edge {
+        Some(edge) => around(random, edge, 1).saturating_sub(wall),
+        None => pick(random, &[1, 333, 1_000, 2_500, 30_000]),
+    }
+}
+
+fn stepped(random: &mut Rng) -> i64 {
+    // Some of it within the window, some further than fences are kept for.
+    let most = pick(random, &[2, 1_500, 25_000, 500_000, 3_000_000]);
+    random.i64(-most..=most)
+}
+
+fn around(random: &mut Rng, middle: u64, width: u64) -> u64 {
+    random.u64(middle.saturating_sub(width)..=middle + width)
+}
+
+fn pick<T: Copy>(random: &mut Rng, choices: &[T]) -> T {
+    choices[random.usize(..choices.len())]
+}
