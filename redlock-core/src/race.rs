@@ -45,8 +45,10 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
         poll_fn(|cx| {
             let mut slice: Pin<&mut [_]> = calls.as_mut();
             while let Poll::Ready((result, node)) = pin!(select_slice(slice.as_mut())).poll(cx) {
-                let told = result.as_ref().map_err(T::denial).copied();
-                readings.take(&told, started_at, clock.now());
+                if is_fenced(command) {
+                    let told = result.as_ref().map_err(T::denial).copied();
+                    readings.take(&told, started_at, clock.now());
+                }
                 let outcome = Outcome::of(command, result);
                 round.vote(node, vote(command, &outcome));
                 report.record(node, outcome);
@@ -67,6 +69,14 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
         name_the_silent(nodes, asked, waited, report);
     }
     verdict
+}
+
+/// Never without the feature `fence`, as the compiler knows.
+const fn is_fenced(command: &Command<'_>) -> bool {
+    let (Command::Acquire { proposal, .. }
+    | Command::Extend { proposal, .. }
+    | Command::Release { proposal, .. }) = command;
+    proposal.is_some()
 }
 
 /// A release is answered once a node says anything: that the key was gone is as good as deleting it.
