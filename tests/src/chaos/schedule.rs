@@ -41,7 +41,7 @@ pub(super) fn plan(seed: u64, length: Duration, ttl: Duration, kinds: &[Kind]) -
             nodes.sort_unstable();
             for node in &nodes {
                 // Some time of health in between, in which the clients find the node again.
-                health.from[*node] = at + lasts + ttl / 10;
+                health.from[*node] = at + lasts + voteless(kind, ttl) + ttl / 10;
             }
             planned.push(Planned {
                 kind,
@@ -118,6 +118,16 @@ fn duration(kind: Kind, ttl: Duration, random: &mut Random) -> Duration {
     }
 }
 
+/// For how long a node has no vote when the fault is over: clients see that it has restarted, and do not know
+/// for how long it was away.
+fn voteless(kind: Kind, ttl: Duration) -> Duration {
+    if kind == Kind::KillNodes {
+        away(ttl)
+    } else {
+        Duration::ZERO
+    }
+}
+
 /// "A bit more than the max TTL", as the specification has it.
 fn away(ttl: Duration) -> Duration {
     ttl + ttl / 20 + Duration::from_millis(10)
@@ -127,8 +137,8 @@ fn away(ttl: Duration) -> Duration {
 mod tests {
     use super::*;
 
-    const TTL: Duration = Duration::from_millis(600);
-    const LENGTH: Duration = Duration::from_secs(4);
+    const TTL: Duration = Duration::from_millis(800);
+    const LENGTH: Duration = Duration::from_secs(6);
 
     fn plans() -> impl Iterator<Item = Vec<Planned>> {
         (0..500).map(|seed| plan(seed, LENGTH, TTL, &Kind::BEARABLE))
@@ -193,7 +203,7 @@ mod tests {
     #[test]
     fn every_kind_comes_also_where_nodes_are_in_quarantine() {
         for seed in 0..500 {
-            let planned = plan(seed, LENGTH * 2, TTL, &Kind::BEARABLE_FENCED);
+            let planned = plan(seed, LENGTH * 5 / 3, TTL, &Kind::BEARABLE_FENCED);
             for kind in Kind::BEARABLE_FENCED {
                 let mut planned = planned.iter();
                 assert!(planned.any(|fault| fault.kind == kind), "{seed}: {kind:?}");

@@ -16,7 +16,7 @@ fn the_lock_keeps_its_promises_and_what_happened_is_drawn() {
     let plot_name = plot.display().to_string();
     let output = chaos(&[
         "--plain",
-        "--seconds=4",
+        "--seconds=6",
         "--ttl-ms=800",
         "--plot",
         &plot_name,
@@ -32,7 +32,7 @@ fn the_lock_keeps_its_promises_and_what_happened_is_drawn() {
 
 #[test]
 fn fences_grow_where_nodes_forget_and_clocks_are_stepped_and_counters_of_nodes_do_not() {
-    let output = chaos(&["--fenced", "--seconds=8", "--ttl-ms=800"]).output();
+    let output = chaos(&["--fenced", "--seconds=10", "--ttl-ms=800"]).output();
     let words = words(&output.unwrap(), true);
     for wanted in ["clocks of nodes stepped", "overlaps     0"] {
         assert!(words.contains(wanted), "{wanted} in {words}");
@@ -67,7 +67,7 @@ fn where_no_network_can_be_cut_it_says_so_and_does_the_rest() {
         let place = places.find(|place| place.exists()).unwrap();
         symlink(place, directory.path().join(program)).unwrap();
     }
-    let mut command = chaos(&["--plain", "--seconds=4", "--ttl-ms=800"]);
+    let mut command = chaos(&["--plain", "--seconds=6", "--ttl-ms=800"]);
     let words = words(
         &command.env("PATH", directory.path()).output().unwrap(),
         true,
