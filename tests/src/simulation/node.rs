@@ -300,8 +300,11 @@ impl Node {
                 self.lapse,
                 Some(Lapse::BurnsNothing | Lapse::Counts | Lapse::WritesBack)
             );
-            if burns && is_near && self.highest(key) < proposal.fence {
-                self.accept(key, proposal.fence, proposal, now);
+            let (highest, fence) = (self.highest(key), proposal.fence);
+            if burns && (highest == fence || is_near && highest < fence) {
+                // So that an extend of this lease finds another's.
+                let next = Fence::from_u64(fence.as_u64() + 1);
+                self.accept(key, next, proposal, now);
             }
         }
         if is_mine {
