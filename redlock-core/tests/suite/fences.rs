@@ -339,6 +339,21 @@ fn an_extend_that_arrives_after_its_release_does_not_set_the_key_again() {
 }
 
 #[test]
+fn nodes_whose_clocks_jumped_and_who_answer_first_do_not_keep_the_lock_from_anybody() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    for (node, latency) in nodes.iter().zip([0, 0, 1, 5, 5]) {
+        node.set_latency(ms(latency));
+    }
+    for node in &nodes[..2] {
+        node.set_clock_step(3_600_000_000);
+    }
+    let options = fenced().wait(ms(1_000));
+    let mut redlock = client_with(&nodes, &clock, 1, options);
+    assert!(clock.run(redlock.acquire(KEY)).is_ok());
+}
+
+#[test]
 fn an_extension_heals_a_node_that_lost_the_key_and_remembers_the_fence() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
