@@ -203,6 +203,8 @@ impl State {
         let stood: Vec<_> = (0..KEYS.len()).filter(stands).collect();
         machine.latest = machine.latest.max(machine.dial.reads(self.now));
         machine.dial = machine.dial.set(self.now, reading);
+        let now = machine.reads(self.now);
+        machine.node.expire(now);
         stood
             .into_iter()
             .for_each(|key| self.tell_what_stands(Place { node, key }));
