@@ -375,11 +375,11 @@ impl Script {
         sha1: "30d51574c36deae30e7e5fdf1408dcba97261c5e",
     };
 
-    /// Deletes the key if it carries the token, and accepts its fence no more: an acquire of this attempt
-    /// that arrives after its release is refused.
+    /// Deletes the key if it carries the token, and accepts its fence no more: an acquire or an extend of this
+    /// attempt that arrives after its release is refused. So it leaves a fence that is one higher.
     const RELEASE_FENCED: Self = Self {
         text: include_str!("scripts/release_fenced.lua"),
-        sha1: "599df9403394e71c476a98a9e20cc36fd6e2cfc1",
+        sha1: "d63514d65d97c4947c09f9b0646584e5666a3fff",
     };
 
     /// Asks a node who it is. See [`Introduction`](crate::Introduction).

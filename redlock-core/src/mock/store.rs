@@ -401,9 +401,14 @@ impl Store {
             let (low, high) = window(proposal.fleet, wall);
             let fence = proposal.fence;
             let is_near = fence.as_u64() > low && fence.as_u64() <= high;
-            if is_near && self.highest(command) < fence {
+            let highest = self.highest(command);
+            if highest == fence || is_near && highest < fence {
+                let burned = Proposal {
+                    fence: fence.next(),
+                    ..proposal
+                };
                 // For want of room it may fail: the key is deleted all the same.
-                let _refused = self.accept(command, proposal);
+                let _refused = self.accept(command, burned);
             }
         }
         if is_mine {

@@ -46,7 +46,9 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 *highest = (*highest).max(proposal.fence).max(readings.highest());
                 self.learn(&mut readings);
                 // Another fence may win, with the same token.
-                if rounds == 1 && self.may_fit(verdict, &report, &readings) {
+                let is_another =
+                    self.proposal(*highest).map(|next| next.fence) != Some(proposal.fence);
+                if rounds == 1 && is_another && self.may_fit(verdict, &report, &readings) {
                     continue;
                 }
             }
@@ -113,10 +115,17 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     }
 
     /// The fence for the next round: the nodes' time, or more than all before.
+    ///
+    /// Only a node whose clock is ahead of the others can have accepted one beyond the window, and they do
+    /// not accept a higher one: to follow it is to be refused for as long as the clocks differ.
     fn proposal(&self, highest: Fence) -> Option<Proposal> {
         let fleet = self.options.fleet()?;
         let time = self.nodes_time();
-        let fence = Fence::from_u64(time).max(highest.next());
+        let newest = time.saturating_add(u64::from(fleet.window_ms) * 1_000);
+        let next = highest.next();
+        let is_in_window = next <= Fence::from_u64(newest);
+        let fence = Fence::from_u64(time);
+        let fence = if is_in_window { fence.max(next) } else { fence };
         Some(Proposal { fence, fleet, time })
     }
 

@@ -7,7 +7,8 @@ if redis.call('get', lock) == token then released = redis.call('del', lock) end
 local clock = redis.call('time')
 local now = clock[1] * 1000000 + clock[2]
 local is_near = t > now - window * 1000 and t <= now + window * 1000
-if is_near and tonumber(redis.call('get', fence) or 0) < t then
-  redis.pcall('set', fence, string.format('%.0f', t), 'pxat', math.ceil(t / 1000) + window + step_back + 1)
+local highest = tonumber(redis.call('get', fence) or 0)
+if highest == t or is_near and highest < t then
+  redis.pcall('set', fence, string.format('%.0f', t + 1), 'pxat', math.ceil((t + 1) / 1000) + window + step_back + 1)
 end
 return released

@@ -311,6 +311,49 @@ fn an_acquire_that_arrives_after_its_release_is_refused() {
 }
 
 #[test]
+fn an_extend_that_arrives_after_its_release_does_not_set_the_key_again() {
+    let clock = MockClock::new();
+    let node = MemoryNode::new(1, &clock);
+    let proposals = RefCell::new(Vec::new());
+    let tap = Tap {
+        node: &node,
+        proposals: &proposals,
+    };
+    let entropy = SeededEntropy::new(1);
+    let mut redlock = Redlock::<_, _, _, 1>::new([tap], &clock, entropy, fenced()).unwrap();
+    // Long after the round the fence of a lease is out of the window.
+    for pause in [ms(0), WINDOW, 4 * WINDOW] {
+        let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+        let token = *lease.token();
+        clock.advance(pause);
+        clock.run(redlock.release(lease));
+        let late = Command::Extend {
+            key: KEY.as_bytes(),
+            token: &token,
+            ttl_ms: 10_000,
+            proposal: proposals.borrow().last().copied(),
+        };
+        assert_eq!(clock.run((&mut &node).execute(&late)), Ok(Reply::NotMine));
+        assert_eq!(node.token(KEY), None);
+    }
+}
+
+#[test]
+fn nodes_whose_clocks_jumped_and_who_answer_first_do_not_keep_the_lock_from_anybody() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    for (node, latency) in nodes.iter().zip([0, 0, 1, 5, 5]) {
+        node.set_latency(ms(latency));
+    }
+    for node in &nodes[..2] {
+        node.set_clock_step(3_600_000_000);
+    }
+    let options = fenced().wait(ms(1_000));
+    let mut redlock = client_with(&nodes, &clock, 1, options);
+    assert!(clock.run(redlock.acquire(KEY)).is_ok());
+}
+
+#[test]
 fn an_extension_heals_a_node_that_lost_the_key_and_remembers_the_fence() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);

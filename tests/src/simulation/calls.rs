@@ -59,7 +59,8 @@ impl User {
     pub(super) async fn extend(&mut self, key: usize, lease: &mut Lease<Key>) -> bool {
         let call = Call::Extend(key);
         let claim = claim(&self.world, self.task, key, lease);
-        self.begins(call, self.lock.options().round_time());
+        let rounds = 1 + u32::from(self.window.is_some());
+        self.begins(call, rounds * self.lock.options().round_time());
         let end = self.draw_cut(16);
         let clock = self.lock.clock().clone();
         let until = lease.valid_until();
@@ -109,7 +110,7 @@ impl User {
         self.begins(
             call,
             options.wait_time()
-                + (3 + u32::from(self.window.is_some())) * options.round_time()
+                + (3 + 2 * u32::from(self.window.is_some())) * options.round_time()
                 + rested,
         );
         let end = self.draw_cut(6);

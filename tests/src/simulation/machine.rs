@@ -6,6 +6,7 @@ use redlock_core::{Denial, Instant, Introduction, Reply, RunId};
 
 use super::clock::{Dial, Moment};
 use super::fault::Kind;
+use super::fencing::{Direction, Jumps};
 use super::history::{KEYS, Message, Place, Route, Verb, What};
 use super::node::Node;
 use super::scenario::{Assumption, Scenario};
@@ -17,6 +18,8 @@ pub(crate) struct Machine {
     /// When the process began, by its own clock; none when it was before the world began.
     born: Option<u64>,
     pub(super) dial: Dial,
+    /// Where its clock jumps to, if it does.
+    direction: Direction,
     /// The latest that its clock has read when it was set.
     pub(super) latest: u64,
     pub(super) hung_until: Moment,
@@ -35,7 +38,11 @@ impl Machine {
             let node = Node::new(RunId::new(number, 0), lapse);
             Self::new(node, *dial)
         };
-        dials.map(machine).collect()
+        let mut fleet: Vec<_> = dials.map(machine).collect();
+        for (machine, direction) in fleet.iter_mut().zip(&scenario.directions) {
+            machine.direction = *direction;
+        }
+        fleet
     }
 
     const fn new(node: Node, dial: Dial) -> Self {
@@ -43,6 +50,7 @@ impl Machine {
             node,
             born: None,
             dial,
+            direction: Direction::None,
             latest: 0,
             hung_until: 0,
             is_down: false,
@@ -159,11 +167,22 @@ impl State {
         self.count(Kind::ClockStep);
         let wanted = self.right.reads(self.now).saturating_add_signed(ahead);
         let machine = &self.machines[node];
-        let latest = machine.latest.max(machine.dial.reads(self.now));
+        let now = machine.dial.reads(self.now);
+        let latest = machine.latest.max(now);
         let least = if self.fails(Assumption::StepBack) {
             0
         } else {
             latest.saturating_sub(self.set_back_max)
+        };
+        let wanted = match self.jumps {
+            // A key that has expired early, or was extended by a clock that was behind, is not there any more when
+            // the clock is right again: leases are exclusive only where a clock that was wrong stays so.
+            Some(Jumps::Minority) if !self.fails(Assumption::Return) => match machine.direction {
+                Direction::None => wanted,
+                Direction::Forward => wanted.max(now),
+                Direction::Back => wanted.min(now),
+            },
+            _ => wanted,
         };
         self.set_clock(node, wanted.max(least));
     }
@@ -184,6 +203,8 @@ impl State {
         let stood: Vec<_> = (0..KEYS.len()).filter(stands).collect();
         machine.latest = machine.latest.max(machine.dial.reads(self.now));
         machine.dial = machine.dial.set(self.now, reading);
+        let now = machine.reads(self.now);
+        machine.node.expire(now);
         stood
             .into_iter()
             .for_each(|key| self.tell_what_stands(Place { node, key }));

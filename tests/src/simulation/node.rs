@@ -17,6 +17,8 @@ pub struct Node {
     keys: BTreeMap<Vec<u8>, Entry>,
     fences: BTreeMap<Vec<u8>, Highest>,
     guard: Option<Guard>,
+    /// Whether it counts whole milliseconds, as Redis does: then a key lives for up to one longer.
+    is_coarse: bool,
     lapse: Option<Lapse>,
 }
 
@@ -78,8 +80,16 @@ impl Node {
                 until: Instant::from_micros(0),
                 fleet: None,
             }),
+            is_coarse: false,
             lapse,
         }
+    }
+
+    /// The same node, counting time as Redis does. Else everything expires as early as ever it may.
+    #[must_use]
+    pub const fn coarse(mut self) -> Self {
+        self.is_coarse = true;
+        self
     }
 
     /// Another process, with the data of the one before it.
@@ -99,9 +109,7 @@ impl Node {
     ///
     /// When the node has no vote.
     pub fn execute(&mut self, command: &Command<'_>, now: Instant) -> Result<Reply, Denial> {
-        // What has expired stays away, also when the clock is set back later.
-        self.keys.retain(|_, entry| entry.expires_at > now);
-        self.fences.retain(|_, highest| highest.expires_at > now);
+        self.expire(now);
         match *command {
             Command::Acquire {
                 key,
@@ -125,6 +133,12 @@ impl Node {
                 proposal,
             } => Ok(self.release(key, token, proposal, now)),
         }
+    }
+
+    /// Forgets what has expired: it stays away, also when the clock is set back later.
+    pub fn expire(&mut self, now: Instant) {
+        self.keys.retain(|_, entry| entry.expires_at > now);
+        self.fences.retain(|_, highest| highest.expires_at > now);
     }
 
     /// What stands under `key` at `now`.
@@ -179,7 +193,7 @@ impl Node {
         let standing = self.keys.get(key);
         if let Some(entry) = standing.filter(|entry| entry.token != *token) {
             let left = entry.expires_at.saturating_duration_since(now);
-            let left_ms = left.as_micros().div_ceil(1_000);
+            let left_ms = left.as_micros().saturating_sub(1) / 1_000;
             let mut reading = reading;
             reading.held_ms = u32::try_from(left_ms).unwrap_or(u32::MAX);
             return Ok(Reply::Held(Some(reading)));
@@ -265,29 +279,33 @@ impl Node {
         proposal: Option<Proposal>,
         now: Instant,
     ) -> Result<Reply, Denial> {
-        let is_mine = match self.keys.get(key) {
-            Some(entry) => entry.token == *token,
-            // Nobody was here since.
-            None => proposal.is_some_and(|proposal| {
-                let is_guarded = |guard: Guard| guard.run_id == self.run_id && now >= guard.until;
-                self.guard.is_some_and(is_guarded) && self.highest(key) == proposal.fence
-            }),
-        };
+        let standing = self.keys.get(key);
+        let is_mine = standing.map_or_else(
+            || proposal.is_some_and(|proposal| proposal.fence == self.highest(key)),
+            |entry| entry.token == *token,
+        );
         if !is_mine {
             return Ok(Reply::NotMine);
         }
-        if let Some(proposal) = proposal {
+        if let Some(Proposal { fleet, time, .. }) = proposal {
             let reading = self.reading(self.highest(key), now);
-            let right_now = Proposal {
-                fence: Fence::from_u64(proposal.time),
-                ..proposal
+            let time = Fence::from_u64(time);
+            let proposal = Proposal {
+                fence: time,
+                fleet,
+                time: 0,
             };
-            if is_too_old(right_now, now) {
+            if is_too_old(proposal, now) {
                 return Err(Denial::TooOld(reading));
             }
-            if is_too_new(right_now, now) {
+            if is_too_new(proposal, now) {
                 return Err(Denial::TooNew(reading));
             }
+        }
+        // Nobody was here since, as far as it can know.
+        let is_guarded = |guard: Guard| guard.run_id == self.run_id && now >= guard.until;
+        if standing.is_none() && !self.guard.is_some_and(is_guarded) {
+            return Ok(Reply::NotMine);
         }
         self.set(key, token, ttl_ms, now);
         Ok(Reply::Extended)
@@ -313,8 +331,11 @@ impl Node {
                 self.lapse,
                 Some(Lapse::BurnsNothing | Lapse::Counts | Lapse::WritesBack)
             );
-            if burns && is_near && self.highest(key) < proposal.fence {
-                self.accept(key, proposal.fence, proposal, now);
+            let (highest, fence) = (self.highest(key), proposal.fence);
+            if burns && (highest == fence || is_near && highest < fence) {
+                // So that an extend of this lease finds another's.
+                let next = Fence::from_u64(fence.as_u64() + 1);
+                self.accept(key, next, proposal, now);
             }
         }
         if is_mine {
@@ -327,9 +348,17 @@ impl Node {
     fn set(&mut self, key: &[u8], token: &Token, ttl_ms: u32, now: Instant) {
         let entry = Entry {
             token: *token,
-            expires_at: now.saturating_add(Duration::from_millis(ttl_ms.into())),
+            expires_at: self.after(now, Duration::from_millis(ttl_ms.into())),
         };
         self.keys.insert(key.to_vec(), entry);
+    }
+
+    fn after(&self, instant: Instant, time: Duration) -> Instant {
+        if !self.is_coarse {
+            return instant.saturating_add(time);
+        }
+        let millis = Instant::from_micros(instant.as_micros() / 1_000 * 1_000);
+        millis.saturating_add(time + Duration::from_millis(1))
     }
 
     fn highest(&self, key: &[u8]) -> Fence {
@@ -344,7 +373,7 @@ impl Node {
         let expires_at = match self.lapse {
             Some(Lapse::Counts | Lapse::WritesBack) => Instant::MAX,
             Some(Lapse::HasNoFloor) => now.saturating_add(fleet.window()),
-            _ => up_to_millis(Instant::from_micros(fence.as_u64())).saturating_add(kept),
+            _ => self.after(up_to_millis(Instant::from_micros(fence.as_u64())), kept),
         };
         self.fences
             .insert(key.to_vec(), Highest { fence, expires_at });

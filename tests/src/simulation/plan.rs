@@ -3,7 +3,7 @@
 use super::chance::Chance;
 use super::clock::{Moment, NEVER};
 use super::fault::Fault;
-use super::fencing::{Fencing, Jumps};
+use super::fencing::{Direction, Fencing, Jumps};
 use super::history::Route;
 use super::scenario::{Assumption, Scenario};
 
@@ -96,7 +96,12 @@ fn draw_fenced(chance: &mut Chance, scenario: &Scenario, fencing: Fencing) -> Ve
             let ahead = if node < jumping && !chance.one_in(4) {
                 let length = chance.pick(&lengths);
                 let ahead = i64::try_from(chance.about(length)).unwrap_or_default();
-                if chance.one_in(2) { -ahead } else { ahead }
+                match scenario.directions.get(node) {
+                    Some(Direction::Forward) => ahead,
+                    Some(Direction::Back) => -ahead,
+                    _ if chance.one_in(2) => -ahead,
+                    _ => ahead,
+                }
             } else {
                 // As a machine does that keeps time by others.
                 i64::try_from(chance.below(fencing.skew + 1)).unwrap_or_default()

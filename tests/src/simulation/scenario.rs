@@ -9,7 +9,7 @@ use super::chance::Chance;
 use super::clock::{Dial, Moment, Ticker};
 use super::drift::Rates;
 use super::fault::Fault;
-use super::fencing::{Fencing, Jumps};
+use super::fencing::{Direction, Fencing, Jumps};
 use super::history::KEYS;
 use super::judge::{Promise, Promised};
 use super::link::{Delay, Habits};
@@ -40,6 +40,8 @@ pub enum Assumption {
     JumpTogether,
     /// The margin for clocks that jump is not taken off the validity.
     Margin,
+    /// The clocks of a minority of nodes jump, and are right again.
+    Return,
     /// Nodes count their grants, and the highest count that a client is told is its fence.
     Count,
     /// A client asks for the highest fence, and writes one more back, which nodes accept in any case.
@@ -69,9 +71,12 @@ impl Assumption {
     #[must_use]
     pub const fn breaks(self) -> Option<Promise> {
         match self {
-            Self::Drift | Self::Forget | Self::Jump | Self::JumpTogether | Self::Margin => {
-                Some(Promise::Exclusion)
-            }
+            Self::Drift
+            | Self::Forget
+            | Self::Jump
+            | Self::JumpTogether
+            | Self::Margin
+            | Self::Return => Some(Promise::Exclusion),
             Self::Count
             | Self::WriteBack
             | Self::Strict
@@ -86,7 +91,11 @@ impl Assumption {
 
     /// Whether there are fences in its worlds; none where it makes no difference.
     const fn needs_fences(self) -> bool {
-        self.lapse().is_some() || matches!(self, Self::JumpTogether | Self::Margin | Self::StepBack)
+        self.lapse().is_some()
+            || matches!(
+                self,
+                Self::JumpTogether | Self::Margin | Self::Return | Self::StepBack
+            )
     }
 
     /// What nodes do wrong.
@@ -127,6 +136,8 @@ pub(crate) struct Scenario {
     pub(crate) loses_data: bool,
     /// None in a world of plain locks.
     pub(crate) fencing: Option<Fencing>,
+    /// Of the clocks that jump.
+    pub(crate) directions: Vec<Direction>,
 }
 
 /// What a client is like.
@@ -178,7 +189,7 @@ impl Scenario {
             Some(Assumption::Forget | Assumption::Jump) => chance.pick(&[1, 2, 3]),
             _ if measure.is_tight => chance.pick(&[1, 1, 2, 3]),
             Some(assumption) if assumption.needs_fences() => match assumption {
-                Assumption::Margin => 3,
+                Assumption::Margin | Assumption::Return => 3,
                 _ => chance.pick(&[1, 2, 3, 3]),
             },
             _ => chance.pick(&[1, 2, 3, 3, 3, 3, 4, 5, 5, 5, 6, 7]),
@@ -221,6 +232,7 @@ impl Scenario {
             loses_data: measure.loses_data,
             nodes,
             right: Fencing::RIGHT,
+            directions: fencing.map_or_else(Vec::new, |fencing| fencing.directions(chance, count)),
             fencing,
             keys: chance.pick(&[1, 1, 1, 2, KEYS.len()]),
             clients,

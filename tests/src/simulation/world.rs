@@ -9,6 +9,7 @@ use super::chance::Chance;
 use super::clock::{Dial, Moment};
 use super::connection::Straggler;
 use super::fault::{Fault, Kind};
+use super::fencing::Jumps;
 use super::history::{Claim, Fact, KEYS, Route, Task, What};
 use super::link::Link;
 use super::machine::Machine;
@@ -32,7 +33,8 @@ pub(crate) struct State {
     pub(super) right: Dial,
     /// By how much a clock may be set back.
     pub(super) set_back_max: u64,
-    is_fenced: bool,
+    /// None in a world of plain locks.
+    pub(super) jumps: Option<Jumps>,
     pub(super) processes: Vec<Process>,
     links: Vec<Link>,
     pub(super) stragglers: Slab<Straggler>,
@@ -102,7 +104,7 @@ impl World {
             machines: Machine::fleet(scenario),
             right: scenario.right,
             set_back_max: scenario.fencing.map_or(0, |fencing| fencing.set_back_max()),
-            is_fenced: scenario.fencing.is_some(),
+            jumps: scenario.fencing.map(|fencing| fencing.jumps),
             processes: scenario
                 .clients
                 .iter()
@@ -168,7 +170,7 @@ impl State {
             Event::Restart(node, forgets) => self.restart(node, forgets),
             Event::Fault(number) => self.inject(self.plan[number]),
             Event::Calm => {
-                if self.is_fenced {
+                if self.jumps == Some(Jumps::All) {
                     self.set_all_clocks();
                 }
                 self.tell(What::Calm);

@@ -45,7 +45,7 @@ fn two_nodes_give_the_same_replies_whatever_they_are_asked_and_however_time_goes
         let mut random = Rng::with_seed(seed);
         let clock = SetClock(Cell::new(Instant::from_micros(1_000_000)));
         let memory = MemoryNode::new(1, &clock);
-        let mut node = Node::new(RunId::new(1, 0), None);
+        let mut node = Node::new(RunId::new(1, 0), None).coarse();
         // In some runs it loses what it has, again and again.
         let odds_of_loss = [200, 30][random.usize(..2)];
         for step in 0..200 {
@@ -70,7 +70,11 @@ fn two_nodes_give_the_same_replies_whatever_they_are_asked_and_however_time_goes
             let proposal = match random.u8(..8) {
                 0..3 => None,
                 3 if random.u8(..10) == 0 => Some(Proposal { fence, ..other }),
-                _ => Some(Proposal { fence, ..fleet }),
+                _ => Some(Proposal {
+                    fence,
+                    time: wall.as_micros() + random.u64(..6_000) - 3_000,
+                    ..fleet
+                }),
             };
             let command = match random.u8(..3) {
                 0 => Command::Acquire {
@@ -101,7 +105,11 @@ fn two_nodes_give_the_same_replies_whatever_they_are_asked_and_however_time_goes
             for key in KEYS {
                 let entry = node.entry(key.as_bytes(), wall);
                 assert_eq!(entry.map(|entry| entry.token), memory.token(key), "{told}");
-                let left = entry.map(|entry| entry.expires_at.saturating_duration_since(wall));
+                // The last millisecond is there up to its end.
+                let left = entry.map(|entry| {
+                    let last = entry.expires_at.as_micros() / 1_000 - 1;
+                    Duration::from_millis(last - wall.as_micros() / 1_000)
+                });
                 assert_eq!(left, memory.ttl(key), "{told}");
             }
         }
@@ -112,7 +120,7 @@ fn two_nodes_give_the_same_replies_whatever_they_are_asked_and_however_time_goes
 fn two_nodes_forget_alike() {
     let clock = SetClock(Cell::new(Instant::from_micros(0)));
     let memory = MemoryNode::new(1, &clock);
-    let mut node = Node::new(RunId::new(1, 0), None);
+    let mut node = Node::new(RunId::new(1, 0), None).coarse();
     let token = &Token::from_bytes([1; Token::LEN]);
     for key in KEYS {
         let key = key.as_bytes();
