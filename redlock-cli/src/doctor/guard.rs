@@ -42,6 +42,16 @@ pub(crate) fn settings_in_use(all: &[Examination]) -> Option<Settings> {
     settings.iter().copied().rev().max_by_key(count)
 }
 
+/// Whether the record says that the node has forgotten no lock of `ttl`.
+pub(crate) fn vouches(seen: &Seen, ttl: Duration) -> bool {
+    match Guard::of(seen) {
+        Guard::Record(record, Some(Standing::Counts)) => {
+            ttl <= Duration::from_millis(record.settings.max_ttl_ms)
+        }
+        _ => false,
+    }
+}
+
 /// What the record of a node says, in a fleet that uses `in_use`.
 pub(crate) fn finding(seen: &Seen, in_use: Option<Settings>) -> Finding {
     let guard = Guard::of(seen);

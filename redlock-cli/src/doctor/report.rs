@@ -106,7 +106,7 @@ fn findings(
         Ok(info) => findings.extend([
             server::server(info, twin),
             server::role(info),
-            server::uptime(info, ttl),
+            server::uptime(info, ttl, guard::vouches(seen, ttl)),
             storage::persistence(info, seen.appendfsync.as_deref(), seen.save.as_deref()),
             storage::memory(info),
         ]),

@@ -86,10 +86,13 @@ pub(crate) fn role(info: &Info) -> Finding {
     )
 }
 
-/// How long it runs, and whether that is long enough for locks of `ttl`.
-pub(crate) fn uptime(info: &Info, ttl: Duration) -> Finding {
+/// How long it runs, and whether that is long enough for locks of `ttl`; for one that is vouched for, any time is.
+pub(crate) fn uptime(info: &Info, ttl: Duration, is_vouched: bool) -> Finding {
     let uptime: Option<i64> = info.number("uptime_in_seconds");
-    let left = uptime.map(|uptime| quarantine_left(uptime, ttl));
+    let left = uptime.map(|uptime| match is_vouched {
+        true => Duration::ZERO,
+        false => quarantine_left(uptime, ttl),
+    });
     let judgement = match (uptime, left) {
         (Some(uptime), Some(Duration::ZERO)) => {
             let uptime = Duration::from_secs(uptime.unsigned_abs());

@@ -10,7 +10,7 @@ use redlock_tests::{Server, Servers};
 use serde_json::Value;
 
 use crate::process::{Ended, Process, end_of, eventually, redlock};
-use crate::server::{field, guard, name, replicate, run_id, set, user_of};
+use crate::server::{field, guard, name, replicate, run_id, set, unvouched, user_of};
 
 #[test]
 fn a_healthy_fleet_gives_no_cause_for_complaint() {
@@ -251,6 +251,19 @@ fn a_node_that_has_just_restarted_has_no_vote_until_the_ttl_is_over() {
 }
 
 #[test]
+fn a_young_node_that_init_vouches_for_has_a_vote_at_once() {
+    let servers = healthy(3);
+    for server in &servers[..] {
+        guard(server, &run_id(server), 0, "7200000:250:60000");
+    }
+    let report = Report::of(&servers.urls(), &["--ttl=1h"]);
+    report.expect_bad(&servers, &[], &[]);
+    // Not for longer than it says.
+    let report = Report::of(&servers.urls(), &["--ttl=3h"]);
+    assert_eq!(report.check(&servers[0], "uptime")["verdict"], "bad");
+}
+
+#[test]
 fn a_user_who_may_not_see_info_is_told_which_permission_is_missing() {
     let servers = healthy(3);
     let urls = with_user(&servers, "+@all -info");
@@ -472,7 +485,7 @@ const SETTINGS: &str = "60000:250:60000";
 
 /// Servers about which there is nothing to say, for locks of a second.
 fn healthy(count: usize) -> Servers {
-    let servers = Servers::start(count);
+    let servers = unvouched(count);
     for server in &servers[..] {
         set(server, "appendfsync", "always");
         set(server, "appendonly", "yes");

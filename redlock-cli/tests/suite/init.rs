@@ -1,13 +1,13 @@
 //! `redlock init`: what it writes, what it leaves alone, and when it writes nothing.
 
-use redlock_tests::{Server, Servers};
+use redlock_tests::Server;
 
 use crate::process::{Ended, end_of, redlock};
-use crate::server::{guard, replicate, run_id, user_of};
+use crate::server::{guard, replicate, run_id, unvouched, user_of};
 
 #[test]
 fn the_first_start_writes_a_record_of_this_run_whose_vote_counts_at_once() {
-    let servers = Servers::start(3);
+    let servers = unvouched(3);
     let ended = init(&servers.urls(), &[]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let line = "written: its vote counts now; there was no record";
@@ -31,7 +31,7 @@ fn the_first_start_writes_a_record_of_this_run_whose_vote_counts_at_once() {
 
 #[test]
 fn the_settings_are_the_operator_s() {
-    let servers = Servers::start(1);
+    let servers = unvouched(1);
     let options = ["--max-ttl=2m", "--window=1500ms", "--step-back=1s"];
     assert_eq!(init(&servers.urls(), &options).code, Some(0));
     assert_eq!(
@@ -42,7 +42,7 @@ fn the_settings_are_the_operator_s() {
 
 #[test]
 fn a_record_that_is_there_is_kept_and_told() {
-    let servers = Servers::start(4);
+    let servers = unvouched(4);
     let until = 4_102_444_800_000;
     guard(&servers[0], &run_id(&servers[0]), 7, SETTINGS);
     guard(&servers[1], &run_id(&servers[1]), until, SETTINGS);
@@ -64,7 +64,7 @@ fn a_record_that_is_there_is_kept_and_told() {
 
 #[test]
 fn force_writes_over_whatever_is_there_and_tells_it() {
-    let servers = Servers::start(4);
+    let servers = unvouched(4);
     guard(
         &servers[0],
         &run_id(&servers[0]),
@@ -95,21 +95,21 @@ fn force_writes_over_whatever_is_there_and_tells_it() {
 
 #[test]
 fn nothing_is_written_when_a_node_cannot_be_reached() {
-    let mut servers = Servers::start(3);
+    let mut servers = unvouched(3);
     servers[1].kill();
     expect_refusal(&servers.urls(), &servers, "refused: connection refused");
 }
 
 #[test]
 fn nothing_is_written_when_a_node_hangs() {
-    let servers = Servers::start(3);
+    let servers = unvouched(3);
     servers[1].pause();
     expect_refusal(&servers.urls(), &servers[..1], "within 1.0 s");
 }
 
 #[test]
 fn nothing_is_written_when_a_node_is_a_replica() {
-    let servers = Servers::start(3);
+    let servers = unvouched(3);
     replicate(&servers[0], &servers[2]);
     let why = format!("refused: a replica of 127.0.0.1:{}", servers[0].port());
     expect_refusal(&servers.urls(), &servers, &why);
@@ -117,7 +117,7 @@ fn nothing_is_written_when_a_node_is_a_replica() {
 
 #[test]
 fn nothing_is_written_when_two_nodes_are_one_server() {
-    let servers = Servers::start(2);
+    let servers = unvouched(2);
     let urls = [servers[0].url(), servers[1].url(), servers[0].socket_url()];
     let why = format!(
         "refused: the same server as 127.0.0.1:{}",
@@ -128,14 +128,14 @@ fn nothing_is_written_when_two_nodes_are_one_server() {
 
 #[test]
 fn nothing_is_written_when_a_user_may_not_write() {
-    let servers = Servers::start(2);
+    let servers = unvouched(2);
     let urls = [servers[0].url(), user_of(&servers[1], "app", "+@all -set")];
     expect_refusal(&urls, &servers, "redlock doctor says which");
 }
 
 #[test]
 fn nothing_is_written_when_a_record_has_other_settings_unless_by_force() {
-    let servers = Servers::start(2);
+    let servers = unvouched(2);
     guard(&servers[1], &run_id(&servers[1]), 0, "60000:100:60000");
     let ended = init(&servers.urls(), &[]);
     assert_eq!(ended.code, Some(1));
@@ -158,7 +158,7 @@ fn nothing_is_written_when_a_record_has_other_settings_unless_by_force() {
 
 #[test]
 fn nothing_is_written_when_something_else_is_in_the_place_of_a_record() {
-    let servers = Servers::start(2);
+    let servers = unvouched(2);
     let _: () = servers[1]
         .query(&["SET", "redlock:guard", "a note"])
         .unwrap();

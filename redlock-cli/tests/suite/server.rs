@@ -1,8 +1,15 @@
 //! Servers, told what to be and asked what they are.
 
-use redlock_tests::Server;
+use redlock_tests::{Server, Servers};
 
 use crate::process::eventually;
+
+/// Servers for which nothing vouches: as young as they are.
+pub(crate) fn unvouched(count: usize) -> Servers {
+    let servers = Servers::start(count);
+    servers.iter().for_each(Server::disown);
+    servers
+}
 
 /// As messages call it.
 pub(crate) fn name(server: &Server) -> String {
