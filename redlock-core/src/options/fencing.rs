@@ -120,11 +120,13 @@ impl Options {
     }
 
     /// Whether leases stay exclusive when the clocks of a minority of nodes jump, by any amount, in any
-    /// direction, again and again. It takes `4 window` and `clock_skew` off the validity, by how much the
+    /// direction. It takes `4 window` and `clock_skew` off the validity, by how much the
     /// clocks of the nodes differ when all is well: 50 ms unless told. On unless told where the TTL is at
     /// least 40 windows.
     ///
-    /// When a majority jumps together, nothing helps.
+    /// When a majority jumps together, nothing helps. And a clock that has jumped forward must not be right
+    /// again for as long as a lease may last that was there before: its keys have expired meanwhile, and
+    /// nothing on the node tells. Fences grow in both cases.
     ///
     /// # Errors
     ///

@@ -190,6 +190,29 @@ fn when_a_majority_jumps_together_nothing_helps() {
     assert!(is_taken_over(3, 2, 11_000_000, fenced()));
 }
 
+#[test]
+fn a_clock_that_jumps_forward_and_is_right_again_makes_two_holders_with_ordered_fences() {
+    let clock = MockClock::new();
+    let fleet: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes = &fleet[..3];
+    // The third one does not hear of the first client in time.
+    nodes[2].hang();
+    let lease = clock
+        .run(fenced_client(nodes, &clock, 1).try_acquire(KEY))
+        .unwrap();
+    clock.advance(WINDOW + ms(1));
+    nodes[2].resume();
+
+    // Redis deletes what has expired, and does not bring it back.
+    nodes[1].set_clock_step(11_000_000);
+    nodes[1].set_clock_step(0);
+    let other = clock
+        .run(fenced_client(nodes, &clock, 2).try_acquire(KEY))
+        .unwrap();
+    assert!(lease.is_valid(clock.now()) && other.is_valid(clock.now()));
+    assert!(other.fence() > lease.fence());
+}
+
 /// Whether another client gets the lock of one who holds it, when the clocks of the last `jumping` nodes of
 /// its quorum jump.
 fn is_taken_over(count: usize, jumping: usize, jump: i64, options: Options) -> bool {
