@@ -42,12 +42,12 @@ impl Fences {
                 _,
                 _,
                 Message {
-                    verb,
+                    verb: Verb::Acquire,
                     token,
                     proposal,
                     ..
                 },
-            ) if verb == Verb::Acquire => {
+            ) => {
                 let fence = proposal?.fence;
                 self.sent.entry((token, fence)).or_insert(at);
                 self.first_sent.entry(token).or_insert(at);
