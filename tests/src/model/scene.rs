@@ -220,7 +220,7 @@ impl Scene {
                 client_behind: 1,
                 client_ahead: 1,
                 crashes: 1,
-                end: 6,
+                end: 5,
                 ..Self::PLAIN
             },
             Self {

@@ -48,15 +48,22 @@ impl Fencing {
     pub(crate) fn draw(chance: &mut Chance, ttl_ms: u64, broken: Option<Assumption>) -> Self {
         let jumps = match broken {
             Some(Assumption::Margin | Assumption::Return) => Jumps::Minority,
-            Some(Assumption::JumpTogether) => Jumps::None,
+            Some(Assumption::JumpTogether | Assumption::Burn) => Jumps::None,
             Some(_) => Jumps::All,
             None => chance.pick(&[Jumps::None, Jumps::Minority, Jumps::Minority, Jumps::All]),
         };
         let window_ms = match broken {
             Some(Assumption::Margin) => ttl_ms / 10,
+            // What expires can be proposed again.
+            Some(Assumption::Strict) => 2 * ttl_ms,
+            // What is late is in it.
+            Some(Assumption::Burn) => ttl_ms / 2,
             _ => (ttl_ms / chance.pick(&[10, 20, 40])).max(1),
         };
-        let skew_ms = chance.pick(&[0, 1, window_ms / 4]);
+        let skew_ms = match broken {
+            Some(Assumption::Burn) => 0,
+            _ => chance.pick(&[0, 1, window_ms / 4]),
+        };
         let step_back_ms = ttl_ms * chance.pick(&[1, 4, 20]);
         Self {
             window: window_ms * 1_000,

@@ -91,7 +91,12 @@ fn draw_fenced(chance: &mut Chance, scenario: &Scenario, fencing: Fencing) -> Ve
         Jumps::All => nodes,
     };
     for node in 0..nodes {
-        for _ in 0..chance.below(if node < jumping { 12 } else { 3 }) {
+        let times = match node < jumping {
+            true => 12,
+            false if fencing.skew > 0 => 3,
+            false => 0,
+        };
+        for _ in 0..chance.below(times) {
             let at = chance.below(scenario.calm_at);
             let ahead = if node < jumping && !chance.one_in(4) {
                 let length = chance.pick(&lengths);
@@ -139,6 +144,11 @@ fn draw_breach(
     let node = chance.index(scenario.nodes.len());
     let one = match assumption {
         Assumption::Forget => Some(Fault::Forget(node, at + chance.below(1_000))),
+        // What outlives its connection is what comes late.
+        Assumption::Burn => {
+            let client = chance.index(scenario.clients.len());
+            Some(Fault::Break(Route { client, node }))
+        }
         // A majority, as one.
         Assumption::JumpTogether => {
             let ahead = i64::try_from(chance.about(longest_ttl)).unwrap_or_default();

@@ -74,6 +74,8 @@ pub(crate) enum Event {
     Reconnect(Route),
     /// A node is back, and has perhaps forgotten everything.
     Restart(usize, bool),
+    /// Somebody comes to what a lock protects.
+    Visit(Claim),
     Fault(usize),
     Calm,
 }
@@ -168,6 +170,7 @@ impl State {
             Event::Notice(route, epoch) => self.notice(route, epoch),
             Event::Reconnect(route) => self.reconnect(route),
             Event::Restart(node, forgets) => self.restart(node, forgets),
+            Event::Visit(claim) => self.admit(claim),
             Event::Fault(number) => self.inject(self.plan[number]),
             Event::Calm => {
                 if self.jumps == Some(Jumps::All) {
@@ -237,12 +240,17 @@ impl State {
             .unwrap_or(fence)
     }
 
-    /// The holder of a fenced lease comes to what the lock protects.
+    /// The holder of a fenced lease comes to what the lock protects, at its own moment.
     pub(crate) fn visit(&mut self, claim: Claim) {
+        let at = self.moment_of(claim.task.client);
+        self.queue.add(at, Event::Visit(claim));
+    }
+
+    fn admit(&mut self, claim: Claim) {
         if let Some(fence) = claim.fence {
             let is_admitted = self.gates[claim.key].admit(fence);
             self.count_many(Kind::RefusedVisit, (!is_admitted).into());
-            self.tell_of(claim.task.client, What::Visits(claim, is_admitted));
+            self.tell(What::Visits(claim, is_admitted));
         }
     }
 

@@ -50,3 +50,33 @@ fn a_timer_that_forgets_to_wake_leaves_a_call_that_never_ends() {
 fn clients_that_draw_the_same_tokens_are_found() {
     assert_eq!(found(Assumption::Entropy), Promise::Token);
 }
+
+#[test]
+fn a_majority_of_clocks_that_jump_together_lets_two_hold_one_fenced_lock() {
+    assert_eq!(found(Assumption::JumpTogether), Promise::Exclusion);
+}
+
+#[test]
+fn fences_that_nodes_count_are_not_unique() {
+    assert_eq!(found(Assumption::Count), Promise::Fence);
+}
+
+#[test]
+fn fences_that_are_written_back_whatever_was_there_are_not_unique() {
+    assert_eq!(found(Assumption::WriteBack), Promise::Fence);
+}
+
+#[test]
+fn fences_without_a_floor_go_back() {
+    assert_eq!(found(Assumption::Floor), Promise::Fence);
+}
+
+#[test]
+fn fences_go_back_where_the_quarantine_is_too_short() {
+    assert_eq!(found(Assumption::Quarantine), Promise::Fence);
+}
+
+#[test]
+fn fences_go_back_with_clocks_that_are_set_back_by_more_than_is_agreed() {
+    assert_eq!(found(Assumption::StepBack), Promise::Fence);
+}
