@@ -178,11 +178,18 @@ impl Arguments {
                 .map(|result| result.unwrap_or_else(|_| Err("a run has panicked".into())))
                 .collect()
         });
-        let mut is_good = true;
+        // What one has come to is told also when the other has failed.
+        let mut outcome = Ok(true);
         for record in records {
-            is_good &= self.report(&record?)?;
+            match record {
+                Ok(record) => {
+                    let is_good = self.report(&record)?;
+                    outcome = outcome.map(|so_far| so_far && is_good);
+                }
+                Err(why) => outcome = Err(why.into()),
+            }
         }
-        Ok(is_good)
+        outcome
     }
 
     fn locks(&self) -> &'static [Lock] {
