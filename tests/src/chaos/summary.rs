@@ -45,27 +45,21 @@ impl<'a> Summary<'a> {
     }
 
     fn fences(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// A first round begins as soon as it is asked for, and a second one when the first was lost for
-        /// its fence alone. After any other a client waits for longer than this.
-        const AT_ONCE: Duration = Duration::from_millis(1);
+        /// Who has lost an attempt waits for longer than this before the next one.
         const ONE_ATTEMPT: Duration = Duration::from_millis(5);
 
         let delays = self.history.delays.iter();
-        let attempts = delays.clone().filter(|delay| **delay < ONE_ATTEMPT);
-        let attempts = attempts.count();
-        let first = delays.filter(|delay| **delay < AT_ONCE).count();
+        let first = delays.filter(|delay| **delay < ONE_ATTEMPT).count();
         let late = &self.history.turned_away;
         let [ours, counted] = [self.verdict.disorder, self.verdict.counted];
         writeln!(
             f,
-            "\nfences       {} leases with one; {first} of {attempts} that were won by the first attempt took one \
-             round trip ({} %)\n\
+            "\nfences       {} leases with one, {first} won by the first attempt, in one round trip or two\n\
              quarantines  {} votes were missing for one, in tries that failed\n\
              resource     {} came too late with a lower fence and were turned away\n\
              order        fences: {} duplicates, {} out of order, of {}\n\
              \x20            INCR:   {} duplicates, {} out of order, of {}",
             self.history.fences.len(),
-            (first * 100).checked_div(attempts).unwrap_or_default(),
             self.history.quarantined,
             late.len(),
             ours.duplicates,
