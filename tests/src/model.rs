@@ -20,6 +20,7 @@
 
 mod automaton;
 mod client;
+mod lean;
 mod promise;
 mod scene;
 mod search;
@@ -42,6 +43,9 @@ pub struct Arguments {
     /// Only the scene of this name.
     #[arg(long, value_name = "NAME")]
     scene: Option<String>,
+    /// Only the rule for fences.
+    #[arg(long, conflicts_with = "scene")]
+    fences: bool,
     /// Lets each scene go on for longer, by this many units of time; a unit takes about five times as long.
     #[arg(long, default_value_t = 0, value_name = "UNITS")]
     further: u8,
@@ -54,6 +58,7 @@ pub struct Arguments {
 #[must_use]
 pub fn run(arguments: &Arguments) -> ExitCode {
     let is_right = match arguments.flaw {
+        None if arguments.fences => search_lean(),
         Some(flaw) => show(flaw),
         None => search_all(arguments),
     };
@@ -153,10 +158,30 @@ fn search_all(arguments: &Arguments) -> bool {
     }
     let mut verdict = "OK: no promise is broken";
     if arguments.scene.is_none() {
+        is_right &= search_lean();
         is_right &= search_flaws();
         verdict = "OK: no promise is broken, and each flaw is found";
     }
     println!("{}", if is_right { verdict } else { "FAILED" });
+    is_right
+}
+
+/// The rule for fences alone.
+fn search_lean() -> bool {
+    let (states, is_kept) = lean::Lean(None).search();
+    println!(
+        "{states:>10}  fences alone: unique and growing, though every node loses its data once"
+    );
+    if !is_kept {
+        println!("  BROKEN");
+    }
+    let mut is_right = is_kept;
+    for slip in lean::Slip::ALL {
+        let (states, is_kept) = lean::Lean(Some(slip)).search();
+        let found = if is_kept { "NOT FOUND" } else { "found" };
+        println!("{states:>10}  {}: {found}", slip.about());
+        is_right &= !is_kept;
+    }
     is_right
 }
 
