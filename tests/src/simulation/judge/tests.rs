@@ -77,8 +77,16 @@ fn a_lease_that_a_quorum_carries_is_good() {
 #[test]
 fn a_lease_without_a_quorum_is_seen_at_the_moment_at_which_it_is_lost() {
     let mut facts = held(1);
-    facts.extend([(20, falls(0)), (30, What::Forgets(1))]);
+    facts.extend([(20, falls(0)), (30, falls(1))]);
     assert_eq!(broken(&facts), [(Promise::Quorum, 30)]);
+}
+
+/// By its quarantine.
+#[test]
+fn a_node_that_has_forgotten_a_lease_keeps_others_out_all_the_same() {
+    let mut facts = held(1);
+    facts.extend([(20, falls(0)), (30, What::Forgets(1))]);
+    assert_eq!(broken(&facts), []);
 }
 
 #[test]
