@@ -431,10 +431,10 @@ fn query<T: FromRedisValue>(port: u16, words: &[impl ToRedisArgs]) -> RedisResul
     for word in words {
         command.arg(word);
     }
-    let answer = command.query(&mut connection);
+    let answer = command.query(&mut connection)?;
     // The server ends it: a process that is being started has a copy of the socket for a moment.
     let _ended: RedisResult<()> = redis::cmd("QUIT").query(&mut connection);
-    answer
+    Ok(answer)
 }
 
 /// Ports that the kernel does not give to outgoing connections, so that none of them is in the way of
