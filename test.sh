@@ -9,7 +9,6 @@ fmt      the code is formatted
 clippy   no lint warns, in any target of any package
 tests    unit tests, doc tests, and the suites against real redis-servers, firmware in QEMU among them
 release  the tests of the core without debug assertions, where integers wrap
-miri     no undefined behaviour in the tests of the core: what unsafe code of dependencies does with its futures
 model    every order of events in small worlds, and each thing that is wrong on purpose is found
 simulate the lock in 10,000 made-up worlds, with everything that can go wrong in them
 chaos    real servers, broken for a minute under real clients; draws who held the lock when
@@ -22,6 +21,7 @@ demo     the demo, for 3 seconds
 benches  the benchmarks compile"
 
 ON_DEMAND="\
+miri     no undefined behaviour in the tests of the core: what unsafe code of dependencies does with its futures
 mutants  no change to the code of the core goes unnoticed by its tests; takes an hour"
 
 # Asked by whatever installs a service, before it starts that service.

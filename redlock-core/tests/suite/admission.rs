@@ -64,7 +64,7 @@ fn two_that_ask_one_after_the_other_do_not_both_hold_when_the_node_between_them_
     let mut other = client(&nodes, &clock, 2);
     while lease.is_valid(clock.now()) {
         assert!(clock.run(other.try_acquire(KEY)).is_err());
-        clock.advance(ms(100));
+        clock.advance(ms(unless_miri(100, 3_000)));
     }
     clock.advance(ms(300));
     assert!(clock.run(other.try_acquire(KEY)).is_ok());

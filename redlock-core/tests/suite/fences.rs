@@ -30,7 +30,7 @@ fn every_lease_has_a_higher_fence_than_those_before_it() {
     let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
     let mut clients = [1, 2, 3].map(|seed| fenced_client(&nodes, &clock, seed));
     let mut last = Fence::ZERO;
-    for turn in 0..30 {
+    for turn in 0..unless_miri(30, 4) {
         let redlock = &mut clients[turn % 3];
         nodes[turn % 5].hang();
         let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
@@ -233,7 +233,7 @@ fn is_taken_over(count: usize, jumping: usize, jump: i64, options: Options) -> b
         if clock.run(second.try_acquire(KEY)).is_ok() {
             return true;
         }
-        clock.advance(ms(100));
+        clock.advance(ms(unless_miri(100, 3_000)));
     }
     false
 }
