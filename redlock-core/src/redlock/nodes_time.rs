@@ -27,7 +27,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         readings: &Readings<MAX>,
     ) -> bool {
         let misfits = readings.misfits() as usize;
-        let open = misfits + report.tally().granted;
+        let tally = report.tally();
+        // Of an even number of nodes, half of them decide before a quorum has answered.
+        let not_heard = tally.unknown.saturating_sub(report.failures().count());
+        let open = misfits + tally.granted + not_heard;
         verdict != Verdict::Won && misfits > 0 && open >= self.quorum() as usize
     }
 }

@@ -84,6 +84,20 @@ fn a_client_asks_twice_the_first_time_and_once_from_then_on() {
 }
 
 #[test]
+fn the_first_attempt_of_all_wins_whatever_the_number_of_nodes() {
+    for count in 1..=5 {
+        let clock = MockClock::new();
+        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        // One answers after the other.
+        for (node, latency) in nodes.iter().zip(1..) {
+            node.set_latency(ms(latency));
+        }
+        let lease = clock.run(fenced_client(&nodes[..count], &clock, 1).try_acquire(KEY));
+        assert!(lease.is_ok(), "{count} nodes: {lease:?}");
+    }
+}
+
+#[test]
 fn a_client_whose_idea_of_the_time_is_behind_wins_in_its_second_round() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
