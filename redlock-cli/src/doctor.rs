@@ -67,13 +67,14 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn doctor(arguments: Arguments) -> ExitCode {
-    if let Err(error) = Options::new(arguments.ttl) {
-        return exit::usage(&format!("--ttl: {error}"));
-    }
+    let options = match Options::new(arguments.ttl) {
+        Ok(options) => options,
+        Err(error) => return exit::usage(&format!("--ttl: {error}")),
+    };
     match arguments.fleet.nodes() {
         Ok(nodes) => block_on(examine(
             nodes,
-            arguments.ttl,
+            options,
             Duration::from_secs(arguments.seconds.into()),
             arguments.json,
         )),
@@ -81,9 +82,9 @@ pub(crate) fn doctor(arguments: Arguments) -> ExitCode {
     }
 }
 
-async fn examine(nodes: Vec<Node>, ttl: Duration, watch: Duration, as_json: bool) -> ExitCode {
+async fn examine(nodes: Vec<Node>, options: Options, watch: Duration, as_json: bool) -> ExitCode {
     let examinations = each(nodes, |node| Examination::of(node, watch)).await;
-    let report = Report::new(&examinations, ttl);
+    let report = Report::new(&examinations, &options);
     let told = if as_json {
         format!("{:#}\n", report.json())
     } else {

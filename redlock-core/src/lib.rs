@@ -15,6 +15,7 @@ mod lease;
 mod options;
 mod report;
 
+mod owned;
 mod transport;
 
 mod admission;
@@ -39,6 +40,7 @@ pub use error::{AcquireError, BuildError, ExtendError, HoldError, LossCause};
 pub use fence::{Fence, FenceGate, Fleet, Proposal, Reading};
 pub use lease::Lease;
 pub use options::{Options, OptionsError};
+pub use owned::OwnedCommand;
 pub use redlock::{Redlock, Released};
 pub use report::{KeyName, Outcome, Report, Tally};
 pub use time::{Clock, Instant};

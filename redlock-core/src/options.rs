@@ -216,7 +216,8 @@ impl Options {
     }
 
     /// What is asked of a node before its vote counts.
-    pub(crate) const fn rules(&self) -> Rules {
+    #[must_use]
+    pub const fn rules(&self) -> Rules {
         let quarantine = if self.restart_guard && self.fencing.is_none() {
             let ttl_micros = self.ttl_ms as u64 * 1_000;
             Duration::from_micros(ttl_micros.saturating_add(self.drift_micros(self.ttl_ms)))

@@ -68,7 +68,9 @@ impl<const MAX: usize> Readings<MAX> {
     pub(crate) fn free_in_ms(&mut self, quorum: u32) -> Option<u32> {
         let held_ms = self.held_ms.get_mut(..self.count)?;
         held_ms.sort_unstable();
-        held_ms.get((quorum as usize).checked_sub(1)?).copied()
+        let left_ms = *held_ms.get((quorum as usize).checked_sub(1)?)?;
+        // Redis drops the rest of a millisecond, and deletes what is older than its TTL by one.
+        Some(left_ms.saturating_add(2))
     }
 
     /// The highest fence that any of the nodes has seen.
@@ -141,8 +143,8 @@ mod tests {
             };
             readings.take(&Ok(Reply::Held(Some(held))), now, now);
         }
-        assert_eq!(readings.free_in_ms(2), Some(30));
-        assert_eq!(readings.free_in_ms(3), Some(70));
+        assert_eq!(readings.free_in_ms(2), Some(32));
+        assert_eq!(readings.free_in_ms(3), Some(72));
         assert_eq!(
             readings.free_in_ms(4),
             None,

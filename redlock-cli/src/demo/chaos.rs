@@ -23,7 +23,6 @@ pub(crate) async fn chaos(world: Rc<World>, mut random: Random) {
         }
         if let Some(number) = random.pick(healthy)
             && let Some(fault) = random.pick(Fault::ALL)
-            && !(fault == Fault::DataLoss && world.has(fault))
         {
             spawn_local(fault.strike(number, Rc::clone(&world), random.fork()));
         }
@@ -36,19 +35,15 @@ pub(crate) enum Fault {
     Hang,
     Slowness,
     Death,
-    /// Two that lose their data one soon after the other could between them have forgotten a lock, so
-    /// only one does at a time.
     DataLoss,
 }
 
 impl Fault {
     const ALL: [Self; 4] = [Self::Hang, Self::Slowness, Self::Death, Self::DataLoss];
 
-    /// A node that has lost its data comes back when every key that it may have had has expired.
-    ///
-    /// The Redlock specification, "Performance, crash-recovery and fsync": delayed restarts. The lock
-    /// promises nothing to those who restart at once.
-    const DELAYED_RESTART: Duration = TTL.saturating_add(Duration::from_millis(50));
+    /// How long clients do not count the vote of a node that has restarted: their restart guard waits until
+    /// every key that it may have had has expired.
+    const WITHOUT_VOTE: Duration = TTL.saturating_add(Duration::from_millis(50));
 
     pub(crate) const fn is_death(self) -> bool {
         matches!(self, Self::Death | Self::DataLoss)
@@ -58,10 +53,7 @@ impl Fault {
         let Some(node) = world.break_down(number, self) else {
             return;
         };
-        let time = match self {
-            Self::DataLoss => Self::DELAYED_RESTART,
-            _ => random.between_ms(100, 600),
-        };
+        let time = random.between_ms(100, 600);
         match self {
             Self::Hang => node.hang(),
             Self::Slowness => node.set_latency(random.between_ms(20, 120)),
@@ -74,8 +66,15 @@ impl Fault {
         ));
         sleep(time).await;
         self.end(&node);
-        world.recover(number);
-        world.say(format_args!("node {number} is back"));
+        if self.is_death() {
+            world.say(format_args!("node {number} is back, and has no vote yet"));
+            sleep(Self::WITHOUT_VOTE).await;
+            world.recover(number);
+            world.say(format_args!("node {number} votes again"));
+        } else {
+            world.recover(number);
+            world.say(format_args!("node {number} is back"));
+        }
     }
 
     fn end(self, node: &Node) {
@@ -92,7 +91,7 @@ impl Fault {
             Self::Hang => "hangs",
             Self::Slowness => "is slow",
             Self::Death => "is killed and keeps its data",
-            Self::DataLoss => "is killed and loses its data; it stays away longer than the TTL",
+            Self::DataLoss => "is killed and loses its data",
         }
     }
 }

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::rc::Rc;
 
 use redlock_core::mock::{MemoryError, MemoryNode};
-use redlock_core::{Command, Denial, Proposal, Reply, Rules, RunId, Token, Transport};
+use redlock_core::{Command, Denial, OwnedCommand, Reply, RunId, Token, Transport};
 use redlock_std::SystemClock;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
@@ -34,7 +34,7 @@ pub(crate) type Node = MemoryNode<SystemClock>;
 
 /// A command on its way.
 struct Parcel {
-    command: OwnedCommand,
+    command: OwnedCommand<Vec<u8>>,
     reply: oneshot::Sender<Result<Reply, MemoryError>>,
 }
 
@@ -125,7 +125,7 @@ async fn carry(
         travel(there).await;
         let (node, owed) = (Rc::clone(&node), Rc::clone(&owed));
         let mut call = Box::pin(async move {
-            let result = (&*node).execute(&command.borrow()).await;
+            let result = (&*node).execute(&command.command()).await;
             owed.set(owed.get() - 1);
             travel(back).await;
             // Whether anybody waits or not: what the node was told takes effect.
@@ -152,77 +152,5 @@ fn delay(random: &mut Random) -> Duration {
 async fn travel(delay: Duration) {
     if !delay.is_zero() {
         sleep(delay).await;
-    }
-}
-
-/// A command that outlives its caller.
-struct OwnedCommand {
-    key: Vec<u8>,
-    token: Token,
-    proposal: Option<Proposal>,
-    kind: Kind,
-}
-
-#[derive(Clone, Copy)]
-enum Kind {
-    Acquire { ttl_ms: u32, rules: Rules },
-    Extend { ttl_ms: u32 },
-    Release,
-}
-
-impl OwnedCommand {
-    fn borrow(&self) -> Command<'_> {
-        let (key, token, proposal) = (&*self.key, &self.token, self.proposal);
-        match self.kind {
-            Kind::Acquire { ttl_ms, rules } => Command::Acquire {
-                key,
-                token,
-                ttl_ms,
-                rules,
-                proposal,
-            },
-            Kind::Extend { ttl_ms } => Command::Extend {
-                key,
-                token,
-                ttl_ms,
-                proposal,
-            },
-            Kind::Release => Command::Release {
-                key,
-                token,
-                proposal,
-            },
-        }
-    }
-}
-
-impl From<&Command<'_>> for OwnedCommand {
-    fn from(command: &Command<'_>) -> Self {
-        let (key, token, proposal, kind) = match *command {
-            Command::Acquire {
-                key,
-                token,
-                ttl_ms,
-                rules,
-                proposal,
-            } => (key, token, proposal, Kind::Acquire { ttl_ms, rules }),
-            Command::Extend {
-                key,
-                token,
-                ttl_ms,
-                proposal,
-            } => (key, token, proposal, Kind::Extend { ttl_ms }),
-            Command::Release {
-                key,
-                token,
-                proposal,
-            } => (key, token, proposal, Kind::Release),
-        };
-        Self {
-            key: key.to_vec(),
-            token: *token,
-            proposal,
-            kind,
-        }
     }
 }

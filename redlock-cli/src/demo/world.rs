@@ -135,12 +135,6 @@ impl World {
         (self.nodes.len() - 1) / 2
     }
 
-    pub(crate) fn has(&self, fault: Fault) -> bool {
-        self.nodes
-            .iter()
-            .any(|place| place.fault.get() == Some(fault))
-    }
-
     /// Marks the node as failing, and hands it out to be made so.
     pub(crate) fn break_down(&self, number: usize, fault: Fault) -> Option<Rc<Node>> {
         let place = self.nodes.get(number.checked_sub(1)?)?;

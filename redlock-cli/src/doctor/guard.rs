@@ -42,13 +42,13 @@ pub(crate) fn settings_in_use(all: &[Examination]) -> Option<Settings> {
     settings.iter().copied().rev().max_by_key(count)
 }
 
-/// Whether the record says that the node has forgotten no lock of `ttl`.
-pub(crate) fn vouches(seen: &Seen, ttl: Duration) -> bool {
+/// The longest TTL of locks of which the record says that the node has forgotten none.
+pub(crate) fn vouched(seen: &Seen) -> Option<Duration> {
     match Guard::of(seen) {
         Guard::Record(record, Some(Standing::Counts)) => {
-            ttl <= Duration::from_millis(record.settings.max_ttl_ms)
+            Some(Duration::from_millis(record.settings.max_ttl_ms))
         }
-        _ => false,
+        _ => None,
     }
 }
 

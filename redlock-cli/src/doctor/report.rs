@@ -1,7 +1,6 @@
 //! What was found, for people and for programs.
 
 use core::fmt;
-use core::time::Duration;
 
 use redlock_std::Options;
 use serde_json::{Value, json};
@@ -32,15 +31,15 @@ const NEEDED_TO_VOTE: [&str; 8] = [
 ];
 
 impl Report {
-    /// Judges the nodes, for locks of `ttl`.
-    pub(crate) fn new(all: &[Examination], ttl: Duration) -> Self {
+    /// Judges the nodes, for locks of `options`.
+    pub(crate) fn new(all: &[Examination], options: &Options) -> Self {
         let settings = guard::settings_in_use(all);
         let nodes: Vec<(String, Vec<Finding>)> = all
             .iter()
             .enumerate()
             .map(|(number, examination)| {
                 let findings = match &examination.seen {
-                    Ok(seen) => findings(seen, all, fleet::twin(all, number), ttl, settings),
+                    Ok(seen) => findings(seen, all, fleet::twin(all, number), options, settings),
                     Err(why) => vec![unreachable(why)],
                 };
                 (examination.node.clone(), findings)
@@ -52,7 +51,7 @@ impl Report {
             fleet::count(all.len()),
             fleet::duplicates(all),
             fleet::replication(all),
-            guard::agreement(all, ttl),
+            guard::agreement(all, options.ttl()),
         ];
         Self { nodes, fleet }
     }
@@ -96,17 +95,16 @@ fn findings(
     seen: &Seen,
     all: &[Examination],
     twin: Option<&str>,
-    ttl: Duration,
+    options: &Options,
     settings: Option<Settings>,
 ) -> Vec<Finding> {
-    // A TTL that makes no options was refused before.
-    let round = Options::new(ttl).map_or(ttl, |options| options.round_time());
-    let mut findings = vec![server::reachable(clock::round_trip(&seen.samples), round)];
+    let round_trip = clock::round_trip(&seen.samples);
+    let mut findings = vec![server::reachable(round_trip, options.round_time())];
     match &seen.info {
         Ok(info) => findings.extend([
             server::server(info, twin),
             server::role(info),
-            server::uptime(info, ttl, guard::vouches(seen, ttl)),
+            server::uptime(info, options, guard::vouched(seen)),
             storage::persistence(info, seen.appendfsync.as_deref(), seen.save.as_deref()),
             storage::memory(info),
         ]),

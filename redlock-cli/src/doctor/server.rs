@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use redlock_core::{Admission, Denial, Instant, Introduction, RunId};
+use redlock_std::Options;
 use serde_json::json;
 
 use super::finding::{Finding, bad, ok, warn};
@@ -86,13 +88,11 @@ pub(crate) fn role(info: &Info) -> Finding {
     )
 }
 
-/// How long it runs, and whether that is long enough for locks of `ttl`; for one that is vouched for, any time is.
-pub(crate) fn uptime(info: &Info, ttl: Duration, is_vouched: bool) -> Finding {
+/// How long it runs, and whether that is long enough for locks of `options`; up to the TTL that it is
+/// vouched for, any time is.
+pub(crate) fn uptime(info: &Info, options: &Options, vouched: Option<Duration>) -> Finding {
     let uptime: Option<i64> = info.number("uptime_in_seconds");
-    let left = uptime.map(|uptime| match is_vouched {
-        true => Duration::ZERO,
-        false => quarantine_left(uptime, ttl),
-    });
+    let left = uptime.map(|uptime| quarantine_left(uptime, options, vouched));
     let judgement = match (uptime, left) {
         (Some(uptime), Some(Duration::ZERO)) => {
             let uptime = Duration::from_secs(uptime.unsigned_abs());
@@ -113,10 +113,22 @@ pub(crate) fn uptime(info: &Info, ttl: Duration, is_vouched: bool) -> Finding {
     )
 }
 
-/// The server counts whole seconds, and may be a second ahead of what has passed.
-fn quarantine_left(uptime: i64, ttl: Duration) -> Duration {
-    let passed = Duration::from_secs(uptime.saturating_sub(1).max(0).unsigned_abs());
-    ttl.saturating_sub(passed)
+/// As a client that meets it now would have it.
+fn quarantine_left(uptime: i64, options: &Options, vouched: Option<Duration>) -> Duration {
+    let now = Instant::from_micros(0);
+    let mut admission = Admission::new();
+    let introduction = Introduction {
+        run_id: RunId::new(0, 0),
+        uptime: Duration::from_secs(uptime.max(0).unsigned_abs()),
+        is_master: true,
+        may_evict: false,
+        vouched,
+    };
+    admission.introduced(Some(introduction), now);
+    match admission.check(options.rules(), options.ttl(), now) {
+        Err(Denial::Restarted { left_ms, .. }) => Duration::from_millis(left_ms.into()),
+        _ => Duration::ZERO,
+    }
 }
 
 #[cfg(test)]
@@ -126,18 +138,23 @@ mod tests {
 
     #[test]
     fn an_uptime_is_taken_for_no_longer_than_it_surely_is() {
-        let ttl = Duration::from_secs(10);
-        for (uptime, left) in [
-            (-3600, 10),
-            (0, 10),
-            (1, 10),
-            (2, 9),
-            (10, 1),
-            (11, 0),
+        // 1 % and 2 ms of drift.
+        let options = Options::new(Duration::from_secs(10)).unwrap();
+        for (uptime, left_ms) in [
+            (-3600, 10_102),
+            (0, 10_102),
+            (1, 10_102),
+            (2, 9_102),
+            (10, 1_102),
+            (11, 102),
+            (12, 0),
             (99, 0),
         ] {
-            assert_eq!(quarantine_left(uptime, ttl), Duration::from_secs(left));
+            let left = quarantine_left(uptime, &options, None);
+            assert_eq!(left, Duration::from_millis(left_ms), "{uptime}");
         }
+        let vouched = Some(options.ttl());
+        assert_eq!(quarantine_left(0, &options, vouched), Duration::ZERO);
     }
 
     #[test]

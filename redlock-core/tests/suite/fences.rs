@@ -139,7 +139,7 @@ fn who_finds_a_fenced_lock_held_is_told_when_it_comes_free() {
         .run(fenced_client(&nodes, &clock, 2).try_acquire(KEY))
         .unwrap_err();
     let free_in = error.report().unwrap().free_in().unwrap();
-    assert_eq!(free_in, ms(6_500));
+    assert_eq!(free_in, ms(6_502));
     let words = error.to_string();
     assert!(
         words.ends_with(" nodes refused; free in at most 7 s"),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use redis::Cmd;
 use redlock_core::{
     Admission, Answer, Argument, Arguments, Clock, Command, Denial, FENCE_KEY_PREFIX, Introduction,
-    Proposal, Rules, RunId, ScriptCall, Token,
+    OwnedCommand, RunId, ScriptCall,
 };
 use tokio::sync::oneshot;
 
@@ -50,20 +50,10 @@ enum Status {
 /// A command that somebody may be waiting for.
 #[derive(Debug)]
 pub(crate) struct Call {
-    verb: Verb,
-    key: Box<[u8]>,
-    token: Token,
-    proposal: Option<Proposal>,
+    command: OwnedCommand<Box<[u8]>>,
     script_call: ScriptCall,
     queued_at: Instant,
     reply: Option<oneshot::Sender<Result<Answer, NodeErrorKind>>>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verb {
-    Acquire { ttl_ms: u32, rules: Rules },
-    Extend { ttl_ms: u32 },
-    Release,
 }
 
 /// How many acquires and extends may wait: more than a burst of tasks, some megabytes.
@@ -258,31 +248,8 @@ impl State {
 
 impl Call {
     pub(crate) fn new(command: &Command<'_>) -> Self {
-        let (verb, key, token, proposal) = match *command {
-            Command::Acquire {
-                key,
-                token,
-                ttl_ms,
-                rules,
-                proposal,
-            } => (Verb::Acquire { ttl_ms, rules }, key, token, proposal),
-            Command::Extend {
-                key,
-                token,
-                ttl_ms,
-                proposal,
-            } => (Verb::Extend { ttl_ms }, key, token, proposal),
-            Command::Release {
-                key,
-                token,
-                proposal,
-            } => (Verb::Release, key, token, proposal),
-        };
         Self {
-            verb,
-            key: key.into(),
-            token: *token,
-            proposal,
+            command: command.into(),
             script_call: ScriptCall::Hash,
             queued_at: Instant::now(),
             reply: None,
@@ -291,12 +258,12 @@ impl Call {
 
     /// What goes on the wire.
     pub(crate) fn cmd(&self) -> Cmd {
-        words(self.command().arguments(self.script_call))
+        words(self.command.command().arguments(self.script_call))
     }
 
     /// Why it is not to be sent: an acquire to a node whose vote would not count.
     fn denial(&self, admission: &Admission) -> Option<Denial> {
-        let Verb::Acquire { ttl_ms, rules } = self.verb else {
+        let Command::Acquire { ttl_ms, rules, .. } = self.command.command() else {
             return None;
         };
         let ttl = Duration::from_millis(ttl_ms.into());
@@ -304,7 +271,7 @@ impl Call {
     }
 
     pub(crate) fn is_release(&self) -> bool {
-        self.verb == Verb::Release
+        matches!(self.command.command(), Command::Release { .. })
     }
 
     /// Sends the text of the script the next time; false if that was done already.
@@ -317,30 +284,6 @@ impl Call {
         if let Some(reply) = self.reply.take() {
             // Whoever has left at the quorum does not need it.
             drop(reply.send(answer));
-        }
-    }
-
-    fn command(&self) -> Command<'_> {
-        let (key, token, proposal) = (&*self.key, &self.token, self.proposal);
-        match self.verb {
-            Verb::Acquire { ttl_ms, rules } => Command::Acquire {
-                key,
-                token,
-                ttl_ms,
-                rules,
-                proposal,
-            },
-            Verb::Extend { ttl_ms } => Command::Extend {
-                key,
-                token,
-                ttl_ms,
-                proposal,
-            },
-            Verb::Release => Command::Release {
-                key,
-                token,
-                proposal,
-            },
         }
     }
 }
