@@ -190,7 +190,7 @@ impl<'a> Command<'a> {
         arguments = arguments.and(number(fence.as_u64()));
         match self {
             Self::Acquire { .. } => arguments.and(max_ttl).and(window).and(step_back),
-            Self::Extend { .. } => arguments.and(number(time)).and(window),
+            Self::Extend { .. } => arguments.and(number(time)).and(window).and(step_back),
             Self::Release { .. } => arguments.and(window).and(step_back),
         }
     }
@@ -365,21 +365,21 @@ impl Script {
     /// higher than all before and near the node's clock; and only where nothing can have been forgotten.
     const ACQUIRE_FENCED: Self = Self {
         text: include_str!("scripts/acquire_fenced.lua"),
-        sha1: "905b80482a63711e0aff1e7a2c981c43e895d9ba",
+        sha1: "2cd56a7cfbc46630a9a6cf038ea93e13d01553a8",
     };
 
     /// Extends the key if it carries the token, where the node's clock is right. Sets one that is gone again
     /// if nobody was here since: the fence is still this lease's.
     const EXTEND_FENCED: Self = Self {
         text: include_str!("scripts/extend_fenced.lua"),
-        sha1: "30d51574c36deae30e7e5fdf1408dcba97261c5e",
+        sha1: "7b00fe1a7c642aa0f90ad30f779df2f988a4858c",
     };
 
     /// Deletes the key if it carries the token, and accepts its fence no more: an acquire or an extend of this
     /// attempt that arrives after its release is refused. So it leaves a fence that is one higher.
     const RELEASE_FENCED: Self = Self {
         text: include_str!("scripts/release_fenced.lua"),
-        sha1: "d63514d65d97c4947c09f9b0646584e5666a3fff",
+        sha1: "14f0501fd5bf233429b668618012c96854bd8513",
     };
 
     /// Asks a node who it is. See [`Introduction`](crate::Introduction).
@@ -613,7 +613,7 @@ mod tests {
             (
                 extend,
                 &Script::EXTEND_FENCED,
-                "3 dock redlock:fence:dock redlock:guard tttttttttttttttttttt 10000 7 8 250",
+                "3 dock redlock:fence:dock redlock:guard tttttttttttttttttttt 10000 7 8 250 60000",
             ),
             (
                 release,

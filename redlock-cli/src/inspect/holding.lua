@@ -1,9 +1,18 @@
--- What a node knows of a lock, read at one moment: {type, first bytes, digest, PTTL, fence}.
+-- What a node knows of a lock, read at one moment: {type, first bytes, digest, PTTL, fence}. Of a key that is not there,
+-- in the place of PTTL: for how long it is held for fenced locks all the same, in milliseconds, or less than 0.
 -- The token stays here, and only its digest leaves: who knows a token can release the lock.
-local fence = KEYS[2] and redis.pcall('GET', KEYS[2])
-if type(fence) ~= 'string' then fence = '' end
+local known = KEYS[2] and redis.pcall('GET', KEYS[2])
+local fence, held_until = string.match(type(known) == 'string' and known or '', '^(%d+):(%d+)$')
+fence = fence or ''
 local value = redis.pcall('GET', KEYS[1])
-if not value then return {'none', '', '', '-2', fence} end
+if not value then
+  local left = -2
+  if held_until then
+    local clock = redis.call('TIME')
+    left = held_until - clock[1] * 1000 - math.floor(clock[2] / 1000)
+  end
+  return {'none', '', '', string.format('%.0f', left), fence}
+end
 local left = tostring(redis.call('PTTL', KEYS[1]))
 if type(value) == 'string' then
   local shown = math.min(4, math.floor(#value / 2))

@@ -23,6 +23,8 @@ pub(crate) struct State {
     pub(crate) key: Key,
     /// The highest fence that the node has seen for the key, if it is to be seen.
     pub(crate) fence: Option<u64>,
+    /// For how long it refuses fenced locks though the key is not there, as when it was deleted by hand.
+    pub(crate) refuses_fenced_for: Option<Duration>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +82,9 @@ impl Holding {
                 .and_then(|state| state.key.ends_in())
                 .map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
             "fence": state.and_then(|state| state.fence),
+            "refuses_fenced_for_ms": state
+                .and_then(|state| state.refuses_fenced_for)
+                .map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
             "error": error,
         })
     }
@@ -106,6 +111,7 @@ impl State {
         let (kind, prefix, digest, ttl_ms, fence): Reply = from_redis_value(reply.clone()).ok()?;
         // -1 is for ever.
         let ends_in = u64::try_from(ttl_ms).ok().map(Duration::from_millis);
+        let refuses_fenced_for = ends_in.filter(|_| kind == "none");
         let key = match kind.as_str() {
             "none" => Key::Free,
             "string" => Key::Held {
@@ -117,6 +123,7 @@ impl State {
         Some(Self {
             key,
             fence: fence.parse().ok(),
+            refuses_fenced_for,
         })
     }
 }
@@ -147,8 +154,16 @@ impl fmt::Display for Holding {
             )?,
         }
         match state.fence {
-            Some(fence) if state.key == Key::Free => write!(f, "     last fence {fence}"),
-            Some(fence) => write!(f, ", fence {fence}"),
+            Some(fence) if state.key == Key::Free => write!(f, "     last fence {fence}")?,
+            Some(fence) => write!(f, ", fence {fence}")?,
+            None => {}
+        }
+        match state.refuses_fenced_for {
+            Some(left) => write!(
+                f,
+                ", held for fenced locks for {}",
+                duration::in_words(left)
+            ),
             None => Ok(()),
         }
     }

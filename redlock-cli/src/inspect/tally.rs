@@ -136,7 +136,11 @@ mod tests {
         numbered
             .map(|(number, node)| Holding {
                 node: node.to_string(),
-                state: state(number, node).map(|key| State { key, fence: None }),
+                state: state(number, node).map(|key| State {
+                    key,
+                    fence: None,
+                    refuses_fenced_for: None,
+                }),
             })
             .collect()
     }

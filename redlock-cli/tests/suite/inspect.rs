@@ -101,7 +101,7 @@ fn the_highest_fence_is_shown() {
     hold(&servers, "abcdefghijklmnopqrst", 60_000);
     for (server, fence) in servers.iter().zip(["1763735536000001", "1763735536000002"]) {
         let _: () = server
-            .query(&["SET", "redlock:fence:dock-7", fence])
+            .query(&["SET", "redlock:fence:dock-7", &format!("{fence}:0")])
             .unwrap();
     }
     let ended = inspect(&servers.urls(), &[]);
@@ -114,6 +114,24 @@ fn the_highest_fence_is_shown() {
         document(&servers.urls())["nodes"][0]["fence"],
         1_763_735_536_000_001_u64
     );
+}
+
+#[test]
+fn a_key_that_was_deleted_is_shown_as_held_for_fenced_locks_until_the_lease_is_over() {
+    let servers = Servers::start(1);
+    let options = ["--ttl=1m", "--fenced"];
+    let holder = Process::start(run(&servers, &options, "dock-7", "echo ready; sleep 60"));
+    holder.expect_line("ready");
+    assert_eq!(servers[0].query::<usize>(&["DEL", "dock-7"]).unwrap(), 1);
+    let ended = inspect(&servers.urls(), &[]);
+    assert!(
+        ended.stdout.contains(", held for fenced locks for"),
+        "{}",
+        ended.stdout
+    );
+    let left = document(&servers.urls())["nodes"][0]["refuses_fenced_for_ms"].as_u64();
+    assert!((1..=60_000).contains(&left.unwrap()), "{left:?}");
+    drop(holder);
 }
 
 #[test]
@@ -205,7 +223,7 @@ fn a_user_who_may_not_see_fences_sees_the_lock() {
     let servers = Servers::start(1);
     hold(&servers, "abcdefghijklmnopqrst", 60_000);
     let _: () = servers[0]
-        .query(&["SET", "redlock:fence:dock-7", "17"])
+        .query(&["SET", "redlock:fence:dock-7", "17:0"])
         .unwrap();
     let url = user_of(&servers[0], "app", "+@all resetkeys ~dock-*");
     let report = document(&[url]);

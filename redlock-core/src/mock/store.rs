@@ -39,11 +39,14 @@ struct Entry {
     deadline: Deadline,
 }
 
-/// The highest fence that was accepted for a key.
+/// What is known of a key beside it.
 #[derive(Debug)]
 struct Highest {
     key: KeyName,
+    /// The highest fence that was accepted.
     fence: Fence,
+    /// Until when the key is held, also when a clock that was ahead has taken it away.
+    held_until: Deadline,
     deadline: Deadline,
 }
 
@@ -53,6 +56,9 @@ struct Highest {
 pub(super) struct Deadline(u64);
 
 impl Deadline {
+    /// Over since ever.
+    const PAST: Self = Self(0);
+
     pub(super) const fn after(wall: u64, ttl_ms: u64) -> Self {
         Self((wall / 1_000).saturating_add(ttl_ms))
     }
@@ -266,7 +272,7 @@ impl Store {
         wall: u64,
     ) -> Result<Reply, MemoryErrorKind> {
         let Proposal { fence, fleet, .. } = proposal;
-        let highest = self.highest(command);
+        let (highest, held_until) = self.highest(command);
         let reading = Reading {
             time: wall,
             fence: highest,
@@ -280,9 +286,11 @@ impl Store {
             .map_err(MemoryErrorKind::Denied)?;
 
         let found = self.find(&command.key, wall);
-        if let Some((holder, left)) = found
-            && holder != command.token
-        {
+        let held = match found {
+            Some((holder, left)) => (holder != command.token).then_some(left),
+            None => held_until.left(wall),
+        };
+        if let Some(left) = held {
             let held_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
             return Ok(Reply::Held(Some(Reading { held_ms, ..reading })));
         }
@@ -298,12 +306,9 @@ impl Store {
         if let Some(denial) = denial {
             return Err(MemoryErrorKind::Denied(denial));
         }
-        self.accept(command, proposal)?;
-        self.set(
-            command.key,
-            command.token,
-            Deadline::after(wall, ttl_ms.into()),
-        )?;
+        let end = Deadline::after(wall, ttl_ms.into());
+        self.accept(command, fence, end, fleet)?;
+        self.set(command.key, command.token, end)?;
         let reading = Reading { fence, ..reading };
         Ok(Reply::Acquired(Some(reading)))
     }
@@ -354,7 +359,7 @@ impl Store {
         wall: u64,
     ) -> Result<Reply, MemoryErrorKind> {
         let holder = self.token(command);
-        let highest = self.highest(command);
+        let (highest, held_until) = self.highest(command);
         let is_mine = holder.map_or_else(
             || proposal.is_some_and(|proposal| proposal.fence == highest),
             |holder| holder == command.token,
@@ -384,11 +389,14 @@ impl Store {
         if holder.is_none() && may_have_forgotten {
             return Ok(Reply::NotMine);
         }
-        self.set(
-            command.key,
-            command.token,
-            Deadline::after(wall, ttl_ms.into()),
-        )?;
+        let end = Deadline::after(wall, ttl_ms.into());
+        if let Some(proposal) = proposal {
+            // A clock that was set back must not take off what was promised before. For want of room it may
+            // fail: the key is extended all the same.
+            let held_until = Deadline(end.0.max(held_until.0));
+            let _refused = self.accept(command, highest, held_until, proposal.fleet);
+        }
+        self.set(command.key, command.token, end)?;
         Ok(Reply::Extended)
     }
 
@@ -401,14 +409,16 @@ impl Store {
             let (low, high) = window(proposal.fleet, wall);
             let fence = proposal.fence;
             let is_near = fence.as_u64() > low && fence.as_u64() <= high;
-            let highest = self.highest(command);
+            let (mut highest, mut held_until) = self.highest(command);
+            if is_mine || highest == fence {
+                held_until = Deadline::PAST;
+            }
             if highest == fence || is_near && highest < fence {
-                let burned = Proposal {
-                    fence: fence.next(),
-                    ..proposal
-                };
+                highest = fence.next();
+            }
+            if highest > Fence::ZERO {
                 // For want of room it may fail: the key is deleted all the same.
-                let _refused = self.accept(command, burned);
+                let _refused = self.accept(command, highest, held_until, proposal.fleet);
             }
         }
         if is_mine {
@@ -424,20 +434,29 @@ impl Store {
             .map(|entry| entry.token)
     }
 
-    fn highest(&self, command: &Owned) -> Fence {
+    fn highest(&self, command: &Owned) -> (Fence, Deadline) {
         let mut all = self.fences.iter();
         all.find(|highest| highest.key == command.key)
-            .map_or(Fence::ZERO, |highest| highest.fence)
+            .map_or((Fence::ZERO, Deadline::PAST), |highest| {
+                (highest.fence, highest.held_until)
+            })
     }
 
-    fn accept(&mut self, command: &Owned, proposal: Proposal) -> Result<(), MemoryErrorKind> {
-        let Proposal { fence, fleet, .. } = proposal;
+    fn accept(
+        &mut self,
+        command: &Owned,
+        fence: Fence,
+        held_until: Deadline,
+        fleet: Fleet,
+    ) -> Result<(), MemoryErrorKind> {
         self.fences.retain(|highest| highest.key != command.key);
-        let kept_ms = u64::from(fleet.window_ms) + u64::from(fleet.step_back_ms) + 1;
+        let accepted_until = fence.as_u64().div_ceil(1_000) + u64::from(fleet.window_ms);
+        let kept_until = accepted_until.max(held_until.0) + u64::from(fleet.step_back_ms) + 1;
         let highest = Highest {
             key: command.key,
             fence,
-            deadline: Deadline(fence.as_u64().div_ceil(1_000) + kept_ms),
+            held_until,
+            deadline: Deadline(kept_until),
         };
         let place = self.fences.insert(highest);
         place.map(|_| ()).ok_or(MemoryErrorKind::OutOfMemory)

@@ -119,14 +119,14 @@ impl Options {
         self.checked()
     }
 
-    /// Whether leases stay exclusive when the clocks of a minority of nodes jump, by any amount, in any
-    /// direction. It takes `4 window` and `clock_skew` off the validity, by how much the
+    /// Whether fenced leases exclude each other when the clocks of a minority of nodes jump, in any direction
+    /// and back again. It takes `4 window` and `clock_skew` off the validity, by how much the
     /// clocks of the nodes differ when all is well: 50 ms unless told. On unless told where the TTL is at
     /// least 40 windows.
     ///
-    /// When a majority jumps together, nothing helps. And a clock that has jumped forward must not be right
-    /// again for as long as a lease may last that was there before: its keys have expired meanwhile, and
-    /// nothing on the node tells. Fences grow in both cases.
+    /// No clock may be set back by more than [`step_back`](Self::step_back), as for fences. A plain lock may
+    /// find the key free that a clock has taken away. When a majority jumps together, nothing helps; fences
+    /// grow all the same.
     ///
     /// # Errors
     ///

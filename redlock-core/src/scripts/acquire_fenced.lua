@@ -4,7 +4,9 @@ local max_ttl, window, step_back = ARGV[4], ARGV[5], ARGV[6]
 
 local clock = redis.call('time')
 local now = clock[1] * 1000000 + clock[2]
-local highest = tonumber(redis.call('get', fence) or 0)
+local now_ms = math.floor(now / 1000)
+local highest, held_until = string.match(redis.call('get', fence) or '0:0', '^(%d+):(%d+)$')
+highest = tonumber(highest)
 local early, late = t > now + window * 1000, t <= now - window * 1000
 local function say(code, ms) return {code, now, highest, ms} end
 
@@ -23,11 +25,13 @@ if left > 0 then return say(5, math.ceil(left / 1000)) end
 
 local holder = redis.call('get', lock)
 if holder and holder ~= token then return say(1, redis.call('pttl', lock)) end
+if not holder and now_ms <= held_until + 0 then return say(1, held_until - now_ms) end
 if t < highest or t == highest and not holder then return say(2, 0) end
 if late then return say(3, 0) end
 if early then return say(4, 0) end
 
-highest = t
-redis.call('set', fence, string.format('%.0f', t), 'pxat', math.ceil(t / 1000) + window + step_back + 1)
+highest, held_until = t, now_ms + ttl
+local kept_until = math.max(math.ceil(t / 1000) + window, held_until) + step_back + 1
+redis.call('set', fence, string.format('%.0f:%.0f', highest, held_until), 'pxat', kept_until)
 redis.call('set', lock, token, 'px', ttl)
 return say(0, 0)

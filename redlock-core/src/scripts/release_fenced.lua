@@ -7,8 +7,12 @@ if redis.call('get', lock) == token then released = redis.call('del', lock) end
 local clock = redis.call('time')
 local now = clock[1] * 1000000 + clock[2]
 local is_near = t > now - window * 1000 and t <= now + window * 1000
-local highest = tonumber(redis.call('get', fence) or 0)
-if highest == t or is_near and highest < t then
-  redis.pcall('set', fence, string.format('%.0f', t + 1), 'pxat', math.ceil((t + 1) / 1000) + window + step_back + 1)
+local highest, held_until = string.match(redis.call('get', fence) or '0:0', '^(%d+):(%d+)$')
+highest, held_until = tonumber(highest), tonumber(held_until)
+if released == 1 or highest == t then held_until = 0 end
+if highest == t or is_near and highest < t then highest = t + 1 end
+local kept_until = math.max(math.ceil(highest / 1000) + window, held_until) + step_back + 1
+if highest > 0 then
+  redis.pcall('set', fence, string.format('%.0f:%.0f', highest, held_until), 'pxat', kept_until)
 end
 return released

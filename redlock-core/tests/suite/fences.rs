@@ -205,26 +205,99 @@ fn when_a_majority_jumps_together_nothing_helps() {
 }
 
 #[test]
-fn a_clock_that_jumps_forward_and_is_right_again_makes_two_holders_with_ordered_fences() {
+fn a_clock_that_jumps_forward_and_is_right_again_gives_nothing_away_before_the_lease_ends() {
     let clock = MockClock::new();
     let fleet: [Node<'_>; 5] = MemoryNode::fleet(&clock);
     let nodes = &fleet[..3];
     // The third one does not hear of the first client in time.
     nodes[2].hang();
-    let lease = clock
-        .run(fenced_client(nodes, &clock, 1).try_acquire(KEY))
-        .unwrap();
+    let mut holder = fenced_client(nodes, &clock, 1);
+    let mut lease = clock.run(holder.try_acquire(KEY)).unwrap();
     clock.advance(WINDOW + ms(1));
     nodes[2].resume();
 
     // Redis deletes what has expired, and does not bring it back.
-    nodes[1].set_clock_step(11_000_000);
-    nodes[1].set_clock_step(0);
-    let other = clock
-        .run(fenced_client(nodes, &clock, 2).try_acquire(KEY))
+    let jump = || {
+        nodes[1].set_clock_step(11_000_000);
+        nodes[1].set_clock_step(0);
+        assert_eq!(nodes[1].token(KEY), None);
+    };
+    jump();
+    let mut other = fenced_client(nodes, &clock, 2);
+    let error = clock.run(other.try_acquire(KEY)).unwrap_err();
+    assert!(matches!(error, AcquireError::Held(_)), "{error}");
+
+    // An extension counts from then on.
+    clock.advance(ms(5_000));
+    clock.run(holder.extend(&mut lease)).unwrap();
+    clock.advance(TTL - ms(2_000));
+    jump();
+    assert!(clock.run(other.try_acquire(KEY)).is_err());
+
+    // And a release frees it.
+    clock.run(holder.release(lease));
+    assert!(clock.run(other.try_acquire(KEY)).is_ok());
+}
+
+#[test]
+fn until_when_a_lock_is_held_is_known_for_as_long_as_it_is_held() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    // A fence alone would be forgotten long before the end of the lease.
+    let options = fenced().step_back(ms(2_000)).unwrap();
+    let lease = clock
+        .run(client_with(&nodes, &clock, 1, options).try_acquire(KEY))
         .unwrap();
-    assert!(lease.is_valid(clock.now()) && other.is_valid(clock.now()));
-    assert!(other.fence() > lease.fence());
+    clock.advance(ms(8_500));
+    assert!(lease.is_valid(clock.now()));
+    for node in &nodes {
+        node.set_clock_step(1_600_000);
+        node.set_clock_step(0);
+    }
+    assert_eq!(holders(&nodes), 0);
+    let mut other = client_with(&nodes, &clock, 2, options);
+    assert!(clock.run(other.try_acquire(KEY)).is_err());
+}
+
+#[test]
+fn an_extension_by_a_clock_that_was_set_back_takes_nothing_off_the_lease() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    nodes[2].hang();
+    let mut holder = fenced_client(&nodes, &clock, 1);
+    let mut lease = clock.run(holder.try_acquire(KEY)).unwrap();
+    clock.advance(WINDOW + ms(1));
+    nodes[2].resume();
+    nodes[1].set_clock_step(-5_000_000);
+    let offset = holder.clock_offset();
+    holder.set_clock_offset(offset.map(|offset| offset - 5_000_000));
+    assert!(clock.run(holder.extend(&mut lease)).is_err());
+    assert_eq!(nodes[1].ttl(KEY), Some(TTL), "extended by its own clock");
+
+    clock.advance(ms(8_250));
+    nodes[1].set_clock_step(0);
+    assert!(lease.is_valid(clock.now()));
+    assert_eq!(nodes[1].token(KEY), None);
+    let mut other = fenced_client(&nodes, &clock, 2);
+    assert!(clock.run(other.try_acquire(KEY)).is_err());
+}
+
+#[test]
+fn a_release_frees_a_lock_for_which_others_have_asked_meanwhile() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let mut holder = fenced_client(&nodes, &clock, 1);
+    let lease = clock.run(holder.try_acquire(KEY)).unwrap();
+    clock.advance(ms(1));
+    // One that takes back what it has asked for leaves a higher fence behind.
+    let mut other = fenced_client(&nodes, &clock, 2);
+    other.set_clock_offset(holder.clock_offset());
+    nodes.iter().for_each(|node| node.set_latency(ms(10)));
+    assert!(poll_once(pin!(other.try_acquire(KEY))).is_pending());
+    clock.run(other.tidy());
+    clock.run(holder.release(lease));
+    nodes.iter().for_each(|node| node.set_latency(ms(0)));
+    assert!(clock.run(other.try_acquire(KEY)).is_ok());
 }
 
 /// Whether another client gets the lock of one who holds it, when the clocks of the last `jumping` nodes of
@@ -400,12 +473,14 @@ fn an_extension_heals_a_node_that_lost_the_key_and_remembers_the_fence() {
     clock.run(redlock.extend(&mut lease)).unwrap();
     assert_eq!(holders(&nodes), 3);
 
-    // Somebody else has been there since: nothing is taken from them.
-    nodes[0].remove(KEY);
+    // Somebody else has been there since, when its clock was ahead: nothing is taken from them.
+    nodes[0].set_clock_step(11_000_000);
     let mut other = fenced_client(&nodes, &clock, 2);
-    other.set_clock_offset(redlock.clock_offset());
-    clock.advance(ms(1));
+    let ahead = redlock.clock_offset().map(|offset| offset + 11_000_000);
+    other.set_clock_offset(ahead);
     assert!(clock.run(other.try_acquire(KEY)).is_err());
+    assert!(nodes[0].fence(KEY) > Some(lease.fence().unwrap()));
+    nodes[0].set_clock_step(0);
     clock.run(redlock.extend(&mut lease)).unwrap();
     assert_eq!(holders(&nodes), 2);
 }

@@ -329,7 +329,7 @@ fn the_send_buffer_takes_what_the_readme_says() {
             ttl_ms: 60_000,
             proposal,
         };
-        assert_eq!(bytes(extend), 213 + 2 * len + digits);
+        assert_eq!(bytes(extend), 224 + 2 * len + digits);
     }
     let key = [b'k'; 20];
     let word = Argument::FenceKey(&key);

@@ -90,7 +90,7 @@ impl Scripts {
                 let answer = format!("*4\r\n:{code}\r\n:{now}\r\n:{fence}\r\n:0\r\n");
                 (answer.into_bytes(), change)
             }
-            (1, [fence_key, _, token, ttl, t, time, window]) => {
+            (1, [fence_key, _, token, ttl, t, time, window, _]) => {
                 let (t, time, window) = (number_in(t), number_in(time), number_in(window) * 1_000);
                 let fence = self.fences.entry(fence_key.to_vec()).or_default();
                 let code = match value {

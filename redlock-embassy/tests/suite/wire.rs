@@ -112,11 +112,13 @@ impl<'w> Server<'w> {
         }
     }
 
-    /// Moves at most `chunk` bytes at a time, and nothing at every other time.
+    /// Moves at most `chunk` bytes at a time, and nothing at every other time, beginning with the next.
     pub(crate) fn stutter(&self, chunk: usize) {
         let mut state = self.state();
         state.chunk = chunk;
         state.stutters = true;
+        let connections = state.connections.iter_mut();
+        connections.for_each(|connection| connection.turns = Default::default());
     }
 
     /// Moves at most `chunk` bytes at a time.

@@ -33,21 +33,13 @@ pub(crate) enum Jumps {
     All,
 }
 
-/// Where a clock jumps to, each time anew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
-    None,
-    Forward,
-    Back,
-}
-
 impl Fencing {
     /// The clock that is right: the others run as fast, and read at most the skew more.
     pub(crate) const RIGHT: Dial = Dial::new(1_000_000_000_000, Dial::TRUE_RATE);
 
     pub(crate) fn draw(chance: &mut Chance, ttl_ms: u64, broken: Option<Assumption>) -> Self {
         let jumps = match broken {
-            Some(Assumption::Margin | Assumption::Return) => Jumps::Minority,
+            Some(Assumption::Margin | Assumption::HeldUntil) => Jumps::Minority,
             Some(Assumption::JumpTogether | Assumption::Burn) => Jumps::None,
             Some(_) => Jumps::All,
             None => chance.pick(&[Jumps::None, Jumps::Minority, Jumps::Minority, Jumps::All]),
@@ -80,16 +72,6 @@ impl Fencing {
     pub(crate) fn dial(&self, chance: &mut Chance) -> Dial {
         let ahead = chance.below(self.skew + 1);
         Dial::new(Self::RIGHT.reads(0) + ahead, Dial::TRUE_RATE)
-    }
-
-    /// Of a minority, always the same.
-    pub(crate) fn directions(&self, chance: &mut Chance, nodes: usize) -> Vec<Direction> {
-        let jumping = match self.jumps {
-            Jumps::Minority => (nodes - 1) / 2,
-            Jumps::None | Jumps::All => 0,
-        };
-        let directions = [Direction::Forward, Direction::Forward, Direction::Back];
-        (0..jumping).map(|_| chance.pick(&directions)).collect()
     }
 
     pub(crate) fn fence(&self, options: Options) -> Result<Options, OptionsError> {

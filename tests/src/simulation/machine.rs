@@ -6,7 +6,6 @@ use redlock_core::{Denial, Instant, Introduction, Reply, RunId};
 
 use super::clock::{Dial, Moment};
 use super::fault::Kind;
-use super::fencing::{Direction, Jumps};
 use super::history::{KEYS, Message, Place, Route, Verb, What};
 use super::node::Node;
 use super::scenario::{Assumption, Scenario};
@@ -19,7 +18,6 @@ pub(crate) struct Machine {
     born: Option<u64>,
     pub(super) dial: Dial,
     /// Where its clock jumps to, if it does.
-    direction: Direction,
     /// The latest that its clock has read when it was set.
     pub(super) latest: u64,
     pub(super) hung_until: Moment,
@@ -38,11 +36,7 @@ impl Machine {
             let node = Node::new(RunId::new(number, 0), lapse);
             Self::new(node, *dial)
         };
-        let mut fleet: Vec<_> = dials.map(machine).collect();
-        for (machine, direction) in fleet.iter_mut().zip(&scenario.directions) {
-            machine.direction = *direction;
-        }
-        fleet
+        dials.map(machine).collect()
     }
 
     const fn new(node: Node, dial: Dial) -> Self {
@@ -50,7 +44,6 @@ impl Machine {
             node,
             born: None,
             dial,
-            direction: Direction::None,
             latest: 0,
             hung_until: 0,
             is_down: false,
@@ -173,16 +166,6 @@ impl State {
             0
         } else {
             latest.saturating_sub(self.set_back_max)
-        };
-        let wanted = match self.jumps {
-            // A key that has expired early, or was extended by a clock that was behind, is not there any more when
-            // the clock is right again: leases are exclusive only where a clock that was wrong stays so.
-            Some(Jumps::Minority) if !self.fails(Assumption::Return) => match machine.direction {
-                Direction::None => wanted,
-                Direction::Forward => wanted.max(now),
-                Direction::Back => wanted.min(now),
-            },
-            _ => wanted,
         };
         self.set_clock(node, wanted.max(least));
     }

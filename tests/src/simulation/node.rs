@@ -31,11 +31,22 @@ pub struct Entry {
     pub expires_at: Instant,
 }
 
-/// The highest fence that was accepted for a key.
+/// What is known of a key beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Highest {
+    /// The highest fence that was accepted.
     fence: Fence,
+    /// Until when the key is held, also when a clock that was ahead has taken it away.
+    held_until: Instant,
     expires_at: Instant,
+}
+
+impl Highest {
+    const NONE: Self = Self {
+        fence: Fence::ZERO,
+        held_until: Instant::from_micros(0),
+        expires_at: Instant::MAX,
+    };
 }
 
 /// The guard record.
@@ -65,6 +76,8 @@ pub enum Lapse {
     IsBackTooEarly,
     /// A release leaves its fence acceptable.
     BurnsNothing,
+    /// A key that is gone is free, also when a clock that was ahead has taken it away.
+    ForgetsLeases,
 }
 
 impl Node {
@@ -184,15 +197,21 @@ impl Node {
         now: Instant,
     ) -> Result<Reply, Denial> {
         let Proposal { fence, fleet, .. } = proposal;
-        let highest = self.highest(key);
+        let known = self.highest(key);
+        let highest = known.fence;
         let reading = self.reading(highest, now);
         let is_old = is_too_old(proposal, now) && self.lapse != Some(Lapse::HasNoFloor);
         let is_new = is_too_new(proposal, now) && self.lapse != Some(Lapse::HasNoCeiling);
         self.guarded(fleet, ttl_ms, reading, now, is_old || is_new)?;
 
         let standing = self.keys.get(key);
-        if let Some(entry) = standing.filter(|entry| entry.token != *token) {
-            let left = entry.expires_at.saturating_duration_since(now);
+        let held_until = match standing {
+            Some(entry) if entry.token != *token => entry.expires_at,
+            None if self.lapse != Some(Lapse::ForgetsLeases) => known.held_until,
+            _ => now,
+        };
+        if held_until > now {
+            let left = held_until.saturating_duration_since(now);
             let left_ms = left.as_micros().saturating_sub(1) / 1_000;
             let mut reading = reading;
             reading.held_ms = u32::try_from(left_ms).unwrap_or(u32::MAX);
@@ -218,7 +237,8 @@ impl Node {
             }
         };
         let accepted = Fence::from_u64(accepted);
-        self.accept(key, accepted, proposal, now);
+        let end = self.after(now, Duration::from_millis(ttl_ms.into()));
+        self.accept(key, accepted, end, fleet, now);
         self.set(key, token, ttl_ms, now);
         let mut reading = reading;
         reading.fence = accepted;
@@ -281,14 +301,14 @@ impl Node {
     ) -> Result<Reply, Denial> {
         let standing = self.keys.get(key);
         let is_mine = standing.map_or_else(
-            || proposal.is_some_and(|proposal| proposal.fence == self.highest(key)),
+            || proposal.is_some_and(|proposal| proposal.fence == self.highest(key).fence),
             |entry| entry.token == *token,
         );
         if !is_mine {
             return Ok(Reply::NotMine);
         }
         if let Some(Proposal { fleet, time, .. }) = proposal {
-            let reading = self.reading(self.highest(key), now);
+            let reading = self.reading(self.highest(key).fence, now);
             let time = Fence::from_u64(time);
             let proposal = Proposal {
                 fence: time,
@@ -306,6 +326,13 @@ impl Node {
         let is_guarded = |guard: Guard| guard.run_id == self.run_id && now >= guard.until;
         if standing.is_none() && !self.guard.is_some_and(is_guarded) {
             return Ok(Reply::NotMine);
+        }
+        if let Some(proposal) = proposal {
+            let end = self.after(now, Duration::from_millis(ttl_ms.into()));
+            let known = self.highest(key);
+            // A clock that was set back must not take off what was promised before.
+            let held_until = end.max(known.held_until);
+            self.accept(key, known.fence, held_until, proposal.fleet, now);
         }
         self.set(key, token, ttl_ms, now);
         Ok(Reply::Extended)
@@ -331,11 +358,21 @@ impl Node {
                 self.lapse,
                 Some(Lapse::BurnsNothing | Lapse::Counts | Lapse::WritesBack)
             );
-            let (highest, fence) = (self.highest(key), proposal.fence);
+            let fence = proposal.fence;
+            let Highest {
+                fence: mut highest,
+                mut held_until,
+                ..
+            } = self.highest(key);
+            if is_mine || highest == fence {
+                held_until = Highest::NONE.held_until;
+            }
             if burns && (highest == fence || is_near && highest < fence) {
                 // So that an extend of this lease finds another's.
-                let next = Fence::from_u64(fence.as_u64() + 1);
-                self.accept(key, next, proposal, now);
+                highest = Fence::from_u64(fence.as_u64() + 1);
+            }
+            if highest > Fence::ZERO {
+                self.accept(key, highest, held_until, proposal.fleet, now);
             }
         }
         if is_mine {
@@ -361,22 +398,34 @@ impl Node {
         millis.saturating_add(time + Duration::from_millis(1))
     }
 
-    fn highest(&self, key: &[u8]) -> Fence {
-        self.fences
-            .get(key)
-            .map_or(Fence::ZERO, |highest| highest.fence)
+    fn highest(&self, key: &[u8]) -> Highest {
+        self.fences.get(key).copied().unwrap_or(Highest::NONE)
     }
 
-    fn accept(&mut self, key: &[u8], fence: Fence, proposal: Proposal, now: Instant) {
-        let fleet = proposal.fleet;
-        let kept = fleet.window() + fleet.step_back() + Duration::from_millis(1);
+    fn accept(
+        &mut self,
+        key: &[u8],
+        fence: Fence,
+        held_until: Instant,
+        fleet: Fleet,
+        now: Instant,
+    ) {
+        let kept = fleet.step_back() + Duration::from_millis(1);
+        let accepted_until = up_to_millis(Instant::from_micros(fence.as_u64()));
+        let accepted_until = accepted_until.saturating_add(fleet.window());
+        // The last millisecond, where those are counted.
+        let last = held_until.saturating_sub(Duration::from_millis(self.is_coarse.into()));
         let expires_at = match self.lapse {
             Some(Lapse::Counts | Lapse::WritesBack) => Instant::MAX,
             Some(Lapse::HasNoFloor) => now.saturating_add(fleet.window()),
-            _ => self.after(up_to_millis(Instant::from_micros(fence.as_u64())), kept),
+            _ => self.after(accepted_until.max(last), kept),
         };
-        self.fences
-            .insert(key.to_vec(), Highest { fence, expires_at });
+        let highest = Highest {
+            fence,
+            held_until,
+            expires_at,
+        };
+        self.fences.insert(key.to_vec(), highest);
     }
 
     fn reading(&self, highest: Fence, now: Instant) -> Reading {

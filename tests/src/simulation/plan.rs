@@ -3,7 +3,7 @@
 use super::chance::Chance;
 use super::clock::{Moment, NEVER};
 use super::fault::Fault;
-use super::fencing::{Direction, Fencing, Jumps};
+use super::fencing::{Fencing, Jumps};
 use super::history::Route;
 use super::scenario::{Assumption, Scenario};
 
@@ -101,17 +101,16 @@ fn draw_fenced(chance: &mut Chance, scenario: &Scenario, fencing: Fencing) -> Ve
             let ahead = if node < jumping && !chance.one_in(4) {
                 let length = chance.pick(&lengths);
                 let ahead = i64::try_from(chance.about(length)).unwrap_or_default();
-                match scenario.directions.get(node) {
-                    Some(Direction::Forward) => ahead,
-                    Some(Direction::Back) => -ahead,
-                    _ if chance.one_in(2) => -ahead,
-                    _ => ahead,
-                }
+                if chance.one_in(2) { -ahead } else { ahead }
             } else {
                 // As a machine does that keeps time by others.
                 i64::try_from(chance.below(fencing.skew + 1)).unwrap_or_default()
             };
             plan.push((at, Fault::Set(node, ahead)));
+            if node < jumping && chance.one_in(3) {
+                let right_at = at + chance.below(scenario.lengths[2]);
+                plan.push((right_at.min(scenario.calm_at - 1), Fault::Set(node, 0)));
+            }
         }
     }
     if scenario.loses_data && chance.one_in(2) {
@@ -155,6 +154,11 @@ fn draw_breach(
             return (0..=scenario.nodes.len() / 2)
                 .map(|node| Fault::Set(node, ahead))
                 .collect();
+        }
+        // And back at once.
+        Assumption::HeldUntil => {
+            let ahead = i64::try_from(chance.about(longest_ttl)).unwrap_or_default();
+            return [ahead, 0].map(|ahead| Fault::Set(0, ahead)).to_vec();
         }
         Assumption::Jump => Some(Fault::SetForward(node, chance.about(longest_ttl))),
         _ => None,

@@ -9,7 +9,7 @@ use super::chance::Chance;
 use super::clock::{Dial, Moment, Ticker};
 use super::drift::Rates;
 use super::fault::Fault;
-use super::fencing::{Direction, Fencing, Jumps};
+use super::fencing::{Fencing, Jumps};
 use super::history::KEYS;
 use super::judge::{Promise, Promised};
 use super::link::{Delay, Habits};
@@ -40,8 +40,8 @@ pub enum Assumption {
     JumpTogether,
     /// The margin for clocks that jump is not taken off the validity.
     Margin,
-    /// The clocks of a minority of nodes jump, and are right again.
-    Return,
+    /// Nodes forget until when a key was held when a clock that is ahead takes it away.
+    HeldUntil,
     /// Nodes count their grants, and the highest count that a client is told is its fence.
     Count,
     /// A client asks for the highest fence, and writes one more back, which nodes accept in any case.
@@ -76,7 +76,7 @@ impl Assumption {
             | Self::Jump
             | Self::JumpTogether
             | Self::Margin
-            | Self::Return => Some(Promise::Exclusion),
+            | Self::HeldUntil => Some(Promise::Exclusion),
             Self::Count
             | Self::WriteBack
             | Self::Strict
@@ -91,11 +91,7 @@ impl Assumption {
 
     /// Whether there are fences in its worlds; none where it makes no difference.
     const fn needs_fences(self) -> bool {
-        self.lapse().is_some()
-            || matches!(
-                self,
-                Self::JumpTogether | Self::Margin | Self::Return | Self::StepBack
-            )
+        self.lapse().is_some() || matches!(self, Self::JumpTogether | Self::Margin | Self::StepBack)
     }
 
     /// What nodes do wrong.
@@ -108,6 +104,7 @@ impl Assumption {
             Self::Ceiling => Some(Lapse::HasNoCeiling),
             Self::Quarantine => Some(Lapse::IsBackTooEarly),
             Self::Burn => Some(Lapse::BurnsNothing),
+            Self::HeldUntil => Some(Lapse::ForgetsLeases),
             _ => None,
         }
     }
@@ -136,8 +133,6 @@ pub(crate) struct Scenario {
     pub(crate) loses_data: bool,
     /// None in a world of plain locks.
     pub(crate) fencing: Option<Fencing>,
-    /// Of the clocks that jump.
-    pub(crate) directions: Vec<Direction>,
 }
 
 /// What a client is like.
@@ -189,7 +184,7 @@ impl Scenario {
             Some(Assumption::Forget | Assumption::Jump) => chance.pick(&[1, 2, 3]),
             _ if measure.is_tight => chance.pick(&[1, 1, 2, 3]),
             Some(assumption) if assumption.needs_fences() => match assumption {
-                Assumption::Margin | Assumption::Return => 3,
+                Assumption::Margin | Assumption::HeldUntil => 3,
                 _ => chance.pick(&[1, 2, 3, 3]),
             },
             _ => chance.pick(&[1, 2, 3, 3, 3, 3, 4, 5, 5, 5, 6, 7]),
@@ -232,7 +227,6 @@ impl Scenario {
             loses_data: measure.loses_data,
             nodes,
             right: Fencing::RIGHT,
-            directions: fencing.map_or_else(Vec::new, |fencing| fencing.directions(chance, count)),
             fencing,
             keys: chance.pick(&[1, 1, 1, 2, KEYS.len()]),
             clients,

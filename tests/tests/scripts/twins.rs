@@ -190,7 +190,10 @@ impl<'a> Twins<'a> {
             pipe.query(&mut self.connection).unwrap();
         (
             token.map(|token| (token, ttl)),
-            fence.map(|fence| (fence, fence_ttl)),
+            fence.map(|known: String| {
+                let (fence, _held_until) = known.split_once(':').unwrap();
+                (fence.parse().unwrap(), fence_ttl)
+            }),
         )
     }
 

@@ -6,7 +6,7 @@ use redlock_tests::simulation::{Assumption, Campaign, Promise};
 
 /// What is found first, with `assumption` broken.
 fn found(assumption: Assumption) -> Promise {
-    let campaign = Campaign::run(0..300, Some(assumption), NonZero::<usize>::MIN);
+    let campaign = Campaign::run(0..2_000, Some(assumption), NonZero::<usize>::MIN);
     let (_seed, promise) = campaign.found.unwrap();
     promise
 }
@@ -54,6 +54,12 @@ fn clients_that_draw_the_same_tokens_are_found() {
 #[test]
 fn a_majority_of_clocks_that_jump_together_lets_two_hold_one_fenced_lock() {
     assert_eq!(found(Assumption::JumpTogether), Promise::Exclusion);
+}
+
+#[test]
+fn a_clock_that_jumps_and_is_right_again_lets_two_hold_one_fenced_lock_where_nodes_forget_until_when()
+ {
+    assert_eq!(found(Assumption::HeldUntil), Promise::Exclusion);
 }
 
 #[test]
