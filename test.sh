@@ -253,8 +253,14 @@ step_docs() {
 need_for_demo() { need_linker; }
 step_demo() { cargo run --release -- demo --seconds 3; }
 
-need_for_benches() { need_linker; }
-step_benches() { cargo bench --workspace --no-run; }
+need_for_benches() {
+    need_linker
+    need_program jq jq
+}
+step_benches() {
+    # With what the tests were built with: whether it compiles takes minutes less than optimised.
+    cargo build --workspace --features "$(host_features)" --bench peer
+}
 
 need_for_mutants() {
     need_linker
