@@ -181,16 +181,15 @@ impl<'a> Command<'a> {
             arguments = arguments.and((!is_release).then_some(word(GUARD_KEY)));
         }
         arguments = arguments.and(Some(token)).and(ttl);
-        let Some(Proposal { fence, fleet, time }) = proposal else {
+        let Some(proposal) = proposal else {
             return arguments;
         };
         let number = |number: u64| Some(Argument::Integer(number));
-        let [max_ttl, window, step_back] =
-            [fleet.max_ttl_ms, fleet.window_ms, fleet.step_back_ms].map(|ms| number(ms.into()));
-        arguments = arguments.and(number(fence.as_u64()));
+        let [max_ttl, window, step_back] = proposal.fleet_ms().map(|ms| number(ms.into()));
+        arguments = arguments.and(number(proposal.fence().as_u64()));
         match self {
             Self::Acquire { .. } => arguments.and(max_ttl).and(window).and(step_back),
-            Self::Extend { .. } => arguments.and(number(time)).and(window),
+            Self::Extend { .. } => arguments.and(number(proposal.time())).and(window),
             Self::Release { .. } => arguments.and(window).and(step_back),
         }
     }
@@ -231,12 +230,10 @@ fn fenced_reply(proposal: &Proposal, numbers: [i64; 4]) -> Option<Result<Reply, 
     let [code, time, fence, ms] = numbers;
     // A key without a TTL, which is no lock's, has -1: it does not go away.
     let left_ms = u32::try_from(ms).unwrap_or(u32::MAX);
-    let reading = Reading {
-        time: u64::try_from(time).ok()?,
-        fence: Fence::from_u64(u64::try_from(fence).ok()?),
-        held_ms: if code == 1 { left_ms } else { 0 },
-        on: proposal.fleet.on,
-    };
+    let time = u64::try_from(time).ok()?;
+    let fence = Fence::from_u64(u64::try_from(fence).ok()?);
+    let held_ms = if code == 1 { left_ms } else { 0 };
+    let reading = Reading::of(proposal, time, fence, held_ms);
     Some(match code {
         0 => Ok(Reply::Acquired(Some(reading))),
         1 => Ok(Reply::Held(Some(reading))),

@@ -43,11 +43,11 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 self.acquisition(key, &token, proposal).await;
             rounds += 1;
             if let Some(proposal) = proposal {
-                *highest = (*highest).max(proposal.fence).max(readings.highest());
+                *highest = (*highest).max(proposal.fence()).max(readings.highest());
                 self.learn(&mut readings);
                 // Another fence may win, with the same token.
                 let is_another =
-                    self.proposal(*highest).map(|next| next.fence) != Some(proposal.fence);
+                    self.proposal(*highest).map(|next| next.fence()) != Some(proposal.fence());
                 if rounds == 1 && is_another && self.may_fit(verdict, &report, &readings) {
                     continue;
                 }
@@ -102,7 +102,9 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let round = Round::new(voters, self.quorum(), deadline, valid_until);
         let mut readings = Readings::new();
         let (mut verdict, mut report) = self.ask(voters, &command, round, &mut readings).await;
-        report.set_free_in_ms(readings.free_in_ms(self.quorum()));
+        if proposal.is_some() {
+            report.set_free_in_ms(readings.free_in_ms(self.quorum()));
+        }
         if self.name_duplicates(&mut report) != self.all.without(voters) {
             // They were met in this very round, and one process has voted twice: it has refused what it had
             // granted itself, or granted it again.
@@ -126,7 +128,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let is_in_window = next <= Fence::from_u64(newest);
         let fence = Fence::from_u64(time);
         let fence = if is_in_window { fence.max(next) } else { fence };
-        Some(Proposal { fence, fleet, time })
+        Some(Proposal::new(fence, fleet, time))
     }
 
     /// A token that is not the last one and not what a source gives that does not work.

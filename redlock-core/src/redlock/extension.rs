@@ -3,7 +3,6 @@
 use crate::command::Command;
 use crate::entropy::Entropy;
 use crate::error::ExtendError;
-use crate::fence::Proposal;
 use crate::lease::Lease;
 use crate::readings::Readings;
 use crate::redlock::Redlock;
@@ -59,14 +58,13 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         started_at: Instant,
     ) -> (Verdict, Report<T::Error, MAX>, Instant, Readings<MAX>) {
         let ttl_ms = lease.ttl_ms();
-        let time = self.nodes_time();
         let command = Command::Extend {
             key: lease.key().as_ref(),
             token: lease.token(),
             ttl_ms,
             proposal: lease
                 .proposal()
-                .map(|proposal| Proposal { time, ..proposal }),
+                .map(|proposal| proposal.at(self.nodes_time())),
         };
         let resolution = self.clock.resolution();
         let valid_until = self.options.valid_until(started_at, ttl_ms, resolution);
