@@ -160,7 +160,7 @@ impl<'a> Command<'a> {
         let token = Argument::Bytes(token.as_bytes());
         let ttl = ttl_ms.map(|ms| Argument::Integer(ms.into()));
         let Some(script) = self.script() else {
-            return Arguments::of([
+            return Arguments::of(&[
                 word("SET"),
                 Argument::Bytes(key),
                 token,
@@ -279,14 +279,16 @@ impl<'a> Arguments<'a> {
 
     /// These words; those beyond [`MAX`](Self::MAX) are left out.
     #[must_use]
-    pub fn of(words: impl IntoIterator<Item = Argument<'a>>) -> Self {
-        let none = Self {
+    // Called in many places: once in flash.
+    #[inline(never)]
+    pub fn of(words: &[Argument<'a>]) -> Self {
+        let mut arguments = Self {
             words: [None; Self::MAX],
             next: 0,
         };
-        words
-            .into_iter()
-            .fold(none, |before, word| before.and(Some(word)))
+        let places = arguments.words.iter_mut().zip(words);
+        places.for_each(|(place, word)| *place = Some(*word));
+        arguments
     }
 
     pub(crate) fn and(mut self, word: Option<Argument<'a>>) -> Self {
@@ -403,7 +405,7 @@ impl Script {
             ScriptCall::Hash => ("EVALSHA", self.sha1),
             ScriptCall::Text => ("EVAL", self.text),
         };
-        Arguments::of([word(verb), word(script), Argument::Integer(keys)])
+        Arguments::of(&[word(verb), word(script), Argument::Integer(keys)])
     }
 }
 
