@@ -384,7 +384,7 @@ impl Script {
     /// Asks a node who it is. See [`Introduction`](crate::Introduction).
     pub(crate) const INTRODUCE: Self = Self {
         text: include_str!("scripts/introduce.lua"),
-        sha1: "12e4d094f411f63e12b68455ebc3e53e4b695104",
+        sha1: "adc197a13e3ac9b95fd1b9d9c73a518320fd795f",
     };
 
     /// The Lua text.
