@@ -190,8 +190,8 @@ impl Admission {
         if known.may_evict && rules.refuse_eviction {
             return Err(Denial::MayEvict);
         }
-        let ttl_ms = millis(whole_micros(ttl));
-        if known.vouched_ms.is_some_and(|longest| ttl_ms <= longest) {
+        let vouched = known.vouched_ms.map(|longest| u64::from(longest) * 1_000);
+        if vouched.is_some_and(|longest| whole_micros(ttl) <= longest) {
             return Ok(());
         }
         let known_for = now.as_micros().saturating_sub(known.since.as_micros());
@@ -207,6 +207,8 @@ impl Admission {
     }
 }
 
+// Called in many places: once in flash.
+#[inline(never)]
 fn millis(micros: u64) -> u32 {
     u32::try_from(micros / 1_000).unwrap_or(u32::MAX)
 }

@@ -209,7 +209,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 return Err(error);
             }
             failed_rounds = failed_rounds.saturating_add(1);
-            let again_at = now.saturating_add(self.retry_delay(failed_rounds));
+            let again_at = now.plus_micros(self.retry_delay_micros(failed_rounds));
             self.clock.sleep_until(again_at.min(give_up_at)).await;
         }
     }
@@ -288,11 +288,11 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         });
     }
 
-    pub(crate) fn retry_delay(&mut self, failed_rounds: u32) -> core::time::Duration {
+    pub(crate) fn retry_delay_micros(&mut self, failed_rounds: u32) -> u64 {
         let mut random = [0; 4];
         self.entropy.fill(&mut random);
         self.options
-            .delay_after(failed_rounds, u32::from_ne_bytes(random))
+            .delay_micros(failed_rounds, u32::from_ne_bytes(random))
     }
 
     /// Hands the release of a dropped future to the nodes and waits for none of them: on each
