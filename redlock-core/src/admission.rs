@@ -53,8 +53,10 @@ impl Introduction {
         let Answer::Integers([left, right, traits, vouched_ms]) = answer else {
             return None;
         };
-        let [left, right, traits] = [left, right, traits].map(u64::try_from);
-        let (left, right, traits) = (left.ok()?, right.ok()?, traits.ok()?);
+        if left < 0 || right < 0 || traits < 0 {
+            return None;
+        }
+        let [left, right, traits] = [left, right, traits].map(i64::cast_unsigned);
         Some(Self {
             run_id: RunId(left, right),
             uptime: Duration::from_secs(traits >> 2),

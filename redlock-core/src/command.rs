@@ -175,23 +175,30 @@ impl<'a> Command<'a> {
             Some(_) if is_release => 2,
             Some(_) => 3,
         };
-        let mut arguments = script.call(call, keys).and(Some(Argument::Bytes(key)));
+        let mut arguments = script.call(call, keys);
+        arguments.push(Some(Argument::Bytes(key)));
         if proposal.is_some() {
-            arguments = arguments.and(Some(Argument::FenceKey(key)));
-            arguments = arguments.and((!is_release).then_some(word(GUARD_KEY)));
+            arguments.push(Some(Argument::FenceKey(key)));
+            arguments.push((!is_release).then_some(word(GUARD_KEY)));
         }
-        arguments = arguments.and(Some(token)).and(ttl);
-        let Some(proposal) = proposal else {
-            return arguments;
-        };
-        let number = |number: u64| Some(Argument::Integer(number));
-        let [max_ttl, window, step_back] = proposal.fleet_ms().map(|ms| number(ms.into()));
-        arguments = arguments.and(number(proposal.fence().as_u64()));
-        match self {
-            Self::Acquire { .. } => arguments.and(max_ttl).and(window).and(step_back),
-            Self::Extend { .. } => arguments.and(number(proposal.time())).and(window),
-            Self::Release { .. } => arguments.and(window).and(step_back),
+        arguments.push(Some(token));
+        arguments.push(ttl);
+        if let Some(proposal) = proposal {
+            let number = |number: u64| Some(Argument::Integer(number));
+            let [max_ttl, window, step_back] = proposal.fleet_ms().map(|ms| number(ms.into()));
+            arguments.push(number(proposal.fence().as_u64()));
+            arguments.push(match self {
+                Self::Acquire { .. } => max_ttl,
+                Self::Extend { .. } => number(proposal.time()),
+                Self::Release { .. } => None,
+            });
+            arguments.push(window);
+            arguments.push(match self {
+                Self::Acquire { .. } | Self::Release { .. } => step_back,
+                Self::Extend { .. } => None,
+            });
         }
+        arguments
     }
 
     /// What `answer` means for this command; none when it is no answer to it.

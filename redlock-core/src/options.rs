@@ -307,6 +307,8 @@ impl Options {
     }
 
     /// Rounded up: the drift is what the lease loses.
+    // Called in many places, and long code on a small machine.
+    #[inline(never)]
     const fn drift_micros(&self, ttl_ms: u32) -> u64 {
         (ttl_ms as u64 * self.drift_ppm as u64)
             .div_ceil(1_000)
