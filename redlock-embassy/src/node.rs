@@ -186,8 +186,9 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                 token,
                 proposal,
             } = *command
+                && let Some(parked) = Parked::new(key, *token, proposal)
             {
-                self.parked = Parked::new(key, *token, proposal).or_else(|| self.parked.take());
+                self.parked = Some(parked);
             }
         } else if self.is_parked_on_its_way() {
             self.parked = None;
