@@ -204,37 +204,44 @@ impl<'a> Command<'a> {
     /// What `answer` means for this command; none when it is no answer to it.
     #[must_use]
     pub fn reply(&self, answer: Answer) -> Option<Result<Reply, Denial>> {
-        match (self, answer) {
-            (Self::Acquire { proposal: None, .. }, Answer::Ok) => Some(Ok(Reply::Acquired(None))),
-            (Self::Acquire { proposal: None, .. }, Answer::Nil) => Some(Ok(Reply::Held(None))),
+        let reply = match (self, answer) {
+            (Self::Acquire { proposal: None, .. }, Answer::Ok) => Reply::Acquired(None),
+            (Self::Acquire { proposal: None, .. }, Answer::Nil) => Reply::Held(None),
+            (Self::Extend { proposal: None, .. }, Answer::Integer(1)) => Reply::Extended,
+            (Self::Release { .. }, Answer::Integer(1)) => Reply::Released,
+            (Self::Extend { proposal: None, .. } | Self::Release { .. }, Answer::Integer(0)) => {
+                Reply::NotMine
+            }
             (
                 Self::Acquire {
                     proposal: Some(proposal),
                     ..
-                },
-                Answer::Integers(numbers),
-            ) => fenced_reply(proposal, numbers),
-            (Self::Extend { proposal: None, .. }, Answer::Integer(1)) => Some(Ok(Reply::Extended)),
-            (
-                Self::Extend {
+                }
+                | Self::Extend {
                     proposal: Some(proposal),
                     ..
                 },
                 Answer::Integers(numbers),
-            ) => fenced_reply(proposal, numbers).map(|reply| reply.map(Reply::to_extend)),
-            (Self::Release { .. }, Answer::Integer(1)) => Some(Ok(Reply::Released)),
-            (Self::Extend { proposal: None, .. } | Self::Release { .. }, Answer::Integer(0)) => {
-                Some(Ok(Reply::NotMine))
+            ) => {
+                let is_extend = matches!(self, Self::Extend { .. });
+                return fenced_reply(proposal, is_extend, &numbers);
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        Some(Ok(reply))
     }
 }
 
 /// Reads what the scripts of a fenced acquire and extend say: a code, the node's time, the highest fence there, and
 /// what is left of something, in milliseconds.
-fn fenced_reply(proposal: &Proposal, numbers: [i64; 4]) -> Option<Result<Reply, Denial>> {
-    let [code, time, fence, ms] = numbers;
+// Apart from the rest, whose values would be copied with these.
+#[inline(never)]
+fn fenced_reply(
+    proposal: &Proposal,
+    is_extend: bool,
+    numbers: &[i64; 4],
+) -> Option<Result<Reply, Denial>> {
+    let [code, time, fence, ms] = *numbers;
     // A key without a TTL, which is no lock's, has -1: it does not go away.
     let left_ms = u32::try_from(ms).unwrap_or(u32::MAX);
     let time = u64::try_from(time).ok()?;
@@ -242,6 +249,8 @@ fn fenced_reply(proposal: &Proposal, numbers: [i64; 4]) -> Option<Result<Reply, 
     let held_ms = if code == 1 { left_ms } else { 0 };
     let reading = Reading::of(proposal, time, fence, held_ms);
     Some(match code {
+        0 if is_extend => Ok(Reply::Extended),
+        1 if is_extend => Ok(Reply::NotMine),
         0 => Ok(Reply::Acquired(Some(reading))),
         1 => Ok(Reply::Held(Some(reading))),
         2 => Err(Denial::Stale(reading)),
@@ -448,16 +457,6 @@ pub enum Reply {
     Released,
     /// To extend and to release: the key is gone or carries another token.
     NotMine,
-}
-
-impl Reply {
-    /// The same yes or no, to an extend.
-    const fn to_extend(self) -> Self {
-        match self {
-            Self::Acquired(_) => Self::Extended,
-            _ => Self::NotMine,
-        }
-    }
 }
 
 #[cfg(test)]
