@@ -29,6 +29,8 @@ impl<const MAX: usize> Readings<MAX> {
     }
 
     /// Takes note of the answer to what was sent at `sent_at` and came at `now`.
+    // Apart from the loop that takes the votes, which would be longer with it.
+    #[inline(never)]
     pub(crate) fn take(
         &mut self,
         answer: &Result<Reply, Option<Denial>>,
