@@ -123,12 +123,14 @@ pub struct Fleet {
 
 /// Needed for whatever has to do with fences. Without the feature `fence` there is no value of it, and the
 /// compiler leaves out all code that would need one: who wants no fences pays for none.
-#[cfg(feature = "fence")]
+///
+/// With the test kit alone nobody makes one.
+#[cfg(any(feature = "fence", feature = "mock"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub(crate) struct Fences;
 
-#[cfg(not(feature = "fence"))]
+#[cfg(not(any(feature = "fence", feature = "mock")))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub(crate) enum Fences {}
