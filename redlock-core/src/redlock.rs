@@ -6,9 +6,11 @@ mod extension;
 mod nodes_time;
 
 use core::array;
-use core::future::{Future, poll_fn};
-use core::pin::{Pin, pin};
+use core::future::Future;
+use core::pin::Pin;
 use core::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
 
 use crate::command::{Command, Token};
 use crate::entropy::Entropy;
@@ -301,16 +303,18 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// Hands the release of a dropped future to the nodes and waits for none of them: on each
     /// connection it is ahead of what comes next.
     pub(crate) fn hand_over_abandoned(&mut self) -> impl Future<Output = ()> {
-        once_in_flash(async {
-            if let Some(abandoned) = self.abandoned
-                && let Some(key) = abandoned.key.whole()
-            {
-                let release = abandoned.release(key);
-                let mut ballot = self.deletion(release, self.all, NodeSet::EMPTY, 0);
-                self.ask(&mut ballot).await;
-            }
-            self.abandoned = None;
-        })
+        OnceInFlash {
+            future: async {
+                if let Some(abandoned) = self.abandoned
+                    && let Some(key) = abandoned.key.whole()
+                {
+                    let release = abandoned.release(key);
+                    let mut ballot = self.deletion(release, self.all, NodeSet::EMPTY, 0);
+                    self.ask(&mut ballot).await;
+                }
+                self.abandoned = None;
+            },
+        }
     }
 
     /// The round that sends `release` to all of `asked` and waits for `enough` answers of `voters`.
@@ -370,15 +374,21 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     }
 }
 
-/// Runs `future`, whose code the compiler would else put into each of its callers.
-async fn once_in_flash<F: Future>(future: F) -> F::Output {
-    #[inline(never)]
-    fn poll<F: Future>(future: Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        future.poll(cx)
+pin_project! {
+    /// A future whose code the compiler would else put into each of its callers.
+    struct OnceInFlash<F> {
+        #[pin]
+        future: F,
     }
+}
 
-    let mut future = pin!(future);
-    poll_fn(|cx| poll(future.as_mut(), cx)).await
+impl<F: Future> Future for OnceInFlash<F> {
+    type Output = F::Output;
+
+    #[inline(never)]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        self.project().future.poll(cx)
+    }
 }
 
 impl Abandoned {
