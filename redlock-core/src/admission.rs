@@ -53,8 +53,10 @@ impl Introduction {
         let Answer::Integers([left, right, traits, vouched_ms]) = answer else {
             return None;
         };
-        let [left, right, traits] = [left, right, traits].map(u64::try_from);
-        let (left, right, traits) = (left.ok()?, right.ok()?, traits.ok()?);
+        if left < 0 || right < 0 || traits < 0 {
+            return None;
+        }
+        let [left, right, traits] = [left, right, traits].map(i64::cast_unsigned);
         Some(Self {
             run_id: RunId(left, right),
             uptime: Duration::from_secs(traits >> 2),
@@ -190,8 +192,8 @@ impl Admission {
         if known.may_evict && rules.refuse_eviction {
             return Err(Denial::MayEvict);
         }
-        let ttl_ms = millis(whole_micros(ttl));
-        if known.vouched_ms.is_some_and(|longest| ttl_ms <= longest) {
+        let vouched = known.vouched_ms.map(|longest| u64::from(longest) * 1_000);
+        if vouched.is_some_and(|longest| whole_micros(ttl) <= longest) {
             return Ok(());
         }
         let known_for = now.as_micros().saturating_sub(known.since.as_micros());
@@ -207,6 +209,8 @@ impl Admission {
     }
 }
 
+// Called in many places: once in flash.
+#[inline(never)]
 fn millis(micros: u64) -> u32 {
     u32::try_from(micros / 1_000).unwrap_or(u32::MAX)
 }

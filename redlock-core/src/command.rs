@@ -160,7 +160,7 @@ impl<'a> Command<'a> {
         let token = Argument::Bytes(token.as_bytes());
         let ttl = ttl_ms.map(|ms| Argument::Integer(ms.into()));
         let Some(script) = self.script() else {
-            return Arguments::of([
+            return Arguments::of(&[
                 word("SET"),
                 Argument::Bytes(key),
                 token,
@@ -175,69 +175,79 @@ impl<'a> Command<'a> {
             Some(_) if is_release => 2,
             Some(_) => 3,
         };
-        let mut arguments = script.call(call, keys).and(Some(Argument::Bytes(key)));
+        let mut arguments = script.call(call, keys);
+        arguments.push(Some(Argument::Bytes(key)));
         if proposal.is_some() {
-            arguments = arguments.and(Some(Argument::FenceKey(key)));
-            arguments = arguments.and((!is_release).then_some(word(GUARD_KEY)));
+            arguments.push(Some(Argument::FenceKey(key)));
+            arguments.push((!is_release).then_some(word(GUARD_KEY)));
         }
-        arguments = arguments.and(Some(token)).and(ttl);
-        let Some(Proposal { fence, fleet, time }) = proposal else {
-            return arguments;
-        };
-        let number = |number: u64| Some(Argument::Integer(number));
-        let [max_ttl, window, step_back] =
-            [fleet.max_ttl_ms, fleet.window_ms, fleet.step_back_ms].map(|ms| number(ms.into()));
-        arguments = arguments.and(number(fence.as_u64()));
-        match self {
-            Self::Acquire { .. } => arguments.and(max_ttl).and(window).and(step_back),
-            Self::Extend { .. } => arguments.and(number(time)).and(window).and(step_back),
-            Self::Release { .. } => arguments.and(window).and(step_back),
+        arguments.push(Some(token));
+        arguments.push(ttl);
+        if let Some(proposal) = proposal {
+            let number = |number: u64| Some(Argument::Integer(number));
+            let [max_ttl, window, step_back] = proposal.fleet_ms().map(|ms| number(ms.into()));
+            arguments.push(number(proposal.fence().as_u64()));
+            arguments.push(match self {
+                Self::Acquire { .. } => max_ttl,
+                Self::Extend { .. } => number(proposal.time()),
+                Self::Release { .. } => None,
+            });
+            arguments.push(window);
+            arguments.push(step_back);
         }
+        arguments
     }
 
     /// What `answer` means for this command; none when it is no answer to it.
     #[must_use]
     pub fn reply(&self, answer: Answer) -> Option<Result<Reply, Denial>> {
-        match (self, answer) {
-            (Self::Acquire { proposal: None, .. }, Answer::Ok) => Some(Ok(Reply::Acquired(None))),
-            (Self::Acquire { proposal: None, .. }, Answer::Nil) => Some(Ok(Reply::Held(None))),
+        let reply = match (self, answer) {
+            (Self::Acquire { proposal: None, .. }, Answer::Ok) => Reply::Acquired(None),
+            (Self::Acquire { proposal: None, .. }, Answer::Nil) => Reply::Held(None),
+            (Self::Extend { proposal: None, .. }, Answer::Integer(1)) => Reply::Extended,
+            (Self::Release { .. }, Answer::Integer(1)) => Reply::Released,
+            (Self::Extend { proposal: None, .. } | Self::Release { .. }, Answer::Integer(0)) => {
+                Reply::NotMine
+            }
             (
                 Self::Acquire {
                     proposal: Some(proposal),
                     ..
-                },
-                Answer::Integers(numbers),
-            ) => fenced_reply(proposal, numbers),
-            (Self::Extend { proposal: None, .. }, Answer::Integer(1)) => Some(Ok(Reply::Extended)),
-            (
-                Self::Extend {
+                }
+                | Self::Extend {
                     proposal: Some(proposal),
                     ..
                 },
                 Answer::Integers(numbers),
-            ) => fenced_reply(proposal, numbers).map(|reply| reply.map(Reply::to_extend)),
-            (Self::Release { .. }, Answer::Integer(1)) => Some(Ok(Reply::Released)),
-            (Self::Extend { proposal: None, .. } | Self::Release { .. }, Answer::Integer(0)) => {
-                Some(Ok(Reply::NotMine))
+            ) => {
+                let is_extend = matches!(self, Self::Extend { .. });
+                return fenced_reply(proposal, is_extend, &numbers);
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        Some(Ok(reply))
     }
 }
 
 /// Reads what the scripts of a fenced acquire and extend say: a code, the node's time, the highest fence there, and
 /// what is left of something, in milliseconds.
-fn fenced_reply(proposal: &Proposal, numbers: [i64; 4]) -> Option<Result<Reply, Denial>> {
-    let [code, time, fence, ms] = numbers;
+// Apart from the rest, whose values would be copied with these.
+#[inline(never)]
+fn fenced_reply(
+    proposal: &Proposal,
+    is_extend: bool,
+    numbers: &[i64; 4],
+) -> Option<Result<Reply, Denial>> {
+    let [code, time, fence, ms] = *numbers;
     // A key without a TTL, which is no lock's, has -1: it does not go away.
     let left_ms = u32::try_from(ms).unwrap_or(u32::MAX);
-    let reading = Reading {
-        time: u64::try_from(time).ok()?,
-        fence: Fence::from_u64(u64::try_from(fence).ok()?),
-        held_ms: if code == 1 { left_ms } else { 0 },
-        on: proposal.fleet.on,
-    };
+    let time = u64::try_from(time).ok()?;
+    let fence = Fence::from_u64(u64::try_from(fence).ok()?);
+    let held_ms = if code == 1 { left_ms } else { 0 };
+    let reading = Reading::of(proposal, time, fence, held_ms);
     Some(match code {
+        0 if is_extend => Ok(Reply::Extended),
+        1 if is_extend => Ok(Reply::NotMine),
         0 => Ok(Reply::Acquired(Some(reading))),
         1 => Ok(Reply::Held(Some(reading))),
         2 => Err(Denial::Stale(reading)),
@@ -282,14 +292,16 @@ impl<'a> Arguments<'a> {
 
     /// These words; those beyond [`MAX`](Self::MAX) are left out.
     #[must_use]
-    pub fn of(words: impl IntoIterator<Item = Argument<'a>>) -> Self {
-        let none = Self {
+    // Called in many places: once in flash.
+    #[inline(never)]
+    pub fn of(words: &[Argument<'a>]) -> Self {
+        let mut arguments = Self {
             words: [None; Self::MAX],
             next: 0,
         };
-        words
-            .into_iter()
-            .fold(none, |before, word| before.and(Some(word)))
+        let places = arguments.words.iter_mut().zip(words);
+        places.for_each(|(place, word)| *place = Some(*word));
+        arguments
     }
 
     pub(crate) fn and(mut self, word: Option<Argument<'a>>) -> Self {
@@ -385,7 +397,7 @@ impl Script {
     /// Asks a node who it is. See [`Introduction`](crate::Introduction).
     pub(crate) const INTRODUCE: Self = Self {
         text: include_str!("scripts/introduce.lua"),
-        sha1: "12e4d094f411f63e12b68455ebc3e53e4b695104",
+        sha1: "adc197a13e3ac9b95fd1b9d9c73a518320fd795f",
     };
 
     /// The Lua text.
@@ -406,7 +418,7 @@ impl Script {
             ScriptCall::Hash => ("EVALSHA", self.sha1),
             ScriptCall::Text => ("EVAL", self.text),
         };
-        Arguments::of([word(verb), word(script), Argument::Integer(keys)])
+        Arguments::of(&[word(verb), word(script), Argument::Integer(keys)])
     }
 }
 
@@ -442,16 +454,6 @@ pub enum Reply {
     Released,
     /// To extend and to release: the key is gone or carries another token.
     NotMine,
-}
-
-impl Reply {
-    /// The same yes or no, to an extend.
-    const fn to_extend(self) -> Self {
-        match self {
-            Self::Acquired(_) => Self::Extended,
-            _ => Self::NotMine,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,16 @@
 //! Fencing tokens: numbers that grow from holder to holder, and the resource that checks them.
 
+// The test kit looks into them, whether there are values of them or not.
+#[cfg(any(feature = "fence", feature = "mock"))]
+mod terms;
+#[cfg(not(any(feature = "fence", feature = "mock")))]
+#[path = "fence/no_terms.rs"]
+mod terms;
+
 use core::fmt;
 use core::time::Duration;
+
+pub use terms::{Proposal, Reading};
 
 /// A fencing token: larger for every later holder of a key, over all nodes and for all time.
 ///
@@ -114,12 +123,14 @@ pub struct Fleet {
 
 /// Needed for whatever has to do with fences. Without the feature `fence` there is no value of it, and the
 /// compiler leaves out all code that would need one: who wants no fences pays for none.
-#[cfg(feature = "fence")]
+///
+/// With the test kit alone nobody makes one.
+#[cfg(any(feature = "fence", feature = "mock"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub(crate) struct Fences;
 
-#[cfg(not(feature = "fence"))]
+#[cfg(not(any(feature = "fence", feature = "mock")))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub(crate) enum Fences {}
@@ -147,45 +158,5 @@ impl Fleet {
     #[must_use]
     pub const fn quarantine(&self) -> Duration {
         Duration::from_millis(self.max_ttl_ms as u64 + 4 * self.window_ms as u64 + 1_000)
-    }
-}
-
-/// The fence that an attempt proposes or a lease has, and the fleet whose rules it follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Proposal {
-    /// The fence.
-    pub fence: Fence,
-    /// The rules.
-    pub fleet: Fleet,
-    /// The nodes' time as the client knows it, in microseconds. A node whose clock is elsewhere has no vote
-    /// for an extension either: its key may end at any time.
-    pub time: u64,
-}
-
-/// What a node's answer to a fenced acquire tells besides yes or no.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Reading {
-    /// The node's clock, in microseconds.
-    pub time: u64,
-    /// The highest fence that the node has accepted for the key, as far as it remembers.
-    pub fence: Fence,
-    /// For how long the key lives on, in milliseconds, where it is another's.
-    pub held_ms: u32,
-    pub(crate) on: Fences,
-}
-
-impl Reading {
-    /// A reading, for a transport of one's own.
-    #[cfg(feature = "fence")]
-    #[must_use]
-    pub const fn new(time: u64, fence: Fence) -> Self {
-        Self {
-            time,
-            fence,
-            held_ms: 0,
-            on: Fences,
-        }
     }
 }

@@ -96,8 +96,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 Err(ExtendError::Unreachable(report)) => {
                     failed = Some(report);
                     failed_rounds = failed_rounds.saturating_add(1);
-                    let delay = self.retry_delay(failed_rounds);
-                    due = self.clock.now().saturating_add(delay);
+                    let delay = self.retry_delay_micros(failed_rounds);
+                    due = self.clock.now().plus_micros(delay);
                 }
                 Err(ExtendError::Lost(report)) => return LossCause::Lost(report),
                 Err(ExtendError::TooLate(_) | ExtendError::Expired) => return LossCause::Expired,

@@ -60,7 +60,7 @@ impl<K> Lease<K> {
     /// `Options::fenced`.
     #[must_use]
     pub fn fence(&self) -> Option<Fence> {
-        self.proposal.map(|proposal| proposal.fence)
+        self.proposal.map(|proposal| proposal.fence())
     }
 
     /// For how long the keys live from each grant or extension.

@@ -41,8 +41,8 @@ pub struct Options {
     ttl_ms: u32,
     wait: Duration,
     node_timeout: Duration,
-    retry_delay_min: Duration,
-    retry_delay_max: Duration,
+    retry_delay_min_micros: u64,
+    retry_delay_max_micros: u64,
     drift_ppm: u32,
     max_extensions: Option<u32>,
     restart_guard: bool,
@@ -84,8 +84,8 @@ impl Options {
             ttl_ms,
             wait: ttl,
             node_timeout: Duration::ZERO,
-            retry_delay_min: Duration::from_millis(5),
-            retry_delay_max: Duration::from_millis(50),
+            retry_delay_min_micros: 5_000,
+            retry_delay_max_micros: 50_000,
             drift_ppm: 10_000,
             max_extensions: Some(100),
             restart_guard: true,
@@ -129,8 +129,8 @@ impl Options {
     ///
     /// When `min` is longer than `max`.
     pub const fn retry_delay(mut self, min: Duration, max: Duration) -> Result<Self, OptionsError> {
-        self.retry_delay_min = min;
-        self.retry_delay_max = max;
+        self.retry_delay_min_micros = whole_micros(min);
+        self.retry_delay_max_micros = whole_micros(max);
         self.checked()
     }
 
@@ -265,13 +265,15 @@ impl Options {
     }
 
     /// The delay before the round after `failed_rounds` failed ones; `random` picks it from the range.
-    pub(crate) fn delay_after(&self, failed_rounds: u32, random: u32) -> Duration {
+    /// In microseconds, since the arithmetic of durations is long code on a small machine.
+    pub(crate) fn delay_micros(&self, failed_rounds: u32, random: u32) -> u64 {
         let doublings = failed_rounds.saturating_sub(1).min(2);
-        let min = whole_micros(self.retry_delay_min);
+        let min = self.retry_delay_min_micros;
         // What is that long need not double.
-        let max = whole_micros(self.retry_delay_max).min(u64::MAX >> doublings) << doublings;
+        let max = self.retry_delay_max_micros.min(u64::MAX >> doublings) << doublings;
         let drawn = part_of(max.saturating_sub(min), random);
-        Duration::from_micros(min.saturating_add(drawn)).max(Self::MIN_RETRY_DELAY)
+        min.saturating_add(drawn)
+            .max(whole_micros(Self::MIN_RETRY_DELAY))
     }
 
     const fn default_node_timeout(&self) -> Duration {
@@ -305,6 +307,8 @@ impl Options {
     }
 
     /// Rounded up: the drift is what the lease loses.
+    // Called in many places, and long code on a small machine.
+    #[inline(never)]
     const fn drift_micros(&self, ttl_ms: u32) -> u64 {
         (ttl_ms as u64 * self.drift_ppm as u64)
             .div_ceil(1_000)
@@ -327,7 +331,7 @@ impl Options {
         if self.node_timeout.is_zero() || self.node_timeout.as_nanos() >= validity.as_nanos() {
             return Err(OptionsError::NodeTimeout);
         }
-        if self.retry_delay_min.as_nanos() > self.retry_delay_max.as_nanos() {
+        if self.retry_delay_min_micros > self.retry_delay_max_micros {
             return Err(OptionsError::RetryDelay);
         }
         Ok(self)
@@ -388,6 +392,10 @@ impl core::error::Error for OptionsError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn delay(options: &Options, failed_rounds: u32, random: u32) -> Duration {
+        Duration::from_micros(options.delay_micros(failed_rounds, random))
+    }
 
     const fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -465,8 +473,8 @@ mod tests {
         let options = Options::new(ms(1_000)).unwrap();
         assert_eq!(options.extensions(), Some(100));
         assert_eq!(options.wait_time(), ms(1_000));
-        assert_eq!(options.delay_after(1, 0), ms(5));
-        let longest = options.delay_after(1, u32::MAX);
+        assert_eq!(delay(&options, 1, 0), ms(5));
+        let longest = delay(&options, 1, u32::MAX);
         assert!(longest < ms(50) && longest > ms(49), "{longest:?}");
 
         // 1/200 of the TTL, from 20 ms to 1 s, at most half the validity.
@@ -491,14 +499,14 @@ mod tests {
             .unwrap();
         let widest = [20, 40, 80, 80, 80];
         for (round, max) in (1..).zip(widest) {
-            assert_eq!(options.delay_after(round, 0), ms(10));
-            let longest = options.delay_after(round, u32::MAX);
+            assert_eq!(delay(&options, round, 0), ms(10));
+            let longest = delay(&options, round, u32::MAX);
             assert!(
                 longest < ms(max) && longest > ms(max - 1),
                 "{round}: {longest:?}"
             );
         }
-        assert!(options.delay_after(u32::MAX, u32::MAX) < ms(80));
+        assert!(delay(&options, u32::MAX, u32::MAX) < ms(80));
         assert_eq!(
             options.retry_delay(ms(2), ms(1)),
             Err(OptionsError::RetryDelay)
@@ -509,12 +517,12 @@ mod tests {
     fn a_retry_delay_of_zero_or_of_the_longest_duration_is_legal() {
         let options = Options::new(ms(1_000)).unwrap();
         let none = options.retry_delay(Duration::ZERO, Duration::ZERO).unwrap();
-        assert_eq!(none.delay_after(9, u32::MAX), Options::MIN_RETRY_DELAY);
+        assert_eq!(delay(&none, 9, u32::MAX), Options::MIN_RETRY_DELAY);
         let longest = options.retry_delay(Duration::ZERO, Duration::MAX).unwrap();
-        assert!(longest.delay_after(9, u32::MAX) > Duration::from_secs(1 << 32));
+        assert!(delay(&longest, 9, u32::MAX) > Duration::from_secs(1 << 32));
         // Twice as long does not fit any more.
         let half = Duration::from_micros(1 << 63);
         let longest = options.retry_delay(Duration::ZERO, half).unwrap();
-        assert!(longest.delay_after(9, u32::MAX) > half / 2);
+        assert!(delay(&longest, 9, u32::MAX) > half / 2);
     }
 }

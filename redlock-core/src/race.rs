@@ -16,7 +16,33 @@ use crate::round::{NodeSet, Round, Verdict, Vote};
 use crate::time::Clock;
 use crate::transport::Transport;
 
-/// Hands `command` to all of `asked` at once and waits until `round` is decided.
+/// A round to be held, and what has come of it. It is lent to whoever holds the round: reports are large, and
+/// would be copied from call to call.
+pub(crate) struct Ballot<'c, E, const MAX: usize> {
+    pub(crate) command: Command<'c>,
+    pub(crate) asked: NodeSet,
+    pub(crate) round: Round,
+    /// Pending until the round is over.
+    pub(crate) verdict: Verdict,
+    pub(crate) report: Report<E, MAX>,
+    pub(crate) readings: Readings<MAX>,
+}
+
+impl<'c, E, const MAX: usize> Ballot<'c, E, MAX> {
+    /// `command` is to be put to `asked`, of `nodes` in all.
+    pub(crate) fn new(command: Command<'c>, asked: NodeSet, nodes: usize, round: Round) -> Self {
+        Self {
+            command,
+            asked,
+            round,
+            verdict: Verdict::Pending,
+            report: Report::new(command.key(), nodes),
+            readings: Readings::new(),
+        }
+    }
+}
+
+/// Hands the command of `ballot` to all that are asked at once and waits until its round is decided.
 ///
 /// Every wake drains all votes that are in before it reads the verdict. The first poll is one of
 /// them: even when the round is decided by the first votes, every node has been handed the command.
@@ -24,15 +50,19 @@ use crate::transport::Transport;
 /// The verdict is pending only if the clock has broken its promise and woken before the deadline.
 pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
     nodes: &mut [Option<T>; MAX],
-    asked: NodeSet,
-    command: &Command<'_>,
     clock: &C,
-    round: &mut Round,
-    report: &mut Report<T::Error, MAX>,
-    readings: &mut Readings<MAX>,
-) -> Verdict {
+    ballot: &mut Ballot<'_, T::Error, MAX>,
+) {
+    let Ballot {
+        command,
+        asked,
+        round,
+        verdict,
+        report,
+        readings,
+    } = ballot;
     let started_at = clock.now();
-    let verdict = {
+    *verdict = {
         let mut numbered = nodes.iter_mut().enumerate();
         let mut calls = pin!(array::from_fn::<_, MAX, _>(|_| Call {
             future: numbered
@@ -66,9 +96,8 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
     let now = clock.now();
     if now >= round.deadline() {
         let waited = now.saturating_duration_since(started_at);
-        name_the_silent(nodes, asked, waited, report);
+        name_the_silent(nodes, *asked, waited, report);
     }
-    verdict
 }
 
 /// Never without the feature `fence`, as the compiler knows.
@@ -175,24 +204,16 @@ mod tests {
             token: &Token::from_bytes([1; Token::LEN]),
             proposal: None,
         };
-        let mut round = Round::new(asked, 1, NOW, Instant::MAX);
-        let mut report = Report::new(b"key", nodes.len());
-        let mut readings = Readings::new();
+        let round = Round::new(asked, 1, NOW, Instant::MAX);
+        let mut ballot = Ballot::new(command, asked, nodes.len(), round);
         {
-            let race = pin!(race(
-                &mut nodes,
-                asked,
-                &command,
-                &Still,
-                &mut round,
-                &mut report,
-                &mut readings,
-            ));
-            let verdict = race.poll(&mut Context::from_waker(Waker::noop()));
-            assert_eq!(verdict, Poll::Ready(Verdict::Unreachable));
+            let race = pin!(race(&mut nodes, &Still, &mut ballot));
+            let held = race.poll(&mut Context::from_waker(Waker::noop()));
+            assert_eq!(held, Poll::Ready(()));
         }
+        assert_eq!(ballot.verdict, Verdict::Unreachable);
         assert_eq!(
-            report.outcomes(),
+            ballot.report.outcomes(),
             [Outcome::Unanswered, Outcome::Failed(fmt::Error)]
         );
     }

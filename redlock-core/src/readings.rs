@@ -2,7 +2,7 @@
 
 use crate::admission::Denial;
 use crate::command::Reply;
-use crate::fence::{Fence, Reading};
+use crate::fence::Fence;
 use crate::time::Instant;
 
 /// Collected while the votes come in, for the fence of the next proposal.
@@ -29,6 +29,8 @@ impl<const MAX: usize> Readings<MAX> {
     }
 
     /// Takes note of the answer to what was sent at `sent_at` and came at `now`.
+    // Apart from the loop that takes the votes, which would be longer with it.
+    #[inline(never)]
     pub(crate) fn take(
         &mut self,
         answer: &Result<Reply, Option<Denial>>,
@@ -40,25 +42,19 @@ impl<const MAX: usize> Readings<MAX> {
             Ok(_) => None,
             Err(denial) => denial.and_then(|denial| denial.reading()),
         };
-        let Some(Reading {
-            time,
-            fence,
-            held_ms,
-            on: _,
-        }) = reading
-        else {
+        let Some(reading) = reading else {
             return;
         };
         if let Err(Some(denial)) = answer {
             self.misfits += u32::from(denial.is_misfit());
         }
-        self.highest = self.highest.max(fence);
+        self.highest = self.highest.max(reading.fence());
         // The node read its clock somewhere between the two.
         let ours = sent_at.as_micros().midpoint(now.as_micros());
         let places = self.offsets.get_mut(self.count);
         if let Some((offset, held)) = places.zip(self.held_ms.get_mut(self.count)) {
-            *offset = time.wrapping_sub(ours).cast_signed();
-            *held = held_ms;
+            *offset = reading.time().wrapping_sub(ours).cast_signed();
+            *held = reading.held_ms();
             self.count += 1;
         }
     }
@@ -95,6 +91,7 @@ impl<const MAX: usize> Readings<MAX> {
 #[cfg(all(test, feature = "fence"))]
 mod tests {
     use super::*;
+    use crate::fence::Reading;
 
     const fn reading(time: u64, fence: u64) -> Reading {
         Reading::new(time, Fence::from_u64(fence))

@@ -6,6 +6,11 @@ mod extension;
 mod nodes_time;
 
 use core::array;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
 
 use crate::command::{Command, Token};
 use crate::entropy::Entropy;
@@ -13,10 +18,9 @@ use crate::error::{AcquireError, BuildError, ExtendError};
 use crate::fence::{Fence, Proposal};
 use crate::lease::Lease;
 use crate::options::Options;
-use crate::race::race;
-use crate::readings::Readings;
+use crate::race::{Ballot, race};
 use crate::report::{KeyName, Report};
-use crate::round::{NodeSet, Round, Verdict};
+use crate::round::{NodeSet, Round};
 use crate::time::{Clock, Instant};
 use crate::transport::Transport;
 
@@ -210,7 +214,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 return Err(error);
             }
             failed_rounds = failed_rounds.saturating_add(1);
-            let again_at = now.saturating_add(self.retry_delay(failed_rounds));
+            let again_at = now.plus_micros(self.retry_delay_micros(failed_rounds));
             self.clock.sleep_until(again_at.min(give_up_at)).await;
         }
     }
@@ -248,8 +252,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         if let Some(abandoned) = self.abandoned {
             if let Some(key) = abandoned.key.whole() {
                 let release = abandoned.release(key);
-                self.deletion(&release, self.all, self.all, self.quorum())
-                    .await;
+                let mut ballot = self.deletion(release, self.all, self.all, self.quorum());
+                self.ask(&mut ballot).await;
             }
             self.abandoned = None;
         }
@@ -274,11 +278,11 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         lease: &Lease<K>,
     ) -> Released<T::Error, MAX> {
         self.abandon(lease.key().as_ref(), lease.token(), lease.proposal());
-        let report = self
-            .deletion(&lease.release_command(), self.all, self.all, self.quorum())
-            .await;
+        let release = lease.release_command();
+        let mut ballot = self.deletion(release, self.all, self.all, self.quorum());
+        self.ask(&mut ballot).await;
         self.abandoned = None;
-        Released(report)
+        Released(ballot.report)
     }
 
     pub(crate) fn abandon(&mut self, key: &[u8], token: &Token, proposal: Option<Proposal>) {
@@ -289,59 +293,76 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         });
     }
 
-    pub(crate) fn retry_delay(&mut self, failed_rounds: u32) -> core::time::Duration {
+    pub(crate) fn retry_delay_micros(&mut self, failed_rounds: u32) -> u64 {
         let mut random = [0; 4];
         self.entropy.fill(&mut random);
         self.options
-            .delay_after(failed_rounds, u32::from_ne_bytes(random))
+            .delay_micros(failed_rounds, u32::from_ne_bytes(random))
     }
 
     /// Hands the release of a dropped future to the nodes and waits for none of them: on each
     /// connection it is ahead of what comes next.
-    pub(crate) async fn hand_over_abandoned(&mut self) {
-        if let Some(abandoned) = self.abandoned
-            && let Some(key) = abandoned.key.whole()
-        {
-            let release = abandoned.release(key);
-            self.deletion(&release, self.all, NodeSet::EMPTY, 0).await;
+    pub(crate) fn hand_over_abandoned(&mut self) -> impl Future<Output = ()> {
+        OnceInFlash {
+            future: async {
+                if let Some(abandoned) = self.abandoned
+                    && let Some(key) = abandoned.key.whole()
+                {
+                    let release = abandoned.release(key);
+                    let mut ballot = self.deletion(release, self.all, NodeSet::EMPTY, 0);
+                    self.ask(&mut ballot).await;
+                }
+                self.abandoned = None;
+            },
         }
-        self.abandoned = None;
     }
 
-    /// Sends the release to all of `asked` and waits for `enough` answers of `voters`.
-    async fn deletion(
-        &mut self,
-        release: &Command<'_>,
+    /// The round that sends `release` to all of `asked` and waits for `enough` answers of `voters`.
+    // Called in many places: once in flash.
+    #[inline(never)]
+    fn deletion<'c>(
+        &self,
+        release: Command<'c>,
         asked: NodeSet,
         voters: NodeSet,
         enough: u32,
-    ) -> Report<T::Error, MAX> {
+    ) -> Ballot<'c, T::Error, MAX> {
         let deadline = self.clock.now().saturating_add(self.options.round_time());
         let round = Round::new(voters, enough, deadline, Instant::MAX);
-        let (_verdict, report) = self.ask(asked, release, round, &mut Readings::new()).await;
-        report
+        Ballot::new(release, asked, self.count(), round)
     }
 
-    /// Holds one round: puts `command` to the nodes in `asked`.
-    async fn ask(
-        &mut self,
-        asked: NodeSet,
-        command: &Command<'_>,
-        mut round: Round,
-        readings: &mut Readings<MAX>,
-    ) -> (Verdict, Report<T::Error, MAX>) {
-        let mut report = Report::new(command.key(), self.count());
-        let verdict = race(
-            &mut self.nodes,
-            asked,
-            command,
-            &self.clock,
-            &mut round,
-            &mut report,
-            readings,
-        )
-        .await;
-        (verdict, report)
+    /// The round that puts `command` to all nodes, for a lease of `ttl_ms` that is over by `end` in any case.
+    // Called in many places: once in flash.
+    #[inline(never)]
+    fn ballot<'c>(
+        &self,
+        command: Command<'c>,
+        started_at: Instant,
+        ttl_ms: u32,
+        end: Instant,
+    ) -> Ballot<'c, T::Error, MAX> {
+        let deadline = started_at.saturating_add(self.options.round_time());
+        let valid_until = self.valid_until(started_at, ttl_ms);
+        let voters = self.all.without(self.duplicates());
+        let round = Round::new(
+            voters,
+            self.quorum(),
+            deadline.min(end),
+            valid_until.min(end),
+        );
+        Ballot::new(command, voters, self.count(), round)
+    }
+
+    /// The end of a lease of `ttl_ms` that is asked for at `started_at`.
+    fn valid_until(&self, started_at: Instant, ttl_ms: u32) -> Instant {
+        let resolution = self.clock.resolution();
+        self.options.valid_until(started_at, ttl_ms, resolution)
+    }
+
+    /// Holds the round.
+    async fn ask(&mut self, ballot: &mut Ballot<'_, T::Error, MAX>) {
+        race(&mut self.nodes, &self.clock, ballot).await;
     }
 
     fn count(&self) -> usize {
@@ -350,6 +371,23 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
 
     fn quorum(&self) -> u32 {
         self.all.len() / 2 + 1
+    }
+}
+
+pin_project! {
+    /// A future whose code the compiler would else put into each of its callers.
+    struct OnceInFlash<F> {
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F: Future> Future for OnceInFlash<F> {
+    type Output = F::Output;
+
+    #[inline(never)]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        self.project().future.poll(cx)
     }
 }
 

@@ -69,6 +69,10 @@ impl Round {
         self.deadline
     }
 
+    pub(crate) const fn valid_until(&self) -> Instant {
+        self.valid_until
+    }
+
     /// Counts the vote of `node`; its first one counts, and only a voter's.
     pub(crate) fn vote(&mut self, node: usize, vote: Vote) {
         if !self.pending().contains(node) {

@@ -31,7 +31,11 @@ impl Instant {
     // Called in many places, and long code on a small machine.
     #[inline(never)]
     pub const fn saturating_add(self, by: Duration) -> Self {
-        Self(self.0.saturating_add(whole_micros(by)))
+        self.plus_micros(whole_micros(by))
+    }
+
+    pub(crate) const fn plus_micros(self, micros: u64) -> Self {
+        Self(self.0.saturating_add(micros))
     }
 
     /// This instant moved earlier by `by`; a part of a microsecond is dropped.

@@ -380,6 +380,8 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     }
 
     /// Judges what the node answers to a step of the login.
+    // Once per connection: apart from the loop, which would be longer with it.
+    #[inline(never)]
     fn answered(
         &mut self,
         step: login::Step,

@@ -30,22 +30,22 @@ impl<'a> Login<'a> {
         let text = |text: &'a str| Argument::Bytes(text.as_bytes());
         match (step, self.user, self.password) {
             (Step::Authenticate, Some(user), Some(password)) => {
-                Some(Arguments::of([text("AUTH"), text(user), text(password)]))
+                Some(Arguments::of(&[text("AUTH"), text(user), text(password)]))
             }
             (Step::Authenticate, None, Some(password)) => {
-                Some(Arguments::of([text("AUTH"), text(password)]))
+                Some(Arguments::of(&[text("AUTH"), text(password)]))
             }
             (Step::Authenticate, _, None) => None,
             (Step::Select, ..) if self.database == 0 => None,
             (Step::Select, ..) => {
                 let database = Argument::Integer(self.database.into());
-                Some(Arguments::of([text("SELECT"), database]))
+                Some(Arguments::of(&[text("SELECT"), database]))
             }
             (Step::Introduce, ..) => Some(Introduction::question()),
             #[cfg(feature = "fence")]
             (Step::LoadScript(number), ..) => {
                 let script = Script::FENCED.get(usize::from(number))?;
-                Some(Arguments::of([
+                Some(Arguments::of(&[
                     text("SCRIPT"),
                     text("LOAD"),
                     text(script.text()),

@@ -120,75 +120,115 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         self.link.close(&self.clock, &self.login).await;
     }
 
-    /// Hands `command` over and waits for its answer. Up to the first wait nothing is waited for where the
-    /// connection is open: the command leaves with the first poll.
-    async fn ask(&mut self, command: &Command<'_>) -> Result<Value, Stuck> {
-        let _why = self.reach(Goal::CaughtUp).await;
+    /// Goes on after `stage`, which has ended so: to the next one, or to the end of the call.
+    fn after(
+        &mut self,
+        stage: Stage,
+        reached: Result<(), Stuck>,
+        command: &Command<'_>,
+        may_repeat: &mut bool,
+    ) -> Result<Stage, Stuck> {
+        match stage {
+            Stage::CatchUp => {
+                self.park(command);
+                Ok(Stage::Open)
+            }
+            Stage::Open => {
+                reached?;
+                if self.must_push_parked(command) {
+                    return Ok(Stage::PushParked);
+                }
+                Ok(self.admit(command))
+            }
+            Stage::PushParked => {
+                match (&mut self.parked, reached) {
+                    (Some(parked), Ok(())) => parked.pushed_to = Some(self.link.number()),
+                    // It would stand before every other command for ever.
+                    (_, Err(Stuck)) if matches!(self.link.why(), NodeErrorKind::TooLong) => {
+                        self.parked = None;
+                    }
+                    (_, reached) => reached?,
+                }
+                Ok(self.admit(command))
+            }
+            Stage::TurnAway(denial) => Err(self.link.deny(NodeErrorKind::Denied(denial))),
+            Stage::Push => {
+                reached?;
+                match command {
+                    Command::Acquire { token, .. } => self.attempt = Some((**token, true)),
+                    Command::Release { .. } => self.parked_is_pushed(command),
+                    Command::Extend { .. } => {}
+                }
+                Ok(Stage::Await)
+            }
+            Stage::Await => {
+                reached?;
+                // What stood ahead of an answered command was answered too.
+                self.parked = None;
+                self.judge(command)
+            }
+            // With the next connection the node is given its scripts again.
+            Stage::GiveUp
+                if matches!(self.link.why(), NodeErrorKind::NoScript)
+                    && core::mem::take(may_repeat) =>
+            {
+                Ok(Stage::CatchUp)
+            }
+            Stage::GiveUp | Stage::Answered(_) => Err(Stuck),
+        }
+    }
+
+    /// Keeps a release that cannot be sent at once, and forgets one that has left.
+    fn park(&mut self, command: &Command<'_>) {
         if !self.link.is_idle() {
             if let Command::Release {
                 key,
                 token,
                 proposal,
             } = *command
+                && let Some(parked) = Parked::new(key, *token, proposal)
             {
-                self.parked = Parked::new(key, *token, proposal).or_else(|| self.parked.take());
+                self.parked = Some(parked);
             }
         } else if self.is_parked_on_its_way() {
             self.parked = None;
         }
-        self.reach(Goal::Open).await?;
-        self.send_parked(command).await?;
-        self.admit(command).await?;
-        self.reach(Goal::Pushed(command)).await?;
-        match command {
-            Command::Acquire { token, .. } => self.attempt = Some((**token, true)),
-            Command::Release { .. } => self.parked_is_pushed(command),
-            Command::Extend { .. } => {}
-        }
-        self.reach(Goal::Answered).await?;
-        // What stood ahead of an answered command was answered too.
-        self.parked = None;
-        self.link.take_reply().ok_or(Stuck)
+    }
+
+    /// Whether a release that could not be sent goes ahead of `command`, unless it is `command` itself. It
+    /// is kept until it has left, for this connection may break too.
+    fn must_push_parked(&self, command: &Command<'_>) -> bool {
+        let parked = self.parked.as_ref();
+        parked.is_some_and(|parked| !parked.is(command)) && !self.is_parked_on_its_way()
     }
 
     /// Stops an acquire whose grant would not count, and nothing else: what was said before it leaves.
-    async fn admit(&mut self, command: &Command<'_>) -> Result<(), Stuck> {
+    fn admit(&self, command: &Command<'_>) -> Stage {
         let Command::Acquire { rules, ttl_ms, .. } = *command else {
-            return Ok(());
+            return Stage::Push;
         };
         let ttl = Duration::from_millis(ttl_ms.into());
         let admitted = self.link.admission.check(rules, ttl, self.clock.now());
-        let Err(denial) = admitted else {
-            return Ok(());
-        };
-        let _why = self.reach(Goal::Sent).await;
-        Err(self.link.deny(NodeErrorKind::Denied(denial)))
+        admitted.map_or_else(Stage::TurnAway, |()| Stage::Push)
     }
 
-    /// Puts the release that could not be sent ahead of `command`, unless it is `command` itself. It is
-    /// kept until it has left, for this connection may break too.
-    async fn send_parked(&mut self, command: &Command<'_>) -> Result<(), Stuck> {
-        if self.is_parked_on_its_way() {
-            return Ok(());
-        }
-        let Some(parked) = &mut self.parked else {
-            return Ok(());
+    /// What the answer to `command` means.
+    fn judge(&mut self, command: &Command<'_>) -> Result<Stage, Stuck> {
+        let value = self.link.take_reply().ok_or(Stuck)?;
+        let why = match value {
+            Value::Error(error) if is_fenced(command) && error.code() == b"NOSCRIPT" => {
+                NodeErrorKind::NoScript
+            }
+            Value::Error(error) => return Err(self.link.deny(NodeErrorKind::Rejected(error))),
+            value => match reply_to(command, value) {
+                Some(Ok(reply)) => return Ok(Stage::Answered(reply)),
+                Some(Err(denial)) => return Err(self.link.deny(NodeErrorKind::Denied(denial))),
+                // It belongs to another command: nobody knows whose the next one is.
+                None => NodeErrorKind::Unexpected,
+            },
         };
-        if parked.is(command) {
-            return Ok(());
-        }
-        let release = parked.command();
-        match self
-            .link
-            .reach(Goal::Pushed(&release), &self.clock, &self.login)
-            .await
-        {
-            Ok(()) => parked.pushed_to = Some(self.link.number()),
-            // It would stand before every other command for ever.
-            Err(Stuck) if matches!(self.link.why(), NodeErrorKind::TooLong) => self.parked = None,
-            Err(Stuck) => return Err(Stuck),
-        }
-        Ok(())
+        self.link.break_off(why, &self.clock);
+        Ok(Stage::GiveUp)
     }
 
     fn is_parked_on_its_way(&self) -> bool {
@@ -217,12 +257,6 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         self.attempt.as_ref() == Some(&(*token, false))
     }
 
-    /// Breaks the connection off, and has begun to end it.
-    async fn give_up(&mut self, why: NodeErrorKind) {
-        self.link.break_off(why, &self.clock);
-        let _why = self.reach(Goal::GivenUp).await;
-    }
-
     fn reach(&mut self, goal: Goal<'_>) -> impl Future<Output = Result<(), Stuck>> {
         self.link.reach(goal, &self.clock, &self.login)
     }
@@ -249,30 +283,27 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
             _ => {}
         }
         let mut may_repeat = !matches!(command, Command::Acquire { .. });
-        let kind = loop {
-            let kind = match self.ask(command).await {
-                Ok(Value::Error(error)) if is_fenced(command) && error.code() == b"NOSCRIPT" => {
-                    self.give_up(NodeErrorKind::NoScript).await;
-                    if core::mem::take(&mut may_repeat) {
-                        continue;
-                    }
-                    NodeErrorKind::NoScript
-                }
-                Ok(Value::Error(error)) => NodeErrorKind::Rejected(error),
-                Ok(value) => match reply_to(command, value) {
-                    Some(Ok(reply)) => return Ok(reply),
-                    Some(Err(denial)) => NodeErrorKind::Denied(denial),
-                    // It belongs to another command: nobody knows whose the next one is.
-                    None => {
-                        self.give_up(NodeErrorKind::Unexpected).await;
-                        NodeErrorKind::Unexpected
-                    }
-                },
-                Err(Stuck) => self.link.why(),
+        let mut stage = Stage::CatchUp;
+        loop {
+            let pushed = match (stage, &self.parked) {
+                (Stage::PushParked, Some(parked)) => parked.command(),
+                _ => *command,
             };
-            break kind;
-        };
-        Err(self.error(kind))
+            let goal = match stage {
+                Stage::CatchUp => Goal::CaughtUp,
+                Stage::Open => Goal::Open,
+                Stage::PushParked | Stage::Push => Goal::Pushed(&pushed),
+                Stage::TurnAway(_) => Goal::Sent,
+                Stage::Await => Goal::Answered,
+                Stage::GiveUp => Goal::GivenUp,
+                Stage::Answered(reply) => return Ok(reply),
+            };
+            let reached = self.link.reach(goal, &self.clock, &self.login).await;
+            stage = match self.after(stage, reached, command, &mut may_repeat) {
+                Ok(next) => next,
+                Err(Stuck) => return Err(self.error(self.link.why())),
+            };
+        }
     }
 
     fn timed_out(&self, after: Duration) -> NodeError {
@@ -293,6 +324,24 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
             _ => None,
         }
     }
+}
+
+/// Where a call is on its way to the answer. For each of them the connection has a goal, and one loop waits
+/// for all, so that waiting is in flash once. Up to the first wait nothing is waited for where the connection
+/// is open: the command leaves with the first poll.
+#[derive(Clone, Copy)]
+enum Stage {
+    CatchUp,
+    Open,
+    /// A release that could not be sent before goes first.
+    PushParked,
+    Push,
+    Await,
+    /// The node has no vote. What was said before leaves.
+    TurnAway(Denial),
+    /// The connection was broken off, and has begun to end.
+    GiveUp,
+    Answered(Reply),
 }
 
 fn reply_to(command: &Command<'_>, value: Value) -> Option<Result<Reply, Denial>> {

@@ -154,17 +154,21 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
         words: impl Iterator<Item = Argument<'a>> + Clone,
         from: usize,
     ) -> (usize, usize) {
-        let (mut taken, mut len) = (from, 0_usize);
-        resp::encode(words, |bytes| {
-            // What was taken before, and of a piece that has begun its front.
-            let rest = bytes.get(taken.saturating_sub(len)..).unwrap_or_default();
-            let room = TX - self.commands.len();
-            let fitting = rest.get(..room).unwrap_or(rest);
-            let _full = self.commands.extend_from_slice(fitting);
-            taken = taken.saturating_add(fitting.len());
-            len = len.saturating_add(bytes.len());
-        });
-        (taken, len)
+        let mut written = (from, 0);
+        resp::encode(words, |piece| self.write_piece(piece, &mut written));
+        written
+    }
+
+    // Called in many places: once in flash.
+    #[inline(never)]
+    fn write_piece(&mut self, piece: &[u8], (taken, len): &mut (usize, usize)) {
+        // What was taken before, and of a piece that has begun its front.
+        let rest = piece.get(taken.saturating_sub(*len)..).unwrap_or_default();
+        let room = TX - self.commands.len();
+        let fitting = rest.get(..room).unwrap_or(rest);
+        let _full = self.commands.extend_from_slice(fitting);
+        *taken = taken.saturating_add(fitting.len());
+        *len = len.saturating_add(piece.len());
     }
 
     const fn owe(&mut self) {

@@ -5,10 +5,10 @@ use crate::entropy::Entropy;
 use crate::error::AcquireError;
 use crate::fence::{Fence, Proposal};
 use crate::lease::Lease;
-use crate::readings::Readings;
+use crate::race::Ballot;
 use crate::redlock::Redlock;
 use crate::report::{Outcome, Report};
-use crate::round::{NodeSet, Round, Verdict};
+use crate::round::{NodeSet, Verdict};
 use crate::time::{Clock, Instant};
 use crate::transport::Transport;
 
@@ -37,53 +37,60 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     ) -> Result<Grant, AcquireError<T::Error, MAX>> {
         let token = self.fresh_token().ok_or(AcquireError::Entropy)?;
         let mut rounds = 0;
-        let (verdict, report, valid_until, proposal) = loop {
+        let (ballot, proposal) = loop {
             let proposal = self.proposal(*highest);
-            let (verdict, report, valid_until, mut readings) =
-                self.acquisition(key, &token, proposal).await;
+            let mut ballot = self.acquisition(key, &token, proposal);
+            self.ask(&mut ballot).await;
+            self.judge_duplicates(&mut ballot);
             rounds += 1;
             if let Some(proposal) = proposal {
-                *highest = (*highest).max(proposal.fence).max(readings.highest());
-                self.learn(&mut readings);
+                let free_in_ms = ballot.readings.free_in_ms(self.quorum());
+                ballot.report.set_free_in_ms(free_in_ms);
+                let seen = ballot.readings.highest();
+                *highest = (*highest).max(proposal.fence()).max(seen);
+                self.learn(&mut ballot.readings);
                 // Another fence may win, with the same token.
                 let is_another =
-                    self.proposal(*highest).map(|next| next.fence) != Some(proposal.fence);
-                if rounds == 1 && is_another && self.may_fit(verdict, &report, &readings) {
+                    self.proposal(*highest).map(|next| next.fence()) != Some(proposal.fence());
+                if rounds == 1 && is_another && self.may_fit(&ballot) {
                     continue;
                 }
             }
-            break (verdict, report, valid_until, proposal);
+            break (ballot, proposal);
         };
-        if verdict != Verdict::Won {
+        if ballot.verdict != Verdict::Won {
             // Those that granted it are waited for, so that the key is gone when the error is known.
-            let (asked, granted) = left_by(&report);
+            let (asked, granted) = left_by(&ballot.report);
             let release = Command::Release {
                 key,
                 token: &token,
                 proposal,
             };
-            self.deletion(&release, asked, granted, granted.len()).await;
+            let mut ballot = self.deletion(release, asked, granted, granted.len());
+            self.ask(&mut ballot).await;
         }
         self.abandoned = None;
-        match verdict {
+        match ballot.verdict {
             Verdict::Won => Ok(Grant {
                 token,
-                valid_until,
+                valid_until: ballot.round.valid_until(),
                 proposal,
             }),
-            Verdict::TooLate => Err(AcquireError::TooLate(report)),
-            Verdict::Refused => Err(AcquireError::Held(report)),
-            Verdict::Unreachable | Verdict::Pending => Err(AcquireError::Unreachable(report)),
+            Verdict::TooLate => Err(AcquireError::TooLate(ballot.report)),
+            Verdict::Refused => Err(AcquireError::Held(ballot.report)),
+            Verdict::Unreachable | Verdict::Pending => {
+                Err(AcquireError::Unreachable(ballot.report))
+            }
         }
     }
 
     /// One round of an attempt.
-    async fn acquisition(
+    fn acquisition<'c>(
         &mut self,
-        key: &[u8],
-        token: &Token,
+        key: &'c [u8],
+        token: &'c Token,
         proposal: Option<Proposal>,
-    ) -> (Verdict, Report<T::Error, MAX>, Instant, Readings<MAX>) {
+    ) -> Ballot<'c, T::Error, MAX> {
         let ttl_ms = self.options.ttl_ms();
         let command = Command::Acquire {
             key,
@@ -93,25 +100,20 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             proposal,
         };
         self.abandon(key, token, proposal);
+        self.ballot(command, self.clock.now(), ttl_ms, Instant::MAX)
+    }
 
-        let started_at = self.clock.now();
-        let resolution = self.clock.resolution();
-        let valid_until = self.options.valid_until(started_at, ttl_ms, resolution);
-        let deadline = started_at.saturating_add(self.options.round_time());
-        let voters = self.all.without(self.duplicates());
-        let round = Round::new(voters, self.quorum(), deadline, valid_until);
-        let mut readings = Readings::new();
-        let (mut verdict, mut report) = self.ask(voters, &command, round, &mut readings).await;
-        report.set_free_in_ms(readings.free_in_ms(self.quorum()));
-        if self.name_duplicates(&mut report) != self.all.without(voters) {
+    /// Takes away a win to which a process contributed twice.
+    fn judge_duplicates(&self, ballot: &mut Ballot<'_, T::Error, MAX>) {
+        if self.name_duplicates(&mut ballot.report) != self.all.without(ballot.asked) {
             // They were met in this very round, and one process has voted twice: it has refused what it had
             // granted itself, or granted it again.
-            let is_refused = self.count() - report.tally().refused < self.quorum() as usize;
+            let is_refused = self.count() - ballot.report.tally().refused < self.quorum() as usize;
+            let verdict = ballot.verdict;
             if verdict == Verdict::Won || verdict == Verdict::Refused && !is_refused {
-                verdict = Verdict::Unreachable;
+                ballot.verdict = Verdict::Unreachable;
             }
         }
-        (verdict, report, valid_until, readings)
     }
 
     /// The fence for the next round: the nodes' time, or more than all before.
@@ -126,7 +128,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let is_in_window = next <= Fence::from_u64(newest);
         let fence = Fence::from_u64(time);
         let fence = if is_in_window { fence.max(next) } else { fence };
-        Some(Proposal { fence, fleet, time })
+        Some(Proposal::new(fence, fleet, time))
     }
 
     /// A token that is not the last one and not what a source gives that does not work.

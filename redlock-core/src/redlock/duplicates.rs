@@ -1,7 +1,5 @@
 //! Nodes of one lock that are one process.
 
-use core::array;
-
 use crate::entropy::Entropy;
 use crate::redlock::Redlock;
 use crate::report::{Outcome, Report};
@@ -13,30 +11,33 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// Nodes that are the same process as one before them.
     pub(super) fn duplicates(&self) -> NodeSet {
         let mut duplicates = NodeSet::EMPTY;
-        self.each_duplicate(|node, _| duplicates.insert(node));
+        for node in 0..self.count() {
+            if self.first_like(node).is_some() {
+                duplicates.insert(node);
+            }
+        }
         duplicates
     }
 
     /// The same, each of them with its reason in the report.
     pub(super) fn name_duplicates(&self, report: &mut Report<T::Error, MAX>) -> NodeSet {
         let mut duplicates = NodeSet::EMPTY;
-        self.each_duplicate(|node, first| {
-            duplicates.insert(node);
-            let both = self.nodes.get(node).zip(self.nodes.get(first));
-            let error = both.and_then(|(node, first)| node.as_ref()?.duplicate_of(first.as_ref()?));
-            report.record(node, error.map_or(Outcome::Unanswered, Outcome::Failed));
-        });
+        for (node, transport) in self.nodes().enumerate() {
+            if let Some(first) = self.first_like(node) {
+                duplicates.insert(node);
+                let error = transport.duplicate_of(first);
+                report.record(node, error.map_or(Outcome::Unanswered, Outcome::Failed));
+            }
+        }
         duplicates
     }
 
-    /// Tells of each the number, and that of the first with the same process.
-    fn each_duplicate(&self, mut tell: impl FnMut(usize, usize)) {
-        let run_ids: [_; MAX] = array::from_fn(|node| self.nodes.get(node)?.as_ref()?.run_id());
-        for (node, run_id) in run_ids.iter().enumerate() {
-            let mut all = run_ids.iter().take(node);
-            if let Some(first) = all.position(|other| run_id.is_some() && other == run_id) {
-                tell(node, first);
-            }
-        }
+    /// The first node that is the same process as `node`; none if that is itself.
+    // Called in many places: once in flash.
+    #[inline(never)]
+    fn first_like(&self, node: usize) -> Option<&T> {
+        let run_id = self.nodes.get(node)?.as_ref()?.run_id()?;
+        let mut before = self.nodes.iter().take(node).flatten();
+        before.find(|other| other.run_id() == Some(run_id))
     }
 }

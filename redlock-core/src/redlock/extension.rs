@@ -3,12 +3,10 @@
 use crate::command::Command;
 use crate::entropy::Entropy;
 use crate::error::ExtendError;
-use crate::fence::Proposal;
 use crate::lease::Lease;
-use crate::readings::Readings;
+use crate::race::Ballot;
 use crate::redlock::Redlock;
-use crate::report::Report;
-use crate::round::{Round, Verdict};
+use crate::round::Verdict;
 use crate::time::{Clock, Instant};
 use crate::transport::Transport;
 
@@ -18,25 +16,29 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         lease: &mut Lease<K>,
     ) -> Result<(), ExtendError<T::Error, MAX>> {
         let mut rounds = 0;
-        let (verdict, report, valid_until) = loop {
+        let (ballot, started_at) = loop {
             let started_at = self.clock.now();
             if !lease.is_valid(started_at) {
                 return Err(ExtendError::Expired);
             }
-            let (verdict, report, valid_until, mut readings) =
-                self.extension_round(lease, started_at).await;
+            let mut ballot = self.extension_round(lease, started_at);
+            self.ask(&mut ballot).await;
+            self.name_duplicates(&mut ballot.report);
             rounds += 1;
             if lease.proposal().is_some() {
-                self.learn(&mut readings);
-                if rounds == 1 && self.may_fit(verdict, &report, &readings) {
+                self.learn(&mut ballot.readings);
+                if rounds == 1 && self.may_fit(&ballot) {
                     continue;
                 }
             }
-            break (verdict, report, valid_until);
+            break (ballot, started_at);
         };
+        let Ballot {
+            verdict, report, ..
+        } = ballot;
         match verdict {
             Verdict::Won => {
-                lease.extended_until(valid_until);
+                lease.extended_until(self.valid_until(started_at, lease.ttl_ms()));
                 Ok(())
             }
             Verdict::TooLate => Err(ExtendError::TooLate(report)),
@@ -53,34 +55,19 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         }
     }
 
-    async fn extension_round<K: AsRef<[u8]>>(
-        &mut self,
-        lease: &Lease<K>,
+    fn extension_round<'c, K: AsRef<[u8]>>(
+        &self,
+        lease: &'c Lease<K>,
         started_at: Instant,
-    ) -> (Verdict, Report<T::Error, MAX>, Instant, Readings<MAX>) {
+    ) -> Ballot<'c, T::Error, MAX> {
         let ttl_ms = lease.ttl_ms();
-        let time = self.nodes_time();
+        let proposal = lease.proposal();
         let command = Command::Extend {
             key: lease.key().as_ref(),
             token: lease.token(),
             ttl_ms,
-            proposal: lease
-                .proposal()
-                .map(|proposal| Proposal { time, ..proposal }),
+            proposal: proposal.map(|proposal| proposal.at(self.nodes_time())),
         };
-        let resolution = self.clock.resolution();
-        let valid_until = self.options.valid_until(started_at, ttl_ms, resolution);
-        let deadline = started_at.saturating_add(self.options.round_time());
-        let voters = self.all.without(self.duplicates());
-        let round = Round::new(
-            voters,
-            self.quorum(),
-            deadline.min(lease.valid_until()),
-            valid_until.min(lease.valid_until()),
-        );
-        let mut readings = Readings::new();
-        let (verdict, mut report) = self.ask(voters, &command, round, &mut readings).await;
-        self.name_duplicates(&mut report);
-        (verdict, report, valid_until, readings)
+        self.ballot(command, started_at, ttl_ms, lease.valid_until())
     }
 }

@@ -1,9 +1,9 @@
 //! What the client knows of the nodes' time.
 
 use crate::entropy::Entropy;
+use crate::race::Ballot;
 use crate::readings::Readings;
 use crate::redlock::Redlock;
-use crate::report::Report;
 use crate::round::Verdict;
 use crate::time::Clock;
 use crate::transport::Transport;
@@ -20,17 +20,14 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     }
 
     /// Whether a round was lost for nothing but our idea of the nodes' time and fences, which is better now.
-    pub(super) fn may_fit(
-        &self,
-        verdict: Verdict,
-        report: &Report<T::Error, MAX>,
-        readings: &Readings<MAX>,
-    ) -> bool {
-        let misfits = readings.misfits() as usize;
-        let tally = report.tally();
+    pub(super) fn may_fit(&self, ballot: &Ballot<'_, T::Error, MAX>) -> bool {
+        let misfits = ballot.readings.misfits() as usize;
+        let tally = ballot.report.tally();
         // Of an even number of nodes, half of them decide before a quorum has answered.
-        let not_heard = tally.unknown.saturating_sub(report.failures().count());
+        let not_heard = tally
+            .unknown
+            .saturating_sub(ballot.report.failures().count());
         let open = misfits + tally.granted + not_heard;
-        verdict != Verdict::Won && misfits > 0 && open >= self.quorum() as usize
+        ballot.verdict != Verdict::Won && misfits > 0 && open >= self.quorum() as usize
     }
 }

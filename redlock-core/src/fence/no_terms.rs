@@ -1,0 +1,54 @@
+//! The terms without the feature `fence`: there is no value of them, and room for one is needed nowhere. A
+//! type with fields would take their room in every command, lease and answer all the same.
+
+use crate::fence::{Fence, Fences, Fleet};
+
+/// The fence that an attempt proposes or a lease has: none without the feature `fence`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Proposal(Fences);
+
+impl Proposal {
+    pub(crate) const fn new(_fence: Fence, fleet: Fleet, _time: u64) -> Self {
+        match fleet.on {}
+    }
+
+    pub(crate) const fn fence(&self) -> Fence {
+        match self.0 {}
+    }
+
+    pub(crate) const fn fleet_ms(&self) -> [u32; 3] {
+        match self.0 {}
+    }
+
+    pub(crate) const fn time(&self) -> u64 {
+        match self.0 {}
+    }
+
+    pub(crate) const fn at(self, _time: u64) -> Self {
+        match self.0 {}
+    }
+}
+
+/// What a node's answer to a fenced acquire tells besides yes or no: nothing without the feature `fence`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Reading(Fences);
+
+impl Reading {
+    pub(crate) const fn of(proposal: &Proposal, _time: u64, _fence: Fence, _held_ms: u32) -> Self {
+        match proposal.0 {}
+    }
+
+    pub(crate) const fn time(&self) -> u64 {
+        match self.0 {}
+    }
+
+    pub(crate) const fn fence(&self) -> Fence {
+        match self.0 {}
+    }
+
+    pub(crate) const fn held_ms(&self) -> u32 {
+        match self.0 {}
+    }
+}
