@@ -366,3 +366,24 @@ async fn settled_scripts(servers: &Servers) -> u64 {
         before = now;
     }
 }
+
+#[test]
+fn the_script_that_the_page_shows_lets_nobody_write_below_the_highest_fence() {
+    const PAGE: &str = include_str!("../../../docs/what-can-go-wrong.md");
+
+    let (_, from) = PAGE.split_once("```lua\n").unwrap();
+    let (script, _) = from.split_once("```").unwrap();
+    let server = Server::start();
+    let write = |fence: &str, value: &str| {
+        let words = ["EVAL", script, "1", "valve", fence, value];
+        server.query::<u64>(&words).unwrap()
+    };
+    assert_eq!(write("9", "open"), 1);
+    assert_eq!(write("7", "closed"), 0);
+    assert_eq!(write("9", "half"), 1);
+    // As numbers, and not as words.
+    assert_eq!(write("1763735536000001", "shut"), 1);
+    assert_eq!(write("1763735536000000", "open"), 0);
+    let value: String = server.query(&["HGET", "valve", "value"]).unwrap();
+    assert_eq!(value, "shut");
+}
