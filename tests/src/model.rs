@@ -5,6 +5,9 @@
 //! be copied and compared, which the futures of the lock cannot. So a client is a row in a table (`automaton`), and
 //! the table is filled by running the shipping code on what that client was given so far (`client`).
 //!
+//! Where locks are fenced, a node is a row in a table as well (`nodes`): the node of the simulation, which is compared
+//! with the scripts, fills that one.
+//!
 //! What needs no step of its own: a message that is lost is one that never arrives, and a client that crashes is one
 //! that never runs again. Both are among the orders of events.
 
@@ -21,9 +24,11 @@
 mod automaton;
 mod client;
 mod lean;
+mod nodes;
 mod promise;
 mod scene;
 mod search;
+mod stamp;
 mod trace;
 mod world;
 

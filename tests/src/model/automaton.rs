@@ -110,7 +110,7 @@ impl Automaton {
         let past = table.row(row).past.then(input, &view);
         let to = match table.by_past.get(&past) {
             // Asked for, and not taken.
-            _ if effects.is_empty() && !matches!(input.cause, Cause::Met(_)) => row,
+            _ if effects.is_empty() && matches!(input.cause, Cause::Wake(_) | Cause::Drop) => row,
             Some(&known) => known,
             None => table.add(past, &history, input, view),
         };
@@ -136,7 +136,8 @@ impl Automaton {
                 .iter()
                 .enumerate()
                 .map(|(place, answer)| Input {
-                    reading: if place + 1 == answers.len() {
+                    // When a reply is read, a fenced lock takes for the time at which it came: see `Cause::Read`.
+                    reading: if place + 1 == answers.len() || self.scene.fencing.is_some() {
                         last.reading
                     } else {
                         before.reading
@@ -172,7 +173,7 @@ impl Automaton {
         for input in &history {
             let mut input = input.clone();
             match &mut input.cause {
-                Cause::Wake(answers) => {
+                Cause::Wake(answers) | Cause::Read(answers) => {
                     for (node, _) in answers.iter_mut() {
                         *node = numbers[*node];
                     }

@@ -12,11 +12,13 @@ use core::time::Duration;
 use arrayvec::ArrayVec;
 use embassy_futures::select::{Either, select};
 use redlock_core::{
-    Admission, Clock, Command, Denial, Entropy, ExtendError, Instant, Introduction, Lease, Redlock,
-    Reply, RunId, Token, Transport,
+    Admission, Clock, Command, Denial, Entropy, ExtendError, Fence, Instant, Introduction, Lease,
+    Proposal, Reading, Redlock, Reply, RunId, Token, Transport,
 };
 
-use super::scene::{Flaw, Scene, UNIT};
+use super::scene::{Flaw, Scene};
+use super::stamp::Stamp;
+use super::world::BASE;
 
 /// Some of the nodes, or of the clients.
 pub(super) type Few<T> = ArrayVec<T, 4>;
@@ -35,6 +37,8 @@ pub(super) enum Cause {
     Begin(Operation),
     /// Replies to its calls have come, or none, and it looks at its clock.
     Wake(Few<(usize, Answer)>),
+    /// Replies on which it does nothing yet. Of a fenced lock it matters when they are read: they tell the time.
+    Read(Few<(usize, Answer)>),
     /// The future of its operation is dropped.
     Drop,
     /// It meets a node again, which has restarted. Its future is not polled.
@@ -47,6 +51,8 @@ pub(super) enum Operation {
     Extend,
     Release,
     Tidy,
+    /// It is told the time of the nodes: by so many units more than it is.
+    Learn(i8),
 }
 
 /// What a call to a node ends with.
@@ -59,14 +65,99 @@ pub(super) enum Answer {
     NotMine,
     /// The connection is broken.
     Broken,
+    /// What a node says of a fence, and what it tells besides.
+    Fenced(Saying, Told),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Saying {
+    Acquired,
+    Held,
+    Stale,
+    TooOld,
+    TooNew,
+    Quarantined,
+}
+
+/// As much of a reading as changes what a client does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Told {
+    time: Stamp,
+    fence: Stamp,
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fence {}, time {}", self.fence, self.time)
+    }
+}
+
+impl Answer {
+    /// What a node of the simulation has answered, in few bytes; none when no node of a scene says so.
+    pub(super) fn new(scene: &Scene, answer: &Result<Reply, Denial>) -> Option<Self> {
+        let (saying, reading) = match answer {
+            Ok(Reply::Acquired(None)) => return Some(Self::Acquired),
+            Ok(Reply::Held(None)) => return Some(Self::Held),
+            Ok(Reply::Extended) => return Some(Self::Extended),
+            Ok(Reply::Released) => return Some(Self::Released),
+            Ok(Reply::NotMine) => return Some(Self::NotMine),
+            Ok(Reply::Acquired(Some(reading))) => (Saying::Acquired, reading),
+            Ok(Reply::Held(Some(reading))) => (Saying::Held, reading),
+            Err(Denial::Stale(reading)) => (Saying::Stale, reading),
+            Err(Denial::TooOld(reading)) => (Saying::TooOld, reading),
+            Err(Denial::TooNew(reading)) => (Saying::TooNew, reading),
+            Err(Denial::Quarantined { reading, .. }) => (Saying::Quarantined, reading),
+            _ => return None,
+        };
+        let told = Told {
+            time: scene.stamp(reading.time),
+            fence: scene.stamp(reading.fence.as_u64()),
+        };
+        Some(Self::Fenced(saying, told))
+    }
+
+    fn result(self, scene: &Scene, node: usize) -> Result<Reply, Failure> {
+        Ok(match self {
+            Self::Acquired => Reply::Acquired(None),
+            Self::Held => Reply::Held(None),
+            Self::Extended => Reply::Extended,
+            Self::Released => Reply::Released,
+            Self::NotMine => Reply::NotMine,
+            Self::Broken => return Err(Failure::Silent(node)),
+            Self::Fenced(saying, told) => {
+                let fence = Fence::from_u64(scene.micros(told.fence));
+                let reading = Reading::new(scene.micros(told.time), fence);
+                let denial = match saying {
+                    Saying::Acquired => return Ok(Reply::Acquired(Some(reading))),
+                    Saying::Held => return Ok(Reply::Held(Some(reading))),
+                    Saying::Stale => Denial::Stale(reading),
+                    Saying::TooOld => Denial::TooOld(reading),
+                    Saying::TooNew => Denial::TooNew(reading),
+                    Saying::Quarantined => Denial::Quarantined {
+                        left_ms: 0,
+                        reading,
+                    },
+                };
+                return Err(Failure::Denied(denial));
+            }
+        })
+    }
 }
 
 /// A command, by the number of its token among those of its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Order {
-    Acquire(u8),
-    Extend(u8),
-    Release(u8),
+    Acquire(u8, Option<Offer>),
+    Extend(u8, Option<Offer>),
+    Release(u8, Option<Offer>),
+}
+
+/// The fence of a command.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Offer {
+    pub(super) fence: Stamp,
+    /// What goes with an extend.
+    pub(super) time: Stamp,
 }
 
 /// What a client does when it is polled.
@@ -102,6 +193,8 @@ pub(super) struct View {
     pub(super) deadline: Option<Instant>,
     /// How many tokens it has drawn.
     pub(super) drawn: u8,
+    /// By how much the clocks of the nodes are ahead, as far as it knows.
+    clock_offset: Option<i64>,
     /// When it has met each node again, if any.
     pub(super) met: Few<Option<Instant>>,
 }
@@ -125,6 +218,7 @@ pub(super) struct Claim {
     valid_until: Instant,
     /// The same, if nothing is wrong with the client.
     pub(super) believed_until: Instant,
+    pub(super) fence: Option<Fence>,
 }
 
 impl Claim {
@@ -133,15 +227,16 @@ impl Claim {
             token: number(lease.token()),
             valid_until: lease.valid_until(),
             believed_until,
+            fence: lease.fence(),
         }
     }
 }
 
-const KEY: &str = "dock-7";
+pub(super) const KEY: &str = "dock-7";
 
 /// What a client with this history does on what it is given now, and what it is then.
 pub(super) fn after(scene: &Scene, history: &[Input], now: &[Input]) -> (Vec<Effect>, View) {
-    let world = World::default();
+    let world = World::new(scene.unit);
     // Boxed: it is as large as all its nodes together.
     let mut life = Box::pin(life(scene, &world));
     let mut poll = || {
@@ -163,8 +258,9 @@ pub(super) fn after(scene: &Scene, history: &[Input], now: &[Input]) -> (Vec<Eff
 }
 
 /// Everything that a client has to do with.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct World {
+    unit: Duration,
     reading: Cell<u8>,
     /// What the clock reads while it is not read: a flaw.
     frozen: Cell<Option<u8>>,
@@ -173,11 +269,28 @@ struct World {
     answers: RefCell<Vec<(usize, Answer)>>,
     /// What it knows of each node.
     admissions: RefCell<[Admission; MAX_NODES]>,
+    /// The highest count that came with a grant: a flaw.
+    count: Cell<Fence>,
     effects: RefCell<Vec<Effect>>,
     view: RefCell<View>,
 }
 
 impl World {
+    fn new(unit: Duration) -> Self {
+        Self {
+            unit,
+            reading: Cell::default(),
+            frozen: Cell::default(),
+            begun: Cell::default(),
+            is_dropped: Cell::default(),
+            answers: RefCell::default(),
+            admissions: RefCell::default(),
+            count: Cell::new(Fence::ZERO),
+            effects: RefCell::default(),
+            view: RefCell::default(),
+        }
+    }
+
     fn give(&self, scene: &Scene, input: &Input) {
         self.reading.set(input.reading);
         if let Cause::Met(node) = input.cause {
@@ -186,7 +299,9 @@ impl World {
         self.view.borrow_mut().deadline = None;
         match &input.cause {
             Cause::Begin(operation) => self.begun.set(Some(*operation)),
-            Cause::Wake(answers) => self.answers.borrow_mut().extend(answers.iter().copied()),
+            Cause::Wake(answers) | Cause::Read(answers) => {
+                self.answers.borrow_mut().extend(answers.iter().copied());
+            }
             Cause::Drop => self.is_dropped.set(true),
             Cause::Met(_) => {}
         }
@@ -236,13 +351,9 @@ impl World {
     }
 
     fn now(&self) -> Instant {
-        instant(self.frozen.get().unwrap_or_else(|| self.reading.get()))
+        let reading = self.frozen.get().unwrap_or_else(|| self.reading.get());
+        Instant::from_micros(0).saturating_add(self.unit * u32::from(reading))
     }
-}
-
-/// The instant that a clock tells by `reading`.
-pub(super) fn instant(reading: u8) -> Instant {
-    Instant::from_micros(0).saturating_add(UNIT * u32::from(reading))
 }
 
 fn introduction(node: usize, incarnation: u64) -> Introduction {
@@ -286,6 +397,7 @@ async fn life(scene: &Scene, world: &World) {
         let mut view = world.view.borrow_mut();
         view.is_busy = false;
         view.abandoned = redlock.abandoned().map(number);
+        view.clock_offset = redlock.clock_offset();
     }
 }
 
@@ -305,13 +417,22 @@ async fn perform(
     let begun_at = world.now();
     let believe = |claim| world.view.borrow_mut().claim = claim;
     match operation {
+        Operation::Learn(more) => {
+            let units = i64::from(BASE) + i64::from(more);
+            let unit = i64::try_from(scene.unit.as_micros()).expect("units are short");
+            redlock.set_clock_offset(Some(units * unit));
+        }
         Operation::Acquire => match redlock.acquire(KEY).await {
             Ok(granted) => {
                 let believed_until = match scene.flaw {
                     Some(Flaw::ValidityFromTheEnd) => world.now().saturating_add(validity),
                     _ => granted.valid_until(),
                 };
-                believe(Some(Claim::new(&granted, believed_until)));
+                let mut claim = Claim::new(&granted, believed_until);
+                if scene.flaw == Some(Flaw::Count) {
+                    claim.fence = Some(world.count.get());
+                }
+                believe(Some(claim));
                 *lease = Some(granted);
                 world.did(Effect::Acquired);
             }
@@ -365,17 +486,30 @@ impl Transport for Port<'_> {
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Failure> {
         let (order, granted) = match command {
-            Command::Acquire { token, .. } => {
-                (Order::Acquire(number(token)), Reply::Acquired(None))
+            Command::Acquire {
+                token, proposal, ..
+            } => {
+                let offer = self.offer(proposal.map(without_time));
+                (Order::Acquire(number(token), offer), Reply::Acquired(None))
             }
-            Command::Extend { token, .. } => (Order::Extend(number(token)), Reply::Extended),
-            Command::Release { token, .. } => (Order::Release(number(token)), Reply::Released),
+            Command::Extend {
+                token, proposal, ..
+            } => {
+                let offer = self.offer(*proposal);
+                (Order::Extend(number(token), offer), Reply::Extended)
+            }
+            Command::Release {
+                token, proposal, ..
+            } => {
+                let offer = self.offer(proposal.map(without_time));
+                (Order::Release(number(token), offer), Reply::Released)
+            }
         };
         let Some(node) = self.node else {
             return Ok(granted);
         };
         let swallows_releases = self.scene.flaw == Some(Flaw::NothingIsReleased);
-        if swallows_releases && matches!(order, Order::Release(_)) {
+        if swallows_releases && matches!(order, Order::Release(..)) {
             return Ok(granted);
         }
         self.check(node, command)?;
@@ -390,14 +524,12 @@ impl Transport for Port<'_> {
                 return Poll::Pending;
             };
             call.is_over = true;
-            Poll::Ready(match answer {
-                Answer::Acquired => Ok(Reply::Acquired(None)),
-                Answer::Held => Ok(Reply::Held(None)),
-                Answer::Extended => Ok(Reply::Extended),
-                Answer::Released => Ok(Reply::Released),
-                Answer::NotMine => Ok(Reply::NotMine),
-                Answer::Broken => Err(Failure::Silent(node)),
-            })
+            let result = answer.result(self.scene, node);
+            if let Ok(Reply::Acquired(Some(reading))) = &result {
+                let count = self.world.count.get().max(reading.fence);
+                self.world.count.set(count);
+            }
+            Poll::Ready(result)
         })
         .await
     }
@@ -415,6 +547,13 @@ impl Transport for Port<'_> {
 }
 
 impl Port<'_> {
+    fn offer(&self, proposal: Option<Proposal>) -> Option<Offer> {
+        proposal.map(|Proposal { fence, time, .. }| Offer {
+            fence: self.scene.stamp(fence.as_u64()),
+            time: self.scene.stamp(time),
+        })
+    }
+
     /// Whether the vote of the node counts.
     fn check(&self, node: usize, command: &Command<'_>) -> Result<(), Failure> {
         let Command::Acquire {
@@ -424,12 +563,20 @@ impl Port<'_> {
             return Ok(());
         };
         if self.scene.flaw == Some(Flaw::QuarantineTooShort) {
-            rules.quarantine -= UNIT;
+            rules.quarantine -= self.scene.unit;
         }
         let ttl = Duration::from_millis(ttl_ms.into());
         let admission = self.world.admissions.borrow()[node];
         let admitted = admission.check(rules, ttl, self.world.now());
         admitted.map_err(Failure::Denied)
+    }
+}
+
+/// Only an extend carries the time.
+const fn without_time(proposal: Proposal) -> Proposal {
+    Proposal {
+        time: 0,
+        ..proposal
     }
 }
 
@@ -480,7 +627,7 @@ impl Clock for Watch<'_> {
     fn resolution(&self) -> Duration {
         match self.scene.flaw {
             Some(Flaw::TickNotTakenOff) => Duration::ZERO,
-            _ => UNIT * u32::from(self.scene.tick),
+            _ => self.scene.unit * u32::from(self.scene.tick),
         }
     }
 

@@ -2,14 +2,15 @@
 
 use stateright::Property;
 
-use super::client::{self, Operation};
-use super::scene::UNIT;
+use super::client::Operation;
 use super::search::{Action, Search};
 use super::world::{Client, World};
 
 pub(super) const EXCLUSION: &str = "no two clients hold the lock at once";
 pub(super) const QUORUM: &str = "a lease that is valid stands on a quorum of nodes";
 pub(super) const CLEAN: &str = "what is over leaves no key on a node that is connected";
+pub(super) const FENCE: &str = "fences are unique, and grow from lease to lease";
+pub(super) const BURN: &str = "what was released does not come back";
 pub(super) const AGAIN: &str = "a lock that nobody holds can be acquired";
 
 // What a search must come across, or it is not worth much.
@@ -22,16 +23,36 @@ pub(super) fn all() -> Vec<Property<Search>> {
         Property::always(QUORUM, quorum),
         Property::always(CLEAN, clean),
         Property::always(AGAIN, again),
+        Property::always(FENCE, fence),
+        Property::always(BURN, burn),
         Property::sometimes(ACQUIRED, |_, world: &World| world.acting.is_some()),
         Property::sometimes(HANDED_ON, handed_on),
     ]
 }
 
 fn exclusion(search: &Search, world: &World) -> bool {
-    holders(search, world).count() <= 1
+    let is_promised = search.scene.fencing.is_none_or(|it| it.is_exclusive);
+    !is_promised || holders(search, world).count() <= 1
+}
+
+/// No two are the same, and none is lower than what had been reported when it was asked for.
+fn fence(_: &Search, world: &World) -> bool {
+    !world.is_out_of_order && world.fences.windows(2).all(|pair| pair[0] < pair[1])
+}
+
+fn burn(_: &Search, world: &World) -> bool {
+    world.nodes.iter().all(|node| {
+        let entry = node.entry.as_ref();
+        entry.is_none_or(|entry| !node.released.contains(&(entry.client, entry.token)))
+    })
 }
 
 fn quorum(search: &Search, world: &World) -> bool {
+    // A clock that jumps takes keys along.
+    let fencing = search.scene.fencing;
+    if fencing.is_some_and(|it| !it.is_exclusive || it.jumps > 0) {
+        return true;
+    }
     let quorum = search.scene.nodes / 2 + 1;
     holders(search, world).all(|client| {
         let view = search.automaton.view(world.clients[client].row);
@@ -84,7 +105,12 @@ fn again(search: &Search, world: &World) -> bool {
             && client.links.iter().all(|link| link.sent.is_empty())
     });
     let quorum = search.scene.nodes / 2 + 1;
-    if !is_quiet || free.count() < quorum || is_waiting(search, world) {
+    // A fence that is in the way may have to grow old first.
+    if search.scene.fencing.is_some()
+        || !is_quiet
+        || free.count() < quorum
+        || is_waiting(search, world)
+    {
         return true;
     }
     let mut world = world.clone();
@@ -102,8 +128,8 @@ fn again(search: &Search, world: &World) -> bool {
 /// Whether a vote does not count yet for the first client.
 fn is_waiting(search: &Search, world: &World) -> bool {
     let view = search.automaton.view(world.clients[0].row);
-    let now = client::instant(world.reading(&search.scene, 0));
-    let quarantine = UNIT * u32::from(search.scene.quarantine());
+    let now = search.scene.instant(world.reading(&search.scene, 0));
+    let quarantine = search.scene.unit * u32::from(search.scene.quarantine());
     let mut met = view.met.iter().flatten();
     met.any(|met| now < met.saturating_add(quarantine))
 }

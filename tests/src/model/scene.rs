@@ -1,13 +1,12 @@
 //! What is searched: how many take part, and what may happen to them. Each scene is a world of its own.
 
-use redlock_core::Options;
+use redlock_core::{Instant, Options};
 
 use core::time::Duration;
 
 use super::promise;
-
-/// One unit of the model's time. The drift that every lease loses, 2 ms, is one of them.
-pub(super) const UNIT: Duration = Duration::from_millis(2);
+use super::stamp::Stamp;
+use crate::simulation::Lapse;
 
 /// A small world. Times are in units, faults are how many of them there may be in one run.
 #[derive(Debug, Clone)]
@@ -16,6 +15,8 @@ pub struct Scene {
     pub name: &'static str,
     /// What it adds to the others.
     pub about: &'static str,
+    /// One unit of its time.
+    pub(super) unit: Duration,
     pub(super) nodes: usize,
     /// What each client may do.
     pub(super) clients: &'static [Role],
@@ -38,7 +39,45 @@ pub struct Scene {
     pub(super) client_behind: u8,
     /// By how much the clock of a client that waits for the end of a quarantine may be ahead.
     pub(super) client_ahead: u8,
+    /// None where locks are plain.
+    pub(super) fencing: Option<Fencing>,
     pub(super) flaw: Option<Flaw>,
+}
+
+/// What is different where locks are fenced.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fencing {
+    pub(super) window: u8,
+    pub(super) step_back: u8,
+    /// By how much more than it is a client may take the time of the nodes for, before they tell; if there is none, it
+    /// knows nothing.
+    pub(super) guesses: &'static [i8],
+    /// Whether leases pay for clocks that jump.
+    pub(super) has_margin: bool,
+    /// How many times the clock of a node jumps.
+    pub(super) jumps: u8,
+    /// By how much.
+    pub(super) jump_sizes: &'static [i8],
+    /// How many clocks jump together; it is always the same ones.
+    pub(super) jumping: usize,
+    /// Whether leases are exclusive; else the fences alone are looked at.
+    pub(super) is_exclusive: bool,
+    /// Nobody looks on from the one time to the other.
+    pub(super) leap: Option<(u8, u8)>,
+}
+
+impl Fencing {
+    const CALM: Self = Self {
+        window: 1,
+        step_back: 60,
+        guesses: &[0],
+        has_margin: false,
+        jumps: 0,
+        jump_sizes: &[],
+        jumping: 1,
+        is_exclusive: true,
+        leap: None,
+    };
 }
 
 /// How many times a client tries to acquire the lock, and how many times it extends a lease.
@@ -87,6 +126,30 @@ pub enum Flaw {
     DriftBeyond,
     /// The quarantine of a node that has forgotten everything is one unit too short.
     QuarantineTooShort,
+    /// Nodes count their grants, and the highest count that a client is told is its fence.
+    Count,
+    /// A client asks for the highest fence, and writes one more back, which nodes accept in any case.
+    WriteBack,
+    /// Nodes accept the same fence again.
+    Strict,
+    /// Nodes accept a fence however old, and forget fences when their TTL is over.
+    Floor,
+    /// Nodes accept a fence however new.
+    Ceiling,
+    /// Nodes that forgot come back before the last fence that they may have forgotten is too old.
+    Quarantine,
+    /// Nodes accept a fence that was released.
+    Burn,
+    /// Nodes make a key again for an extend although they have accepted another fence since.
+    Heal,
+    /// The margin for clocks that jump is not taken off the validity.
+    Margin,
+    /// The clocks of a majority of nodes jump together.
+    JumpTogether,
+    /// Nodes forget until when a key was held when a clock that is ahead takes it away.
+    HeldUntil,
+    /// The clock of a node is set back by more than is agreed.
+    StepBack,
 }
 
 impl Flaw {
@@ -107,6 +170,18 @@ impl Flaw {
             Self::QuarantineTooShort => {
                 "the quarantine of a node that forgot is one unit too short"
             }
+            Self::Count => "nodes count, and the highest count is the fence",
+            Self::WriteBack => "the highest fence and one is written back, and nodes accept any",
+            Self::Strict => "a node accepts one fence twice",
+            Self::Floor => "a node accepts a fence that is too old, and forgets fences early",
+            Self::Ceiling => "a node accepts a fence that is too new",
+            Self::Quarantine => "the quarantine for fences is one unit too short",
+            Self::Burn => "a release leaves its fence acceptable",
+            Self::Heal => "an extend makes a key again where another fence was accepted since",
+            Self::Margin => "no margin for clocks that jump",
+            Self::JumpTogether => "the clocks of a majority jump together",
+            Self::HeldUntil => "what a clock that jumps takes away is free when it is right again",
+            Self::StepBack => "a clock is set back by more than is agreed",
         }
     }
 
@@ -115,7 +190,31 @@ impl Flaw {
     pub const fn breaks(self) -> &'static str {
         match self {
             Self::NothingIsReleased => promise::CLEAN,
+            Self::Count
+            | Self::WriteBack
+            | Self::Strict
+            | Self::Floor
+            | Self::Ceiling
+            | Self::Quarantine
+            | Self::StepBack => promise::FENCE,
+            Self::Burn | Self::Heal => promise::BURN,
             _ => promise::EXCLUSION,
+        }
+    }
+
+    /// What nodes do wrong.
+    pub(super) const fn lapse(self) -> Option<Lapse> {
+        match self {
+            Self::Count => Some(Lapse::Counts),
+            Self::WriteBack => Some(Lapse::WritesBack),
+            Self::Strict => Some(Lapse::IsNotStrict),
+            Self::Floor => Some(Lapse::HasNoFloor),
+            Self::Ceiling => Some(Lapse::HasNoCeiling),
+            Self::Quarantine => Some(Lapse::IsBackTooEarly),
+            Self::Burn => Some(Lapse::BurnsNothing),
+            Self::Heal => Some(Lapse::HealsAnyway),
+            Self::HeldUntil => Some(Lapse::ForgetsLeases),
+            _ => None,
         }
     }
 }
@@ -124,6 +223,8 @@ impl Scene {
     const PLAIN: Self = Self {
         name: "contend",
         about: "two clients, messages in any order and as late as can be",
+        // The drift that every lease loses, 2 ms, is one of them.
+        unit: Duration::from_millis(2),
         nodes: 3,
         clients: &[ONCE, ONCE],
         ttl: 3,
@@ -137,7 +238,83 @@ impl Scene {
         node_ahead: 0,
         client_behind: 0,
         client_ahead: 0,
+        fencing: None,
         flaw: None,
+    };
+
+    /// Units are long: the drift is none of them, and the quarantine only seven.
+    const FENCED: Self = Self {
+        name: "fence",
+        about: "fenced, two clients, messages in any order and as late as can be",
+        unit: Duration::from_secs(1),
+        ttl: 2,
+        end: 1,
+        fencing: Some(Fencing::CALM),
+        ..Self::PLAIN
+    };
+
+    /// Keys expire whenever they like: only the fences are to be relied on.
+    const EXPIRING: Self = Self {
+        name: "fence, any expiry",
+        about: "fenced, keys expire at any moment, and clients differ over the time of the nodes",
+        node_ahead: u8::MAX,
+        end: 0,
+        fencing: Some(Fencing {
+            guesses: &[0, 1],
+            is_exclusive: false,
+            ..Fencing::CALM
+        }),
+        ..Self::FENCED
+    };
+
+    const ASKING: Self = Self {
+        name: "fence, time unknown",
+        about: "fenced, keys expire at any moment, and clients learn the time of the nodes by a round",
+        fencing: Some(Fencing {
+            guesses: &[],
+            is_exclusive: false,
+            ..Fencing::CALM
+        }),
+        ..Self::EXPIRING
+    };
+
+    const JUMPING: Self = Self {
+        name: "fence, jump",
+        about: "fenced, the clock of one node jumps twice, on or back, within the window or beyond the TTL",
+        ttl: 6,
+        end: 0,
+        fencing: Some(Fencing {
+            has_margin: true,
+            jumps: 2,
+            jump_sizes: &[-6, -1, 1, 6],
+            ..Fencing::CALM
+        }),
+        ..Self::FENCED
+    };
+
+    /// There is nobody else who remembers.
+    const FORGETTING: Self = Self {
+        name: "fence, forget",
+        about: "fenced, the only node forgets everything twice, is quarantined, and has a vote again",
+        nodes: 1,
+        clients: &[ONCE, TWICE],
+        crashes: 2,
+        end: 8,
+        fencing: Some(Fencing {
+            guesses: &[0, 1],
+            leap: Some((1, 7)),
+            ..Fencing::CALM
+        }),
+        ..Self::FENCED
+    };
+
+    const FENCED_BREAKING: Self = Self {
+        name: "fence, break",
+        about: "fenced, a connection breaks, the rest comes late or never; a lease is extended",
+        clients: &[EXTENDING, ONCE],
+        breaks: 1,
+        end: 0,
+        ..Self::FENCED
     };
 
     /// All that are searched. Together they take a minute or two; each with a later end takes several times as long.
@@ -238,18 +415,48 @@ impl Scene {
                 end: 2,
                 ..Self::PLAIN
             },
+            Self::FENCED,
+            Self {
+                name: "fence, expiry",
+                about: "fenced, two nodes, keys expire when their time is over",
+                nodes: 2,
+                end: 2,
+                ..Self::FENCED
+            },
+            Self::EXPIRING,
+            Self::ASKING,
+            Self::JUMPING,
+            Self::FORGETTING,
+            Self {
+                name: "fence, extend",
+                about: "fenced, two nodes, a lease is extended, where a key is gone it is made again",
+                nodes: 2,
+                clients: &[EXTENDING, ONCE],
+                end: 2,
+                ..Self::FENCED
+            },
+            Self::FENCED_BREAKING,
         ]
     }
 
     /// A scene in which `flaw` shows.
     #[must_use]
     pub fn with(flaw: Flaw) -> Self {
-        let scene = Self {
+        let of = |scene| Self {
             name: "flaw",
             about: flaw.about(),
-            end: 4,
             flaw: Some(flaw),
+            ..scene
+        };
+        let scene = of(Self {
+            end: 4,
             ..Self::PLAIN
+        });
+        let fenced = |scene, fencing| {
+            of(Self {
+                fencing: Some(fencing),
+                ..scene
+            })
         };
         match flaw {
             Flaw::ClockNotReadAgain | Flaw::HalfIsAQuorum | Flaw::NothingIsReleased => {
@@ -297,12 +504,94 @@ impl Scene {
                 end: 4,
                 ..scene
             },
+            Flaw::Count | Flaw::WriteBack => of(Self::ASKING),
+            Flaw::Strict => of(Self::EXPIRING),
+            Flaw::Floor => of(Self {
+                nodes: 1,
+                end: 1,
+                ..Self::EXPIRING
+            }),
+            Flaw::Ceiling => fenced(
+                Self::FORGETTING,
+                Fencing {
+                    guesses: &[0, 20],
+                    leap: Some((1, 7)),
+                    ..Fencing::CALM
+                },
+            ),
+            Flaw::Quarantine => fenced(
+                Self {
+                    unit: Duration::from_millis(1),
+                    ttl: 4,
+                    end: 2,
+                    ..Self::FORGETTING
+                },
+                Fencing {
+                    guesses: &[0, 1],
+                    ..Fencing::CALM
+                },
+            ),
+            Flaw::StepBack => fenced(
+                Self {
+                    nodes: 1,
+                    end: 3,
+                    ..Self::EXPIRING
+                },
+                Fencing {
+                    step_back: 0,
+                    jumps: 1,
+                    jump_sizes: &[-2],
+                    is_exclusive: false,
+                    ..Fencing::CALM
+                },
+            ),
+            Flaw::Burn => of(Self::FENCED_BREAKING),
+            Flaw::Heal => of(Self {
+                nodes: 1,
+                clients: &[EXTENDING],
+                ..Self::FENCED_BREAKING
+            }),
+            Flaw::Margin => fenced(
+                Self {
+                    ttl: 2,
+                    ..Self::JUMPING
+                },
+                Fencing {
+                    window: 2,
+                    jumps: 1,
+                    jump_sizes: &[2],
+                    ..Fencing::CALM
+                },
+            ),
+            Flaw::JumpTogether => fenced(
+                Self::JUMPING,
+                Fencing {
+                    has_margin: true,
+                    jumps: 1,
+                    jump_sizes: &[6],
+                    jumping: 2,
+                    ..Fencing::CALM
+                },
+            ),
+            Flaw::HeldUntil => fenced(
+                Self::JUMPING,
+                Fencing {
+                    has_margin: true,
+                    jumps: 2,
+                    jump_sizes: &[-6, 6],
+                    ..Fencing::CALM
+                },
+            ),
         }
     }
 
     /// What has to be seen, or the search is not worth much.
     pub(super) const fn sight(&self) -> &'static str {
-        if self.end + self.node_ahead < self.ttl {
+        let margin = match self.fencing {
+            Some(fencing) if fencing.has_margin => 4 * fencing.window,
+            _ => 0,
+        };
+        if self.end.saturating_add(self.node_ahead) < self.ttl - margin {
             promise::ACQUIRED
         } else {
             promise::HANDED_ON
@@ -316,13 +605,52 @@ impl Scene {
 
     /// The options of its clients.
     pub(super) fn options(&self) -> Options {
-        let units = |count: u8| UNIT * u32::from(count);
+        let units = |count: u8| self.unit * u32::from(count);
         let options = Options::new(units(self.ttl))
             .and_then(|options| options.drift_ppm(0))
+            .and_then(|options| match self.fencing {
+                None => Ok(options),
+                Some(fencing) => options
+                    .fenced(units(fencing.window))?
+                    .max_ttl(units(self.ttl))?
+                    .step_back(units(fencing.step_back))?
+                    .tolerate_clock_jumps(fencing.has_margin, Duration::ZERO),
+            })
             .and_then(|options| options.node_timeout(units(self.node_timeout)))
             .and_then(|options| options.retry_delay(Duration::ZERO, Duration::ZERO));
         options
             .expect("a scene has options that are right")
             .wait(units(self.wait))
+    }
+
+    /// The next time.
+    pub(super) fn after(&self, now: u8) -> u8 {
+        match self.fencing.and_then(|fencing| fencing.leap) {
+            Some((from, to)) if from == now => to,
+            _ => now + 1,
+        }
+    }
+
+    /// The instant that a clock tells by `reading`.
+    pub(super) fn instant(&self, reading: u8) -> Instant {
+        Instant::from_micros(0).saturating_add(self.unit * u32::from(reading))
+    }
+
+    /// What a clock reads from `instant` on.
+    pub(super) fn reading(&self, instant: Instant) -> u8 {
+        let units = instant.as_micros().div_ceil(2 * self.half());
+        u8::try_from(units).expect("a scene is short")
+    }
+
+    pub(super) fn stamp(&self, micros: u64) -> Stamp {
+        Stamp::new(micros, self.half())
+    }
+
+    pub(super) fn micros(&self, stamp: Stamp) -> u64 {
+        stamp.micros(self.half())
+    }
+
+    fn half(&self) -> u64 {
+        u64::try_from(self.unit.as_micros() / 2).expect("units are short")
     }
 }

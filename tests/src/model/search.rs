@@ -5,10 +5,11 @@ use std::sync::Arc;
 use stateright::{Model, Property};
 
 use super::automaton::Automaton;
-use super::client::{Cause, Effect, Few, Input, Operation, Order};
+use super::client::{Answer, Cause, Effect, Few, Input, Operation, Order};
+use super::nodes::{Event, Nodes};
 use super::promise;
 use super::scene::{Flaw, Scene};
-use super::world::{Client, Node, Sent, World, small};
+use super::world::{Client, Link, Sent, World, small};
 
 /// One step: nothing happens at the same time as another thing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -27,10 +28,14 @@ pub(super) enum Action {
     Break(usize, usize, Reply),
     /// A key expires early, by the clock of its node.
     ExpireEarly(usize),
-    /// A node forgets everything and is back at once. Every client notices and meets it again.
+    /// A node forgets everything and is back at once. Every client notices and meets it again. Where locks are
+    /// fenced nobody notices, and connections live on.
     Crash(usize),
-    /// One unit of time passes; the clocks of the first ones stand still, those of the others go two units.
-    Tick(Few<usize>, Few<usize>),
+    /// The clocks of these nodes jump, by so much.
+    Jump(Few<usize>, i8),
+    /// One unit of time passes; the clocks of the first ones stand still, those of the others go two units. Before,
+    /// clients read these replies and do nothing on them: by client and node.
+    Tick(Few<usize>, Few<usize>, Few<(usize, usize)>),
 }
 
 /// Where a reply that has come is when the connection breaks.
@@ -47,6 +52,7 @@ pub(super) enum Reply {
 pub(super) struct Search {
     pub(super) scene: Scene,
     pub(super) automaton: Automaton,
+    pub(super) nodes: Nodes,
     /// Of worlds that differ by the numbers of nodes and clients only, one is enough; a trace through these would
     /// not be one to read.
     is_reduced: bool,
@@ -56,6 +62,7 @@ impl Search {
     pub(super) fn new(scene: Scene, is_reduced: bool) -> Self {
         Self {
             automaton: Automaton::new(&scene),
+            nodes: Nodes::new(&scene),
             scene,
             is_reduced,
         }
@@ -68,11 +75,15 @@ impl Search {
             cause,
         };
         let step = self.automaton.step(world.clients[client].row, &input);
+        let reported = world.fences.last().copied().unwrap_or_default();
         let it = &mut world.clients[client];
         it.row = step.to;
         for effect in &*step.effects {
             match *effect {
                 Effect::Sent(node, order) => {
+                    if matches!(order, Order::Acquire(..)) {
+                        it.above = reported;
+                    }
                     let link = &mut it.links[node];
                     link.awaited = Some(order);
                     link.sent.push(Sent {
@@ -90,7 +101,16 @@ impl Search {
                             .for_each(|sent| sent.is_awaited = false);
                     }
                 }
-                Effect::Acquired => world.acting = Some(small(client)),
+                Effect::Acquired => {
+                    world.acting = Some(small(client));
+                    let claim = self.automaton.view(step.to).claim;
+                    if let Some(fence) = claim.and_then(|claim| claim.fence) {
+                        let fence = self.scene.stamp(fence.as_u64());
+                        world.is_out_of_order |= fence <= it.above;
+                        world.fences.push(fence);
+                        world.fences.sort_unstable();
+                    }
+                }
                 _ => {}
             }
         }
@@ -162,9 +182,7 @@ impl Search {
         if !link.sent.is_empty() {
             actions.push(Action::Execute(client, node));
         }
-        let stray = link.stray.iter().enumerate();
-        let different = stray.filter(|(place, order)| link.stray[..*place].last() != Some(*order));
-        actions.extend(different.map(|(_, order)| Action::Stray(client, node, *order)));
+        link_strays(link, client, node, actions);
         if world.breaks > 0 && link.is_in_use() {
             actions.push(Action::Break(client, node, Reply::Lost));
             if link.has_reply() {
@@ -173,11 +191,23 @@ impl Search {
         }
     }
 
+    fn strays(&self, world: &World, actions: &mut Vec<Action>) {
+        for (client, it) in world.clients.iter().enumerate() {
+            for (node, link) in it.links.iter().enumerate() {
+                link_strays(link, client, node, actions);
+            }
+        }
+    }
+
     fn node_actions(&self, world: &World, node: usize, actions: &mut Vec<Action>) {
         let Some(entry) = &world.nodes[node].entry else {
             return;
         };
-        if entry.expires_at - world.now <= self.scene.node_ahead {
+        let now = match self.scene.fencing {
+            Some(_) => world.wall(node),
+            None => world.now,
+        };
+        if entry.expires_at - now <= self.scene.node_ahead {
             actions.push(Action::ExpireEarly(node));
         }
         if world.crashes > 0 {
@@ -185,9 +215,30 @@ impl Search {
         }
     }
 
+    /// The clocks of always the same nodes.
+    fn jumps(&self, world: &World, actions: &mut Vec<Action>) {
+        let Some(fencing) = self.scene.fencing else {
+            return;
+        };
+        if world.jumps == 0 {
+            return;
+        }
+        let all: Few<_> = (0..self.scene.nodes).collect();
+        let has_jumped = world.nodes.iter().any(|node| node.has_jumped);
+        for &by in fencing.jump_sizes {
+            let can_jump = |node: &usize| {
+                let it = &world.nodes[*node];
+                it.has_jumped == has_jumped
+            };
+            let jumping = subsets(&all).filter(|nodes| nodes.len() == fencing.jumping);
+            let jumping = jumping.filter(|nodes| nodes.iter().all(can_jump));
+            actions.extend(jumping.map(|nodes| Action::Jump(nodes, by)));
+        }
+    }
+
     fn ticks(&self, world: &World, actions: &mut Vec<Action>) {
         // Before anything has happened it is always the same time.
-        if world.now == self.scene.end || *world == World::new(&self.scene) {
+        if world.now == self.scene.end || world.is_untouched(&self.scene) {
             return;
         }
         let can_stand_still = |client: &usize| {
@@ -205,11 +256,68 @@ impl Search {
         let ahead: Few<_> = (0..self.scene.clients.len()).filter(waits).collect();
         for still in subsets(&clients).chain([Few::new()]) {
             for ahead in subsets(&ahead).chain([Few::new()]) {
-                if !ahead.iter().any(|client| still.contains(client)) {
-                    actions.push(Action::Tick(still.clone(), ahead));
+                if ahead.iter().any(|client| still.contains(client)) {
+                    continue;
+                }
+                for read in self.reads(world) {
+                    actions.push(Action::Tick(still.clone(), ahead.clone(), read));
                 }
             }
         }
+    }
+
+    /// Replies that may be read before time passes, on which clients do nothing.
+    fn reads(&self, world: &World) -> Vec<Few<(usize, usize)>> {
+        let mut all = vec![Few::new()];
+        if self.scene.fencing.is_none() {
+            return all;
+        }
+        for (client, it) in world.clients.iter().enumerate() {
+            let ready: Few<_> = (0..self.scene.nodes)
+                .filter(|node| it.links[*node].has_reply())
+                .collect();
+            let quiet = subsets(&ready).filter(|nodes| !self.does_something(world, client, nodes));
+            let longer: Vec<_> = quiet
+                .flat_map(|nodes| {
+                    all.iter().map(move |others| {
+                        let more = nodes.iter().map(|node| (client, *node));
+                        others.iter().copied().chain(more).collect()
+                    })
+                })
+                .collect();
+            all.extend(longer);
+        }
+        all
+    }
+
+    /// Lets `node` execute what `client` has sent.
+    fn execute(&self, world: &mut World, node: usize, client: usize, order: Order) -> Answer {
+        if self.scene.fencing.is_none() {
+            return world.execute(&self.scene, node, client, order);
+        }
+        let event = Event::Execute(small(client), order);
+        let answer = self.happens(world, node, event);
+        let it = &mut world.nodes[node];
+        if it.entry.is_some() {
+            it.forgotten = None;
+        }
+        let whose = (small(client), order.token());
+        let may_come_back = self.scene.breaks > 0 && matches!(order, Order::Release(..));
+        if may_come_back && !it.released.contains(&whose) {
+            it.released.push(whose);
+            it.released.sort_unstable();
+        }
+        answer.expect("a command is answered")
+    }
+
+    fn happens(&self, world: &mut World, node: usize, event: Event) -> Option<Answer> {
+        let wall = world.wall(node);
+        let it = &mut world.nodes[node];
+        let turn = self.nodes.step(it.row, wall, event);
+        it.row = turn.to;
+        it.entry = turn.entry;
+        it.forgotten.take_if(|entry| entry.expires_at <= wall);
+        turn.answer
     }
 
     /// What a client does on it, if it is a client's.
@@ -221,7 +329,7 @@ impl Search {
                 match operation {
                     Operation::Acquire => it.acquires -= 1,
                     Operation::Extend => it.extends -= 1,
-                    Operation::Release | Operation::Tidy => {}
+                    Operation::Release | Operation::Tidy | Operation::Learn(_) => {}
                 }
                 return self.run(world, client, Cause::Begin(operation));
             }
@@ -239,7 +347,7 @@ impl Search {
             }
             Action::Execute(client, node) => {
                 let sent = world.clients[client].links[node].sent.remove(0);
-                let answer = world.execute(&self.scene, node, client, sent.order);
+                let answer = self.execute(world, node, client, sent.order);
                 if sent.is_awaited {
                     world.clients[client].links[node].answers.push(answer);
                 }
@@ -250,7 +358,7 @@ impl Search {
                     let mut is_first = true;
                     move |other| *other != order || !std::mem::take(&mut is_first)
                 });
-                world.execute(&self.scene, node, client, order);
+                self.execute(world, node, client, order);
             }
             Action::Break(client, node, reply) => {
                 world.breaks -= 1;
@@ -259,13 +367,20 @@ impl Search {
                 }
                 self.break_down(world, client, node, true);
             }
-            Action::ExpireEarly(node) => world.nodes[node].entry = None,
+            Action::ExpireEarly(node) => {
+                if self.scene.fencing.is_some() {
+                    self.happens(world, node, Event::Expiry);
+                }
+                world.nodes[node].entry = None;
+            }
             Action::Crash(node) => {
                 world.crashes -= 1;
-                world.nodes[node] = Node {
-                    forgotten: world.nodes[node].entry.take(),
-                    entry: None,
-                };
+                world.nodes[node].forgotten = world.nodes[node].entry.take();
+                if self.scene.fencing.is_some() {
+                    // Connections live on, and nobody notices: the node itself has to.
+                    self.happens(world, node, Event::Loss);
+                    return Arc::new([]);
+                }
                 // What was on its way to it arrives nowhere.
                 for client in 0..self.scene.clients.len() {
                     world.clients[client].links[node].answers.clear();
@@ -273,13 +388,37 @@ impl Search {
                     self.run(world, client, Cause::Met(node));
                 }
             }
-            Action::Tick(standing_still, ahead) => {
-                world.now += 1;
+            Action::Jump(nodes, by) => {
+                world.jumps -= 1;
+                for node in nodes {
+                    world.nodes[node].ahead += by;
+                    world.nodes[node].has_jumped = true;
+                    self.happens(world, node, Event::Time);
+                }
+            }
+            Action::Tick(standing_still, ahead, read) => {
+                for client in 0..self.scene.clients.len() {
+                    let mine = read.iter().filter(|(whose, _)| *whose == client);
+                    let links = &mut world.clients[client].links;
+                    let answers: Few<_> = mine
+                        .map(|(_, node)| (*node, links[*node].take_reply()))
+                        .collect();
+                    if !answers.is_empty() {
+                        self.run(world, client, Cause::Read(answers));
+                    }
+                }
+                world.now = self.scene.after(world.now);
                 for client in standing_still {
                     world.clients[client].behind += 1;
                 }
                 for client in ahead {
                     world.clients[client].ahead += 1;
+                }
+                if self.scene.fencing.is_some() {
+                    for node in 0..self.scene.nodes {
+                        self.happens(world, node, Event::Time);
+                    }
+                    return Arc::new([]);
                 }
                 for node in &mut world.nodes {
                     for entry in [&mut node.entry, &mut node.forgotten] {
@@ -306,7 +445,10 @@ impl Search {
             (it.row, it.acquires, it.extends, clock, &it.links)
         };
         let mut order: Few<_> = (0..self.scene.clients.len()).collect();
-        order.sort_by(|a, b| by_number(a).cmp(&by_number(b)));
+        // Nodes of fenced locks know them by their numbers.
+        if self.scene.fencing.is_none() {
+            order.sort_by(|a, b| by_number(a).cmp(&by_number(b)));
+        }
         if !order.is_sorted() {
             let clients = order.iter().map(|client| world.clients[*client].clone());
             world.clients = clients.collect();
@@ -359,12 +501,34 @@ impl Model for Search {
     type Action = Action;
 
     fn init_states(&self) -> Vec<World> {
-        vec![World::new(&self.scene)]
+        let mut worlds = vec![World::new(&self.scene)];
+        let guesses = self
+            .scene
+            .fencing
+            .map_or(&[][..], |fencing| fencing.guesses);
+        if guesses.is_empty() {
+            return worlds;
+        }
+        for client in 0..self.scene.clients.len() {
+            let guessed = worlds.iter().flat_map(|world| {
+                guesses.iter().map(|guess| {
+                    let mut world = world.clone();
+                    let learns = Cause::Begin(Operation::Learn(*guess));
+                    self.run(&mut world, client, learns);
+                    world
+                })
+            });
+            worlds = guessed.collect();
+        }
+        worlds
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
         if world.clients.iter().all(|client| self.is_done(client)) {
             actions.extend(self.next_arrival(world));
+            if self.scene.fencing.is_some() {
+                self.strays(world, actions);
+            }
             return;
         }
         for client in 0..self.scene.clients.len() {
@@ -376,6 +540,7 @@ impl Model for Search {
         for node in 0..self.scene.nodes {
             self.node_actions(world, node, actions);
         }
+        self.jumps(world, actions);
         self.ticks(world, actions);
     }
 
@@ -392,6 +557,12 @@ impl Model for Search {
     fn properties(&self) -> Vec<Property<Self>> {
         promise::all()
     }
+}
+
+fn link_strays(link: &Link, client: usize, node: usize, actions: &mut Vec<Action>) {
+    let stray = link.stray.iter().enumerate();
+    let different = stray.filter(|(place, order)| link.stray[..*place].last() != Some(*order));
+    actions.extend(different.map(|(_, order)| Action::Stray(client, node, *order)));
 }
 
 /// All subsets that are not empty.

@@ -2,7 +2,7 @@
 
 use core::fmt::Write;
 
-use super::client::{Effect, Operation, Order};
+use super::client::{Answer, Effect, Operation, Order};
 use super::search::{Action, Reply, Search};
 use super::world::World;
 
@@ -20,14 +20,14 @@ pub(super) fn trace(search: &Search, path: &[(World, Option<Action>)]) -> String
         let _ = writeln!(
             text,
             "  {now:>2}  {}{arrow}{}",
-            words(action, world),
+            words(search, action, world),
             effects.join(", ")
         );
     }
     text
 }
 
-fn words(action: &Action, world: &World) -> String {
+fn words(search: &Search, action: &Action, world: &World) -> String {
     let client = |number: &usize| ["client A", "client B", "client C"][*number];
     let node = |number: &usize| format!("node {}", number + 1);
     match action {
@@ -37,6 +37,7 @@ fn words(action: &Action, world: &World) -> String {
                 Operation::Extend => "begins to extend its lease",
                 Operation::Release => "begins to release its lease",
                 Operation::Tidy => "begins to tidy",
+                Operation::Learn(_) => "learns the time of the nodes",
             };
             format!("{} {what}", client(who))
         }
@@ -48,7 +49,7 @@ fn words(action: &Action, world: &World) -> String {
                 .iter()
                 .map(|from| {
                     let answer = world.clients[*who].links[*from].answers[0];
-                    format!("{answer:?} from {}", node(from))
+                    format!("{} from {}", reply(answer), node(from))
                 })
                 .collect();
             format!("{} gets {}", client(who), replies.join(", "))
@@ -81,27 +82,49 @@ fn words(action: &Action, world: &World) -> String {
             )
         }
         Action::ExpireEarly(at) => format!("the key on {} expires, early by true time", node(at)),
+        Action::Crash(it) if search.scene.fencing.is_some() => {
+            format!("{} forgets everything", node(it))
+        }
         Action::Crash(it) => format!("{} crashes, forgets everything and is back", node(it)),
-        Action::Tick(still, ahead) => {
-            let mut words = String::from("a unit of time passes");
+        Action::Jump(nodes, by) => {
+            let nodes: Vec<_> = nodes.iter().map(node).collect();
+            let nodes = nodes.join(" and ");
+            format!("the clock of {nodes} jumps by {by} units")
+        }
+        Action::Tick(still, ahead, read) => {
+            let mut words = match search.scene.after(world.now) - world.now {
+                1 => String::from("a unit of time passes"),
+                units => format!("{units} units of time pass"),
+            };
             for (clients, how) in [(still, "not for"), (ahead, "two for")] {
                 let clients: Vec<_> = clients.iter().map(client).collect();
                 if !clients.is_empty() {
                     let _ = write!(words, ", {how} {}", clients.join(" and "));
                 }
             }
+            for (who, from) in read {
+                let _ = write!(words, "; {} has heard from {}", client(who), node(from));
+            }
             words
         }
     }
 }
 
+fn reply(answer: Answer) -> String {
+    match answer {
+        Answer::Fenced(saying, told) => format!("{saying:?} ({told})"),
+        answer => format!("{answer:?}"),
+    }
+}
+
 fn order(order: Order) -> String {
-    let what = match order {
-        Order::Acquire(_) => "acquire",
-        Order::Extend(_) => "extend",
-        Order::Release(_) => "release",
+    let (what, offer) = match order {
+        Order::Acquire(_, offer) => ("acquire", offer),
+        Order::Extend(_, offer) => ("extend", offer),
+        Order::Release(_, offer) => ("release", offer),
     };
-    format!("{what} (token {})", order.token())
+    let fence = offer.map_or_else(String::new, |offer| format!(", fence {}", offer.fence));
+    format!("{what} (token {}{fence})", order.token())
 }
 
 fn outcome(effect: &Effect) -> Option<&'static str> {

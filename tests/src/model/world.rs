@@ -3,13 +3,20 @@
 use arrayvec::ArrayVec;
 
 use super::automaton::Automaton;
-use super::client::{self, Answer, Order, View};
+use super::client::{Answer, Order, View};
+use super::nodes::Nodes;
 use super::scene::{Flaw, Role, Scene};
+use super::stamp::Stamp;
 
 /// As much as the largest scene needs; a search that needs more panics.
 pub(super) const MAX_NODES: usize = 4;
 const MAX_CLIENTS: usize = 3;
 const MAX_ON_THE_WAY: usize = 8;
+const MAX_ANSWERS: usize = 4;
+const MAX_TOKENS: usize = 4;
+
+/// What the clocks of the nodes read in the beginning, in units.
+pub(super) const BASE: u8 = 16;
 
 /// A state of the search. Plain data: two worlds that are equal have equal futures.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -24,6 +31,12 @@ pub(super) struct World {
     pub(super) breaks: u8,
     pub(super) crashes: u8,
     pub(super) drops: u8,
+    /// How many times clocks of nodes may still jump.
+    pub(super) jumps: u8,
+    /// The fences of all leases so far, in order.
+    pub(super) fences: ArrayVec<Stamp, MAX_TOKENS>,
+    /// One of them was not higher than another that had been reported when it was asked for.
+    pub(super) is_out_of_order: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,6 +44,13 @@ pub(super) struct Node {
     pub(super) entry: Option<Entry>,
     /// What it had when it crashed, as long as nobody else may have the lock there.
     pub(super) forgotten: Option<Entry>,
+    /// What it is where locks are fenced, see [`Nodes`]; the entry is a part of that.
+    pub(super) row: u32,
+    /// By how much its clock is ahead.
+    pub(super) ahead: i8,
+    pub(super) has_jumped: bool,
+    /// Whose releases it has executed, where that matters: the client and the token.
+    pub(super) released: ArrayVec<(u8, u8), MAX_TOKENS>,
 }
 
 /// The key of the lock, on one node.
@@ -38,6 +58,7 @@ pub(super) struct Node {
 pub(super) struct Entry {
     pub(super) client: u8,
     pub(super) token: u8,
+    /// By true time, or by the clock of the node where locks are fenced.
     pub(super) expires_at: u8,
 }
 
@@ -52,6 +73,8 @@ pub(super) struct Client {
     /// How many times it may still try to acquire the lock, and extend a lease.
     pub(super) acquires: u8,
     pub(super) extends: u8,
+    /// The highest fence that had been reported when its last round began.
+    pub(super) above: Stamp,
     /// Its connections, one to each node.
     pub(super) links: ArrayVec<Link, MAX_NODES>,
 }
@@ -64,7 +87,7 @@ pub(super) struct Link {
     /// The command to which the client waits for the reply.
     pub(super) awaited: Option<Order>,
     /// Replies that have not been given to the client yet.
-    pub(super) answers: ArrayVec<Answer, MAX_ON_THE_WAY>,
+    pub(super) answers: ArrayVec<Answer, MAX_ANSWERS>,
     /// What was on its way when a connection broke: each arrives some time, or never.
     pub(super) stray: ArrayVec<Order, MAX_ON_THE_WAY>,
     /// Tokens up to this one were on their way when a connection broke.
@@ -82,6 +105,10 @@ impl World {
         let node = Node {
             entry: None,
             forgotten: None,
+            row: Nodes::START,
+            ahead: 0,
+            has_jumped: false,
+            released: ArrayVec::new(),
         };
         let client = |role: &Role| Client {
             row: Automaton::START,
@@ -89,6 +116,7 @@ impl World {
             ahead: 0,
             acquires: role.acquires,
             extends: role.extends,
+            above: Stamp::default(),
             links: repeated(Link::default(), scene.nodes),
         };
         Self {
@@ -99,7 +127,16 @@ impl World {
             breaks: scene.breaks,
             crashes: scene.crashes,
             drops: scene.drops,
+            jumps: scene.fencing.map_or(0, |fencing| fencing.jumps),
+            fences: ArrayVec::new(),
+            is_out_of_order: false,
         }
+    }
+
+    /// Whether nothing has happened yet.
+    pub(super) fn is_untouched(&self, scene: &Scene) -> bool {
+        let is_untouched = |(client, role): (&Client, &Role)| client.acquires == role.acquires;
+        self.now == 0 && self.clients.iter().zip(scene.clients).all(is_untouched)
     }
 
     /// What the clock of a client reads: truncated to its tick.
@@ -111,13 +148,20 @@ impl World {
 
     /// Whether a client holds the lock, as it sees it.
     pub(super) fn holds(&self, scene: &Scene, client: usize, view: &View) -> bool {
-        let now = client::instant(self.reading(scene, client));
+        let now = scene.instant(self.reading(scene, client));
         view.claim.is_some_and(|claim| {
             self.acting.map(usize::from) == Some(client) || now < claim.believed_until
         })
     }
 
-    /// Lets `node` execute what `client` has sent.
+    /// What the clock of a node reads.
+    pub(super) fn wall(&self, node: usize) -> u8 {
+        (BASE + self.now)
+            .checked_add_signed(self.nodes[node].ahead)
+            .expect("no jump is that long")
+    }
+
+    /// Lets `node` execute what `client` has sent, where locks are plain.
     pub(super) fn execute(
         &mut self,
         scene: &Scene,
@@ -126,13 +170,15 @@ impl World {
         order: Order,
     ) -> Answer {
         let expires_at = self.now + scene.ttl;
-        let Node { entry, forgotten } = &mut self.nodes[node];
+        let Node {
+            entry, forgotten, ..
+        } = &mut self.nodes[node];
         let is_mine = |token| {
             move |entry: &Entry| usize::from(entry.client) == client && entry.token == token
         };
         match order {
-            Order::Acquire(_) if entry.is_some() => Answer::Held,
-            Order::Acquire(token) => {
+            Order::Acquire(..) if entry.is_some() => Answer::Held,
+            Order::Acquire(token, _) => {
                 *forgotten = None;
                 *entry = Some(Entry {
                     client: small(client),
@@ -141,14 +187,14 @@ impl World {
                 });
                 Answer::Acquired
             }
-            Order::Extend(token) => match entry.as_mut().filter(|entry| is_mine(token)(entry)) {
+            Order::Extend(token, _) => match entry.as_mut().filter(|entry| is_mine(token)(entry)) {
                 Some(mine) => {
                     mine.expires_at = expires_at;
                     Answer::Extended
                 }
                 None => Answer::NotMine,
             },
-            Order::Release(token) => {
+            Order::Release(token, _) => {
                 let compares = scene.flaw != Some(Flaw::ReleaseWithoutCompare);
                 let deletes = |entry: &Entry| !compares || is_mine(token)(entry);
                 match entry.take_if(|entry| deletes(entry)) {
@@ -163,7 +209,7 @@ impl World {
 impl Order {
     pub(super) const fn token(self) -> u8 {
         match self {
-            Self::Acquire(token) | Self::Extend(token) | Self::Release(token) => token,
+            Self::Acquire(token, _) | Self::Extend(token, _) | Self::Release(token, _) => token,
         }
     }
 }
@@ -177,20 +223,20 @@ impl Link {
             self.stray.sort_unstable();
         }
         self.sent
-            .retain(|sent| matches!(sent.order, Order::Release(_)));
+            .retain(|sent| matches!(sent.order, Order::Release(..)));
         self.broken_after = drawn;
         if self.has_reply() {
             return;
         }
         match self.awaited {
             // It has been executed, and its reply is lost.
-            Some(order @ Order::Release(_)) if !self.sent.iter().any(|sent| sent.is_awaited) => {
+            Some(order @ Order::Release(..)) if !self.sent.iter().any(|sent| sent.is_awaited) => {
                 self.sent.push(Sent {
                     order,
                     is_awaited: true,
                 });
             }
-            None | Some(Order::Release(_)) => {}
+            None | Some(Order::Release(..)) => {}
             Some(_) => self.answers = repeated(Answer::Broken, 1),
         }
     }

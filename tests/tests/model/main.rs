@@ -4,10 +4,12 @@ use redlock_tests::model::{Flaw, Outcome, Scene};
 
 #[test]
 fn coarse_clocks_break_no_promise_in_any_order_of_events() {
-    let mut scenes = Scene::all().into_iter();
-    let scene = scenes.find(|scene| scene.name == "tick").unwrap();
-    let Outcome { broken, unseen, .. } = scene.search();
-    assert_eq!((broken, unseen), (None, None));
+    breaks_nothing("tick");
+}
+
+#[test]
+fn a_connection_that_breaks_brings_no_fenced_lease_back_in_any_order_of_events() {
+    breaks_nothing("fence, break");
 }
 
 #[test]
@@ -33,6 +35,46 @@ fn a_margin_one_tick_too_small_is_found() {
 #[test]
 fn releases_that_are_not_sent_are_found() {
     is_found(Flaw::NothingIsReleased);
+}
+
+#[test]
+fn nodes_that_accept_a_fence_twice_are_found() {
+    is_found(Flaw::Strict);
+}
+
+#[test]
+fn nodes_that_accept_fences_that_are_too_old_are_found() {
+    is_found(Flaw::Floor);
+}
+
+#[test]
+fn releases_that_leave_their_fence_acceptable_are_found() {
+    is_found(Flaw::Burn);
+}
+
+#[test]
+fn extends_that_make_a_key_again_where_another_was_are_found() {
+    is_found(Flaw::Heal);
+}
+
+#[test]
+fn leases_without_a_margin_for_clocks_that_jump_are_found() {
+    is_found(Flaw::Margin);
+}
+
+#[test]
+fn a_majority_of_clocks_that_jump_together_is_found() {
+    is_found(Flaw::JumpTogether);
+}
+
+/// No order of events breaks a promise, and what the scene is about happens.
+fn breaks_nothing(name: &str) {
+    let scenes = Scene::all().into_iter().filter(|scene| scene.name == name);
+    let found: Vec<_> = scenes
+        .map(Scene::search)
+        .map(|Outcome { broken, unseen, .. }| (broken, unseen))
+        .collect();
+    assert_eq!(found, [(None, None)]);
 }
 
 /// With the flaw, some order of events breaks the promise that it is about.

@@ -1,0 +1,168 @@
+//! All that a node of fenced locks can be, as a table: it is filled by running the node of the simulation, which does
+//! what the scripts do.
+
+use std::collections::HashMap;
+use std::sync::RwLock;
+
+use redlock_core::{Command, Denial, Fence, Instant, Proposal, Reply, Rules, RunId, Token};
+
+use super::client::{Answer, KEY, Offer, Order};
+use super::scene::Scene;
+use super::world::{BASE, Entry};
+use crate::simulation;
+
+/// The nodes of a scene; they are all alike. What a node is, is a row of the table; what happens to it leads to
+/// another row.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    scene: Scene,
+    table: RwLock<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    rows: Vec<simulation::Node>,
+    numbers: HashMap<simulation::Node, u32>,
+    next: HashMap<(u32, u8, Event), Turn>,
+}
+
+/// What happens to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Event {
+    /// A command of this client arrives.
+    Execute(u8, Order),
+    /// Its clock is another time.
+    Time,
+    /// The key expires before its time.
+    Expiry,
+    /// It forgets everything.
+    Loss,
+}
+
+/// Where an event leads.
+#[derive(Debug, Clone)]
+pub(super) struct Turn {
+    pub(super) to: u32,
+    /// What stands under the key then.
+    pub(super) entry: Option<Entry>,
+    /// To a command.
+    pub(super) answer: Option<Answer>,
+}
+
+impl Nodes {
+    /// The row of a node to which nothing has happened yet.
+    pub(super) const START: u32 = 0;
+
+    pub(super) fn new(scene: &Scene) -> Self {
+        let lapse = scene.flaw.and_then(super::Flaw::lapse);
+        let mut node = simulation::Node::new(RunId::new(1, 0), lapse);
+        // It is not new to its fleet: somebody has asked for more than anybody gets.
+        let order = Order::Acquire(0, Some(Offer::default()));
+        if scene.fencing.is_some() {
+            let denied = execute(&mut node, scene, u32::MAX, (0, order), scene.instant(BASE));
+            assert_eq!(denied, Err(Denial::OtherFleet), "it is to grant nothing");
+        }
+        let mut table = Table::default();
+        table.number(node);
+        Self {
+            scene: scene.clone(),
+            table: RwLock::new(table),
+        }
+    }
+
+    /// Lets `event` happen to a node whose clock reads `wall`, in units.
+    pub(super) fn step(&self, row: u32, wall: u8, event: Event) -> Turn {
+        let question = (row, wall, event);
+        let mut node = {
+            let table = self.table.read().expect("no thread has panicked");
+            if let Some(turn) = table.next.get(&question) {
+                return turn.clone();
+            }
+            table.rows[row as usize].clone()
+        };
+        let now = self.scene.instant(wall);
+        let mut answer = None;
+        match event {
+            Event::Execute(client, order) => {
+                let ttl = self.scene.options().ttl().as_millis();
+                let ttl_ms = u32::try_from(ttl).expect("a scene is short");
+                let reply = execute(&mut node, &self.scene, ttl_ms, (client, order), now);
+                let known = Answer::new(&self.scene, &reply);
+                answer = Some(known.expect("clients and nodes are of one fleet"));
+            }
+            Event::Time => node.expire(now),
+            Event::Expiry => node.expire_early(KEY.as_bytes()),
+            Event::Loss => node.clear(),
+        }
+        let entry = node.entry(KEY.as_bytes(), now).map(|entry| {
+            let [client, token, ..] = *entry.token.as_bytes();
+            Entry {
+                client,
+                token,
+                expires_at: self.scene.reading(entry.expires_at),
+            }
+        });
+        let mut table = self.table.write().expect("no thread has panicked");
+        let turn = Turn {
+            to: table.number(node),
+            entry,
+            answer,
+        };
+        table.next.insert(question, turn.clone());
+        turn
+    }
+}
+
+impl Table {
+    fn number(&mut self, node: simulation::Node) -> u32 {
+        if let Some(&known) = self.numbers.get(&node) {
+            return known;
+        }
+        let number = u32::try_from(self.rows.len()).expect("fewer nodes than memory");
+        self.numbers.insert(node.clone(), number);
+        self.rows.push(node);
+        number
+    }
+}
+
+fn execute(
+    node: &mut simulation::Node,
+    scene: &Scene,
+    ttl_ms: u32,
+    (client, order): (u8, Order),
+    now: Instant,
+) -> Result<Reply, Denial> {
+    let mut bytes = [0; Token::LEN];
+    (bytes[0], bytes[1]) = (client, order.token());
+    let token = &Token::from_bytes(bytes);
+    let key = KEY.as_bytes();
+    let proposal = |offer: Option<Offer>| {
+        let (offer, fleet) = offer.zip(scene.options().fleet())?;
+        Some(Proposal {
+            fence: Fence::from_u64(scene.micros(offer.fence)),
+            fleet,
+            time: scene.micros(offer.time),
+        })
+    };
+    let command = match order {
+        Order::Acquire(_, offer) => Command::Acquire {
+            key,
+            token,
+            ttl_ms,
+            rules: Rules::NONE,
+            proposal: proposal(offer),
+        },
+        Order::Extend(_, offer) => Command::Extend {
+            key,
+            token,
+            ttl_ms,
+            proposal: proposal(offer),
+        },
+        Order::Release(_, offer) => Command::Release {
+            key,
+            token,
+            proposal: proposal(offer),
+        },
+    };
+    node.execute(&command, now)
+}
