@@ -124,7 +124,8 @@ impl Options {
     /// clocks of the nodes differ when all is well: 50 ms unless told. On unless told where the TTL is at
     /// least 40 windows.
     ///
-    /// No clock may be set back by more than [`step_back`](Self::step_back), as for fences. A plain lock may
+    /// No clock may be set back by more than [`step_back`](Self::step_back), as for fences, nor forward while
+    /// its node is in quarantine, having forgotten what it knew. A plain lock may
     /// find the key free that a clock has taken away. When a majority jumps together, nothing helps; fences
     /// grow all the same.
     ///

@@ -300,6 +300,32 @@ fn a_release_frees_a_lock_for_which_others_have_asked_meanwhile() {
     assert!(clock.run(other.try_acquire(KEY)).is_ok());
 }
 
+#[test]
+fn a_clock_that_is_set_right_in_quarantine_makes_two_holders_with_ordered_fences() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    nodes[2].hang();
+    let options = fenced().max_ttl(TTL).unwrap();
+    let mut holder = client_with(&nodes, &clock, 1, options);
+    let lease = clock.run(holder.try_acquire(KEY)).unwrap();
+    clock.advance(WINDOW + ms(1));
+    nodes[2].resume();
+
+    // It forgets while it is behind, and somebody believes its clock.
+    nodes[1].set_clock_step(-20_000_000);
+    nodes[1].clear();
+    let mut misled = client_with(&nodes, &clock, 3, options);
+    let behind = holder.clock_offset().map(|offset| offset - 20_000_000);
+    misled.set_clock_offset(behind);
+    assert!(clock.run(misled.try_acquire(KEY)).is_err());
+
+    nodes[1].set_clock_step(0);
+    let mut other = client_with(&nodes, &clock, 2, options);
+    let other = clock.run(other.try_acquire(KEY)).unwrap();
+    assert!(lease.is_valid(clock.now()) && other.is_valid(clock.now()));
+    assert!(other.fence() > lease.fence());
+}
+
 /// Whether another client gets the lock of one who holds it, when the clocks of the last `jumping` nodes of
 /// its quorum jump.
 fn is_taken_over(count: usize, jumping: usize, jump: i64, options: Options) -> bool {

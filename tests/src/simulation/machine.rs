@@ -6,6 +6,7 @@ use redlock_core::{Denial, Instant, Introduction, Reply, RunId};
 
 use super::clock::{Dial, Moment};
 use super::fault::Kind;
+use super::fencing::Jumps;
 use super::history::{KEYS, Message, Place, Route, Verb, What};
 use super::node::Node;
 use super::scenario::{Assumption, Scenario};
@@ -17,7 +18,6 @@ pub(crate) struct Machine {
     /// When the process began, by its own clock; none when it was before the world began.
     born: Option<u64>,
     pub(super) dial: Dial,
-    /// Where its clock jumps to, if it does.
     /// The latest that its clock has read when it was set.
     pub(super) latest: u64,
     pub(super) hung_until: Moment,
@@ -167,7 +167,14 @@ impl State {
         } else {
             latest.saturating_sub(self.set_back_max)
         };
-        self.set_clock(node, wanted.max(least));
+        let wanted = wanted.max(least);
+        // Leases are exclusive only where no quarantine is cut short.
+        let is_in_quarantine = machine.node.vouched(Instant::from_micros(now)).is_none();
+        let wanted = match self.jumps {
+            Some(Jumps::Minority) if is_in_quarantine => wanted.min(now),
+            _ => wanted,
+        };
+        self.set_clock(node, wanted);
     }
 
     /// All clocks are right again, whatever that is by now: none is set back.
