@@ -115,7 +115,10 @@ need_for_tests() {
     need_target thumbv7em-none-eabihf
     need_program jq jq
 }
-step_tests() { cargo test --workspace --features "$(host_features)"; }
+step_tests() {
+    # Most of them wait for something; those that must not be disturbed take turns.
+    RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} cargo test --workspace --features "$(host_features)"
+}
 
 # All but defmt, which links on a device only.
 host_features() {
@@ -219,9 +222,14 @@ need_for_fuzz() {
     cargo fuzz --version >/dev/null 2>&1 || announce "cargo-fuzz" cargo install cargo-fuzz --locked
 }
 step_fuzz() {
+    local resp
+    cargo +nightly fuzz build
+    # Side by side: each keeps one core busy.
     cargo +nightly fuzz run resp -- -dict=fuzz/resp.dict -max_len=4096 -max_total_time=30 \
-        -verbosity=0 -print_final_stats=1
+        -verbosity=0 -print_final_stats=1 &
+    resp=$!
     cargo +nightly fuzz run pipeline -- -max_total_time=30 -verbosity=0 -print_final_stats=1
+    wait "$resp"
 }
 
 need_for_msrv() {

@@ -336,6 +336,23 @@ impl Server {
             .sum()
     }
 
+    /// For how long it has been busy.
+    ///
+    /// # Panics
+    ///
+    /// When the server does not answer.
+    #[must_use]
+    pub fn cpu_time(&self) -> Duration {
+        let info: String = self.query(&["INFO", "cpu"]).expect("INFO");
+        let fields = ["used_cpu_sys:", "used_cpu_user:"];
+        let numbers = info
+            .lines()
+            .filter_map(|line| fields.iter().find_map(|field| line.strip_prefix(field)));
+        numbers
+            .map(|number| Duration::from_secs_f64(number.parse().expect("a number")))
+            .sum()
+    }
+
     /// How many clients are connected, the one that asks not counted.
     ///
     /// # Panics

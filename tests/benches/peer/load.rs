@@ -56,6 +56,7 @@ fn wire(servers: &Servers) -> u64 {
 }
 
 pub(crate) struct Throughput {
+    pub(crate) cycles: f64,
     pub(crate) per_second: f64,
     pub(crate) cpu_us_per_cycle: f64,
 }
@@ -85,6 +86,7 @@ pub(crate) async fn throughput<C: Client>(client: &C) -> Throughput {
     }
     let cycles = f64::from(cycles);
     Throughput {
+        cycles,
         per_second: cycles / start.elapsed().as_secs_f64(),
         cpu_us_per_cycle: (cpu_time() - cpu_before).as_secs_f64() * 1e6 / cycles,
     }

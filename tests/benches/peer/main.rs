@@ -96,14 +96,19 @@ async fn fenced(servers: &Servers, plain: &Ours) {
     let mut p50 = [Vec::new(), Vec::new()];
     let mut rate = [Vec::new(), Vec::new()];
     let mut cpu = [Vec::new(), Vec::new()];
+    let mut server_cpu = [Vec::new(), Vec::new()];
     let mut bytes = [Vec::new(), Vec::new()];
     for _ in 0..REPETITIONS {
         for (kind, client) in clients.into_iter().enumerate() {
             p50[kind].push(load::latency(client).await.p50.as_secs_f64() * 1e6);
+            let before: Duration = servers.iter().map(Server::cpu_time).sum();
             let throughput = load::throughput(client).await;
+            servers.expect_no_keys().await;
+            let after: Duration = servers.iter().map(Server::cpu_time).sum();
+            let busy = (after - before).as_secs_f64() * 1e6 / servers.len() as f64;
+            server_cpu[kind].push(busy / throughput.cycles);
             rate[kind].push(throughput.per_second);
             cpu[kind].push(throughput.cpu_us_per_cycle);
-            servers.expect_no_keys().await;
             bytes[kind].push(load::bytes_on_the_wire(servers, client).await);
         }
     }
@@ -111,6 +116,7 @@ async fn fenced(servers: &Servers, plain: &Ours) {
         ("lock + unlock, one task, p50 us", p50),
         ("cycles/s, 64 tasks, 64 keys", rate),
         ("client CPU us per cycle, 64 tasks", cpu),
+        ("CPU us of one server per cycle, 64 tasks", server_cpu),
         ("bytes on the wire per cycle, both ways", bytes),
     ] {
         let [plain, fenced] = runs.map(|runs| median(runs.into_iter()));
