@@ -129,6 +129,9 @@ impl Options {
     ///
     /// When `min` is longer than `max`.
     pub const fn retry_delay(mut self, min: Duration, max: Duration) -> Result<Self, OptionsError> {
+        if min.as_nanos() > max.as_nanos() {
+            return Err(OptionsError::RetryDelay);
+        }
         self.retry_delay_min_micros = whole_micros(min);
         self.retry_delay_max_micros = whole_micros(max);
         self.checked()
@@ -331,9 +334,6 @@ impl Options {
         if self.node_timeout.is_zero() || self.node_timeout.as_nanos() >= validity.as_nanos() {
             return Err(OptionsError::NodeTimeout);
         }
-        if self.retry_delay_min_micros > self.retry_delay_max_micros {
-            return Err(OptionsError::RetryDelay);
-        }
         Ok(self)
     }
 }
@@ -507,6 +507,11 @@ mod tests {
             );
         }
         assert!(delay(&options, u32::MAX, u32::MAX) < ms(80));
+        let [longer, shorter] = [1_500, 1_200].map(Duration::from_nanos);
+        assert_eq!(
+            options.retry_delay(longer, shorter),
+            Err(OptionsError::RetryDelay)
+        );
         assert_eq!(
             options.retry_delay(ms(2), ms(1)),
             Err(OptionsError::RetryDelay)

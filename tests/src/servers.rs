@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::ops::{Deref, DerefMut, Index, RangeInclusive};
 use std::process::{Child, Stdio};
+use std::str::FromStr;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -326,14 +327,8 @@ impl Server {
     /// When the server does not answer.
     #[must_use]
     pub fn bytes_on_the_wire(&self) -> u64 {
-        let info: String = self.query(&["INFO", "stats"]).expect("INFO");
         let fields = ["total_net_input_bytes:", "total_net_output_bytes:"];
-        let numbers = info
-            .lines()
-            .filter_map(|line| fields.iter().find_map(|field| line.strip_prefix(field)));
-        numbers
-            .map(|number| number.parse::<u64>().expect("a number"))
-            .sum()
+        self.numbers::<u64, 2>("stats", fields).iter().sum()
     }
 
     /// For how long it has been busy.
@@ -343,14 +338,19 @@ impl Server {
     /// When the server does not answer.
     #[must_use]
     pub fn cpu_time(&self) -> Duration {
-        let info: String = self.query(&["INFO", "cpu"]).expect("INFO");
         let fields = ["used_cpu_sys:", "used_cpu_user:"];
-        let numbers = info
-            .lines()
-            .filter_map(|line| fields.iter().find_map(|field| line.strip_prefix(field)));
-        numbers
-            .map(|number| Duration::from_secs_f64(number.parse().expect("a number")))
-            .sum()
+        let seconds = self.numbers("cpu", fields).into_iter();
+        seconds.map(Duration::from_secs_f64).sum()
+    }
+
+    /// What a section of INFO tells in the lines that begin with `fields`.
+    fn numbers<T: FromStr, const N: usize>(&self, section: &str, fields: [&str; N]) -> [T; N] {
+        let info: String = self.query(&["INFO", section]).expect("INFO");
+        fields.map(|field| {
+            let number = info.lines().find_map(|line| line.strip_prefix(field));
+            let number = number.and_then(|number| number.parse().ok());
+            number.expect("a number")
+        })
     }
 
     /// How many clients are connected, the one that asks not counted.
