@@ -404,8 +404,7 @@ impl fmt::Display for Denial {
             ),
             Self::TtlTooLong { max_ttl_ms } => write!(
                 f,
-                "its guard record allows TTLs up to {}; use a shorter TTL, or raise max_ttl for all clients",
-                Span(*max_ttl_ms)
+                "its guard record allows TTLs up to {max_ttl_ms} ms; use a shorter TTL, or raise max_ttl for all clients"
             ),
         }
     }
@@ -523,7 +522,7 @@ mod tests {
         assert_eq!(denial, Denial::TtlTooLong { max_ttl_ms: 60_000 });
         assert_eq!(
             denial.to_string(),
-            "its guard record allows TTLs up to 60 s; use a shorter TTL, or raise max_ttl for all clients"
+            "its guard record allows TTLs up to 60000 ms; use a shorter TTL, or raise max_ttl for all clients"
         );
         // It restarts without its data: fenced leases of a minute may be forgotten.
         admission.introduced(Some(node(2, 0)), at(100));
