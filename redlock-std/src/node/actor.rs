@@ -29,7 +29,7 @@ pub(crate) struct Actor {
 /// How long a node may be silent. Counted while it owes an answer.
 #[derive(Debug, Clone, Copy)]
 struct Patience {
-    /// Acquires and extends that have waited longer than this are not sent any more.
+    /// Acquires and extends whose caller has stopped waiting are not sent any more after this time.
     stale: Duration,
     /// The node is left out until it answers.
     left_out: Duration,

@@ -137,15 +137,15 @@ impl Queue {
         }
     }
 
-    /// What is to be sent next, at most `most` calls; those that have waited since before `too_old`
-    /// are left out, unless they are releases: nobody waits for their reply any more. Acquires are
-    /// answered here and now if the vote of the node would not count.
+    /// What is to be sent next, at most `most` calls. An acquire or extend that was queued before `too_old` and
+    /// whose caller has stopped waiting is left out. Acquires are answered here and now if the vote of the node
+    /// would not count.
     pub(crate) fn take(&self, most: usize, too_old: Option<Instant>, actor: &Waker) -> Turn {
         let mut state = self.lock();
         let count = state.waiting.len().min(most);
         let mut calls: Vec<Call> = state.waiting.drain(..count).collect();
         if let Some(too_old) = too_old {
-            calls.retain(|call| call.is_release() || call.queued_at >= too_old);
+            calls.retain(|call| call.queued_at >= too_old || !call.is_abandoned());
         }
         let admission = self.admission();
         calls.retain_mut(|call| match call.denial(&admission) {
@@ -268,6 +268,11 @@ impl Call {
         };
         let ttl = Duration::from_millis(ttl_ms.into());
         admission.check(rules, ttl, SystemClock.now()).err()
+    }
+
+    /// Whether it is an acquire or extend whose caller has stopped waiting.
+    fn is_abandoned(&self) -> bool {
+        !self.is_release() && self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
     pub(crate) fn is_release(&self) -> bool {

@@ -16,3 +16,4 @@ mod lock;
 mod peer;
 mod permissions;
 mod setup;
+mod starved;
