@@ -1,7 +1,6 @@
 //! A lock that is held.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -34,7 +33,6 @@ pub struct Guard {
 struct Held {
     core: Core,
     lease: Lease<Arc<[u8]>>,
-    turn: Turn,
 }
 
 /// What the guard and the task that keeps it alive both know.
@@ -42,23 +40,25 @@ struct Validity {
     key: Arc<[u8]>,
     token: Token,
     fence: Option<Fence>,
-    until_micros: AtomicU64,
+    /// Ends with the validity, which it keeps.
+    turn: Turn,
     cause: Mutex<Option<LossCause>>,
     lost: Notify,
 }
 
 impl Guard {
     pub(crate) fn new(core: Core, lease: Lease<Arc<[u8]>>, turn: Turn, runtime: Handle) -> Self {
+        turn.hold(lease.valid_until());
         let validity = Arc::new(Validity {
             key: Arc::clone(lease.key()),
             token: *lease.token(),
             fence: lease.fence(),
-            until_micros: AtomicU64::new(lease.valid_until().as_micros()),
+            turn,
             cause: Mutex::new(None),
             lost: Notify::new(),
         });
         Self {
-            held: Some(Held { core, lease, turn }),
+            held: Some(Held { core, lease }),
             validity,
             keeper: None,
             runtime,
@@ -90,7 +90,7 @@ impl Guard {
     /// The instant of [`SystemClock`] from which on the lock may be another's. Extensions move it.
     #[must_use]
     pub fn valid_until(&self) -> Instant {
-        self.validity.until()
+        self.validity.turn.until()
     }
 
     /// Whether the lock is held now.
@@ -123,7 +123,7 @@ impl Guard {
             return Err(ExtendError::Expired);
         };
         core.extend(lease).await?;
-        self.validity.extended_until(lease.valid_until());
+        self.validity.turn.extend(lease.valid_until());
         Ok(())
     }
 
@@ -169,21 +169,16 @@ impl Guard {
     /// An expired or stolen lock is an answer, not an error. Dropping the future unsends nothing.
     pub async fn release(mut self) -> Released {
         self.stop_keeping();
-        let Some(Held {
-            mut core,
-            lease,
-            turn,
-        }) = self.held.take()
-        else {
+        let Some(Held { mut core, lease }) = self.held.take() else {
             unreachable!("a guard is released once, since release consumes it");
         };
         let mut release = std::pin::pin!(core.release(lease));
-        // The first poll hands the release to every node. Whoever is next in the line may send now:
-        // the acquire goes out right behind it.
+        // The first poll hands the release to every node. The next task in the queue may send now: its acquire
+        // goes out right behind it.
         let first =
             std::future::poll_fn(|context| std::task::Poll::Ready(release.as_mut().poll(context)))
                 .await;
-        drop(turn);
+        self.validity.turn.end();
         match first {
             std::task::Poll::Ready(released) => released,
             std::task::Poll::Pending => release.await,
@@ -197,7 +192,7 @@ impl Guard {
         let mut lease = held.lease.clone();
         let validity = Arc::clone(&self.validity);
         Some(async move {
-            let extended = |lease: &Lease<_>| validity.extended_until(lease.valid_until());
+            let extended = |lease: &Lease<_>| validity.turn.extend(lease.valid_until());
             let cause = core.keep(&mut lease, extended).await;
             validity.lose(cause);
         })
@@ -217,11 +212,13 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.stop_keeping();
-        if let Some(Held { core, lease, .. }) = self.held.take() {
+        if let Some(Held { core, lease }) = self.held.take() {
             for node in core.nodes() {
                 node.release_unattended(&lease.release_command());
             }
         }
+        // Behind the releases. A task that keeps the lease alive may know the validity for a moment longer.
+        self.validity.turn.end();
     }
 }
 
@@ -237,15 +234,6 @@ impl fmt::Debug for Guard {
 }
 
 impl Validity {
-    fn until(&self) -> Instant {
-        Instant::from_micros(self.until_micros.load(Ordering::Acquire))
-    }
-
-    fn extended_until(&self, until: Instant) {
-        self.until_micros
-            .fetch_max(until.as_micros(), Ordering::AcqRel);
-    }
-
     fn cause(&self) -> Option<LossCause> {
         self.cause
             .lock()
