@@ -5,20 +5,36 @@ use core::time::Duration;
 
 use crate::command::{Answer, Argument, Arguments, GUARD_KEY, Script, ScriptCall};
 use crate::fence::Reading;
-use crate::time::{Instant, Span, whole_micros};
+use crate::time::{Instant, Span, drift_micros, whole_micros};
 
 /// The process that a node is: another one after every restart, and the same one by whatever name or
 /// address it is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct RunId(pub(crate) u64, pub(crate) u64);
+pub struct RunId(pub(crate) u64);
 
 impl RunId {
-    /// A run id, for a transport of one's own. Those of Redis are made of the first 26 hexadecimal digits of
-    /// its `run_id`, 13 in each number.
+    /// A run id, for a transport of your own. Those of Redis are the first 13 hexadecimal digits of `run_id`.
     #[must_use]
-    pub const fn new(left: u64, right: u64) -> Self {
-        Self(left, right)
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+/// The history of a node's data: another one after every change of its role.
+///
+/// A master that becomes a replica takes over the data of its new master. When it is a master again the process is
+/// the same, and so may be the guard record, but the locks that it has granted are gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct ReplicationId(pub(crate) u64);
+
+impl ReplicationId {
+    /// A replication ID, for a transport of your own. Those of Redis are the first 13 hexadecimal digits of
+    /// `master_replid`.
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        Self(number)
     }
 }
 
@@ -28,15 +44,18 @@ impl RunId {
 pub struct Introduction {
     /// The process.
     pub run_id: RunId,
+    /// The history of its data.
+    pub replication_id: ReplicationId,
     /// For how long it has been running, by its own clock, in whole seconds and up to one more or less.
     pub uptime: Duration,
     /// Whether it is a master, and nobody's replica.
     pub is_master: bool,
     /// Whether it may delete keys that live for want of memory.
     pub may_evict: bool,
-    /// The longest TTL of leases that it cannot have forgotten, by its guard record: the vote of this very
-    /// process counts for them already.
-    pub vouched: Option<Duration>,
+    /// The longest TTL of the fleet, by the guard record. `None` if the node has no record.
+    pub max_ttl: Option<Duration>,
+    /// Whether the guard record says that this process with this data has forgotten no lease.
+    pub is_vouched: bool,
 }
 
 impl Introduction {
@@ -50,19 +69,23 @@ impl Introduction {
     /// What `answer` says; none when it is no answer to the question.
     #[must_use]
     pub fn read(answer: Answer) -> Option<Self> {
-        let Answer::Integers([left, right, traits, vouched_ms]) = answer else {
+        let Answer::Integers([run_id, replication_id, traits, max_ttl_ms]) = answer else {
             return None;
         };
-        if left < 0 || right < 0 || traits < 0 {
+        if run_id < 0 || replication_id < 0 || traits < 0 {
             return None;
         }
-        let [left, right, traits] = [left, right, traits].map(i64::cast_unsigned);
+        let traits = traits.cast_unsigned();
+        // Negative if the record does not vouch for the node.
+        let max_ttl = (max_ttl_ms != 0).then(|| Duration::from_millis(max_ttl_ms.unsigned_abs()));
         Some(Self {
-            run_id: RunId(left, right),
+            run_id: RunId(run_id.cast_unsigned()),
+            replication_id: ReplicationId(replication_id.cast_unsigned()),
             uptime: Duration::from_secs(traits >> 2),
             is_master: traits & 2 != 0,
             may_evict: traits & 1 == 0,
-            vouched: u64::try_from(vouched_ms).ok().map(Duration::from_millis),
+            max_ttl,
+            is_vouched: max_ttl_ms > 0,
         })
     }
 }
@@ -71,10 +94,16 @@ impl Introduction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Rules {
-    /// For how long the vote of a node that has restarted does not count; zero when its data survives.
+    /// For how long the vote of a node that has restarted does not count. Zero if its data survives.
     pub quarantine: Duration,
     /// Whether a node that may evict keys has no vote.
     pub refuse_eviction: bool,
+    /// Whether the longest TTL of the node's guard record binds the client. Fenced acquires are judged by the node.
+    pub obeys_record: bool,
+    /// By how much the clocks of client and node may differ in rate, in millionths.
+    pub drift_ppm: u32,
+    /// What is known of the node is asked again after this time, before the next acquire.
+    pub ask_again_after: Duration,
 }
 
 impl Rules {
@@ -82,13 +111,17 @@ impl Rules {
     pub const NONE: Self = Self {
         quarantine: Duration::ZERO,
         refuse_eviction: false,
+        obeys_record: false,
+        drift_ppm: 0,
+        ask_again_after: Duration::MAX,
     };
 }
 
 /// What one client knows of one node. It belongs to the transport, and outlives its connections.
 ///
 /// The Redlock specification, "Performance, crash recovery and fsync": delayed restarts, here enforced by
-/// the client. A restart ends every connection, so it is enough to ask when one was made.
+/// the client. A restart ends every connection, so the node is asked on each new one. What can change on a
+/// connection that lives, its role and its `maxmemory-policy`, is asked again when [`must_ask`](Self::must_ask) says so.
 #[derive(Debug, Clone, Copy, Default)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Admission(State);
@@ -99,7 +132,9 @@ enum State {
     #[default]
     Unknown,
     /// The node may not say who it is.
-    Silenced,
+    Silenced {
+        asked_at: Instant,
+    },
     Known(Known),
 }
 
@@ -108,13 +143,22 @@ enum State {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 struct Known {
     run_id: RunId,
+    replication_id: ReplicationId,
     /// How old the process was at `since` at the least, by the client's clock.
     age_s: u32,
     since: Instant,
-    vouched_ms: Option<u32>,
+    asked_at: Instant,
+    /// Of the guard record, also of one that is gone. Zero if none was ever seen.
+    max_ttl_ms: u32,
+    has_record: bool,
+    is_vouched: bool,
     is_master: bool,
     may_evict: bool,
+    is_in_doubt: bool,
 }
+
+/// A denial may be out of date after this time.
+const DENIAL_MICROS: u64 = 1_000_000;
 
 impl Admission {
     /// Nothing is known of the node, and its vote does not count yet.
@@ -123,39 +167,80 @@ impl Admission {
         Self(State::Unknown)
     }
 
-    /// Takes note of what the node said on a new connection, at `now` on the client's clock; none when it
-    /// may not say who it is.
+    /// Records what the node said of itself at `now` on the client's clock. `None` if it may not say who it is.
     ///
-    /// Another process than before has restarted just now, as far as anybody can tell. On the first
-    /// contact the node's own word for its age is taken: it follows the node's wall clock, and says nothing
-    /// of a replica that was promoted.
+    /// A process, or a history of its data, that is not the one from before has begun just now, as far as the client
+    /// can tell. On the first contact the node's own word for its age is taken: it follows the node's wall clock, and
+    /// says nothing of a replica that was promoted.
     pub fn introduced(&mut self, introduction: Option<Introduction>, now: Instant) {
         let Some(introduction) = introduction else {
-            self.0 = State::Silenced;
+            self.0 = State::Silenced { asked_at: now };
             return;
         };
-        let (age_s, since) = match self.0 {
-            State::Known(before) if before.run_id == introduction.run_id => {
-                (before.age_s, before.since)
+        let mut max_ttl_ms = 0;
+        let (age_s, since) = match &self.0 {
+            State::Known(before) => {
+                max_ttl_ms = before.max_ttl_ms;
+                let is_same = before.run_id == introduction.run_id
+                    && before.replication_id == introduction.replication_id
+                    && before.is_master;
+                if is_same {
+                    (before.age_s, before.since)
+                } else {
+                    (0, now)
+                }
             }
-            State::Known(_) => (0, now),
-            State::Unknown | State::Silenced => {
+            State::Unknown | State::Silenced { .. } => {
                 // A whole number of seconds, of which one may not have passed.
                 let least = introduction.uptime.as_secs().saturating_sub(1);
                 (u32::try_from(least).unwrap_or(u32::MAX), now)
             }
         };
-        // More than any TTL is as good as the longest.
-        let vouched = introduction.vouched;
-        let vouched_ms = vouched.map(|longest| millis(whole_micros(longest)));
+        if let Some(max_ttl) = introduction.max_ttl {
+            // More than any TTL is as good as the longest.
+            max_ttl_ms = millis(whole_micros(max_ttl));
+        }
         self.0 = State::Known(Known {
             run_id: introduction.run_id,
+            replication_id: introduction.replication_id,
             age_s,
             since,
-            vouched_ms,
+            asked_at: now,
+            max_ttl_ms,
+            has_record: introduction.max_ttl.is_some(),
+            is_vouched: introduction.is_vouched,
             is_master: introduction.is_master,
             may_evict: introduction.may_evict,
+            is_in_doubt: false,
         });
+    }
+
+    /// The node has answered as a replica does: it is asked again before its next vote.
+    pub const fn doubt(&mut self) {
+        if let State::Known(known) = &mut self.0 {
+            known.is_in_doubt = true;
+        }
+    }
+
+    /// Whether the node must be asked who it is before an acquire of `ttl` that is sent at `now`: it is in
+    /// [doubt](Self::doubt), what is known of it is older than the rules allow, or its vote is denied for something
+    /// that may have changed since. The answer goes to [`introduced`](Self::introduced), and the vote to
+    /// [`check`](Self::check) after that.
+    #[must_use]
+    pub fn must_ask(&self, rules: Rules, ttl: Duration, now: Instant) -> bool {
+        let (asked_at, is_in_doubt) = match &self.0 {
+            State::Unknown => return false,
+            State::Silenced { asked_at } => (asked_at, false),
+            State::Known(known) => (&known.asked_at, known.is_in_doubt),
+        };
+        let asked_ago = now.as_micros().saturating_sub(asked_at.as_micros());
+        is_in_doubt
+            || asked_ago >= whole_micros(rules.ask_again_after)
+            || asked_ago >= DENIAL_MICROS
+                && !matches!(
+                    self.check(rules, ttl, now),
+                    Ok(()) | Err(Denial::Restarted { .. })
+                )
     }
 
     /// The process that the node was when it was last asked.
@@ -163,7 +248,7 @@ impl Admission {
     pub const fn run_id(&self) -> Option<RunId> {
         match &self.0 {
             State::Known(known) => Some(known.run_id),
-            State::Unknown | State::Silenced => None,
+            State::Unknown | State::Silenced { .. } => None,
         }
     }
 
@@ -174,17 +259,17 @@ impl Admission {
     }
 
     /// Whether the vote of the node counts at `now` for a lease of `ttl`. To be asked before an acquire is
-    /// sent; extend and release are always sent.
+    /// sent, and again when the node was asked meanwhile; extend and release are always sent.
     ///
     /// # Errors
     ///
     /// Why it does not.
     pub fn check(&self, rules: Rules, ttl: Duration, now: Instant) -> Result<(), Denial> {
-        let quarantine = whole_micros(rules.quarantine);
+        let mut quarantine = whole_micros(rules.quarantine);
         let known = match &self.0 {
             State::Known(known) => known,
-            State::Unknown | State::Silenced if quarantine == 0 => return Ok(()),
-            State::Unknown | State::Silenced => return Err(Denial::Silenced),
+            State::Unknown | State::Silenced { .. } if quarantine == 0 => return Ok(()),
+            State::Unknown | State::Silenced { .. } => return Err(Denial::Silenced),
         };
         if !known.is_master {
             return Err(Denial::Replica);
@@ -192,16 +277,24 @@ impl Admission {
         if known.may_evict && rules.refuse_eviction {
             return Err(Denial::MayEvict);
         }
-        let vouched = known.vouched_ms.map(|longest| u64::from(longest) * 1_000);
-        if vouched.is_some_and(|longest| whole_micros(ttl) <= longest) {
+        let max_ttl_ms = known.max_ttl_ms;
+        let is_long = whole_micros(ttl) / 1_000 > max_ttl_ms.into();
+        if is_long && known.has_record && rules.obeys_record {
+            return Err(Denial::TtlTooLong { max_ttl_ms });
+        }
+        if quarantine == 0 || known.is_vouched && !is_long {
             return Ok(());
         }
+        // Fenced leases of the fleet may be longer than this one.
+        let longest = u64::from(max_ttl_ms) * 1_000;
+        quarantine =
+            quarantine.max(longest.saturating_add(drift_micros(max_ttl_ms, rules.drift_ppm)));
         let known_for = now.as_micros().saturating_sub(known.since.as_micros());
         let age = known_for.saturating_add(u64::from(known.age_s) * 1_000_000);
         if age < quarantine {
             return Err(Denial::Restarted {
                 ago_ms: millis(age),
-                // Rounded up: whoever comes back then is let in.
+                // Rounded up: a client that comes back then is let in.
                 left_ms: millis((quarantine - age).saturating_add(999)),
             });
         }
@@ -247,7 +340,20 @@ pub enum Denial {
     /// To a fenced acquire: the fence is too far ahead of the node's clock.
     TooNew(Reading),
     /// To a fenced acquire: this client and those before it do not agree on the rules of the fleet.
-    OtherFleet,
+    OtherFleet(Reading),
+    /// To a fenced acquire: the guard record of this node, with these rules, is missing. Clients write it again, and a
+    /// quarantine begins with it, when a quorum of nodes has confirmed their rules.
+    Unguarded {
+        /// Whether there is a record with these rules, of another process or other data.
+        has_record: bool,
+        /// What it told besides.
+        reading: Reading,
+    },
+    /// To a plain acquire: the TTL is longer than fenced clients of these nodes wait after a restart.
+    TtlTooLong {
+        /// The longest TTL of the fleet by the guard record, in milliseconds.
+        max_ttl_ms: u32,
+    },
 }
 
 impl Denial {
@@ -255,9 +361,11 @@ impl Denial {
     pub(crate) const fn reading(&self) -> Option<Reading> {
         match self {
             Self::Quarantined { reading, .. }
+            | Self::Unguarded { reading, .. }
             | Self::Stale(reading)
             | Self::TooOld(reading)
-            | Self::TooNew(reading) => Some(*reading),
+            | Self::TooNew(reading)
+            | Self::OtherFleet(reading) => Some(*reading),
             _ => None,
         }
     }
@@ -288,8 +396,16 @@ impl fmt::Display for Denial {
             Self::Stale(_) => f.write_str("has accepted a higher fence"),
             Self::TooOld(_) => f.write_str("its clock is ahead of the other nodes"),
             Self::TooNew(_) => f.write_str("its clock is behind the other nodes"),
-            Self::OtherFleet => f.write_str(
+            Self::OtherFleet(_) => f.write_str(
                 "other clients follow other rules: max_ttl, window and step_back must be the same for all",
+            ),
+            Self::Unguarded { .. } => f.write_str(
+                "lost its guard record, which is restored once a quorum of nodes has confirmed the rules",
+            ),
+            Self::TtlTooLong { max_ttl_ms } => write!(
+                f,
+                "its guard record allows TTLs up to {}; use a shorter TTL, or raise max_ttl for all clients",
+                Span(*max_ttl_ms)
             ),
         }
     }
@@ -303,16 +419,18 @@ mod tests {
     const TTL: Duration = Duration::from_secs(10);
     const GUARDED: Rules = Rules {
         quarantine: Duration::from_secs(11),
-        refuse_eviction: false,
+        ..Rules::NONE
     };
 
     const fn node(run_id: u64, uptime: u64) -> Introduction {
         Introduction {
-            run_id: RunId(run_id, 0),
+            run_id: RunId(run_id),
+            replication_id: ReplicationId(0),
             uptime: Duration::from_secs(uptime),
             is_master: true,
             may_evict: false,
-            vouched: None,
+            max_ttl: None,
+            is_vouched: false,
         }
     }
 
@@ -354,13 +472,91 @@ mod tests {
     #[test]
     fn a_young_node_that_is_vouched_for_counts_for_leases_that_are_not_longer() {
         let vouched = Introduction {
-            vouched: Some(TTL),
+            max_ttl: Some(TTL),
+            is_vouched: true,
             ..node(1, 0)
         };
         let admission = met(vouched, at(0));
         assert_eq!(admission.check(GUARDED, TTL, at(0)), Ok(()));
         let longer = TTL + Duration::from_millis(1);
         assert!(admission.check(GUARDED, longer, at(0)).is_err());
+    }
+
+    #[test]
+    fn a_node_that_was_a_replica_or_has_other_data_has_restarted_just_now_although_the_process_is_the_same()
+     {
+        let replica = Introduction {
+            is_master: false,
+            ..node(1, 1_000)
+        };
+        let mut admission = met(node(1, 1_000), at(100));
+        admission.introduced(Some(replica), at(200));
+        assert_eq!(admission.check(GUARDED, TTL, at(200)), Err(Denial::Replica));
+        admission.introduced(Some(node(1, 1_000)), at(300));
+        assert!(admission.check(GUARDED, TTL, at(310)).is_err());
+        assert_eq!(admission.check(GUARDED, TTL, at(311)), Ok(()));
+        // Nobody looked while it was a replica.
+        let failed_back = Introduction {
+            replication_id: ReplicationId(1),
+            ..node(1, 1_000)
+        };
+        admission.introduced(Some(failed_back), at(400));
+        assert!(admission.check(GUARDED, TTL, at(410)).is_err());
+        assert_eq!(admission.check(GUARDED, TTL, at(411)), Ok(()));
+    }
+
+    #[test]
+    fn the_longest_ttl_of_the_guard_record_binds_plain_clients_also_when_the_record_is_gone() {
+        let rules = Rules {
+            obeys_record: true,
+            ..GUARDED
+        };
+        let minute = Duration::from_secs(60);
+        let recorded = Introduction {
+            max_ttl: Some(minute),
+            ..node(1, 1_000)
+        };
+        let mut admission = met(recorded, at(0));
+        assert_eq!(admission.check(rules, TTL, at(0)), Ok(()));
+        let longer = minute + Duration::from_millis(1);
+        let denial = admission.check(rules, longer, at(0)).unwrap_err();
+        assert_eq!(denial, Denial::TtlTooLong { max_ttl_ms: 60_000 });
+        assert_eq!(
+            denial.to_string(),
+            "its guard record allows TTLs up to 60 s; use a shorter TTL, or raise max_ttl for all clients"
+        );
+        // It restarts without its data: fenced leases of a minute may be forgotten.
+        admission.introduced(Some(node(2, 0)), at(100));
+        assert!(admission.check(rules, TTL, at(160)).is_err());
+        assert_eq!(admission.check(rules, TTL, at(161)), Ok(()));
+    }
+
+    #[test]
+    fn a_node_is_asked_again_when_it_is_in_doubt_when_time_has_passed_and_when_a_denial_may_be_out_of_date()
+     {
+        let rules = Rules {
+            refuse_eviction: true,
+            ask_again_after: Duration::from_secs(60),
+            ..GUARDED
+        };
+        let mut admission = met(node(1, 100), at(0));
+        assert!(!admission.must_ask(rules, TTL, at(59)));
+        assert!(admission.must_ask(rules, TTL, at(60)));
+        assert!(!admission.must_ask(GUARDED, TTL, at(60)));
+        admission.doubt();
+        assert!(admission.must_ask(GUARDED, TTL, at(0)));
+        let evicts = Introduction {
+            may_evict: true,
+            ..node(1, 100)
+        };
+        admission.introduced(Some(evicts), at(1));
+        assert!(!admission.must_ask(rules, TTL, at(1)));
+        assert!(admission.must_ask(rules, TTL, at(2)));
+        // That a node has restarted does not change.
+        admission.introduced(Some(node(2, 100)), at(3));
+        assert!(!admission.must_ask(rules, TTL, at(5)));
+        admission.introduced(None, at(6));
+        assert!(admission.must_ask(rules, TTL, at(7)));
     }
 
     #[test]
@@ -399,16 +595,25 @@ mod tests {
     fn what_a_node_says_is_read_and_nonsense_is_not() {
         let said = Answer::Integers([7, 8, 4 * 30 + 2, 10_000]);
         let wanted = Introduction {
-            run_id: RunId(7, 8),
+            run_id: RunId(7),
+            replication_id: ReplicationId(8),
             uptime: Duration::from_secs(30),
             is_master: true,
             may_evict: true,
-            vouched: Some(TTL),
+            max_ttl: Some(TTL),
+            is_vouched: true,
         };
         assert_eq!(Introduction::read(said), Some(wanted));
-        let said = Answer::Integers([7, 8, 1, -1]);
+        let said = Answer::Integers([7, 8, 1, 0]);
         let replica = Introduction::read(said).unwrap();
-        assert!(!replica.is_master && !replica.may_evict && replica.vouched.is_none());
+        assert!(!replica.is_master && !replica.may_evict);
+        assert_eq!((replica.max_ttl, replica.is_vouched), (None, false));
+        let said = Answer::Integers([7, 8, 1, -10_000]);
+        let in_quarantine = Introduction::read(said).unwrap();
+        assert_eq!(
+            (in_quarantine.max_ttl, in_quarantine.is_vouched),
+            (Some(TTL), false)
+        );
         for nonsense in [
             Answer::Ok,
             Answer::Integer(1),

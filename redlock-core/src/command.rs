@@ -95,11 +95,18 @@ pub enum Command<'a> {
 }
 
 /// The key of the guard record, which says what has been agreed on a node and since when its vote counts:
-/// `run_id:until:max_ttl:window:step_back`, times in milliseconds.
+/// `run_id:until:max_ttl:window:step_back:replication_id`, times in milliseconds.
+///
+/// The replication ID is the last field: to clients that do not know it these are other rules, so they have no vote
+/// from the node and never write over it.
 pub const GUARD_KEY: &str = "redlock:guard";
 
-/// Before a key, it makes the key of its fence.
+/// Before a key, it makes the key of its fence: `highest:held_until:accepted`, where `held_until` is in milliseconds
+/// and `accepted` the token whose acquire or extend was accepted last, or nothing.
 pub const FENCE_KEY_PREFIX: &str = "redlock:fence:";
+
+/// No lock may have a key that begins like this: such keys are what nodes remember beside the locks.
+pub const RESERVED_PREFIX: &str = "redlock:";
 
 impl<'a> Command<'a> {
     /// The key that it is about.
@@ -194,6 +201,9 @@ impl<'a> Command<'a> {
             });
             arguments.push(window);
             arguments.push(step_back);
+            // Most acquires do not.
+            let vouches = matches!(self, Self::Acquire { .. }) && proposal.vouches();
+            arguments.push(vouches.then_some(Argument::Integer(1)));
         }
         arguments
     }
@@ -204,7 +214,7 @@ impl<'a> Command<'a> {
         let reply = match (self, answer) {
             (Self::Acquire { proposal: None, .. }, Answer::Ok) => Reply::Acquired(None),
             (Self::Acquire { proposal: None, .. }, Answer::Nil) => Reply::Held(None),
-            (Self::Extend { proposal: None, .. }, Answer::Integer(1)) => Reply::Extended,
+            (Self::Extend { proposal: None, .. }, Answer::Integer(1)) => Reply::Extended(None),
             (Self::Release { .. }, Answer::Integer(1)) => Reply::Released,
             (Self::Extend { proposal: None, .. } | Self::Release { .. }, Answer::Integer(0)) => {
                 Reply::NotMine
@@ -246,7 +256,7 @@ fn fenced_reply(
     let held_ms = if code == 1 { left_ms } else { 0 };
     let reading = Reading::of(proposal, time, fence, held_ms);
     Some(match code {
-        0 if is_extend => Ok(Reply::Extended),
+        0 if is_extend => Ok(Reply::Extended(Some(reading))),
         1 if is_extend => Ok(Reply::NotMine),
         0 => Ok(Reply::Acquired(Some(reading))),
         1 => Ok(Reply::Held(Some(reading))),
@@ -254,7 +264,11 @@ fn fenced_reply(
         3 => Err(Denial::TooOld(reading)),
         4 => Err(Denial::TooNew(reading)),
         5 => Err(Denial::Quarantined { left_ms, reading }),
-        6 => Err(Denial::OtherFleet),
+        6 => Err(Denial::OtherFleet(reading)),
+        7 => Err(Denial::Unguarded {
+            has_record: left_ms > 0,
+            reading,
+        }),
         _ => return None,
     })
 }
@@ -284,7 +298,7 @@ pub struct Arguments<'a> {
     next: usize,
 }
 
-const WORDS_MAX: usize = 12;
+const WORDS_MAX: usize = 13;
 
 impl<'a> Arguments<'a> {
     /// The most words of a command.
@@ -374,30 +388,32 @@ impl Script {
     };
 
     /// Sets the key to the token and its fence to the one proposed, if the key is free and the fence strictly
-    /// higher than all before and near the node's clock; and only where nothing can have been forgotten.
+    /// higher than all before and near the node's clock; and only where nothing can have been forgotten: the guard
+    /// record is of this process and of this data, and its quarantine is over.
     const ACQUIRE_FENCED: Self = Self {
         text: include_str!("scripts/acquire_fenced.lua"),
-        sha1: "2cd56a7cfbc46630a9a6cf038ea93e13d01553a8",
+        sha1: "9f6e40c74d4e9504f2e61da79b16daffe8c70a1a",
     };
 
     /// Extends the key if it carries the token, where the node's clock is right. Sets one that is gone again
-    /// if nobody was here since: the fence is still this lease's.
+    /// if no other attempt was accepted since: the token is still the last that was.
     const EXTEND_FENCED: Self = Self {
         text: include_str!("scripts/extend_fenced.lua"),
-        sha1: "7b00fe1a7c642aa0f90ad30f779df2f988a4858c",
+        sha1: "c731f20097f248bf03c0172c0d9f6074e9f552ae",
     };
 
     /// Deletes the key if it carries the token, and accepts its fence no more: an acquire or an extend of this
-    /// attempt that arrives after its release is refused. So it leaves a fence that is one higher.
+    /// attempt that arrives after its release is refused. So it leaves a fence that is one higher. What another attempt
+    /// with the same fence holds stays.
     const RELEASE_FENCED: Self = Self {
         text: include_str!("scripts/release_fenced.lua"),
-        sha1: "14f0501fd5bf233429b668618012c96854bd8513",
+        sha1: "945c59a3f6e953e1850d52e379faf08a42ae81a7",
     };
 
     /// Asks a node who it is. See [`Introduction`](crate::Introduction).
     pub(crate) const INTRODUCE: Self = Self {
         text: include_str!("scripts/introduce.lua"),
-        sha1: "adc197a13e3ac9b95fd1b9d9c73a518320fd795f",
+        sha1: "70214f25c755ba1af6d465b6c02ac894445411c2",
     };
 
     /// The Lua text.
@@ -449,7 +465,7 @@ pub enum Reply {
     /// To acquire: the key is there already.
     Held(Option<Reading>),
     /// To extend: the key lives on.
-    Extended,
+    Extended(Option<Reading>),
     /// To release: the key is deleted.
     Released,
     /// To extend and to release: the key is gone or carries another token.
@@ -507,7 +523,7 @@ mod tests {
         for (command, answer, reply) in [
             (acquire, Answer::Ok, Reply::Acquired(None)),
             (acquire, Answer::Nil, Reply::Held(None)),
-            (extend, Answer::Integer(1), Reply::Extended),
+            (extend, Answer::Integer(1), Reply::Extended(None)),
             (extend, Answer::Integer(0), Reply::NotMine),
             (release, Answer::Integer(1), Reply::Released),
             (release, Answer::Integer(0), Reply::NotMine),
@@ -587,6 +603,7 @@ mod tests {
             fence,
             fleet,
             time: 8,
+            vouches: true,
         });
         let acquire = Command::Acquire {
             key,
@@ -610,7 +627,7 @@ mod tests {
             (
                 acquire,
                 &Script::ACQUIRE_FENCED,
-                "3 dock redlock:fence:dock redlock:guard tttttttttttttttttttt 10000 7 60000 250 60000",
+                "3 dock redlock:fence:dock redlock:guard tttttttttttttttttttt 10000 7 60000 250 60000 1",
             ),
             (
                 extend,

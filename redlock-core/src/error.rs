@@ -20,15 +20,17 @@ pub enum AcquireError<E, const MAX: usize> {
     TooLate(Report<E, MAX>),
     /// The source of randomness repeats itself; nothing was sent.
     Entropy,
+    /// The key begins with [`RESERVED_PREFIX`](crate::RESERVED_PREFIX); nothing was sent.
+    ReservedKey,
 }
 
 impl<E, const MAX: usize> AcquireError<E, MAX> {
-    /// What each node said in the last round; none where no round was held.
+    /// What each node said in the last round. `None` if no round was held.
     #[must_use]
     pub const fn report(&self) -> Option<&Report<E, MAX>> {
         match self {
             Self::Held(report) | Self::Unreachable(report) | Self::TooLate(report) => Some(report),
-            Self::Entropy => None,
+            Self::Entropy | Self::ReservedKey => None,
         }
     }
 }
@@ -57,6 +59,10 @@ impl<E: fmt::Display, const MAX: usize> fmt::Display for AcquireError<E, MAX> {
             Self::Entropy => f.write_str(
                 "the source of randomness gave the same token twice or only zeros; \
                  no lock is safe with it",
+            ),
+            Self::ReservedKey => f.write_str(
+                "keys that begin with redlock: are reserved for what nodes remember beside locks; \
+                 use another key",
             ),
         }
     }

@@ -154,9 +154,18 @@ impl Fleet {
         Duration::from_millis(self.step_back_ms as u64)
     }
 
-    /// For how long the vote of a node that may have forgotten does not count: `max_ttl + 4 window + 1 s`.
+    /// For how long the vote of a node that may have forgotten does not count: the longer of `max_ttl` and
+    /// `step_back`, and `4 window + 1 s`.
+    ///
+    /// No lease lasts longer than `max_ttl`, and a fence that was accepted before the clock was set back by `step_back`
+    /// is out of the window by then.
     #[must_use]
     pub const fn quarantine(&self) -> Duration {
-        Duration::from_millis(self.max_ttl_ms as u64 + 4 * self.window_ms as u64 + 1_000)
+        let longest_ms = if self.max_ttl_ms > self.step_back_ms {
+            self.max_ttl_ms
+        } else {
+            self.step_back_ms
+        };
+        Duration::from_millis(longest_ms as u64 + 4 * self.window_ms as u64 + 1_000)
     }
 }

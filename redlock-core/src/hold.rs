@@ -1,5 +1,7 @@
 //! The lock for the time of some work: extended while it runs, stopped when it is lost.
 
+use core::time::Duration;
+
 use embassy_futures::select::{Either, select};
 
 use crate::entropy::Entropy;
@@ -32,7 +34,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let mut kept = Lease::new(
             lease.key().as_ref(),
             *lease.token(),
-            lease.ttl_ms(),
+            lease.terms(),
             lease.valid_until(),
             lease.proposal(),
         );
@@ -140,7 +142,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// A third of the validity after the round that granted it, however long a tick is: a lease that
     /// was due when it was granted would be extended without a pause.
     fn extension_due<K>(&self, lease: &Lease<K>) -> Instant {
-        let validity = self.options.validity_of(lease.ttl_ms());
+        let validity = Duration::from_micros(lease.terms().validity);
         lease
             .valid_until()
             .saturating_add(self.clock.resolution())

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use crate::command::{Command, Token};
 use crate::fence::{Fence, Proposal};
-use crate::time::Instant;
+use crate::time::{Instant, whole_micros};
 
 /// The lock is held until [`valid_until`](Self::valid_until), as told by the clock of the
 /// [`Redlock`](crate::Redlock) that granted it.
@@ -17,23 +17,46 @@ use crate::time::Instant;
 pub struct Lease<K> {
     key: K,
     token: Token,
-    ttl_ms: u32,
+    terms: Terms,
     valid_until: Instant,
     proposal: Option<Proposal>,
+}
+
+/// For how long a lease was granted. They stay with it: options that are set later are for the next lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub(crate) struct Terms {
+    pub(crate) ttl_ms: u32,
+    /// The TTL less the drift and what clocks that jump take off, in microseconds.
+    pub(crate) validity: u64,
+}
+
+impl Terms {
+    /// The end of a lease that is asked for at `started_at`: the validity later, less one tick of the clock, or
+    /// `started_at` if that is earlier.
+    // `inline(never)`: several callers, and long code on a small machine.
+    #[inline(never)]
+    pub(crate) const fn valid_until(self, started_at: Instant, resolution: Duration) -> Instant {
+        // Rounded up, against the lease.
+        let is_cut = !resolution.subsec_nanos().is_multiple_of(1_000);
+        let tick = whole_micros(resolution).saturating_add(is_cut as u64);
+        let valid_for = self.validity.saturating_sub(tick);
+        Instant::from_micros(started_at.as_micros().saturating_add(valid_for))
+    }
 }
 
 impl<K> Lease<K> {
     pub(crate) const fn new(
         key: K,
         token: Token,
-        ttl_ms: u32,
+        terms: Terms,
         valid_until: Instant,
         proposal: Option<Proposal>,
     ) -> Self {
         Self {
             key,
             token,
-            ttl_ms,
+            terms,
             valid_until,
             proposal,
         }
@@ -42,7 +65,11 @@ impl<K> Lease<K> {
     /// A lease of which nothing but the token is known, for instance one that another process has
     /// taken: it can be released, and is not valid.
     pub const fn adopt(key: K, token: Token) -> Self {
-        Self::new(key, token, 0, Instant::from_micros(0), None)
+        let terms = Terms {
+            ttl_ms: 0,
+            validity: 0,
+        };
+        Self::new(key, token, terms, Instant::from_micros(0), None)
     }
 
     /// The key that is locked.
@@ -66,7 +93,7 @@ impl<K> Lease<K> {
     /// For how long the keys live from each grant or extension.
     #[must_use]
     pub const fn ttl(&self) -> Duration {
-        Duration::from_millis(self.ttl_ms as u64)
+        Duration::from_millis(self.terms.ttl_ms as u64)
     }
 
     /// The instant from which on the lock may be another's. Computed before the first byte was sent
@@ -92,12 +119,17 @@ impl<K> Lease<K> {
         self.proposal
     }
 
-    pub(crate) const fn ttl_ms(&self) -> u32 {
-        self.ttl_ms
+    pub(crate) const fn terms(&self) -> Terms {
+        self.terms
     }
 
     pub(crate) const fn extended_until(&mut self, valid_until: Instant) {
         self.valid_until = valid_until;
+    }
+
+    /// It is lost: no later extension brings it back.
+    pub(crate) fn end(&mut self, now: Instant) {
+        self.valid_until = self.valid_until.min(now);
     }
 }
 

@@ -30,10 +30,10 @@ pub mod mock;
 #[cfg(test)]
 extern crate std;
 
-pub use admission::{Admission, Denial, Introduction, Rules, RunId};
+pub use admission::{Admission, Denial, Introduction, ReplicationId, Rules, RunId};
 pub use command::{
-    Answer, Argument, Arguments, Command, FENCE_KEY_PREFIX, GUARD_KEY, Reply, Script, ScriptCall,
-    Token,
+    Answer, Argument, Arguments, Command, FENCE_KEY_PREFIX, GUARD_KEY, RESERVED_PREFIX, Reply,
+    Script, ScriptCall, Token,
 };
 pub use entropy::Entropy;
 pub use error::{AcquireError, BuildError, ExtendError, HoldError, LossCause};

@@ -7,7 +7,8 @@ use core::time::Duration;
 
 use crate::admission::Rules;
 use crate::fence::Fleet;
-use crate::time::{Instant, whole_micros};
+use crate::lease::Terms;
+use crate::time::{drift_micros, whole_micros};
 use fencing::Fencing;
 
 /// How a lock is taken and kept. A part of a millisecond of the TTL is dropped.
@@ -47,6 +48,8 @@ pub struct Options {
     max_extensions: Option<u32>,
     restart_guard: bool,
     refuse_eviction: bool,
+    /// Zero if it was not said.
+    max_ttl_ms: u32,
     fencing: Option<Fencing>,
 }
 
@@ -57,10 +60,6 @@ impl Options {
     /// The shortest delay before another round, whatever the range says: with an empty range the
     /// lock is tried as fast as this, and never in a loop that gives way to nobody.
     pub const MIN_RETRY_DELAY: Duration = Duration::from_millis(1);
-
-    /// What is taken off the validity beside the drift: a millisecond for the precision of expiry in
-    /// Redis and one as the least drift of a short TTL, as all Redlock clients do.
-    const FIXED_DRIFT_MICROS: u64 = 2_000;
 
     /// Options for a lease of `ttl`, everything else at its default.
     ///
@@ -90,6 +89,7 @@ impl Options {
             max_extensions: Some(100),
             restart_guard: true,
             refuse_eviction: false,
+            max_ttl_ms: 0,
             fencing: None,
         };
         options.node_timeout = options.default_node_timeout();
@@ -169,11 +169,12 @@ impl Options {
     }
 
     /// Whether the vote of a node that has restarted does not count until every lease that it may have
-    /// forgotten is over: for the TTL and the drift. On unless told; switch it off for nodes that write
-    /// every command to a disk before they answer (`appendonly yes`, `appendfsync always`).
+    /// forgotten is over: for [`max_ttl`](Self::max_ttl) and the drift. On by default; switch it off for nodes that
+    /// write every command to a disk before they answer (`appendonly yes`, `appendfsync always`).
     ///
-    /// It is right for leases of the same TTL or a shorter one: let all clients of a key use one TTL. A
-    /// fenced lock has a guard of its own, on the nodes, and is not concerned.
+    /// A node that does not say who it is has no vote while the guard is on. With the guard off a server that is named
+    /// twice has two votes if it does not say who it is. A fenced lock has a guard of its own, on the nodes, and is
+    /// not concerned.
     ///
     /// The Redlock specification, "Performance, crash recovery and fsync": delayed restarts.
     #[must_use]
@@ -182,12 +183,46 @@ impl Options {
         self
     }
 
-    /// Whether a node that may delete keys for want of memory, by its `maxmemory-policy`, has no vote. Off
-    /// unless told.
+    /// Whether a node that may delete keys for want of memory, by its `maxmemory-policy`, has no vote. Off by default
+    /// for plain locks; fenced locks always refuse such a node.
+    ///
+    /// The policy is asked for on every connection, and again, with the next acquire, when half of the
+    /// [`max_ttl`](Self::max_ttl) has passed. Keys that are evicted between a change of the policy and the next look
+    /// are lost.
     #[must_use]
     pub const fn refuse_eviction(mut self, is_on: bool) -> Self {
         self.refuse_eviction = is_on;
         self
+    }
+
+    /// The longest TTL that any client of these nodes uses. A node that has restarted has no vote for this long, so
+    /// that it forgets no lease of another client. The default is the TTL of these options for a plain lock, and one
+    /// minute for a fenced one.
+    ///
+    /// Fenced clients of a fleet must agree on it. The guard record on each node says it to plain clients too, which
+    /// then wait for the longer of both times.
+    ///
+    /// # Errors
+    ///
+    /// If the TTL of these options is longer, or if it is longer than [`MAX_TTL`](Self::MAX_TTL).
+    pub const fn max_ttl(mut self, max_ttl: Duration) -> Result<Self, OptionsError> {
+        let max_ttl_ms = max_ttl.as_millis();
+        if max_ttl_ms > u32::MAX as u128 {
+            return Err(OptionsError::TtlTooLong);
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "compared with u32::MAX above"
+        )]
+        let max_ttl_ms = max_ttl_ms as u32;
+        if self.ttl_ms > max_ttl_ms {
+            return Err(OptionsError::MaxTtl);
+        }
+        self.max_ttl_ms = max_ttl_ms;
+        if let Some(fencing) = &mut self.fencing {
+            fencing.fleet.max_ttl_ms = max_ttl_ms;
+        }
+        self.checked()
     }
 
     /// For how long the keys live, in whole milliseconds.
@@ -199,7 +234,7 @@ impl Options {
     /// For how long a lease is valid, counted from before its round: the TTL minus the drift.
     #[must_use]
     pub const fn validity(&self) -> Duration {
-        self.validity_of(self.ttl_ms)
+        Duration::from_micros(self.validity_micros())
     }
 
     /// How long acquire keeps trying, see [`wait`](Self::wait).
@@ -214,22 +249,32 @@ impl Options {
         self.node_timeout
     }
 
-    pub(crate) const fn ttl_ms(&self) -> u32 {
-        self.ttl_ms
-    }
-
     /// What is asked of a node before its vote counts.
     #[must_use]
     pub const fn rules(&self) -> Rules {
-        let quarantine = if self.restart_guard && self.fencing.is_none() {
-            let ttl_micros = self.ttl_ms as u64 * 1_000;
-            Duration::from_micros(ttl_micros.saturating_add(self.drift_micros(self.ttl_ms)))
-        } else {
-            Duration::ZERO
+        let longest_ms = match self.fencing {
+            Some(fencing) => fencing.fleet.max_ttl_ms,
+            None if self.max_ttl_ms > 0 => self.max_ttl_ms,
+            None => self.ttl_ms,
         };
+        let is_fenced = self.fencing.is_some();
+        let quarantine = if self.restart_guard && !is_fenced {
+            let longest = longest_ms as u64 * 1_000;
+            longest.saturating_add(drift_micros(longest_ms, self.drift_ppm))
+        } else {
+            0
+        };
+        let refuse_eviction = self.refuse_eviction || is_fenced;
         Rules {
-            quarantine,
-            refuse_eviction: self.refuse_eviction,
+            quarantine: Duration::from_micros(quarantine),
+            refuse_eviction,
+            obeys_record: !is_fenced,
+            drift_ppm: self.drift_ppm,
+            ask_again_after: if refuse_eviction {
+                Duration::from_millis((longest_ms / 2) as u64)
+            } else {
+                Duration::MAX
+            },
         }
     }
 
@@ -246,27 +291,6 @@ impl Options {
         self.max_extensions
     }
 
-    /// The validity of a lease of `ttl_ms`, zero if there is none.
-    pub(crate) const fn validity_of(&self, ttl_ms: u32) -> Duration {
-        Duration::from_micros(self.validity_micros(ttl_ms))
-    }
-
-    /// `started_at + ttl - drift - one tick of the clock`, or `started_at` if that is earlier.
-    // Called in many places, and long code on a small machine.
-    #[inline(never)]
-    pub(crate) const fn valid_until(
-        &self,
-        started_at: Instant,
-        ttl_ms: u32,
-        resolution: Duration,
-    ) -> Instant {
-        // Rounded up, against the lease.
-        let is_cut = !resolution.subsec_nanos().is_multiple_of(1_000);
-        let tick = whole_micros(resolution).saturating_add(is_cut as u64);
-        let valid_for = self.validity_micros(ttl_ms).saturating_sub(tick);
-        Instant::from_micros(started_at.as_micros().saturating_add(valid_for))
-    }
-
     /// The delay before the round after `failed_rounds` failed ones; `random` picks it from the range.
     /// In microseconds, since the arithmetic of durations is long code on a small machine.
     pub(crate) fn delay_micros(&self, failed_rounds: u32, random: u32) -> u64 {
@@ -279,12 +303,13 @@ impl Options {
             .max(whole_micros(Self::MIN_RETRY_DELAY))
     }
 
+    /// At least 100 ms: a runtime whose tasks are busy, or a node that is far away, takes tens of milliseconds.
     const fn default_node_timeout(&self) -> Duration {
         let share = self.ttl().as_micros() / 200;
         let half_the_validity = self.validity().as_micros() / 2;
         let mut micros = share;
-        if micros < 20_000 {
-            micros = 20_000;
+        if micros < 100_000 {
+            micros = 100_000;
         }
         if micros > 1_000_000 {
             micros = 1_000_000;
@@ -299,23 +324,23 @@ impl Options {
         Duration::from_micros(micros as u64)
     }
 
-    const fn validity_micros(&self, ttl_ms: u32) -> u64 {
+    /// The terms of a lease.
+    pub(crate) const fn terms(&self) -> Terms {
+        Terms {
+            ttl_ms: self.ttl_ms,
+            validity: self.validity_micros(),
+        }
+    }
+
+    const fn validity_micros(&self) -> u64 {
+        let ttl_ms = self.ttl_ms;
         let ttl_micros = ttl_ms as u64 * 1_000;
         ttl_micros
-            .saturating_sub(self.drift_micros(ttl_ms))
+            .saturating_sub(drift_micros(ttl_ms, self.drift_ppm))
             .saturating_sub(match self.fencing {
                 Some(fencing) => fencing.jump_micros(ttl_ms),
                 None => 0,
             })
-    }
-
-    /// Rounded up: the drift is what the lease loses.
-    // Called in many places, and long code on a small machine.
-    #[inline(never)]
-    const fn drift_micros(&self, ttl_ms: u32) -> u64 {
-        (ttl_ms as u64 * self.drift_ppm as u64)
-            .div_ceil(1_000)
-            .saturating_add(Self::FIXED_DRIFT_MICROS)
     }
 
     const fn checked(self) -> Result<Self, OptionsError> {
@@ -359,7 +384,7 @@ pub enum OptionsError {
     RetryDelay,
     /// The window is shorter than a millisecond or longer than an hour.
     Window,
-    /// The TTL is longer than the longest of the fleet.
+    /// The TTL is longer than [`max_ttl`](Options::max_ttl), which is a minute by default for a fenced lock.
     MaxTtl,
     /// What was asked for needs a fenced lock.
     NotFenced,
@@ -379,8 +404,8 @@ impl fmt::Display for OptionsError {
             Self::RetryDelay => "the shortest retry delay is longer than the longest",
             Self::Window => "the window must be from a millisecond to an hour",
             Self::MaxTtl => {
-                "the TTL is longer than the longest of the fleet; use a shorter one, or raise max_ttl \
-                 for all clients"
+                "the TTL is longer than max_ttl, which is a minute by default for a fenced lock; use a shorter TTL, \
+                 or call max_ttl before fenced, with the same value for all clients"
             }
             Self::NotFenced => "the lock is not fenced; call fenced first",
         })
@@ -392,6 +417,7 @@ impl core::error::Error for OptionsError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::Instant;
 
     fn delay(options: &Options, failed_rounds: u32, random: u32) -> Duration {
         Duration::from_micros(options.delay_micros(failed_rounds, random))
@@ -442,15 +468,15 @@ mod tests {
     fn one_tick_of_the_clock_is_taken_off_the_validity() {
         let options = Options::new(ms(1_000)).unwrap();
         let start = Instant::from_micros(5);
-        let exact = options.valid_until(start, 1_000, Duration::ZERO);
+        let exact = options.terms().valid_until(start, Duration::ZERO);
         assert_eq!(exact, Instant::from_micros(5 + 988_000));
-        let coarse = options.valid_until(start, 1_000, ms(10));
+        let coarse = options.terms().valid_until(start, ms(10));
         assert_eq!(coarse, Instant::from_micros(5 + 978_000));
-        assert_eq!(options.valid_until(start, 1_000, ms(5_000)), start);
+        assert_eq!(options.terms().valid_until(start, ms(5_000)), start);
         // A part of a microsecond counts as a whole one.
-        let cut = options.valid_until(start, 1_000, Duration::from_nanos(1));
+        let cut = options.terms().valid_until(start, Duration::from_nanos(1));
         assert_eq!(cut, Instant::from_micros(5 + 988_000 - 1));
-        let last = options.valid_until(Instant::MAX, 1_000, Duration::ZERO);
+        let last = options.terms().valid_until(Instant::MAX, Duration::ZERO);
         assert_eq!(last, Instant::MAX);
     }
 
@@ -477,10 +503,10 @@ mod tests {
         let longest = delay(&options, 1, u32::MAX);
         assert!(longest < ms(50) && longest > ms(49), "{longest:?}");
 
-        // 1/200 of the TTL, from 20 ms to 1 s, at most half the validity.
+        // 1/200 of the TTL, from 100 ms to 1 s, at most half the validity.
         for (ttl, node_timeout) in [
-            (4_000, ms(20)),
-            (4_200, ms(21)),
+            (4_000, ms(100)),
+            (20_200, ms(101)),
             (199_800, ms(999)),
             (200_200, ms(1_000)),
             (42, ms(42 - 2) / 2 - Duration::from_micros(210)),
@@ -488,7 +514,7 @@ mod tests {
             let options = Options::new(ms(ttl)).unwrap();
             assert_eq!(options.round_time(), node_timeout, "TTL {ttl} ms");
         }
-        assert_eq!(options.round_time(), ms(20), "the least of it");
+        assert_eq!(options.round_time(), ms(100), "the least of it");
     }
 
     #[test]

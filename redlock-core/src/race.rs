@@ -9,6 +9,7 @@ use core::time::Duration;
 use embassy_futures::select::select_slice;
 use pin_project_lite::pin_project;
 
+use crate::admission::Denial;
 use crate::command::Command;
 use crate::readings::Readings;
 use crate::report::{Outcome, Report};
@@ -84,7 +85,10 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
             while let Poll::Ready((result, node)) = pin!(select_slice(slice.as_mut())).poll(cx) {
                 if is_fenced(command) {
                     let told = result.as_ref().map_err(T::denial).copied();
-                    readings.take(&told, started_at, clock.now());
+                    if let Err(Some(Denial::Unguarded { .. })) = told {
+                        round.hear_all();
+                    }
+                    readings.take(node, &told, started_at, clock.now());
                 }
                 let outcome = Outcome::of(command, result);
                 round.vote(node, vote(command, &outcome));

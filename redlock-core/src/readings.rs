@@ -1,8 +1,9 @@
-//! What the answers to one round tell of the nodes' clocks and fences.
+//! What the answers to one round tell of the nodes' clocks, fences and rules.
 
 use crate::admission::Denial;
 use crate::command::Reply;
 use crate::fence::Fence;
+use crate::round::NodeSet;
 use crate::time::Instant;
 
 /// Collected while the votes come in, for the fence of the next proposal.
@@ -15,6 +16,30 @@ pub(crate) struct Readings<const MAX: usize> {
     count: usize,
     highest: Fence,
     misfits: u32,
+    rules: RulesHeard,
+}
+
+/// Which nodes follow which rules.
+#[derive(Debug, Clone, Copy)]
+struct RulesHeard {
+    /// Those of the client.
+    own: NodeSet,
+    /// None: there is no guard record.
+    none: NodeSet,
+    /// Others.
+    other: NodeSet,
+}
+
+/// What a round says of the client's rules. A client that may be wrong about them writes no guard record: it would
+/// capture the nodes that have lost theirs one by one, each with a quarantine that suits no other client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Confirmation {
+    /// Nothing.
+    None,
+    /// All nodes have answered, and none has a record: they are new, or all have lost it. Good for the next round.
+    ColdStart,
+    /// They are those of the fleet: a quorum follows them, or some do, none has others, and a quorum has answered.
+    Fleet,
 }
 
 impl<const MAX: usize> Readings<MAX> {
@@ -25,29 +50,46 @@ impl<const MAX: usize> Readings<MAX> {
             count: 0,
             highest: Fence::ZERO,
             misfits: 0,
+            rules: RulesHeard {
+                own: NodeSet::EMPTY,
+                none: NodeSet::EMPTY,
+                other: NodeSet::EMPTY,
+            },
         }
     }
 
-    /// Takes note of the answer to what was sent at `sent_at` and came at `now`.
+    /// Takes note of the answer of `node` to what was sent at `sent_at` and came at `now`.
     // Apart from the loop that takes the votes, which would be longer with it.
     #[inline(never)]
     pub(crate) fn take(
         &mut self,
+        node: usize,
         answer: &Result<Reply, Option<Denial>>,
         sent_at: Instant,
         now: Instant,
     ) {
         let reading = match answer {
-            Ok(Reply::Acquired(reading) | Reply::Held(reading)) => *reading,
+            Ok(Reply::Acquired(reading) | Reply::Held(reading) | Reply::Extended(reading)) => {
+                *reading
+            }
             Ok(_) => None,
             Err(denial) => denial.and_then(|denial| denial.reading()),
         };
         let Some(reading) = reading else {
             return;
         };
+        let mut rules = &mut self.rules.own;
         if let Err(Some(denial)) = answer {
             self.misfits += u32::from(denial.is_misfit());
+            match denial {
+                Denial::Unguarded {
+                    has_record: false, ..
+                } => rules = &mut self.rules.none,
+                Denial::OtherFleet(_) => rules = &mut self.rules.other,
+                _ => {}
+            }
         }
+        rules.insert(node);
         self.highest = self.highest.max(reading.fence());
         // The node read its clock somewhere between the two.
         let ours = sent_at.as_micros().midpoint(now.as_micros());
@@ -79,12 +121,28 @@ impl<const MAX: usize> Readings<MAX> {
         self.misfits
     }
 
-    /// By how much the nodes' clocks are ahead of ours: the median, which a minority of clocks that are
-    /// wrong cannot move beyond those that are right.
-    pub(crate) fn offset(&mut self) -> Option<i64> {
+    /// By how much the nodes' clocks are ahead of ours: the median of at least `enough` answers. None if there are
+    /// fewer: of a few answers, most may come from clocks that are wrong.
+    pub(crate) fn offset(&mut self, enough: u32) -> Option<i64> {
         let offsets = self.offsets.get_mut(..self.count)?;
+        if self.count < enough as usize {
+            return None;
+        }
         offsets.sort_unstable();
         offsets.get(self.count.checked_sub(1)? / 2).copied()
+    }
+
+    /// What the answers of `voters`, of `nodes` in all, say of the client's rules.
+    pub(crate) fn confirmation(&self, voters: NodeSet, nodes: u32, quorum: u32) -> Confirmation {
+        let RulesHeard { own, none, other } = self.rules;
+        let [own, none, other] = [own, none, other].map(|heard| heard.within(voters).len());
+        if own >= quorum || other == 0 && own > 0 && own + none >= quorum {
+            Confirmation::Fleet
+        } else if other == 0 && none == nodes {
+            Confirmation::ColdStart
+        } else {
+            Confirmation::None
+        }
     }
 }
 
@@ -100,14 +158,67 @@ mod tests {
     #[test]
     fn the_offset_is_the_median_which_a_minority_of_clocks_cannot_move() {
         let mut readings = Readings::<5>::new();
-        assert_eq!(readings.offset(), None);
+        assert_eq!(readings.offset(0), None);
         // Sent at 100, answered at 300: read at 200 or so.
         let (sent_at, now) = (Instant::from_micros(100), Instant::from_micros(300));
         for time in [9_000_000, 1_200, 0, 1_210, 1_190] {
             let granted = Ok(Reply::Acquired(Some(reading(time, 1))));
-            readings.take(&granted, sent_at, now);
+            readings.take(0, &granted, sent_at, now);
         }
-        assert_eq!(readings.offset(), Some(1_000));
+        assert_eq!(readings.offset(5), Some(1_000));
+        assert_eq!(readings.offset(6), None, "too few have answered");
+    }
+
+    const UNGUARDED: fn(bool) -> Result<Reply, Option<Denial>> = |has_record| {
+        let reading = reading(0, 0);
+        Err(Some(Denial::Unguarded {
+            has_record,
+            reading,
+        }))
+    };
+
+    fn confirmation(answers: &[Result<Reply, Option<Denial>>]) -> Confirmation {
+        let mut readings = Readings::<3>::new();
+        let now = Instant::from_micros(0);
+        for (node, answer) in answers.iter().enumerate() {
+            readings.take(node, answer, now, now);
+        }
+        readings.confirmation(NodeSet::first(3), 3, 2)
+    }
+
+    #[test]
+    fn rules_are_confirmed_by_a_quorum_that_has_them_or_by_a_quorum_of_which_none_has_others() {
+        let own = Ok(Reply::Held(Some(reading(0, 0))));
+        let other = Err(Some(Denial::OtherFleet(reading(0, 0))));
+        let (same, none, silent) = (UNGUARDED(true), UNGUARDED(false), Err(None));
+        for (answers, wanted) in [
+            ([own, own, other], Confirmation::Fleet),
+            ([own, same, other], Confirmation::Fleet),
+            ([own, none, silent], Confirmation::Fleet),
+            ([same, none, none], Confirmation::Fleet),
+            ([own, silent, silent], Confirmation::None),
+            ([own, none, other], Confirmation::None),
+            ([none, none, silent], Confirmation::None),
+            ([none, none, other], Confirmation::None),
+            ([none, none, none], Confirmation::ColdStart),
+        ] {
+            assert_eq!(confirmation(&answers), wanted, "{answers:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_named_twice_confirms_rules_once() {
+        let mut readings = Readings::<3>::new();
+        let now = Instant::from_micros(0);
+        for node in [0, 1] {
+            readings.take(node, &Ok(Reply::Held(Some(reading(0, 0)))), now, now);
+        }
+        let mut voters = NodeSet::first(3);
+        let mut twin = NodeSet::EMPTY;
+        twin.insert(1);
+        assert_eq!(readings.confirmation(voters, 3, 2), Confirmation::Fleet);
+        voters = voters.without(twin);
+        assert_eq!(readings.confirmation(voters, 3, 2), Confirmation::None);
     }
 
     #[test]
@@ -119,11 +230,12 @@ mod tests {
             (Err(Some(Denial::TooOld(reading(0, 9)))), 2),
             (Err(Some(Denial::TooNew(reading(0, 8)))), 3),
             (Ok(Reply::Held(Some(reading(0, 5)))), 3),
-            (Err(Some(Denial::OtherFleet)), 3),
+            (Err(Some(Denial::OtherFleet(reading(0, 9)))), 3),
+            (UNGUARDED(true), 3),
             (Err(None), 3),
             (Ok(Reply::NotMine), 3),
         ] {
-            readings.take(&answer, now, now);
+            readings.take(0, &answer, now, now);
             assert_eq!(readings.misfits(), misfits, "{answer:?}");
         }
         assert_eq!(readings.highest(), Fence::from_u64(9));
@@ -138,7 +250,7 @@ mod tests {
                 held_ms,
                 ..reading(0, 1)
             };
-            readings.take(&Ok(Reply::Held(Some(held))), now, now);
+            readings.take(0, &Ok(Reply::Held(Some(held))), now, now);
         }
         assert_eq!(readings.free_in_ms(2), Some(32));
         assert_eq!(readings.free_in_ms(3), Some(72));

@@ -15,14 +15,15 @@ use pin_project_lite::pin_project;
 use crate::command::{Command, Token};
 use crate::entropy::Entropy;
 use crate::error::{AcquireError, BuildError, ExtendError};
-use crate::fence::{Fence, Proposal};
-use crate::lease::Lease;
+use crate::fence::Proposal;
+use crate::lease::{Lease, Terms};
 use crate::options::Options;
 use crate::race::{Ballot, race};
 use crate::report::{KeyName, Report};
 use crate::round::{NodeSet, Round};
 use crate::time::{Clock, Instant};
 use crate::transport::Transport;
+use attempt::Learned;
 
 /// A lock over up to `MAX` independent nodes: the Redlock algorithm.
 ///
@@ -51,6 +52,7 @@ pub struct Redlock<T, C, E, const MAX: usize> {
     pub(crate) options: Options,
     last_token: Token,
     clock_offset: Option<i64>,
+    may_vouch: bool,
     abandoned: Option<Abandoned>,
 }
 
@@ -95,7 +97,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             return Err(BuildError::NoNode);
         }
         let origin = Instant::from_micros(0);
-        if options.valid_until(origin, options.ttl_ms(), clock.resolution()) == origin {
+        if options.terms().valid_until(origin, clock.resolution()) == origin {
             return Err(BuildError::ClockTooCoarse);
         }
         Ok(Self {
@@ -106,6 +108,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             options,
             last_token: Token::from_bytes([0; Token::LEN]),
             clock_offset: None,
+            may_vouch: false,
             abandoned: None,
         })
     }
@@ -126,6 +129,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             options: self.options,
             last_token: Token::from_bytes([0; Token::LEN]),
             clock_offset: self.clock_offset,
+            may_vouch: self.may_vouch,
             abandoned: None,
         }
     }
@@ -136,8 +140,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         &self.options
     }
 
-    /// Takes other options for the next lease; those that are out keep their TTL.
-    pub const fn set_options(&mut self, options: Options) {
+    /// Sets the options for the next lease. Existing leases keep their TTL, their drift and their rules. If the rules of
+    /// fenced locks change, they are confirmed anew.
+    pub fn set_options(&mut self, options: Options) {
+        self.may_vouch &= self.options.fleet() == options.fleet();
         self.options = options;
     }
 
@@ -169,6 +175,19 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.clock_offset = offset;
     }
 
+    /// Whether the last fenced acquire has confirmed the rules of its options with the fleet: a quorum of nodes follows
+    /// them, or some nodes do, none follows others and a quorum has answered. Then the next fenced acquire restores the
+    /// guard record of a node that has lost it, which begins the node's quarantine.
+    #[must_use]
+    pub const fn may_vouch(&self) -> bool {
+        self.may_vouch
+    }
+
+    /// Takes over what another client with the same options has confirmed.
+    pub const fn set_may_vouch(&mut self, may_vouch: bool) {
+        self.may_vouch = may_vouch;
+    }
+
     /// Tries once to acquire the lock.
     ///
     /// One round: every node is asked at once, and the answer comes as soon as the missing votes
@@ -186,8 +205,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         key: K,
     ) -> Result<Lease<K>, AcquireError<T::Error, MAX>> {
         self.hand_over_abandoned().await;
-        let mut highest = Fence::ZERO;
-        let grant = self.attempt(key.as_ref(), &mut highest).await?;
+        let mut learned = Learned::NOTHING;
+        let grant = self.attempt(key.as_ref(), &mut learned).await?;
         Ok(self.lease(key, grant))
     }
 
@@ -203,14 +222,15 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let give_up_at = self.clock.now().saturating_add(self.options.wait_time());
         self.hand_over_abandoned().await;
         let mut failed_rounds = 0_u32;
-        let mut highest = Fence::ZERO;
+        let mut learned = Learned::NOTHING;
         loop {
-            let error = match self.attempt(key.as_ref(), &mut highest).await {
+            let error = match self.attempt(key.as_ref(), &mut learned).await {
                 Ok(grant) => return Ok(self.lease(key, grant)),
                 Err(error) => error,
             };
             let now = self.clock.now();
-            if now >= give_up_at || matches!(error, AcquireError::Entropy) {
+            // Entropy and a reserved key: nothing was sent, and nothing would be.
+            if now >= give_up_at || error.report().is_none() {
                 return Err(error);
             }
             failed_rounds = failed_rounds.saturating_add(1);
@@ -332,18 +352,18 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         Ballot::new(release, asked, self.count(), round)
     }
 
-    /// The round that puts `command` to all nodes, for a lease of `ttl_ms` that is over by `end` in any case.
+    /// The round that puts `command` to all nodes, for a lease on these terms that is over by `end` in any case.
     // Called in many places: once in flash.
     #[inline(never)]
     fn ballot<'c>(
         &self,
         command: Command<'c>,
         started_at: Instant,
-        ttl_ms: u32,
+        terms: Terms,
         end: Instant,
     ) -> Ballot<'c, T::Error, MAX> {
         let deadline = started_at.saturating_add(self.options.round_time());
-        let valid_until = self.valid_until(started_at, ttl_ms);
+        let valid_until = terms.valid_until(started_at, self.clock.resolution());
         let voters = self.all.without(self.duplicates());
         let round = Round::new(
             voters,
@@ -352,12 +372,6 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             valid_until.min(end),
         );
         Ballot::new(command, voters, self.count(), round)
-    }
-
-    /// The end of a lease of `ttl_ms` that is asked for at `started_at`.
-    fn valid_until(&self, started_at: Instant, ttl_ms: u32) -> Instant {
-        let resolution = self.clock.resolution();
-        self.options.valid_until(started_at, ttl_ms, resolution)
     }
 
     /// Holds the round.

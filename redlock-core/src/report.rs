@@ -29,7 +29,7 @@ impl<E> Outcome<E> {
         };
         match (command, reply) {
             (Command::Acquire { .. }, Reply::Acquired(_))
-            | (Command::Extend { .. }, Reply::Extended)
+            | (Command::Extend { .. }, Reply::Extended(_))
             | (Command::Release { .. }, Reply::Released) => Self::Granted,
             (Command::Acquire { .. }, Reply::Held(_))
             | (Command::Extend { .. } | Command::Release { .. }, Reply::NotMine) => Self::Refused,

@@ -44,6 +44,7 @@ pub(crate) struct Round {
     granted: NodeSet,
     refused: NodeSet,
     unknown: NodeSet,
+    hears_all: bool,
 }
 
 impl Round {
@@ -62,7 +63,14 @@ impl Round {
             granted: NodeSet::EMPTY,
             refused: NodeSet::EMPTY,
             unknown: NodeSet::EMPTY,
+            hears_all: false,
         }
+    }
+
+    /// A round that is lost does not end before all have answered or its time is over: a node has lost its guard
+    /// record, and what the others say of theirs decides who may write it again.
+    pub(crate) const fn hear_all(&mut self) {
+        self.hears_all = true;
     }
 
     pub(crate) const fn deadline(&self) -> Instant {
@@ -101,7 +109,7 @@ impl Round {
                 Verdict::TooLate
             };
         }
-        if granted + pending >= self.quorum {
+        if granted + pending >= self.quorum || self.hears_all && pending > 0 {
             return Verdict::Pending;
         }
         let silent = self.voters.len() - granted - self.refused.len() - pending;
@@ -154,6 +162,10 @@ impl NodeSet {
 
     pub(crate) const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
+    }
+
+    pub(crate) const fn within(self, other: Self) -> Self {
+        Self(self.0 & other.0)
     }
 
     /// No bit at all for a node beyond the capacity.

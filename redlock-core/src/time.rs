@@ -114,6 +114,20 @@ impl<C: Clock> Clock for &C {
     }
 }
 
+/// `ppm` millionths of `ttl_ms` and 2 ms, in microseconds and rounded up: what clocks that differ take off a lease.
+///
+/// A millisecond is for the precision of expiry in Redis and one is the least drift of a short TTL, as in all Redlock
+/// clients.
+// `inline(never)`: many callers, and long code on a small machine.
+#[inline(never)]
+pub(crate) const fn drift_micros(ttl_ms: u32, ppm: u32) -> u64 {
+    const FIXED_MICROS: u64 = 2_000;
+
+    (ttl_ms as u64 * ppm as u64)
+        .div_ceil(1_000)
+        .saturating_add(FIXED_MICROS)
+}
+
 /// Without the 128 bits of `as_micros`, which cost a microcontroller dearly.
 // Called in many places, and long code on a small machine.
 #[inline(never)]

@@ -10,7 +10,7 @@ mod node;
 mod clock;
 mod entropy;
 mod error;
-mod offset;
+mod knowledge;
 
 pub use clock::SystemClock;
 pub use entropy::SystemEntropy;

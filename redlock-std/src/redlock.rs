@@ -11,8 +11,8 @@ use crate::clock::SystemClock;
 use crate::entropy::SystemEntropy;
 use crate::error::{AcquireError, ConnectError, HoldError};
 use crate::guard::Guard;
+use crate::knowledge::FleetKnowledge;
 use crate::node::{Address, NodeError, NodeErrorKind, RedisNode};
-use crate::offset::ClockOffset;
 use crate::turns::Turns;
 
 /// The most nodes that one lock may have: nine survive the loss of four.
@@ -45,7 +45,7 @@ pub(crate) type Core = redlock_core::Redlock<RedisNode, SystemClock, SystemEntro
 #[derive(Debug, Clone)]
 pub struct Redlock {
     core: Arc<Core>,
-    clock_offset: ClockOffset,
+    knowledge: FleetKnowledge,
     options: Options,
     prefix: Arc<[u8]>,
     turns: Turns,
@@ -101,7 +101,7 @@ impl Redlock {
         }
         Ok(Self {
             core: Arc::new(core),
-            clock_offset: ClockOffset::unknown(),
+            knowledge: FleetKnowledge::nothing(),
             options,
             prefix: Arc::from([]),
             turns: Turns::default(),
@@ -112,8 +112,14 @@ impl Redlock {
     /// The same lock with other options: the same connections, the same waiting lines.
     #[must_use]
     pub fn with(&self, options: Options) -> Self {
+        let knowledge = if options.fleet() == self.options.fleet() {
+            self.knowledge.clone()
+        } else {
+            self.knowledge.with_other_rules()
+        };
         Self {
             options,
+            knowledge,
             ..self.clone()
         }
     }
@@ -162,8 +168,7 @@ impl Redlock {
         let turn = turn.ok_or_else(|| held_here(&key))?;
         let mut core = self.client(self.options);
         let attempt = Attempt {
-            known_offset: core.clock_offset(),
-            clock_offset: &self.clock_offset,
+            knowledge: &self.knowledge,
             core: &mut core,
             key: &key,
         };
@@ -198,8 +203,7 @@ impl Redlock {
         let left = give_up_at.saturating_duration_since(SystemClock.now());
         let mut core = self.client(self.options.wait(left));
         let attempt = Attempt {
-            known_offset: core.clock_offset(),
-            clock_offset: &self.clock_offset,
+            knowledge: &self.knowledge,
             core: &mut core,
             key: &key,
         };
@@ -244,7 +248,7 @@ impl Redlock {
     fn client(&self, options: Options) -> Core {
         let mut core = self.core.fork(SystemEntropy);
         core.set_options(options);
-        core.set_clock_offset(self.clock_offset.known());
+        self.knowledge.tell(&mut core);
         core
     }
 
@@ -271,17 +275,14 @@ fn held_here(key: &[u8]) -> AcquireError {
 /// learned of the nodes' clocks is kept, whatever came of it.
 struct Attempt<'a> {
     core: &'a mut Core,
-    clock_offset: &'a ClockOffset,
-    /// What was known of it before.
-    known_offset: Option<i64>,
+    knowledge: &'a FleetKnowledge,
     key: &'a [u8],
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        let offset = self.core.clock_offset();
-        if offset != self.known_offset {
-            self.clock_offset.learn(offset);
+        if self.core.options().fleet().is_some() {
+            self.knowledge.learn(self.core);
         }
         if let Some(release) = self.core.abandoned_release(self.key) {
             for node in self.core.nodes() {

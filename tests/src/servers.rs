@@ -252,12 +252,14 @@ impl Server {
     ///
     /// When the server does not answer.
     pub fn vouch(&self, fleet: &str) {
-        let info: String = self.query(&["INFO", "server"]).expect("INFO");
-        let run_id = info
-            .lines()
-            .find_map(|line| line.strip_prefix("run_id:"))
-            .expect("a run id");
-        let record = format!("{run_id}:0:{fleet}");
+        let [run_id, replid] =
+            [("server", "run_id:"), ("replication", "master_replid:")].map(|(section, name)| {
+                let info: String = self.query(&["INFO", section]).expect("INFO");
+                let mut lines = info.lines();
+                let id = lines.find_map(|line| line.strip_prefix(name));
+                id.expect("every server has it").to_owned()
+            });
+        let record = format!("{run_id}:0:{fleet}:{replid}");
         let set = ["SET", GUARD_KEY, &record];
         assert_eq!(self.query::<String>(&set).expect("SET"), "OK");
         let reset = ["CONFIG", "RESETSTAT"];

@@ -41,7 +41,7 @@ use clap::ValueEnum as _;
 
 pub use campaign::Campaign;
 pub use judge::Promise;
-pub use node::{Entry, Lapse, Node};
+pub use node::{Data, Entry, Lapse, Node};
 pub use run::Run;
 pub use scenario::Assumption;
 pub use summary::Summary;

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use redlock_core::{Admission, Denial, Instant, Introduction, RunId};
+use redlock_core::{Admission, Denial, Instant, Introduction, ReplicationId, RunId};
 use redlock_std::Options;
 use serde_json::json;
 
@@ -118,11 +118,13 @@ fn quarantine_left(uptime: i64, options: &Options, vouched: Option<Duration>) ->
     let now = Instant::from_micros(0);
     let mut admission = Admission::new();
     let introduction = Introduction {
-        run_id: RunId::new(0, 0),
+        run_id: RunId::new(0),
+        replication_id: ReplicationId::new(0),
         uptime: Duration::from_secs(uptime.max(0).unsigned_abs()),
         is_master: true,
         may_evict: false,
-        vouched,
+        max_ttl: vouched,
+        is_vouched: vouched.is_some(),
     };
     admission.introduced(Some(introduction), now);
     match admission.check(options.rules(), options.ttl(), now) {

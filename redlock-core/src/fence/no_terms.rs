@@ -9,8 +9,12 @@ use crate::fence::{Fence, Fences, Fleet};
 pub struct Proposal(Fences);
 
 impl Proposal {
-    pub(crate) const fn new(_fence: Fence, fleet: Fleet, _time: u64) -> Self {
+    pub(crate) const fn new(_fence: Fence, fleet: Fleet, _time: u64, _vouches: bool) -> Self {
         match fleet.on {}
+    }
+
+    pub(crate) const fn vouches(&self) -> bool {
+        match self.0 {}
     }
 
     pub(crate) const fn fence(&self) -> Fence {

@@ -13,11 +13,22 @@ pub struct Proposal {
     /// The nodes' time as the client knows it, in microseconds. A node whose clock is elsewhere has no vote
     /// for an extension either: its key may end at any time.
     pub time: u64,
+    /// Whether the client may write the guard record of a node that has lost it: a quorum has confirmed its rules.
+    pub vouches: bool,
 }
 
 impl Proposal {
-    pub(crate) const fn new(fence: Fence, fleet: Fleet, time: u64) -> Self {
-        Self { fence, fleet, time }
+    pub(crate) const fn new(fence: Fence, fleet: Fleet, time: u64, vouches: bool) -> Self {
+        Self {
+            fence,
+            fleet,
+            time,
+            vouches,
+        }
+    }
+
+    pub(crate) const fn vouches(&self) -> bool {
+        self.vouches
     }
 
     pub(crate) const fn fence(&self) -> Fence {

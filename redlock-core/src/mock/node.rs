@@ -10,7 +10,7 @@ use crate::admission::{Denial, RunId};
 use crate::command::{Command, Reply, Token};
 use crate::fence::Fence;
 use crate::mock::slots::Slots;
-use crate::mock::store::{Deadline, Owned, Store};
+use crate::mock::store::{Data, Deadline, Owned, Store};
 use crate::report::KeyName;
 use crate::time::{Clock, Instant};
 use crate::transport::Transport;
@@ -40,6 +40,8 @@ struct State {
     next_ticket: u64,
     sent: Slots<Sent, MAX_SENT>,
     store: Store,
+    /// What was saved, for [`MemoryNode::fail_back`].
+    saved: Data,
     wakers: Slots<Waker, MAX_SENT>,
 }
 
@@ -72,6 +74,7 @@ impl<C: Clock> MemoryNode<C> {
                 next_ticket: 0,
                 sent: Slots::new(),
                 store: Store::new(number),
+                saved: Data::EMPTY,
                 wakers: Slots::new(),
             }),
         }
@@ -138,6 +141,41 @@ impl<C: Clock> MemoryNode<C> {
     /// until the quarantine of their fleet is over.
     pub fn clear(&self) {
         self.change(|state, _| state.store.clear());
+    }
+
+    /// Forgets the lock `key` and its fence and nothing else, as a server that evicts keys does.
+    pub fn evict(&self, key: &str) {
+        let key = KeyName::new(key.as_bytes());
+        self.change(|state, _| state.store.evict(&key));
+    }
+
+    /// Says from now on that it may evict keys, or that it does not. Fenced clients give it no vote while it may, and
+    /// plain ones none with [`Options::refuse_eviction`](crate::Options::refuse_eviction).
+    pub fn set_may_evict(&self, may_evict: bool) {
+        self.change(|state, now| state.store.set_may_evict(may_evict, now));
+    }
+
+    /// Becomes a replica, which has no vote. Its data is kept.
+    pub fn demote(&self) {
+        self.change(|state, now| state.store.set_master(false, now));
+    }
+
+    /// Is a master again. It may lack what its master had: clients do not count its vote until the restart guard, or the
+    /// quarantine of their fleet, lets them.
+    pub fn promote(&self) {
+        self.change(|state, now| state.store.set_master(true, now));
+    }
+
+    /// Saves the data of this moment, for [`fail_back`](Self::fail_back).
+    pub fn save(&self) {
+        self.change(|state, _| state.saved = state.store.data());
+    }
+
+    /// Has the data that was [saved](Self::save) last, or none, in the same process: as after a failover to a replica
+    /// that lagged behind, and back. Plain clients whose connection lives do not notice; fenced ones do not count its
+    /// vote until the quarantine of their fleet is over.
+    pub fn fail_back(&self) {
+        self.change(|state, _| state.store.fail_back(state.saved.clone()));
     }
 
     /// Sets its wall clock, by which keys expire and fences are accepted: so many microseconds ahead of the

@@ -4,7 +4,7 @@
 ///
 /// Nobody looks further than things have ever stood: with the few that most tests have, it costs little
 /// to go through them, also in a debug build and under Miri.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Slots<T, const N: usize> {
     places: [Option<T>; N],
     used: usize,

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::admission::{Admission, Denial, Introduction, Rules, RunId};
+use crate::admission::{Admission, Denial, Introduction, ReplicationId, Rules, RunId};
 use crate::command::{Command, Reply, Token};
 use crate::fence::{Fence, Fleet, Proposal, Reading};
 use crate::mock::node::MemoryErrorKind;
@@ -14,14 +14,31 @@ use crate::time::Instant;
 /// otherwise or instants.
 #[derive(Debug)]
 pub(super) struct Store {
-    keys: Slots<Entry, MAX_KEYS>,
-    fences: Slots<Highest, MAX_KEYS>,
-    guard: Option<Guard>,
+    data: Data,
     run_id: RunId,
+    replication_id: ReplicationId,
+    is_master: bool,
+    may_evict: bool,
     /// As if every client were connected at every restart.
     admission: Admission,
     /// By how much its wall clock is ahead of others.
     pub(super) clock_step: i64,
+}
+
+/// What a server writes to its disk, and gives to its replicas.
+#[derive(Debug, Clone)]
+pub(super) struct Data {
+    keys: Slots<Entry, MAX_KEYS>,
+    fences: Slots<Highest, MAX_KEYS>,
+    guard: Option<Guard>,
+}
+
+impl Data {
+    pub(super) const EMPTY: Self = Self {
+        keys: Slots::new(),
+        fences: Slots::new(),
+        guard: None,
+    };
 }
 
 const MAX_KEYS: usize = 64;
@@ -32,7 +49,7 @@ const ORIGIN: u64 = 1_700_000_000_000_000;
 /// Nodes have been running for long when a test begins.
 const FIRST_UPTIME: Duration = Duration::from_secs(365 * 86_400);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Entry {
     key: KeyName,
     token: Token,
@@ -40,13 +57,15 @@ struct Entry {
 }
 
 /// What is known of a key beside it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Highest {
     key: KeyName,
     /// The highest fence that was accepted.
     fence: Fence,
     /// Until when the key is held, also when a clock that was ahead has taken it away.
     held_until: Deadline,
+    /// The token whose acquire or extend was accepted last.
+    accepted: Option<Token>,
     deadline: Deadline,
 }
 
@@ -71,9 +90,10 @@ impl Deadline {
 }
 
 /// The guard record.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Guard {
     run_id: RunId,
+    replication_id: ReplicationId,
     until: u64,
     /// None as long as nobody has said: the first client does, as if the fleet had been set up for it.
     fleet: Option<Fleet>,
@@ -129,16 +149,23 @@ impl Owned {
 
 impl Store {
     pub(super) const fn new(number: usize) -> Self {
-        let run_id = RunId::new(number as u64, 0);
-        Self {
-            keys: Slots::new(),
-            fences: Slots::new(),
+        let run_id = RunId::new((number as u64) << 32);
+        let replication_id = ReplicationId::new(run_id.0);
+        let data = Data {
             guard: Some(Guard {
                 run_id,
+                replication_id,
                 until: 0,
                 fleet: None,
             }),
+            ..Data::EMPTY
+        };
+        Self {
+            data,
             run_id,
+            replication_id,
+            is_master: true,
+            may_evict: false,
             admission: Admission::new(),
             clock_step: 0,
         }
@@ -150,16 +177,54 @@ impl Store {
 
     /// Another process, with the data of the one before it.
     pub(super) fn restart(&mut self, now: Instant) {
+        self.change(now, |store| {
+            store.run_id = RunId(store.run_id.0.wrapping_add(1));
+            store.is_master = true;
+            store.begin_history();
+        });
+    }
+
+    /// A replica from now on, or a master again.
+    pub(super) fn set_master(&mut self, is_master: bool, now: Instant) {
+        self.change(now, |store| {
+            store.is_master = is_master;
+            store.begin_history();
+        });
+    }
+
+    pub(super) fn set_may_evict(&mut self, may_evict: bool, now: Instant) {
+        self.change(now, |store| store.may_evict = may_evict);
+    }
+
+    /// A change that every client notices.
+    fn change(&mut self, now: Instant, change: impl FnOnce(&mut Self)) {
         self.meet(Instant::from_micros(0));
-        let RunId(number, incarnation) = self.run_id;
-        self.run_id = RunId::new(number, incarnation.wrapping_add(1));
+        change(self);
         self.meet(now);
     }
 
+    const fn begin_history(&mut self) {
+        self.replication_id = ReplicationId(self.replication_id.0.wrapping_add(1));
+    }
+
+    pub(super) fn data(&self) -> Data {
+        self.data.clone()
+    }
+
+    /// Other data in the same process, as after a failover there and back.
+    pub(super) fn fail_back(&mut self, data: Data) {
+        self.data = data;
+        self.begin_history();
+    }
+
     pub(super) fn clear(&mut self) {
-        self.keys = Slots::new();
-        self.fences = Slots::new();
-        self.guard = None;
+        self.data = Data::EMPTY;
+    }
+
+    /// Forgets all that belongs to the lock of this key.
+    pub(super) fn evict(&mut self, key: &KeyName) {
+        self.remove(key);
+        self.data.fences.retain(|highest| highest.key != *key);
     }
 
     pub(super) fn wall(&self, now: Instant) -> u64 {
@@ -195,28 +260,34 @@ impl Store {
     /// that was asked for it or looked for such keys meanwhile.
     pub(super) fn expire(&mut self, now: Instant) {
         let wall = self.wall(now);
-        self.keys
+        self.data
+            .keys
             .retain(|entry| entry.deadline.left(wall).is_some());
-        self.fences
+        self.data
+            .fences
             .retain(|highest| highest.deadline.left(wall).is_some());
     }
 
     pub(super) fn find(&self, key: &KeyName, wall: u64) -> Option<(Token, Duration)> {
-        let entry = self.keys.iter().find(|entry| entry.key == *key)?;
+        let entry = self.data.keys.iter().find(|entry| entry.key == *key)?;
         Some((entry.token, entry.deadline.left(wall)?))
     }
 
     pub(super) fn find_fence(&self, key: &KeyName, wall: u64) -> Option<(Fence, Duration)> {
-        let highest = self.fences.iter().find(|highest| highest.key == *key)?;
+        let highest = self
+            .data
+            .fences
+            .iter()
+            .find(|highest| highest.key == *key)?;
         Some((highest.fence, highest.deadline.left(wall)?))
     }
 
     pub(super) fn len(&self) -> usize {
-        self.keys.iter().count()
+        self.data.keys.iter().count()
     }
 
     pub(super) fn remove(&mut self, key: &KeyName) {
-        self.keys.retain(|entry| entry.key != *key);
+        self.data.keys.retain(|entry| entry.key != *key);
     }
 
     pub(super) fn set(
@@ -231,7 +302,7 @@ impl Store {
             token,
             deadline,
         };
-        let place = self.keys.insert(entry);
+        let place = self.data.keys.insert(entry);
         place.map(|_| ()).ok_or(MemoryErrorKind::OutOfMemory)
     }
 
@@ -239,10 +310,12 @@ impl Store {
     fn meet(&mut self, now: Instant) {
         let introduction = Introduction {
             run_id: self.run_id,
+            replication_id: self.replication_id,
             uptime: FIRST_UPTIME,
-            is_master: true,
-            may_evict: false,
-            vouched: None,
+            is_master: self.is_master,
+            may_evict: self.may_evict,
+            max_ttl: None,
+            is_vouched: false,
         };
         self.admission.introduced(Some(introduction), now);
     }
@@ -272,29 +345,26 @@ impl Store {
         wall: u64,
     ) -> Result<Reply, MemoryErrorKind> {
         let Proposal { fence, fleet, .. } = proposal;
-        let (highest, held_until) = self.highest(command);
-        let reading = Reading {
-            time: wall,
-            fence: highest,
-            held_ms: 0,
-            on: fleet.on,
-        };
+        let known = self.known(command);
+        let reading = reading_of(&known, fleet, wall);
         let (low, high) = window(fleet, wall);
         let is_old = fence.as_u64() <= low;
         let is_new = fence.as_u64() > high;
-        self.guarded(fleet, ttl_ms, reading, is_old || is_new)
+        self.guarded(proposal, ttl_ms, reading, !is_old && !is_new)
             .map_err(MemoryErrorKind::Denied)?;
 
         let found = self.find(&command.key, wall);
         let held = match found {
             Some((holder, left)) => (holder != command.token).then_some(left),
-            None => held_until.left(wall),
+            None => known.held_until.left(wall),
         };
         if let Some(left) = held {
             let held_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
             return Ok(Reply::Held(Some(Reading { held_ms, ..reading })));
         }
-        let denial = if fence < highest || fence == highest && found.is_none() {
+        // Another attempt may have proposed the same fence.
+        let is_again = found.is_some() && known.accepted == Some(command.token);
+        let denial = if fence < known.fence || fence == known.fence && !is_again {
             Some(Denial::Stale(reading))
         } else if is_old {
             Some(Denial::TooOld(reading))
@@ -307,7 +377,13 @@ impl Store {
             return Err(MemoryErrorKind::Denied(denial));
         }
         let end = Deadline::after(wall, ttl_ms.into());
-        self.accept(command, fence, end, fleet)?;
+        let accepted = Highest {
+            fence,
+            held_until: end,
+            accepted: Some(command.token),
+            ..known
+        };
+        self.remember(accepted, fleet)?;
         self.set(command.key, command.token, end)?;
         let reading = Reading { fence, ..reading };
         Ok(Reply::Acquired(Some(reading)))
@@ -316,39 +392,51 @@ impl Store {
     /// Whether nothing can have been forgotten, as far as leases and fences of this fleet go.
     fn guarded(
         &mut self,
-        fleet: Fleet,
+        proposal: Proposal,
         ttl_ms: u32,
         reading: Reading,
-        is_off: bool,
+        is_near: bool,
     ) -> Result<(), Denial> {
+        let Proposal { fleet, vouches, .. } = proposal;
         let wall = reading.time;
-        // Redis writes it in milliseconds.
-        let until = (wall.div_ceil(1_000) * 1_000).saturating_add(micros(fleet.quarantine()));
         let is_other = self
+            .data
             .guard
             .as_mut()
             .is_some_and(|guard| *guard.fleet.get_or_insert(fleet) != fleet);
         if is_other || ttl_ms > fleet.max_ttl_ms {
-            return Err(Denial::OtherFleet);
+            return Err(Denial::OtherFleet(reading));
         }
-        let until = match &self.guard {
-            Some(guard) if guard.run_id == self.run_id => guard.until,
-            _ => {
-                if !is_off {
-                    self.guard = Some(Guard {
-                        run_id: self.run_id,
-                        until,
-                        fleet: Some(fleet),
-                    });
-                }
-                until
-            }
-        };
+        let known_until = self.guard_until();
+        if known_until.is_none() && !(is_near && vouches) {
+            return Err(Denial::Unguarded {
+                has_record: self.data.guard.is_some(),
+                reading,
+            });
+        }
+        // Redis writes it in milliseconds.
+        let last = (wall.div_ceil(1_000) * 1_000).saturating_add(micros(fleet.quarantine()));
+        let until = known_until.unwrap_or(last).min(last);
+        if known_until != Some(until) && is_near {
+            self.data.guard = Some(Guard {
+                run_id: self.run_id,
+                replication_id: self.replication_id,
+                until,
+                fleet: Some(fleet),
+            });
+        }
         if wall >= until {
             return Ok(());
         }
         let left_ms = u32::try_from((until - wall).div_ceil(1_000)).unwrap_or(u32::MAX);
         Err(Denial::Quarantined { left_ms, reading })
+    }
+
+    /// The end of the quarantine. None if the guard record is not of this process with this data.
+    fn guard_until(&self) -> Option<u64> {
+        let guard = self.data.guard.as_ref()?;
+        let is_mine = guard.run_id == self.run_id && guard.replication_id == self.replication_id;
+        is_mine.then_some(guard.until)
     }
 
     fn extend(
@@ -359,45 +447,43 @@ impl Store {
         wall: u64,
     ) -> Result<Reply, MemoryErrorKind> {
         let holder = self.token(command);
-        let (highest, held_until) = self.highest(command);
-        let is_mine = holder.map_or_else(
-            || proposal.is_some_and(|proposal| proposal.fence == highest),
-            |holder| holder == command.token,
-        );
-        if !is_mine {
+        let end = Deadline::after(wall, ttl_ms.into());
+        let Some(proposal) = proposal else {
+            if holder != Some(command.token) {
+                return Ok(Reply::NotMine);
+            }
+            self.set(command.key, command.token, end)?;
+            return Ok(Reply::Extended(None));
+        };
+        let Proposal { fleet, time, .. } = proposal;
+        let known = self.known(command);
+        // A key that is gone is made again if no other attempt was accepted since.
+        if holder.or(known.accepted) != Some(command.token) {
             return Ok(Reply::NotMine);
         }
-        if let Some(Proposal { fleet, time, .. }) = proposal {
-            let reading = Reading {
-                time: wall,
-                fence: highest,
-                held_ms: 0,
-                on: fleet.on,
-            };
-            let (low, high) = window(fleet, wall);
-            if time <= low {
-                return Err(MemoryErrorKind::Denied(Denial::TooOld(reading)));
-            }
-            if time > high {
-                return Err(MemoryErrorKind::Denied(Denial::TooNew(reading)));
-            }
+        let reading = reading_of(&known, fleet, wall);
+        let (low, high) = window(fleet, wall);
+        if time <= low {
+            return Err(MemoryErrorKind::Denied(Denial::TooOld(reading)));
         }
-        let may_have_forgotten = !self
-            .guard
-            .as_ref()
-            .is_some_and(|guard| guard.run_id == self.run_id && wall >= guard.until);
+        if time > high {
+            return Err(MemoryErrorKind::Denied(Denial::TooNew(reading)));
+        }
+        let may_have_forgotten = self.guard_until().is_none_or(|until| wall < until);
         if holder.is_none() && may_have_forgotten {
             return Ok(Reply::NotMine);
         }
-        let end = Deadline::after(wall, ttl_ms.into());
-        if let Some(proposal) = proposal {
-            // A clock that was set back must not take off what was promised before. For want of room it may
-            // fail: the key is extended all the same.
-            let held_until = Deadline(end.0.max(held_until.0));
-            let _refused = self.accept(command, highest, held_until, proposal.fleet);
-        }
+        let accepted = Highest {
+            fence: known.fence.max(proposal.fence),
+            // A clock that was set back must not take off what was promised before.
+            held_until: Deadline(end.0.max(known.held_until.0)),
+            accepted: Some(command.token),
+            ..known
+        };
+        let reading = reading_of(&accepted, fleet, wall);
+        self.remember(accepted, fleet)?;
         self.set(command.key, command.token, end)?;
-        Ok(Reply::Extended)
+        Ok(Reply::Extended(Some(reading)))
     }
 
     fn release(&mut self, command: &Owned, proposal: Option<Proposal>, wall: u64) -> Reply {
@@ -409,16 +495,21 @@ impl Store {
             let (low, high) = window(proposal.fleet, wall);
             let fence = proposal.fence;
             let is_near = fence.as_u64() > low && fence.as_u64() <= high;
-            let (mut highest, mut held_until) = self.highest(command);
-            if is_mine || highest == fence {
-                held_until = Deadline::PAST;
+            let mut known = self.known(command);
+            let mut is_changed = false;
+            // A late extend must not make the key again. Another attempt with the same fence keeps what it has.
+            if known.accepted == Some(command.token) {
+                known.held_until = Deadline::PAST;
+                known.accepted = None;
+                is_changed = true;
             }
-            if highest == fence || is_near && highest < fence {
-                highest = fence.next();
+            if known.fence == fence || is_near && known.fence < fence {
+                known.fence = fence.next();
+                is_changed = true;
             }
-            if highest > Fence::ZERO {
+            if is_changed {
                 // For want of room it may fail: the key is deleted all the same.
-                let _refused = self.accept(command, highest, held_until, proposal.fleet);
+                let _refused = self.remember(known, proposal.fleet);
             }
         }
         if is_mine {
@@ -429,37 +520,42 @@ impl Store {
     }
 
     fn token(&self, command: &Owned) -> Option<Token> {
-        let mut all = self.keys.iter();
+        let mut all = self.data.keys.iter();
         all.find(|entry| entry.key == command.key)
             .map(|entry| entry.token)
     }
 
-    fn highest(&self, command: &Owned) -> (Fence, Deadline) {
-        let mut all = self.fences.iter();
-        all.find(|highest| highest.key == command.key)
-            .map_or((Fence::ZERO, Deadline::PAST), |highest| {
-                (highest.fence, highest.held_until)
-            })
+    fn known(&self, command: &Owned) -> Highest {
+        let mut all = self.data.fences.iter();
+        let known = all.find(|highest| highest.key == command.key).cloned();
+        known.unwrap_or(Highest {
+            key: command.key,
+            fence: Fence::ZERO,
+            held_until: Deadline::PAST,
+            accepted: None,
+            deadline: Deadline::PAST,
+        })
     }
 
-    fn accept(
-        &mut self,
-        command: &Owned,
-        fence: Fence,
-        held_until: Deadline,
-        fleet: Fleet,
-    ) -> Result<(), MemoryErrorKind> {
-        self.fences.retain(|highest| highest.key != command.key);
-        let accepted_until = fence.as_u64().div_ceil(1_000) + u64::from(fleet.window_ms);
-        let kept_until = accepted_until.max(held_until.0) + u64::from(fleet.step_back_ms) + 1;
-        let highest = Highest {
-            key: command.key,
-            fence,
-            held_until,
+    fn remember(&mut self, known: Highest, fleet: Fleet) -> Result<(), MemoryErrorKind> {
+        self.data.fences.retain(|highest| highest.key != known.key);
+        let accepted_until = known.fence.as_u64().div_ceil(1_000) + u64::from(fleet.window_ms);
+        let kept_until = accepted_until.max(known.held_until.0) + u64::from(fleet.step_back_ms) + 1;
+        let known = Highest {
             deadline: Deadline(kept_until),
+            ..known
         };
-        let place = self.fences.insert(highest);
+        let place = self.data.fences.insert(known);
         place.map(|_| ()).ok_or(MemoryErrorKind::OutOfMemory)
+    }
+}
+
+fn reading_of(known: &Highest, fleet: Fleet, wall: u64) -> Reading {
+    Reading {
+        time: wall,
+        fence: known.fence,
+        held_ms: 0,
+        on: fleet.on,
     }
 }
 

@@ -55,20 +55,22 @@ impl Options {
     /// No two leases on a key have the same fence, and one that was asked for after another was reported
     /// has the higher one: whatever expires, is delayed, repeated or paused, and also when nodes, even all
     /// of them, lose their data. It takes that no node's clock is set back by more than `step_back` while
-    /// the node lives, nor by more than `max_ttl + 2 window + 1 s` from before a crash to after it.
+    /// the node lives, nor by more than the longer of `max_ttl` and `step_back`, and `2 window + 1 s`, from before a
+    /// crash to after it.
     ///
     /// # Errors
     ///
-    /// When the window is shorter than a millisecond or longer than an hour, or when nothing of the validity
-    /// is left.
+    /// When the window is shorter than a millisecond or longer than an hour, when the TTL is longer than
+    /// [`max_ttl`](Self::max_ttl), or when nothing of the validity is left.
     pub const fn fenced(mut self, window: Duration) -> Result<Self, OptionsError> {
         const MINUTE_MS: u32 = 60_000;
 
         if window.as_millis() > 3_600_000 {
             return Err(OptionsError::Window);
         }
-        let max_ttl_ms = if self.ttl_ms > MINUTE_MS {
-            self.ttl_ms
+        // Rules belong to the fleet: a default that followed from this TTL would differ from client to client.
+        let max_ttl_ms = if self.max_ttl_ms > 0 {
+            self.max_ttl_ms
         } else {
             MINUTE_MS
         };
@@ -82,23 +84,6 @@ impl Options {
             clock_skew_ms: 50,
             tolerates_clock_jumps: None,
         });
-        self.checked()
-    }
-
-    /// The longest TTL of any lease of this fleet; a minute unless told, or this TTL if it is longer. With it grows the quarantine of a
-    /// node that may have forgotten something: `max_ttl + 4 window + 1 s`.
-    ///
-    /// # Errors
-    ///
-    /// When the lock is not fenced, or the TTL is longer.
-    pub const fn max_ttl(mut self, max_ttl: Duration) -> Result<Self, OptionsError> {
-        if max_ttl.as_millis() > u32::MAX as u128 {
-            return Err(OptionsError::TtlTooLong);
-        }
-        let Some(fencing) = &mut self.fencing else {
-            return Err(OptionsError::NotFenced);
-        };
-        fencing.fleet.max_ttl_ms = whole_millis(max_ttl);
         self.checked()
     }
 

@@ -1,11 +1,12 @@
 //! One attempt to take the lock.
 
-use crate::command::{Command, Token};
+use crate::command::{Command, RESERVED_PREFIX, Token};
 use crate::entropy::Entropy;
 use crate::error::AcquireError;
 use crate::fence::{Fence, Proposal};
 use crate::lease::Lease;
 use crate::race::Ballot;
+use crate::readings::{Confirmation, Readings};
 use crate::redlock::Redlock;
 use crate::report::{Outcome, Report};
 use crate::round::{NodeSet, Verdict};
@@ -19,26 +20,43 @@ pub(super) struct Grant {
     proposal: Option<Proposal>,
 }
 
+/// What one acquire has learned in its attempts, of a fenced lock.
+pub(super) struct Learned {
+    /// The highest fence that is known to have been accepted.
+    highest: Fence,
+    /// No node has a guard record, as of the last round.
+    is_cold_start: bool,
+}
+
+impl Learned {
+    pub(super) const NOTHING: Self = Self {
+        highest: Fence::ZERO,
+        is_cold_start: false,
+    };
+}
+
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
     pub(super) fn lease<K>(&self, key: K, grant: Grant) -> Lease<K> {
-        let ttl_ms = self.options.ttl_ms();
-        Lease::new(key, grant.token, ttl_ms, grant.valid_until, grant.proposal)
+        let terms = self.options.terms();
+        Lease::new(key, grant.token, terms, grant.valid_until, grant.proposal)
     }
 
-    /// One attempt with a token of its own. Of a fenced lock, `highest` is the highest fence that is known
-    /// to have been accepted, and is raised to what the nodes say.
+    /// One attempt with a token of its own.
     ///
     /// The Redlock specification, "The Redlock algorithm": steps 1 to 5, with the nodes asked at once
     /// as "Retry on failure" recommends.
     pub(super) async fn attempt(
         &mut self,
         key: &[u8],
-        highest: &mut Fence,
+        learned: &mut Learned,
     ) -> Result<Grant, AcquireError<T::Error, MAX>> {
+        if key.starts_with(RESERVED_PREFIX.as_bytes()) {
+            return Err(AcquireError::ReservedKey);
+        }
         let token = self.fresh_token().ok_or(AcquireError::Entropy)?;
         let mut rounds = 0;
         let (ballot, proposal) = loop {
-            let proposal = self.proposal(*highest);
+            let proposal = self.proposal(learned);
             let mut ballot = self.acquisition(key, &token, proposal);
             self.ask(&mut ballot).await;
             self.judge_duplicates(&mut ballot);
@@ -47,12 +65,14 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 let free_in_ms = ballot.readings.free_in_ms(self.quorum());
                 ballot.report.set_free_in_ms(free_in_ms);
                 let seen = ballot.readings.highest();
-                *highest = (*highest).max(proposal.fence()).max(seen);
+                learned.highest = learned.highest.max(proposal.fence()).max(seen);
                 self.learn(&mut ballot.readings);
+                let was_cold_start = learned.is_cold_start;
+                self.learn_rules(&ballot.readings, learned);
                 // Another fence may win, with the same token.
-                let is_another =
-                    self.proposal(*highest).map(|next| next.fence()) != Some(proposal.fence());
-                if rounds == 1 && is_another && self.may_fit(&ballot) {
+                let next = self.proposal(learned).map(|next| next.fence());
+                let may_fit = next != Some(proposal.fence()) && self.may_fit(&ballot);
+                if rounds == 1 && (may_fit || learned.is_cold_start && !was_cold_start) {
                     continue;
                 }
             }
@@ -91,44 +111,40 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         token: &'c Token,
         proposal: Option<Proposal>,
     ) -> Ballot<'c, T::Error, MAX> {
-        let ttl_ms = self.options.ttl_ms();
+        let terms = self.options.terms();
         let command = Command::Acquire {
             key,
             token,
-            ttl_ms,
+            ttl_ms: terms.ttl_ms,
             rules: self.options.rules(),
             proposal,
         };
         self.abandon(key, token, proposal);
-        self.ballot(command, self.clock.now(), ttl_ms, Instant::MAX)
-    }
-
-    /// Takes away a win to which a process contributed twice.
-    fn judge_duplicates(&self, ballot: &mut Ballot<'_, T::Error, MAX>) {
-        if self.name_duplicates(&mut ballot.report) != self.all.without(ballot.asked) {
-            // They were met in this very round, and one process has voted twice: it has refused what it had
-            // granted itself, or granted it again.
-            let is_refused = self.count() - ballot.report.tally().refused < self.quorum() as usize;
-            let verdict = ballot.verdict;
-            if verdict == Verdict::Won || verdict == Verdict::Refused && !is_refused {
-                ballot.verdict = Verdict::Unreachable;
-            }
-        }
+        self.ballot(command, self.clock.now(), terms, Instant::MAX)
     }
 
     /// The fence for the next round: the nodes' time, or more than all before.
     ///
     /// Only a node whose clock is ahead of the others can have accepted one beyond the window, and they do
     /// not accept a higher one: to follow it is to be refused for as long as the clocks differ.
-    fn proposal(&self, highest: Fence) -> Option<Proposal> {
+    fn proposal(&self, learned: &Learned) -> Option<Proposal> {
         let fleet = self.options.fleet()?;
         let time = self.nodes_time();
         let newest = time.saturating_add(u64::from(fleet.window_ms) * 1_000);
-        let next = highest.next();
+        let next = learned.highest.next();
         let is_in_window = next <= Fence::from_u64(newest);
         let fence = Fence::from_u64(time);
         let fence = if is_in_window { fence.max(next) } else { fence };
-        Some(Proposal::new(fence, fleet, time))
+        let vouches = self.may_vouch || learned.is_cold_start;
+        Some(Proposal::new(fence, fleet, time, vouches))
+    }
+
+    /// Whether the next round may write guard records.
+    fn learn_rules(&mut self, readings: &Readings<MAX>, learned: &mut Learned) {
+        let voters = self.all.without(self.duplicates());
+        let confirmation = readings.confirmation(voters, self.all.len(), self.quorum());
+        self.may_vouch = confirmation == Confirmation::Fleet;
+        learned.is_cold_start = confirmation == Confirmation::ColdStart;
     }
 
     /// A token that is not the last one and not what a source gives that does not work.

@@ -1,13 +1,27 @@
 //! Nodes of one lock that are one process.
 
 use crate::entropy::Entropy;
+use crate::race::Ballot;
 use crate::redlock::Redlock;
 use crate::report::{Outcome, Report};
-use crate::round::NodeSet;
+use crate::round::{NodeSet, Verdict};
 use crate::time::Clock;
 use crate::transport::Transport;
 
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
+    /// Takes away a win to which a process contributed twice.
+    pub(super) fn judge_duplicates(&self, ballot: &mut Ballot<'_, T::Error, MAX>) {
+        if self.name_duplicates(&mut ballot.report) != self.all.without(ballot.asked) {
+            // They were met in this very round, and one process has voted twice: it has refused what it had
+            // granted itself, or granted it again.
+            let is_refused = self.count() - ballot.report.tally().refused < self.quorum() as usize;
+            let verdict = ballot.verdict;
+            if verdict == Verdict::Won || verdict == Verdict::Refused && !is_refused {
+                ballot.verdict = Verdict::Unreachable;
+            }
+        }
+    }
+
     /// Nodes that are the same process as one before them.
     pub(super) fn duplicates(&self) -> NodeSet {
         let mut duplicates = NodeSet::EMPTY;
@@ -20,7 +34,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     }
 
     /// The same, each of them with its reason in the report.
-    pub(super) fn name_duplicates(&self, report: &mut Report<T::Error, MAX>) -> NodeSet {
+    fn name_duplicates(&self, report: &mut Report<T::Error, MAX>) -> NodeSet {
         let mut duplicates = NodeSet::EMPTY;
         for (node, transport) in self.nodes().enumerate() {
             if let Some(first) = self.first_like(node) {

@@ -23,7 +23,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             }
             let mut ballot = self.extension_round(lease, started_at);
             self.ask(&mut ballot).await;
-            self.name_duplicates(&mut ballot.report);
+            self.judge_duplicates(&mut ballot);
             rounds += 1;
             if lease.proposal().is_some() {
                 self.learn(&mut ballot.readings);
@@ -38,15 +38,22 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         } = ballot;
         match verdict {
             Verdict::Won => {
-                lease.extended_until(self.valid_until(started_at, lease.ttl_ms()));
+                let valid_until = lease
+                    .terms()
+                    .valid_until(started_at, self.clock.resolution());
+                lease.extended_until(valid_until);
                 Ok(())
             }
-            Verdict::TooLate => Err(ExtendError::TooLate(report)),
+            Verdict::TooLate => {
+                lease.end(self.clock.now());
+                Err(ExtendError::TooLate(report))
+            }
             // Lost for certain only when too few other nodes are left for a quorum; with an even number
             // of nodes that may be so although as many are silent.
             Verdict::Refused | Verdict::Unreachable | Verdict::Pending
                 if self.count() - report.tally().refused < self.quorum() as usize =>
             {
+                lease.end(self.clock.now());
                 Err(ExtendError::Lost(report))
             }
             Verdict::Refused | Verdict::Unreachable | Verdict::Pending => {
@@ -60,14 +67,14 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         lease: &'c Lease<K>,
         started_at: Instant,
     ) -> Ballot<'c, T::Error, MAX> {
-        let ttl_ms = lease.ttl_ms();
+        let terms = lease.terms();
         let proposal = lease.proposal();
         let command = Command::Extend {
             key: lease.key().as_ref(),
             token: lease.token(),
-            ttl_ms,
+            ttl_ms: terms.ttl_ms,
             proposal: proposal.map(|proposal| proposal.at(self.nodes_time())),
         };
-        self.ballot(command, started_at, ttl_ms, lease.valid_until())
+        self.ballot(command, started_at, terms, lease.valid_until())
     }
 }

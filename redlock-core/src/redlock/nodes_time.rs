@@ -15,8 +15,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.clock.now().as_micros().saturating_add_signed(offset)
     }
 
+    /// Learns the nodes' time from as many answers as can decide a round.
     pub(super) fn learn(&mut self, readings: &mut Readings<MAX>) {
-        self.clock_offset = readings.offset().or(self.clock_offset);
+        let enough = self.all.len() - self.quorum() + 1;
+        self.clock_offset = readings.offset(enough).or(self.clock_offset);
     }
 
     /// Whether a round was lost for nothing but our idea of the nodes' time and fences, which is better now.

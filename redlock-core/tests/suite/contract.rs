@@ -141,7 +141,7 @@ impl Transport for First<'_> {
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Broken> {
         let (verb, reply) = match command {
             Command::Acquire { .. } => ("acquire", Reply::Acquired(None)),
-            Command::Extend { .. } => ("extend", Reply::Extended),
+            Command::Extend { .. } => ("extend", Reply::Extended(None)),
             Command::Release { .. } => ("release", Reply::Released),
         };
         self.sent.borrow_mut().push((verb, self.number));
@@ -213,7 +213,7 @@ impl Transport for Blocking<'_> {
         self.clock.advance(self.each);
         Ok(match command {
             Command::Acquire { .. } => Reply::Acquired(None),
-            Command::Extend { .. } => Reply::Extended,
+            Command::Extend { .. } => Reply::Extended(None),
             Command::Release { .. } => Reply::Released,
         })
     }
@@ -344,7 +344,7 @@ fn a_round_whose_time_ends_between_two_looks_at_the_clock_is_told_as_it_is() {
 fn a_reply_to_another_command_never_counts() {
     use Reply::{Acquired, Extended, Held, NotMine, Released};
 
-    for reply in [Extended, Released, NotMine] {
+    for reply in [Extended(None), Released, NotMine] {
         let clock = MockClock::new();
         let nodes = [(); 5].map(|()| Script::answering(Some(Ok(reply))));
         let error = clock
@@ -374,7 +374,7 @@ fn a_reply_to_another_command_never_counts() {
     for (reply, counts) in [
         (Acquired(None), 0),
         (Held(None), 0),
-        (Extended, 0),
+        (Extended(None), 0),
         (Released, 5),
     ] {
         let clock = MockClock::new();

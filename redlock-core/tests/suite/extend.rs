@@ -40,21 +40,22 @@ fn a_lease_is_extended_by_its_own_ttl_whatever_the_options_are_now() {
 }
 
 #[test]
-fn an_extension_is_valid_by_the_drift_of_the_options_now() {
+fn an_extension_is_valid_by_the_drift_that_the_lease_was_granted_with() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
+    let drifting = one_round().drift_ppm(900_000).unwrap();
+    let mut redlock = client_with(&nodes, &clock, 1, drifting);
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
-    // Of ten seconds nine are drift: less than what is left of the validity that was granted.
-    redlock.set_options(one_round().drift_ppm(900_000).unwrap());
+    // Of ten seconds nine are drift, whatever the options say by now.
+    redlock.set_options(one_round());
     clock.run(redlock.extend(&mut lease)).unwrap();
     let until = at(ms(1_000) - ms(2) - Duration::from_micros(1));
     assert_eq!(lease.valid_until(), until);
 
     // Replies that are read when that is over come too late, whatever was granted before.
-    let mut redlock = client(&nodes, &clock, 2);
+    let mut redlock = client_with(&nodes, &clock, 2, drifting);
     let mut lease = clock.run(redlock.try_acquire("dock-8")).unwrap();
-    redlock.set_options(one_round().drift_ppm(900_000).unwrap());
+    redlock.set_options(one_round());
     nodes.iter().for_each(|node| node.set_latency(ms(10)));
     let result = clock.run(async {
         let mut extension = pin!(redlock.extend(&mut lease));

@@ -178,7 +178,8 @@ fn a_wait_that_is_long_enough_outlasts_a_flush() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
     let options = one_round().wait(Duration::from_secs(30));
-    let options = options.fenced(WINDOW).unwrap().max_ttl(TTL).unwrap();
+    let options = options.fenced(WINDOW).unwrap();
+    let options = options.max_ttl(TTL).unwrap().step_back(TTL).unwrap();
     nodes.iter().for_each(MemoryNode::clear);
     let lease = clock.run(client_with(&nodes, &clock, 1, options).acquire(KEY));
     assert!(lease.is_ok());
@@ -311,15 +312,17 @@ fn a_clock_that_is_set_right_in_quarantine_makes_two_holders_with_ordered_fences
     clock.advance(WINDOW + ms(1));
     nodes[2].resume();
 
-    // It forgets while it is behind, and somebody believes its clock.
-    nodes[1].set_clock_step(-20_000_000);
+    // It forgets while it is behind, and another client believes its clock.
+    nodes[1].set_clock_step(-60_000_000);
     nodes[1].clear();
     let mut misled = client_with(&nodes, &clock, 3, options);
-    let behind = holder.clock_offset().map(|offset| offset - 20_000_000);
+    let behind = holder.clock_offset().map(|offset| offset - 60_000_000);
     misled.set_clock_offset(behind);
+    misled.set_may_vouch(true);
     assert!(clock.run(misled.try_acquire(KEY)).is_err());
 
     nodes[1].set_clock_step(0);
+    clock.advance(ms(2_000));
     let mut other = client_with(&nodes, &clock, 2, options);
     let other = clock.run(other.try_acquire(KEY)).unwrap();
     assert!(lease.is_valid(clock.now()) && other.is_valid(clock.now()));
@@ -377,7 +380,9 @@ fn rules_that_cannot_be_followed_are_refused() {
     ] {
         assert_eq!(options.fenced(window), Err(OptionsError::Window));
     }
-    assert_eq!(options.max_ttl(TTL), Err(OptionsError::NotFenced));
+    let longer = Options::new(ms(60_001)).unwrap();
+    assert_eq!(longer.fenced(WINDOW), Err(OptionsError::MaxTtl));
+    assert!(longer.max_ttl(ms(60_001)).unwrap().fenced(WINDOW).is_ok());
     assert_eq!(options.step_back(TTL), Err(OptionsError::NotFenced));
     assert_eq!(
         options.tolerate_clock_jumps(true, TTL),

@@ -232,7 +232,7 @@ fn only_the_token_under_a_key_can_extend_or_release_it() {
     assert_eq!(execute(extend(&other)), Ok(Reply::NotMine));
     assert_eq!(execute(release(&other)), Ok(Reply::NotMine));
     assert_eq!(node.ttl(KEY), Some(ms(100)));
-    assert_eq!(execute(extend(&mine)), Ok(Reply::Extended));
+    assert_eq!(execute(extend(&mine)), Ok(Reply::Extended(None)));
     assert_eq!(node.ttl(KEY), Some(ms(500)));
     clock.advance(ms(501));
     assert_eq!(execute(extend(&mine)), Ok(Reply::NotMine), "expired");

@@ -13,7 +13,7 @@ const QUARANTINE: Duration = ms(10_102);
 
 const GUARDED: Rules = Rules {
     quarantine: QUARANTINE,
-    refuse_eviction: false,
+    ..Rules::NONE
 };
 
 const YOUNG: Who = Who {
@@ -141,7 +141,10 @@ fn a_node_that_is_another_process_than_before_is_denied_whatever_it_says_of_its_
     let (ago_ms, left_ms) = (0, 10_102);
     assert_eq!(result, denied(Denial::Restarted { ago_ms, left_ms }));
     // What a lease that is out needs is sent all the same.
-    assert_eq!(world.execute(&mut node, &extend(A)), Ok(Reply::Extended));
+    assert_eq!(
+        world.execute(&mut node, &extend(A)),
+        Ok(Reply::Extended(None))
+    );
     assert_eq!(world.execute(&mut node, &release(A)), Ok(Reply::Released));
     // It is remembered over connections.
     world.clock.advance(QUARANTINE - ms(1));

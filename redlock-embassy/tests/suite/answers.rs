@@ -26,7 +26,10 @@ fn answered(
         Ok(ACQUIRED),
         "it goes on"
     );
-    assert_eq!(world.execute(&mut node, &extend(B)), Ok(Reply::Extended));
+    assert_eq!(
+        world.execute(&mut node, &extend(B)),
+        Ok(Reply::Extended(None))
+    );
     assert_eq!(world.execute(&mut node, &release(B)), Ok(Reply::Released));
     assert_eq!(world.now_ms(), 0, "without a pause");
     assert_eq!(server.heard().len(), 4, "nothing is sent again");

@@ -58,7 +58,7 @@ fn wire_form(reply: Reply) -> &'static [u8] {
     match reply {
         ACQUIRED => b"+OK\r\n",
         HELD => b"$-1\r\n",
-        Reply::Extended | Reply::Released => b":1\r\n",
+        Reply::Extended(None) | Reply::Released => b":1\r\n",
         _ => b":0\r\n",
     }
 }

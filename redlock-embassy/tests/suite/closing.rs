@@ -142,7 +142,10 @@ fn a_closing_that_is_dropped_anywhere_leaves_a_node_that_works() {
                 let mut node = connected(&world, &server);
                 assert!(poll_times(3, node.execute(&acquire(A))).is_none());
                 let is_done = poll_times(polls, node.close()).is_some();
-                assert_eq!(world.execute(&mut node, &extend(A)), Ok(Reply::Extended));
+                assert_eq!(
+                    world.execute(&mut node, &extend(A)),
+                    Ok(Reply::Extended(None))
+                );
                 assert_eq!(server.heard(), ["SET a", "EXTEND a"]);
                 assert_eq!(server.clients(), 1);
                 // With time standing still a slow farewell is never over.

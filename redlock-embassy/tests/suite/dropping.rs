@@ -35,7 +35,7 @@ impl Call {
                 *holder = Some(token);
                 ACQUIRED
             }
-            Self::Extend if is_mine => Reply::Extended,
+            Self::Extend if is_mine => Reply::Extended(None),
             Self::Release if is_mine => {
                 *holder = None;
                 Reply::Released
@@ -248,7 +248,10 @@ fn what_a_dropped_call_has_left_goes_first() {
     assert!(poll_times(3, node.execute(&acquire(A))).is_none());
     server.resume();
     assert_eq!(server.heard(), [""; 0], "ten bytes of it have left");
-    assert_eq!(world.execute(&mut node, &extend(A)), Ok(Reply::Extended));
+    assert_eq!(
+        world.execute(&mut node, &extend(A)),
+        Ok(Reply::Extended(None))
+    );
     assert_eq!(server.heard(), ["SET a", "EXTEND a"]);
 }
 

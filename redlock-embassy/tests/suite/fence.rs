@@ -93,7 +93,7 @@ fn the_scripts_are_put_there_on_every_connection_and_called_by_their_names() {
     let result = world.execute(&mut node, &acquire_at(first, A));
     assert!(matches!(result, Ok(Reply::Acquired(Some(_)))), "{result:?}");
     let result = world.execute(&mut node, &extend_at(first, A));
-    assert_eq!(result, Ok(Reply::Extended));
+    assert_eq!(result, Ok(Reply::Extended(None)));
     let result = world.execute(&mut node, &release_at(first, A));
     assert_eq!(result, Ok(Reply::Released));
     let preface = ["INTRODUCE", "LOAD 0", "LOAD 1", "LOAD 2"];
@@ -143,7 +143,7 @@ fn what_a_node_refuses_a_fence_for_is_a_denial() {
         "{quarantined:?}"
     );
     server.answer_with("*4\r\n:6\r\n:1\r\n:1\r\n:0\r\n");
-    assert_eq!(denial(&mut node, now), Denial::OtherFleet);
+    assert!(matches!(denial(&mut node, now), Denial::OtherFleet(_)));
     // A denial of the node's own costs nothing.
     assert_eq!(server.connections(), 1);
 }
@@ -194,7 +194,7 @@ fn a_release_or_an_extension_whose_script_is_forgotten_is_sent_again() {
     assert!(world.execute(&mut node, &acquire_at(first, A)).is_ok());
     server.scripts().flush();
     let result = world.execute(&mut node, &extend_at(first, A));
-    assert_eq!(result, Ok(Reply::Extended));
+    assert_eq!(result, Ok(Reply::Extended(None)));
     server.scripts().flush();
     let result = world.execute(&mut node, &release_at(first, A));
     assert_eq!(result, Ok(Reply::Released));

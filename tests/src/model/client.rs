@@ -13,7 +13,7 @@ use arrayvec::ArrayVec;
 use embassy_futures::select::{Either, select};
 use redlock_core::{
     Admission, Clock, Command, Denial, Entropy, ExtendError, Fence, Instant, Introduction, Lease,
-    Proposal, Reading, Redlock, Reply, RunId, Token, Transport,
+    Proposal, Reading, Redlock, ReplicationId, Reply, RunId, Token, Transport,
 };
 
 use super::scene::{Flaw, Scene};
@@ -98,7 +98,7 @@ impl Answer {
         let (saying, reading) = match answer {
             Ok(Reply::Acquired(None)) => return Some(Self::Acquired),
             Ok(Reply::Held(None)) => return Some(Self::Held),
-            Ok(Reply::Extended) => return Some(Self::Extended),
+            Ok(Reply::Extended(_)) => return Some(Self::Extended),
             Ok(Reply::Released) => return Some(Self::Released),
             Ok(Reply::NotMine) => return Some(Self::NotMine),
             Ok(Reply::Acquired(Some(reading))) => (Saying::Acquired, reading),
@@ -120,7 +120,7 @@ impl Answer {
         Ok(match self {
             Self::Acquired => Reply::Acquired(None),
             Self::Held => Reply::Held(None),
-            Self::Extended => Reply::Extended,
+            Self::Extended => Reply::Extended(None),
             Self::Released => Reply::Released,
             Self::NotMine => Reply::NotMine,
             Self::Broken => return Err(Failure::Silent(node)),
@@ -358,11 +358,13 @@ impl World {
 
 fn introduction(node: usize, incarnation: u64) -> Introduction {
     Introduction {
-        run_id: RunId::new(node as u64, incarnation),
+        run_id: RunId::new((node as u64) << 32 | incarnation),
+        replication_id: ReplicationId::new(0),
         uptime: Duration::from_secs(86_400),
         is_master: true,
         may_evict: false,
-        vouched: None,
+        max_ttl: None,
+        is_vouched: false,
     }
 }
 
@@ -496,7 +498,7 @@ impl Transport for Port<'_> {
                 token, proposal, ..
             } => {
                 let offer = self.offer(*proposal);
-                (Order::Extend(number(token), offer), Reply::Extended)
+                (Order::Extend(number(token), offer), Reply::Extended(None))
             }
             Command::Release {
                 token, proposal, ..

@@ -33,7 +33,7 @@ impl Machine {
         let lapse = scenario.broken.and_then(Assumption::lapse);
         let dials = scenario.nodes.iter().zip(1..);
         let machine = |(dial, number): (&Dial, u64)| {
-            let node = Node::new(RunId::new(number, 0), lapse);
+            let node = Node::new(RunId::new(number << 32), lapse);
             Self::new(node, *dial)
         };
         dials.map(machine).collect()
@@ -66,10 +66,12 @@ impl Machine {
         });
         Introduction {
             run_id: self.node.run_id(),
+            replication_id: self.node.replication_id(),
             uptime: Duration::from_secs(uptime),
             is_master: true,
             may_evict: false,
-            vouched: self.node.vouched(reading),
+            max_ttl: self.node.max_ttl(),
+            is_vouched: self.node.is_vouched(reading),
         }
     }
 }
@@ -94,7 +96,7 @@ impl State {
         self.commands += 1;
         self.tell(What::Executed(route, message, reply));
         match reply {
-            Ok(Reply::Acquired(_) | Reply::Extended | Reply::Released) => {
+            Ok(Reply::Acquired(_) | Reply::Extended(_) | Reply::Released) => {
                 self.tell_what_stands(place);
             }
             Ok(_) => (),
@@ -137,9 +139,9 @@ impl State {
         machine.is_down = false;
         machine.hung_until = 0;
         machine.born = Some(machine.dial.reads(self.now));
-        machine
-            .node
-            .restart(RunId::new(node as u64 + 1, machine.life.into()));
+        machine.node.restart(RunId::new(
+            (node as u64 + 1) << 32 | u64::from(machine.life),
+        ));
         let callers = core::mem::take(&mut machine.callers);
         if forgets {
             self.forget(node);
@@ -169,7 +171,7 @@ impl State {
         };
         let wanted = wanted.max(least);
         // Leases are exclusive only where no quarantine is cut short.
-        let is_in_quarantine = machine.node.vouched(Instant::from_micros(now)).is_none();
+        let is_in_quarantine = !machine.node.is_vouched(Instant::from_micros(now));
         let wanted = match self.jumps {
             Some(Jumps::Minority) if is_in_quarantine => wanted.min(now),
             _ => wanted,

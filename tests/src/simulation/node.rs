@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use redlock_core::{
-    Command, Denial, Fence, Fleet, Instant, Proposal, Reading, Reply, RunId, Token,
+    Command, Denial, Fence, Fleet, Instant, Proposal, Reading, ReplicationId, Reply, RunId, Token,
 };
 
 /// The data of one node. Instants are readings of its own wall clock.
@@ -14,12 +14,19 @@ use redlock_core::{
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Node {
     run_id: RunId,
-    keys: BTreeMap<Vec<u8>, Entry>,
-    fences: BTreeMap<Vec<u8>, Highest>,
-    guard: Option<Guard>,
+    replication_id: ReplicationId,
+    data: Data,
     /// Whether it counts whole milliseconds, as Redis does: then a key lives for up to one longer.
     is_coarse: bool,
     lapse: Option<Lapse>,
+}
+
+/// What it writes to its disk, and gives to its replicas.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Data {
+    keys: BTreeMap<Vec<u8>, Entry>,
+    fences: BTreeMap<Vec<u8>, Highest>,
+    guard: Option<Guard>,
 }
 
 /// What stands under a key.
@@ -38,6 +45,8 @@ struct Highest {
     fence: Fence,
     /// Until when the key is held, also when a clock that was ahead has taken it away.
     held_until: Instant,
+    /// The token whose acquire or extend was accepted last.
+    accepted: Option<Token>,
     expires_at: Instant,
 }
 
@@ -45,6 +54,7 @@ impl Highest {
     const NONE: Self = Self {
         fence: Fence::ZERO,
         held_until: Instant::from_micros(0),
+        accepted: None,
         expires_at: Instant::MAX,
     };
 }
@@ -53,6 +63,7 @@ impl Highest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Guard {
     run_id: RunId,
+    replication_id: ReplicationId,
     until: Instant,
     /// None as long as nobody has said.
     fleet: Option<Fleet>,
@@ -80,21 +91,36 @@ pub enum Lapse {
     ForgetsLeases,
     /// It makes a key again for an extend although it has accepted another fence since.
     HealsAnyway,
+    /// It takes an attempt that proposes the fence of another for the other.
+    MistakesEqualFences,
+    /// Without a guard record it takes the rules of the first client that asks.
+    TakesAnyRules,
+    /// It knows its guard record by the process alone, also when its data is of before.
+    MissesFailback,
+    /// Its quarantine is long enough for leases, and not for a clock that is set back.
+    ForgetsStepBack,
+    /// A quarantine that was written by a clock that was ahead lasts until that time.
+    NeverCapsQuarantine,
 }
 
 impl Node {
-    /// A node that has forgotten nothing: it was set up for its fleet.
+    /// A node that has forgotten nothing: it was set up for its fleet, whose rules are those of the first client.
     #[must_use]
-    pub const fn new(run_id: RunId, lapse: Option<Lapse>) -> Self {
+    pub fn new(run_id: RunId, lapse: Option<Lapse>) -> Self {
+        let replication_id = ReplicationId::new(0);
+        let guard = Guard {
+            run_id,
+            replication_id,
+            until: Instant::from_micros(0),
+            fleet: None,
+        };
         Self {
             run_id,
-            keys: BTreeMap::new(),
-            fences: BTreeMap::new(),
-            guard: Some(Guard {
-                run_id,
-                until: Instant::from_micros(0),
-                fleet: None,
-            }),
+            replication_id,
+            data: Data {
+                guard: Some(guard),
+                ..Data::default()
+            },
             is_coarse: false,
             lapse,
         }
@@ -116,6 +142,30 @@ impl Node {
     #[must_use]
     pub const fn run_id(&self) -> RunId {
         self.run_id
+    }
+
+    /// The history of its data.
+    #[must_use]
+    pub const fn replication_id(&self) -> ReplicationId {
+        self.replication_id
+    }
+
+    /// The data, as it is saved or given to a replica.
+    #[must_use]
+    pub fn data(&self) -> Data {
+        self.data.clone()
+    }
+
+    /// Other data in the same process: it was a replica meanwhile.
+    pub fn fail_back(&mut self, data: Data, replication_id: ReplicationId) {
+        self.data = data;
+        self.replication_id = replication_id;
+    }
+
+    /// Forgets what belongs to the lock of `key`, and nothing else.
+    pub fn evict(&mut self, key: &[u8]) {
+        self.data.keys.remove(key);
+        self.data.fences.remove(key);
     }
 
     /// Does what `command` says, at `now` by the clock of the node.
@@ -152,46 +202,54 @@ impl Node {
 
     /// Forgets what has expired: it stays away, also when the clock is set back later.
     pub fn expire(&mut self, now: Instant) {
-        self.keys.retain(|_, entry| entry.expires_at > now);
-        self.fences.retain(|_, highest| highest.expires_at > now);
+        self.data.keys.retain(|_, entry| entry.expires_at > now);
+        self.data
+            .fences
+            .retain(|_, highest| highest.expires_at > now);
     }
 
     /// What stands under `key` at `now`.
     #[must_use]
     pub fn entry(&self, key: &[u8], now: Instant) -> Option<&Entry> {
-        self.keys.get(key).filter(|entry| entry.expires_at > now)
+        self.data
+            .keys
+            .get(key)
+            .filter(|entry| entry.expires_at > now)
     }
 
-    /// The longest TTL of leases that it cannot have forgotten, by its guard record.
+    /// The longest TTL of the fleet, by the guard record.
     #[must_use]
-    pub fn vouched(&self, now: Instant) -> Option<Duration> {
-        let guard = self.guard?;
-        let is_over = guard.run_id == self.run_id && now >= guard.until;
-        guard.fleet.filter(|_| is_over).map(|fleet| fleet.max_ttl())
+    pub fn max_ttl(&self) -> Option<Duration> {
+        let fleet = self.data.guard?.fleet;
+        fleet.map(|fleet| fleet.max_ttl())
+    }
+
+    /// Whether its guard record says that it has forgotten no lease.
+    #[must_use]
+    pub fn is_vouched(&self, now: Instant) -> bool {
+        self.guard_until().is_some_and(|until| now >= until)
     }
 
     /// Deletes `key`, whosever it is.
     pub fn remove(&mut self, key: &[u8]) {
-        self.keys.remove(key);
+        self.data.keys.remove(key);
     }
 
     /// Lets the lease under `key` be over before its time, as if its end had come.
     pub fn expire_early(&mut self, key: &[u8]) {
-        self.keys.remove(key);
-        if let Some(known) = self.fences.get_mut(key) {
+        self.data.keys.remove(key);
+        if let Some(known) = self.data.fences.get_mut(key) {
             known.held_until = Highest::NONE.held_until;
         }
     }
 
     /// Forgets everything.
     pub fn clear(&mut self) {
-        self.keys.clear();
-        self.fences.clear();
-        self.guard = None;
+        self.data = Data::default();
     }
 
     fn acquire(&mut self, key: &[u8], token: &Token, ttl_ms: u32, now: Instant) -> Reply {
-        if self.keys.contains_key(key) {
+        if self.data.keys.contains_key(key) {
             return Reply::Held(None);
         }
         self.set(key, token, ttl_ms, now);
@@ -212,9 +270,9 @@ impl Node {
         let reading = self.reading(highest, now);
         let is_old = is_too_old(proposal, now) && self.lapse != Some(Lapse::HasNoFloor);
         let is_new = is_too_new(proposal, now) && self.lapse != Some(Lapse::HasNoCeiling);
-        self.guarded(fleet, ttl_ms, reading, now, is_old || is_new)?;
+        self.guarded(proposal, ttl_ms, reading, now, !is_old && !is_new)?;
 
-        let standing = self.keys.get(key);
+        let standing = self.data.keys.get(key);
         let held_until = match standing {
             Some(entry) if entry.token != *token => entry.expires_at,
             None if self.lapse != Some(Lapse::ForgetsLeases) => known.held_until,
@@ -227,7 +285,9 @@ impl Node {
             reading.held_ms = u32::try_from(left_ms).unwrap_or(u32::MAX);
             return Ok(Reply::Held(Some(reading)));
         }
-        let is_mine = standing.is_some();
+        // Another attempt may have proposed the same fence.
+        let is_mine = standing.is_some()
+            && (known.accepted == Some(*token) || self.lapse == Some(Lapse::MistakesEqualFences));
         let accepted = match self.lapse {
             Some(Lapse::Counts) => highest.as_u64() + 1,
             Some(Lapse::WritesBack) if fence.as_u64() == 1 => return Err(Denial::Stale(reading)),
@@ -247,8 +307,13 @@ impl Node {
             }
         };
         let accepted = Fence::from_u64(accepted);
-        let end = self.after(now, Duration::from_millis(ttl_ms.into()));
-        self.accept(key, accepted, end, fleet, now);
+        let accepted_now = Highest {
+            fence: accepted,
+            held_until: self.after(now, Duration::from_millis(ttl_ms.into())),
+            accepted: Some(*token),
+            ..known
+        };
+        self.remember(key, accepted_now, fleet, now);
         self.set(key, token, ttl_ms, now);
         let mut reading = reading;
         reading.fence = accepted;
@@ -258,39 +323,49 @@ impl Node {
     /// Whether nothing can have been forgotten, as far as leases and fences of this fleet go.
     fn guarded(
         &mut self,
-        fleet: Fleet,
+        proposal: Proposal,
         ttl_ms: u32,
         reading: Reading,
         now: Instant,
-        is_off: bool,
+        is_near: bool,
     ) -> Result<(), Denial> {
-        let guarded_fleet = self
-            .guard
-            .as_mut()
-            .map(|guard| *guard.fleet.get_or_insert(fleet));
-        let is_other = guarded_fleet.is_some_and(|guarded| guarded != fleet);
+        let Proposal { fleet, vouches, .. } = proposal;
+        let recorded = self.data.guard.as_mut();
+        let recorded = recorded.map(|guard| *guard.fleet.get_or_insert(fleet));
+        let is_other = recorded.is_some_and(|recorded| recorded != fleet);
         if is_other || Duration::from_millis(ttl_ms.into()) > fleet.max_ttl() {
-            return Err(Denial::OtherFleet);
+            return Err(Denial::OtherFleet(reading));
         }
-        let until = match self.guard {
-            Some(guard) if guard.run_id == self.run_id => guard.until,
-            _ => {
-                let quarantine = match self.lapse {
-                    Some(Lapse::IsBackTooEarly) => 2 * fleet.window() - Duration::from_millis(1),
-                    _ => fleet.quarantine(),
-                };
-                // Redis writes it in milliseconds.
-                let until = up_to_millis(now).saturating_add(quarantine);
-                if !is_off {
-                    self.guard = Some(Guard {
-                        run_id: self.run_id,
-                        until,
-                        fleet: Some(fleet),
-                    });
-                }
-                until
+        let known_until = self.guard_until();
+        let vouches = vouches || self.lapse == Some(Lapse::TakesAnyRules);
+        if known_until.is_none() && !(is_near && vouches) {
+            return Err(Denial::Unguarded {
+                has_record: recorded.is_some(),
+                reading,
+            });
+        }
+        let quarantine = match self.lapse {
+            Some(Lapse::IsBackTooEarly) => 2 * fleet.window() - Duration::from_millis(1),
+            Some(Lapse::ForgetsStepBack) => {
+                fleet.max_ttl() + 4 * fleet.window() + Duration::from_secs(1)
             }
+            _ => fleet.quarantine(),
         };
+        // Redis writes it in milliseconds.
+        let last = up_to_millis(now).saturating_add(quarantine);
+        let until = match known_until {
+            Some(until) if self.lapse == Some(Lapse::NeverCapsQuarantine) => until,
+            Some(until) => until.min(last),
+            None => last,
+        };
+        if known_until != Some(until) && is_near {
+            self.data.guard = Some(Guard {
+                run_id: self.run_id,
+                replication_id: self.replication_id,
+                until,
+                fleet: Some(fleet),
+            });
+        }
         if now >= until {
             return Ok(());
         }
@@ -301,6 +376,14 @@ impl Node {
         })
     }
 
+    /// The end of the quarantine. None if the guard record is not of this process with this data.
+    fn guard_until(&self) -> Option<Instant> {
+        let guard = self.data.guard?;
+        let is_same_data = guard.replication_id == self.replication_id
+            || self.lapse == Some(Lapse::MissesFailback);
+        (guard.run_id == self.run_id && is_same_data).then_some(guard.until)
+    }
+
     fn extend(
         &mut self,
         key: &[u8],
@@ -309,46 +392,50 @@ impl Node {
         proposal: Option<Proposal>,
         now: Instant,
     ) -> Result<Reply, Denial> {
-        let standing = self.keys.get(key);
-        let is_mine = standing.map_or_else(
-            || {
-                let is_last = |it: Proposal| it.fence == self.highest(key).fence;
-                proposal.is_some_and(|it| is_last(it) || self.lapse == Some(Lapse::HealsAnyway))
-            },
-            |entry| entry.token == *token,
-        );
+        let holder = self.data.keys.get(key).map(|entry| entry.token);
+        let Some(proposal) = proposal else {
+            if holder != Some(*token) {
+                return Ok(Reply::NotMine);
+            }
+            self.set(key, token, ttl_ms, now);
+            return Ok(Reply::Extended(None));
+        };
+        let known = self.highest(key);
+        let is_mine = match (holder, self.lapse) {
+            (Some(holder), _) => holder == *token,
+            (None, Some(Lapse::HealsAnyway)) => true,
+            (None, Some(Lapse::MistakesEqualFences)) => known.fence == proposal.fence,
+            // No other attempt was accepted since.
+            (None, _) => known.accepted == Some(*token),
+        };
         if !is_mine {
             return Ok(Reply::NotMine);
         }
-        if let Some(Proposal { fleet, time, .. }) = proposal {
-            let reading = self.reading(self.highest(key).fence, now);
-            let time = Fence::from_u64(time);
-            let proposal = Proposal {
-                fence: time,
-                fleet,
-                time: 0,
-            };
-            if is_too_old(proposal, now) {
-                return Err(Denial::TooOld(reading));
-            }
-            if is_too_new(proposal, now) {
-                return Err(Denial::TooNew(reading));
-            }
+        let by_time = Proposal {
+            fence: Fence::from_u64(proposal.time),
+            ..proposal
+        };
+        if is_too_old(by_time, now) {
+            return Err(Denial::TooOld(self.reading(known.fence, now)));
         }
-        // Nobody was here since, as far as it can know.
-        let is_guarded = |guard: Guard| guard.run_id == self.run_id && now >= guard.until;
-        if standing.is_none() && !self.guard.is_some_and(is_guarded) {
+        if is_too_new(by_time, now) {
+            return Err(Denial::TooNew(self.reading(known.fence, now)));
+        }
+        if holder.is_none() && !self.is_vouched(now) {
             return Ok(Reply::NotMine);
         }
-        if let Some(proposal) = proposal {
-            let end = self.after(now, Duration::from_millis(ttl_ms.into()));
-            let known = self.highest(key);
+        let end = self.after(now, Duration::from_millis(ttl_ms.into()));
+        let accepted = Highest {
+            fence: known.fence.max(proposal.fence),
             // A clock that was set back must not take off what was promised before.
-            let held_until = end.max(known.held_until);
-            self.accept(key, known.fence, held_until, proposal.fleet, now);
-        }
+            held_until: end.max(known.held_until),
+            accepted: Some(*token),
+            ..known
+        };
+        self.remember(key, accepted, proposal.fleet, now);
         self.set(key, token, ttl_ms, now);
-        Ok(Reply::Extended)
+        let reading = self.reading(accepted.fence, now);
+        Ok(Reply::Extended(Some(reading)))
     }
 
     fn release(
@@ -358,12 +445,10 @@ impl Node {
         proposal: Option<Proposal>,
         now: Instant,
     ) -> Reply {
-        let is_mine = self
-            .keys
-            .get(key)
-            .is_some_and(|entry| entry.token == *token);
+        let entry = self.data.keys.get(key);
+        let is_mine = entry.is_some_and(|entry| entry.token == *token);
         if is_mine {
-            self.keys.remove(key);
+            self.data.keys.remove(key);
         }
         if let Some(proposal) = proposal {
             let is_near = !is_too_old(proposal, now) && !is_too_new(proposal, now);
@@ -372,20 +457,21 @@ impl Node {
                 Some(Lapse::BurnsNothing | Lapse::Counts | Lapse::WritesBack)
             );
             let fence = proposal.fence;
-            let Highest {
-                fence: mut highest,
-                mut held_until,
-                ..
-            } = self.highest(key);
-            if is_mine || highest == fence {
-                held_until = Highest::NONE.held_until;
+            let known = self.highest(key);
+            let mut left = known;
+            let is_accepted = known.accepted == Some(*token)
+                || self.lapse == Some(Lapse::MistakesEqualFences)
+                    && (is_mine || known.fence == fence);
+            // A late extend must not make the key again. Another attempt with the same fence keeps what it has.
+            if is_accepted {
+                left.held_until = Highest::NONE.held_until;
+                left.accepted = None;
             }
-            if burns && (highest == fence || is_near && highest < fence) {
-                // So that an extend of this lease finds another's.
-                highest = Fence::from_u64(fence.as_u64() + 1);
+            if burns && (known.fence == fence || is_near && known.fence < fence) {
+                left.fence = Fence::from_u64(fence.as_u64() + 1);
             }
-            if highest > Fence::ZERO {
-                self.accept(key, highest, held_until, proposal.fleet, now);
+            if left != known {
+                self.remember(key, left, proposal.fleet, now);
             }
         }
         if is_mine {
@@ -400,7 +486,7 @@ impl Node {
             token: *token,
             expires_at: self.after(now, Duration::from_millis(ttl_ms.into())),
         };
-        self.keys.insert(key.to_vec(), entry);
+        self.data.keys.insert(key.to_vec(), entry);
     }
 
     fn after(&self, instant: Instant, time: Duration) -> Instant {
@@ -412,33 +498,26 @@ impl Node {
     }
 
     fn highest(&self, key: &[u8]) -> Highest {
-        self.fences.get(key).copied().unwrap_or(Highest::NONE)
+        self.data.fences.get(key).copied().unwrap_or(Highest::NONE)
     }
 
-    fn accept(
-        &mut self,
-        key: &[u8],
-        fence: Fence,
-        held_until: Instant,
-        fleet: Fleet,
-        now: Instant,
-    ) {
+    fn remember(&mut self, key: &[u8], known: Highest, fleet: Fleet, now: Instant) {
         let kept = fleet.step_back() + Duration::from_millis(1);
-        let accepted_until = up_to_millis(Instant::from_micros(fence.as_u64()));
+        let accepted_until = up_to_millis(Instant::from_micros(known.fence.as_u64()));
         let accepted_until = accepted_until.saturating_add(fleet.window());
         // The last millisecond, where those are counted.
+        let held_until = known.held_until;
         let last = held_until.saturating_sub(Duration::from_millis(self.is_coarse.into()));
         let expires_at = match self.lapse {
             Some(Lapse::Counts | Lapse::WritesBack) => Instant::MAX,
             Some(Lapse::HasNoFloor) => now.saturating_add(fleet.window()),
             _ => self.after(accepted_until.max(last), kept),
         };
-        let highest = Highest {
-            fence,
-            held_until,
+        let known = Highest {
             expires_at,
+            ..known
         };
-        self.fences.insert(key.to_vec(), highest);
+        self.data.fences.insert(key.to_vec(), known);
     }
 
     fn reading(&self, highest: Fence, now: Instant) -> Reading {

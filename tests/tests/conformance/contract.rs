@@ -91,7 +91,7 @@ async fn replies_say_what_the_node_did(node: &mut impl Transport, key: &[u8]) {
                 ttl_ms,
                 proposal: None,
             },
-            Reply::Extended,
+            Reply::Extended(None),
         ),
         (
             Command::Release {
@@ -170,7 +170,7 @@ async fn extensions_reset_the_ttl(node: &mut impl Transport) {
         ttl_ms: 30,
         proposal: None,
     };
-    assert_eq!(node.execute(&shorten).await.unwrap(), Reply::Extended);
+    assert_eq!(node.execute(&shorten).await.unwrap(), Reply::Extended(None));
     tokio::time::timeout(LIMIT, async {
         let other = Command::Acquire {
             key,

@@ -38,9 +38,9 @@ pub(crate) async fn conforms(node: &mut impl Transport) -> usize {
     };
     let cases = [
         // The reply that is dropped, on the wire, and the one that must come.
-        (release_of(other), extension, Reply::Extended), // 0, 1
-        (extension, release_of(other), Reply::NotMine),  // 1, 0
-        (acquire_of(HELD, other), extension, Reply::Extended), // nil, 1
+        (release_of(other), extension, Reply::Extended(None)), // 0, 1
+        (extension, release_of(other), Reply::NotMine),        // 1, 0
+        (acquire_of(HELD, other), extension, Reply::Extended(None)), // nil, 1
         (extension, acquire_of(HELD, other), Reply::Held(None)), // 1, nil
         (
             acquire_of(FREE, mine),

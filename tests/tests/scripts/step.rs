@@ -109,6 +109,7 @@ fn proposal(random: &mut Rng, twins: &Twins<'_>, key: &str) -> Proposal {
         fence: Fence::from_u64(fence),
         fleet,
         time: near(random, twins.wall(), fleet),
+        vouches: random.u8(..3) > 0,
     }
 }
 

@@ -46,6 +46,7 @@ impl<'a> Twins<'a> {
                 fence: Fence::from_u64(1),
                 fleet: fleet(),
                 time: 0,
+                vouches: false,
             }),
         };
         let denial = denial(clock.run((&memory).execute(&first))).unwrap_err();
@@ -98,7 +99,7 @@ impl<'a> Twins<'a> {
                 if let Err(Denial::Quarantined { left_ms, .. }) = ours {
                     self.quarantined_until = self.wall + u64::from(left_ms) * 1_000;
                 }
-                let is_made_again = ours == Ok(Reply::Extended) && !had_key;
+                let is_made_again = ours == Ok(Reply::Extended(None)) && !had_key;
                 name = Some(if is_made_again {
                     "Extended, key made again".into()
                 } else {

@@ -45,7 +45,7 @@ fn two_nodes_give_the_same_replies_whatever_they_are_asked_and_however_time_goes
         let mut random = Rng::with_seed(seed);
         let clock = SetClock(Cell::new(Instant::from_micros(1_000_000)));
         let memory = MemoryNode::new(1, &clock);
-        let mut node = Node::new(RunId::new(1, 0), None).coarse();
+        let mut node = Node::new(RunId::new(1), None).coarse();
         // In some runs it loses what it has, again and again.
         let odds_of_loss = [200, 30][random.usize(..2)];
         for step in 0..200 {
@@ -120,7 +120,7 @@ fn two_nodes_give_the_same_replies_whatever_they_are_asked_and_however_time_goes
 fn two_nodes_forget_alike() {
     let clock = SetClock(Cell::new(Instant::from_micros(0)));
     let memory = MemoryNode::new(1, &clock);
-    let mut node = Node::new(RunId::new(1, 0), None).coarse();
+    let mut node = Node::new(RunId::new(1), None).coarse();
     let token = &Token::from_bytes([1; Token::LEN]);
     for key in KEYS {
         let key = key.as_bytes();

@@ -41,7 +41,10 @@ async fn a_key_is_acquired_refused_extended_and_released() {
             Reply::Held(None)
         );
         assert_eq!(node.execute(&extend(other)).await.unwrap(), Reply::NotMine);
-        assert_eq!(node.execute(&extend(mine)).await.unwrap(), Reply::Extended);
+        assert_eq!(
+            node.execute(&extend(mine)).await.unwrap(),
+            Reply::Extended(None)
+        );
         assert_eq!(server.key_count(), 1);
         assert_eq!(node.execute(&release(mine)).await.unwrap(), Reply::Released);
         assert_eq!((server.key_count(), server.client_count()), (0, 1));
@@ -66,9 +69,9 @@ async fn a_reply_to_a_call_that_was_dropped_is_not_taken_for_another() {
             Reply::Acquired(None)
         );
         let cases = [
-            (release(other), extend(mine), Reply::Extended),
+            (release(other), extend(mine), Reply::Extended(None)),
             (extend(mine), release(other), Reply::NotMine),
-            (acquire(other), extend(mine), Reply::Extended),
+            (acquire(other), extend(mine), Reply::Extended(None)),
             (extend(mine), acquire(other), Reply::Held(None)),
         ];
         for (dropped, next, expected) in cases {
@@ -251,7 +254,10 @@ async fn a_record_in_the_clear_ends_the_connection() {
         wire.injected.set(&FINISHED);
         let error = node.execute(&extend(mine)).await.unwrap_err();
         assert_eq!(*error.kind(), NodeErrorKind::Disconnected, "{error}");
-        assert_eq!(node.execute(&extend(mine)).await.unwrap(), Reply::Extended);
+        assert_eq!(
+            node.execute(&extend(mine)).await.unwrap(),
+            Reply::Extended(None)
+        );
         assert_eq!(wire.connects.get(), 2);
     })
     .await;
