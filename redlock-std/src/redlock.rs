@@ -249,6 +249,9 @@ impl Redlock {
         let mut core = self.core.fork(SystemEntropy);
         core.set_options(options);
         self.knowledge.tell(&mut core);
+        for node in core.nodes_mut() {
+            node.set_node_timeout(options.round_time());
+        }
         core
     }
 
