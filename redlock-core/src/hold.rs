@@ -41,7 +41,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         // If this future is dropped during the work, the next operation releases the lock.
         self.abandon(lease.key().as_ref(), lease.token(), lease.proposal());
         // The lease is looked at before the work: after a long pause the work does not run on.
-        let done = match select(self.keep_on(&mut kept, |_| ()), work(&lease)).await {
+        let done = match select(self.keep_on(&mut kept, |_| (), |_| ()), work(&lease)).await {
             Either::First(cause) => Err(HoldError::Lost(cause)),
             Either::Second(_) if !kept.is_valid(self.clock.now()) => {
                 Err(HoldError::Lost(LossCause::Expired))
@@ -63,12 +63,29 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         extended: impl FnMut(&Lease<K>),
     ) -> LossCause<T::Error, MAX> {
         self.hand_over_abandoned().await;
-        self.keep_on(lease, extended).await
+        self.keep_on(lease, |_| (), extended).await
+    }
+
+    /// Extends a lease that other clients extend too, each with a copy of it; otherwise as
+    /// [`keep`](Self::keep).
+    ///
+    /// Calls `update` before each decision, so that it can tell the lease of the extensions of the others
+    /// ([`Lease::extended_elsewhere`]). An extension of another client counts as one of this client, except that
+    /// it does not count for [`Options::max_extensions`](crate::Options::max_extensions).
+    pub async fn keep_shared<K: AsRef<[u8]>>(
+        &mut self,
+        lease: &mut Lease<K>,
+        update: impl FnMut(&mut Lease<K>),
+        extended: impl FnMut(&Lease<K>),
+    ) -> LossCause<T::Error, MAX> {
+        self.hand_over_abandoned().await;
+        self.keep_on(lease, update, extended).await
     }
 
     async fn keep_on<K: AsRef<[u8]>>(
         &mut self,
         lease: &mut Lease<K>,
+        mut update: impl FnMut(&mut Lease<K>),
         mut extended: impl FnMut(&Lease<K>),
     ) -> LossCause<T::Error, MAX> {
         let mut extensions_left = self.options.extensions();
@@ -80,6 +97,14 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 due = lease.valid_until();
             }
             self.clock.sleep_until(due.min(lease.valid_until())).await;
+            let known = lease.valid_until();
+            update(lease);
+            if lease.valid_until() != known {
+                failed = None;
+                failed_rounds = 0;
+                due = self.extension_due(lease);
+                continue;
+            }
             if !lease.is_valid(self.clock.now()) {
                 return match failed {
                     Some(report) => LossCause::Unreachable(report),
@@ -102,7 +127,14 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                     due = self.clock.now().plus_micros(delay);
                 }
                 Err(ExtendError::Lost(report)) => return LossCause::Lost(report),
-                Err(ExtendError::TooLate(_) | ExtendError::Expired) => return LossCause::Expired,
+                Err(ExtendError::TooLate(_) | ExtendError::Expired) => {
+                    // Unless another client was in time.
+                    update(lease);
+                    if !lease.is_valid(self.clock.now()) {
+                        return LossCause::Expired;
+                    }
+                    due = self.extension_due(lease);
+                }
             }
         }
     }
@@ -115,5 +147,16 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             .valid_until()
             .saturating_add(self.clock.resolution())
             .saturating_sub(validity / 3 * 2)
+    }
+}
+
+impl<K> Lease<K> {
+    /// Another client with a copy of this lease, on the same clock, has extended it: it is valid until
+    /// `valid_until`, if that is later than what is known.
+    ///
+    /// `valid_until` must be that of the other client's [`Lease::valid_until`]. See
+    /// [`Redlock::keep_shared`].
+    pub fn extended_elsewhere(&mut self, valid_until: Instant) {
+        self.extended_until(valid_until.max(self.valid_until()));
     }
 }

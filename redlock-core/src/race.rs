@@ -48,7 +48,8 @@ impl<'c, E, const MAX: usize> Ballot<'c, E, MAX> {
 /// Every wake drains all votes that are in before it reads the verdict. The first poll is one of
 /// them: even when the round is decided by the first votes, every node has been handed the command.
 ///
-/// The verdict is pending only if the clock has broken its promise and woken before the deadline.
+/// When the deadline has passed, the clock lets the transports read what has arrived by then, if the round can
+/// still be won: a task that runs late loses no vote.
 pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
     nodes: &mut [Option<T>; MAX],
     clock: &C,
@@ -72,7 +73,13 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
                 .and_then(|(_, transport)| transport.as_mut())
                 .map(|transport| transport.execute(command)),
         }));
-        let mut timer = pin!(clock.sleep_until(round.deadline()));
+        let (deadline, valid_until) = (round.deadline(), round.valid_until());
+        let mut timer = pin!(async {
+            clock.sleep_until(deadline).await;
+            if clock.now() < valid_until {
+                clock.catch_up(deadline).await;
+            }
+        });
         poll_fn(|cx| {
             let mut slice: Pin<&mut [_]> = calls.as_mut();
             while let Poll::Ready((result, node)) = pin!(select_slice(slice.as_mut())).poll(cx) {
@@ -88,12 +95,12 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
                 report.record(node, outcome);
             }
             // Read after the last vote that counts: whatever time the votes took is in it.
-            let verdict = round.verdict(clock.now());
+            let verdict = round.verdict(clock.now(), false);
             if verdict != Verdict::Pending {
                 return Poll::Ready(verdict);
             }
             ready!(timer.as_mut().poll(cx));
-            Poll::Ready(round.verdict(clock.now()))
+            Poll::Ready(round.verdict(clock.now(), true))
         })
         .await
     };
@@ -220,5 +227,77 @@ mod tests {
             ballot.report.outcomes(),
             [Outcome::Unanswered, Outcome::Failed(fmt::Error)]
         );
+    }
+
+    /// A node whose reply is there, and is read at the second look.
+    struct Unread(bool);
+
+    impl Transport for Unread {
+        type Error = fmt::Error;
+
+        async fn execute(&mut self, _command: &Command<'_>) -> Result<Reply, fmt::Error> {
+            poll_fn(|_| match core::mem::replace(&mut self.0, true) {
+                true => Poll::Ready(Ok(Reply::Acquired(None))),
+                false => Poll::Pending,
+            })
+            .await
+        }
+
+        fn timed_out(&self, _after: Duration) -> fmt::Error {
+            fmt::Error
+        }
+    }
+
+    /// A clock that is late: its first deadline has passed, and it knows to look once more.
+    struct Late;
+
+    impl Clock for Late {
+        fn now(&self) -> Instant {
+            NOW
+        }
+
+        fn resolution(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        async fn sleep_until(&self, _deadline: Instant) {}
+
+        async fn catch_up(&self, _deadline: Instant) {
+            let mut is_done = false;
+            poll_fn(|_| match core::mem::replace(&mut is_done, true) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            })
+            .await;
+        }
+    }
+
+    #[test]
+    fn a_reply_that_is_there_and_unread_when_the_deadline_has_passed_counts_if_the_round_can_be_won()
+     {
+        let token = Token::from_bytes([1; Token::LEN]);
+        for (valid_until, verdict) in [(Instant::MAX, Verdict::Won), (NOW, Verdict::Unreachable)] {
+            let mut nodes = [Some(Unread(false))];
+            let command = Command::Acquire {
+                key: b"key",
+                token: &token,
+                ttl_ms: 1,
+                rules: crate::Rules::NONE,
+                proposal: None,
+            };
+            let asked = NodeSet::first(1);
+            let round = Round::new(asked, 1, NOW, valid_until);
+            let mut ballot = Ballot::new(command, asked, nodes.len(), round);
+            {
+                let mut race = pin!(race(&mut nodes, &Late, &mut ballot));
+                let mut context = Context::from_waker(Waker::noop());
+                let is_won = verdict == Verdict::Won;
+                assert_eq!(race.as_mut().poll(&mut context).is_pending(), is_won);
+                if is_won {
+                    assert_eq!(race.poll(&mut context), Poll::Ready(()));
+                }
+            }
+            assert_eq!(ballot.verdict, verdict);
+        }
     }
 }

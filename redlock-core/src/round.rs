@@ -37,7 +37,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Round {
     voters: NodeSet,
     quorum: u32,
-    /// Votes count up to here.
+    /// When the caller stops waiting for votes.
     deadline: Instant,
     /// A win counts before this instant only.
     valid_until: Instant,
@@ -95,14 +95,13 @@ impl Round {
 
     /// Where the round stands at `now`, a reading of the clock *after* the last vote that counts.
     ///
+    /// `is_over` ends the wait for pending votes: they count as unknown. The caller says so, not the deadline:
+    /// a task that runs late first reads the votes that have arrived.
+    ///
     /// The Redlock specification, step 3: the time that elapsed is taken when the replies are in.
-    pub(crate) fn verdict(&self, now: Instant) -> Verdict {
+    pub(crate) fn verdict(&self, now: Instant, is_over: bool) -> Verdict {
         let granted = self.granted.len();
-        let pending = if now < self.deadline {
-            self.pending().len()
-        } else {
-            0
-        };
+        let pending = if is_over { 0 } else { self.pending().len() };
         if granted >= self.quorum {
             return if now < self.valid_until {
                 Verdict::Won

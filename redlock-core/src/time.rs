@@ -85,6 +85,15 @@ pub trait Clock {
 
     /// Waits until `deadline`.
     async fn sleep_until(&self, deadline: Instant);
+
+    /// Lets the transports read what has arrived although nobody has looked since, after a sleep until
+    /// `deadline`.
+    ///
+    /// For a clock whose tasks share a thread with others: if those kept the thread past the deadline, the
+    /// replies are there and unread. Returns soon; the default returns at once.
+    async fn catch_up(&self, deadline: Instant) {
+        let _deadline = deadline;
+    }
 }
 
 impl<C: Clock> Clock for &C {
@@ -98,6 +107,10 @@ impl<C: Clock> Clock for &C {
 
     async fn sleep_until(&self, deadline: Instant) {
         C::sleep_until(self, deadline).await;
+    }
+
+    async fn catch_up(&self, deadline: Instant) {
+        C::catch_up(self, deadline).await;
     }
 }
 

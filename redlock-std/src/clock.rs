@@ -29,6 +29,16 @@ impl SystemClock {
 
     /// The longest sleep without a look at the clock.
     const LONGEST_NAP: Duration = Duration::from_secs(1);
+
+    /// How often a round yields to the runtime before a node counts as timed out. After one yield the runtime
+    /// has read its sockets, and the tasks of the nodes have run.
+    const CATCH_UP_YIELDS: u32 = 3;
+
+    /// A timer that is later than this is late because other tasks kept the thread.
+    const PUNCTUAL: Duration = Duration::from_millis(5);
+
+    /// The longest extra wait for replies to commands that were sent late.
+    const LONGEST_CATCH_UP: Duration = Duration::from_millis(50);
 }
 
 impl Clock for SystemClock {
@@ -54,6 +64,18 @@ impl Clock for SystemClock {
                 nap.as_mut().poll(context)
             })
             .await;
+        }
+    }
+
+    /// Yields to the runtime a few times, so that it reads its sockets. If the timer was late, the commands
+    /// were sent late too: then this waits for as long again, at most for 50 ms.
+    async fn catch_up(&self, deadline: Instant) {
+        let late = self.now().saturating_duration_since(deadline);
+        for _ in 0..Self::CATCH_UP_YIELDS {
+            tokio::task::yield_now().await;
+        }
+        if late > Self::PUNCTUAL {
+            tokio::time::sleep(late.min(Self::LONGEST_CATCH_UP)).await;
         }
     }
 }

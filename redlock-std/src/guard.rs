@@ -1,8 +1,7 @@
 //! A lock that is held.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redlock_core::{Clock, Fence, Instant, Lease, Token};
@@ -34,31 +33,32 @@ pub struct Guard {
 struct Held {
     core: Core,
     lease: Lease<Arc<[u8]>>,
-    turn: Turn,
 }
 
-/// What the guard and the task that keeps it alive both know.
+/// The one validity of the lease: the guard, its extensions and the task that keeps it alive share it.
 struct Validity {
     key: Arc<[u8]>,
     token: Token,
     fence: Option<Fence>,
-    until_micros: AtomicU64,
+    /// Its end is the end of the validity.
+    turn: Turn,
     cause: Mutex<Option<LossCause>>,
     lost: Notify,
 }
 
 impl Guard {
     pub(crate) fn new(core: Core, lease: Lease<Arc<[u8]>>, turn: Turn, runtime: Handle) -> Self {
+        turn.hold(lease.valid_until());
         let validity = Arc::new(Validity {
             key: Arc::clone(lease.key()),
             token: *lease.token(),
             fence: lease.fence(),
-            until_micros: AtomicU64::new(lease.valid_until().as_micros()),
+            turn,
             cause: Mutex::new(None),
             lost: Notify::new(),
         });
         Self {
-            held: Some(Held { core, lease, turn }),
+            held: Some(Held { core, lease }),
             validity,
             keeper: None,
             runtime,
@@ -99,17 +99,17 @@ impl Guard {
         !self.remaining().is_zero()
     }
 
-    /// What is left of the validity; zero when it is over or the lock is known to be lost.
+    /// What is left of the validity; zero if it is over or the lock is known to be lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        if self.validity.cause().is_some() {
-            return Duration::ZERO;
-        }
         self.valid_until()
             .saturating_duration_since(SystemClock.now())
     }
 
     /// Lets the keys live for the TTL from now, and the lease with them. One round.
+    ///
+    /// May be called beside [`keep_alive`](Self::keep_alive): both move the same validity. An extension that is
+    /// asked for here does not count for [`Options::max_extensions`](crate::Options::max_extensions).
     ///
     /// Dropping the future leaves the guard as it was; the extension may have taken effect on the
     /// nodes.
@@ -117,20 +117,40 @@ impl Guard {
     /// # Errors
     ///
     /// After [`ExtendError::Unreachable`] the lease is as it was: try again while it is valid. After
-    /// every other error the lock is lost.
+    /// every other error the lock is lost: [`is_valid`](Self::is_valid) is false, [`lost`](Self::lost) returns at
+    /// once, and the background extension has ended.
     pub async fn extend(&mut self) -> Result<(), ExtendError> {
-        let Some(Held { core, lease, .. }) = &mut self.held else {
+        let Some(Held { core, lease }) = &mut self.held else {
             return Err(ExtendError::Expired);
         };
-        core.extend(lease).await?;
-        self.validity.extended_until(lease.valid_until());
-        Ok(())
+        loop {
+            if self.validity.is_lost() {
+                return Err(ExtendError::Expired);
+            }
+            lease.extended_elsewhere(self.validity.until());
+            let (error, cause) = match core.extend(lease).await {
+                Ok(()) if self.validity.extended_until(lease.valid_until()) => return Ok(()),
+                Ok(()) => return Err(ExtendError::Expired),
+                Err(ExtendError::Lost(report)) => {
+                    let cause = LossCause::Lost(report.clone());
+                    (ExtendError::Lost(report), cause)
+                }
+                Err(error) if error.is_retryable() => return Err(error),
+                // The extension in the background was in time.
+                Err(_) if SystemClock.now() < self.validity.until() => continue,
+                Err(error) => (error, LossCause::Expired),
+            };
+            self.validity.lose(cause);
+            self.stop_keeping();
+            return Err(error);
+        }
     }
 
     /// Extends the lease in the background from now on, each time a third of its validity has passed,
     /// until the guard is dropped or released, the lock is lost, or
     /// [`Options::max_extensions`](crate::Options::max_extensions) are spent. Wait for
-    /// [`lost`](Self::lost) beside the work to hear of it.
+    /// [`lost`](Self::lost) beside the work to hear of it. The task runs on the runtime of
+    /// [`Redlock::connect`](crate::Redlock::connect).
     pub fn keep_alive(&mut self) {
         if self.keeper.is_none()
             && let Some(keeping) = self.keeping()
@@ -169,21 +189,16 @@ impl Guard {
     /// An expired or stolen lock is an answer, not an error. Dropping the future unsends nothing.
     pub async fn release(mut self) -> Released {
         self.stop_keeping();
-        let Some(Held {
-            mut core,
-            lease,
-            turn,
-        }) = self.held.take()
-        else {
+        let Some(Held { mut core, lease }) = self.held.take() else {
             unreachable!("a guard is released once, since release consumes it");
         };
         let mut release = std::pin::pin!(core.release(lease));
-        // The first poll hands the release to every node. Whoever is next in the line may send now:
-        // the acquire goes out right behind it.
+        // The first poll hands the release to every node. The next task in the queue may send now: its acquire
+        // goes out right behind it.
         let first =
             std::future::poll_fn(|context| std::task::Poll::Ready(release.as_mut().poll(context)))
                 .await;
-        drop(turn);
+        self.validity.turn.end();
         match first {
             std::task::Poll::Ready(released) => released,
             std::task::Poll::Pending => release.await,
@@ -197,8 +212,11 @@ impl Guard {
         let mut lease = held.lease.clone();
         let validity = Arc::clone(&self.validity);
         Some(async move {
-            let extended = |lease: &Lease<_>| validity.extended_until(lease.valid_until());
-            let cause = core.keep(&mut lease, extended).await;
+            let update = |lease: &mut Lease<_>| lease.extended_elsewhere(validity.until());
+            let extended = |lease: &Lease<_>| {
+                validity.extended_until(lease.valid_until());
+            };
+            let cause = core.keep_shared(&mut lease, update, extended).await;
             validity.lose(cause);
         })
     }
@@ -217,11 +235,13 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.stop_keeping();
-        if let Some(Held { core, lease, .. }) = self.held.take() {
+        if let Some(Held { core, lease }) = self.held.take() {
             for node in core.nodes() {
                 node.release_unattended(&lease.release_command());
             }
         }
+        // Behind the releases. A task that keeps the lease alive may know the validity for a moment longer.
+        self.validity.turn.end();
     }
 }
 
@@ -238,23 +258,38 @@ impl fmt::Debug for Guard {
 
 impl Validity {
     fn until(&self) -> Instant {
-        Instant::from_micros(self.until_micros.load(Ordering::Acquire))
+        self.turn.until()
     }
 
-    fn extended_until(&self, until: Instant) {
-        self.until_micros
-            .fetch_max(until.as_micros(), Ordering::AcqRel);
+    /// Moves the end later; `false` if the lock is lost already.
+    fn extended_until(&self, until: Instant) -> bool {
+        let cause = self.lock();
+        if cause.is_none() {
+            self.turn.extend(until);
+        }
+        cause.is_none()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.lock().is_some()
     }
 
     fn cause(&self) -> Option<LossCause> {
-        self.cause
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.lock().clone()
     }
 
+    /// Ends the validity now, for the guard, the keeper and the tasks that wait for the turn. The first cause
+    /// stays.
     fn lose(&self, cause: LossCause) {
-        *self.cause.lock().unwrap_or_else(PoisonError::into_inner) = Some(cause);
+        let mut known = self.lock();
+        known.get_or_insert(cause);
+        self.turn.expire();
+        drop(known);
+        self.turn.end();
         self.lost.notify_waiters();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<LossCause>> {
+        self.cause.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -10,13 +10,13 @@ mod queue;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock_core::{Command, Denial, Reply, RunId, Token, Transport};
+use redlock_core::{Command, Denial, Options, Reply, RunId, Token, Transport};
 use tokio::runtime::Handle;
 
 pub(crate) use actor::Actor;
 pub use address::Address;
 pub use error::{NodeError, NodeErrorKind};
-use queue::{Call, Queue};
+use queue::{Call, Failure, Queue};
 
 /// A handle on one node: cheap to clone, any number of them share one connection.
 ///
@@ -27,6 +27,7 @@ use queue::{Call, Queue};
 #[derive(Debug, Clone)]
 pub struct RedisNode {
     owner: Arc<Owner>,
+    node_timeout: Duration,
     last: Option<Attempt>,
 }
 
@@ -34,6 +35,7 @@ pub struct RedisNode {
 #[derive(Debug, Clone, Copy)]
 struct Attempt {
     token: Token,
+    ttl_ms: u32,
     /// Whether it may have left this machine; if not, there is nothing to release.
     is_sent: bool,
 }
@@ -44,8 +46,8 @@ struct Owner {
 }
 
 impl RedisNode {
-    /// A node at `url`, on the current tokio runtime. `node_timeout` is how long its users wait for
-    /// it; a node that is silent for several times that is left out until it speaks again.
+    /// A node at `url`, on the current tokio runtime. `node_timeout` is how long its callers wait for
+    /// it; a node that is silent for several times that is left out until it answers again.
     ///
     /// # Errors
     ///
@@ -59,11 +61,13 @@ impl RedisNode {
 
     /// The node, and the task that it needs.
     pub(crate) fn prepare(address: Address, node_timeout: Duration) -> (Self, Actor) {
-        let queue = Arc::new(Queue::new(Arc::clone(address.name())));
+        let node_timeout = bounded(node_timeout);
+        let queue = Arc::new(Queue::new(Arc::clone(address.name()), node_timeout));
         let node = Self {
             owner: Arc::new(Owner {
                 queue: Arc::clone(&queue),
             }),
+            node_timeout,
             last: None,
         };
         (node, Actor::new(address, queue, node_timeout))
@@ -84,10 +88,15 @@ impl RedisNode {
         self.owner.queue.error(kind)
     }
 
-    /// Hands the node a release, and lets nobody wait for the reply.
+    /// How long the callers of this handle wait for the node from now on.
+    pub(crate) fn set_node_timeout(&mut self, node_timeout: Duration) {
+        self.node_timeout = bounded(node_timeout);
+    }
+
+    /// Hands the node a release whose answer no caller waits for.
     pub(crate) fn release_unattended(&self, release: &Command<'_>) {
         if !self.is_needless(release) {
-            self.owner.queue.push_unattended(Call::new(release));
+            self.owner.queue.push_unattended(self.call(release));
         }
     }
 
@@ -97,20 +106,41 @@ impl RedisNode {
         }
         let was_sent = self.was_sent(command);
         self.note(command, true);
-        let result = match self.owner.queue.push(Call::new(command)) {
-            Ok(answer) => answer.await.unwrap_or(Err(NodeErrorKind::Disconnected)),
-            Err(kind) => {
-                self.note(command, was_sent);
-                return Err(kind);
+        let result = match self.owner.queue.push(self.call(command)) {
+            Ok(answer) => answer
+                .await
+                .unwrap_or_else(|_| Err(Failure::sent(NodeErrorKind::RuntimeGone))),
+            Err(kind) => Err(Failure::unsent(kind)),
+        };
+        let answer = match result {
+            Ok(answer) => answer,
+            Err(failure) => {
+                if !failure.is_sent {
+                    self.note(command, was_sent);
+                }
+                return Err(failure.kind);
             }
         };
-        if matches!(result, Err(NodeErrorKind::Denied(_))) {
-            self.note(command, was_sent);
-        }
-        match command.reply(result?) {
+        match command.reply(answer) {
             Some(reply) => reply.map_err(NodeErrorKind::Denied),
             None => Err(NodeErrorKind::Unexpected),
         }
+    }
+
+    fn call(&self, command: &Command<'_>) -> Call {
+        /// Of a key that another handle has acquired.
+        const UNKNOWN_TTL: Duration = Duration::from_secs(600);
+        /// For clocks that run at other rates.
+        const SLACK: Duration = Duration::from_secs(1);
+
+        let known = self.last.filter(|last| match command {
+            Command::Release { token, .. } => last.token == **token,
+            _ => false,
+        });
+        let ttl = known.map_or(UNKNOWN_TTL, |last| {
+            Duration::from_millis(last.ttl_ms.into())
+        });
+        Call::new(command, self.node_timeout, ttl + ttl / 50 + SLACK)
     }
 
     /// Whether `command` releases what was never sent.
@@ -130,13 +160,19 @@ impl RedisNode {
     }
 
     fn note(&mut self, command: &Command<'_>, is_sent: bool) {
-        if let Command::Acquire { token, .. } = command {
+        if let Command::Acquire { token, ttl_ms, .. } = command {
             self.last = Some(Attempt {
                 token: **token,
+                ttl_ms: *ttl_ms,
                 is_sent,
             });
         }
     }
+}
+
+/// Longer than any round, and short enough to be added to an instant.
+fn bounded(node_timeout: Duration) -> Duration {
+    node_timeout.min(Options::MAX_TTL)
 }
 
 impl Transport for RedisNode {

@@ -1,8 +1,9 @@
 //! The lock: a handle that any number of tasks share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use redlock_core::{Clock, Denial, KeyName, Options};
+use redlock_core::{Clock, Denial, Instant, KeyName, Options};
 use tokio::runtime::Handle;
 
 use crate::LossCause;
@@ -152,8 +153,8 @@ impl Redlock {
 
     /// Tries once to acquire the lock.
     ///
-    /// One round, which ends at the quorum; while another task of this process holds the lock, or
-    /// waits for it, no round at all.
+    /// One round, which ends at the quorum. If another task of this process holds the lock, or waits
+    /// for it, this fails at once and asks no node.
     ///
     /// Dropping the future releases what the round may have granted.
     ///
@@ -162,7 +163,9 @@ impl Redlock {
     /// [`AcquireError`] tells held from no quorum of nodes reached.
     pub async fn try_acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
         let key = self.full_key(key.as_ref());
-        let turn = self.turns.try_take(&key).ok_or_else(|| held_here(&key))?;
+        let over = over_at(&self.options, SystemClock.now());
+        let turn = self.turns.try_take(&key, over);
+        let turn = turn.ok_or_else(|| held_here(&key))?;
         let mut core = self.client(self.options);
         let attempt = Attempt {
             knowledge: &self.knowledge,
@@ -177,24 +180,25 @@ impl Redlock {
 
     /// Acquires the lock, waiting for it until [`Options::wait`] is over.
     ///
-    /// Tasks of this process that want the same key wait in a line, first come, first served; one of
-    /// them at a time asks the nodes, again and again after a random delay.
+    /// Tasks of this process that want the same key wait in a queue, first come, first served; one of
+    /// them at a time asks the nodes, again and again after a random delay. A task ahead in the queue is waited
+    /// for until its guard is released or dropped, or the validity of its lease is over.
     ///
-    /// Dropping the future leaves the line, and releases what a round may have granted.
+    /// Dropping the future leaves the queue, and releases what a round may have granted.
     ///
     /// # Errors
     ///
-    /// The [`AcquireError`] of the last round, or that the line did not move in time.
+    /// The [`AcquireError`] of the last round, or [`AcquireError::HeldHere`] if the queue did not move in time.
     pub async fn acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
         let key = self.full_key(key.as_ref());
         let give_up_at = SystemClock.now().saturating_add(self.options().wait_time());
-        let turn = match self.turns.try_take(&key) {
+        let over = over_at(&self.options, give_up_at);
+        let turn = match self.turns.try_take(&key, over) {
             Some(turn) => turn,
-            None => tokio::select! {
-                biased;
-                turn = self.turns.take(&key) => turn,
-                () = SystemClock.sleep_until(give_up_at) => return Err(held_here(&key)),
-            },
+            None => {
+                let turn = self.turns.take(&key, give_up_at, over).await;
+                turn.ok_or_else(|| held_here(&key))?
+            }
         };
         let left = give_up_at.saturating_duration_since(SystemClock.now());
         let mut core = self.client(self.options.wait(left));
@@ -245,6 +249,9 @@ impl Redlock {
         let mut core = self.core.fork(SystemEntropy);
         core.set_options(options);
         self.knowledge.tell(&mut core);
+        for node in core.nodes_mut() {
+            node.set_node_timeout(options.round_time());
+        }
         core
     }
 
@@ -254,6 +261,13 @@ impl Redlock {
         }
         self.prefix.iter().chain(key).copied().collect()
     }
+}
+
+/// When an acquire is over that starts its last round at `last_start`: two rounds of a fenced lock, and one
+/// that cleans up. A task that is not polled until then loses its turn.
+fn over_at(options: &Options, last_start: Instant) -> Instant {
+    let rounds = options.round_time().saturating_mul(4);
+    last_start.saturating_add(rounds.saturating_add(Duration::from_secs(1)))
 }
 
 fn held_here(key: &[u8]) -> AcquireError {

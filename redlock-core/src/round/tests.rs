@@ -50,7 +50,7 @@ fn play(rule: &mut Rule, order: &[usize], votes: &[Vote]) {
     let mut round = round(nodes);
     let mut known = std::vec![None; nodes];
     assert_eq!(
-        round.verdict(EARLY),
+        round.verdict(EARLY, false),
         rule.expected(&known),
         "before the first vote"
     );
@@ -58,7 +58,7 @@ fn play(rule: &mut Rule, order: &[usize], votes: &[Vote]) {
     for &node in order {
         round.vote(node, votes[node]);
         known[node] = Some(votes[node]);
-        let verdict = round.verdict(EARLY);
+        let verdict = round.verdict(EARLY, false);
         assert_eq!(verdict, rule.expected(&known), "{known:?}");
         // Whether it is won is settled by its first verdict.
         if verdict != Verdict::Pending {
@@ -69,9 +69,11 @@ fn play(rule: &mut Rule, order: &[usize], votes: &[Vote]) {
         }
         // Once the validity is over, a win is worth nothing, and nothing else changes.
         for late in [VALID_UNTIL, Instant::MAX] {
-            let late_verdict = round.verdict(late);
-            assert_ne!(late_verdict, Verdict::Won);
-            assert_eq!(late_verdict == Verdict::TooLate, verdict == Verdict::Won);
+            assert_ne!(round.verdict(late, true), Verdict::Won);
+            let late_verdict = round.verdict(late, false);
+            let is_too_late = verdict == Verdict::Won;
+            assert_eq!(late_verdict == Verdict::TooLate, is_too_late);
+            assert!(is_too_late || late_verdict == verdict);
         }
         // A node has one vote.
         let mut again = round.clone();
@@ -79,12 +81,12 @@ fn play(rule: &mut Rule, order: &[usize], votes: &[Vote]) {
             again.vote(node, vote);
             again.vote(nodes, vote);
         }
-        assert_eq!(again.verdict(EARLY), verdict, "{known:?}");
+        assert_eq!(again.verdict(EARLY, false), verdict, "{known:?}");
     }
     for vote in &mut known {
         vote.get_or_insert(Vote::Unknown);
     }
-    let at_last = round.verdict(DEADLINE);
+    let at_last = round.verdict(DEADLINE, true);
     assert_eq!(at_last, rule.expected(&known), "timed out: {known:?}");
     assert_ne!(at_last, Verdict::Pending);
     if let Some(is_won) = is_won {
@@ -140,25 +142,31 @@ fn a_round_is_won_before_its_validity_ends_and_not_at_its_end() {
     round.vote(0, Vote::Granted);
     round.vote(1, Vote::Granted);
     let last = Instant::from_micros(VALID_UNTIL.as_micros() - 1);
-    assert_eq!(round.verdict(last), Verdict::Won);
-    assert_eq!(round.verdict(VALID_UNTIL), Verdict::TooLate);
+    assert_eq!(round.verdict(last, false), Verdict::Won);
+    assert_eq!(round.verdict(VALID_UNTIL, false), Verdict::TooLate);
 }
 
 #[test]
 fn a_validity_that_ends_before_the_deadline_does_not_end_the_round() {
     let mut round = Round::new(NodeSet::first(3), 2, VALID_UNTIL, DEADLINE);
     round.vote(0, Vote::Granted);
-    assert_eq!(round.verdict(DEADLINE), Verdict::Pending);
+    assert_eq!(round.verdict(DEADLINE, false), Verdict::Pending);
     round.vote(1, Vote::Granted);
-    assert_eq!(round.verdict(DEADLINE), Verdict::TooLate);
+    assert_eq!(round.verdict(DEADLINE, false), Verdict::TooLate);
 }
 
 #[test]
-fn votes_count_until_the_deadline_and_not_at_it() {
-    let round = round(3);
-    let last = Instant::from_micros(DEADLINE.as_micros() - 1);
-    assert_eq!(round.verdict(last), Verdict::Pending);
-    assert_eq!(round.verdict(DEADLINE), Verdict::Unreachable);
+fn votes_that_are_read_after_the_deadline_count_until_the_round_is_said_to_be_over() {
+    let mut round = round(3);
+    let late = Instant::from_micros(VALID_UNTIL.as_micros() - 1);
+    for now in [EARLY, DEADLINE, late, VALID_UNTIL] {
+        assert_eq!(round.verdict(now, false), Verdict::Pending);
+        assert_eq!(round.verdict(now, true), Verdict::Unreachable);
+    }
+    round.vote(0, Vote::Granted);
+    round.vote(1, Vote::Granted);
+    assert_eq!(round.verdict(late, false), Verdict::Won);
+    assert_eq!(round.verdict(late, true), Verdict::Won);
 }
 
 #[test]
@@ -170,17 +178,17 @@ fn only_voters_count() {
     for other in [0, 2, 3, NodeSet::CAPACITY, usize::MAX] {
         round.vote(other, Vote::Granted);
     }
-    assert_eq!(round.verdict(EARLY), Verdict::Pending);
+    assert_eq!(round.verdict(EARLY, false), Verdict::Pending);
     round.vote(1, Vote::Granted);
     round.vote(4, Vote::Granted);
-    assert_eq!(round.verdict(EARLY), Verdict::Won);
+    assert_eq!(round.verdict(EARLY, false), Verdict::Won);
 }
 
 #[test]
 fn a_round_that_needs_no_vote_is_won_at_once() {
     let round = Round::new(NodeSet::EMPTY, 0, DEADLINE, Instant::MAX);
-    assert_eq!(round.verdict(EARLY), Verdict::Won);
-    assert_eq!(round.verdict(DEADLINE), Verdict::Won);
+    assert_eq!(round.verdict(EARLY, false), Verdict::Won);
+    assert_eq!(round.verdict(DEADLINE, true), Verdict::Won);
 }
 
 #[test]

@@ -181,6 +181,32 @@ fn a_lease_is_kept_by_its_own_validity_whatever_the_options_are_now() {
 }
 
 #[test]
+fn a_lease_that_two_clients_extend_has_one_validity() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client_with(&nodes, &clock, 1, one_round().max_extensions(0));
+    let mut other = client(&nodes, &clock, 2);
+    let mut lease = clock.run(redlock.acquire(KEY)).unwrap();
+    let mut copy = lease.clone();
+    let shared = Cell::new(lease.valid_until());
+    let extensions = async {
+        for extension in 1..=3 {
+            clock.sleep_until(at(extension * VALIDITY / 2)).await;
+            other.extend(&mut copy).await.unwrap();
+            shared.set(copy.valid_until());
+        }
+    };
+    let update = |lease: &mut Lease<_>| lease.extended_elsewhere(shared.get());
+    let kept = redlock.keep_shared(&mut lease, update, |_| unreachable!());
+    let (cause, ()) = clock.run(join(kept, extensions));
+    assert!(matches!(cause, LossCause::ExtensionsSpent), "{cause}");
+    assert_eq!(clock.now(), copy.valid_until());
+    // What is no later than what is known changes nothing.
+    copy.extended_elsewhere(at(Duration::ZERO));
+    assert_eq!(copy.valid_until(), shared.get());
+}
+
+#[test]
 fn keep_may_be_dropped_at_any_point_and_leaves_a_lease_that_is_valid() {
     // Under Miri in the middle of an extension only.
     for dropped_at in unless_miri(&[0, 1, 3_000, 3_310, 5_000, 9_000][..], &[3_310])

@@ -2,58 +2,53 @@
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
+use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{RedisError, Value};
-use redlock_core::Options;
+use redis::{RedisError, ServerError, Value};
+use redlock_core::{Denial, Entropy, Introduction};
 use tokio::time::{Sleep, sleep};
 
 use super::address::Address;
 use super::answer;
 use super::error::NodeErrorKind;
-use super::link::{Link, in_words};
-use super::queue::{Call, Queue, Turn};
+use super::link::{Link, in_words, introduction};
+use super::queue::{
+    Bundle, Call, Failure, MAX_WAITING_WITH_RELEASES, Queue, left_out_after, words,
+};
+use crate::entropy::SystemEntropy;
 
 /// Sends what is queued for one node, and keeps the connection to it.
+///
+/// If it is dropped before its end, its runtime has shut down: then every call of the node fails.
 #[derive(Debug)]
 pub(crate) struct Actor {
     address: Address,
     queue: Arc<Queue>,
-    patience: Patience,
+    /// That of the options at the time of the connect. Calls have their own.
+    node_timeout: Duration,
 }
 
-/// How long a node may be silent. Counted while it owes an answer.
-#[derive(Debug, Clone, Copy)]
-struct Patience {
-    /// Acquires and extends that have waited longer than this are not sent any more.
-    stale: Duration,
-    /// The node is left out until it answers.
-    left_out: Duration,
-    /// The connection is given up, and a new one made.
-    replaced: Duration,
-}
-
-/// The delay before another connect: doubles from the first to the last.
+/// The delay before another connect, and before a release is sent again: doubles from the first to the last.
 const FIRST_BACKOFF: Duration = Duration::from_millis(20);
 const LAST_BACKOFF: Duration = Duration::from_secs(1);
 
+/// For the connect, the handshake and the scripts together: as many node timeouts as they take round trips, and
+/// no less and no more than this.
+const CONNECT_ROUND_TRIPS: u32 = 4;
+const MIN_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
+
 impl Actor {
-    pub(crate) fn new(address: Address, queue: Arc<Queue>, node_timeout: Duration) -> Self {
-        // Longer than any round, and short enough to be added to an instant.
-        let node_timeout = node_timeout.min(Options::MAX_TTL);
-        let patience = Patience {
-            stale: node_timeout,
-            left_out: node_timeout * 2,
-            replaced: (node_timeout * 8).max(Duration::from_secs(1)),
-        };
+    pub(crate) const fn new(address: Address, queue: Arc<Queue>, node_timeout: Duration) -> Self {
         Self {
             address,
             queue,
-            patience,
+            node_timeout,
         }
     }
 
@@ -61,7 +56,10 @@ impl Actor {
     pub(crate) async fn run(self) {
         let mut backoff = FIRST_BACKOFF;
         loop {
-            match Link::connect(&self.address).await {
+            let Some(link) = self.connect().await else {
+                return;
+            };
+            match link {
                 Ok((link, introduction)) => {
                     // Before anything is sent: it may be another process by now.
                     self.queue.introduced(introduction);
@@ -78,50 +76,94 @@ impl Actor {
                 }
                 Err(kind) => self.queue.fail(&kind),
             }
-            if self.pause(backoff).await.is_break() {
+            if self.pause(jittered(backoff)).await.is_break() {
                 return;
             }
             backoff = backoff.saturating_mul(2).min(LAST_BACKOFF);
         }
     }
 
-    /// Waits before the next connect; ends at once when nobody needs the node any more.
-    async fn pause(&self, backoff: Duration) -> std::ops::ControlFlow<()> {
+    fn connect_timeout(&self) -> Duration {
+        let round_trip = self.queue.longest_timeout(self.node_timeout);
+        round_trip
+            .saturating_mul(CONNECT_ROUND_TRIPS)
+            .clamp(MIN_CONNECT_TIMEOUT, MAX_CONNECT_TIMEOUT)
+    }
+
+    /// Waits before the next connect; ends at once if no handle is left and no release waits.
+    async fn pause(&self, backoff: Duration) -> ControlFlow<()> {
+        self.queue.prune();
         let mut timer = pin!(sleep(backoff));
         poll_fn(|context| {
-            if self.queue.is_closed() {
-                return Poll::Ready(std::ops::ControlFlow::Break(()));
+            if self.queue.is_done(true) {
+                return Poll::Ready(ControlFlow::Break(()));
             }
             self.queue.register(context.waker());
-            timer
-                .as_mut()
-                .poll(context)
-                .map(std::ops::ControlFlow::Continue)
+            timer.as_mut().poll(context).map(ControlFlow::Continue)
+        })
+        .await
+    }
+
+    /// A new connection; `None` if no handle is left and no release waits.
+    async fn connect(&self) -> Option<Result<(Link, Option<Introduction>), NodeErrorKind>> {
+        let mut link = pin!(Link::connect(&self.address, self.connect_timeout()));
+        poll_fn(|context| {
+            if self.queue.is_done(true) {
+                return Poll::Ready(None);
+            }
+            self.queue.register(context.waker());
+            link.as_mut().poll(context).map(Some)
         })
         .await
     }
 }
 
+impl Drop for Actor {
+    fn drop(&mut self) {
+        self.queue.end();
+    }
+}
+
+/// Between a half of `backoff` and the whole: clients that lost a node at the same time come back one by one.
+fn jittered(backoff: Duration) -> Duration {
+    let mut random = [0; 1];
+    SystemEntropy.fill(&mut random);
+    let [random] = random;
+    backoff / 2 + backoff / 2 * u32::from(random) / u32::from(u8::MAX)
+}
+
 /// The life of one connection.
 struct Session<'a> {
     queue: &'a Queue,
-    patience: Patience,
     link: Link,
     in_flight: VecDeque<Batch>,
     is_left_out: bool,
     alarm: Pin<Box<Sleep>>,
     alarm_is_set: bool,
+    postponed: Postponed,
+    /// How many batches in flight were sent before the node answered as a replica does: their grants do not count.
+    in_doubt: usize,
 }
 
 /// Commands that were sent in one write.
 struct Batch {
     calls: Vec<Call>,
+    /// Whether the first answer is that to the question who the node is.
+    asks: bool,
     sent_at: Instant,
     answers: Pin<Box<dyn Future<Output = Result<Vec<Value>, RedisError>> + Send>>,
 }
 
+/// Releases that the node could not carry out. They are sent again after a delay.
+struct Postponed {
+    calls: VecDeque<Call>,
+    backoff: Duration,
+    /// Set if there are any.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
 enum End {
-    /// Nobody needs the node any more.
+    /// No task needs the node any more.
     Closed,
     /// The connection is of no use any more, for this reason.
     Broken(NodeErrorKind),
@@ -140,12 +182,13 @@ impl<'a> Session<'a> {
     fn new(actor: &'a Actor, link: Link) -> Self {
         Self {
             queue: &actor.queue,
-            patience: actor.patience,
             link,
             in_flight: VecDeque::new(),
             is_left_out: false,
             alarm: Box::pin(sleep(Duration::ZERO)),
             alarm_is_set: false,
+            postponed: Postponed::new(),
+            in_doubt: 0,
         }
     }
 
@@ -163,11 +206,11 @@ impl<'a> Session<'a> {
             if self.link.driver.as_mut().poll(context).is_ready() {
                 return Poll::Ready(End::Broken(NodeErrorKind::Disconnected));
             }
-            let received = self.receive(context);
-            if let Err(kind) = received {
-                return Poll::Ready(End::Broken(kind));
-            }
-            if received == Ok(0) {
+            let received = match self.receive(context) {
+                Ok(received) => received,
+                Err(kind) => return Poll::Ready(End::Broken(kind)),
+            };
+            if received == 0 && !self.resume_postponed(context) {
                 break;
             }
             if turn == MAX_TURNS {
@@ -175,7 +218,8 @@ impl<'a> Session<'a> {
                 break;
             }
         }
-        if self.in_flight.is_empty() && self.queue.is_closed() {
+        let is_idle = self.in_flight.is_empty() && self.postponed.calls.is_empty();
+        if self.queue.is_done(is_idle) {
             return Poll::Ready(End::Closed);
         }
         self.poll_alarm(context).map(End::Broken)
@@ -184,13 +228,13 @@ impl<'a> Session<'a> {
     /// Hands everything that waits to the connection.
     fn send(&mut self, context: &mut Context<'_>) {
         while self.in_flight.len() < MAX_IN_FLIGHT {
-            let too_old = Instant::now().checked_sub(self.patience.stale);
-            let Turn::Send(calls) = self.queue.take(MAX_BATCH, too_old, context.waker()) else {
+            let Some(Bundle { calls, asks }) = self.queue.take(MAX_BATCH, context.waker()) else {
                 return;
             };
             let mut batch = Batch {
-                answers: answers(self.link.connection.clone(), &calls),
+                answers: answers(self.link.connection.clone(), &calls, asks),
                 calls,
+                asks,
                 sent_at: Instant::now(),
             };
             // The first poll hands the batch over. What comes of it is looked at in its turn.
@@ -209,9 +253,9 @@ impl<'a> Session<'a> {
             && let Poll::Ready(answers) = batch.answers.as_mut().poll(context)
         {
             let answers = answers.map_err(|error| NodeErrorKind::Unreachable(in_words(&error)))?;
-            let calls = std::mem::take(&mut batch.calls);
+            let (calls, asks) = (std::mem::take(&mut batch.calls), batch.asks);
             self.in_flight.pop_front();
-            self.pass_on(calls, answers);
+            self.pass_on(calls, asks, answers);
             count += 1;
             if std::mem::take(&mut self.is_left_out) {
                 self.queue.promise();
@@ -220,20 +264,65 @@ impl<'a> Session<'a> {
         Ok(count)
     }
 
-    fn pass_on(&self, calls: Vec<Call>, answers: Vec<Value>) {
+    fn pass_on(&mut self, calls: Vec<Call>, asks: bool, answers: Vec<Value>) {
         let mut unknown_scripts = Vec::new();
         let mut answers = answers.into_iter();
+        // Why grants do not count: the node was asked who it is and could not answer, or is in doubt.
+        let mut unknown = None;
+        if asks {
+            match introduction(answers.next()) {
+                Ok(introduction) => {
+                    self.queue.introduced(introduction);
+                    self.in_doubt = 0;
+                }
+                Err(kind) => unknown = Some(kind),
+            }
+        } else if self.in_doubt > 0 {
+            self.in_doubt -= 1;
+            unknown = Some(NodeErrorKind::Denied(Denial::Replica));
+        }
+        let admission = calls
+            .iter()
+            .any(Call::is_acquire)
+            .then(|| self.queue.admission());
         for mut call in calls {
             let answer = match answers.next() {
-                Some(Value::ServerError(error))
-                    if error.code() == "NOSCRIPT" && call.send_script_text() =>
-                {
-                    unknown_scripts.push(call);
-                    continue;
+                Some(Value::ServerError(error)) => {
+                    if error.code() == "NOSCRIPT" && call.send_script_text() {
+                        unknown_scripts.push(call);
+                        continue;
+                    }
+                    let code = answer::code(&error);
+                    if code == "READONLY" {
+                        self.queue.doubt();
+                        self.in_doubt = self.in_flight.len();
+                        unknown = Some(NodeErrorKind::Denied(Denial::Replica));
+                    }
+                    if call.is_release() && answer::is_transient(code) {
+                        call.answer(Err(Failure::sent(rejected(error))));
+                        self.postponed.push(call);
+                        continue;
+                    }
+                    Err(Failure::sent(rejected(error)))
                 }
-                Some(value) => answer::read(value),
-                None => Err(NodeErrorKind::Unexpected),
+                Some(value) => answer::read(value).map_err(Failure::sent),
+                None => Err(Failure::sent(NodeErrorKind::Unexpected)),
             };
+            if call.is_release() && answer.is_ok() {
+                self.postponed.backoff = FIRST_BACKOFF;
+            }
+            let answer = answer.and_then(|answer| {
+                if let (Some(kind), true) = (&unknown, call.is_acquire()) {
+                    return Err(Failure::sent(kind.clone()));
+                }
+                let denial = admission
+                    .as_ref()
+                    .and_then(|admission| call.late_denial(answer, admission));
+                match denial {
+                    Some(denial) => Err(Failure::sent(NodeErrorKind::Denied(denial))),
+                    None => Ok(answer),
+                }
+            });
             call.answer(answer);
         }
         if !unknown_scripts.is_empty() {
@@ -242,19 +331,30 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Leaves a silent node out, and ends the session of one that has been silent for too long.
+    /// Queues postponed releases when their delay is over, and says whether there were any.
+    fn resume_postponed(&mut self, context: &mut Context<'_>) -> bool {
+        let calls = self.postponed.poll(context);
+        let is_some = !calls.is_empty();
+        self.queue.push_front(calls.into_iter());
+        is_some
+    }
+
+    /// Leaves a silent node out, and ends the session of one that has been silent for too long. How long that
+    /// is follows from how long the callers of what is on its way wait.
     fn poll_alarm(&mut self, context: &mut Context<'_>) -> Poll<NodeErrorKind> {
         loop {
             let Some(oldest) = self.in_flight.front() else {
                 self.alarm_is_set = false;
                 return Poll::Pending;
             };
-            let silent_for = oldest.sent_at.elapsed();
+            let sent_at = oldest.sent_at;
+            let silent_for = sent_at.elapsed();
+            let left_out_after = oldest.left_out_after();
             if !self.alarm_is_set {
                 let next = if self.is_left_out {
-                    self.patience.replaced
+                    self.replaced_after()
                 } else {
-                    self.patience.left_out
+                    left_out_after
                 };
                 let due = tokio::time::Instant::now() + next.saturating_sub(silent_for);
                 self.alarm.as_mut().reset(due);
@@ -264,43 +364,132 @@ impl<'a> Session<'a> {
                 return Poll::Pending;
             }
             self.alarm_is_set = false;
-            if silent_for >= self.patience.replaced {
+            if silent_for >= self.replaced_after() {
                 return Poll::Ready(NodeErrorKind::Silent(silent_for));
             }
-            if silent_for >= self.patience.left_out && !self.is_left_out {
+            if silent_for >= left_out_after && !self.is_left_out {
                 self.is_left_out = true;
-                self.queue.fail(&NodeErrorKind::Silent(silent_for));
+                self.queue.leave_out(sent_at);
             }
         }
     }
 
+    /// The connection is given up, and a new one made, after so long without an answer.
+    fn replaced_after(&self) -> Duration {
+        const LEAST: Duration = Duration::from_secs(1);
+
+        let calls = self.in_flight.iter().flat_map(|batch| &batch.calls);
+        let longest = calls.map(Call::node_timeout).max().unwrap_or_default();
+        longest.saturating_mul(8).max(LEAST)
+    }
+
     /// A release may be sent twice, and must not be lost: the next connection sends it again. What
     /// else was on its way is unknown.
-    fn rescue_releases(self) {
-        let mut releases = Vec::new();
-        for mut call in self.in_flight.into_iter().flat_map(|batch| batch.calls) {
-            call.answer(Err(NodeErrorKind::Disconnected));
+    fn rescue_releases(&mut self) {
+        let mut releases = std::mem::take(&mut self.postponed.calls);
+        for mut call in self.in_flight.drain(..).flat_map(|batch| batch.calls) {
+            call.answer(Err(Failure::sent(NodeErrorKind::Disconnected)));
             if call.is_release() {
-                releases.push(call);
+                releases.push_back(call);
             }
         }
         self.queue.push_front(releases.into_iter());
     }
 }
 
-/// Sends `calls` in one write: a lone command as it is, several as one pipeline.
+impl Drop for Session<'_> {
+    /// Before its end: the runtime shuts down.
+    fn drop(&mut self) {
+        for call in self.in_flight.iter_mut().flat_map(|batch| &mut batch.calls) {
+            call.answer(Err(Failure::sent(NodeErrorKind::RuntimeGone)));
+        }
+    }
+}
+
+impl Batch {
+    /// When those of its callers that wait the shortest leave the node out.
+    fn left_out_after(&self) -> Duration {
+        let shortest = self.calls.iter().map(Call::node_timeout).min();
+        left_out_after(shortest.unwrap_or_default())
+    }
+}
+
+impl Postponed {
+    const fn new() -> Self {
+        Self {
+            calls: VecDeque::new(),
+            backoff: FIRST_BACKOFF,
+            timer: None,
+        }
+    }
+
+    fn push(&mut self, call: Call) {
+        if self.calls.len() < MAX_WAITING_WITH_RELEASES {
+            self.calls.push_back(call);
+        }
+    }
+
+    /// A batch of what is to be sent again now. If the node carries it out, the next batch follows soon.
+    fn poll(&mut self, context: &mut Context<'_>) -> Vec<Call> {
+        if self.calls.is_empty() {
+            return Vec::new();
+        }
+        let timer = self.timer.get_or_insert_with(|| {
+            let backoff = self.backoff;
+            self.backoff = backoff.saturating_mul(2).min(LAST_BACKOFF);
+            Box::pin(sleep(backoff))
+        });
+        if timer.as_mut().poll(context).is_pending() {
+            return Vec::new();
+        }
+        self.timer = None;
+        let now = Instant::now();
+        self.calls.retain(|call| !call.is_pointless(now));
+        let count = self.calls.len().min(MAX_BATCH);
+        self.calls.drain(..count).collect()
+    }
+}
+
+fn rejected(error: ServerError) -> NodeErrorKind {
+    match answer::read(Value::ServerError(error)) {
+        Err(kind) => kind,
+        Ok(_) => NodeErrorKind::Unexpected,
+    }
+}
+
+/// Sends `calls` in one write: a lone command as it is, several as one pipeline. The question who the node is
+/// goes first.
 fn answers(
     mut connection: MultiplexedConnection,
     calls: &[Call],
+    asks: bool,
 ) -> Pin<Box<dyn Future<Output = Result<Vec<Value>, RedisError>> + Send>> {
-    if let [call] = calls {
+    if let ([call], false) = (calls, asks) {
         let cmd = call.cmd();
         return Box::pin(async move { Ok(vec![connection.send_packed_command(&cmd).await?]) });
     }
-    let mut pipeline = redis::Pipeline::with_capacity(calls.len());
+    let mut pipeline = redis::Pipeline::with_capacity(calls.len() + usize::from(asks));
+    if asks {
+        pipeline.add_command(words(Introduction::question()));
+    }
     for call in calls {
         pipeline.add_command(call.cmd());
     }
-    let count = calls.len();
+    let count = pipeline.len();
     Box::pin(async move { connection.send_packed_commands(&pipeline, 0, count).await })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn clients_that_lost_a_node_together_come_back_one_by_one() {
+        let delays: HashSet<_> = (0..100).map(|_| jittered(LAST_BACKOFF)).collect();
+        assert!(delays.len() > 10, "{delays:?}");
+        let range = LAST_BACKOFF / 2..=LAST_BACKOFF;
+        assert!(delays.iter().all(|delay| range.contains(delay)));
+    }
 }

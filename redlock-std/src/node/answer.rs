@@ -24,13 +24,48 @@ pub(crate) fn read(value: Value) -> Result<Answer, NodeErrorKind> {
     }
 }
 
-/// Whether the user may not do what it was asked for. What a script may not do, servers before and after
-/// Redis 7.2 say in other words.
-pub(crate) fn is_forbidden(error: &ServerError) -> bool {
+/// The code of an error. Servers before Redis 7 put that of a command in a script into the text.
+pub(crate) fn code(error: &ServerError) -> &str {
+    if error.code() != "ERR" {
+        return error.code();
+    }
     let details = error.details().unwrap_or_default();
-    error.code() == "NOPERM"
-        || details.starts_with("ACL failure")
-        || details.starts_with("The user executing the script")
+    let nested = details
+        .split_once(": -")
+        .and_then(|(_, nested)| nested.split(' ').next());
+    nested.unwrap_or("ERR")
+}
+
+/// Whether the node is to be asked again later: the command did not fail for what it is.
+pub(crate) fn is_transient(code: &str) -> bool {
+    /// What a node answers that may carry out a release later.
+    const CODES: [&str; 9] = [
+        "BUSY",
+        "CLUSTERDOWN",
+        "LOADING",
+        "MASTERDOWN",
+        "MISCONF",
+        "NOREPLICAS",
+        "OOM",
+        "READONLY",
+        "TRYAGAIN",
+    ];
+    CODES.contains(&code)
+}
+
+/// Whether a node with this error to the question who it is is of no use yet, or at all: it is busy or loading its
+/// data, or the login is wrong. With every other error it does not say who it is: its script may not call INFO or
+/// TIME.
+pub(crate) fn is_unusable(code: &str) -> bool {
+    const CODES: [&str; 6] = [
+        "BUSY",
+        "CLUSTERDOWN",
+        "LOADING",
+        "MASTERDOWN",
+        "NOAUTH",
+        "READONLY",
+    ];
+    CODES.contains(&code)
 }
 
 #[cfg(test)]

@@ -51,6 +51,9 @@ pub enum NodeErrorKind {
     Disconnected,
     /// The node has not answered for so long that it is left out until it does.
     Silent(Duration),
+    /// The tokio runtime on which the node was connected has shut down, so no task sends commands to the node.
+    /// Connect again on a runtime that lives.
+    RuntimeGone,
     /// More commands are waiting for this node than there is room for.
     Overloaded,
     /// The node answered with an error.
@@ -70,6 +73,9 @@ impl fmt::Display for NodeErrorKind {
             Self::Unreachable(why) => f.write_str(why),
             Self::Disconnected => f.write_str("the connection broke"),
             Self::Silent(since) => write!(f, "no answer for {} ms", since.as_millis()),
+            Self::RuntimeGone => f.write_str(
+                "the tokio runtime of the connect has shut down; connect again on one that lives",
+            ),
             Self::Overloaded => f.write_str("too many commands are waiting for it"),
             Self::Rejected(error) => f.write_str(error),
             Self::Unexpected => f.write_str("answered what no Redis answers; is it one?"),

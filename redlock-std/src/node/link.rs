@@ -25,21 +25,19 @@ pub(crate) struct Link {
     pub(crate) driver: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-/// For the connect, the handshake and the scripts together.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// A connection whose other end has vanished is noticed without traffic after about half a minute.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
 impl Link {
-    /// Connects, logs in, teaches the node the scripts and asks it who it is; none when the user may
-    /// not ask.
+    /// Connects, logs in, loads the scripts and asks the node who it is, within `limit`. `None` if it does not
+    /// say so.
     pub(crate) async fn connect(
         address: &Address,
+        limit: Duration,
     ) -> Result<(Self, Option<Introduction>), NodeErrorKind> {
-        let set_up = tokio::time::timeout(CONNECT_TIMEOUT, Self::set_up(address));
+        let set_up = tokio::time::timeout(limit, Self::set_up(address));
         let Ok(set_up) = set_up.await else {
-            let message = format!("no connection within {} ms", CONNECT_TIMEOUT.as_millis());
+            let message = format!("no connection within {} ms", limit.as_millis());
             return Err(NodeErrorKind::Unreachable(message.into()));
         };
         let (link, said) = set_up.map_err(|error| NodeErrorKind::Unreachable(in_words(&error)))?;
@@ -124,11 +122,13 @@ impl Link {
     }
 }
 
-/// Reads what a node said of itself; none when the user may not ask. A node that answers anything else is
-/// of no use yet: it is loading its data, for instance.
-fn introduction(said: Option<Value>) -> Result<Option<Introduction>, NodeErrorKind> {
+/// Reads what a node said of itself. `None` if it does not say: INFO or TIME are renamed, or the ACL user may not
+/// call them. A node that is busy or loads its data is of no use yet.
+pub(crate) fn introduction(said: Option<Value>) -> Result<Option<Introduction>, NodeErrorKind> {
     let answer = match said {
-        Some(Value::ServerError(error)) if answer::is_forbidden(&error) => return Ok(None),
+        Some(Value::ServerError(error)) if !answer::is_unusable(answer::code(&error)) => {
+            return Ok(None);
+        }
         Some(said) => answer::read(said).map_err(|kind| match kind {
             NodeErrorKind::Rejected(why) => NodeErrorKind::Unreachable(why),
             other => other,

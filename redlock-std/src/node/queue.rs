@@ -1,15 +1,15 @@
-//! What all tasks want from one node, until its actor sends it, and what they know of the node.
+//! Pending commands for one node, drained by its actor, and what is known of the node.
 
 use std::collections::VecDeque;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use redis::Cmd;
 use redlock_core::{
     Admission, Answer, Argument, Arguments, Clock, Command, Denial, FENCE_KEY_PREFIX, Introduction,
-    OwnedCommand, RunId, ScriptCall,
+    OwnedCommand, Reply, RunId, ScriptCall,
 };
 use tokio::sync::oneshot;
 
@@ -18,9 +18,9 @@ use crate::clock::SystemClock;
 
 /// The commands that wait to be sent, and whether it is worth waiting.
 ///
-/// Bounded: acquires and extends are refused when very many commands wait or the node does not
-/// answer. Releases are taken also then, since each belongs to an acquire that was taken: on a node
-/// that comes back, no key of a lease that was given back is left.
+/// Bounded: acquires and extends are refused if very many commands wait or the node does not
+/// answer. Releases are queued even then, since each belongs to an acquire that was sent: on a node
+/// that comes back, no key of a released lease is left. A release waits until the key must have expired.
 #[derive(Debug)]
 pub(crate) struct Queue {
     name: Arc<str>,
@@ -35,7 +35,10 @@ struct State {
     status: Status,
     waiting: VecDeque<Call>,
     actor: Option<Waker>,
-    is_closed: bool,
+    /// When the last handle was dropped.
+    closed_at: Option<Instant>,
+    /// The longest node timeout of the calls since the last connect.
+    longest_timeout: Duration,
 }
 
 /// What is known about the node.
@@ -43,44 +46,61 @@ struct State {
 enum Status {
     /// Up, or not yet known: calls wait for it.
     Promising,
+    /// It has not answered since then: calls fail at once, except those that wait for longer than that.
+    Silent(Instant),
     /// Calls fail at once, for this reason.
     Failing(NodeErrorKind),
+    /// The actor has ended: calls fail at once, and no release is kept.
+    Ended,
 }
 
-/// A command that somebody may be waiting for.
+/// A command, and who waits for its answer.
 #[derive(Debug)]
 pub(crate) struct Call {
     command: OwnedCommand<Box<[u8]>>,
     script_call: ScriptCall,
-    queued_at: Instant,
-    reply: Option<oneshot::Sender<Result<Answer, NodeErrorKind>>>,
+    /// How long its caller waits for the node.
+    node_timeout: Duration,
+    /// It is not sent after that if no caller waits for it: an acquire or extend whose round is over, a release
+    /// whose key has expired.
+    pointless_at: Instant,
+    reply: Option<oneshot::Sender<Result<Answer, Failure>>>,
+}
+
+/// Why a call has no answer.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    pub(crate) kind: NodeErrorKind,
+    /// Whether the command may have reached the node.
+    pub(crate) is_sent: bool,
 }
 
 /// How many acquires and extends may wait: more than a burst of tasks, some megabytes.
 const MAX_WAITING: usize = 16_384;
 
 /// How many commands may wait with the releases.
-const MAX_WAITING_WITH_RELEASES: usize = 4 * MAX_WAITING;
+pub(crate) const MAX_WAITING_WITH_RELEASES: usize = 4 * MAX_WAITING;
 
-/// What the actor is to do next.
-pub(crate) enum Turn {
-    /// Send these.
-    Send(Vec<Call>),
-    /// Nothing: it is woken when there is something.
-    Wait,
-    /// Nothing, ever again.
-    End,
+/// How long the actor tries to deliver the releases that wait when the last handle is dropped.
+const FAREWELL: Duration = Duration::from_secs(30);
+
+/// What is to be sent in one write.
+pub(crate) struct Bundle {
+    pub(crate) calls: Vec<Call>,
+    /// Whether the node is asked who it is, ahead of the calls.
+    pub(crate) asks: bool,
 }
 
 impl Queue {
-    pub(crate) const fn new(name: Arc<str>) -> Self {
+    pub(crate) const fn new(name: Arc<str>, node_timeout: Duration) -> Self {
         Self {
             name,
             state: Mutex::new(State {
                 status: Status::Promising,
                 waiting: VecDeque::new(),
                 actor: None,
-                is_closed: false,
+                closed_at: None,
+                longest_timeout: node_timeout,
             }),
             admission: RwLock::new(Admission::new()),
         }
@@ -94,22 +114,19 @@ impl Queue {
         NodeError::new(Arc::clone(&self.name), kind)
     }
 
-    /// Queues `call`, or says why not. A release is queued in any case; nobody waits for it if the
+    /// Queues `call`, or says why not. A release is queued in any case, and its caller does not wait if the
     /// node does not answer.
     pub(crate) fn push(
         &self,
         mut call: Call,
-    ) -> Result<oneshot::Receiver<Result<Answer, NodeErrorKind>>, NodeErrorKind> {
+    ) -> Result<oneshot::Receiver<Result<Answer, Failure>>, NodeErrorKind> {
         let mut state = self.lock();
-        if let Status::Failing(kind) = &state.status {
-            let kind = kind.clone();
+        state.longest_timeout = state.longest_timeout.max(call.node_timeout);
+        if let Some(kind) = state.refusal(&call) {
             if call.is_release() {
                 state.push(call);
             }
             return Err(kind);
-        }
-        if !call.is_release() && state.waiting.len() >= MAX_WAITING {
-            return Err(NodeErrorKind::Overloaded);
         }
         let (sender, receiver) = oneshot::channel();
         call.reply = Some(sender);
@@ -120,7 +137,7 @@ impl Queue {
         Ok(receiver)
     }
 
-    /// Queues a release that nobody waits for.
+    /// Queues a release whose answer no caller waits for.
     pub(crate) fn push_unattended(&self, call: Call) {
         let mut state = self.lock();
         state.push(call);
@@ -129,7 +146,7 @@ impl Queue {
         actor.inspect(Waker::wake_by_ref);
     }
 
-    /// Puts calls back to the head of the line.
+    /// Requeues calls at the front.
     pub(crate) fn push_front(&self, calls: impl DoubleEndedIterator<Item = Call>) {
         let mut state = self.lock();
         for call in calls.rev() {
@@ -137,47 +154,60 @@ impl Queue {
         }
     }
 
-    /// What is to be sent next, at most `most` calls; those that have waited since before `too_old`
-    /// are left out, unless they are releases: nobody waits for their reply any more. Acquires are
-    /// answered here and now if the vote of the node would not count.
-    pub(crate) fn take(&self, most: usize, too_old: Option<Instant>, actor: &Waker) -> Turn {
+    /// What is to be sent next, at most `most` calls; `None` if there is nothing, and `actor` is woken when there
+    /// is. Pointless calls are left out. Acquires are answered here and now if the vote of the node would not
+    /// count; if that may have changed, the node is asked.
+    pub(crate) fn take(&self, most: usize, actor: &Waker) -> Option<Bundle> {
         let mut state = self.lock();
         let count = state.waiting.len().min(most);
         let mut calls: Vec<Call> = state.waiting.drain(..count).collect();
-        if let Some(too_old) = too_old {
-            calls.retain(|call| call.is_release() || call.queued_at >= too_old);
-        }
-        let admission = self.admission();
-        calls.retain_mut(|call| match call.denial(&admission) {
-            None => true,
-            Some(denial) => {
-                call.answer(Err(NodeErrorKind::Denied(denial)));
-                false
-            }
-        });
         if !calls.is_empty() {
-            return Turn::Send(calls);
+            let now = Instant::now();
+            calls.retain(|call| !call.is_pointless(now));
         }
-        if state.is_closed && state.waiting.is_empty() {
-            return Turn::End;
+        let mut asks = false;
+        if !calls.is_empty() {
+            let admission = self.admission();
+            calls.retain_mut(|call| match call.denial(&admission) {
+                Verdict::Counts => true,
+                Verdict::Ask => {
+                    asks = true;
+                    true
+                }
+                Verdict::Denied(denial) => {
+                    call.answer(Err(Failure::unsent(NodeErrorKind::Denied(denial))));
+                    false
+                }
+            });
+        }
+        if !calls.is_empty() {
+            return Some(Bundle { calls, asks });
         }
         if state.waiting.is_empty() {
             state.actor = Some(actor.clone());
         } else {
             actor.wake_by_ref();
         }
-        Turn::Wait
+        None
     }
 
-    /// Takes note of who answers on a new connection; none when it may not say so.
-    pub(crate) fn introduced(&self, introduction: Option<Introduction>) {
-        let now = SystemClock.now();
-        let mut admission = self.admission();
-        admission.introduced(introduction, now);
+    /// What is known of the node's vote, to judge the answers of acquires.
+    pub(crate) fn admission(&self) -> Admission {
         *self
             .admission
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = admission;
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records who answers. `None` if the node does not say who it is.
+    pub(crate) fn introduced(&self, introduction: Option<Introduction>) {
+        let mut admission = self.admission_mut();
+        admission.introduced(introduction, SystemClock.now());
+    }
+
+    /// The node has answered as a replica does: it is asked again before its next vote.
+    pub(crate) fn doubt(&self) {
+        self.admission_mut().doubt();
     }
 
     /// The process that answers, as far as it is known.
@@ -195,40 +225,74 @@ impl Queue {
         self.lock().status = Status::Promising;
     }
 
-    /// Fails what waits, and whatever comes from now on. Releases stay, without anybody waiting.
+    /// Fails what waits, and what comes from now on. Releases stay, and no caller waits for them.
     pub(crate) fn fail(&self, kind: &NodeErrorKind) {
         let mut state = self.lock();
         state.status = Status::Failing(kind.clone());
-        for mut call in mem::take(&mut state.waiting) {
-            call.answer(Err(kind.clone()));
-            if call.is_release() {
-                state.waiting.push_back(call);
-            }
-        }
+        state.fail_waiting(kind, |_| true);
+    }
+
+    /// The node has not answered since `since`: fails what does not wait for longer than that, now and from now
+    /// on.
+    pub(crate) fn leave_out(&self, since: Instant) {
+        let mut state = self.lock();
+        state.status = Status::Silent(since);
+        let silent_for = since.elapsed();
+        let kind = NodeErrorKind::Silent(silent_for);
+        state.fail_waiting(&kind, |call| {
+            silent_for >= left_out_after(call.node_timeout)
+        });
+    }
+
+    /// The actor is gone: nothing is sent any more.
+    pub(crate) fn end(&self) {
+        let mut state = self.lock();
+        state.status = Status::Ended;
+        state.fail_waiting(&NodeErrorKind::RuntimeGone, |_| true);
+        state.waiting.clear();
     }
 
     /// Lets the actor end once everything is sent.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
-        state.is_closed = true;
+        state.closed_at = Some(Instant::now());
         let actor = state.actor.take();
         drop(state);
         actor.inspect(Waker::wake_by_ref);
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.lock().is_closed
+    /// Whether the actor may end: the last handle is gone, and so are the commands that wait, if it `is_idle`
+    /// besides, or the time for them is over. Forgets the releases whose key has expired.
+    pub(crate) fn is_done(&self, is_idle: bool) -> bool {
+        let mut state = self.lock();
+        let Some(closed_at) = state.closed_at else {
+            return false;
+        };
+        let now = Instant::now();
+        state.waiting.retain(|call| !call.is_pointless(now));
+        is_idle && state.waiting.is_empty() || now.saturating_duration_since(closed_at) >= FAREWELL
     }
 
-    /// Wakes `actor` when the queue is closed.
+    /// The longest node timeout of the calls since this was last asked, and at least `node_timeout`.
+    pub(crate) fn longest_timeout(&self, node_timeout: Duration) -> Duration {
+        mem::replace(&mut self.lock().longest_timeout, node_timeout)
+    }
+
+    /// Forgets releases whose key has expired.
+    pub(crate) fn prune(&self) {
+        let now = Instant::now();
+        let mut state = self.lock();
+        state.waiting.retain(|call| !call.is_pointless(now));
+    }
+
+    /// Wakes `actor` when there is something to send, or the queue is closed.
     pub(crate) fn register(&self, actor: &Waker) {
         self.lock().actor = Some(actor.clone());
     }
 
-    fn admission(&self) -> Admission {
-        *self
-            .admission
-            .read()
+    fn admission_mut(&self) -> RwLockWriteGuard<'_, Admission> {
+        self.admission
+            .write()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -238,22 +302,96 @@ impl Queue {
 }
 
 impl State {
+    /// Why `call` fails at once.
+    fn refusal(&self, call: &Call) -> Option<NodeErrorKind> {
+        match &self.status {
+            Status::Promising => {}
+            Status::Silent(since) => {
+                let silent_for = since.elapsed();
+                if silent_for >= left_out_after(call.node_timeout) {
+                    return Some(NodeErrorKind::Silent(silent_for));
+                }
+            }
+            Status::Failing(kind) => return Some(kind.clone()),
+            Status::Ended => return Some(NodeErrorKind::RuntimeGone),
+        }
+        let is_full = !call.is_release() && self.waiting.len() >= MAX_WAITING;
+        is_full.then_some(NodeErrorKind::Overloaded)
+    }
+
     /// Beyond the bound a release is dropped: its key expires.
-    fn push(&mut self, call: Call) {
+    fn push(&mut self, mut call: Call) {
+        if matches!(self.status, Status::Ended) {
+            return;
+        }
         if self.waiting.len() < MAX_WAITING_WITH_RELEASES {
             self.waiting.push_back(call);
+        } else {
+            call.answer(Err(Failure::unsent(NodeErrorKind::Overloaded)));
+        }
+    }
+
+    /// Answers those waiting calls that `fails` picks. Releases stay.
+    fn fail_waiting(&mut self, kind: &NodeErrorKind, fails: impl Fn(&Call) -> bool) {
+        self.waiting.retain_mut(|call| {
+            if !fails(call) {
+                return true;
+            }
+            call.answer(Err(Failure::unsent(kind.clone())));
+            call.is_release()
+        });
+    }
+}
+
+/// How long a node may be silent before callers that wait for `node_timeout` leave it out.
+pub(crate) const fn left_out_after(node_timeout: Duration) -> Duration {
+    node_timeout.saturating_mul(2)
+}
+
+/// What becomes of an acquire.
+enum Verdict {
+    Counts,
+    /// The node must be asked who it is.
+    Ask,
+    Denied(Denial),
+}
+
+impl Failure {
+    pub(crate) const fn unsent(kind: NodeErrorKind) -> Self {
+        Self {
+            kind,
+            is_sent: false,
+        }
+    }
+
+    pub(crate) const fn sent(kind: NodeErrorKind) -> Self {
+        Self {
+            kind,
+            is_sent: true,
         }
     }
 }
 
 impl Call {
-    pub(crate) fn new(command: &Command<'_>) -> Self {
+    /// `command` of a caller that waits for `node_timeout`. If it is a release, the key lives for `ttl` at most.
+    pub(crate) fn new(command: &Command<'_>, node_timeout: Duration, ttl: Duration) -> Self {
+        let lasts = match command {
+            Command::Release { .. } => ttl,
+            _ => node_timeout,
+        };
+        // Both are bounded: see `RedisNode`.
+        let pointless_at = Instant::now() + lasts;
         Self {
             command: command.into(),
             script_call: ScriptCall::Hash,
-            queued_at: Instant::now(),
+            node_timeout,
+            pointless_at,
             reply: None,
         }
+    }
+
+    pub(crate) const fn node_timeout(&self) -> Duration {
+        self.node_timeout
     }
 
     /// What goes on the wire.
@@ -261,13 +399,43 @@ impl Call {
         words(self.command.command().arguments(self.script_call))
     }
 
-    /// Why it is not to be sent: an acquire to a node whose vote would not count.
-    fn denial(&self, admission: &Admission) -> Option<Denial> {
+    /// Whether it is sent, and what is to be known first, if it is an acquire.
+    fn denial(&self, admission: &Admission) -> Verdict {
         let Command::Acquire { ttl_ms, rules, .. } = self.command.command() else {
-            return None;
+            return Verdict::Counts;
         };
         let ttl = Duration::from_millis(ttl_ms.into());
+        let now = SystemClock.now();
+        if admission.must_ask(rules, ttl, now) {
+            return Verdict::Ask;
+        }
+        match admission.check(rules, ttl, now) {
+            Ok(()) => Verdict::Counts,
+            Err(denial) => Verdict::Denied(denial),
+        }
+    }
+
+    /// Why the vote does not count after all if `answer` grants an acquire: what is known of the node may have
+    /// changed since it was sent.
+    pub(crate) fn late_denial(&self, answer: Answer, admission: &Admission) -> Option<Denial> {
+        let command = self.command.command();
+        let Command::Acquire { ttl_ms, rules, .. } = command else {
+            return None;
+        };
+        if !matches!(command.reply(answer), Some(Ok(Reply::Acquired(_)))) {
+            return None;
+        }
+        let ttl = Duration::from_millis(ttl_ms.into());
         admission.check(rules, ttl, SystemClock.now()).err()
+    }
+
+    pub(crate) fn is_acquire(&self) -> bool {
+        matches!(self.command.command(), Command::Acquire { .. })
+    }
+
+    /// Whether its caller has stopped waiting, and sending it is of no use any more.
+    pub(crate) fn is_pointless(&self, now: Instant) -> bool {
+        now >= self.pointless_at && self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
     pub(crate) fn is_release(&self) -> bool {
@@ -279,10 +447,10 @@ impl Call {
         mem::replace(&mut self.script_call, ScriptCall::Text) == ScriptCall::Hash
     }
 
-    /// Tells whoever waits; a second answer is dropped.
-    pub(crate) fn answer(&mut self, answer: Result<Answer, NodeErrorKind>) {
+    /// Answers the caller; a second answer is dropped.
+    pub(crate) fn answer(&mut self, answer: Result<Answer, Failure>) {
         if let Some(reply) = self.reply.take() {
-            // Whoever has left at the quorum does not need it.
+            // A caller that has left at the quorum does not need it.
             drop(reply.send(answer));
         }
     }

@@ -92,3 +92,30 @@ impl Resource {
         self.count.load(Ordering::SeqCst)
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_that_was_forgotten_keeps_no_task_waiting_past_its_validity() {
+    let short = Duration::from_millis(700);
+    let (servers, redlock) = five(patient(short).wait(TTL)).await;
+    std::mem::forget(redlock.acquire("dock-7").await.unwrap());
+    let waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let redlock = redlock.clone();
+            tokio::spawn(async move { std::mem::forget(redlock.acquire("dock-7").await.unwrap()) })
+        })
+        .collect();
+    for waiting in waiting {
+        waiting.await.unwrap();
+    }
+    // Nor is it in the way of a single try.
+    let start = std::time::Instant::now();
+    let guard = loop {
+        match redlock.try_acquire("dock-7").await {
+            Ok(guard) => break guard,
+            Err(error) => assert!(start.elapsed() < TTL, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    };
+    guard.release().await;
+    servers.expect_no_keys().await;
+}

@@ -374,6 +374,99 @@ async fn a_kept_guard_is_lost_no_later_than_its_validity_when_the_majority_hangs
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_guard_whose_extension_says_lost_is_lost_everywhere_at_once() {
+    for is_kept in [false, true] {
+        let (servers, redlock) = five(patient(TTL)).await;
+        let mut guard = redlock.acquire("dock-7").await.unwrap();
+        expect_key_on(&servers, "dock-7", 5).await;
+        if is_kept {
+            guard.keep_alive();
+        }
+        let waiting = tokio::spawn({
+            let redlock = redlock.clone();
+            async move { redlock.acquire("dock-7").await.map(drop) }
+        });
+        for server in servers.iter() {
+            assert_eq!(server.query::<u64>(&["DEL", "dock-7"]).unwrap(), 1);
+        }
+        let error = guard.extend().await.unwrap_err();
+        assert!(matches!(error, ExtendError::Lost(_)), "{error}");
+        assert!(!guard.is_valid() && guard.remaining().is_zero());
+        let now = redlock_core::Clock::now(&redlock_std::SystemClock);
+        assert!(guard.valid_until() <= now);
+        {
+            let mut context = Context::from_waker(Waker::noop());
+            let cause = pin!(guard.lost()).poll(&mut context);
+            let is_known = matches!(cause, Poll::Ready(LossCause::Lost(_)));
+            assert!(is_known, "{cause:?}");
+        }
+        // Its task is not in the way of others, although the guard is still there.
+        let waiting = tokio::time::timeout(TTL / 2, waiting).await.unwrap();
+        waiting.unwrap().unwrap();
+        assert!(matches!(guard.extend().await, Err(ExtendError::Expired)));
+        drop(guard);
+        servers.expect_no_keys().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_that_was_kept_for_many_ttls_can_be_extended() {
+    let ttl = Duration::from_secs(1);
+    let (servers, redlock) = five(patient(ttl)).await;
+    let mut guard = redlock.acquire("dock-7").await.unwrap();
+    guard.keep_alive();
+    assert!(tokio::time::timeout(ttl * 3, guard.lost()).await.is_err());
+    let before = guard.valid_until();
+    guard.extend().await.unwrap();
+    assert!(guard.is_valid() && guard.valid_until() > before);
+    guard.release().await;
+    servers.expect_no_keys().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kept_guard_is_not_lost_while_it_is_extended_beside_the_keeper() {
+    let ttl = Duration::from_secs(1);
+    // The keeper has no extension of its own.
+    let options = patient(ttl).max_extensions(0);
+    let (servers, redlock) = five(options).await;
+    let mut guard = redlock.acquire("dock-7").await.unwrap();
+    guard.keep_alive();
+    let start = Instant::now();
+    while start.elapsed() < ttl * 3 {
+        guard.extend().await.unwrap();
+        let pause = tokio::time::timeout(ttl / 5, guard.lost()).await;
+        assert!(pause.is_err(), "{pause:?}");
+    }
+    guard.lost().await;
+    drop(guard);
+    servers.expect_no_keys().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_guard_is_kept_extended_and_dropped_at_any_time() {
+    let ttl = Duration::from_millis(300);
+    let (servers, redlock) = five(patient(ttl)).await;
+    let longer = redlock.with(patient(ttl * 2));
+    for round in 0..40_u32 {
+        let lock = if round % 2 == 0 { &redlock } else { &longer };
+        let mut guard = lock.acquire("dock-7").await.unwrap();
+        let mut until = guard.valid_until();
+        guard.keep_alive();
+        for _ in 0..round {
+            poll_times(round as usize % 5, guard.extend()).await;
+            assert!(guard.is_valid() && guard.valid_until() >= until);
+            until = guard.valid_until();
+        }
+        if round % 3 == 0 {
+            guard.release().await;
+        } else {
+            drop(guard);
+        }
+    }
+    servers.expect_no_keys().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn held_work_outlives_the_ttl_and_gives_its_result() {
     let ttl = Duration::from_secs(1);
     let (servers, redlock) = five(patient(ttl)).await;

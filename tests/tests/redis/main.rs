@@ -17,3 +17,4 @@ mod lock;
 mod peer;
 mod permissions;
 mod setup;
+mod starved;
