@@ -12,8 +12,8 @@ use redlock_std::{Options, OptionsError};
 
 use super::deadline::Deadline;
 use super::journal::Form;
-use crate::duration;
 use crate::nodes::NodeArguments;
+use crate::{duration, key};
 
 /// Run a command while holding the lock KEY
 ///
@@ -91,7 +91,7 @@ pub(crate) struct Arguments {
     #[arg(short, long)]
     verbose: bool,
 
-    /// The name of the lock: the key on each node
+    /// The name of the lock: the key on each node; "redlock:.." is reserved
     key: OsString,
 
     /// The command and its arguments
@@ -119,6 +119,8 @@ impl Arguments {
     pub(crate) fn plan(self) -> Result<Plan, String> {
         let options = self.options().map_err(|error| error.to_string())?;
         let kill_after = self.kill_after(&options)?;
+        let key = self.key.into_vec();
+        key::check(&key)?;
         let nodes = self.nodes.urls()?;
         let mut command = self.command.into_iter();
         Ok(Plan {
@@ -127,7 +129,7 @@ impl Arguments {
             command: command.next().ok_or("no command: write it after --")?,
             arguments: command.collect(),
             nodes,
-            key: self.key.into_vec(),
+            key,
             wait: if self.no_wait {
                 Some(Duration::ZERO)
             } else {
