@@ -55,9 +55,16 @@ pub(crate) fn server(info: &Info, same_as: Option<&str>) -> Finding {
     )
 }
 
-pub(crate) fn role(info: &Info) -> Finding {
+/// Whether it is a master. `backlog_ttl` is the time after which a master without replicas changes its
+/// replication ID.
+pub(crate) fn role(info: &Info, backlog_ttl: Option<&str>) -> Finding {
     let replicas: u64 = info.number("connected_slaves").unwrap_or(0);
     let is_loading = info.text("loading") == Some("1");
+    // A server that has replicas, or had some, keeps a backlog for them.
+    let has_backlog = info.text("repl_backlog_active") == Some("1");
+    let forgets = has_backlog && backlog_ttl.is_some_and(|ttl| ttl != "0");
+    let advice = "set repl-backlog-ttl 0: its replication ID changes some time after its last replica \
+                  has gone, and then it has no vote for a quarantine";
     let (judgement, master) = if !info.is_master() {
         let master = info.master();
         let why = format!("a replica of {master}: it has no vote, name masters only");
@@ -67,15 +74,22 @@ pub(crate) fn role(info: &Info) -> Finding {
             bad("a master that loads its data, and has no vote until it has done so"),
             None,
         )
-    } else if replicas == 0 {
-        (ok("a master without replicas"), None)
-    } else {
+    } else if replicas > 0 {
         let why = format!(
             "a master with {replicas} replica{}: one that takes over may have missed the last \
              locks, so let none take over by itself",
             if replicas == 1 { "" } else { "s" },
         );
+        let why = if forgets {
+            format!("{why}; {advice}")
+        } else {
+            why
+        };
         (warn(why), None)
+    } else if forgets {
+        (warn(format!("a master that had replicas: {advice}")), None)
+    } else {
+        (ok("a master without replicas"), None)
     };
     Finding::new(
         "role",
@@ -84,6 +98,7 @@ pub(crate) fn role(info: &Info) -> Finding {
             "role": info.text("role"),
             "connected_replicas": replicas,
             "master": master,
+            "repl_backlog_ttl_s": backlog_ttl.and_then(|ttl| ttl.parse::<u64>().ok()),
         }),
     )
 }
@@ -173,7 +188,19 @@ mod tests {
         let cluster = "redis_version:7.0.15\r\nredis_mode:cluster\r\n";
         assert_eq!(server(&Info::parse(cluster), None).verdict, Verdict::Bad);
         let loading = "role:master\r\nloading:1\r\n";
-        assert_eq!(role(&Info::parse(loading)).verdict, Verdict::Bad);
+        assert_eq!(role(&Info::parse(loading), None).verdict, Verdict::Bad);
+    }
+
+    #[test]
+    fn a_master_whose_replication_id_will_change_is_warned_of() {
+        for (info, backlog_ttl, verdict) in [
+            ("role:master\nrepl_backlog_active:0", "3600", Verdict::Ok),
+            ("role:master\nrepl_backlog_active:1", "0", Verdict::Ok),
+            ("role:master\nrepl_backlog_active:1", "3600", Verdict::Warn),
+        ] {
+            let role = role(&Info::parse(info), Some(backlog_ttl));
+            assert_eq!(role.verdict, verdict, "{info} {backlog_ttl}");
+        }
     }
 
     #[test]
