@@ -35,7 +35,8 @@ pub(crate) enum Standing {
     Quarantined {
         /// Its vote counts again after this time.
         left: Duration,
-        /// What the record says, if that is longer than any quarantine: its writer's clock was ahead.
+        /// What the record says, if that is longer than any quarantine: its writer's clock was ahead. The next
+        /// fenced acquire cuts it to `left`.
         written: Option<Duration>,
     },
     /// The server has restarted since, or is another one.
@@ -62,8 +63,8 @@ impl GuardRecord {
             step_back_ms: setting()?,
         };
         let replication_id = match fields.next() {
+            None | Some("") => None,
             Some(field) => Some(Some(field).filter(id)?.to_owned()),
-            None => None,
         };
         fields.next().is_none().then(|| Self {
             run_id: run_id.to_owned(),
@@ -95,9 +96,9 @@ impl GuardRecord {
 }
 
 impl Standing {
-    /// Whether the record needs no other one in its place: its vote counts, or does so by itself.
-    pub(crate) const fn is_sound(self) -> bool {
-        matches!(self, Self::Counts | Self::Quarantined { written: None, .. })
+    /// Whether the record is of this run and this data set.
+    pub(crate) const fn is_of_this_node(self) -> bool {
+        matches!(self, Self::Counts | Self::Quarantined { .. })
     }
 }
 
@@ -179,7 +180,7 @@ mod tests {
             &b""[..],
             b":7:60000:250:60000:ef56",
             b"ab12:7:60000:250",
-            b"ab12:7:60000:250:60000:",
+            b"ab12:7:60000:250:60000:..",
             b"ab12:7:60000:250:60000:ef56:1",
             b"ab12:7:60000:-250:60000:ef56",
             b"ab12:7:60000:2.5:60000:ef56",

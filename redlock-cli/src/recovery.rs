@@ -1,8 +1,8 @@
 //! How the guard records of a fleet are made whole again.
 //!
 //! A client writes the record of a node only if it knows that its settings are those of the fleet: a
-//! quorum of nodes has a record with them; or no node has a record with others, at least one has a
-//! record with them, and a quorum answers; or all nodes answer that they have none.
+//! quorum of nodes has a record with them; or no node has anything else, at least one has a record with
+//! them, and a quorum has either such a record or none; or all nodes answer that they have none.
 
 use crate::guard_record::Settings;
 use crate::nodes::quorum;
@@ -13,7 +13,7 @@ pub(crate) enum Sight {
     /// The node does not answer, or has no vote whatever its record says.
     Unseen,
     Nothing,
-    /// Something that is no record.
+    /// Something that is no record: to clients, other settings.
     Foreign,
     Record(Settings),
 }
@@ -59,9 +59,10 @@ impl Recovery {
                 _ => None,
             })
         };
+        let none = count(Sight::Nothing);
         let may_write = |settings: &Settings| {
             let own = count(Sight::Record(*settings));
-            own >= quorum || own == records().count()
+            own >= quorum || own + none == seen
         };
         records()
             .find(may_write)
@@ -117,7 +118,8 @@ mod tests {
             ("AAB", Recovery::Clients(A)),
             ("A..", Recovery::Clients(A)),
             ("A.?", Recovery::Clients(A)),
-            ("A.x", Recovery::Clients(A)),
+            ("AAx", Recovery::Clients(A)),
+            ("A.x", Recovery::Operator),
             ("AA?", Recovery::Clients(A)),
             // Two sets of rules raced at the first start.
             ("AB.", Recovery::Operator),

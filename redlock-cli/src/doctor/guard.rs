@@ -88,12 +88,13 @@ fn sight(all: &[Examination], number: usize) -> Sight {
     }
 }
 
-/// The longest TTL of locks of which the record says that the node has forgotten none.
-pub(crate) fn vouched(seen: &Seen) -> Option<Duration> {
+/// The longest TTL by the record of a node, and whether the record says that the node has forgotten no lock.
+pub(crate) fn max_ttl(seen: &Seen) -> Option<(Duration, bool)> {
     match Guard::of(seen) {
-        Guard::Record(record, Some(Standing::Counts)) => {
-            Some(Duration::from_millis(record.settings.max_ttl_ms))
-        }
+        Guard::Record(record, standing) => Some((
+            Duration::from_millis(record.settings.max_ttl_ms),
+            standing == Some(Standing::Counts),
+        )),
         _ => None,
     }
 }
@@ -208,8 +209,8 @@ fn quarantined(left: Duration, written: Option<Duration>) -> String {
             "its vote counts again in {left}: the server has restarted or lost its data; wait"
         ),
         Some(written) => format!(
-            "its vote counts again in {left}: the record says {}, because the clock of its writer was ahead; \
-             wait",
+            "its vote counts {left} after the next fenced acquire: the record says {}, because the clock of its \
+             writer was ahead; wait",
             duration::in_words(written)
         ),
     }

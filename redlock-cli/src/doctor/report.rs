@@ -106,7 +106,7 @@ fn findings(
         Ok(info) => findings.extend([
             server::server(info, twin),
             server::role(info, seen.repl_backlog_ttl.as_deref()),
-            server::uptime(info, options, guard::vouched(seen)),
+            server::uptime(info, options, guard::max_ttl(seen)),
             storage::persistence(info, seen.appendfsync.as_deref(), seen.save.as_deref()),
             storage::memory(info, records.in_use.is_some()),
         ]),

@@ -103,18 +103,18 @@ pub(crate) fn role(info: &Info, backlog_ttl: Option<&str>) -> Finding {
     )
 }
 
-/// How long it runs, and whether that is long enough for locks of `options`; up to the TTL that it is
-/// vouched for, any time is.
-pub(crate) fn uptime(info: &Info, options: &Options, vouched: Option<Duration>) -> Finding {
+/// How long it runs, and whether that is long enough for locks of `options` and those of the fleet, whose
+/// longest TTL its guard record says. If the record vouches for the node, any time is.
+pub(crate) fn uptime(info: &Info, options: &Options, record: Option<(Duration, bool)>) -> Finding {
     let uptime: Option<i64> = info.number("uptime_in_seconds");
-    let left = uptime.map(|uptime| quarantine_left(uptime, options, vouched));
+    let left = uptime.map(|uptime| quarantine_left(uptime, options, record));
     let judgement = match (uptime, left) {
         (Some(uptime), Some(Duration::ZERO)) => {
             let uptime = Duration::from_secs(uptime.unsigned_abs());
             ok(format!("runs for {}", duration::in_words(uptime)))
         }
         (Some(uptime), Some(left)) => bad(format!(
-            "restarted {} s ago, its vote counts again in {}: what it has forgotten may be held",
+            "restarted {} s ago, its vote counts again in {}: it may have forgotten locks",
             uptime.max(0),
             duration::in_words(left),
         )),
@@ -129,7 +129,7 @@ pub(crate) fn uptime(info: &Info, options: &Options, vouched: Option<Duration>) 
 }
 
 /// As a client that meets it now would have it.
-fn quarantine_left(uptime: i64, options: &Options, vouched: Option<Duration>) -> Duration {
+fn quarantine_left(uptime: i64, options: &Options, record: Option<(Duration, bool)>) -> Duration {
     let now = Instant::from_micros(0);
     let mut admission = Admission::new();
     let introduction = Introduction {
@@ -138,8 +138,8 @@ fn quarantine_left(uptime: i64, options: &Options, vouched: Option<Duration>) ->
         uptime: Duration::from_secs(uptime.max(0).unsigned_abs()),
         is_master: true,
         may_evict: false,
-        max_ttl: vouched,
-        is_vouched: vouched.is_some(),
+        max_ttl: record.map(|(max_ttl, _)| max_ttl),
+        is_vouched: record.is_some_and(|(_, is_vouched)| is_vouched),
     };
     admission.introduced(Some(introduction), now);
     match admission.check(options.rules(), options.ttl(), now) {
@@ -170,8 +170,12 @@ mod tests {
             let left = quarantine_left(uptime, &options, None);
             assert_eq!(left, Duration::from_millis(left_ms), "{uptime}");
         }
-        let vouched = Some(options.ttl());
+        let vouched = Some((options.ttl(), true));
         assert_eq!(quarantine_left(0, &options, vouched), Duration::ZERO);
+        // Locks of the fleet may last longer.
+        let lost = Some((Duration::from_secs(20), false));
+        let left = Duration::from_millis(20_202);
+        assert_eq!(quarantine_left(0, &options, lost), left);
     }
 
     #[test]

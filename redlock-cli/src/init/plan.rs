@@ -60,7 +60,7 @@ impl Plan {
     /// Writes all records, or none.
     fn start(looks: &[Look], settings: Settings) -> Self {
         let sites = || looks.iter().flatten();
-        if sites().all(|site| site.there().is_sound(settings)) {
+        if sites().all(|site| site.there().is_right(settings)) {
             let steps = sites().map(|site| Step::Leave(format!("nothing to do: {}", site.there())));
             return Self::Proceed {
                 steps: steps.collect(),
@@ -132,7 +132,7 @@ impl Plan {
             Err(Obstacle::Away(why) | Obstacle::Unfit(why)) => {
                 Step::Leave(format!("not written: {why}"))
             }
-            Ok(site) if site.there().is_sound(settings) => {
+            Ok(site) if site.there().is_right(settings) && !site.there().is_too_long() => {
                 Step::Leave(format!("nothing to do: {}", site.there()))
             }
             Ok(_) => Step::Write,
@@ -183,7 +183,7 @@ fn faults(names: &[String], looks: &[Look], mode: Mode) -> Vec<Option<String>> {
 /// Why nothing may be written at a first start, if this node is the reason.
 fn fault_at_start(site: &Site, settings: Settings, recovery: Recovery) -> Option<String> {
     let there = site.there();
-    if there.is_sound(settings) {
+    if there.is_right(settings) {
         return None;
     }
     if recovery == Recovery::FirstStart {
@@ -206,7 +206,7 @@ fn fault_at_start(site: &Site, settings: Settings, recovery: Recovery) -> Option
         Cure::Repair => format!("no client restores it; {REPAIR} does"),
     };
     Some(match there {
-        There::Record(record, standing) if standing.is_sound() => {
+        There::Record(record, standing) if standing.is_of_this_node() => {
             format!("has a record with other settings ({})", record.settings)
         }
         there => format!("{there}: {cure}"),

@@ -135,12 +135,22 @@ const EVICTS: &str =
     "it may evict locks: set maxmemory-policy noeviction, or fenced clients give it no vote";
 
 impl There {
-    /// Whether the record has these settings, and its vote counts or does so by itself.
-    pub(crate) fn is_sound(&self, settings: Settings) -> bool {
+    /// Whether the record is of this node, with these settings.
+    pub(crate) fn is_right(&self, settings: Settings) -> bool {
         match self {
-            Self::Record(record, standing) => record.settings == settings && standing.is_sound(),
+            Self::Record(record, standing) => {
+                record.settings == settings && standing.is_of_this_node()
+            }
             Self::Nothing | Self::SomethingElse => false,
         }
+    }
+
+    /// Whether its quarantine is longer than it need be.
+    pub(crate) const fn is_too_long(&self) -> bool {
+        let Self::Record(_, Standing::Quarantined { written, .. }) = self else {
+            return false;
+        };
+        written.is_some()
     }
 
     pub(crate) const fn sight(&self) -> Sight {
@@ -163,9 +173,15 @@ impl fmt::Display for There {
         };
         match standing {
             Standing::Counts => f.write_str("a record, its vote counts")?,
-            Standing::Quarantined { left, .. } => {
+            Standing::Quarantined { left, written } => {
                 let left = duration::in_words(*left);
-                write!(f, "a record, its vote counts in {left}")?;
+                match written {
+                    None => write!(f, "a record, its vote counts in {left}")?,
+                    Some(_) => write!(
+                        f,
+                        "a record, its vote counts {left} after the next fenced acquire"
+                    )?,
+                }
             }
             Standing::OtherRun => f.write_str("a record of another run of the server")?,
             Standing::OtherData => f.write_str("a record of another data set")?,

@@ -299,7 +299,7 @@ fn a_missing_permission_is_found_by_asking_and_by_trying() {
 
 #[test]
 fn each_command_in_use_is_looked_for() {
-    const COMMANDS: [&str; 11] = [
+    const COMMANDS: [&str; 10] = [
         "set",
         "get",
         "del",
@@ -310,7 +310,6 @@ fn each_command_in_use_is_looked_for() {
         "script|load",
         "time",
         "pttl",
-        "pexpireat",
     ];
     let servers = healthy(1);
     let mut examinations = Vec::new();
@@ -329,7 +328,7 @@ fn each_command_in_use_is_looked_for() {
         let permissions = report.check(&servers[0], "permissions");
         assert_eq!(permissions["denied"], serde_json::json!([command]));
         let verdict = match command {
-            "script|load" | "time" | "pttl" | "pexpireat" => "warn",
+            "script|load" | "time" | "pttl" => "warn",
             _ => "bad",
         };
         assert_eq!(permissions["verdict"], verdict, "{command}");
@@ -378,7 +377,7 @@ fn a_record_of_another_run_or_none_or_a_foreign_value_is_bad_where_fenced_locks_
     let report = Report::of(&servers.urls(), &[]);
     report.expect_bad(
         &servers,
-        &[(2, "guard"), (3, "guard"), (4, "guard")],
+        &[(2, "uptime"), (2, "guard"), (3, "guard"), (4, "guard")],
         &["quorum"],
     );
     let records = servers
@@ -422,7 +421,8 @@ fn a_data_set_that_was_replaced_is_told_from_a_restart() {
 
     fail_back(&servers[0], &replica);
     let report = Report::of(&servers.urls(), &[]);
-    report.expect_bad(&servers, &[(0, "guard")], &[]);
+    // Clients of plain locks go by its age instead.
+    report.expect_bad(&servers, &[(0, "uptime"), (0, "guard")], &[]);
     assert_eq!(report.check(&servers[0], "guard")["record"], "other_data");
     let message = report.message(&servers[0], "guard");
     assert!(
@@ -439,7 +439,9 @@ fn a_record_of_an_older_version_is_bad_until_clients_write_it_anew() {
         write_guard(server, &format!("{}:0:{SETTINGS}", run_id(server)));
     }
     let report = Report::of(&servers.urls(), &[]);
-    let bad = [(0, "guard"), (1, "guard"), (2, "guard")];
+    let bad: Vec<_> = (0..3)
+        .flat_map(|node| [(node, "uptime"), (node, "guard")])
+        .collect();
     report.expect_bad(&servers, &bad, &["quorum"]);
     assert_eq!(report.check(&servers[0], "guard")["record"], "older");
     let message = report.message(&servers[0], "guard");
@@ -575,7 +577,7 @@ fn a_node_in_quarantine_is_bad_until_it_is_over() {
     assert_eq!((code, &check["counts_in_ms"]), (Some(1), &62_000.into()));
     let message = check["message"].as_str().unwrap();
     assert!(
-        message.contains("counts again in 1 min 2 s: the record says "),
+        message.contains("counts 1 min 2 s after the next fenced acquire: the record says "),
         "{message}"
     );
     let (code, check) = told(now.0 - 1);
@@ -636,7 +638,7 @@ fn an_examination_changes_no_key() {
         let _: () = server.query(&["SET", "dock-7", "a token"]).unwrap();
         let writes = |server: &Server| {
             let calls = server.calls();
-            ["set", "del", "pexpire", "pexpireat"].map(|command| calls[command])
+            ["set", "del", "pexpire"].map(|command| calls[command])
         };
         // Of a key that came and went, this tells.
         let changes = |server: &Server| field(server, "rdb_changes_since_last_save");

@@ -61,6 +61,13 @@ fn where_every_record_is_sound_there_is_nothing_to_do() {
         }
     }
     assert_eq!(servers.iter().map(record).collect::<Vec<_>>(), before);
+
+    // The clock of its writer was ahead: the next client cuts it.
+    guard(&servers[2], until + 86_400_000, SETTINGS);
+    let ended = init(&servers.urls(), &[]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let told = "its vote counts 1 min 2 s after the next fenced acquire";
+    assert_told(&ended, &servers[2], told);
 }
 
 #[test]
@@ -74,7 +81,7 @@ fn a_node_that_was_flushed_while_a_lease_is_out_gets_its_vote_back_from_clients_
                counts 1 min 2 s later";
     assert_told(&ended, &servers[1], why);
     assert_told(&ended, &servers[0], "there is a record, its vote counts");
-    drop(holder);
+    expect_held(&servers.urls(), holder);
 }
 
 #[test]
@@ -88,7 +95,7 @@ fn nodes_that_restarted_empty_while_a_lease_is_out_get_their_votes_back_from_cli
     for server in &servers[..2] {
         assert_told(&ended, server, "refused: no record: clients restore it");
     }
-    drop(holder);
+    expect_held(&servers.urls(), holder);
 }
 
 #[test]
@@ -113,7 +120,7 @@ fn a_node_that_failed_over_and_back_while_a_lease_is_out_gets_its_vote_back_from
     let why =
         "refused: a record of another data set (max TTL 1m, window 250ms, step back 1m): clients";
     assert_told(&ended, &nodes[0], why);
-    drop(holder);
+    expect_held(urls, holder);
 }
 
 #[test]
@@ -512,30 +519,38 @@ fn expect_quarantine(server: &Server, settings: &str, quarantine_ms: u64) {
     assert!(left > quarantine_ms.saturating_sub(20_000), "{left}");
 }
 
-/// The votes do not count at once, and do later.
+/// No client gets a fenced lock at once, and one that waits gets it.
 fn expect_votes_after_the_quarantine(servers: &Servers) {
-    let counting = || {
-        let ended = repair(&servers.urls(), &SHORT_OPTIONS);
-        let lines = ended.stdout.lines();
-        lines
-            .filter(|line| line.contains("its vote counts ("))
-            .count()
+    let fenced = |wait| {
+        let options = [&SHORT_OPTIONS[..], &["--fenced", "--ttl=1s", wait]].concat();
+        end_of(run(servers, &options, "dock-7", "exit 7")).code
     };
-    assert!(counting() < 2);
-    eventually("the votes of a quorum", || counting() >= 2);
+    assert_eq!(fenced("--no-wait"), Some(69));
+    assert_eq!(fenced("--wait=25s"), Some(7));
 }
 
 /// A lock that is held until it is dropped.
 fn holder(servers: &Servers) -> Process {
-    let holder = Process::start(run(servers, &[], "dock-7", "echo ready; sleep 60"));
+    let script = "echo ready; sleep 60";
+    let holder = Process::start(run(servers, &["--fenced"], "dock-7", script));
     holder.expect_line("ready");
     eventually("the lock on each node", || servers.key_count() == 3);
     holder
 }
 
+/// No other client gets the lock of `holder`.
+fn expect_held(urls: &[String], holder: Process) {
+    let mut command = redlock(&["run", "--fenced", "--no-wait", "dock-7", "--", "true"]);
+    command.env("REDLOCK_NODES", urls.join(","));
+    let code = end_of(command).code;
+    assert!(code == Some(75) || code == Some(69), "{code:?}");
+    drop(holder);
+}
+
 /// The same on some of them.
 fn holding(urls: &[String]) -> std::process::Command {
-    let mut command = redlock(&["run", "dock-7", "--", "sh", "-c", "echo ready; sleep 60"]);
+    let mut command = redlock(&["run", "--fenced", "dock-7", "--"]);
+    command.args(["sh", "-c", "echo ready; sleep 60"]);
     command.env("REDLOCK_NODES", urls.join(","));
     command
 }

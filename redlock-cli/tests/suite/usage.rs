@@ -76,7 +76,11 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
                 "--",
                 "true",
             ],
-            "longest of the fleet",
+            "--ttl 2m is longer than --max-ttl 1m",
+        ),
+        (
+            &["run", NODE, "--fenced", "--ttl=2m", "key", "--", "true"],
+            "--ttl 2m is longer than the default of --max-ttl, 1m: give --max-ttl",
         ),
         (&["run", NODE, "-E256", "key", "--", "true"], "256"),
         (
