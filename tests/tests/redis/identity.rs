@@ -17,9 +17,6 @@ fn fenced() -> Options {
     patient(TTL).fenced(Options::WINDOW).unwrap()
 }
 
-/// The rules of [`fenced`].
-const RULES: &str = "60000:250:60000";
-
 #[test]
 fn a_release_leaves_alone_what_another_attempt_holds_with_the_same_fence() {
     let server = Server::start();
