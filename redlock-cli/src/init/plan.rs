@@ -93,7 +93,7 @@ impl Plan {
                 ": a lock may be held, and no client may restore the records: give all clients the \
                  same settings, then run {REPAIR}"
             ),
-            _ => ": a lock may be held".to_owned(),
+            _ => ": a lock may be held; wait for clients to restore the records".to_owned(),
         };
         Self::refuse(looks, &faults, advice)
     }
