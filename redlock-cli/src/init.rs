@@ -23,7 +23,8 @@ use site::Site;
 /// start of a fleet only: it writes all records or none. It requires that all nodes answer, are
 /// distinct masters and have maxmemory-policy noeviction; and that no node has a record or a key with
 /// a TTL, which may be a lock. Do not run it if a client has held a lock on these nodes within the
-/// longest TTL: a fleet that has lost all its data looks like a new one.
+/// longest TTL: a fleet that has lost all its data looks like a new one. On every boot, run it with
+/// --repair instead, which never lets a vote count at once.
 ///
 /// If every node has a sound record with these settings, there is nothing to do: exit code 0. In all
 /// other cases nothing is written, and each node's line says why. Clients restore the record of a node
