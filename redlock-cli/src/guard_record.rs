@@ -3,15 +3,19 @@
 use core::fmt;
 use core::time::Duration;
 
-/// What fenced clients read on a node before they count its vote:
-/// `run_id:until_ms:max_ttl_ms:window_ms:step_back_ms`.
+use crate::nodes::Info;
+
+/// What clients read on a node before they count its vote:
+/// `run_id:until_ms:max_ttl_ms:window_ms:step_back_ms:replication_id`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GuardRecord {
-    /// The run of the server that it is about: after a restart it is of another one.
-    pub(crate) run_id: String,
+    /// The run of the server: a restart changes it.
+    run_id: String,
     /// The vote counts from this moment on, in milliseconds since 1970 by the node's clock.
-    pub(crate) until_ms: u64,
+    until_ms: u64,
     pub(crate) settings: Settings,
+    /// The data set: a failover changes it. `None` in records of older versions.
+    replication_id: Option<String>,
 }
 
 /// What all clients and nodes of a fleet agree on.
@@ -28,39 +32,73 @@ pub(crate) struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     Counts,
-    /// Its vote counts again after this time.
-    Quarantined(Duration),
-    /// The server has restarted since, or is another one: its quarantine begins with the first client.
+    Quarantined {
+        /// Its vote counts again after this time.
+        left: Duration,
+        /// What the record says, if that is longer than any quarantine: its writer's clock was ahead. The next
+        /// fenced acquire cuts it to `left`.
+        written: Option<Duration>,
+    },
+    /// The server has restarted since, or is another one.
     OtherRun,
+    /// The same process has another data set since, as after a failover and back.
+    OtherData,
+    /// An older version wrote it, and it does not name the data set.
+    Older,
 }
 
 impl GuardRecord {
-    /// None when it is something else.
+    /// `None` if it is something else.
     pub(crate) fn parse(value: &[u8]) -> Option<Self> {
         let mut fields = core::str::from_utf8(value).ok()?.split(':');
-        let run_id = fields.next().filter(|run_id| !run_id.is_empty())?;
+        let id = |id: &&str| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let run_id = fields.next().filter(id)?;
         let mut number = || fields.next()?.parse::<u64>().ok();
-        let record = Self {
-            run_id: run_id.to_owned(),
-            until_ms: number()?,
-            settings: Settings {
-                max_ttl_ms: number()?,
-                window_ms: number()?,
-                step_back_ms: number()?,
-            },
+        let until_ms = number()?;
+        // No client has longer ones.
+        let mut setting = || number().filter(|ms| *ms <= u32::MAX.into());
+        let settings = Settings {
+            max_ttl_ms: setting()?,
+            window_ms: setting()?,
+            step_back_ms: setting()?,
         };
-        fields.next().is_none().then_some(record)
+        let replication_id = match fields.next() {
+            None | Some("") => None,
+            Some(field) => Some(Some(field).filter(id)?.to_owned()),
+        };
+        fields.next().is_none().then(|| Self {
+            run_id: run_id.to_owned(),
+            until_ms,
+            settings,
+            replication_id,
+        })
     }
 
-    /// Whether the vote counts on the run `run_id`, at `now_ms` by the node's clock.
-    pub(crate) fn standing(&self, run_id: &str, now_ms: u64) -> Standing {
-        if self.run_id != run_id {
+    /// Whether the vote of the node that says `info` of itself counts, at `now_ms` by its clock.
+    pub(crate) fn standing(&self, info: &Info, now_ms: u64) -> Standing {
+        if self.run_id != info.run_id() {
             return Standing::OtherRun;
         }
-        match self.until_ms.saturating_sub(now_ms) {
-            0 => Standing::Counts,
-            left => Standing::Quarantined(Duration::from_millis(left)),
+        match &self.replication_id {
+            None => return Standing::Older,
+            Some(id) if id != info.replication_id() => return Standing::OtherData,
+            Some(_) => {}
         }
+        let longest = self.settings.quarantine();
+        match Duration::from_millis(self.until_ms.saturating_sub(now_ms)) {
+            Duration::ZERO => Standing::Counts,
+            left => Standing::Quarantined {
+                left: left.min(longest),
+                written: Some(left).filter(|left| *left > longest),
+            },
+        }
+    }
+}
+
+impl Standing {
+    /// Whether the record is of this run and this data set.
+    pub(crate) const fn is_of_this_node(self) -> bool {
+        matches!(self, Self::Counts | Self::Quarantined { .. })
     }
 }
 
@@ -74,11 +112,30 @@ impl Settings {
         } = self;
         format!("{max_ttl_ms}:{window_ms}:{step_back_ms}")
     }
+
+    /// For how long a node that has lost its record does not vote: longer than any lease that it may
+    /// have forgotten.
+    pub(crate) fn quarantine(&self) -> Duration {
+        const GRACE_MS: u64 = 1_000;
+
+        let windows = self.window_ms.saturating_mul(4);
+        let longest = self.max_ttl_ms.max(self.step_back_ms);
+        Duration::from_millis(longest.saturating_add(windows).saturating_add(GRACE_MS))
+    }
+
+    /// As the arguments of `redlock init` that give them.
+    pub(crate) fn arguments(&self) -> String {
+        format!(
+            "--max-ttl={} --window={} --step-back={}",
+            argument(self.max_ttl_ms),
+            argument(self.window_ms),
+            argument(self.step_back_ms),
+        )
+    }
 }
 
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // As they are written in arguments.
         let words = |ms| humantime::format_duration(Duration::from_millis(ms)).to_string();
         write!(
             f,
@@ -90,39 +147,95 @@ impl fmt::Display for Settings {
     }
 }
 
+/// A duration as one word.
+fn argument(ms: u64) -> String {
+    let words = humantime::format_duration(Duration::from_millis(ms)).to_string();
+    words.replace(' ', "")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn standing(record: &str, now_ms: u64) -> Standing {
+        let info = Info::parse("run_id:ab12\nmaster_replid:ef56\n");
+        let record = GuardRecord::parse(record.as_bytes()).unwrap();
+        record.standing(&info, now_ms)
+    }
+
     #[test]
     fn a_record_is_read_field_by_field() {
-        let record = GuardRecord::parse(b"ab12:7:60000:250:30000").unwrap();
+        let record = GuardRecord::parse(b"ab12:7:60000:250:30000:ef56").unwrap();
         assert_eq!(record.run_id, "ab12");
         assert_eq!(record.until_ms, 7);
         assert_eq!(record.settings.fields(), "60000:250:30000");
+        assert_eq!(record.replication_id.as_deref(), Some("ef56"));
+        let older = GuardRecord::parse(b"ab12:7:60000:250:30000").unwrap();
+        assert_eq!(older.replication_id, None);
     }
 
     #[test]
     fn what_is_no_record_is_not_taken_for_one() {
         for value in [
             &b""[..],
-            b":7:60000:250:60000",
+            b":7:60000:250:60000:ef56",
             b"ab12:7:60000:250",
-            b"ab12:7:60000:250:60000:1",
-            b"ab12:7:60000:-250:60000",
-            b"ab12:7:60000:2.5:60000",
-            b"\xff:7:60000:250:60000",
+            b"ab12:7:60000:250:60000:..",
+            b"ab12:7:60000:250:60000:ef56:1",
+            b"ab12:7:60000:-250:60000:ef56",
+            b"ab12:7:60000:2.5:60000:ef56",
+            b"ab12:7:60000:4294967296:60000:ef56",
+            b"ab 12:7:60000:250:60000:ef56",
+            b"\xff:7:60000:250:60000:ef56",
         ] {
             assert_eq!(GuardRecord::parse(value), None, "{value:?}");
         }
     }
 
     #[test]
-    fn a_vote_counts_from_the_moment_in_the_record_and_on_its_run_only() {
-        let record = GuardRecord::parse(b"ab12:1000:60000:250:60000").unwrap();
-        let left = Standing::Quarantined(Duration::from_millis(1));
-        assert_eq!(record.standing("ab12", 999), left);
-        assert_eq!(record.standing("ab12", 1_000), Standing::Counts);
-        assert_eq!(record.standing("cd34", 1_000), Standing::OtherRun);
+    fn a_vote_counts_from_the_moment_in_the_record_on() {
+        let record = "ab12:1000:60000:250:60000:ef56";
+        let left = Standing::Quarantined {
+            left: Duration::from_millis(1),
+            written: None,
+        };
+        assert_eq!(standing(record, 999), left);
+        assert_eq!(standing(record, 1_000), Standing::Counts);
+    }
+
+    #[test]
+    fn a_vote_counts_for_its_run_and_its_data_set_only() {
+        for (record, expected) in [
+            ("cd34:0:60000:250:60000:ef56", Standing::OtherRun),
+            ("ab12:0:60000:250:60000:ab12", Standing::OtherData),
+            ("ab12:0:60000:250:60000", Standing::Older),
+            ("cd34:0:60000:250:60000", Standing::OtherRun),
+        ] {
+            assert_eq!(standing(record, 1_000), expected, "{record}");
+        }
+    }
+
+    #[test]
+    fn no_quarantine_is_longer_than_its_settings_ask_for() {
+        let longest = Duration::from_millis(62_000);
+        for (until_ms, left, written) in [(62_007, longest, None), (62_008, longest, Some(62_001))]
+        {
+            let record = format!("ab12:{until_ms}:60000:250:60000:ef56");
+            let written = written.map(Duration::from_millis);
+            assert_eq!(
+                standing(&record, 7),
+                Standing::Quarantined { left, written }
+            );
+        }
+        // A clock may go back by more than the longest TTL.
+        let record = GuardRecord::parse(b"ab12:0:1000:250:60000:ef56").unwrap();
+        assert_eq!(record.settings.quarantine(), longest);
+    }
+
+    #[test]
+    fn settings_are_told_as_arguments() {
+        let record = GuardRecord::parse(b"ab12:0:90000:250:60000").unwrap();
+        let arguments = "--max-ttl=1m30s --window=250ms --step-back=1m";
+        assert_eq!(record.settings.arguments(), arguments);
     }
 }

@@ -1,5 +1,6 @@
-//! `redlock init`: a fleet's first start.
+//! `redlock init`: the guard records of a fleet, at its first start and when they cannot be restored.
 
+mod plan;
 mod site;
 
 use core::time::Duration;
@@ -12,140 +13,213 @@ use redlock_std::Options;
 use crate::guard_record::Settings;
 use crate::nodes::{FleetArguments, Node, block_on, each};
 use crate::{duration, exit};
-use site::{Mode, Site};
+use plan::{Look, Plan, Step};
+use site::Site;
 
-/// Write the guard record of each node, for a fleet's first start
+/// Write the guard records of new nodes, so that their votes count at once
 ///
-/// Fenced locks count the vote of a node only when its guard record says that it has forgotten no
-/// lock. A node without a record, or that has restarted since, is in quarantine for longer than the
-/// longest TTL. This command takes the quarantine away: the votes count at once.
+/// A node votes for fenced locks only if its guard record (the key redlock:guard) is of this very
+/// process and data set, and its quarantine is over. Without options, this command is for the first
+/// start of a fleet only: it writes all records or none. It requires that all nodes answer, are
+/// distinct masters and have maxmemory-policy noeviction; and that no node has a record or a key with
+/// a TTL, which may be a lock. Do not run it if a client has held a lock on these nodes within the
+/// longest TTL: a fleet that has lost all its data looks like a new one. On every boot, run it with
+/// --repair instead, which never lets a vote count at once.
 ///
-/// It is safe only when no client has held a lock on these nodes, fenced or plain, for the longest
-/// TTL that any of them uses: on a first start, or when everything that locks stands still.
+/// If every node has a sound record with these settings, there is nothing to do: exit code 0. In all
+/// other cases nothing is written, and each node's line says why. Clients restore the record of a node
+/// that has lost it by themselves, as soon as a quorum of nodes answers. The vote of the node counts
+/// after a quarantine: the longer one of --max-ttl and --step-back, four times --window and one second.
 ///
-/// It writes where there is no record; a record that is there is kept, unless --force is given.
-/// Nothing is written on any node when one of them cannot be reached or written to, is a replica,
-/// is the same server as another, or, without --force, has a record with other settings.
+/// Two states do not end by themselves, and "redlock doctor" names them: the records have different
+/// settings, and no settings have a quorum; or no node that answers has a record, while another node
+/// is away. Nor does a client write over a value that is no record. Then run "redlock init --repair".
 ///
-/// Exit codes: 0 every node has a record with these settings; 1 refused, or failed on a node;
-/// 64 usage; 70 internal error.
+/// Exit codes: 0 every node has a record with these settings (with --repair: every node that answers);
+/// 1 refused, or failed on a node; 64 usage; 70 internal error.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     fleet: FleetArguments,
 
-    /// The longest TTL that a client may ask for; the quarantine is a little longer
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
-    max_ttl: Duration,
+    /// The longest TTL that a client may ask for [default: 1m]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    max_ttl: Option<Duration>,
 
-    /// By how much a client's idea of the time may differ from a node's clock
-    #[arg(long, value_name = "DURATION", default_value = "250ms", value_parser = duration::parse)]
-    window: Duration,
+    /// By how much a client's idea of the time may differ from a node's clock [default: 250ms]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    window: Option<Duration>,
 
-    /// By how much the clock of a node may ever go back
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
-    step_back: Duration,
+    /// By how much the clock of a node may ever go back [default: 1m]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    step_back: Option<Duration>,
 
-    /// Write on every node, whatever record is there; all clients must use these settings from then on
+    /// Write the records that are not sound, with a quarantine: no vote counts at once
+    ///
+    /// It is safe while locks are held, if --max-ttl is as long as the longest TTL in use. The quarantine
+    /// is the longest of those that the given settings and the records in place ask for. Sound records
+    /// with the given settings stay as they are. A minority of the nodes may be away. If a record has
+    /// other settings, the settings must be given.
+    #[arg(long, conflicts_with = "force")]
+    repair: bool,
+
+    /// Write all records anew, and let all votes count at once: only if no client holds a lock
+    ///
+    /// All nodes must answer. It is safe only if everything that locks has stood still for the longest
+    /// TTL of any client.
     #[arg(long)]
     force: bool,
 }
 
+/// What is to be written over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Nothing.
+    Start,
+    /// What is not sound, with a quarantine.
+    Repair,
+    /// Everything.
+    Force,
+}
+
+/// The settings that the records are to have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    settings: Settings,
+    /// Whether the operator gave any of them.
+    are_said: bool,
+}
+
 pub(crate) fn init(arguments: Arguments) -> ExitCode {
-    let mode = if arguments.force {
-        Mode::Force
-    } else {
-        Mode::Write
+    let mode = match (arguments.repair, arguments.force) {
+        (true, _) => Mode::Repair,
+        (false, true) => Mode::Force,
+        (false, false) => Mode::Start,
     };
-    let settings = match arguments.settings() {
-        Ok(settings) => settings,
+    let wanted = match arguments.wanted() {
+        Ok(wanted) => wanted,
         Err(why) => return exit::usage(&why),
     };
     match arguments.fleet.nodes() {
-        Ok(nodes) => block_on(start(nodes, settings, mode)),
+        Ok(nodes) => block_on(start(nodes, wanted, mode)),
         Err(why) => exit::usage(&why),
     }
 }
 
 impl Arguments {
-    fn settings(&self) -> Result<Settings, String> {
-        Options::new(self.max_ttl).map_err(|error| format!("--max-ttl: {error}"))?;
+    fn wanted(&self) -> Result<Wanted, String> {
+        const MAX_TTL: Duration = Duration::from_secs(60);
+        const WINDOW: Duration = Duration::from_millis(250);
+        const STEP_BACK: Duration = Duration::from_secs(60);
+
+        let max_ttl = self.max_ttl.unwrap_or(MAX_TTL);
+        Options::new(max_ttl).map_err(|error| format!("--max-ttl: {error}"))?;
         let at_least_one = |name, duration: Duration| {
             let ms = u64::try_from(duration.as_millis()).ok();
             ms.filter(|ms| (1..=u64::from(u32::MAX)).contains(ms))
                 .ok_or_else(|| format!("{name} is not between 1ms and 49days"))
         };
-        Ok(Settings {
-            max_ttl_ms: at_least_one("--max-ttl", self.max_ttl)?,
-            window_ms: at_least_one("--window", self.window)?,
-            step_back_ms: at_least_one("--step-back", self.step_back)?,
+        Ok(Wanted {
+            settings: Settings {
+                max_ttl_ms: at_least_one("--max-ttl", max_ttl)?,
+                window_ms: at_least_one("--window", self.window.unwrap_or(WINDOW))?,
+                step_back_ms: at_least_one("--step-back", self.step_back.unwrap_or(STEP_BACK))?,
+            },
+            are_said: [self.max_ttl, self.window, self.step_back]
+                .iter()
+                .any(Option::is_some),
         })
     }
 }
 
 /// Looks at every node before the first is written to.
-async fn start(nodes: Vec<Node>, settings: Settings, mode: Mode) -> ExitCode {
+async fn start(nodes: Vec<Node>, wanted: Wanted, mode: Mode) -> ExitCode {
     let names: Vec<String> = nodes.iter().map(|node| node.name().to_owned()).collect();
-    let looked = each(nodes, |node| async move { Site::look(&node).await }).await;
-    let obstacles = obstacles(&names, &looked, settings, mode);
-    if obstacles.iter().any(Option::is_some) {
-        let lines = looked
-            .iter()
-            .zip(obstacles)
-            .map(|(site, obstacle)| match (site, obstacle) {
-                (_, Some(obstacle)) => format!("refused: {obstacle}"),
-                (Ok(site), None) => format!("could be written: there is {}", site.there()),
-                (Err(why), None) => why.clone(),
-            });
-        tell(&names, lines);
-        let _unread = writeln!(
-            std::io::stderr(),
-            "redlock: nothing was written on any node"
-        );
-        return exit::BAD.into();
+    let looks = each(nodes, |node| async move { Site::look(&node).await }).await;
+    match Plan::new(&names, &looks, wanted, mode) {
+        Plan::Refuse { lines, advice } => {
+            tell(&names, lines.iter());
+            warn(&format!("nothing was written on any node{advice}"));
+            exit::BAD.into()
+        }
+        Plan::Proceed { steps, quarantine } => {
+            let outcomes = write(looks, steps, wanted.settings, quarantine, mode).await;
+            tell(&names, outcomes.iter().map(Outcome::line));
+            conclude(&names, &outcomes)
+        }
     }
-    let sites = looked.into_iter().flatten();
-    let written = each(sites, |site| site.write(settings, mode)).await;
-    let code = match written.iter().all(Result::is_ok) {
-        true => ExitCode::SUCCESS,
-        false => exit::BAD.into(),
-    };
-    tell(
-        &names,
-        written
-            .into_iter()
-            .map(|line| line.unwrap_or_else(|why| format!("failed: {why}"))),
-    );
-    code
 }
 
-/// For each node what forbids to write anywhere.
-fn obstacles(
-    names: &[String],
-    looked: &[Result<Site, String>],
-    settings: Settings,
-    mode: Mode,
-) -> Vec<Option<String>> {
-    let obstacle = |number: usize, site: &Result<Site, String>| {
-        let site = match site {
-            Ok(site) => site,
-            Err(why) => return Some(why.clone()),
-        };
-        let earlier = names.iter().zip(looked).take(number);
-        for (name, other) in earlier {
-            if other
-                .as_ref()
-                .is_ok_and(|other| other.run_id() == site.run_id())
-            {
-                return Some(format!("the same server as {name}: name it once"));
-            }
+/// What came of a node.
+#[derive(Debug)]
+enum Outcome {
+    Written(String),
+    Left(String),
+    Failed(String),
+}
+
+impl Outcome {
+    fn line(&self) -> String {
+        match self {
+            Self::Written(line) | Self::Left(line) => line.clone(),
+            Self::Failed(why) => format!("failed: {why}"),
         }
-        site.obstacle(settings, mode)
-    };
-    let numbered = looked.iter().enumerate();
-    numbered
-        .map(|(number, site)| obstacle(number, site))
-        .collect()
+    }
+}
+
+/// Writes to one node after the other, in an order that is the same wherever it is run: of two who start
+/// a fleet with different settings, the second fails at the first node.
+async fn write(
+    looks: Vec<Look>,
+    steps: Vec<Step>,
+    settings: Settings,
+    quarantine: Duration,
+    mode: Mode,
+) -> Vec<Outcome> {
+    let mut work: Vec<_> = looks.into_iter().zip(steps).enumerate().collect();
+    work.sort_by_cached_key(|(_, (look, _))| {
+        look.as_ref().ok().map(|site| site.run_id().to_owned())
+    });
+    let mut outcomes = Vec::new();
+    let mut has_failed = false;
+    for (number, (look, step)) in work {
+        let outcome = match (step, look) {
+            (Step::Leave(why), _) => Outcome::Left(why),
+            (Step::Write, _) if has_failed && mode == Mode::Start => {
+                Outcome::Failed("not written, because another node failed".to_owned())
+            }
+            (Step::Write, Ok(mut site)) => match site.write(settings, quarantine, mode).await {
+                Ok(line) => Outcome::Written(line),
+                Err(why) => Outcome::Failed(why),
+            },
+            (Step::Write, Err(_)) => Outcome::Failed("it was not seen".to_owned()),
+        };
+        has_failed |= matches!(outcome, Outcome::Failed(_));
+        outcomes.push((number, outcome));
+    }
+    outcomes.sort_by_key(|(number, _)| *number);
+    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
+/// If it failed somewhere, says on which nodes there is a new record now.
+fn conclude(names: &[String], outcomes: &[Outcome]) -> ExitCode {
+    let nodes = || names.iter().zip(outcomes);
+    if !nodes().any(|(_, outcome)| matches!(outcome, Outcome::Failed(_))) {
+        return ExitCode::SUCCESS;
+    }
+    let written: Vec<&str> = nodes()
+        .filter(|(_, outcome)| matches!(outcome, Outcome::Written(_)))
+        .map(|(name, _)| name.as_str())
+        .collect();
+    warn(&match written.as_slice() {
+        [] => "no record was written".to_owned(),
+        written => format!("only these were written: {}", written.join(", ")),
+    });
+    exit::BAD.into()
+}
+
+fn warn(message: &str) {
+    let _unread = writeln!(std::io::stderr(), "redlock: {message}");
 }
 
 fn tell(names: &[String], lines: impl Iterator<Item = impl Display>) {

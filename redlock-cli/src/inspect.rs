@@ -14,8 +14,8 @@ use std::process::ExitCode;
 use redlock_std::KeyName;
 use serde_json::{Value, json};
 
-use crate::exit;
 use crate::nodes::{FleetArguments, Node, block_on, each, quorum};
+use crate::{exit, key};
 use holding::Holding;
 use tally::{Tally, Verdict};
 
@@ -42,12 +42,15 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
 
-    /// The name of the lock: the key on each node
+    /// The name of the lock: the key on each node; "redlock:.." is reserved
     key: OsString,
 }
 
 pub(crate) fn inspect(arguments: Arguments) -> ExitCode {
     let key = arguments.key.into_encoded_bytes();
+    if let Err(why) = key::check(&key) {
+        return exit::usage(&why);
+    }
     match arguments.fleet.nodes() {
         Ok(nodes) => block_on(look(nodes, key, arguments.json)),
         Err(why) => exit::usage(&why),

@@ -7,7 +7,9 @@ mod exit;
 mod guard_record;
 mod init;
 mod inspect;
+mod key;
 mod nodes;
+mod recovery;
 #[cfg(unix)]
 mod run;
 

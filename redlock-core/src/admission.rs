@@ -94,26 +94,28 @@ impl Introduction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Rules {
-    /// For how long the vote of a node that has restarted does not count. Zero if its data survives.
-    pub quarantine: Duration,
-    /// Whether a node that may evict keys has no vote.
+    /// The longest TTL of any client of the node, in milliseconds.
+    pub max_ttl_ms: u32,
+    /// By how much the clocks of client and node may differ in rate, in millionths.
+    pub drift_ppm: u32,
+    /// Whether a node that has restarted has no vote until every lease that it may have forgotten is over:
+    /// for `max_ttl_ms` and the drift. False if its data survives.
+    pub restart_guard: bool,
+    /// Whether a node that may evict keys has no vote. It is asked again when half of `max_ttl_ms` has passed, before
+    /// the next acquire.
     pub refuse_eviction: bool,
     /// Whether the longest TTL of the node's guard record binds the client. Fenced acquires are judged by the node.
     pub obeys_record: bool,
-    /// By how much the clocks of client and node may differ in rate, in millionths.
-    pub drift_ppm: u32,
-    /// What is known of the node is asked again after this time, before the next acquire.
-    pub ask_again_after: Duration,
 }
 
 impl Rules {
     /// Every master has a vote.
     pub const NONE: Self = Self {
-        quarantine: Duration::ZERO,
+        max_ttl_ms: 0,
+        drift_ppm: 0,
+        restart_guard: false,
         refuse_eviction: false,
         obeys_record: false,
-        drift_ppm: 0,
-        ask_again_after: Duration::MAX,
     };
 }
 
@@ -235,7 +237,7 @@ impl Admission {
         };
         let asked_ago = now.as_micros().saturating_sub(asked_at.as_micros());
         is_in_doubt
-            || asked_ago >= whole_micros(rules.ask_again_after)
+            || rules.refuse_eviction && asked_ago >= u64::from(rules.max_ttl_ms) * 500
             || asked_ago >= DENIAL_MICROS
                 && !matches!(
                     self.check(rules, ttl, now),
@@ -265,10 +267,9 @@ impl Admission {
     ///
     /// Why it does not.
     pub fn check(&self, rules: Rules, ttl: Duration, now: Instant) -> Result<(), Denial> {
-        let mut quarantine = whole_micros(rules.quarantine);
         let known = match &self.0 {
             State::Known(known) => known,
-            State::Unknown | State::Silenced { .. } if quarantine == 0 => return Ok(()),
+            State::Unknown | State::Silenced { .. } if !rules.restart_guard => return Ok(()),
             State::Unknown | State::Silenced { .. } => return Err(Denial::Silenced),
         };
         if !known.is_master {
@@ -282,13 +283,13 @@ impl Admission {
         if is_long && known.has_record && rules.obeys_record {
             return Err(Denial::TtlTooLong { max_ttl_ms });
         }
-        if quarantine == 0 || known.is_vouched && !is_long {
+        if !rules.restart_guard || known.is_vouched && !is_long {
             return Ok(());
         }
         // Fenced leases of the fleet may be longer than this one.
-        let longest = u64::from(max_ttl_ms) * 1_000;
-        quarantine =
-            quarantine.max(longest.saturating_add(drift_micros(max_ttl_ms, rules.drift_ppm)));
+        let longest_ms = rules.max_ttl_ms.max(max_ttl_ms);
+        let drift = drift_micros(longest_ms, rules.drift_ppm);
+        let quarantine = (u64::from(longest_ms) * 1_000).saturating_add(drift);
         let known_for = now.as_micros().saturating_sub(known.since.as_micros());
         let age = known_for.saturating_add(u64::from(known.age_s) * 1_000_000);
         if age < quarantine {
@@ -404,8 +405,7 @@ impl fmt::Display for Denial {
             ),
             Self::TtlTooLong { max_ttl_ms } => write!(
                 f,
-                "its guard record allows TTLs up to {}; use a shorter TTL, or raise max_ttl for all clients",
-                Span(*max_ttl_ms)
+                "its guard record allows TTLs up to {max_ttl_ms} ms; use a shorter TTL, or raise max_ttl for all clients"
             ),
         }
     }
@@ -417,8 +417,11 @@ mod tests {
     use std::string::ToString;
 
     const TTL: Duration = Duration::from_secs(10);
+    /// With a quarantine of 11 s: the TTL and the drift.
     const GUARDED: Rules = Rules {
-        quarantine: Duration::from_secs(11),
+        max_ttl_ms: 10_000,
+        drift_ppm: 99_800,
+        restart_guard: true,
         ..Rules::NONE
     };
 
@@ -523,12 +526,12 @@ mod tests {
         assert_eq!(denial, Denial::TtlTooLong { max_ttl_ms: 60_000 });
         assert_eq!(
             denial.to_string(),
-            "its guard record allows TTLs up to 60 s; use a shorter TTL, or raise max_ttl for all clients"
+            "its guard record allows TTLs up to 60000 ms; use a shorter TTL, or raise max_ttl for all clients"
         );
         // It restarts without its data: fenced leases of a minute may be forgotten.
         admission.introduced(Some(node(2, 0)), at(100));
-        assert!(admission.check(rules, TTL, at(160)).is_err());
-        assert_eq!(admission.check(rules, TTL, at(161)), Ok(()));
+        assert!(admission.check(rules, TTL, at(165)).is_err());
+        assert_eq!(admission.check(rules, TTL, at(166)), Ok(()));
     }
 
     #[test]
@@ -536,13 +539,12 @@ mod tests {
      {
         let rules = Rules {
             refuse_eviction: true,
-            ask_again_after: Duration::from_secs(60),
             ..GUARDED
         };
         let mut admission = met(node(1, 100), at(0));
-        assert!(!admission.must_ask(rules, TTL, at(59)));
-        assert!(admission.must_ask(rules, TTL, at(60)));
-        assert!(!admission.must_ask(GUARDED, TTL, at(60)));
+        assert!(!admission.must_ask(rules, TTL, at(4)));
+        assert!(admission.must_ask(rules, TTL, at(5)));
+        assert!(!admission.must_ask(GUARDED, TTL, at(5)));
         admission.doubt();
         assert!(admission.must_ask(GUARDED, TTL, at(0)));
         let evicts = Introduction {

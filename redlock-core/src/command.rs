@@ -102,7 +102,7 @@ pub enum Command<'a> {
 pub const GUARD_KEY: &str = "redlock:guard";
 
 /// Before a key, it makes the key of its fence: `highest:held_until:accepted`, where `held_until` is in milliseconds
-/// and `accepted` the token whose acquire or extend was accepted last, or nothing.
+/// and `accepted` the token whose acquire or extend was accepted last. After its release there is no `:accepted`.
 pub const FENCE_KEY_PREFIX: &str = "redlock:fence:";
 
 /// No lock may have a key that begins like this: such keys are what nodes remember beside the locks.
@@ -407,7 +407,7 @@ impl Script {
     /// with the same fence holds stays.
     const RELEASE_FENCED: Self = Self {
         text: include_str!("scripts/release_fenced.lua"),
-        sha1: "945c59a3f6e953e1850d52e379faf08a42ae81a7",
+        sha1: "9b79a9b7e220ddd31883bc5bb1d744c00521ff11",
     };
 
     /// Asks a node who it is. See [`Introduction`](crate::Introduction).

@@ -258,23 +258,12 @@ impl Options {
             None => self.ttl_ms,
         };
         let is_fenced = self.fencing.is_some();
-        let quarantine = if self.restart_guard && !is_fenced {
-            let longest = longest_ms as u64 * 1_000;
-            longest.saturating_add(drift_micros(longest_ms, self.drift_ppm))
-        } else {
-            0
-        };
-        let refuse_eviction = self.refuse_eviction || is_fenced;
         Rules {
-            quarantine: Duration::from_micros(quarantine),
-            refuse_eviction,
-            obeys_record: !is_fenced,
+            max_ttl_ms: longest_ms,
             drift_ppm: self.drift_ppm,
-            ask_again_after: if refuse_eviction {
-                Duration::from_millis((longest_ms / 2) as u64)
-            } else {
-                Duration::MAX
-            },
+            restart_guard: self.restart_guard && !is_fenced,
+            refuse_eviction: self.refuse_eviction || is_fenced,
+            obeys_record: !is_fenced,
         }
     }
 

@@ -24,6 +24,8 @@ pub(crate) struct Seen {
     pub(crate) appendfsync: Option<String>,
     /// After how many changes in how many seconds a snapshot is saved; empty for never.
     pub(crate) save: Option<String>,
+    /// After how many seconds without replicas the replication ID changes; 0 for never.
+    pub(crate) repl_backlog_ttl: Option<String>,
     /// The guard record as it is there, if it is there.
     pub(crate) guard: Result<Option<Vec<u8>>, String>,
     /// By its own clock, when the guard record was read.
@@ -61,11 +63,13 @@ impl Seen {
             .arg(&["GET", "appendfsync"])
             .cmd("CONFIG")
             .arg(&["GET", "save"])
+            .cmd("CONFIG")
+            .arg(&["GET", "repl-backlog-ttl"])
             .cmd("GET")
             .arg(GUARD_KEY)
             .cmd("TIME");
         let replies = connection.ask(&questions).await?;
-        let [info, appendfsync, save, guard, time] = replies.as_slice() else {
+        let [info, appendfsync, save, backlog_ttl, guard, time] = replies.as_slice() else {
             return Err("no answer".to_owned());
         };
         if let Value::ServerError(error) = info
@@ -77,6 +81,7 @@ impl Seen {
             info: answer(info, |info| Some(Info::parse(&text(info)?))),
             appendfsync: setting(appendfsync),
             save: setting(save),
+            repl_backlog_ttl: setting(backlog_ttl),
             guard: match guard {
                 // Of another type: there, but no record.
                 Value::ServerError(error) if error.code() == "WRONGTYPE" => Ok(Some(Vec::new())),

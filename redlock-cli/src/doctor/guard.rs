@@ -3,19 +3,22 @@
 use core::time::Duration;
 
 use redlock_core::GUARD_KEY;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::examination::{Examination, Seen};
 use super::finding::{Finding, bad, ok, warn};
+use super::fleet;
 use crate::duration;
 use crate::guard_record::{GuardRecord, Settings, Standing};
+use crate::nodes::Info;
+use crate::recovery::{Cure, Recovery, Sight};
 
 /// What stands where a node's guard record belongs.
 enum Guard {
     NotSeen(String),
     Nothing,
     SomethingElse,
-    /// The standing is none when the run or the time of the node is not to be seen.
+    /// The standing is `None` if the run or the time of the node is not seen.
     Record(GuardRecord, Option<Standing>),
 }
 
@@ -30,111 +33,191 @@ impl Guard {
             return Self::SomethingElse;
         };
         let standing = seen.info.as_ref().ok().zip(seen.now_ms);
-        let standing = standing.map(|(info, now_ms)| record.standing(info.run_id(), now_ms));
+        let standing = standing.map(|(info, now_ms)| record.standing(info, now_ms));
         Self::Record(record, standing)
     }
 }
 
-/// The settings that most nodes have; none while no node has a record, and fenced locks are not in use.
-pub(crate) fn settings_in_use(all: &[Examination]) -> Option<Settings> {
-    let settings: Vec<Settings> = all.iter().filter_map(settings_of).collect();
-    let count = |wanted: &Settings| settings.iter().filter(|other| *other == wanted).count();
-    settings.iter().copied().rev().max_by_key(count)
+/// What the guard records of all nodes say together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Records {
+    /// The settings that most nodes have; `None` if no node has a record, and fenced locks are not in use.
+    pub(crate) in_use: Option<Settings>,
+    recovery: Recovery,
 }
 
-/// The longest TTL of locks of which the record says that the node has forgotten none.
-pub(crate) fn vouched(seen: &Seen) -> Option<Duration> {
-    match Guard::of(seen) {
-        Guard::Record(record, Some(Standing::Counts)) => {
-            Some(Duration::from_millis(record.settings.max_ttl_ms))
+impl Records {
+    pub(crate) fn of(all: &[Examination]) -> Self {
+        let sights: Vec<Sight> = (0..all.len()).map(|number| sight(all, number)).collect();
+        let recovery = Recovery::of(&sights);
+        let settings: Vec<Settings> = all.iter().filter_map(settings_of).collect();
+        let count = |wanted: &Settings| settings.iter().filter(|other| *other == wanted).count();
+        Self {
+            in_use: match recovery {
+                Recovery::Clients(settings) => Some(settings),
+                _ => settings.iter().copied().rev().max_by_key(count),
+            },
+            recovery,
         }
+    }
+
+    /// The settings that clients write, if some may.
+    const fn agreed(self) -> Option<Settings> {
+        match self.recovery {
+            Recovery::Clients(settings) => Some(settings),
+            _ => None,
+        }
+    }
+}
+
+/// What the node shows to clients of fenced locks.
+fn sight(all: &[Examination], number: usize) -> Sight {
+    let seen = all.get(number).and_then(|node| node.seen.as_ref().ok());
+    let Some(seen) = seen.filter(|_| fleet::twin(all, number).is_none()) else {
+        return Sight::Unseen;
+    };
+    let has_vote = |info: &Info| info.is_master() && info.may_evict() != Some(true);
+    if !seen.info.as_ref().is_ok_and(has_vote) {
+        return Sight::Unseen;
+    }
+    match Guard::of(seen) {
+        Guard::NotSeen(_) => Sight::Unseen,
+        Guard::Nothing => Sight::Nothing,
+        Guard::SomethingElse => Sight::Foreign,
+        Guard::Record(record, _) => Sight::Record(record.settings),
+    }
+}
+
+/// The longest TTL by the record of a node, and whether the record says that the node has forgotten no lock.
+pub(crate) fn max_ttl(seen: &Seen) -> Option<(Duration, bool)> {
+    match Guard::of(seen) {
+        Guard::Record(record, standing) => Some((
+            Duration::from_millis(record.settings.max_ttl_ms),
+            standing == Some(Standing::Counts),
+        )),
         _ => None,
     }
 }
 
-/// What the record of a node says, in a fleet that uses `in_use`.
-pub(crate) fn finding(seen: &Seen, in_use: Option<Settings>) -> Finding {
+/// What the record of a node says, among all `records`, for locks of `ttl`.
+pub(crate) fn finding(seen: &Seen, records: Records, ttl: Duration) -> Finding {
     let guard = Guard::of(seen);
-    let begins = "begins with the first client of fenced locks";
-    let (name, judgement) = match (&guard, in_use) {
-        (Guard::NotSeen(why), _) => ("unknown", warn(format!("not seen: {why}"))),
-        (Guard::Nothing, None) => (
-            "absent",
-            ok("no record: fenced locks are not in use; begin with redlock init"),
-        ),
-        (Guard::Nothing, Some(settings)) => {
-            let quarantine = duration::in_words(quarantine(settings));
-            let why = "no record, as after FLUSHALL or the loss of data";
-            (
-                "absent",
-                bad(format!("{why}; a quarantine of {quarantine} {begins}")),
-            )
+    let judgement = match (&guard, records.in_use) {
+        (Guard::NotSeen(why), _) => warn(format!("not seen: {why}")),
+        (Guard::Nothing, None) => ok("no record: fenced locks are not in use"),
+        (Guard::Nothing, Some(_)) => bad(format!(
+            "no record: the node has lost its data, as by FLUSHALL; {}",
+            cure(records.recovery, Sight::Nothing)
+        )),
+        (Guard::SomethingElse, _) => bad(format!(
+            "{GUARD_KEY} is no guard record, so it grants no fenced lock: see who wrote it, then \
+             {REPAIR}"
+        )),
+        (Guard::Record(record, standing), in_use) => {
+            let settings = record.settings;
+            let cure = || cure(records.recovery, Sight::Record(settings));
+            match standing {
+                _ if in_use.is_some_and(|in_use| in_use != settings) => bad(format!(
+                    "{settings}, unlike other nodes: no client writes over it; {}",
+                    repair_with(records.agreed())
+                )),
+                Some(Standing::OtherRun) => bad(format!(
+                    "a record of another run: the server has restarted, or is another one; {}",
+                    cure()
+                )),
+                Some(Standing::OtherData) => bad(format!(
+                    "a record of another data set: the node was a replica in between, or its \
+                     replicas came or went; {}",
+                    cure()
+                )),
+                Some(Standing::Older) => bad(format!(
+                    "a record of an older version, which does not name the data set; {}",
+                    cure()
+                )),
+                Some(Standing::Quarantined { left, written }) => bad(quarantined(*left, *written)),
+                Some(Standing::Counts) if u128::from(settings.max_ttl_ms) < ttl.as_millis() => {
+                    bad(format!(
+                        "it refuses locks with a TTL of {}, plain ones too; {settings}",
+                        humantime::format_duration(ttl)
+                    ))
+                }
+                Some(Standing::Counts) => ok(format!("its vote counts; {settings}")),
+                None => warn("a record, but whether it is of this run and data set is not seen"),
+            }
         }
-        (Guard::SomethingElse, _) => (
-            "foreign",
-            bad(format!(
-                "{GUARD_KEY} is no guard record: see who wrote it; redlock init --force writes over it"
-            )),
-        ),
-        (Guard::Record(record, Some(Standing::OtherRun)), _) => {
-            let quarantine = duration::in_words(quarantine(record.settings));
-            let why = "a record of another run: the server has restarted, or is another one";
-            (
-                "other_run",
-                bad(format!("{why}; a quarantine of {quarantine} {begins}")),
-            )
-        }
-        (Guard::Record(_, Some(Standing::Quarantined(left))), _) => {
-            let left = duration::in_words(*left);
-            let why = "the server has restarted or lost its data";
-            (
-                "quarantined",
-                bad(format!("its vote counts again in {left}: {why}")),
-            )
-        }
-        (Guard::Record(record, _), Some(in_use)) if record.settings != in_use => {
-            let why = format!("{}, unlike most nodes", record.settings);
-            (
-                "counts",
-                bad(format!("{why}: redlock init --force writes it anew")),
-            )
-        }
-        (Guard::Record(record, standing), _) => match standing {
-            Some(_) => (
-                "counts",
-                ok(format!("its vote counts; {}", record.settings)),
-            ),
-            None => (
-                "unknown",
-                warn("a record, but whether it is of this run is not seen"),
-            ),
-        },
     };
-    let (settings, standing) = match guard {
-        Guard::Record(record, standing) => (Some(record.settings), standing),
-        _ => (None, None),
+    Finding::new("guard", judgement, facts(&guard))
+}
+
+fn facts(guard: &Guard) -> Value {
+    let (name, settings, left) = match guard {
+        Guard::NotSeen(_) => ("unknown", None, None),
+        Guard::Nothing => ("absent", None, None),
+        Guard::SomethingElse => ("foreign", None, None),
+        Guard::Record(record, standing) => {
+            let (name, left) = match standing {
+                None => ("unknown", None),
+                Some(Standing::Counts) => ("counts", Some(Duration::ZERO)),
+                Some(Standing::Quarantined { left, .. }) => ("quarantined", Some(*left)),
+                Some(Standing::OtherRun) => ("other_run", None),
+                Some(Standing::OtherData) => ("other_data", None),
+                Some(Standing::Older) => ("older", None),
+            };
+            (name, Some(record.settings), left)
+        }
     };
-    Finding::new(
-        "guard",
-        judgement,
-        json!({
-            "record": name,
-            "settings": settings.map(|settings| json!({
-                "max_ttl_ms": settings.max_ttl_ms,
-                "window_ms": settings.window_ms,
-                "step_back_ms": settings.step_back_ms,
-            })),
-            "counts_in_ms": match standing {
-                Some(Standing::Counts) => Some(0),
-                Some(Standing::Quarantined(left)) => u64::try_from(left.as_millis()).ok(),
-                Some(Standing::OtherRun) | None => None,
-            },
-        }),
+    json!({
+        "record": name,
+        "settings": settings.map(|settings| json!({
+            "max_ttl_ms": settings.max_ttl_ms,
+            "window_ms": settings.window_ms,
+            "step_back_ms": settings.step_back_ms,
+        })),
+        "counts_in_ms": left.and_then(|left| u64::try_from(left.as_millis()).ok()),
+    })
+}
+
+const REPAIR: &str = "redlock init --repair";
+
+/// What ends it, as a part of a sentence.
+fn cure(recovery: Recovery, sight: Sight) -> String {
+    match recovery.cure(sight) {
+        Cure::Wait(settings) => format!(
+            "clients of fenced locks restore it, and its vote counts {} later: wait",
+            duration::in_words(settings.quarantine())
+        ),
+        Cure::MoreNodes => {
+            "clients restore it as soon as a quorum of nodes answers: bring the others back"
+                .to_owned()
+        }
+        Cure::Repair => format!("no client may restore it: run {REPAIR}"),
+    }
+}
+
+fn repair_with(settings: Option<Settings>) -> String {
+    let arguments = settings.map(|settings| format!(" {}", settings.arguments()));
+    format!(
+        "give all clients the same settings, then run {REPAIR}{}",
+        arguments.unwrap_or_default()
     )
 }
 
-/// Whether all records have the same settings, and locks of `ttl` fit into them.
-pub(crate) fn agreement(all: &[Examination], ttl: Duration) -> Finding {
+fn quarantined(left: Duration, written: Option<Duration>) -> String {
+    let left = duration::in_words(left);
+    match written {
+        None => format!(
+            "its vote counts again in {left}: the server has restarted or lost its data; wait"
+        ),
+        Some(written) => format!(
+            "its vote counts {left} after the next fenced acquire: the record says {}, because the clock of its \
+             writer was ahead; wait",
+            duration::in_words(written)
+        ),
+    }
+}
+
+/// Whether all records have the same settings, locks of `ttl` fit into them, and clients can restore them.
+pub(crate) fn agreement(all: &[Examination], records: Records, ttl: Duration) -> Finding {
     let mut groups: Vec<(Settings, Vec<&str>)> = Vec::new();
     for examination in all {
         let Some(settings) = settings_of(examination) else {
@@ -146,9 +229,16 @@ pub(crate) fn agreement(all: &[Examination], ttl: Duration) -> Finding {
         }
     }
     let judgement = match groups.as_slice() {
-        [] => ok("no guard records: fenced locks are not in use"),
+        [] => match records.recovery {
+            Recovery::Operator => warn(format!(
+                "no node that answers has a guard record: bring the others back; if they stay away \
+                 and fenced locks are in use, run {REPAIR}"
+            )),
+            _ => ok("no guard records: fenced locks are not in use; begin with redlock init"),
+        },
         [(settings, _)] if u128::from(settings.max_ttl_ms) < ttl.as_millis() => bad(format!(
-            "a TTL of {} is longer than the records allow, fenced locks of it are refused; {settings}",
+            "a TTL of {} is longer than the records allow, so that locks of it are refused, plain ones too; \
+             {settings}",
             humantime::format_duration(ttl)
         )),
         [(settings, _)] => ok(format!("one configuration: {settings}")),
@@ -157,8 +247,9 @@ pub(crate) fn agreement(all: &[Examination], ttl: Duration) -> Finding {
                 .iter()
                 .map(|(settings, names)| format!("{settings} on {}", names.join(", ")));
             bad(format!(
-                "the configurations differ, and no client can have all: {}",
-                groups.collect::<Vec<_>>().join("; ")
+                "the configurations differ, and no client can have all: {}; {}",
+                groups.collect::<Vec<_>>().join("; "),
+                repair_with(records.agreed())
             ))
         }
     };
@@ -174,13 +265,4 @@ fn settings_of(examination: &Examination) -> Option<Settings> {
         Guard::Record(record, _) => Some(record.settings),
         _ => None,
     }
-}
-
-/// Longer than any lock that the node may have forgotten.
-const fn quarantine(settings: Settings) -> Duration {
-    const GRACE_MS: u64 = 1_000;
-
-    let windows = settings.window_ms.saturating_mul(4);
-    let ms = settings.max_ttl_ms.saturating_add(windows);
-    Duration::from_millis(ms.saturating_add(GRACE_MS))
 }

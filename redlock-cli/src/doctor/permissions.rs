@@ -46,7 +46,7 @@ enum Needed {
 /// Nobody's key, among the names that fenced locks use.
 const KEY: &str = "redlock:doctor";
 
-const COMMANDS: [Command; 11] = [
+const COMMANDS: [Command; 10] = [
     command("set", &["SET", KEY, "", "NX", "XX"], Needed::Always),
     command("get", &["GET", KEY], Needed::Always),
     command("del", &["DEL", KEY], Needed::Always),
@@ -57,7 +57,6 @@ const COMMANDS: [Command; 11] = [
     command("script|load", &["SCRIPT", "LOAD", NO_LUA], Needed::Hardly),
     command("time", &["TIME"], Needed::ForFences),
     command("pttl", &["PTTL", KEY], Needed::ForFences),
-    command("pexpireat", &["PEXPIREAT", KEY, "never"], Needed::ForFences),
 ];
 
 /// The hash of no script.

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::examination::{Examination, Seen};
 use super::finding::{Finding, Verdict, bad};
+use super::guard::Records;
 use super::{clock, fleet, guard, server, storage};
-use crate::guard_record::Settings;
 
 /// The findings of each node, and those of all together.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct Report {
     fleet: Vec<Finding>,
 }
 
-/// Who fails one of these has no vote, for now.
+/// A node that fails one of these has no vote, for now.
 const NEEDED_TO_VOTE: [&str; 8] = [
     "reachable",
     "server",
@@ -33,25 +33,27 @@ const NEEDED_TO_VOTE: [&str; 8] = [
 impl Report {
     /// Judges the nodes, for locks of `options`.
     pub(crate) fn new(all: &[Examination], options: &Options) -> Self {
-        let settings = guard::settings_in_use(all);
+        let records = Records::of(all);
         let nodes: Vec<(String, Vec<Finding>)> = all
             .iter()
             .enumerate()
             .map(|(number, examination)| {
                 let findings = match &examination.seen {
-                    Ok(seen) => findings(seen, all, fleet::twin(all, number), options, settings),
+                    Ok(seen) => findings(seen, all, fleet::twin(all, number), options, records),
                     Err(why) => vec![unreachable(why)],
                 };
                 (examination.node.clone(), findings)
             })
             .collect();
-        let voting = nodes.iter().filter(|(_, findings)| has_vote(findings));
+        let voting = nodes
+            .iter()
+            .filter(|(_, findings)| has_vote(findings, records));
         let fleet = vec![
-            fleet::votes(voting.count(), all.len()),
+            fleet::votes(voting.count(), all.len(), records.in_use.is_some()),
             fleet::count(all.len()),
             fleet::duplicates(all),
             fleet::replication(all),
-            guard::agreement(all, options.ttl()),
+            guard::agreement(all, records, options.ttl()),
         ];
         Self { nodes, fleet }
     }
@@ -96,17 +98,17 @@ fn findings(
     all: &[Examination],
     twin: Option<&str>,
     options: &Options,
-    settings: Option<Settings>,
+    records: Records,
 ) -> Vec<Finding> {
     let round_trip = clock::round_trip(&seen.samples);
     let mut findings = vec![server::reachable(round_trip, options.round_time())];
     match &seen.info {
         Ok(info) => findings.extend([
             server::server(info, twin),
-            server::role(info),
-            server::uptime(info, options, guard::vouched(seen)),
+            server::role(info, seen.repl_backlog_ttl.as_deref()),
+            server::uptime(info, options, guard::max_ttl(seen)),
             storage::persistence(info, seen.appendfsync.as_deref(), seen.save.as_deref()),
-            storage::memory(info),
+            storage::memory(info, records.in_use.is_some()),
         ]),
         Err(why) => findings.push(Finding::new(
             "server",
@@ -117,8 +119,8 @@ fn findings(
         )),
     }
     findings.push(seen.permissions.finding());
-    findings.push(guard::finding(seen, settings));
-    findings.extend(clock::findings(seen, all, settings));
+    findings.push(guard::finding(seen, records, options.ttl()));
+    findings.extend(clock::findings(seen, all, records.in_use));
     findings
 }
 
@@ -133,10 +135,14 @@ fn unreachable(why: &str) -> Finding {
     Finding::new("reachable", judgement, json!({ "round_trip_us": null }))
 }
 
-fn has_vote(findings: &[Finding]) -> bool {
+fn has_vote(findings: &[Finding], records: Records) -> bool {
+    // Clients of fenced locks give a node that may evict them no vote.
+    let is_needed = |check: &str| {
+        NEEDED_TO_VOTE.contains(&check) || check == "memory" && records.in_use.is_some()
+    };
     findings
         .iter()
-        .all(|finding| finding.verdict != Verdict::Bad || !NEEDED_TO_VOTE.contains(&finding.check))
+        .all(|finding| finding.verdict != Verdict::Bad || !is_needed(finding.check))
 }
 
 fn checks(findings: &[Finding]) -> Vec<Value> {

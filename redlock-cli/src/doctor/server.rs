@@ -55,9 +55,16 @@ pub(crate) fn server(info: &Info, same_as: Option<&str>) -> Finding {
     )
 }
 
-pub(crate) fn role(info: &Info) -> Finding {
+/// Whether it is a master. `backlog_ttl` is the time after which a master without replicas changes its
+/// replication ID.
+pub(crate) fn role(info: &Info, backlog_ttl: Option<&str>) -> Finding {
     let replicas: u64 = info.number("connected_slaves").unwrap_or(0);
     let is_loading = info.text("loading") == Some("1");
+    // A server that has replicas, or had some, keeps a backlog for them.
+    let has_backlog = info.text("repl_backlog_active") == Some("1");
+    let forgets = has_backlog && backlog_ttl.is_some_and(|ttl| ttl != "0");
+    let advice = "set repl-backlog-ttl 0: its replication ID changes some time after its last replica \
+                  has gone, and then it has no vote for a quarantine";
     let (judgement, master) = if !info.is_master() {
         let master = info.master();
         let why = format!("a replica of {master}: it has no vote, name masters only");
@@ -67,15 +74,22 @@ pub(crate) fn role(info: &Info) -> Finding {
             bad("a master that loads its data, and has no vote until it has done so"),
             None,
         )
-    } else if replicas == 0 {
-        (ok("a master without replicas"), None)
-    } else {
+    } else if replicas > 0 {
         let why = format!(
             "a master with {replicas} replica{}: one that takes over may have missed the last \
              locks, so let none take over by itself",
             if replicas == 1 { "" } else { "s" },
         );
+        let why = if forgets {
+            format!("{why}; {advice}")
+        } else {
+            why
+        };
         (warn(why), None)
+    } else if forgets {
+        (warn(format!("a master that had replicas: {advice}")), None)
+    } else {
+        (ok("a master without replicas"), None)
     };
     Finding::new(
         "role",
@@ -84,22 +98,23 @@ pub(crate) fn role(info: &Info) -> Finding {
             "role": info.text("role"),
             "connected_replicas": replicas,
             "master": master,
+            "repl_backlog_ttl_s": backlog_ttl.and_then(|ttl| ttl.parse::<u64>().ok()),
         }),
     )
 }
 
-/// How long it runs, and whether that is long enough for locks of `options`; up to the TTL that it is
-/// vouched for, any time is.
-pub(crate) fn uptime(info: &Info, options: &Options, vouched: Option<Duration>) -> Finding {
+/// How long it runs, and whether that is long enough for locks of `options` and those of the fleet, whose
+/// longest TTL its guard record says. If the record vouches for the node, any time is.
+pub(crate) fn uptime(info: &Info, options: &Options, record: Option<(Duration, bool)>) -> Finding {
     let uptime: Option<i64> = info.number("uptime_in_seconds");
-    let left = uptime.map(|uptime| quarantine_left(uptime, options, vouched));
+    let left = uptime.map(|uptime| quarantine_left(uptime, options, record));
     let judgement = match (uptime, left) {
         (Some(uptime), Some(Duration::ZERO)) => {
             let uptime = Duration::from_secs(uptime.unsigned_abs());
             ok(format!("runs for {}", duration::in_words(uptime)))
         }
         (Some(uptime), Some(left)) => bad(format!(
-            "restarted {} s ago, its vote counts again in {}: what it has forgotten may be held",
+            "restarted {} s ago, its vote counts again in {}: it may have forgotten locks",
             uptime.max(0),
             duration::in_words(left),
         )),
@@ -114,7 +129,7 @@ pub(crate) fn uptime(info: &Info, options: &Options, vouched: Option<Duration>) 
 }
 
 /// As a client that meets it now would have it.
-fn quarantine_left(uptime: i64, options: &Options, vouched: Option<Duration>) -> Duration {
+fn quarantine_left(uptime: i64, options: &Options, record: Option<(Duration, bool)>) -> Duration {
     let now = Instant::from_micros(0);
     let mut admission = Admission::new();
     let introduction = Introduction {
@@ -123,8 +138,8 @@ fn quarantine_left(uptime: i64, options: &Options, vouched: Option<Duration>) ->
         uptime: Duration::from_secs(uptime.max(0).unsigned_abs()),
         is_master: true,
         may_evict: false,
-        max_ttl: vouched,
-        is_vouched: vouched.is_some(),
+        max_ttl: record.map(|(max_ttl, _)| max_ttl),
+        is_vouched: record.is_some_and(|(_, is_vouched)| is_vouched),
     };
     admission.introduced(Some(introduction), now);
     match admission.check(options.rules(), options.ttl(), now) {
@@ -155,8 +170,12 @@ mod tests {
             let left = quarantine_left(uptime, &options, None);
             assert_eq!(left, Duration::from_millis(left_ms), "{uptime}");
         }
-        let vouched = Some(options.ttl());
+        let vouched = Some((options.ttl(), true));
         assert_eq!(quarantine_left(0, &options, vouched), Duration::ZERO);
+        // Locks of the fleet may last longer.
+        let lost = Some((Duration::from_secs(20), false));
+        let left = Duration::from_millis(20_202);
+        assert_eq!(quarantine_left(0, &options, lost), left);
     }
 
     #[test]
@@ -173,7 +192,19 @@ mod tests {
         let cluster = "redis_version:7.0.15\r\nredis_mode:cluster\r\n";
         assert_eq!(server(&Info::parse(cluster), None).verdict, Verdict::Bad);
         let loading = "role:master\r\nloading:1\r\n";
-        assert_eq!(role(&Info::parse(loading)).verdict, Verdict::Bad);
+        assert_eq!(role(&Info::parse(loading), None).verdict, Verdict::Bad);
+    }
+
+    #[test]
+    fn a_master_whose_replication_id_will_change_is_warned_of() {
+        for (info, backlog_ttl, verdict) in [
+            ("role:master\nrepl_backlog_active:0", "3600", Verdict::Ok),
+            ("role:master\nrepl_backlog_active:1", "0", Verdict::Ok),
+            ("role:master\nrepl_backlog_active:1", "3600", Verdict::Warn),
+        ] {
+            let role = role(&Info::parse(info), Some(backlog_ttl));
+            assert_eq!(role.verdict, verdict, "{info} {backlog_ttl}");
+        }
     }
 
     #[test]

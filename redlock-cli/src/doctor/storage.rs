@@ -45,8 +45,9 @@ pub(crate) fn persistence(info: &Info, appendfsync: Option<&str>, save: Option<&
     )
 }
 
-/// Whether it throws locks away when its memory is full.
-pub(crate) fn memory(info: &Info) -> Finding {
+/// Whether it evicts locks when its memory is full. Clients of fenced locks, if those are in use, give a node
+/// that may do so no vote, whatever its limit is.
+pub(crate) fn memory(info: &Info, fenced_in_use: bool) -> Finding {
     // Nine tenths of it.
     const ALMOST: (u64, u64) = (9, 10);
 
@@ -65,8 +66,13 @@ pub(crate) fn memory(info: &Info) -> Finding {
                 ok("noeviction: a full memory forgets no lock")
             }
         }
+        (_, Some(policy)) if fenced_in_use => bad(format!(
+            "{policy}: it has no vote for fenced locks ({} keys evicted so far); set maxmemory-policy \
+             noeviction",
+            evicted.unwrap_or(0)
+        )),
         (Some(0), Some(policy)) => warn(format!(
-            "{policy}, without maxmemory: set maxmemory-policy noeviction, before somebody limits it"
+            "{policy}, without maxmemory: set maxmemory-policy noeviction, or fenced locks get no vote here"
         )),
         (Some(_), Some(policy)) => bad(format!(
             "{policy} with maxmemory: a full memory forgets locks ({} keys so far); set \
@@ -117,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn eviction_is_bad_with_a_limit_and_a_warning_without() {
+    fn eviction_is_bad_with_a_limit_or_with_fenced_locks_and_a_warning_without() {
         for (info, verdict) in [
             ("maxmemory:0\nmaxmemory_policy:noeviction", Verdict::Ok),
             (
@@ -132,7 +138,12 @@ mod tests {
             ("maxmemory:1\nmaxmemory_policy:volatile-ttl", Verdict::Bad),
             ("", Verdict::Warn),
         ] {
-            assert_eq!(memory(&Info::parse(info)).verdict, verdict, "{info}");
+            let info = Info::parse(info);
+            assert_eq!(memory(&info, false).verdict, verdict, "{info:?}");
+            // A policy that is seen and is another one.
+            let may_evict = info.may_evict() == Some(true);
+            let verdict = if may_evict { Verdict::Bad } else { verdict };
+            assert_eq!(memory(&info, true).verdict, verdict, "{info:?}");
         }
     }
 }

@@ -1,6 +1,8 @@
--- The guard record of this node: what is there, and, when it is to be written, the new one.
--- KEYS: the record. ARGV: look, write or force; the run that was looked at; the settings.
+-- The guard record of this node: what is there, and, if it is to be written, the new one.
+-- KEYS: the record. ARGV: look, start, repair or force; then what was looked at: the run, the data set, the type and the
+-- value of what was there; the quarantine in ms; the settings.
 -- Answers {what came of it, the type of what was there, its value, the node's time in ms}.
+local function info(section, pattern) return string.match(redis.call('INFO', section), pattern) or '' end
 local there = redis.pcall('GET', KEYS[1])
 local kind = 'string'
 if not there then
@@ -10,16 +12,27 @@ elseif type(there) == 'table' then
   kind, there = 'another', ''
 end
 local time = redis.call('TIME')
-local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
-local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-if ARGV[1] == 'look' then
+local now = time[1] * 1000 + math.ceil(time[2] / 1000)
+local function say(outcome) return {outcome, kind, there, string.format('%.0f', now)} end
+local mode = ARGV[1]
+if mode == 'look' then
   -- NX and XX together write nothing, but who may not write is told so.
   local write = redis.pcall('SET', KEYS[1], '', 'NX', 'XX')
   if not string.find(write.err, 'syntax', 1, true) then return redis.error_reply(write.err) end
-  return {'seen', kind, there, now}
+  return say('seen')
 end
--- What was found out of one run must not be written of another.
-if run ~= ARGV[2] then return {'restarted', kind, there, now} end
-if kind ~= 'none' and ARGV[1] ~= 'force' then return {'kept', kind, there, now} end
-redis.call('SET', KEYS[1], run .. ':0:' .. ARGV[3])
-return {'written', kind, there, now}
+-- What was found out of one run and one data set must not be written of another.
+local run, data = info('server', 'run_id:(%x+)'), info('replication', 'master_replid:(%x+)')
+if run ~= ARGV[2] or data ~= ARGV[3] or info('replication', 'role:(%a+)') ~= 'master' then return say('another') end
+if info('memory', 'maxmemory_policy:([%a-]+)') ~= 'noeviction' then return say('evicts') end
+if mode ~= 'force' and (kind ~= ARGV[4] or there ~= ARGV[5]) then return say('changed') end
+local until_ms = '0'
+if mode == 'start' then
+  for count in string.gmatch(redis.call('INFO', 'keyspace'), 'expires=(%d+)') do
+    if count ~= '0' then return say('expires') end
+  end
+elseif mode == 'repair' then
+  until_ms = string.format('%.0f', now + ARGV[6])
+end
+redis.call('SET', KEYS[1], run .. ':' .. until_ms .. ':' .. ARGV[7] .. ':' .. data)
+return say('written')

@@ -1,28 +1,33 @@
 //! One node, and what stands where its guard record belongs.
 
 use core::fmt;
+use core::time::Duration;
 
 use redis::{Pipeline, Value, from_redis_value};
 use redlock_core::GUARD_KEY;
 
+use super::Mode;
 use crate::duration;
 use crate::guard_record::{GuardRecord, Settings, Standing};
 use crate::nodes::{Connection, Info, Node, in_words, text};
+use crate::recovery::Sight;
 
-/// A node that was looked at.
+/// A node that was looked at, and could be written to.
 pub(crate) struct Site {
     connection: Connection,
     info: Info,
+    kind: String,
+    value: Vec<u8>,
     there: There,
 }
 
-/// What to do with a record that is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// Keep it.
-    Write,
-    /// Write over it.
-    Force,
+/// Why a node cannot be written to.
+#[derive(Debug)]
+pub(crate) enum Obstacle {
+    /// It does not answer.
+    Away(String),
+    /// It answers, and is not fit to be a node.
+    Unfit(String),
 }
 
 /// What stands where the record belongs.
@@ -35,12 +40,16 @@ pub(crate) enum There {
 
 impl Site {
     /// Looks, and finds out whether it could be written to.
-    pub(crate) async fn look(node: &Node) -> Result<Self, String> {
-        let mut connection = node.connect().await?;
-        let mut questions = script("look", "", "");
+    pub(crate) async fn look(node: &Node) -> Result<Self, Obstacle> {
+        let mut connection = node.connect().await.map_err(Obstacle::Away)?;
+        let mut questions = Question::default().script("look");
         questions.cmd("INFO");
-        let replies = connection.ask(&questions).await?;
-        let [answer, info] = replies.as_slice() else {
+        let replies = connection.ask(&questions).await.map_err(Obstacle::Away)?;
+        Self::read(connection, &replies).map_err(Obstacle::Unfit)
+    }
+
+    fn read(connection: Connection, replies: &[Value]) -> Result<Self, String> {
+        let [answer, info] = replies else {
             return Err("no answer".to_owned());
         };
         if let Value::ServerError(error) = info {
@@ -51,11 +60,19 @@ impl Site {
         if !info.is_master() {
             return Err(format!("a replica of {}: name masters only", info.master()));
         }
-        let (_, there) = answer_of(answer, info.run_id())?;
+        let answer = Answer::read(answer, &info)?;
+        if info.run_id().is_empty() || info.replication_id().is_empty() {
+            return Err("INFO tells no run_id or no master_replid".to_owned());
+        }
+        if info.may_evict() != Some(false) {
+            return Err(EVICTS.to_owned());
+        }
         Ok(Self {
             connection,
             info,
-            there,
+            kind: answer.kind,
+            value: answer.value,
+            there: answer.there,
         })
     }
 
@@ -63,47 +80,84 @@ impl Site {
         self.info.run_id()
     }
 
+    /// How many keys may be locks.
+    pub(crate) fn expiring_keys(&self) -> u64 {
+        self.info.expiring_keys()
+    }
+
     pub(crate) const fn there(&self) -> &There {
         &self.there
     }
 
-    /// What forbids to write on any node.
-    pub(crate) fn obstacle(&self, settings: Settings, mode: Mode) -> Option<String> {
-        match &self.there {
-            _ if mode == Mode::Force => None,
-            There::Nothing => None,
-            There::Record(record, _) if record.settings == settings => None,
-            There::Record(record, _) => Some(format!(
-                "has a record with other settings ({}): give the same, or --force",
-                record.settings
-            )),
-            There::SomethingElse => Some(format!(
-                "{GUARD_KEY} is no guard record: see who wrote it; --force writes over it"
-            )),
+    /// Writes the record; what came of it, in words.
+    pub(crate) async fn write(
+        &mut self,
+        settings: Settings,
+        quarantine: Duration,
+        mode: Mode,
+    ) -> Result<String, String> {
+        let question = Question {
+            run_id: self.info.run_id(),
+            replication_id: self.info.replication_id(),
+            kind: &self.kind,
+            value: &self.value,
+            quarantine_ms: u64::try_from(quarantine.as_millis()).unwrap_or(u64::MAX),
+            settings: settings.fields(),
+        };
+        let script = question.script(match mode {
+            Mode::Start => "start",
+            Mode::Repair => "repair",
+            Mode::Force => "force",
+        });
+        let replies = self.connection.ask(&script).await;
+        let replies = replies.map_err(|why| format!("{why}; it may be written all the same"))?;
+        let answer = Answer::read(replies.first().ok_or("no answer")?, &self.info)?;
+        let there = answer.there;
+        match answer.outcome.as_str() {
+            "written" if mode == Mode::Repair => {
+                let left = duration::in_words(quarantine);
+                Ok(format!(
+                    "written: its vote counts in {left}; there was {there}"
+                ))
+            }
+            "written" => Ok(format!("written: its vote counts now; there was {there}")),
+            "evicts" => Err(EVICTS.to_owned()),
+            "changed" => Err(format!("a client has just written {there}")),
+            "expires" => {
+                Err("a client has just written a key that expires, maybe a lock".to_owned())
+            }
+            _ => Err("it has just restarted or failed over: run it again".to_owned()),
+        }
+    }
+}
+
+const EVICTS: &str =
+    "it may evict locks: set maxmemory-policy noeviction, or fenced clients give it no vote";
+
+impl There {
+    /// Whether the record is of this node, with these settings.
+    pub(crate) fn is_right(&self, settings: Settings) -> bool {
+        match self {
+            Self::Record(record, standing) => {
+                record.settings == settings && standing.is_of_this_node()
+            }
+            Self::Nothing | Self::SomethingElse => false,
         }
     }
 
-    /// Writes the record; what came of it, in words.
-    pub(crate) async fn write(mut self, settings: Settings, mode: Mode) -> Result<String, String> {
-        let mode = match mode {
-            Mode::Write => "write",
-            Mode::Force => "force",
+    /// Whether its quarantine is longer than it need be.
+    pub(crate) const fn is_too_long(&self) -> bool {
+        let Self::Record(_, Standing::Quarantined { written, .. }) = self else {
+            return false;
         };
-        let script = script(mode, self.run_id(), &settings.fields());
-        let replies = self.connection.ask(&script).await?;
-        let answer = replies.first().ok_or("no answer")?;
-        let (outcome, there) = answer_of(answer, self.run_id())?;
-        match (outcome.as_str(), &there) {
-            ("written", _) => Ok(format!("written: its vote counts now; there was {there}")),
-            ("kept", There::Record(record, standing)) if record.settings == settings => {
-                let then = match standing {
-                    Standing::Counts => "",
-                    _ => "; --force takes the quarantine away",
-                };
-                Ok(format!("kept: there is {there}{then}"))
-            }
-            ("kept", _) => Err(format!("in this moment a client wrote {there}")),
-            _ => Err("the server restarted in this moment: try again".to_owned()),
+        written.is_some()
+    }
+
+    pub(crate) const fn sight(&self) -> Sight {
+        match self {
+            Self::Nothing => Sight::Nothing,
+            Self::SomethingElse => Sight::Foreign,
+            Self::Record(record, _) => Sight::Record(record.settings),
         }
     }
 }
@@ -112,51 +166,89 @@ impl fmt::Display for There {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (record, standing) = match self {
             Self::Nothing => return f.write_str("no record"),
-            Self::SomethingElse => return f.write_str("something that is no record"),
+            Self::SomethingElse => {
+                return write!(f, "something at {GUARD_KEY} that is no record");
+            }
             Self::Record(record, standing) => (record, standing),
         };
-        let settings = record.settings;
         match standing {
-            Standing::Counts => write!(f, "a record of this run, its vote counts ({settings})"),
-            Standing::Quarantined(left) => {
+            Standing::Counts => f.write_str("a record, its vote counts")?,
+            Standing::Quarantined { left, written } => {
                 let left = duration::in_words(*left);
-                write!(
-                    f,
-                    "a record of this run, in quarantine for {left} ({settings})"
-                )
+                match written {
+                    None => write!(f, "a record, its vote counts in {left}")?,
+                    Some(_) => write!(
+                        f,
+                        "a record, its vote counts {left} after the next fenced acquire"
+                    )?,
+                }
             }
-            Standing::OtherRun => write!(f, "a record of another run of the server ({settings})"),
+            Standing::OtherRun => f.write_str("a record of another run of the server")?,
+            Standing::OtherData => f.write_str("a record of another data set")?,
+            Standing::Older => f.write_str("a record of an older version")?,
         }
+        write!(f, " ({})", record.settings)
     }
 }
 
-fn script(mode: &str, run_id: &str, settings: &str) -> Pipeline {
-    let mut commands = redis::pipe();
-    commands
-        .cmd("EVAL")
-        .arg(include_str!("init.lua"))
-        .arg(1)
-        .arg(GUARD_KEY)
-        .arg(mode)
-        .arg(run_id)
-        .arg(settings);
-    commands
+/// What the script is told.
+#[derive(Debug, Default)]
+struct Question<'a> {
+    run_id: &'a str,
+    replication_id: &'a str,
+    kind: &'a str,
+    value: &'a [u8],
+    quarantine_ms: u64,
+    settings: String,
+}
+
+impl Question<'_> {
+    fn script(&self, mode: &str) -> Pipeline {
+        let mut commands = redis::pipe();
+        commands
+            .cmd("EVAL")
+            .arg(include_str!("init.lua"))
+            .arg(1)
+            .arg(GUARD_KEY)
+            .arg(mode)
+            .arg(self.run_id)
+            .arg(self.replication_id)
+            .arg(self.kind)
+            .arg(self.value)
+            .arg(self.quarantine_ms)
+            .arg(&self.settings);
+        commands
+    }
 }
 
 /// What the script did, and what it found.
-fn answer_of(answer: &Value, run_id: &str) -> Result<(String, There), String> {
-    if let Value::ServerError(error) = answer {
-        return Err(in_words(error));
-    }
-    let (outcome, kind, value, now_ms): (String, String, Vec<u8>, u64) =
-        from_redis_value(answer.clone()).map_err(|_| "an answer that makes no sense")?;
-    let there = match (kind.as_str(), GuardRecord::parse(&value)) {
-        ("none", _) => There::Nothing,
-        (_, Some(record)) => {
-            let standing = record.standing(run_id, now_ms);
-            There::Record(record, standing)
+struct Answer {
+    outcome: String,
+    kind: String,
+    value: Vec<u8>,
+    there: There,
+}
+
+impl Answer {
+    fn read(answer: &Value, info: &Info) -> Result<Self, String> {
+        if let Value::ServerError(error) = answer {
+            return Err(in_words(error));
         }
-        (_, None) => There::SomethingElse,
-    };
-    Ok((outcome, there))
+        let (outcome, kind, value, now_ms): (String, String, Vec<u8>, u64) =
+            from_redis_value(answer.clone()).map_err(|_| "an answer that makes no sense")?;
+        let there = match (kind.as_str(), GuardRecord::parse(&value)) {
+            ("none", _) => There::Nothing,
+            (_, Some(record)) => {
+                let standing = record.standing(info, now_ms);
+                There::Record(record, standing)
+            }
+            (_, None) => There::SomethingElse,
+        };
+        Ok(Self {
+            outcome,
+            kind,
+            value,
+            there,
+        })
+    }
 }

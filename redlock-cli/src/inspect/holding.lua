@@ -1,8 +1,8 @@
 -- What a node knows of a lock, read at one moment: {type, first bytes, digest, PTTL, fence}. Of a key that is not there,
 -- in the place of PTTL: for how long it is held for fenced locks all the same, in milliseconds, or less than 0.
--- The token stays here, and only its digest leaves: who knows a token can release the lock.
+-- The tokens stay here, the one in the fence record too, and only a digest leaves: who knows a token can release the lock.
 local known = KEYS[2] and redis.pcall('GET', KEYS[2])
-local fence, held_until = string.match(type(known) == 'string' and known or '', '^(%d+):(%d+)$')
+local fence, held_until = string.match(type(known) == 'string' and known or '', '^(%d+):(%d+):?(.*)$')
 fence = fence or ''
 local value = redis.pcall('GET', KEYS[1])
 if not value then

@@ -30,6 +30,27 @@ impl Info {
         self.text("run_id").unwrap_or_default()
     }
 
+    /// What names the data set: a failover changes it, and so does the first replica.
+    pub(crate) fn replication_id(&self) -> &str {
+        self.text("master_replid").unwrap_or_default()
+    }
+
+    /// Whether it may delete keys for want of memory; `None` if it does not say.
+    pub(crate) fn may_evict(&self) -> Option<bool> {
+        Some(self.text("maxmemory_policy")? != "noeviction")
+    }
+
+    /// How many keys of all its databases have a TTL.
+    pub(crate) fn expiring_keys(&self) -> u64 {
+        let databases = self.0.iter().filter(|(name, _)| {
+            let number = name.strip_prefix("db");
+            number.is_some_and(|number| number.parse::<u32>().is_ok())
+        });
+        let counts = databases.flat_map(|(_, fields)| fields.split(','));
+        let expiring = counts.filter_map(|field| field.strip_prefix("expires=")?.parse().ok());
+        expiring.fold(0, u64::saturating_add)
+    }
+
     pub(crate) fn is_master(&self) -> bool {
         self.text("role") == Some("master")
     }
@@ -38,5 +59,18 @@ impl Info {
     pub(crate) fn master(&self) -> String {
         let part = |field| self.text(field).unwrap_or("?");
         format!("{}:{}", part("master_host"), part("master_port"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_keys_with_a_ttl_are_counted_in_all_databases() {
+        let keyspace =
+            "# Keyspace\r\ndb0:keys=3,expires=2,avg_ttl=7\r\ndb15:keys=9,expires=1,avg_ttl=0\r\n";
+        assert_eq!(Info::parse(keyspace).expiring_keys(), 3);
+        assert_eq!(Info::parse("dbsize:expires=1\r\n").expiring_keys(), 0);
     }
 }

@@ -12,8 +12,8 @@ use redlock_std::{Options, OptionsError};
 
 use super::deadline::Deadline;
 use super::journal::Form;
-use crate::duration;
 use crate::nodes::NodeArguments;
+use crate::{duration, key};
 
 /// Run a command while holding the lock KEY
 ///
@@ -70,8 +70,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DURATION", default_value = "250ms", value_parser = duration::parse, requires = "fenced")]
     window: Duration,
 
-    /// The longest TTL that any client of these nodes uses [default: 1m, or the TTL if that is longer]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "fenced")]
+    /// The longest TTL that any client of these nodes uses; the same for all of them [default: 1m with
+    /// --fenced, otherwise the TTL]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     max_ttl: Option<Duration>,
 
     /// By how much the clock of a node may be set back
@@ -91,7 +92,7 @@ pub(crate) struct Arguments {
     #[arg(short, long)]
     verbose: bool,
 
-    /// The name of the lock: the key on each node
+    /// The name of the lock: the key on each node; "redlock:.." is reserved
     key: OsString,
 
     /// The command and its arguments
@@ -117,8 +118,13 @@ pub(crate) struct Plan {
 impl Arguments {
     /// Checks what stands alone; the nodes are checked when they are connected to.
     pub(crate) fn plan(self) -> Result<Plan, String> {
-        let options = self.options().map_err(|error| error.to_string())?;
+        let options = self.options().map_err(|error| match error {
+            OptionsError::MaxTtl => self.ttl_is_too_long(),
+            error => error.to_string(),
+        })?;
         let kill_after = self.kill_after(&options)?;
+        let key = self.key.into_vec();
+        key::check(&key)?;
         let nodes = self.nodes.urls()?;
         let mut command = self.command.into_iter();
         Ok(Plan {
@@ -127,7 +133,7 @@ impl Arguments {
             command: command.next().ok_or("no command: write it after --")?,
             arguments: command.collect(),
             nodes,
-            key: self.key.into_vec(),
+            key,
             wait: if self.no_wait {
                 Some(Duration::ZERO)
             } else {
@@ -147,13 +153,27 @@ impl Arguments {
         let mut options = Options::new(self.ttl)?
             .unlimited_extensions()
             .restart_guard(!self.no_restart_guard);
-        if self.fenced {
-            options = options.fenced(self.window)?.step_back(self.step_back)?;
-        }
         if let Some(max_ttl) = self.max_ttl {
             options = options.max_ttl(max_ttl)?;
         }
+        if self.fenced {
+            options = options.fenced(self.window)?.step_back(self.step_back)?;
+        }
         options.node_timeout(self.node_timeout.unwrap_or_else(|| node_timeout(&options)))
+    }
+
+    fn ttl_is_too_long(&self) -> String {
+        let ttl = humantime::format_duration(self.ttl);
+        match self.max_ttl {
+            Some(max_ttl) => {
+                let max_ttl = humantime::format_duration(max_ttl);
+                format!("--ttl {ttl} is longer than --max-ttl {max_ttl}")
+            }
+            None => format!(
+                "--ttl {ttl} is longer than the default of --max-ttl, 1m: give --max-ttl, the same for all \
+                 clients of these nodes"
+            ),
+        }
     }
 
     fn kill_after(&self, options: &Options) -> Result<Duration, String> {

@@ -9,8 +9,11 @@ use std::time::{Duration, Instant};
 use redlock_tests::{Server, Servers};
 use serde_json::Value;
 
-use crate::process::{Ended, Process, end_of, eventually, redlock};
-use crate::server::{field, guard, name, replicate, run_id, set, unvouched, user_of};
+use crate::process::{Ended, Process, end_of, eventually, redlock, run};
+use crate::server::{
+    fail_back, field, guard, guard_of_another_run, name, now_ms, record, replicate, run_id, set,
+    unvouched, user_of, write_guard,
+};
 
 #[test]
 fn a_healthy_fleet_gives_no_cause_for_complaint() {
@@ -254,13 +257,13 @@ fn a_node_that_has_just_restarted_has_no_vote_until_the_ttl_is_over() {
 fn a_young_node_that_init_vouches_for_has_a_vote_at_once() {
     let servers = healthy(3);
     for server in &servers[..] {
-        guard(server, &run_id(server), 0, "7200000:250:60000");
+        guard(server, 0, "7200000:250:60000");
     }
     let report = Report::of(&servers.urls(), &["--ttl=1h"]);
     report.expect_bad(&servers, &[], &[]);
-    // Not for longer than it says.
+    // Not for locks that last longer than it says.
     let report = Report::of(&servers.urls(), &["--ttl=3h"]);
-    assert_eq!(report.check(&servers[0], "uptime")["verdict"], "bad");
+    assert_eq!(report.check(&servers[0], "guard")["verdict"], "bad");
 }
 
 #[test]
@@ -296,7 +299,7 @@ fn a_missing_permission_is_found_by_asking_and_by_trying() {
 
 #[test]
 fn each_command_in_use_is_looked_for() {
-    const COMMANDS: [&str; 11] = [
+    const COMMANDS: [&str; 10] = [
         "set",
         "get",
         "del",
@@ -307,7 +310,6 @@ fn each_command_in_use_is_looked_for() {
         "script|load",
         "time",
         "pttl",
-        "pexpireat",
     ];
     let servers = healthy(1);
     let mut examinations = Vec::new();
@@ -326,7 +328,7 @@ fn each_command_in_use_is_looked_for() {
         let permissions = report.check(&servers[0], "permissions");
         assert_eq!(permissions["denied"], serde_json::json!([command]));
         let verdict = match command {
-            "script|load" | "time" | "pttl" | "pexpireat" => "warn",
+            "script|load" | "time" | "pttl" => "warn",
             _ => "bad",
         };
         assert_eq!(permissions["verdict"], verdict, "{command}");
@@ -366,16 +368,16 @@ fn a_user_who_may_not_see_the_configuration_is_told_what_is_not_seen() {
 fn a_record_of_another_run_or_none_or_a_foreign_value_is_bad_where_fenced_locks_are_in_use() {
     let servers = healthy(5);
     for server in &servers[..2] {
-        guard(server, &run_id(server), 0, SETTINGS);
+        guard(server, 0, SETTINGS);
     }
-    guard(&servers[2], "0123456789abcdef", 0, SETTINGS);
+    guard_of_another_run(&servers[2], SETTINGS);
     let _: () = servers[3]
         .query(&["RPUSH", "redlock:guard", "a list"])
         .unwrap();
     let report = Report::of(&servers.urls(), &[]);
     report.expect_bad(
         &servers,
-        &[(2, "guard"), (3, "guard"), (4, "guard")],
+        &[(2, "uptime"), (2, "guard"), (3, "guard"), (4, "guard")],
         &["quorum"],
     );
     let records = servers
@@ -386,30 +388,267 @@ fn a_record_of_another_run_or_none_or_a_foreign_value_is_bad_where_fenced_locks_
         records,
         ["counts", "counts", "other_run", "foreign", "absent"]
     );
+    // Only a foreign value stays until an operator sees to it.
+    for server in &servers[2..] {
+        let message = report.message(server, "guard");
+        assert_eq!(
+            message.contains("redlock init --repair"),
+            server.port() == servers[3].port(),
+            "{message}"
+        );
+    }
     // The longest TTL, four windows and a second.
+    let wait = "clients of fenced locks restore it, and its vote counts 1 min 2 s later: wait";
+    for server in [&servers[2], &servers[4]] {
+        let message = report.message(server, "guard");
+        assert!(message.ends_with(wait), "{message}");
+    }
+}
+
+#[test]
+fn a_data_set_that_was_replaced_is_told_from_a_restart() {
+    let servers = healthy(3);
+    let replica = Server::start();
+    replica.disown();
+    replicate(&servers[0], &replica);
+    set(&servers[0], "repl-backlog-ttl", "0");
+    for server in &servers[..] {
+        guard(server, 0, SETTINGS);
+    }
+    eventually("the record on the replica", || record(&replica).is_some());
+    let _: () = replica.query(&["REPLICAOF", "NO", "ONE"]).unwrap();
+    Report::of(&servers.urls(), &[]).expect_bad(&servers, &[], &[]);
+
+    fail_back(&servers[0], &replica);
+    let report = Report::of(&servers.urls(), &[]);
+    // Clients of plain locks go by its age instead.
+    report.expect_bad(&servers, &[(0, "uptime"), (0, "guard")], &[]);
+    assert_eq!(report.check(&servers[0], "guard")["record"], "other_data");
+    let message = report.message(&servers[0], "guard");
     assert!(
-        report
-            .message(&servers[2], "guard")
-            .contains("quarantine of 1 min 2 s")
+        message.contains("the node was a replica in between"),
+        "{message}"
     );
+    assert!(message.ends_with("1 min 2 s later: wait"), "{message}");
+}
+
+#[test]
+fn a_record_of_an_older_version_is_bad_until_clients_write_it_anew() {
+    let servers = healthy(3);
+    for server in &servers[..] {
+        write_guard(server, &format!("{}:0:{SETTINGS}", run_id(server)));
+    }
+    let report = Report::of(&servers.urls(), &[]);
+    let bad: Vec<_> = (0..3)
+        .flat_map(|node| [(node, "uptime"), (node, "guard")])
+        .collect();
+    report.expect_bad(&servers, &bad, &["quorum"]);
+    assert_eq!(report.check(&servers[0], "guard")["record"], "older");
+    let message = report.message(&servers[0], "guard");
+    assert!(message.ends_with("1 min 2 s later: wait"), "{message}");
+}
+
+#[test]
+fn two_sets_of_rules_of_which_none_has_a_quorum_are_for_an_operator_to_repair() {
+    let servers = healthy(3);
+    guard(&servers[0], 0, SETTINGS);
+    guard(&servers[1], 0, "120000:250:60000");
+    let report = Report::of(&servers.urls(), &[]);
+    report.expect_bad(
+        &servers,
+        &[(1, "guard"), (2, "guard")],
+        &["quorum", "guard"],
+    );
+    let message = report.message(&servers[2], "guard");
+    assert!(message.ends_with("no client may restore it: run redlock init --repair"));
+    let message = report.fleet("guard")["message"].as_str().unwrap();
+    let advice = "give all clients the same settings, then run redlock init --repair";
+    assert!(message.ends_with(advice), "{message}");
+
+    // With a quorum, it is known which.
+    guard(&servers[2], 0, SETTINGS);
+    let report = Report::of(&servers.urls(), &[]);
+    report.expect_bad(&servers, &[(1, "guard")], &["guard"]);
+    let advice = "redlock init --repair --max-ttl=1m --window=250ms --step-back=1m";
+    let message = report.message(&servers[1], "guard");
+    assert!(message.ends_with(advice), "{message}");
+}
+
+#[test]
+fn nodes_that_were_all_wiped_while_one_is_away_are_for_an_operator_to_repair() {
+    let mut servers = healthy(3);
+    let told = |report: &Report| {
+        let check = report.fleet("guard");
+        let repair = check["message"]
+            .as_str()
+            .unwrap()
+            .contains("redlock init --repair");
+        (check["verdict"].as_str().unwrap().to_owned(), repair)
+    };
+    assert_eq!(
+        told(&Report::of(&servers.urls(), &[])),
+        ("ok".to_owned(), false)
+    );
+    servers[1].kill();
+    assert_eq!(
+        told(&Report::of(&servers.urls(), &[])),
+        ("warn".to_owned(), true)
+    );
+
+    // One record is enough for clients to go by.
+    guard(&servers[0], 0, SETTINGS);
+    let report = Report::of(&servers.urls(), &[]);
+    assert_eq!(told(&report), ("ok".to_owned(), false));
+    let message = report.message(&servers[2], "guard");
+    assert!(message.ends_with("1 min 2 s later: wait"), "{message}");
+}
+
+#[test]
+fn clients_restore_every_record_that_doctor_says_to_wait_for() {
+    let servers = healthy(3);
+    let node = &servers[2];
+    let damages: [fn(&Server); 4] = [
+        |node| node.query(&["FLUSHALL"]).unwrap(),
+        |node| guard_of_another_run(node, SHORT),
+        |node| write_guard(node, &format!("{}:0:{SHORT}", run_id(node))),
+        // By a clock that is a day ahead.
+        |node| guard(node, now_ms(node) + 86_400_000, SHORT),
+    ];
+    for damage in damages {
+        for server in &servers[..] {
+            guard(server, 0, SHORT);
+        }
+        damage(node);
+        let report = Report::of(&servers.urls(), &[]);
+        let message = report.message(node, "guard");
+        assert!(message.ends_with("wait"), "{message}");
+        let options = [&["--fenced", "--ttl=1s"], &SHORT_OPTIONS[..]].concat();
+        let ended = end_of(run(&servers, &options, "dock-7", "exit 7"));
+        assert_eq!(ended.code, Some(7), "{}", ended.stderr);
+        // The quarantine is 4 s.
+        eventually("its record", || {
+            let report = Report::of(&servers.urls(), &[]);
+            let check = report.check(node, "guard");
+            let left = check["counts_in_ms"].as_u64();
+            ["quarantined", "counts"].contains(&check["record"].as_str().unwrap())
+                && left.is_some_and(|left| left <= 4_000)
+                && check["message"]
+                    .as_str()
+                    .is_some_and(|told| !told.contains("after"))
+        });
+    }
+}
+
+#[test]
+fn clients_write_over_nothing_for_which_doctor_names_init_repair() {
+    let mut servers = healthy(3);
+    let states: [fn(&[Server]); 3] = [
+        |nodes| guard(&nodes[1], 0, SETTINGS),
+        |nodes| write_guard(&nodes[1], "a note"),
+        // All that answer are wiped.
+        |nodes| nodes[0].disown(),
+    ];
+    for (number, damage) in states.into_iter().enumerate() {
+        for server in &servers[..] {
+            server.disown();
+        }
+        guard(&servers[0], 0, SHORT);
+        damage(&servers);
+        if number == 2 {
+            servers[2].kill();
+        }
+        let report = Report::of(&servers.urls(), &[]);
+        let told = report.document.to_string();
+        assert!(told.contains("redlock init --repair"), "{told}");
+        let records = || -> Vec<_> { servers[..2].iter().map(record).collect() };
+        let before = records();
+        for _ in 0..2 {
+            let options = ["--fenced", "--ttl=1s", "--wait=1s"];
+            let options = [&options[..], &SHORT_OPTIONS].concat();
+            let ended = end_of(run(&servers, &options, "dock-7", "exit 7"));
+            assert_eq!(ended.code, Some(69), "{}", ended.stderr);
+        }
+        assert_eq!(records(), before);
+    }
+}
+
+#[test]
+fn what_hangs_on_nodes_that_are_away_is_said_so() {
+    let mut servers = healthy(3);
+    servers[1].kill();
+    servers[2].kill();
+    guard_of_another_run(&servers[0], SETTINGS);
+    let report = Report::of(&servers.urls(), &[]);
+    let message = report.message(&servers[0], "guard");
+    assert!(message.ends_with("bring the others back"), "{message}");
+}
+
+#[test]
+fn a_node_that_may_evict_has_no_vote_where_fenced_locks_are_in_use() {
+    let servers = healthy(3);
+    set(&servers[0], "maxmemory-policy", "volatile-lru");
+    let report = Report::of(&servers.urls(), &[]);
+    report.expect_bad(&servers, &[], &[]);
+    for server in &servers[..] {
+        guard(server, 0, SETTINGS);
+    }
+    let report = Report::of(&servers.urls(), &[]);
+    report.expect_bad(&servers, &[(0, "memory")], &[]);
+    assert_eq!(report.fleet("quorum")["voting"], 2);
+}
+
+#[test]
+fn a_replication_id_that_will_change_is_warned_of() {
+    let servers = healthy(3);
+    let replica = Server::start();
+    replicate(&servers[0], &replica);
+    let advice = |when: &str| {
+        let report = Report::of(&servers.urls(), &[]);
+        report.expect_bad(&servers, &[], &[]);
+        let role = report.check(&servers[0], "role");
+        let advises = role["message"]
+            .as_str()
+            .unwrap()
+            .contains("repl-backlog-ttl 0");
+        let verdict = role["verdict"].as_str().unwrap().to_owned();
+        (when.to_owned(), verdict, advises)
+    };
+    let told = |when: &str, verdict: &str, advises| (when.to_owned(), verdict.to_owned(), advises);
+    assert_eq!(advice("with it"), told("with it", "warn", true));
+    let _: () = replica.query(&["REPLICAOF", "NO", "ONE"]).unwrap();
+    eventually("no replica", || {
+        field(&servers[0], "connected_slaves") == "0"
+    });
+    assert_eq!(advice("after it"), told("after it", "warn", true));
+    set(&servers[0], "repl-backlog-ttl", "0");
+    assert_eq!(advice("set"), told("set", "ok", false));
 }
 
 #[test]
 fn a_node_in_quarantine_is_bad_until_it_is_over() {
     let servers = healthy(3);
     for server in &servers[1..] {
-        guard(server, &run_id(server), 0, SETTINGS);
+        guard(server, 0, SETTINGS);
     }
     let now: (u64, u64) = servers[0].query(&["TIME"]).unwrap();
     let told = |until_s: u64| {
-        guard(&servers[0], &run_id(&servers[0]), until_s * 1_000, SETTINGS);
+        guard(&servers[0], until_s * 1_000, SETTINGS);
         let report = Report::of(&servers.urls(), &[]);
         (report.code, report.check(&servers[0], "guard").clone())
     };
-    let (code, check) = told(now.0 + 1_000);
+    let (code, check) = told(now.0 + 50);
     assert_eq!((code, &check["record"]), (Some(1), &"quarantined".into()));
     let left = check["counts_in_ms"].as_u64().unwrap();
-    assert!((900_000..=1_000_000).contains(&left), "{left}");
+    assert!((1..=50_000).contains(&left), "{left}");
+    assert!(check["message"].as_str().unwrap().ends_with("; wait"));
+    // The clock of the writer was a day ahead.
+    let (code, check) = told(now.0 + 86_400);
+    assert_eq!((code, &check["counts_in_ms"]), (Some(1), &62_000.into()));
+    let message = check["message"].as_str().unwrap();
+    assert!(
+        message.contains("counts 1 min 2 s after the next fenced acquire: the record says "),
+        "{message}"
+    );
     let (code, check) = told(now.0 - 1);
     assert_eq!((code, &check["record"]), (Some(0), &"counts".into()));
 }
@@ -418,7 +657,7 @@ fn a_node_in_quarantine_is_bad_until_it_is_over() {
 fn configurations_that_differ_are_bad() {
     let servers = healthy(3);
     for (server, settings) in servers.iter().zip([SETTINGS, SETTINGS, "60000:100:60000"]) {
-        guard(server, &run_id(server), 0, settings);
+        guard(server, 0, settings);
     }
     let report = Report::of(&servers.urls(), &[]);
     report.expect_bad(&servers, &[(2, "guard")], &["guard"]);
@@ -431,9 +670,10 @@ fn configurations_that_differ_are_bad() {
 fn a_ttl_that_the_records_do_not_allow_is_bad() {
     let servers = healthy(3);
     for server in &servers[..] {
-        guard(server, &run_id(server), 0, "999:250:60000");
+        guard(server, 0, "999:250:60000");
     }
-    Report::of(&servers.urls(), &[]).expect_bad(&servers, &[], &["guard"]);
+    let bad = [(0, "guard"), (1, "guard"), (2, "guard")];
+    Report::of(&servers.urls(), &[]).expect_bad(&servers, &bad, &["quorum", "guard"]);
 }
 
 #[test]
@@ -467,7 +707,7 @@ fn an_examination_changes_no_key() {
         let _: () = server.query(&["SET", "dock-7", "a token"]).unwrap();
         let writes = |server: &Server| {
             let calls = server.calls();
-            ["set", "del", "pexpire", "pexpireat"].map(|command| calls[command])
+            ["set", "del", "pexpire"].map(|command| calls[command])
         };
         // Of a key that came and went, this tells.
         let changes = |server: &Server| field(server, "rdb_changes_since_last_save");
@@ -482,6 +722,10 @@ fn an_examination_changes_no_key() {
 }
 
 const SETTINGS: &str = "60000:250:60000";
+
+/// A quarantine of 4 s.
+const SHORT: &str = "2000:250:1000";
+const SHORT_OPTIONS: [&str; 3] = ["--max-ttl=2s", "--window=250ms", "--step-back=1s"];
 
 /// Servers about which there is nothing to say, for locks of a second.
 fn healthy(count: usize) -> Servers {

@@ -1,12 +1,19 @@
 //! `redlock init`: what it writes, what it leaves alone, and when it writes nothing.
 
-use redlock_tests::Server;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
 
-use crate::process::{Ended, end_of, redlock};
-use crate::server::{guard, replicate, run_id, unvouched, user_of};
+use redlock_tests::{Server, Servers};
+
+use crate::process::{Ended, Process, end_of, eventually, redlock, run};
+use crate::server::{
+    fail_back, field, guard, guard_of_another_run, name, now_ms, record, replicate, run_id, set,
+    unvouched, user_of, write_guard,
+};
 
 #[test]
-fn the_first_start_writes_a_record_of_this_run_whose_vote_counts_at_once() {
+fn the_first_start_writes_a_record_of_this_run_and_data_set_whose_vote_counts_at_once() {
     let servers = unvouched(3);
     let ended = init(&servers.urls(), &[]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
@@ -20,10 +27,7 @@ fn the_first_start_writes_a_record_of_this_run_whose_vote_counts_at_once() {
         3
     );
     for server in &servers[..] {
-        assert_eq!(
-            record(server),
-            format!("{}:0:60000:250:60000", run_id(server))
-        );
+        assert_eq!(record(server), Some(record_of(server, 0, SETTINGS)));
         let ttl: i64 = server.query(&["PTTL", "redlock:guard"]).unwrap();
         assert_eq!(ttl, -1, "it is there until the node loses it");
     }
@@ -34,160 +38,446 @@ fn the_settings_are_the_operator_s() {
     let servers = unvouched(1);
     let options = ["--max-ttl=2m", "--window=1500ms", "--step-back=1s"];
     assert_eq!(init(&servers.urls(), &options).code, Some(0));
-    assert_eq!(
-        record(&servers[0]),
-        format!("{}:0:120000:1500:1000", run_id(&servers[0]))
-    );
+    let expected = record_of(&servers[0], 0, "120000:1500:1000");
+    assert_eq!(record(&servers[0]), Some(expected));
 }
 
 #[test]
-fn a_record_that_is_there_is_kept_and_told() {
-    let servers = unvouched(4);
-    let until = 4_102_444_800_000;
-    guard(&servers[0], &run_id(&servers[0]), 7, SETTINGS);
-    guard(&servers[1], &run_id(&servers[1]), until, SETTINGS);
-    guard(&servers[2], "0123456789abcdef", 0, SETTINGS);
-    let before: Vec<_> = servers[..3].iter().map(record).collect();
+fn where_every_record_is_sound_there_is_nothing_to_do() {
+    let servers = unvouched(3);
+    assert_eq!(init(&servers.urls(), &[]).code, Some(0));
+    let until = now_ms(&servers[2]) + 30_000;
+    guard(&servers[2], until, SETTINGS);
+    let before: Vec<_> = servers.iter().map(record).collect();
+    for options in [&[][..], &["--repair"]] {
+        let ended = init(&servers.urls(), options);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        for (line, told) in ended.stdout.lines().zip([
+            "nothing to do: a record, its vote counts (max TTL 1m, window 250ms, step back 1m)",
+            "nothing to do: a record, its vote counts (max TTL 1m, window 250ms, step back 1m)",
+            "nothing to do: a record, its vote counts in 2",
+        ]) {
+            assert!(line.contains(told), "{line}");
+        }
+    }
+    assert_eq!(servers.iter().map(record).collect::<Vec<_>>(), before);
+
+    // The clock of its writer was ahead: the next client cuts it.
+    guard(&servers[2], until + 86_400_000, SETTINGS);
     let ended = init(&servers.urls(), &[]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    let after: Vec<_> = servers[..3].iter().map(record).collect();
-    assert_eq!(before, after);
-    for (line, told) in ended.stdout.lines().zip([
-        "kept: there is a record of this run, its vote counts (max TTL 1m, window 250ms, step back 1m)",
-        "kept: there is a record of this run, in quarantine for ",
-        "kept: there is a record of another run of the server",
-        "written: its vote counts now; there was no record",
-    ]) {
-        assert!(line.contains(told), "{line}");
+    let told = "its vote counts 1 min 2 s after the next fenced acquire";
+    assert_told(&ended, &servers[2], told);
+}
+
+#[test]
+fn a_node_that_was_flushed_while_a_lease_is_out_gets_its_vote_back_from_clients_only() {
+    let servers = unvouched(3);
+    assert_eq!(init(&servers.urls(), &[]).code, Some(0));
+    let holder = holder(&servers);
+    let _: () = servers[1].query(&["FLUSHALL"]).unwrap();
+    let ended = expect_no_write(&servers.urls(), &servers, &[]);
+    let why = "refused: no record: clients restore it by themselves as soon as a quorum answers, and its vote \
+               counts 1 min 2 s later";
+    assert_told(&ended, &servers[1], why);
+    assert_told(&ended, &servers[0], "there is a record, its vote counts");
+    expect_held(&servers.urls(), holder);
+}
+
+#[test]
+fn nodes_that_restarted_empty_while_a_lease_is_out_get_their_votes_back_from_clients_only() {
+    let mut servers = unvouched(3);
+    assert_eq!(init(&servers.urls(), &[]).code, Some(0));
+    let holder = holder(&servers);
+    servers[0].restart();
+    servers[1].restart();
+    let ended = expect_no_write(&servers.urls(), &servers, &[]);
+    for server in &servers[..2] {
+        assert_told(&ended, server, "refused: no record: clients restore it");
     }
+    expect_held(&servers.urls(), holder);
+}
+
+#[test]
+fn a_node_that_failed_over_and_back_while_a_lease_is_out_gets_its_vote_back_from_clients_only() {
+    let servers = unvouched(4);
+    let (nodes, replica) = (&servers[..3], &servers[3]);
+    // The first replica changes the replication ID, so it comes first.
+    replicate(&nodes[0], replica);
+    let urls = &servers.urls()[..3];
+    assert_eq!(init(urls, &[]).code, Some(0));
+    eventually("the record on the replica", || record(replica).is_some());
+    let _: () = replica.query(&["REPLICAOF", "NO", "ONE"]).unwrap();
+    let holder = Process::start(holding(urls));
+    holder.expect_line("ready");
+    eventually("the lock on the node", || nodes[0].key_count() == 1);
+
+    let run = run_id(&nodes[0]);
+    fail_back(&nodes[0], replica);
+    assert_eq!((run_id(&nodes[0]), nodes[0].key_count()), (run, 0));
+    assert!(record(&nodes[0]).is_some(), "it came back");
+    let ended = expect_no_write(urls, nodes, &[]);
+    let why =
+        "refused: a record of another data set (max TTL 1m, window 250ms, step back 1m): clients";
+    assert_told(&ended, &nodes[0], why);
+    expect_held(urls, holder);
+}
+
+#[test]
+fn a_node_that_restarted_with_its_data_is_left_to_clients() {
+    let servers = unvouched(3);
+    assert_eq!(init(&servers.urls(), &[]).code, Some(0));
+    guard_of_another_run(&servers[2], SETTINGS);
+    let ended = expect_no_write(&servers.urls(), &servers, &[]);
+    let why = "refused: a record of another run of the server (max TTL 1m, ";
+    assert_told(&ended, &servers[2], why);
+}
+
+#[test]
+fn a_record_of_an_older_version_is_left_to_clients_or_repaired_with_a_quarantine() {
+    let servers = unvouched(3);
+    for server in &servers[..] {
+        write_guard(server, &format!("{}:0:{SETTINGS}", run_id(server)));
+    }
+    let ended = expect_no_write(&servers.urls(), &servers, &[]);
+    let why =
+        "refused: a record of an older version (max TTL 1m, window 250ms, step back 1m): clients";
+    assert_told(&ended, &servers[0], why);
+    repair(&servers.urls(), &[]);
+    for server in &servers[..] {
+        expect_quarantine(server, SETTINGS, 62_000);
+    }
+}
+
+#[test]
+fn a_key_with_a_ttl_may_be_a_lock_and_forbids_a_first_start() {
+    for set in [
+        "redis.call('SET', 'dock-7', 'abcdefghijklmnopqrst', 'PX', 60000)",
+        "redis.call('SELECT', 3); redis.call('SET', 'dock-7', 'abcdefghijklmnopqrst', 'PX', 60000)",
+    ] {
+        let servers = unvouched(3);
+        let _: () = servers[2].query(&["EVAL", set, "0"]).unwrap();
+        let ended = expect_no_write(&servers.urls(), &servers, &[]);
+        assert_told(&ended, &servers[2], "1 key with a TTL: it may be a lock");
+        assert!(
+            ended
+                .stderr
+                .contains("1 min 2 s after the first fenced acquire"),
+            "{}",
+            ended.stderr
+        );
+    }
+    // One without a TTL is none.
+    let servers = unvouched(1);
+    let _: () = servers[0].query(&["SET", "note", "value"]).unwrap();
+    assert_eq!(init(&servers.urls(), &[]).code, Some(0));
 }
 
 #[test]
 fn force_writes_over_whatever_is_there_and_tells_it() {
     let servers = unvouched(4);
-    guard(
-        &servers[0],
-        &run_id(&servers[0]),
-        4_102_444_800_000,
-        SETTINGS,
-    );
-    guard(&servers[1], "0123456789abcdef", 0, "1:2:3");
-    let _: () = servers[2]
-        .query(&["SET", "redlock:guard", "a note"])
-        .unwrap();
+    guard(&servers[0], now_ms(&servers[0]) + 30_000, SETTINGS);
+    guard_of_another_run(&servers[1], "1:2:3");
+    write_guard(&servers[2], "a note");
     let _: () = servers[3]
         .query(&["RPUSH", "redlock:guard", "a list"])
         .unwrap();
     let ended = init(&servers.urls(), &["--force"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     for server in &servers[..] {
-        assert_eq!(record(server), format!("{}:0:{SETTINGS}", run_id(server)));
+        assert_eq!(record(server), Some(record_of(server, 0, SETTINGS)));
     }
     for (line, told) in ended.stdout.lines().zip([
-        "there was a record of this run, in quarantine for ",
+        "its vote counts now; there was a record, its vote counts in 29",
         "there was a record of another run of the server (max TTL 1ms, window 2ms, step back 3ms)",
-        "there was something that is no record",
-        "there was something that is no record",
+        "there was something at redlock:guard that is no record",
+        "there was something at redlock:guard that is no record",
     ]) {
         assert!(line.contains(told), "{line}");
     }
 }
 
 #[test]
+fn repair_ends_a_race_of_two_sets_of_rules_and_its_votes_count_after_the_quarantine() {
+    let servers = unvouched(3);
+    guard(&servers[0], 0, SHORT);
+    guard(&servers[1], 0, "1000:250:500");
+    let before = record(&servers[0]);
+    let ended = expect_no_write(&servers.urls(), &servers, &SHORT_OPTIONS);
+    assert_told(&ended, &servers[1], "has a record with other settings");
+    let why = "refused: no record: no client restores it; redlock init --repair does";
+    assert_told(&ended, &servers[2], why);
+    // Which of the two are the fleet's, only its operator knows.
+    let ended = expect_no_write(&servers.urls(), &servers, &["--repair"]);
+    assert!(
+        ended
+            .stderr
+            .contains("--max-ttl=2s --window=250ms --step-back=1s"),
+        "{}",
+        ended.stderr
+    );
+
+    repair(&servers.urls(), &SHORT_OPTIONS);
+    assert_eq!(record(&servers[0]), before, "it was sound");
+    for server in &servers[1..] {
+        expect_quarantine(server, SHORT, 4_000);
+    }
+    expect_votes_after_the_quarantine(&servers);
+}
+
+#[test]
+fn repair_begins_again_where_all_nodes_that_answer_were_wiped_while_one_is_down() {
+    let mut servers = unvouched(3);
+    assert_eq!(init(&servers.urls(), &SHORT_OPTIONS).code, Some(0));
+    servers[2].kill();
+    for server in &servers[..2] {
+        let _: () = server.query(&["FLUSHALL"]).unwrap();
+    }
+    let ended = expect_no_write(&servers.urls(), &servers[..2], &SHORT_OPTIONS);
+    assert!(
+        ended
+            .stderr
+            .contains("stay away, run redlock init --repair"),
+        "{}",
+        ended.stderr
+    );
+    let ended = repair(&servers.urls(), &SHORT_OPTIONS);
+    assert_told(&ended, &servers[2], "not written: connection refused");
+    for server in &servers[..2] {
+        expect_quarantine(server, SHORT, 4_000);
+    }
+    expect_votes_after_the_quarantine(&servers);
+}
+
+#[test]
+fn repair_takes_the_place_of_a_foreign_value_and_leaves_sound_records_alone() {
+    let servers = unvouched(5);
+    guard(&servers[0], 0, SETTINGS);
+    guard(&servers[1], now_ms(&servers[1]) + 30_000, SETTINGS);
+    guard_of_another_run(&servers[2], SETTINGS);
+    write_guard(&servers[3], "a note");
+    let _: () = servers[4]
+        .query(&["RPUSH", "redlock:guard", "a list"])
+        .unwrap();
+    let before: Vec<_> = servers[..2].iter().map(record).collect();
+    let ended = init(&servers.urls(), &[]);
+    assert_eq!(ended.code, Some(1));
+    let why = "refused: something at redlock:guard that is no record: no client restores it; redlock init \
+               --repair does";
+    for server in &servers[3..] {
+        assert_told(&ended, server, why);
+    }
+    repair(&servers.urls(), &[]);
+    assert_eq!(servers[..2].iter().map(record).collect::<Vec<_>>(), before);
+    for server in &servers[2..] {
+        expect_quarantine(server, SETTINGS, 62_000);
+    }
+}
+
+#[test]
+fn a_repair_waits_for_the_longest_ttl_of_the_old_records_and_the_new_ones() {
+    for (old, new, quarantine_ms) in [
+        ("120000:500:60000", "--max-ttl=1m", 123_000),
+        ("1000:500:500000", "--max-ttl=1m", 503_000),
+        ("1000:250:60000", "--max-ttl=10m", 602_000),
+    ] {
+        let servers = unvouched(3);
+        guard(&servers[0], 0, old);
+        repair(&servers.urls(), &[new]);
+        let settings = match new {
+            "--max-ttl=1m" => "60000:250:60000",
+            _ => "600000:250:60000",
+        };
+        for server in &servers[..] {
+            expect_quarantine(server, settings, quarantine_ms);
+        }
+    }
+}
+
+#[test]
+fn a_record_from_a_clock_that_was_ahead_is_repaired_with_one_quarantine() {
+    let servers = unvouched(1);
+    guard(&servers[0], now_ms(&servers[0]) + 31_536_000_000, SETTINGS);
+    repair(&servers.urls(), &[]);
+    expect_quarantine(&servers[0], SETTINGS, 62_000);
+}
+
+#[test]
+fn a_repair_needs_a_quorum_of_nodes() {
+    let mut servers = unvouched(3);
+    guard_of_another_run(&servers[0], SETTINGS);
+    servers[1].kill();
+    servers[2].kill();
+    let ended = expect_no_write(&servers.urls(), &servers[..1], &["--repair"]);
+    assert_told(&ended, &servers[1], "refused: connection refused");
+}
+
+#[test]
 fn nothing_is_written_when_a_node_cannot_be_reached() {
     let mut servers = unvouched(3);
     servers[1].kill();
-    expect_refusal(&servers.urls(), &servers, "refused: connection refused");
+    expect_refusal(
+        &servers.urls(),
+        &servers,
+        &WITHOUT_REPAIR,
+        "refused: connection refused",
+    );
 }
 
 #[test]
 fn nothing_is_written_when_a_node_hangs() {
     let servers = unvouched(3);
     servers[1].pause();
-    expect_refusal(&servers.urls(), &servers[..1], "within 1.0 s");
+    expect_refusal(
+        &servers.urls(),
+        &servers[..1],
+        &WITHOUT_REPAIR,
+        "within 1.0 s",
+    );
 }
 
 #[test]
 fn nothing_is_written_when_a_node_is_a_replica() {
     let servers = unvouched(3);
     replicate(&servers[0], &servers[2]);
-    let why = format!("refused: a replica of 127.0.0.1:{}", servers[0].port());
-    expect_refusal(&servers.urls(), &servers, &why);
+    let why = format!("refused: a replica of {}", name(&servers[0]));
+    expect_refusal(&servers.urls(), &servers, &EACH_MODE, &why);
 }
 
 #[test]
 fn nothing_is_written_when_two_nodes_are_one_server() {
     let servers = unvouched(2);
     let urls = [servers[0].url(), servers[1].url(), servers[0].socket_url()];
-    let why = format!(
-        "refused: the same server as 127.0.0.1:{}",
-        servers[0].port()
-    );
-    expect_refusal(&urls, &servers, &why);
+    let why = format!("refused: the same server as {}", name(&servers[0]));
+    expect_refusal(&urls, &servers, &EACH_MODE, &why);
+}
+
+#[test]
+fn nothing_is_written_when_a_node_may_evict() {
+    let servers = unvouched(3);
+    set(&servers[1], "maxmemory-policy", "volatile-ttl");
+    let why = "refused: it may evict locks: set maxmemory-policy noeviction";
+    expect_refusal(&servers.urls(), &servers, &EACH_MODE, why);
 }
 
 #[test]
 fn nothing_is_written_when_a_user_may_not_write() {
     let servers = unvouched(2);
     let urls = [servers[0].url(), user_of(&servers[1], "app", "+@all -set")];
-    expect_refusal(&urls, &servers, "redlock doctor says which");
+    expect_refusal(&urls, &servers, &EACH_MODE, "redlock doctor says which");
 }
 
 #[test]
-fn nothing_is_written_when_a_record_has_other_settings_unless_by_force() {
-    let servers = unvouched(2);
-    guard(&servers[1], &run_id(&servers[1]), 0, "60000:100:60000");
-    let ended = init(&servers.urls(), &[]);
-    assert_eq!(ended.code, Some(1));
-    assert!(
-        ended.stdout.contains(
-            "refused: has a record with other settings (max TTL 1m, window 100ms, step back 1m)"
-        ),
-        "{}",
-        ended.stdout
-    );
-    assert!(servers[0].keys().is_empty());
-
-    let ended = init(&servers.urls(), &["--force"]);
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    assert_eq!(
-        record(&servers[1]),
-        format!("{}:0:{SETTINGS}", run_id(&servers[1]))
-    );
+fn nothing_is_written_when_the_records_have_other_settings() {
+    let servers = unvouched(3);
+    for server in &servers[..] {
+        guard(server, 0, "60000:100:60000");
+    }
+    let ended = expect_no_write(&servers.urls(), &servers, &[]);
+    let why = "refused: has a record with other settings (max TTL 1m, window 100ms, step back 1m)";
+    assert_told(&ended, &servers[1], why);
+    let advice = "give --max-ttl=1m --window=100ms --step-back=1m";
+    assert!(ended.stderr.contains(advice), "{}", ended.stderr);
 }
 
 #[test]
 fn nothing_is_written_when_something_else_is_in_the_place_of_a_record() {
     let servers = unvouched(2);
-    let _: () = servers[1]
-        .query(&["SET", "redlock:guard", "a note"])
-        .unwrap();
-    let ended = init(&servers.urls(), &[]);
-    assert_eq!(ended.code, Some(1));
-    assert!(
-        ended
-            .stdout
-            .contains("refused: redlock:guard is no guard record"),
-        "{}",
-        ended.stdout
-    );
-    assert!(servers[0].keys().is_empty());
-    assert_eq!(record(&servers[1]), "a note");
+    write_guard(&servers[1], "a note");
+    let ended = expect_no_write(&servers.urls(), &servers, &[]);
+    assert_told(&ended, &servers[1], "refused: something at redlock:guard");
+}
+
+#[test]
+fn the_nodes_that_were_written_are_named_when_another_one_fails() {
+    for mode in EACH_MODE {
+        let servers = unvouched(3);
+        let word = mode.strip_prefix("--").unwrap_or("start");
+        let urls = [
+            servers[0].url(),
+            servers[1].url(),
+            way_to(&servers[2], word, None),
+        ];
+        let ended = init(&urls, &[mode]);
+        assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+        assert!(record(&servers[2]).is_none());
+        assert!(ended.stdout.contains("it may be written all the same"));
+        let written: Vec<String> = servers[..2]
+            .iter()
+            .filter(|server| record(server).is_some())
+            .map(name)
+            .collect();
+        // A first start ends at the first node that fails; their order is the same for everybody.
+        let told = match written.as_slice() {
+            [] => "redlock: no record was written".to_owned(),
+            written => format!("redlock: only these were written: {}", written.join(", ")),
+        };
+        assert_eq!(ended.stderr.trim_end(), told);
+        assert!(mode.is_empty() || written.len() == 2, "{}", ended.stdout);
+    }
+}
+
+#[test]
+fn what_a_client_writes_in_between_is_not_written_over() {
+    const KEY: &str = "SET dock-7 abcdefghijklmnopqrst PX 60000";
+    const RECORD: &str = "SET redlock:guard 0123456789abcdef:0:60000:250:60000:fedcba98";
+    for (mode, word, command, told) in [
+        (
+            "",
+            "start",
+            KEY,
+            "failed: a client has just written a key that expires",
+        ),
+        (
+            "",
+            "start",
+            RECORD,
+            "failed: a client has just written a record of another run",
+        ),
+        (
+            "--repair",
+            "repair",
+            RECORD,
+            "failed: a client has just written a record of another run",
+        ),
+        (
+            "",
+            "start",
+            "CONFIG SET maxmemory-policy allkeys-lru",
+            "failed: it may evict locks",
+        ),
+        (
+            "",
+            "start",
+            "REPLICAOF 127.0.0.1 1",
+            "failed: it has just restarted or failed over",
+        ),
+    ] {
+        let servers = unvouched(1);
+        let ended = init(&[way_to(&servers[0], word, Some(command))], &[mode]);
+        assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+        assert!(ended.stdout.contains(told), "{}", ended.stdout);
+        assert_eq!(ended.stderr, "redlock: no record was written\n");
+        let there = record(&servers[0]).unwrap_or_default();
+        assert!(there.is_empty() || RECORD.ends_with(&there), "{there}");
+    }
 }
 
 const SETTINGS: &str = "60000:250:60000";
 
-/// Neither with --force nor without it is anything written to `servers`.
-fn expect_refusal(urls: &[String], servers: &[Server], why: &str) {
-    for options in [&[][..], &["--force"]] {
-        let ended = init(urls, options);
-        assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+/// A quarantine of 4 s.
+const SHORT: &str = "2000:250:1000";
+const SHORT_OPTIONS: [&str; 3] = ["--max-ttl=2s", "--window=250ms", "--step-back=1s"];
+
+/// The empty one is no option at all.
+const EACH_MODE: [&str; 3] = ["", "--force", "--repair"];
+const WITHOUT_REPAIR: [&str; 2] = ["", "--force"];
+
+/// In none of these modes is anything written to empty `servers`.
+fn expect_refusal(urls: &[String], servers: &[Server], modes: &[&str], why: &str) {
+    for mode in modes {
+        let ended = expect_no_write(urls, servers, &[mode]);
         assert!(ended.stdout.contains(why), "{}", ended.stdout);
-        assert!(
-            ended.stderr.contains("nothing was written"),
-            "{}",
-            ended.stderr
-        );
         for server in servers {
             // One that is down has nothing either.
             let keys: usize = server.query(&["DBSIZE"]).unwrap_or_default();
@@ -196,12 +486,126 @@ fn expect_refusal(urls: &[String], servers: &[Server], why: &str) {
     }
 }
 
+/// It exits with 1, says that nothing was written, and nothing was.
+fn expect_no_write(urls: &[String], servers: &[Server], options: &[&str]) -> Ended {
+    let dump = |server: &Server| {
+        server
+            .query::<Option<Vec<u8>>>(&["DUMP", "redlock:guard"])
+            .ok()
+    };
+    let before: Vec<_> = servers.iter().map(dump).collect();
+    let ended = init(urls, options);
+    assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+    let told = "nothing was written on any node";
+    assert!(ended.stderr.contains(told), "{}", ended.stderr);
+    assert_eq!(servers.iter().map(dump).collect::<Vec<_>>(), before);
+    ended
+}
+
+fn repair(urls: &[String], options: &[&str]) -> Ended {
+    let ended = init(urls, &[&["--repair"], options].concat());
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    ended
+}
+
+/// There is a record of this run and data set, whose vote does not count for a while yet.
+fn expect_quarantine(server: &Server, settings: &str, quarantine_ms: u64) {
+    let record = record(server).unwrap();
+    let until: u64 = record.split(':').nth(1).unwrap().parse().unwrap();
+    assert_eq!(record, record_of(server, until, settings));
+    let left = until.saturating_sub(now_ms(server));
+    assert!((1..=quarantine_ms).contains(&left), "{left}");
+    // No test machine stands still for that long.
+    assert!(left > quarantine_ms.saturating_sub(20_000), "{left}");
+}
+
+/// No client gets a fenced lock at once, and one that waits gets it.
+fn expect_votes_after_the_quarantine(servers: &Servers) {
+    let fenced = |wait| {
+        let options = [&SHORT_OPTIONS[..], &["--fenced", "--ttl=1s", wait]].concat();
+        end_of(run(servers, &options, "dock-7", "exit 7")).code
+    };
+    assert_eq!(fenced("--no-wait"), Some(69));
+    assert_eq!(fenced("--wait=25s"), Some(7));
+}
+
+/// A lock that is held until it is dropped.
+fn holder(servers: &Servers) -> Process {
+    let script = "echo ready; sleep 60";
+    let holder = Process::start(run(servers, &["--fenced"], "dock-7", script));
+    holder.expect_line("ready");
+    eventually("the lock on each node", || servers.key_count() == 3);
+    holder
+}
+
+/// No other client gets the lock of `holder`.
+fn expect_held(urls: &[String], holder: Process) {
+    let mut command = redlock(&["run", "--fenced", "--no-wait", "dock-7", "--", "true"]);
+    command.env("REDLOCK_NODES", urls.join(","));
+    let code = end_of(command).code;
+    assert!(code == Some(75) || code == Some(69), "{code:?}");
+    drop(holder);
+}
+
+/// The same on some of them.
+fn holding(urls: &[String]) -> std::process::Command {
+    let mut command = redlock(&["run", "--fenced", "dock-7", "--"]);
+    command.args(["sh", "-c", "echo ready; sleep 60"]);
+    command.env("REDLOCK_NODES", urls.join(","));
+    command
+}
+
+/// The URL of a way to `server` that is watched for the first message in which `word` stands. Before that
+/// goes on, the server gets `command`; if there is none, the way ends there.
+fn way_to(server: &Server, word: &'static str, command: Option<&'static str>) -> String {
+    let target = name(server);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let mut node = TcpStream::connect(&target).unwrap();
+        let (mut answers, mut back) = (node.try_clone().unwrap(), client.try_clone().unwrap());
+        thread::spawn(move || std::io::copy(&mut answers, &mut back));
+        let argument = format!("\r\n{word}\r\n");
+        let mut buffer = [0; 65_536];
+        while let Ok(count @ 1..) = client.read(&mut buffer) {
+            let message = &buffer[..count];
+            let mut windows = message.windows(argument.len());
+            if windows.any(|window| window == argument.as_bytes()) {
+                let Some(command) = command else {
+                    break;
+                };
+                let mut other = TcpStream::connect(&target).unwrap();
+                write!(other, "{command}\r\n").unwrap();
+                let mut answer = [0; 5];
+                other.read_exact(&mut answer).unwrap();
+                assert_eq!(&answer, b"+OK\r\n");
+            }
+            node.write_all(message).unwrap();
+        }
+        let _closed = client.shutdown(std::net::Shutdown::Both);
+        let _closed = node.shutdown(std::net::Shutdown::Both);
+    });
+    url
+}
+
 fn init(urls: &[String], options: &[&str]) -> Ended {
     let mut command = redlock(&["init"]);
+    let options = options.iter().filter(|option| !option.is_empty());
     command.args(options).env("REDLOCK_NODES", urls.join(","));
     end_of(command)
 }
 
-fn record(server: &Server) -> String {
-    server.query(&["GET", "redlock:guard"]).unwrap()
+fn record_of(server: &Server, until_ms: u64, settings: &str) -> String {
+    let (run_id, data) = (run_id(server), field(server, "master_replid"));
+    format!("{run_id}:{until_ms}:{settings}:{data}")
+}
+
+fn assert_told(ended: &Ended, server: &Server, told: &str) {
+    let name = name(server);
+    let mut lines = ended.stdout.lines();
+    let line = lines
+        .find(|line| line.starts_with(&name))
+        .unwrap_or_default();
+    assert!(line.contains(told), "{}", ended.stdout);
 }

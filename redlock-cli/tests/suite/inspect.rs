@@ -7,7 +7,7 @@ use redlock_tests::{Server, Servers};
 use serde_json::Value;
 
 use crate::process::{Ended, Process, end_of, eventually, redlock, run};
-use crate::server::user_of;
+use crate::server::{now_ms, user_of};
 
 #[test]
 fn a_lock_that_nobody_holds_is_free() {
@@ -132,6 +132,31 @@ fn a_key_that_was_deleted_is_shown_as_held_for_fenced_locks_until_the_lease_is_o
     let left = document(&servers.urls())["nodes"][0]["refuses_fenced_for_ms"].as_u64();
     assert!((1..=60_000).contains(&left.unwrap()), "{left:?}");
     drop(holder);
+}
+
+#[test]
+fn a_fence_record_is_read_in_both_forms_and_no_token_in_it_is_shown() {
+    let servers = Servers::start(3);
+    let now = now_ms(&servers[0]) + 60_000;
+    // A token is any bytes.
+    let token = b"sec:ret\n\0\xff\r 17:0:again";
+    for (server, rest) in servers.iter().zip([&b":"[..], b"", token]) {
+        let fence = format!("17:{now}").into_bytes();
+        let colon: &[u8] = if rest == token { b":" } else { b"" };
+        let record = [&fence, colon, rest].concat();
+        let set: [&[u8]; 3] = [b"SET", b"redlock:fence:dock-7", &record];
+        let _: () = server.query(&set).unwrap();
+    }
+    for options in [&[][..], &["--json"]] {
+        let ended = inspect(&servers.urls(), options);
+        assert!(!ended.stdout.contains("sec:ret"), "{}", ended.stdout);
+    }
+    let report = document(&servers.urls());
+    for node in report["nodes"].as_array().unwrap() {
+        assert_eq!(node["fence"], 17);
+        let left = node["refuses_fenced_for_ms"].as_u64();
+        assert!((1..=60_000).contains(&left.unwrap()), "{left:?}");
+    }
 }
 
 #[test]

@@ -255,7 +255,8 @@ fn nodes_that_may_have_forgotten_locks_are_waited_for_and_named() {
     assert_eq!(ended.code, Some(6), "{}", ended.stderr);
 
     // For 2.4 s; for nodes that are down a run gives up after the TTL.
-    let options = ["--fenced", "--ttl=1s", "--max-ttl=1s", "--window=100ms"];
+    let mut options = vec!["--fenced", "--ttl=1s", "--max-ttl=1s", "--window=100ms"];
+    options.push("--step-back=1s");
     let ended = end_of(run(&servers, &options, "dock-7", "exit 7"));
     assert_eq!(ended.code, Some(7), "{}", ended.stderr);
 }

@@ -41,10 +41,41 @@ pub(crate) fn replicate(master: &Server, replica: &Server) {
     });
 }
 
-/// Writes a guard record.
-pub(crate) fn guard(server: &Server, run_id: &str, until_ms: u64, settings: &str) {
-    let record = format!("{run_id}:{until_ms}:{settings}");
-    let _: () = server.query(&["SET", "redlock:guard", &record]).unwrap();
+/// Writes a guard record of this run and this data set.
+pub(crate) fn guard(server: &Server, until_ms: u64, settings: &str) {
+    let (run_id, data) = (run_id(server), field(server, "master_replid"));
+    write_guard(server, &format!("{run_id}:{until_ms}:{settings}:{data}"));
+}
+
+/// Writes a guard record of another run.
+pub(crate) fn guard_of_another_run(server: &Server, settings: &str) {
+    write_guard(
+        server,
+        &format!("0123456789abcdef:0:{settings}:fedcba9876543210"),
+    );
+}
+
+/// Writes something in the place of a guard record.
+pub(crate) fn write_guard(server: &Server, record: &str) {
+    let _: () = server.query(&["SET", "redlock:guard", record]).unwrap();
+}
+
+/// What stands in the place of the guard record, if anything does.
+pub(crate) fn record(server: &Server) -> Option<String> {
+    server.query(&["GET", "redlock:guard"]).unwrap()
+}
+
+/// Makes `server` follow its former replica `replica`, and a master again: its process stays the same, and
+/// its data is what the replica has.
+pub(crate) fn fail_back(server: &Server, replica: &Server) {
+    replicate(replica, server);
+    let _: () = server.query(&["REPLICAOF", "NO", "ONE"]).unwrap();
+}
+
+/// The node's time.
+pub(crate) fn now_ms(server: &Server) -> u64 {
+    let [seconds, micros]: [u64; 2] = server.query(&["TIME"]).unwrap();
+    seconds * 1_000 + micros / 1_000
 }
 
 pub(crate) fn run_id(server: &Server) -> String {

@@ -11,7 +11,7 @@ fn help_and_version_are_no_error() {
         (&["demo", "--help"], "--seed"),
         (&["inspect", "--help"], "REDLOCK_NODES"),
         (&["doctor", "--help"], "counts_in_ms"),
-        (&["init", "--help"], "safe only when no client has held"),
+        (&["init", "--help"], "looks like a new one"),
     ] {
         let ended = end_of(redlock(arguments));
         assert_eq!(ended.code, Some(0), "{arguments:?}");
@@ -76,7 +76,11 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
                 "--",
                 "true",
             ],
-            "longest of the fleet",
+            "--ttl 2m is longer than --max-ttl 1m",
+        ),
+        (
+            &["run", NODE, "--fenced", "--ttl=2m", "key", "--", "true"],
+            "--ttl 2m is longer than the default of --max-ttl, 1m: give --max-ttl",
         ),
         (&["run", NODE, "-E256", "key", "--", "true"], "256"),
         (
@@ -99,7 +103,21 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
             &["inspect", NODE, "--node-timeout=soon", "key"],
             "write 30s",
         ),
+        (
+            &["inspect", NODE, "redlock:guard"],
+            "keys that begin with \"redlock:\" are reserved",
+        ),
+        (&["inspect", NODE, ""], "the key is empty"),
+        (
+            &["run", NODE, "redlock:fence:dock-7", "--", "true"],
+            "keys that begin with \"redlock:\" are reserved",
+        ),
+        (&["run", NODE, "", "--", "true"], "the key is empty"),
         (&["init"], "--node"),
+        (
+            &["init", NODE, "--repair", "--force"],
+            "cannot be used with",
+        ),
         (&["init", NODE, "--max-ttl=1ms"], "--max-ttl: the TTL is"),
         (&["init", NODE, "--window=0s"], "--window is not between"),
         (

@@ -12,6 +12,8 @@ mod extend;
 #[cfg(feature = "fence")]
 mod fences;
 mod hold;
+#[cfg(feature = "fence")]
+mod identity;
 mod kit;
 mod messages;
 mod release;

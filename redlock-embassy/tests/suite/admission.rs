@@ -11,8 +11,11 @@ use crate::world::*;
 
 const QUARANTINE: Duration = ms(10_102);
 
+/// Those of a TTL of 10 s and the usual drift.
 const GUARDED: Rules = Rules {
-    quarantine: QUARANTINE,
+    max_ttl_ms: 10_000,
+    drift_ppm: 10_000,
+    restart_guard: true,
     ..Rules::NONE
 };
 

@@ -565,7 +565,7 @@ impl Port<'_> {
             return Ok(());
         };
         if self.scene.flaw == Some(Flaw::QuarantineTooShort) {
-            rules.quarantine -= self.scene.unit;
+            rules.max_ttl_ms -= u32::try_from(self.scene.unit.as_millis()).unwrap_or(u32::MAX);
         }
         let ttl = Duration::from_millis(ttl_ms.into());
         let admission = self.world.admissions.borrow()[node];

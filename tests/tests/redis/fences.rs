@@ -307,15 +307,16 @@ async fn a_guard_record_lets_new_nodes_vote_at_once() {
     redlock.try_acquire("dock-7").await.unwrap().release().await;
 }
 
-/// A fleet with a short quarantine: its `max_ttl`, four windows and a second.
+/// A fleet with a short quarantine: its `max_ttl`, which is also its `step_back`, four windows and a second.
 const SHORT_TTL: Duration = Duration::from_millis(600);
 const SHORT_WINDOW: Duration = Duration::from_millis(100);
-const SHORT_FLEET: &str = "600:100:60000";
+const SHORT_FLEET: &str = "600:100:600";
 const QUARANTINE: Duration = Duration::from_millis(600 + 4 * 100 + 1_000);
 
 fn short_options() -> Options {
     let options = patient(SHORT_TTL).fenced(SHORT_WINDOW).unwrap();
-    options.max_ttl(SHORT_TTL).unwrap().wait(LIMIT)
+    let options = options.max_ttl(SHORT_TTL).unwrap();
+    options.step_back(SHORT_TTL).unwrap().wait(LIMIT)
 }
 
 async fn short_fleet() -> (Servers, Redlock) {

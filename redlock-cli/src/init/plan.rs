@@ -1,0 +1,225 @@
+//! What to do on each node, decided when all of them have been looked at.
+
+use core::time::Duration;
+
+use super::site::{Obstacle, Site, There};
+use super::{Mode, Wanted};
+use crate::duration;
+use crate::guard_record::Settings;
+use crate::nodes::quorum;
+use crate::recovery::{Cure, Recovery, Sight};
+
+/// What to do on all nodes together.
+#[derive(Debug)]
+pub(crate) enum Plan {
+    /// A line for each node, and what the operator can do.
+    Refuse { lines: Vec<String>, advice: String },
+    /// What to do on each node.
+    Proceed {
+        steps: Vec<Step>,
+        quarantine: Duration,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) enum Step {
+    Write,
+    /// Nothing, for this reason.
+    Leave(String),
+}
+
+/// What was seen of a node.
+pub(crate) type Look = Result<Site, Obstacle>;
+
+impl Plan {
+    pub(crate) fn new(names: &[String], looks: &[Look], wanted: Wanted, mode: Mode) -> Self {
+        let settings = wanted.settings;
+        let faults = faults(names, looks, mode);
+        if faults.iter().any(Option::is_some) {
+            let is_away = looks
+                .iter()
+                .any(|look| matches!(look, Err(Obstacle::Away(_))));
+            let is_stuck = mode == Mode::Start && recovery(looks) == Recovery::Operator;
+            let advice = if is_away && is_stuck {
+                format!("; if the missing nodes of a fleet in use stay away, run {REPAIR}")
+            } else {
+                String::new()
+            };
+            return Self::refuse(looks, &faults, advice);
+        }
+        match mode {
+            Mode::Start => Self::start(looks, settings),
+            Mode::Repair => Self::repair(looks, wanted),
+            Mode::Force => Self::Proceed {
+                steps: looks.iter().map(|_| Step::Write).collect(),
+                quarantine: Duration::ZERO,
+            },
+        }
+    }
+
+    /// Writes all records, or none.
+    fn start(looks: &[Look], settings: Settings) -> Self {
+        let sites = || looks.iter().flatten();
+        if sites().all(|site| site.there().is_right(settings)) {
+            let steps = sites().map(|site| Step::Leave(format!("nothing to do: {}", site.there())));
+            return Self::Proceed {
+                steps: steps.collect(),
+                quarantine: Duration::ZERO,
+            };
+        }
+        let is_first = sites().all(|site| matches!(site.there(), There::Nothing));
+        if is_first && sites().all(|site| site.expiring_keys() == 0) {
+            return Self::Proceed {
+                steps: looks.iter().map(|_| Step::Write).collect(),
+                quarantine: Duration::ZERO,
+            };
+        }
+        let recovery = recovery(looks);
+        let faults: Vec<_> = sites()
+            .map(|site| fault_at_start(site, settings, recovery))
+            .collect();
+        let advice = match recovery {
+            Recovery::FirstStart => {
+                let wait = duration::in_words(settings.quarantine());
+                format!(
+                    ": a lock may be held; clients write the records by themselves, and the votes \
+                     count {wait} after the first fenced acquire"
+                )
+            }
+            Recovery::Clients(own) if own != settings => {
+                format!(": the fleet has other settings; give {}", own.arguments())
+            }
+            Recovery::Operator => format!(
+                ": a lock may be held, and no client may restore the records: give all clients the \
+                 same settings, then run {REPAIR}"
+            ),
+            _ => ": a lock may be held; wait for clients to restore the records".to_owned(),
+        };
+        Self::refuse(looks, &faults, advice)
+    }
+
+    /// Writes what is not right, with a quarantine.
+    fn repair(looks: &[Look], wanted: Wanted) -> Self {
+        let settings = wanted.settings;
+        let sites = || looks.iter().flatten();
+        let others = || {
+            sites().filter_map(|site| match site.there() {
+                There::Record(record, _) if record.settings != settings => Some(record.settings),
+                _ => None,
+            })
+        };
+        if !wanted.are_said
+            && let Some(other) = others().next()
+        {
+            let faults: Vec<_> = looks
+                .iter()
+                .map(|look| match look.as_ref().ok()?.there() {
+                    There::Record(record, _) if record.settings != settings => Some(format!(
+                        "has a record with other settings ({})",
+                        record.settings
+                    )),
+                    _ => None,
+                })
+                .collect();
+            let advice = format!(
+                ": say which settings the clients have, as in {REPAIR} {}",
+                other.arguments()
+            );
+            return Self::refuse(looks, &faults, advice);
+        }
+        let quarantines = others().map(|settings| settings.quarantine());
+        let step = |look: &Look| match look {
+            Err(Obstacle::Away(why) | Obstacle::Unfit(why)) => {
+                Step::Leave(format!("not written: {why}"))
+            }
+            Ok(site) if site.there().is_right(settings) && !site.there().is_too_long() => {
+                Step::Leave(format!("nothing to do: {}", site.there()))
+            }
+            Ok(_) => Step::Write,
+        };
+        Self::Proceed {
+            steps: looks.iter().map(step).collect(),
+            quarantine: quarantines.fold(settings.quarantine(), Duration::max),
+        }
+    }
+
+    fn refuse(looks: &[Look], faults: &[Option<String>], advice: String) -> Self {
+        let lines = looks
+            .iter()
+            .zip(faults)
+            .map(|(look, fault)| match (look, fault) {
+                (_, Some(fault)) => format!("refused: {fault}"),
+                (Ok(site), None) => format!("not written: there is {}", site.there()),
+                (Err(Obstacle::Away(why) | Obstacle::Unfit(why)), None) => why.clone(),
+            });
+        Self::Refuse {
+            lines: lines.collect(),
+            advice,
+        }
+    }
+}
+
+const REPAIR: &str = "redlock init --repair";
+
+/// For each node why nothing may be written anywhere, whatever the records say.
+fn faults(names: &[String], looks: &[Look], mode: Mode) -> Vec<Option<String>> {
+    let present = looks.iter().flatten().count();
+    let enough = mode == Mode::Repair && present >= quorum(looks.len());
+    let fault = |(number, look): (usize, &Look)| match look {
+        Err(Obstacle::Away(_)) if enough => None,
+        Err(Obstacle::Away(why) | Obstacle::Unfit(why)) => Some(why.clone()),
+        Ok(site) => {
+            let mut earlier = names.iter().zip(looks).take(number);
+            let twin = earlier.find(|(_, other)| {
+                let other = other.as_ref().ok();
+                other.is_some_and(|other| other.run_id() == site.run_id())
+            });
+            twin.map(|(name, _)| format!("the same server as {name}: name it once"))
+        }
+    };
+    looks.iter().enumerate().map(fault).collect()
+}
+
+/// Why nothing may be written at a first start, if this node is the reason.
+fn fault_at_start(site: &Site, settings: Settings, recovery: Recovery) -> Option<String> {
+    let there = site.there();
+    if there.is_right(settings) {
+        return None;
+    }
+    if recovery == Recovery::FirstStart {
+        let keys = site.expiring_keys();
+        return (keys > 0).then(|| {
+            let (keys, they) = match keys {
+                1 => ("1 key".to_owned(), "it may be a lock"),
+                keys => (format!("{keys} keys"), "they may be locks"),
+            };
+            format!("{keys} with a TTL: {they}")
+        });
+    }
+    let cure = match recovery.cure(there.sight()) {
+        Cure::Wait(own) => format!(
+            "clients restore it by themselves as soon as a quorum answers, and its vote counts {} \
+             later",
+            duration::in_words(own.quarantine())
+        ),
+        Cure::MoreNodes => "clients restore it when a quorum of nodes is back".to_owned(),
+        Cure::Repair => format!("no client restores it; {REPAIR} does"),
+    };
+    Some(match there {
+        There::Record(record, standing) if standing.is_of_this_node() => {
+            format!("has a record with other settings ({})", record.settings)
+        }
+        there => format!("{there}: {cure}"),
+    })
+}
+
+fn recovery(looks: &[Look]) -> Recovery {
+    let sights: Vec<Sight> = looks
+        .iter()
+        .map(|look| {
+            look.as_ref()
+                .map_or(Sight::Unseen, |site| site.there().sight())
+        })
+        .collect();
+    Recovery::of(&sights)
+}

@@ -1,0 +1,16 @@
+//! Which keys can be locks.
+
+use redlock_core::RESERVED_PREFIX;
+
+/// Refuses a key that no lock can have.
+pub(crate) fn check(key: &[u8]) -> Result<(), String> {
+    if key.is_empty() {
+        return Err("the key is empty: name the lock".to_owned());
+    }
+    if key.starts_with(RESERVED_PREFIX.as_bytes()) {
+        return Err(
+            "keys that begin with \"redlock:\" are reserved: name the lock differently".to_owned(),
+        );
+    }
+    Ok(())
+}

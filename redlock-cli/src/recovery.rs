@@ -1,0 +1,149 @@
+//! How the guard records of a fleet are made whole again.
+//!
+//! A client writes the record of a node only if it knows that its settings are those of the fleet: a
+//! quorum of nodes has a record with them; or no node has anything else, at least one has a record with
+//! them, and a quorum has either such a record or none; or all nodes answer that they have none.
+
+use crate::guard_record::Settings;
+use crate::nodes::quorum;
+
+/// What stands where the guard record of a node belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// The node does not answer, or has no vote whatever its record says.
+    Unseen,
+    Nothing,
+    /// Something that is no record: to clients, other settings.
+    Foreign,
+    Record(Settings),
+}
+
+/// Who writes the records that are missing, or of another run or data set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Recovery {
+    /// No node has a record: clients write them, or `redlock init`.
+    FirstStart,
+    /// Clients with these settings.
+    Clients(Settings),
+    /// It depends on nodes that are not seen.
+    MoreNodes,
+    /// No client does, until an operator says which settings are right.
+    Operator,
+}
+
+/// What is to be done for one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cure {
+    /// A client writes its record; the vote counts one quarantine of these settings later.
+    Wait(Settings),
+    /// Other nodes have to come back.
+    MoreNodes,
+    /// `redlock init --repair`.
+    Repair,
+}
+
+impl Recovery {
+    pub(crate) fn of(sights: &[Sight]) -> Self {
+        let count = |wanted: Sight| sights.iter().filter(|sight| **sight == wanted).count();
+        let quorum = quorum(sights.len());
+        let seen = sights.len() - count(Sight::Unseen);
+        if count(Sight::Nothing) == sights.len() {
+            return Self::FirstStart;
+        }
+        if seen < quorum {
+            return Self::MoreNodes;
+        }
+        let records = || {
+            sights.iter().filter_map(|sight| match sight {
+                Sight::Record(settings) => Some(*settings),
+                _ => None,
+            })
+        };
+        let none = count(Sight::Nothing);
+        let may_write = |settings: &Settings| {
+            let own = count(Sight::Record(*settings));
+            own >= quorum || own + none == seen
+        };
+        records()
+            .find(may_write)
+            .map_or(Self::Operator, Self::Clients)
+    }
+
+    /// What helps a node whose record is not sound.
+    pub(crate) fn cure(self, sight: Sight) -> Cure {
+        match (self, sight) {
+            (Self::MoreNodes, _) => Cure::MoreNodes,
+            (Self::Clients(settings), Sight::Nothing) => Cure::Wait(settings),
+            (Self::Clients(settings), Sight::Record(record)) if record == settings => {
+                Cure::Wait(settings)
+            }
+            _ => Cure::Repair,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Settings = settings(60_000);
+    const B: Settings = settings(120_000);
+
+    const fn settings(max_ttl_ms: u64) -> Settings {
+        Settings {
+            max_ttl_ms,
+            window_ms: 250,
+            step_back_ms: 60_000,
+        }
+    }
+
+    /// `A` and `B` are records, `.` is none, `x` is something else, `?` is not seen.
+    fn sights(nodes: &str) -> Vec<Sight> {
+        let sight = |node| match node {
+            'A' => Sight::Record(A),
+            'B' => Sight::Record(B),
+            '.' => Sight::Nothing,
+            'x' => Sight::Foreign,
+            _ => Sight::Unseen,
+        };
+        nodes.chars().map(sight).collect()
+    }
+
+    #[test]
+    fn clients_write_where_their_settings_are_surely_the_fleet_s() {
+        for (nodes, recovery) in [
+            ("...", Recovery::FirstStart),
+            ("AAA", Recovery::Clients(A)),
+            ("AA.", Recovery::Clients(A)),
+            ("AAB", Recovery::Clients(A)),
+            ("A..", Recovery::Clients(A)),
+            ("A.?", Recovery::Clients(A)),
+            ("AAx", Recovery::Clients(A)),
+            ("A.x", Recovery::Operator),
+            ("AA?", Recovery::Clients(A)),
+            // Two sets of rules raced at the first start.
+            ("AB.", Recovery::Operator),
+            ("AB?", Recovery::Operator),
+            ("AABB.", Recovery::Operator),
+            // All nodes that answer were wiped.
+            ("..?", Recovery::Operator),
+            (".....", Recovery::FirstStart),
+            ("...??", Recovery::Operator),
+            ("..x", Recovery::Operator),
+            ("A??", Recovery::MoreNodes),
+            ("???", Recovery::MoreNodes),
+        ] {
+            assert_eq!(Recovery::of(&sights(nodes)), recovery, "{nodes}");
+        }
+    }
+
+    #[test]
+    fn a_client_never_writes_over_other_settings_or_a_foreign_value() {
+        let recovery = Recovery::Clients(A);
+        assert_eq!(recovery.cure(Sight::Nothing), Cure::Wait(A));
+        assert_eq!(recovery.cure(Sight::Record(A)), Cure::Wait(A));
+        assert_eq!(recovery.cure(Sight::Record(B)), Cure::Repair);
+        assert_eq!(recovery.cure(Sight::Foreign), Cure::Repair);
+        assert_eq!(Recovery::Operator.cure(Sight::Nothing), Cure::Repair);
+    }
+}

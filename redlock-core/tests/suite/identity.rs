@@ -1,0 +1,315 @@
+//! Rules, data and attempts have identities: what a node has forgotten, or never knew, is no reason to vote.
+
+use core::cell::Cell;
+use core::time::Duration;
+use std::string::ToString;
+
+use redlock_core::mock::{MemoryError, MemoryNode, MockClock, SeededEntropy};
+use redlock_core::{
+    AcquireError, Clock, Command, Denial, ExtendError, Options, Redlock, Reply, RunId, Transport,
+};
+
+use crate::world::*;
+
+const WINDOW: Duration = Options::WINDOW;
+const MINUTE: Duration = ms(60_000);
+/// For rules with a `max_ttl` of a minute, and a `step_back` of a minute.
+const QUARANTINE: Duration = ms(60_000 + 4 * 250 + 1_000);
+
+fn fenced() -> Options {
+    one_round().fenced(WINDOW).unwrap()
+}
+
+fn long() -> Options {
+    fenced().max_ttl(2 * MINUTE).unwrap()
+}
+
+#[test]
+fn a_client_with_other_rules_takes_no_node_that_lost_its_record_and_its_own_client_does() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let mut right = client_with(&nodes, &clock, 1, long());
+    let lease = clock.run(right.try_acquire(KEY)).unwrap();
+    // Its rules leave room for a shorter quarantine, and the nodes are lost one by one.
+    let mut wrong = client_with(&nodes, &clock, 2, fenced());
+    for node in &nodes[..2] {
+        node.clear();
+        for _ in 0..3 {
+            assert!(clock.run(wrong.try_acquire(KEY)).is_err());
+        }
+    }
+    clock.advance(QUARANTINE);
+    assert!(clock.run(wrong.try_acquire(KEY)).is_err());
+
+    drop(lease);
+    let words = "its vote counts again in 122 s";
+    let denied = (0..3).any(|_| {
+        let error = clock.run(right.try_acquire(KEY)).unwrap_err();
+        error.to_string().matches(words).count() == 2
+    });
+    assert!(
+        denied,
+        "both begin their quarantine, by the rules of the fleet"
+    );
+}
+
+#[test]
+fn a_node_that_lost_its_record_is_back_although_another_one_is_down() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let options = fenced().wait(2 * MINUTE);
+    let mut redlock = client_with(&nodes, &clock, 1, options);
+    let lease = clock.run(redlock.acquire(KEY)).unwrap();
+    clock.run(redlock.release(lease));
+    nodes[0].hang();
+    nodes[1].clear();
+    // A client that has never met them.
+    let mut other = client_with(&nodes, &clock, 2, options);
+    assert!(clock.run(other.acquire(KEY)).is_ok());
+    let now = clock.now();
+    assert!(
+        now >= at(QUARANTINE) && now < at(QUARANTINE + ms(1_000)),
+        "{now:?}"
+    );
+}
+
+#[test]
+fn nobody_takes_what_is_left_of_a_fleet_that_has_lost_all_records_while_a_node_is_not_heard() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let mut first = client_with(&nodes, &clock, 1, long());
+    assert!(clock.run(first.try_acquire(KEY)).is_ok());
+    nodes[0].hang();
+    nodes[1].clear();
+    nodes[2].clear();
+    let options = fenced().wait(3 * MINUTE);
+    let error = clock.run(client_with(&nodes, &clock, 2, options).acquire(KEY));
+    let error = error.unwrap_err().to_string();
+    assert_eq!(error.matches("lost its guard record").count(), 2, "{error}");
+}
+
+#[test]
+fn a_node_that_failed_back_has_no_vote_for_a_fenced_lock_until_the_quarantine_is_over() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let mut holder = client_with(&nodes, &clock, 1, fenced());
+    let lease = clock.run(holder.try_acquire("another")).unwrap();
+    clock.run(holder.release(lease));
+    nodes[0].save();
+    nodes[2].hang();
+    let lease = clock.run(holder.try_acquire(KEY)).unwrap();
+    nodes[0].fail_back();
+    // It has forgotten the way to the third node, too.
+    clock.advance(WINDOW + ms(1));
+    nodes[2].resume();
+    nodes[2].evict(KEY);
+    let mut other = client_with(&nodes, &clock, 2, fenced());
+    for _ in 0..3 {
+        assert!(clock.run(other.try_acquire(KEY)).is_err());
+        assert!(lease.is_valid(clock.now()));
+    }
+}
+
+#[test]
+fn a_plain_client_that_saw_a_node_as_a_replica_counts_its_vote_when_the_ttl_is_over() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    nodes[2].stop();
+    let mut redlock = client(&nodes, &clock, 1);
+    nodes[0].demote();
+    let error = clock.run(redlock.try_acquire(KEY)).unwrap_err().to_string();
+    assert!(error.contains("node 1: a replica"), "{error}");
+    nodes[0].promote();
+    let error = clock.run(redlock.try_acquire(KEY)).unwrap_err().to_string();
+    assert!(error.contains("node 1: restarted"), "{error}");
+    clock.advance(ms(10_102));
+    assert!(clock.run(redlock.try_acquire(KEY)).is_ok());
+}
+
+#[test]
+fn a_node_that_may_evict_has_no_vote_for_a_fenced_lock_and_one_for_a_plain_lock() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    nodes[..2].iter().for_each(|node| node.set_may_evict(true));
+    let error = clock.run(client_with(&nodes, &clock, 1, fenced()).try_acquire(KEY));
+    let error = error.unwrap_err().to_string();
+    assert_eq!(error.matches("may evict locks").count(), 2, "{error}");
+    assert!(
+        clock
+            .run(client(&nodes, &clock, 2).try_acquire(KEY))
+            .is_ok()
+    );
+}
+
+/// The longest TTL is ten seconds, and the clocks may be set back by a minute.
+#[test]
+fn fences_grow_although_all_is_lost_and_the_clocks_are_set_back_right_after() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let options = fenced().max_ttl(TTL).unwrap().wait(3 * MINUTE);
+    let mut redlock = client_with(&nodes, &clock, 1, options);
+    let before = clock.run(redlock.acquire(KEY)).unwrap().fence();
+    for node in &nodes {
+        node.clear();
+        node.set_clock_step(-50_000_000);
+    }
+    let after = clock.run(redlock.acquire(KEY)).unwrap().fence();
+    assert!(after > before, "{after:?} after {before:?}");
+}
+
+#[test]
+fn a_quarantine_that_began_on_a_clock_that_was_ahead_is_no_longer_than_any_other() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let year = 365 * 86_400_000_000;
+    for node in &nodes {
+        node.clear();
+        node.set_clock_step(year);
+    }
+    let options = fenced().wait(2 * MINUTE);
+    let mut redlock = client_with(&nodes, &clock, 1, fenced());
+    let error = clock.run(redlock.try_acquire("another"));
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("may have forgotten locks"), "{error}");
+    nodes.iter().for_each(|node| node.set_clock_step(0));
+    let begun_at = clock.now();
+    redlock.set_options(options);
+    assert!(clock.run(redlock.acquire(KEY)).is_ok());
+    assert!(clock.now() < begun_at.saturating_add(QUARANTINE + ms(1_000)));
+}
+
+#[test]
+fn a_lease_that_is_lost_is_over_at_once() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let mut redlock = client(&nodes, &clock, 1);
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    nodes[..2].iter().for_each(|node| node.remove(KEY));
+    let error = clock.run(redlock.extend(&mut lease)).unwrap_err();
+    assert!(matches!(error, ExtendError::Lost(_)), "{error:?}");
+    assert!(!lease.is_valid(clock.now()));
+    assert_eq!(lease.remaining(clock.now()), Duration::ZERO);
+    let again = clock.run(redlock.extend(&mut lease));
+    assert_eq!(again, Err(ExtendError::Expired));
+}
+
+#[test]
+fn a_lease_keeps_the_margin_for_clocks_that_jump_whatever_the_options_say_by_then() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let mut redlock = client_with(&nodes, &clock, 1, fenced());
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    redlock.set_options(one_round());
+    let begun_at = clock.now();
+    clock.run(redlock.extend(&mut lease)).unwrap();
+    let until = begun_at.saturating_add(fenced().validity());
+    assert!(lease.valid_until() <= until, "{:?}", lease.valid_until());
+}
+
+/// A server with two names, that says who it is only once it was reached again.
+#[derive(Debug, Clone, Copy)]
+struct Name<'c> {
+    node: &'c Node<'c>,
+    says_who: &'c Cell<bool>,
+}
+
+impl Transport for Name<'_> {
+    type Error = MemoryError;
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MemoryError> {
+        let mut node = self.node;
+        let reply = node.execute(command).await;
+        if matches!(command, Command::Extend { .. }) {
+            self.says_who.set(true);
+        }
+        reply
+    }
+
+    fn timed_out(&self, after: Duration) -> MemoryError {
+        self.node.timed_out(after)
+    }
+
+    fn run_id(&self) -> Option<RunId> {
+        self.node.run_id().filter(|_| self.says_who.get())
+    }
+
+    fn duplicate_of(&self, first: &Self) -> Option<MemoryError> {
+        self.node.duplicate_of(&first.node)
+    }
+
+    fn denial(error: &MemoryError) -> Option<Denial> {
+        <&MemoryNode<&MockClock>>::denial(error)
+    }
+}
+
+#[test]
+fn an_extension_is_not_won_by_one_server_with_two_names() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 2] = MemoryNode::fleet(&clock);
+    let says_who = Cell::new(false);
+    let names = [&nodes[0], &nodes[1], &nodes[1]].map(|node| Name {
+        node,
+        says_who: &says_who,
+    });
+    let entropy = SeededEntropy::new(1);
+    let mut redlock = Redlock::<_, _, _, 3>::new(names, &clock, entropy, one_round()).unwrap();
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    nodes[0].hang();
+    let until = lease.valid_until();
+    clock.advance(ms(1_000));
+    let error = clock.run(redlock.extend(&mut lease)).unwrap_err();
+    assert!(matches!(error, ExtendError::Unreachable(_)), "{error:?}");
+    assert_eq!(lease.valid_until(), until);
+}
+
+#[test]
+fn one_clock_of_five_does_not_move_the_clients_idea_of_the_time() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client_with(&nodes, &clock, 1, fenced());
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let right = redlock.clock_offset();
+    for ahead in [-5_000_000, 5_000_000] {
+        // Two say nothing, and one is wrong: an extension learns from all three that answer.
+        nodes[3].hang();
+        nodes[4].hang();
+        nodes[0].set_clock_step(ahead);
+        assert!(clock.run(redlock.extend(&mut lease)).is_err());
+        assert_eq!(redlock.clock_offset(), right, "{ahead}");
+        nodes[0].set_clock_step(0);
+        nodes[3].resume();
+        nodes[4].resume();
+    }
+}
+
+#[test]
+fn a_key_that_nodes_use_for_themselves_is_refused_and_nothing_is_sent() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let mut redlock = client_with(&nodes, &clock, 1, one_round().wait(MINUTE));
+    for key in ["redlock:guard", "redlock:fence:dock-7", "redlock:"] {
+        let error = clock.run(redlock.acquire(key)).unwrap_err();
+        assert_eq!(error, AcquireError::ReservedKey);
+    }
+    assert_eq!(clock.now(), at(Duration::ZERO));
+    assert_eq!(key_count(&nodes), 0);
+    for key in ["redlock", "redlock-guard", "Redlock:guard"] {
+        assert!(clock.run(redlock.acquire(key)).is_ok());
+    }
+}
+
+#[test]
+fn a_plain_client_that_is_told_the_longest_ttl_waits_for_it_after_a_restart() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let options = one_round().max_ttl(MINUTE).unwrap();
+    nodes[..2].iter().for_each(MemoryNode::restart_empty);
+    let mut redlock = client_with(&nodes, &clock, 1, options);
+    clock.advance(MINUTE);
+    assert!(
+        clock.run(redlock.try_acquire(KEY)).is_err(),
+        "the drift is missing"
+    );
+    clock.advance(ms(602));
+    assert!(clock.run(redlock.try_acquire(KEY)).is_ok());
+}
