@@ -5,6 +5,8 @@
 mod nemesis;
 mod stage;
 
+mod eviction;
+mod failback;
 mod fault;
 mod lock;
 mod random;
@@ -16,6 +18,7 @@ mod crew;
 mod device;
 mod gate;
 mod network;
+mod operator;
 mod resource;
 mod said;
 
@@ -37,9 +40,10 @@ use self::fault::Kind;
 use self::lock::Lock;
 use self::nemesis::Nemesis;
 use self::network::Network;
+use self::operator::Operator;
 use self::record::Record;
 use self::schedule::Planned;
-use self::stage::Stage;
+use self::stage::{Programs, Stage};
 use self::summary::Summary;
 use self::verdict::Verdict;
 use crate::Emulator;
@@ -47,12 +51,15 @@ use crate::Emulator;
 /// Breaks real servers under real clients, and looks whether two ever held one lock.
 ///
 /// Five redis-servers; clients as processes of their own, which use the lock in six ways, and the firmware
-/// of examples/boards/mps2-an386 in QEMU. Nodes and clients are stopped, killed, cut off and brought back.
-/// What the lock does not promise to survive is not done: a killed node stays away for the longest TTL.
+/// of examples/boards/mps2-an386 in QEMU. Nodes and clients are stopped, killed, cut off and brought back;
+/// nodes restart empty, fail over and back, and evict keys. What the lock does not promise to survive is not
+/// done: a node that fails back or may evict ends the connections of its clients, and keeps its policy for the
+/// longest TTL.
 ///
-/// And at the same time five other redis-servers with clients of a fenced lock. There nodes forget all they
-/// know and are back at once, and clocks of nodes are stepped. Beside the lock, on the same nodes, others
-/// take the highest of the nodes' counters for a fence, which has to be seen to fail.
+/// And at the same time five other redis-servers with clients of a fenced lock. There nodes are flushed too, fail
+/// over and back behind open connections, and their clocks are stepped, while an operator runs `redlock init`,
+/// `redlock init --repair` and `redlock doctor`. Beside the lock, on the same nodes, others take the highest of the
+/// nodes' counters for a fence, which has to be seen to fail.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Arguments {
@@ -100,6 +107,10 @@ pub struct Arguments {
     #[arg(long, hide = true)]
     image: Option<PathBuf>,
 
+    /// What the operator runs, built already
+    #[arg(long, hide = true)]
+    operator: Option<PathBuf>,
+
     /// This process has a network for itself already
     #[arg(long, hide = true)]
     own_network: bool,
@@ -141,29 +152,38 @@ fn perform(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     expect_programs()?;
     if !arguments.own_network {
         // Cargo would not reach its registry from in there.
-        let image = arguments.image()?;
+        let programs = arguments.programs()?;
         let mut more = vec!["--own-network".to_owned()];
-        if let Some(image) = &image {
-            more.extend(["--image".to_owned(), image.display().to_string()]);
+        for (name, program) in [
+            ("--image", &programs.firmware),
+            ("--operator", &programs.redlock),
+        ] {
+            if let Some(program) = program {
+                more.extend([name.to_owned(), program.display().to_string()]);
+            }
         }
         let refusal = network::enter(&more);
         tell(&format!(
             "!! NO NETWORK IS CUT in this run: there can be no network namespace with rules ({refusal})\n"
         ))?;
-        return arguments.perform_in(None, image);
+        return arguments.perform_in(None, &programs);
     }
-    arguments.perform_in(Some(Network::prepare()?), arguments.image.clone())
+    let programs = Programs {
+        firmware: arguments.image.clone(),
+        redlock: arguments.operator.clone(),
+    };
+    arguments.perform_in(Some(Network::prepare()?), &programs)
 }
 
 impl Arguments {
     fn perform_in(
         &self,
         network: Option<Network>,
-        image: Option<PathBuf>,
+        programs: &Programs,
     ) -> Result<bool, Box<dyn Error>> {
         let mut runs = Vec::new();
         for lock in self.locks() {
-            let run = self.plan(*lock, network, image.clone())?;
+            let run = self.plan(*lock, network, programs)?;
             tell(&run.to_string())?;
             runs.push(run);
         }
@@ -206,15 +226,18 @@ impl Arguments {
         &self,
         lock: Lock,
         network: Option<Network>,
-        image: Option<PathBuf>,
+        programs: &Programs,
     ) -> Result<Run, Box<dyn Error>> {
         let seed = self.seed.unwrap_or_else(|| {
             let now = std::time::SystemTime::UNIX_EPOCH.elapsed();
             u64::from(now.map_or(1, |now| now.subsec_nanos()))
         });
         let ttl = Duration::from_millis(self.ttl_ms.into());
-        let image = image.filter(|_| lock == Lock::Plain);
-        let kinds = self.kinds(lock, network.is_some(), image.is_some());
+        let mut programs = programs.clone();
+        if lock.is_fenced() {
+            programs.firmware = None;
+        }
+        let kinds = self.kinds(lock, network.is_some(), programs.firmware.is_some());
         let planned = schedule::plan(seed, Duration::from_secs(self.seconds), ttl, &kinds);
         if let Some(kind) = kinds.iter().find(|kind| {
             let mut planned = planned.iter();
@@ -230,7 +253,7 @@ impl Arguments {
         Ok(Run {
             lock,
             network,
-            image,
+            programs,
             seconds: self.seconds,
             seed,
             clients: self.clients.into(),
@@ -297,6 +320,14 @@ impl Arguments {
         kinds
     }
 
+    /// What takes part besides servers and clients.
+    fn programs(&self) -> Result<Programs, Box<dyn Error>> {
+        let firmware = self.image()?;
+        let is_operated = self.locks().contains(&Lock::Fenced);
+        let redlock = is_operated.then(Operator::program).transpose()?;
+        Ok(Programs { firmware, redlock })
+    }
+
     /// The image of the firmware, if it takes part.
     fn image(&self) -> Result<Option<PathBuf>, Box<dyn Error>> {
         if self.no_firmware || self.fenced {
@@ -316,7 +347,7 @@ impl Arguments {
 struct Run {
     lock: Lock,
     network: Option<Network>,
-    image: Option<PathBuf>,
+    programs: Programs,
     seconds: u64,
     seed: u64,
     clients: usize,
@@ -331,7 +362,7 @@ impl Run {
             self.lock,
             self.network,
             self.clients,
-            self.image.as_deref(),
+            &self.programs,
             self.ttl,
             self.seed,
         )?;
@@ -355,7 +386,7 @@ impl fmt::Display for Run {
             self.planned.len(),
             fault::NODES,
             self.clients,
-            if self.image.is_some() {
+            if self.programs.firmware.is_some() {
                 " and the firmware"
             } else {
                 ""

@@ -285,18 +285,42 @@ impl Server {
     ///
     /// When the server does not answer.
     pub fn vouch(&self, fleet: &str) {
-        let [run_id, replid] =
-            [("server", "run_id:"), ("replication", "master_replid:")].map(|(section, name)| {
-                let info: String = self.query(&["INFO", section]).expect("INFO");
-                let mut lines = info.lines();
-                let id = lines.find_map(|line| line.strip_prefix(name));
-                id.expect("every server has it").to_owned()
-            });
+        let [run_id, replid] = self.identity().expect("INFO");
         let record = format!("{run_id}:0:{fleet}:{replid}");
         let set = ["SET", GUARD_KEY, &record];
         assert_eq!(self.query::<String>(&set).expect("SET"), "OK");
         let reset = ["CONFIG", "RESETSTAT"];
         assert_eq!(self.query::<String>(&reset).expect("RESETSTAT"), "OK");
+    }
+
+    /// Whether the guard record is of this very process with this data, and its quarantine is over.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the server or the connection reports.
+    pub fn is_vouched(&self) -> RedisResult<bool> {
+        let record: Option<String> = self.query(&["GET", GUARD_KEY])?;
+        let record = record.unwrap_or_default();
+        let [run_id, replid] = self.identity()?;
+        let [seconds, _]: [u64; 2] = self.query(&["TIME"])?;
+        let mut fields = record.split(':');
+        let is_of_this_process = fields.next() == Some(&run_id);
+        let until_ms = fields.next().and_then(|until| until.parse().ok());
+        let is_over = until_ms.is_some_and(|until_ms: u64| until_ms <= seconds * 1_000);
+        Ok(is_of_this_process && is_over && fields.next_back() == Some(&replid))
+    }
+
+    /// Its process and the history of its data.
+    fn identity(&self) -> RedisResult<[String; 2]> {
+        let id = |section, name| -> RedisResult<String> {
+            let info: String = self.query(&["INFO", section])?;
+            let id = info.lines().find_map(|line| line.strip_prefix(name));
+            Ok(id.expect("every server has it").to_owned())
+        };
+        Ok([
+            id("server", "run_id:")?,
+            id("replication", "master_replid:")?,
+        ])
     }
 
     /// Takes the guard record away: nothing vouches for the server any more.

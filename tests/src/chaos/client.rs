@@ -18,7 +18,7 @@ use super::gate::Gate;
 use super::lock::Lock;
 use super::random::Random;
 use super::resource::Resource;
-use super::said::{Refusal, Said};
+use super::said::{Flaw, Refusal, Said};
 
 /// Takes the lock again and again until its standard input ends.
 #[derive(Debug, Clone, clap::Args)]
@@ -421,26 +421,39 @@ fn say_refusal(error: &AcquireError) {
         Refusal::TooLate
     };
     say(Said::Refused { at: now(), why });
-    let nodes = quarantined(error);
-    if nodes > 0 {
-        say(Said::Quarantined { nodes });
+    let flaws = flaws(error);
+    for why in Flaw::ALL {
+        let count = flaws.iter().filter(|flaw| **flaw == why).count();
+        let nodes = u64::try_from(count).unwrap_or(u64::MAX);
+        if nodes > 0 {
+            say(Said::Denied { why, nodes });
+        }
     }
 }
 
-/// How many nodes had no vote since they may have forgotten something.
-fn quarantined(error: &AcquireError) -> u64 {
+/// Why nodes had no vote.
+fn flaws(error: &AcquireError) -> Vec<Flaw> {
     let AcquireError::Nodes(error) = error else {
-        return 0;
+        return Vec::new();
     };
     let outcomes = error.report().map(|report| report.outcomes());
-    let quarantined = outcomes.into_iter().flatten().filter(|outcome| {
+    let flaws = outcomes.into_iter().flatten().filter_map(|outcome| {
         let Outcome::Failed(error) = outcome else {
-            return false;
+            return None;
         };
-        let kind = error.kind();
-        matches!(kind, NodeErrorKind::Denied(Denial::Quarantined { .. }))
+        let NodeErrorKind::Denied(denial) = error.kind() else {
+            return None;
+        };
+        match denial {
+            Denial::Restarted { .. } => Some(Flaw::Restarted),
+            Denial::Quarantined { .. } => Some(Flaw::Quarantined),
+            Denial::Unguarded { .. } => Some(Flaw::Unguarded),
+            Denial::Replica => Some(Flaw::Replica),
+            Denial::MayEvict => Some(Flaw::MayEvict),
+            _ => None,
+        }
     });
-    u64::try_from(quarantined.count()).unwrap_or(u64::MAX)
+    flaws.collect()
 }
 
 fn say_loss(cause: &LossCause) {

@@ -77,6 +77,7 @@ impl Device {
             ("key", KEY.to_owned()),
             ("ttl_ms", ttl.as_millis().to_string()),
             ("node_timeout_ms", node_timeout(ttl).as_millis().to_string()),
+            ("refuse_eviction", "true".to_owned()),
             ("acquisitions", u32::MAX.to_string()),
         ];
         let mut desk = Desk {

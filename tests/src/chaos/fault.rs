@@ -28,8 +28,20 @@ pub(super) enum Kind {
     ResetDevice,
     /// Nodes forget everything. They have no vote until the quarantine is over.
     Forget,
-    /// The nodes come back empty at once.
+    /// The nodes come back empty at once. They have no vote until all that they have forgotten is over.
     RestartEmpty,
+    /// The nodes become replicas of servers with older data, and are masters again. Their processes stay, and
+    /// with a fenced lock their connections too: a plain client has to be told.
+    FailBack,
+    /// The nodes may evict keys, and do. They are allowed to stop it when all leases are over that they have
+    /// voted for: what was evicted before is lost.
+    Evict,
+    /// A node forgets everything, and the operator runs `redlock init`, which has to refuse.
+    Init,
+    /// The same with `redlock init --repair`, which races with the clients for the guard record.
+    Repair,
+    /// The operator runs `redlock doctor`.
+    Examine,
     /// The wall clocks of a minority jump, and are right again when all leases are over that they have
     /// voted for.
     StepClocks,
@@ -41,10 +53,13 @@ pub(super) enum Kind {
 
 impl Kind {
     /// What a lock has to live with.
-    pub(super) const BEARABLE: [Self; 12] = [
+    pub(super) const BEARABLE: [Self; 15] = [
         Self::StopNodes,
         Self::StopMajority,
         Self::KillNodes,
+        Self::RestartEmpty,
+        Self::FailBack,
+        Self::Evict,
         Self::FlushScripts,
         Self::KillConnections,
         Self::LoseRequests,
@@ -56,12 +71,17 @@ impl Kind {
         Self::ResetDevice,
     ];
 
-    /// What a fenced lock has to live with: nodes that forget come back at once, and clocks jump.
-    pub(super) const BEARABLE_FENCED: [Self; 13] = [
+    /// What a fenced lock has to live with: nodes forget in any way, and clocks jump.
+    pub(super) const BEARABLE_FENCED: [Self; 18] = [
         Self::StopNodes,
         Self::StopMajority,
         Self::Forget,
         Self::RestartEmpty,
+        Self::FailBack,
+        Self::Evict,
+        Self::Init,
+        Self::Repair,
+        Self::Examine,
         Self::StepClocks,
         Self::FlushScripts,
         Self::KillConnections,
@@ -100,6 +120,11 @@ impl Kind {
             Self::ResetDevice => "device reset",
             Self::Forget => "nodes flushed (FLUSHALL)",
             Self::RestartEmpty => "nodes killed, back at once, empty",
+            Self::FailBack => "nodes failed over and back",
+            Self::Evict => "nodes evicted keys",
+            Self::Init => "node flushed: redlock init",
+            Self::Repair => "node flushed: redlock init --repair",
+            Self::Examine => "redlock doctor",
             Self::StepClocks => "clocks of nodes stepped",
             Self::FlushKeys => "a majority: keys flushed",
             Self::RestartAtOnce => "a majority: restarted at once",
@@ -114,6 +139,31 @@ impl Kind {
         )
     }
 
+    /// Whether the operator runs a command.
+    pub(super) const fn is_of_operator(self) -> bool {
+        matches!(self, Self::Init | Self::Repair | Self::Examine)
+    }
+
+    /// Whether a client is started, which has met no node.
+    pub(super) const fn brings_newcomer(self) -> bool {
+        matches!(self, Self::KillClient | Self::ResetDevice)
+    }
+
+    /// Whether nodes lose keys that live.
+    pub(super) const fn is_loss(self) -> bool {
+        matches!(
+            self,
+            Self::Forget
+                | Self::RestartEmpty
+                | Self::FailBack
+                | Self::Evict
+                | Self::Init
+                | Self::Repair
+                | Self::FlushKeys
+                | Self::RestartAtOnce
+        )
+    }
+
     /// Whether it begins and ends at one moment.
     pub(super) const fn is_momentary(self) -> bool {
         match self {
@@ -121,6 +171,7 @@ impl Kind {
             | Self::KillConnections
             | Self::KillClient
             | Self::ResetDevice
+            | Self::Examine
             | Self::FlushKeys
             | Self::RestartAtOnce => true,
             Self::StopNodes
@@ -128,6 +179,10 @@ impl Kind {
             | Self::KillNodes
             | Self::Forget
             | Self::RestartEmpty
+            | Self::FailBack
+            | Self::Evict
+            | Self::Init
+            | Self::Repair
             | Self::StepClocks
             | Self::LoseRequests
             | Self::LoseReplies

@@ -9,7 +9,7 @@ use crate::exclusion::Holding;
 
 use super::order::Issued;
 use super::record::Record;
-use super::said::{Refusal, Said, Use};
+use super::said::{Flaw, Refusal, Said, Use};
 
 #[derive(Debug, Default)]
 pub(super) struct History {
@@ -20,8 +20,8 @@ pub(super) struct History {
     pub(super) fences: Vec<Issued>,
     /// For each of them how long after it was wanted the round began that won it.
     pub(super) delays: Vec<Duration>,
-    /// How often a node had no vote since it was in quarantine, in tries that failed.
-    pub(super) quarantined: u64,
+    /// How many votes were missing for what, in tries that failed.
+    pub(super) denied: BTreeMap<Flaw, u64>,
     /// Whom the resource turned away, when, and until when he thought that his lease was valid.
     pub(super) turned_away: Vec<TurnedAway>,
 }
@@ -92,7 +92,7 @@ impl History {
                         history.delays.push(sent.saturating_duration_since(asked));
                     }
                 }
-                Said::Quarantined { nodes } => history.quarantined += nodes,
+                Said::Denied { why, nodes } => *history.denied.entry(why).or_default() += nodes,
                 Said::TurnedAway { at, valid_until } => history.turned_away.push(TurnedAway {
                     voice: *voice,
                     at,
@@ -133,6 +133,11 @@ impl History {
             }
         }
         history
+    }
+
+    /// How many votes were missing for `why`.
+    pub(super) fn denied(&self, why: Flaw) -> u64 {
+        self.denied.get(&why).copied().unwrap_or_default()
     }
 
     /// Whether `client` held the lock at `at`.

@@ -39,13 +39,22 @@ impl Lock {
         // All nodes are on this machine, and those whose clocks are not stepped agree.
         const SKEW: Duration = Duration::from_millis(2);
 
-        let options = Options::new(ttl)?.node_timeout(node_timeout(longest))?;
+        let options = Options::new(ttl)?
+            .node_timeout(node_timeout(longest))?
+            .max_ttl(longest)?;
         if self == Self::Plain {
-            return Ok(options);
+            return Ok(options.refuse_eviction(true));
         }
-        let fenced = options.fenced(window(longest))?.max_ttl(longest)?;
-        fenced.tolerate_clock_jumps(true, SKEW)
+        let fenced = options.fenced(window(longest))?;
+        fenced
+            .step_back(step_back(longest))?
+            .tolerate_clock_jumps(true, SKEW)
     }
+}
+
+/// The rules in the guard records of the nodes, of which plain clients obey the first one.
+pub(super) fn rules(ttl: Duration) -> [Duration; 3] {
+    [ttl, window(ttl), step_back(ttl)]
 }
 
 /// How long a client waits for the nodes, at a longest TTL of `ttl`: longer than a busy machine pauses a
@@ -59,7 +68,13 @@ pub(super) fn window(ttl: Duration) -> Duration {
     ttl / 40
 }
 
-/// For how long a node of a fenced lock that has forgotten has no vote.
+/// How far the clock of a node may be set back: past the end of every lease, and short, as quarantines last
+/// for it.
+pub(super) fn step_back(ttl: Duration) -> Duration {
+    ttl * 5 / 4
+}
+
+/// For how long a node of a fenced lock that has forgotten has no vote. No plain client waits for longer.
 pub(super) fn quarantine(ttl: Duration) -> Duration {
-    ttl + 4 * window(ttl) + Duration::from_secs(1)
+    ttl.max(step_back(ttl)) + 4 * window(ttl) + Duration::from_secs(1)
 }

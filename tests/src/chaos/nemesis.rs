@@ -1,4 +1,5 @@
-//! Does what the schedule says, to the nodes and the clients of a stage, and undoes it in time.
+//! Does what the schedule says, to the nodes and the clients of a stage, and undoes it in time, at once or step
+//! by step.
 
 use std::error::Error;
 use std::time::Duration;
@@ -6,12 +7,15 @@ use std::time::Duration;
 use redlock_core::{Clock, Instant};
 use redlock_std::SystemClock;
 
+use super::eviction;
+use super::failback::{AGAIN, Leader, disconnect};
 use super::fault::Kind;
-use super::lock::window;
+use super::lock::{quarantine, step_back, window};
 use super::network::Cut;
+use super::operator::Operator;
 use super::random::Random;
 use super::record::Fault;
-use super::schedule::Planned;
+use super::schedule::{Planned, away};
 use super::stage::Stage;
 
 #[derive(Debug)]
@@ -25,22 +29,36 @@ pub(super) struct Nemesis<'a> {
 /// What has to be undone.
 #[derive(Debug)]
 struct Lasting {
+    kind: Kind,
     /// Its number in the record.
     fault: usize,
+    /// When the next step is due.
     until: Instant,
+    /// When the run fails if a step has still not succeeded.
+    give_up_at: Instant,
     nodes: Vec<usize>,
     client: Option<usize>,
     remedy: Remedy,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 enum Remedy {
     ResumeNodes,
     RestartNodes,
     /// Their clocks are right again.
     SetClocks,
-    /// Time alone undoes it.
-    None,
+    /// Time alone undoes it, or clients do, who write the guard records of a fenced lock again.
+    Recover,
+    /// They become replicas of these servers.
+    Follow(Vec<Leader>),
+    /// They are masters again.
+    Lead(Vec<Leader>),
+    /// They evict what they have.
+    Evict,
+    /// They evict nothing any more.
+    KeepKeys,
+    /// The operator is done.
+    Dismiss(Operator),
     ResumeClient,
     Mend(Vec<Cut>),
 }
@@ -64,7 +82,9 @@ impl<'a> Nemesis<'a> {
             let now = SystemClock.now();
             let is_due = |next: &Planned| began.saturating_add(next.at) <= now;
             // An undoing that came late leaves its nodes busy for longer than was planned.
-            let is_ready = |next: &Planned| is_due(next) && !self.is_any_busy(&next.nodes);
+            let is_ready = |next: &Planned| {
+                is_due(next) && !self.is_any_busy(&next.nodes) && self.is_fit_for(next.kind)
+            };
             if let Some(next) = planned.next_if(is_ready) {
                 self.do_to(next)?;
             } else if planned.peek().is_none() && self.lasting.is_empty() {
@@ -77,6 +97,14 @@ impl<'a> Nemesis<'a> {
     fn is_any_busy(&self, nodes: &[usize]) -> bool {
         let mut busy = self.lasting.iter().flat_map(|lasting| &lasting.nodes);
         busy.any(|node| nodes.contains(node))
+    }
+
+    /// A plain client that meets a node for the first time when it has just failed back takes its vote.
+    fn is_fit_for(&self, kind: Kind) -> bool {
+        let mut kinds = self.lasting.iter().map(|lasting| lasting.kind);
+        self.stage.is_fenced()
+            || !kind.brings_newcomer()
+            || !kinds.any(|kind| kind == Kind::FailBack)
     }
 
     fn do_to(&mut self, planned: Planned) -> Result<(), Box<dyn Error>> {
@@ -106,12 +134,36 @@ impl<'a> Nemesis<'a> {
                     self.stage.tell(*node, &["FLUSHALL"])?;
                 }
                 until = SystemClock.now().saturating_add(lasts);
-                Some(Remedy::None)
+                Some(Remedy::Recover)
             }
             Kind::RestartEmpty => {
                 self.restart_at_once(&nodes)?;
                 until = SystemClock.now().saturating_add(lasts);
-                Some(Remedy::None)
+                Some(Remedy::Recover)
+            }
+            Kind::FailBack => {
+                let nodes = nodes.iter().map(|node| &self.stage.servers[*node]);
+                let leaders = nodes.map(|node| Leader::of(node, &mut self.random));
+                let leaders = leaders.collect::<Result<_, _>>()?;
+                // What the nodes grant until then, the others do not know.
+                until = self.later(Duration::ZERO, self.ttl / 4);
+                Some(Remedy::Follow(leaders))
+            }
+            Kind::Evict => {
+                for node in &nodes {
+                    eviction::allow(&self.stage.servers[*node], &mut self.random)?;
+                }
+                until = self.later(Duration::ZERO, self.ttl / 4);
+                Some(Remedy::Evict)
+            }
+            Kind::Init | Kind::Repair | Kind::Examine => {
+                // The first one keeps what it knows.
+                for node in nodes.iter().skip(1) {
+                    self.stage.tell(*node, &["FLUSHALL"])?;
+                }
+                until = SystemClock.now();
+                let has_settings = self.random.one_in(2);
+                Some(Remedy::Dismiss(self.stage.operate(kind, has_settings)?))
             }
             Kind::StepClocks => {
                 for node in &nodes {
@@ -208,8 +260,10 @@ impl<'a> Nemesis<'a> {
         });
         if let Some(remedy) = remedy {
             self.lasting.push(Lasting {
+                kind,
                 fault,
                 until,
+                give_up_at: until.saturating_add(LIMIT),
                 nodes,
                 client,
                 remedy,
@@ -225,9 +279,17 @@ impl<'a> Nemesis<'a> {
         nodes.iter().try_for_each(|node| self.stage.restart(*node))
     }
 
-    /// In microseconds, forward or back: less than a window or more, and more than the longest lease.
+    /// Some time from now.
+    fn later(&mut self, min: Duration, max: Duration) -> Instant {
+        SystemClock
+            .now()
+            .saturating_add(self.random.between(min, max))
+    }
+
+    /// In microseconds, forward or back: less than a window or more, and more than the longest lease. What was
+    /// set forward is set back again.
     fn clock_step(&mut self) -> i64 {
-        let most = [window(self.ttl), 4 * window(self.ttl), 5 * self.ttl];
+        let most = [window(self.ttl), 4 * window(self.ttl), step_back(self.ttl)];
         let most = self.random.pick(&most).unwrap_or(self.ttl);
         let step = self.random.between(Duration::from_millis(1), most);
         let micros = i64::try_from(step.as_micros()).unwrap_or(i64::MAX);
@@ -250,40 +312,121 @@ impl<'a> Nemesis<'a> {
     fn undo_what_is_due(&mut self) -> Result<(), Box<dyn Error>> {
         let now = SystemClock.now();
         while let Some(due) = self.lasting.iter().position(|lasting| lasting.until <= now) {
-            let lasting = self.lasting.swap_remove(due);
-            match &lasting.remedy {
-                Remedy::ResumeNodes => {
-                    for node in &lasting.nodes {
-                        self.stage.servers[*node].resume();
-                    }
+            let mut lasting = self.lasting.swap_remove(due);
+            let Some(next) = self.undo(&mut lasting)? else {
+                self.stage.recorder.end(lasting.fault, SystemClock.now());
+                continue;
+            };
+            if now >= lasting.give_up_at {
+                let (name, nodes) = (lasting.kind.name(), &lasting.nodes);
+                return Err(format!("'{name}' does not end, on nodes {nodes:?} from 0").into());
+            }
+            lasting.until = SystemClock.now().saturating_add(next.max(AGAIN));
+            self.lasting.push(lasting);
+        }
+        Ok(())
+    }
+
+    /// Takes the next step; after which time there is another one.
+    fn undo(&mut self, lasting: &mut Lasting) -> Result<Option<Duration>, Box<dyn Error>> {
+        let nodes = &lasting.nodes;
+        match &mut lasting.remedy {
+            Remedy::ResumeNodes => {
+                for node in nodes {
+                    self.stage.servers[*node].resume();
                 }
-                Remedy::RestartNodes => {
-                    for node in &lasting.nodes {
-                        self.stage.restart(*node)?;
-                    }
+            }
+            Remedy::RestartNodes => {
+                for node in nodes {
+                    self.stage.restart(*node)?;
                 }
-                Remedy::SetClocks => {
-                    for node in &lasting.nodes {
-                        self.stage.servers[*node].step_clock(0);
-                    }
+            }
+            Remedy::SetClocks => {
+                for node in nodes {
+                    self.stage.servers[*node].step_clock(0);
                 }
-                Remedy::None => {}
-                Remedy::ResumeClient => {
-                    if let Some(client) = lasting.client {
-                        self.stage.crew.resume(client)?;
-                    }
+            }
+            Remedy::ResumeClient => {
+                if let Some(client) = lasting.client {
+                    self.stage.crew.resume(client)?;
                 }
-                Remedy::Mend(cuts) => {
-                    if let Some(network) = &self.stage.network {
-                        for cut in cuts {
-                            network.mend(*cut)?;
-                        }
+            }
+            Remedy::Mend(cuts) => {
+                if let Some(network) = &self.stage.network {
+                    for cut in cuts {
+                        network.mend(*cut)?;
                     }
                 }
             }
-            self.stage.recorder.end(lasting.fault, SystemClock.now());
+            Remedy::Recover => return Ok((!self.have_recovered(nodes)).then_some(AGAIN)),
+            Remedy::Follow(_) if !self.stage.have_met(nodes)? => return Ok(Some(AGAIN)),
+            Remedy::Follow(leaders) => {
+                for (leader, node) in leaders.iter().zip(nodes) {
+                    leader.lead(&self.stage.servers[*node])?;
+                }
+                lasting.remedy = Remedy::Lead(std::mem::take(leaders));
+                // Long enough for clients to meet replicas.
+                return Ok(Some(self.random.between(self.ttl / 4, self.ttl / 2)));
+            }
+            Remedy::Lead(_) => return self.fail_back(lasting).map(Some),
+            Remedy::Evict => {
+                let mut evicted = 0;
+                for node in nodes {
+                    evicted += eviction::happen(&self.stage.servers[*node])?;
+                }
+                self.stage.recorder.note(|record| record.evicted += evicted);
+                lasting.remedy = Remedy::KeepKeys;
+                return Ok(Some(away(self.ttl)));
+            }
+            Remedy::KeepKeys => {
+                for node in nodes {
+                    eviction::forbid(&self.stage.servers[*node])?;
+                }
+                lasting.remedy = Remedy::Recover;
+                return Ok(Some(Duration::ZERO));
+            }
+            Remedy::Dismiss(operator) => {
+                let Some(operation) = operator.end()? else {
+                    return Ok(Some(AGAIN));
+                };
+                self.stage
+                    .recorder
+                    .note(|record| record.operations.push(operation));
+                lasting.remedy = Remedy::Recover;
+                return Ok(Some(Duration::ZERO));
+            }
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// Makes masters of nodes that have taken over other data; when that is to be tried again, or the nodes may
+    /// have recovered.
+    fn fail_back(&mut self, lasting: &mut Lasting) -> Result<Duration, Box<dyn Error>> {
+        let nodes = lasting.nodes.iter().map(|node| &self.stage.servers[*node]);
+        for node in nodes.clone() {
+            if !Leader::is_followed_by(node)? {
+                return Ok(AGAIN);
+            }
+        }
+        let mut refused = 0;
+        for node in nodes {
+            if !self.stage.is_fenced() {
+                // Before it is a master: who comes back sees a replica, or what has become of it.
+                disconnect(node)?;
+            }
+            refused += Leader::leave(node)?;
+        }
+        self.stage
+            .recorder
+            .note(|record| record.read_only += refused);
+        lasting.remedy = Remedy::Recover;
+        Ok(quarantine(self.ttl))
+    }
+
+    /// Whether the votes of nodes count again. What they have forgotten is over.
+    fn have_recovered(&self, nodes: &[usize]) -> bool {
+        let is_vouched = |node: &usize| matches!(self.stage.servers[*node].is_vouched(), Ok(true));
+        !self.stage.is_fenced() || nodes.iter().all(is_vouched)
     }
 
     /// The client to which something is to be done, and until when it holds the lock: mostly one that does.
@@ -353,3 +496,6 @@ impl<'a> Nemesis<'a> {
         }
     }
 }
+
+/// Long enough for any machine. What takes longer does not come about by itself.
+const LIMIT: Duration = Duration::from_secs(60);

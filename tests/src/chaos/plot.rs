@@ -230,6 +230,9 @@ fn draw_legend(area: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), Box<dyn 
         ("connections killed", colour(Kind::KillConnections), NARROW),
         ("node forgets its keys", colour(Kind::FlushKeys), NARROW),
         ("node has forgotten, no vote", colour(Kind::Forget), WIDE),
+        ("node failed back", colour(Kind::FailBack), WIDE),
+        ("node may evict, no vote", colour(Kind::Evict), WIDE),
+        ("operator at work", colour(Kind::Examine), NARROW),
         ("clock of the node stepped", colour(Kind::StepClocks), WIDE),
         ("client paused", colour(Kind::PauseClient), WIDE),
         ("client reaches no node", colour(Kind::CutOffClient), WIDE),
@@ -309,7 +312,12 @@ const fn colour(kind: Kind) -> RGBAColor {
         Kind::PauseClient => RGBAColor(240, 170, 60, 0.5),
         Kind::KillClient | Kind::ResetDevice => RGBAColor(20, 20, 20, 1.0),
         Kind::FlushKeys | Kind::RestartAtOnce => RGBAColor(220, 0, 0, 1.0),
-        Kind::Forget | Kind::RestartEmpty => RGBAColor(160, 90, 60, 1.0),
+        Kind::Forget | Kind::RestartEmpty | Kind::Init | Kind::Repair => {
+            RGBAColor(160, 90, 60, 1.0)
+        }
+        Kind::FailBack => RGBAColor(110, 60, 130, 1.0),
+        Kind::Evict => RGBAColor(210, 190, 60, 1.0),
+        Kind::Examine => RGBAColor(90, 90, 200, 1.0),
         Kind::StepClocks => RGBAColor(120, 200, 80, 1.0),
     }
 }

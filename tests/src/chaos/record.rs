@@ -8,6 +8,7 @@ use redlock_core::Instant;
 
 use super::fault::Kind;
 use super::lock::Lock;
+use super::operator::Operation;
 use super::order::Issued;
 use super::said::Said;
 
@@ -29,6 +30,11 @@ pub(super) struct Record {
     pub(super) said: Vec<(usize, Said)>,
     /// The numbers that the clients got who took the highest count of the nodes for a fence.
     pub(super) counted: Vec<Issued>,
+    /// How many keys the nodes have evicted.
+    pub(super) evicted: u64,
+    /// How many commands met a replica.
+    pub(super) read_only: u64,
+    pub(super) operations: Vec<Operation>,
     /// What was still on the nodes when all leases had been given back: how many keys and connections.
     pub(super) left: Left,
     /// By how much the wall clock, on which nodes count, was moved against the clock of the leases at most.
@@ -100,7 +106,7 @@ impl Recorder {
             Said::Idle { .. } => notes.idle.push(voice),
             Said::Wants { .. }
             | Said::Refused { .. }
-            | Said::Quarantined { .. }
+            | Said::Denied { .. }
             | Said::Fenced { .. }
             | Said::TurnedAway { .. }
             | Said::Lost { .. } => {}

@@ -28,8 +28,9 @@ pub(super) enum Said {
         sent: Instant,
         fence: u64,
     },
-    /// So many nodes had no vote when a try failed, since they may have forgotten something.
-    Quarantined {
+    /// So many nodes had no vote when a try failed.
+    Denied {
+        why: Flaw,
         nodes: u64,
     },
     /// Somebody with a higher fence has been at the resource.
@@ -70,6 +71,19 @@ pub(super) enum Refusal {
     GaveUp,
 }
 
+/// Why a node has no vote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Flaw {
+    /// It has restarted, as a plain client sees it.
+    Restarted,
+    /// It may have forgotten something.
+    Quarantined,
+    /// Its guard record is missing.
+    Unguarded,
+    Replica,
+    MayEvict,
+}
+
 /// A use of what the lock protects: whose use was found there, and which one was left there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Use {
@@ -100,7 +114,7 @@ impl fmt::Display for Said {
                 let [asked, sent] = [asked, sent].map(|instant| instant.as_micros());
                 write!(f, "fenced {asked} {sent} {fence}")
             }
-            Self::Quarantined { nodes } => write!(f, "quarantined {nodes}"),
+            Self::Denied { why, nodes } => write!(f, "denied {} {nodes}", why.name()),
             Self::TurnedAway { at, valid_until } => {
                 let [at, until] = [at, valid_until].map(|instant| instant.as_micros());
                 write!(f, "turned-away {at} {until}")
@@ -147,7 +161,8 @@ impl FromStr for Said {
                 sent: instant(&mut words)?,
                 fence: number(&mut words)?,
             },
-            Some("quarantined") => Self::Quarantined {
+            Some("denied") => Self::Denied {
+                why: words.next().and_then(Flaw::named).ok_or(NotSaid)?,
                 nodes: number(&mut words)?,
             },
             Some("turned-away") => Self::TurnedAway {
@@ -207,6 +222,30 @@ impl Refusal {
     }
 }
 
+impl Flaw {
+    pub(super) const ALL: [Self; 5] = [
+        Self::Restarted,
+        Self::Quarantined,
+        Self::Unguarded,
+        Self::Replica,
+        Self::MayEvict,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Restarted => "restarted",
+            Self::Quarantined => "quarantined",
+            Self::Unguarded => "unguarded",
+            Self::Replica => "replica",
+            Self::MayEvict => "may-evict",
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|why| why.name() == name)
+    }
+}
+
 impl fmt::Display for Mark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.voice, self.count)
@@ -250,7 +289,10 @@ mod tests {
                 sent: valid_until,
                 fence: 5,
             },
-            Said::Quarantined { nodes: 2 },
+            Said::Denied {
+                why: Flaw::MayEvict,
+                nodes: 2,
+            },
             Said::TurnedAway { at, valid_until },
             Said::Used {
                 at,

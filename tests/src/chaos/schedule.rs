@@ -84,11 +84,20 @@ impl Health {
 fn node_count(kind: Kind, random: &mut Random) -> usize {
     match kind {
         Kind::StopMajority | Kind::FlushKeys | Kind::RestartAtOnce => MAJORITY,
-        Kind::KillNodes | Kind::Forget | Kind::RestartEmpty if random.one_in(6) => MAJORITY,
+        Kind::KillNodes | Kind::Forget | Kind::RestartEmpty | Kind::FailBack
+            if random.one_in(6) =>
+        {
+            MAJORITY
+        }
+        // The first one keeps its guard record: a fleet that has lost all of them looks like a new one.
+        Kind::Init | Kind::Repair => 2,
+        Kind::Examine => 1,
         Kind::StopNodes
         | Kind::KillNodes
         | Kind::Forget
         | Kind::RestartEmpty
+        | Kind::FailBack
+        | Kind::Evict
         | Kind::StepClocks
         | Kind::FlushScripts
         | Kind::KillConnections
@@ -107,7 +116,10 @@ fn duration(kind: Kind, ttl: Duration, random: &mut Random) -> Duration {
         _ if kind.is_momentary() => Duration::ZERO,
         // A key that is gone before its time is missed when the clock is right again.
         Kind::KillNodes | Kind::StepClocks => random.between(away(ttl), ttl * 3 / 2),
-        Kind::Forget | Kind::RestartEmpty => quarantine(ttl),
+        Kind::Forget | Kind::RestartEmpty | Kind::Init | Kind::Repair => quarantine(ttl),
+        Kind::FailBack => ttl / 2 + quarantine(ttl),
+        // Until the end of every lease, and then maybe without a guard record.
+        Kind::Evict => away(ttl) + quarantine(ttl),
         Kind::StopMajority => random.between(ttl / 20, ttl / 2),
         // Past the end of the lease, mostly.
         Kind::CutOffClient => random.between(ttl / 2, ttl * 3 / 2),
@@ -129,7 +141,7 @@ fn voteless(kind: Kind, ttl: Duration) -> Duration {
 }
 
 /// "A bit more than the max TTL", as the specification has it.
-fn away(ttl: Duration) -> Duration {
+pub(super) fn away(ttl: Duration) -> Duration {
     ttl + ttl / 20 + Duration::from_millis(10)
 }
 

@@ -1,8 +1,9 @@
 //! The servers and the clients of one run, and what is between them.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::net::Ipv4Addr;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -19,8 +20,9 @@ use super::crew::{Crew, Place};
 use super::device::{Device, Settings};
 use super::fault::{Kind, NODES};
 use super::gate::Gate;
-use super::lock::Lock;
+use super::lock::{Lock, rules};
 use super::network::Network;
+use super::operator::Operator;
 use super::record::{Fault, Left, Recorder};
 use super::resource::Resource;
 use crate::Servers;
@@ -33,6 +35,9 @@ pub(super) struct Stage {
     /// None where nothing can be cut.
     pub(super) network: Option<Network>,
     pub(super) recorder: Recorder,
+    lock: Lock,
+    /// What the operator runs.
+    program: Option<PathBuf>,
     /// Beside a fenced lock.
     counters: Option<Counters>,
     addresses: Vec<Ipv4Addr>,
@@ -49,7 +54,7 @@ impl Stage {
         lock: Lock,
         network: Option<Network>,
         clients: usize,
-        image: Option<&Path>,
+        programs: &Programs,
         ttl: Duration,
         seed: u64,
     ) -> Result<Self, Box<dyn Error>> {
@@ -62,11 +67,10 @@ impl Stage {
             Lock::Plain => Servers::start(NODES),
             Lock::Fenced => Servers::start_with_clocks(NODES),
         };
-        if let Some(fleet) = lock.options(ttl, ttl)?.fleet() {
-            let rules = [fleet.max_ttl(), fleet.window(), fleet.step_back()];
-            let rules = rules.map(|rule| rule.as_millis().to_string()).join(":");
-            servers.iter().for_each(|server| server.vouch(&rules));
-        }
+        // Plain clients would wait for the longest TTL of a record with longer ones.
+        let rules = rules(ttl).map(|rule| rule.as_millis().to_string());
+        let rules = rules.join(":");
+        servers.iter().for_each(|server| server.vouch(&rules));
         let recorder = Recorder::default();
         let addresses: Vec<_> = (0..clients)
             .map(|client| match network {
@@ -90,9 +94,9 @@ impl Stage {
         let counters = lock
             .is_fenced()
             .then(|| Counters::start(&ports, ttl, &recorder, seed));
-        let device = image.map(|image| {
+        let device = programs.firmware.as_ref().map(|image| {
             let settings = Settings {
-                image: image.to_owned(),
+                image: image.clone(),
                 ports,
                 resource,
                 ttl,
@@ -110,6 +114,8 @@ impl Stage {
             servers,
             network,
             recorder,
+            lock,
+            program: programs.redlock.clone(),
             counters,
             addresses,
             ttl,
@@ -117,6 +123,45 @@ impl Stage {
             interrupted,
             _directory: directory,
         })
+    }
+
+    pub(super) const fn is_fenced(&self) -> bool {
+        self.lock.is_fenced()
+    }
+
+    /// Runs a command of the operator.
+    pub(super) fn operate(
+        &self,
+        kind: Kind,
+        has_settings: bool,
+    ) -> Result<Operator, Box<dyn Error>> {
+        let program = self.program.as_ref().ok_or("no redlock to be run")?;
+        let ports: Vec<_> = self.servers.iter().map(|server| server.port()).collect();
+        Operator::run(program, kind, &ports, self.ttl, has_settings)
+    }
+
+    /// Whether every plain client has a connection to these nodes, and so knows which data they have. Fenced
+    /// ones need not: their nodes know.
+    pub(super) fn have_met(&self, nodes: &[usize]) -> Result<bool, Box<dyn Error>> {
+        let mut wanted: BTreeSet<_> = self.addresses.iter().copied().collect();
+        if self.device.is_some() {
+            wanted.insert(Ipv4Addr::LOCALHOST);
+        }
+        let count = self.addresses.len() + usize::from(self.device.is_some());
+        for node in nodes {
+            let list: String = ask(&self.servers, *node, &["CLIENT", "LIST"])?;
+            let lines = list.lines().filter(|line| !line.contains(" cmd=client"));
+            let met: Vec<_> = lines.filter_map(met_at).collect();
+            let is_met = match self.network {
+                // Each has an address of its own.
+                Some(_) => wanted.iter().all(|address| met.contains(address)),
+                None => met.len() >= count,
+            };
+            if !is_met && !self.is_fenced() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The address of the nodes, as this client alone knows them.
@@ -254,6 +299,27 @@ impl Stage {
             self.watch()?;
         }
     }
+}
+
+/// What a run starts besides servers and clients.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Programs {
+    /// The image of the firmware.
+    pub(super) firmware: Option<PathBuf>,
+    /// What the operator runs.
+    pub(super) redlock: Option<PathBuf>,
+}
+
+/// At which address of the node a client is connected that has asked who the node is, by its line of CLIENT LIST.
+fn met_at(line: &str) -> Option<Ipv4Addr> {
+    // The question is an EVAL, and the first thing after it an acquire.
+    const ASKED: [&str; 3] = ["eval", "evalsha", "set"];
+
+    let mut fields = line.split(' ').filter_map(|field| field.split_once('='));
+    let laddr = fields.find(|(name, _)| *name == "laddr")?.1;
+    let command = fields.find(|(name, _)| *name == "cmd")?.1;
+    let (address, _port) = laddr.rsplit_once(':')?;
+    ASKED.contains(&command).then(|| address.parse().ok())?
 }
 
 /// Lets a node listen at the addresses of all clients.

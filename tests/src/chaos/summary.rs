@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::fault::Kind;
 use super::history::{History, Lease};
 use super::record::Record;
-use super::said::Refusal;
+use super::said::{Flaw, Refusal};
 use super::verdict::Verdict;
 
 #[derive(Debug)]
@@ -55,12 +55,10 @@ impl<'a> Summary<'a> {
         writeln!(
             f,
             "\nfences       {} leases with one, {first} won by the first attempt, in one round trip or two\n\
-             quarantines  {} votes were missing for one, in tries that failed\n\
              resource     {} came too late with a lower fence and were turned away\n\
              order        fences: {} duplicates, {} out of order, of {}\n\
              \x20            INCR:   {} duplicates, {} out of order, of {}",
             self.history.fences.len(),
-            self.history.quarantined,
             late.len(),
             ours.duplicates,
             ours.out_of_order,
@@ -69,6 +67,41 @@ impl<'a> Summary<'a> {
             counted.out_of_order,
             self.record.counted.len(),
         )
+    }
+
+    /// What nodes did and clients noticed of what was done to nodes.
+    fn nodes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let denied = |why| self.history.denied(why);
+        writeln!(
+            f,
+            "nodes        {} keys evicted, {} commands refused by a replica\n\
+             no vote      in tries that failed: {} restarted, {} in quarantine, {} without a guard record, {} replicas, \
+             {} that may evict",
+            self.record.evicted,
+            self.record.read_only,
+            denied(Flaw::Restarted),
+            denied(Flaw::Quarantined),
+            denied(Flaw::Unguarded),
+            denied(Flaw::Replica),
+            denied(Flaw::MayEvict),
+        )?;
+        for kind in self
+            .record
+            .kinds
+            .iter()
+            .filter(|kind| kind.is_of_operator())
+        {
+            let operations = self.record.operations.iter();
+            let operations = operations.filter(|operation| operation.kind == *kind);
+            let bad = operations.clone().filter(|one| one.code != Some(0)).count();
+            let written: usize = operations.map(|one| one.written).sum();
+            let name = kind.name();
+            writeln!(
+                f,
+                "operator     {name}: {bad} ended with an error, {written} guard records written"
+            )?;
+        }
+        Ok(())
     }
 
     fn clients(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -148,6 +181,7 @@ impl fmt::Display for Summary<'_> {
             self.verdict.overlaps.len(),
             self.record.clock_step,
         )?;
+        self.nodes(f)?;
         if self.record.lock.is_fenced() {
             self.fences(f)?;
         }

@@ -10,9 +10,10 @@ use crate::exclusion::{Holding, overlaps};
 use super::fault::Kind;
 use super::history::{History, Lease, TurnedAway, Used};
 use super::lock::Lock;
+use super::operator::Operation;
 use super::order::Disorder;
-use super::record::{Left, Record};
-use super::said::Mark;
+use super::record::{Fault, Left, Record};
+use super::said::{Flaw, Mark};
 
 #[derive(Debug)]
 pub(super) struct Verdict {
@@ -28,7 +29,9 @@ pub(super) struct Verdict {
     pub(super) counted: Disorder,
     /// Whom the resource turned away although his lease was valid.
     turned_away: Vec<TurnedAway>,
-    /// What a fenced lock was to be tried with and was not.
+    /// What the operator's commands should not have done.
+    misdone: Vec<String>,
+    /// What the lock was to be tried with and was not.
     untried: Vec<&'static str>,
     /// Clients that never held the lock, or never after the last fault.
     stuck: Vec<String>,
@@ -62,11 +65,12 @@ impl Verdict {
             disorder: Disorder::of(&history.fences),
             counted,
             turned_away,
+            misdone: misdone(&record.operations),
             untried: untried(record, &history, counted),
             overlaps: overlaps(&history.holdings()),
             lost_counts: lost_counts(&history.uses),
             lost_leases: match record.lock {
-                Lock::Plain => lost_early(&history.leases),
+                Lock::Plain => lost_early(&history.leases, &record.faults),
                 // Nodes that have forgotten say so: the lease is lost, and nobody else has it.
                 Lock::Fenced => Vec::new(),
             },
@@ -128,6 +132,7 @@ impl Verdict {
                 self.time(one.valid_until),
             ));
         }
+        complaints.extend(self.misdone.iter().cloned());
         complaints.extend(self.untried.iter().map(|&what| what.to_owned()));
         for lease in self.lost_leases.iter().take(ENOUGH) {
             complaints.push(format!(
@@ -202,21 +207,60 @@ fn untried(record: &Record, history: &History, counted: Disorder) -> Vec<&'stati
         if history.fences.is_empty() {
             untried.push("no lease has a fence");
         }
-        if history.quarantined == 0 {
+        if history.denied(Flaw::Quarantined) == 0 {
             untried.push("nobody ever met a node in quarantine");
         }
         if counted.is_none() {
             untried.push("counting nodes did just as well as fences, so this shows nothing");
         }
     }
+    if record.kinds.contains(&Kind::FailBack)
+        && record.read_only + history.denied(Flaw::Replica) == 0
+    {
+        untried.push("nobody ever met a replica");
+    }
+    if record.kinds.contains(&Kind::Evict) {
+        if record.evicted == 0 {
+            untried.push("no key was ever evicted");
+        }
+        if history.denied(Flaw::MayEvict) == 0 {
+            untried.push("nobody ever met a node that may evict keys");
+        }
+    }
+    let repairs = |operation: &&Operation| operation.kind == Kind::Repair;
+    let mut repairs = record.operations.iter().filter(repairs).peekable();
+    if repairs.peek().is_some() && repairs.all(|repair| repair.written == 0) {
+        untried.push("redlock init --repair never wrote a guard record");
+    }
     untried
 }
 
+/// Votes that the operator gives back at once, by nodes that may have forgotten something; and ends that no
+/// command has.
+fn misdone(operations: &[Operation]) -> Vec<String> {
+    let wrong = operations.iter().filter(|operation| {
+        let is_end = matches!(operation.code, Some(0 | 1));
+        !is_end || operation.kind == Kind::Init && operation.written > 0
+    });
+    wrong.map(|operation| format!("{operation:?}")).collect()
+}
+
 /// A lease stands on a majority, so a majority without it shares a node with that one: this node has
-/// forgotten.
-fn lost_early(leases: &[Lease]) -> Vec<Lease> {
+/// forgotten. Those that were made to forget may say so.
+fn lost_early(leases: &[Lease], faults: &[Fault]) -> Vec<Lease> {
+    let is_excused = |lease: &Lease, lost: Instant| {
+        let mut losses = faults.iter().filter(|fault| fault.kind.is_loss());
+        losses.any(|fault| {
+            let until = fault.until.unwrap_or(Instant::MAX);
+            fault.from <= lost && lease.acquired <= until
+        })
+    };
     let mut early = leases.to_vec();
-    early.retain(|lease| lease.lost.is_some_and(|lost| lost < lease.valid_until));
+    early.retain(|lease| {
+        lease
+            .lost
+            .is_some_and(|lost| lost < lease.valid_until && !is_excused(lease, lost))
+    });
     early
 }
 
@@ -422,7 +466,7 @@ mod tests {
         "0 acquired 2 20",
         "0 fenced 1 1 70",
         "1 refused 3 held",
-        "1 quarantined 2",
+        "1 denied quarantined 2",
         "0 lets-go 5 20",
         "1 acquired 8 25",
         "1 fenced 6 6 90",
@@ -483,6 +527,64 @@ mod tests {
             4,
             "and one was never at its turn"
         );
+    }
+
+    #[test]
+    fn a_lease_may_be_gone_early_when_nodes_were_made_to_forget_it() {
+        let mut said = GOOD.to_vec();
+        said.push("1 lost 24");
+        let mut record = record(&said);
+        let of = |from| Fault {
+            kind: Kind::RestartEmpty,
+            nodes: vec![0],
+            client: None,
+            from: Instant::from_micros(from),
+            until: Some(Instant::from_micros(from + 1)),
+        };
+        for (from, count) in [(3, 1), (4, 0), (24, 0), (25, 1)] {
+            record.faults = vec![of(from)];
+            assert_eq!(complaints(&record).len(), count, "{from}");
+        }
+    }
+
+    #[test]
+    fn an_operator_who_ends_a_quarantine_or_whose_command_fails_is_seen() {
+        let mut record = fenced(&FENCED);
+        let of = |kind, code, written| Operation {
+            kind,
+            code,
+            written,
+        };
+        for (operation, count) in [
+            (of(Kind::Init, Some(1), 0), 0),
+            (of(Kind::Init, Some(0), 1), 1),
+            (of(Kind::Repair, Some(0), 1), 0),
+            (of(Kind::Repair, Some(1), 0), 1),
+            (of(Kind::Examine, Some(70), 0), 1),
+            (of(Kind::Examine, None, 0), 1),
+        ] {
+            record.operations = vec![operation];
+            assert_eq!(complaints(&record).len(), count, "{operation:?}");
+        }
+    }
+
+    #[test]
+    fn a_run_in_which_nobody_met_a_replica_or_a_node_that_evicts_shows_nothing() {
+        let mut record = record(&GOOD);
+        record.kinds = vec![Kind::FailBack, Kind::Evict];
+        let fault = |kind| Fault {
+            kind,
+            nodes: vec![0],
+            client: None,
+            from: Instant::from_micros(0),
+            until: None,
+        };
+        record.faults = record.kinds.iter().copied().map(fault).collect();
+        assert_eq!(complaints(&record).len(), 3);
+        record.read_only = 1;
+        record.evicted = 1;
+        record.said.push((0, "denied may-evict 1".parse().unwrap()));
+        assert_eq!(complaints(&record), [""; 0]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
     pub(crate) key: Key,
     /// How often `contend` takes the lock, and `speed` in each phase.
     pub(crate) acquisitions: u32,
-    /// From `ttl_ms`, `node_timeout_ms`, `wait_ms` and `fenced`.
+    /// From `ttl_ms`, `node_timeout_ms`, `wait_ms`, `refuse_eviction` and `fenced`.
     pub(crate) options: Options,
 }
 
@@ -46,6 +46,7 @@ impl Arguments {
         let mut ttl = Some(Duration::from_secs(10));
         let mut node_timeout = None;
         let mut wait = None;
+        let mut refuse_eviction = Some(false);
         let mut fenced = Some(false);
         let line = env::args::<LINE>().map_err(|_| Failure::UnknownArgument)?;
         for argument in line.into_iter().skip(1) {
@@ -60,6 +61,7 @@ impl Arguments {
                 "ttl_ms" => ttl = millis(value),
                 "node_timeout_ms" => node_timeout = Some(millis(value)),
                 "wait_ms" => wait = Some(millis(value)),
+                "refuse_eviction" => refuse_eviction = value.parse().ok(),
                 "fenced" => fenced = value.parse().ok(),
                 _ => return Err(Failure::UnknownArgument),
             }
@@ -74,6 +76,8 @@ impl Arguments {
         if let Some(wait) = wait {
             options = options.wait(wait.ok_or(Failure::Argument("wait_ms"))?);
         }
+        let refuse_eviction = refuse_eviction.ok_or(Failure::Argument("refuse_eviction"))?;
+        options = options.refuse_eviction(refuse_eviction);
         if fenced.ok_or(Failure::Argument("fenced"))? {
             options = options
                 .fenced(Options::WINDOW)
