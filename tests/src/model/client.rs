@@ -77,6 +77,10 @@ pub(super) enum Saying {
     TooOld,
     TooNew,
     Quarantined,
+    Extended,
+    OtherFleet,
+    /// Whether there is a record.
+    Unguarded(bool),
 }
 
 /// As much of a reading as changes what a client does.
@@ -98,15 +102,21 @@ impl Answer {
         let (saying, reading) = match answer {
             Ok(Reply::Acquired(None)) => return Some(Self::Acquired),
             Ok(Reply::Held(None)) => return Some(Self::Held),
-            Ok(Reply::Extended(_)) => return Some(Self::Extended),
+            Ok(Reply::Extended(None)) => return Some(Self::Extended),
             Ok(Reply::Released) => return Some(Self::Released),
             Ok(Reply::NotMine) => return Some(Self::NotMine),
             Ok(Reply::Acquired(Some(reading))) => (Saying::Acquired, reading),
             Ok(Reply::Held(Some(reading))) => (Saying::Held, reading),
+            Ok(Reply::Extended(Some(reading))) => (Saying::Extended, reading),
             Err(Denial::Stale(reading)) => (Saying::Stale, reading),
             Err(Denial::TooOld(reading)) => (Saying::TooOld, reading),
             Err(Denial::TooNew(reading)) => (Saying::TooNew, reading),
             Err(Denial::Quarantined { reading, .. }) => (Saying::Quarantined, reading),
+            Err(Denial::OtherFleet(reading)) => (Saying::OtherFleet, reading),
+            Err(Denial::Unguarded {
+                has_record,
+                reading,
+            }) => (Saying::Unguarded(*has_record), reading),
             _ => return None,
         };
         let told = Told {
@@ -130,11 +140,17 @@ impl Answer {
                 let denial = match saying {
                     Saying::Acquired => return Ok(Reply::Acquired(Some(reading))),
                     Saying::Held => return Ok(Reply::Held(Some(reading))),
+                    Saying::Extended => return Ok(Reply::Extended(Some(reading))),
                     Saying::Stale => Denial::Stale(reading),
                     Saying::TooOld => Denial::TooOld(reading),
                     Saying::TooNew => Denial::TooNew(reading),
                     Saying::Quarantined => Denial::Quarantined {
                         left_ms: 0,
+                        reading,
+                    },
+                    Saying::OtherFleet => Denial::OtherFleet(reading),
+                    Saying::Unguarded(has_record) => Denial::Unguarded {
+                        has_record,
                         reading,
                     },
                 };
@@ -158,6 +174,8 @@ pub(super) struct Offer {
     pub(super) fence: Stamp,
     /// What goes with an extend.
     pub(super) time: Stamp,
+    /// Whether the client may write a guard record, which goes with an acquire.
+    pub(super) vouches: bool,
 }
 
 /// What a client does when it is polled.
@@ -195,6 +213,8 @@ pub(super) struct View {
     pub(super) drawn: u8,
     /// By how much the clocks of the nodes are ahead, as far as it knows.
     clock_offset: Option<i64>,
+    /// Whether it may write the guard record of a node that has lost it.
+    may_vouch: bool,
     /// When it has met each node again, if any.
     pub(super) met: Few<Option<Instant>>,
 }
@@ -400,6 +420,7 @@ async fn life(scene: &Scene, world: &World) {
         view.is_busy = false;
         view.abandoned = redlock.abandoned().map(number);
         view.clock_offset = redlock.clock_offset();
+        view.may_vouch = redlock.may_vouch();
     }
 }
 
@@ -497,13 +518,13 @@ impl Transport for Port<'_> {
             Command::Extend {
                 token, proposal, ..
             } => {
-                let offer = self.offer(*proposal);
+                let offer = self.offer(proposal.map(without_vouching));
                 (Order::Extend(number(token), offer), Reply::Extended(None))
             }
             Command::Release {
                 token, proposal, ..
             } => {
-                let offer = self.offer(proposal.map(without_time));
+                let offer = self.offer(proposal.map(without_time).map(without_vouching));
                 (Order::Release(number(token), offer), Reply::Released)
             }
         };
@@ -550,9 +571,10 @@ impl Transport for Port<'_> {
 
 impl Port<'_> {
     fn offer(&self, proposal: Option<Proposal>) -> Option<Offer> {
-        proposal.map(|Proposal { fence, time, .. }| Offer {
-            fence: self.scene.stamp(fence.as_u64()),
-            time: self.scene.stamp(time),
+        proposal.map(|proposal| Offer {
+            fence: self.scene.stamp(proposal.fence.as_u64()),
+            time: self.scene.stamp(proposal.time),
+            vouches: proposal.vouches,
         })
     }
 
@@ -578,6 +600,14 @@ impl Port<'_> {
 const fn without_time(proposal: Proposal) -> Proposal {
     Proposal {
         time: 0,
+        ..proposal
+    }
+}
+
+/// Only an acquire writes guard records.
+const fn without_vouching(proposal: Proposal) -> Proposal {
+    Proposal {
+        vouches: false,
         ..proposal
     }
 }

@@ -8,7 +8,7 @@ use redlock_core::{Command, Denial, Fence, Instant, Proposal, Reply, Rules, RunI
 
 use super::client::{Answer, KEY, Offer, Order};
 use super::scene::Scene;
-use super::world::{BASE, Entry};
+use super::world::Entry;
 use crate::simulation;
 
 /// The nodes of a scene; they are all alike. What a node is, is a row of the table; what happens to it leads to
@@ -55,14 +55,7 @@ impl Nodes {
 
     pub(super) fn new(scene: &Scene) -> Self {
         let lapse = scene.flaw.and_then(super::Flaw::lapse);
-        let mut node = simulation::Node::new(RunId::new(1), lapse);
-        // It is not new to its fleet: somebody has asked for more than anybody gets.
-        let order = Order::Acquire(0, Some(Offer::default()));
-        if scene.fencing.is_some() {
-            let denied = execute(&mut node, scene, u32::MAX, (0, order), scene.instant(BASE));
-            let is_denied = matches!(denied, Err(Denial::OtherFleet(_)));
-            assert!(is_denied, "it is to grant nothing");
-        }
+        let node = simulation::Node::new(RunId::new(1), lapse).set_up_for(scene.options().fleet());
         let mut table = Table::default();
         table.number(node);
         Self {
@@ -143,7 +136,7 @@ fn execute(
             fence: Fence::from_u64(scene.micros(offer.fence)),
             fleet,
             time: scene.micros(offer.time),
-            vouches: true,
+            vouches: offer.vouches,
         })
     };
     let command = match order {

@@ -301,6 +301,7 @@ impl Scene {
         crashes: 2,
         end: 8,
         fencing: Some(Fencing {
+            step_back: 0,
             guesses: &[0, 1],
             leap: Some((1, 7)),
             ..Fencing::CALM
@@ -514,6 +515,7 @@ impl Scene {
             Flaw::Ceiling => fenced(
                 Self::FORGETTING,
                 Fencing {
+                    step_back: 0,
                     guesses: &[0, 20],
                     leap: Some((1, 7)),
                     ..Fencing::CALM
