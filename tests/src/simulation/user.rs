@@ -32,8 +32,6 @@ pub(crate) struct User {
     /// With these nobody is left without the lock when nothing goes wrong.
     pub(crate) calm: Options,
     pub(crate) keys: usize,
-    /// Of fenced locks.
-    pub(crate) window: Option<u64>,
     /// How many things it does.
     pub(crate) steps: u64,
     /// The keys and tokens of its attempts that it is not done with.
@@ -62,7 +60,8 @@ impl User {
             self.change_options();
             match self.chance.below(12) {
                 0..=5 => self.visit().await,
-                6 | 7 => self.work().await,
+                6 => self.work().await,
+                7 => self.linger().await,
                 8 => self.stay().await,
                 9 => self.give_up().await,
                 10 => self.tidy().await,
@@ -114,14 +113,15 @@ impl User {
     /// Takes some time for the nodes' time: fences do not rest on what clients believe. Often it is at the edge of
     /// the window, and often others propose the same.
     fn be_misled(&mut self) {
-        let (Some(window), Some(offset)) = (self.window, self.lock.clock_offset()) else {
+        let (Some(fleet), Some(offset)) = (self.lock.options().fleet(), self.lock.clock_offset())
+        else {
             return;
         };
         if self.is_back || !self.chance.one_in(3) {
             return;
         }
         self.world.look().count(Kind::WrongProposal);
-        let window = i64::try_from(window).unwrap_or(i64::MAX);
+        let window = i64::try_from(fleet.window().as_micros()).unwrap_or(i64::MAX);
         let ours = i64::try_from(self.lock.clock().now().as_micros()).unwrap_or_default();
         let by = match self.chance.below(4) {
             0 => window,
@@ -168,6 +168,28 @@ impl User {
             let lease = self.keep(key, lease, rest).await;
             self.release(key, lease).await;
         }
+    }
+
+    /// Keeps, extends and takes other options on one lease, in any order, and perhaps just drops it.
+    async fn linger(&mut self) {
+        let key = self.draw_key();
+        let Some(mut lease) = self.acquire(key, Cut::Never).await else {
+            return;
+        };
+        for _ in 0..self.chance.between(2, 5) {
+            self.act(key, &lease);
+            match self.chance.below(4) {
+                0 => self.change_options(),
+                1 => {
+                    let rest = self.draw_rest();
+                    lease = self.keep(key, lease, rest).await;
+                }
+                2 => self.rest().await,
+                _ if self.extend(key, &mut lease).await => (),
+                _ => break,
+            }
+        }
+        self.leave(key, lease).await;
     }
 
     async fn give_up(&mut self) {

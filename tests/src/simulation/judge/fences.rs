@@ -18,12 +18,16 @@ pub(super) struct Fences {
     sent: BTreeMap<(usize, Fence), Moment>,
     /// By the token: when it was first sent with any.
     first_sent: BTreeMap<usize, Moment>,
+    /// By the token: the highest that was proposed with it.
+    highest_sent: BTreeMap<usize, Fence>,
     /// By the key: the highest that was admitted to what it protects.
     admitted: BTreeMap<usize, Fence>,
     /// By the node and the token: it was released there.
     released: BTreeSet<(usize, usize)>,
     /// Nodes whose clocks were set: there a release may be out of the window, and its acquire in it.
     set: BTreeSet<usize>,
+    /// When an operator has last said that nodes have forgotten nothing: their word is for a fleet without a past.
+    initialized_at: Option<Moment>,
 }
 
 #[derive(Debug)]
@@ -51,6 +55,8 @@ impl Fences {
                 let fence = proposal?.fence;
                 self.sent.entry((token, fence)).or_insert(at);
                 self.first_sent.entry(token).or_insert(at);
+                let highest = self.highest_sent.entry(token).or_insert(fence);
+                *highest = fence.max(*highest);
                 None
             }
             What::Granted(claim, _) | What::Works(claim, _) => {
@@ -67,8 +73,21 @@ impl Fences {
             }
             What::Visits(claim, true) => self.visits(at, claim),
             What::Executed(Route { node, .. }, message, Ok(_)) if message.verb == Verb::Release => {
-                message.proposal?;
-                self.released.insert((node, message.token));
+                let fence = message.proposal?.fence;
+                // A second round may propose less than the first, and burns its own fence only.
+                let highest = self.highest_sent.get(&message.token).copied();
+                if highest.is_none_or(|highest| fence >= highest) {
+                    self.released.insert((node, message.token));
+                }
+                None
+            }
+            // What was released may come back with older data, and with it what is late.
+            What::Forgets(node, _) | What::Role(node, _) => {
+                self.released.retain(|(released, _)| *released != node);
+                None
+            }
+            What::Initialized(_) => {
+                self.initialized_at = Some(at);
                 None
             }
             What::Fault(Fault::Set(node, _)) => {
@@ -103,7 +122,9 @@ impl Fences {
     /// No two have the same, and none is lower than that of a lease that was reported before it was asked for.
     pub(super) fn conclude(&self) -> Vec<Breach> {
         let mut found = Vec::new();
-        let mut by_fence: Vec<_> = self.leases.iter().collect();
+        let begin = self.initialized_at.unwrap_or_default();
+        let leases = self.leases.iter().filter(|lease| lease.sent_at >= begin);
+        let mut by_fence: Vec<_> = leases.clone().collect();
         by_fence.sort_by_key(|lease| (lease.claim.key, lease.fence, lease.reported_at));
         for pair in by_fence.windows(2) {
             let [one, other] = [pair[0], pair[1]];
@@ -112,9 +133,9 @@ impl Fences {
                 found.push(self.breach_of(one, other, what));
             }
         }
-        let mut reported: Vec<_> = self.leases.iter().collect();
+        let mut reported: Vec<_> = leases.clone().collect();
         reported.sort_by_key(|lease| lease.reported_at);
-        let mut asked: Vec<_> = self.leases.iter().collect();
+        let mut asked: Vec<_> = leases.collect();
         asked.sort_by_key(|lease| lease.sent_at);
         let mut highest = BTreeMap::<usize, &Fenced>::new();
         let mut reported = reported.into_iter().peekable();
