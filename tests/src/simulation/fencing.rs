@@ -58,7 +58,9 @@ impl Fencing {
             None => chance.pick(&[Jumps::None, Jumps::Minority, Jumps::Minority, Jumps::All]),
         };
         let window_ms = match broken {
-            Some(Assumption::Margin | Assumption::TodaysOptions) => ttl_ms / 10,
+            Some(Assumption::Margin | Assumption::TodaysOptions | Assumption::EqualFences) => {
+                ttl_ms / 10
+            }
             // What expires can be proposed again.
             Some(Assumption::Strict) => 2 * ttl_ms,
             // What is late is in it.
@@ -106,9 +108,14 @@ impl Fencing {
     }
 
     /// The rules of clients that do not agree, in one of them or all.
-    pub(crate) fn other(mut self, chance: &mut Chance) -> Self {
+    pub(crate) fn other(mut self, chance: &mut Chance, broken: Option<Assumption>) -> Self {
         let ttl = self.max_ttl / 2;
         match chance.below(4) {
+            // So short a quarantine that leases outlive it.
+            _ if broken == Some(Assumption::AnyRules) => {
+                self.max_ttl = ttl / 4;
+                self.step_back = 1_000;
+            }
             0 => self.max_ttl = ttl,
             1 => self.max_ttl *= 2,
             2 => self.window += 1_000,

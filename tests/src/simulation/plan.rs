@@ -259,7 +259,32 @@ fn draw_breach(
                 (at + length + 1, Fault::Set(0, 0)),
             ];
         }
-        Assumption::AnyRules => Some(Fault::Flush(node)),
+        Assumption::AnyRules => {
+            let other = (node + 1) % scenario.nodes.len();
+            return [node, other].map(|node| (at, Fault::Flush(node))).to_vec();
+        }
+        Assumption::Lost => {
+            return (0..=scenario.nodes.len() / 2)
+                .map(|node| (at, Fault::Flush(node)))
+                .collect();
+        }
+        Assumption::Ceiling => {
+            let nodes = 0..scenario.nodes.len();
+            return nodes.map(|node| (at, Fault::Flush(node))).collect();
+        }
+        // A node whose clock is behind when it grants, and ahead when the lease is to end, makes a quorum with one that
+        // has not heard of the lease.
+        Assumption::Margin | Assumption::TodaysOptions => {
+            let window = scenario.fencing.map_or(0, |fencing| fencing.window);
+            let edge = i64::try_from(window.saturating_sub(1_000)).unwrap_or_default();
+            let ttl = scenario.lengths[2];
+            let ahead_at = at + ttl.saturating_sub(chance.below(2 * window + 1));
+            let deaf = (0..scenario.clients.len()).filter(|client| client % 2 == 0);
+            let deaf = deaf.map(|client| Route { client, node: 2 });
+            let cut = deaf.map(|route| (at, Fault::CutRequests(route, at + ttl / 4)));
+            let set = [(at, Fault::Set(0, -edge)), (ahead_at, Fault::Set(0, edge))];
+            return cut.chain(set).collect();
+        }
         Assumption::Init => {
             let flushed = (0..=scenario.nodes.len() / 2).map(|node| (at, Fault::Flush(node)));
             let init = (at + chance.below(10_000), Fault::Init);

@@ -294,7 +294,7 @@ impl Scenario {
             })
             .collect();
         let clients: Vec<_> = (0..clients)
-            .map(|number| Client::draw(chance, measure, &rates, number, count))
+            .map(|number| Client::draw(chance, measure, &rates, number, count, broken))
             .collect();
         let options = clients.iter().flat_map(|client| &client.options);
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
@@ -394,6 +394,7 @@ impl Measure {
         };
         let loses_data = broken == Some(Assumption::Forget) || chance.one_in(2);
         let ttl_ms = match chance.below(8) {
+            _ if broken == Some(Assumption::AnyRules) => chance.between(3_000, 4_000),
             _ if is_fenced => chance.between(100, 4_000),
             0 => chance.between(10, 40),
             1 | 2 => chance.between(40, 200),
@@ -460,13 +461,18 @@ impl Client {
         rates: &Rates,
         number: usize,
         nodes: usize,
+        broken: Option<Assumption>,
     ) -> Self {
         // The first one is always there to find that the locks can be had.
         let is_odd = number > 0 && chance.one_in(2);
         let is_other = is_odd && measure.has_other_rules;
         if is_other {
             measure.mix = Mix::Fenced;
-            measure.fencing = measure.fencing.map(|fencing| fencing.other(chance));
+            measure.fencing = measure.fencing.map(|fencing| fencing.other(chance, broken));
+            let longest = measure
+                .fencing
+                .map_or(measure.ttl_ms, |fencing| fencing.max_ttl / 1_000);
+            measure.ttl_ms = measure.ttl_ms.min(longest);
         }
         let mut names: Vec<_> = (0..nodes).collect();
         let names_twice = nodes > 1 && number > 0 && measure.names_twice && chance.one_in(2);

@@ -11,6 +11,7 @@ use super::clock::Moment;
 use super::cut::Cut;
 use super::fault::Kind;
 use super::history::{Call, Task};
+use super::scenario::Assumption;
 use super::transport::{LocalClock, Wire};
 use super::world::World;
 
@@ -85,7 +86,7 @@ impl User {
         for _ in 0..self.chance.below(3) {
             self.rest().await;
             self.act(key, &lease);
-            if self.chance.one_in(2) {
+            if self.chance.one_in(2) || self.world.look().fails(Assumption::TodaysOptions) {
                 // The lease that is out keeps its TTL.
                 self.change_options();
             }
@@ -117,13 +118,19 @@ impl User {
         else {
             return;
         };
-        if self.is_back || !self.chance.one_in(3) {
+        let broken = self.world.look().broken();
+        let is_wild = broken == Some(Assumption::Ceiling);
+        // What is broken shows only where two propose the same, or what is far away.
+        let is_equal = matches!(broken, Some(Assumption::EqualFences | Assumption::Strict));
+        if self.is_back || !(is_equal || self.chance.one_in(3)) {
             return;
         }
         self.world.look().count(Kind::WrongProposal);
         let window = i64::try_from(fleet.window().as_micros()).unwrap_or(i64::MAX);
         let ours = i64::try_from(self.lock.clock().now().as_micros()).unwrap_or_default();
         let by = match self.chance.below(4) {
+            _ if is_wild => 60_000_000,
+            _ if is_equal => window - (ours + offset).rem_euclid(window),
             0 => window,
             1 => 1 - window,
             2 => window - 500,

@@ -324,6 +324,10 @@ impl State {
         }
     }
 
+    pub(crate) const fn broken(&self) -> Option<Assumption> {
+        self.broken
+    }
+
     pub(crate) fn fails(&self, assumption: Assumption) -> bool {
         self.broken == Some(assumption)
     }

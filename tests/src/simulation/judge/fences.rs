@@ -18,8 +18,8 @@ pub(super) struct Fences {
     sent: BTreeMap<(usize, Fence), Moment>,
     /// By the token: when it was first sent with any.
     first_sent: BTreeMap<usize, Moment>,
-    /// By the token: the highest that was proposed with it.
-    highest_sent: BTreeMap<usize, Fence>,
+    /// By the token: how many fences were proposed with it, each higher than before, and the highest.
+    proposed: BTreeMap<usize, (usize, Fence)>,
     /// By the key: the highest that was admitted to what it protects.
     admitted: BTreeMap<usize, Fence>,
     /// By the node and the token: it was released there.
@@ -55,7 +55,10 @@ impl Fences {
                 let fence = proposal?.fence;
                 self.sent.entry((token, fence)).or_insert(at);
                 self.first_sent.entry(token).or_insert(at);
-                let highest = self.highest_sent.entry(token).or_insert(fence);
+                let (count, highest) = self.proposed.entry(token).or_insert((0, fence));
+                if fence > *highest || *count == 0 {
+                    *count += 1;
+                }
                 *highest = fence.max(*highest);
                 None
             }
@@ -74,9 +77,13 @@ impl Fences {
             What::Visits(claim, true) => self.visits(at, claim),
             What::Executed(Route { node, .. }, message, Ok(_)) if message.verb == Verb::Release => {
                 let fence = message.proposal?.fence;
-                // A second round may propose less than the first, and burns its own fence only.
-                let highest = self.highest_sent.get(&message.token).copied();
-                if highest.is_none_or(|highest| fence >= highest) {
+                // A second round burns its own fence only, which may be less than that of the first, or out of the
+                // window where a wrong clock has led the client.
+                let sent = self.proposed.get(&message.token);
+                let is_all = sent.is_none_or(|(count, highest)| {
+                    fence >= *highest && (*count == 1 || self.set.is_empty())
+                });
+                if is_all {
                     self.released.insert((node, message.token));
                 }
                 None
