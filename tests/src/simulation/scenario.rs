@@ -122,6 +122,16 @@ impl Assumption {
         }
     }
 
+    /// How many seeds it takes at the most to find it. A few need several things to come together.
+    #[must_use]
+    pub const fn found_within(self) -> u64 {
+        match self {
+            Self::TodaysOptions | Self::AnyRules | Self::Burn => 20_000,
+            Self::EqualFences => 10_000,
+            _ => 2_000,
+        }
+    }
+
     /// Whether there are fences in its worlds; none where it makes no difference.
     const fn needs_fences(self) -> bool {
         self.lapse().is_some()
