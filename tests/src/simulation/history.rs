@@ -82,6 +82,8 @@ pub(crate) enum What {
     Falls(Place),
     /// A node has forgotten all its keys, or one.
     Forgets(usize, Option<usize>),
+    /// A node has released a token with a fence that is in its window.
+    Burns(usize, usize, Fence),
     /// A node is another process.
     Restarted(usize),
     /// A node has become a replica, or a master again.
@@ -172,7 +174,8 @@ impl What {
             Self::Sent(_, _, message)
             | Self::Executed(_, message, _)
             | Self::Answered(_, message, _) => Some(message.token),
-            Self::Stands(_, token, _) | Self::Probed(_, _, token, _) | Self::Unaware(token) => {
+            Self::Stands(_, token, _) | Self::Probed(_, _, token, _) | Self::Burns(_, token, _)
+            | Self::Unaware(token) => {
                 Some(*token)
             }
             Self::Begins(..)

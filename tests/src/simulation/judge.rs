@@ -229,6 +229,7 @@ impl Judge {
             | What::Repaired
             | What::Restarted(_)
             | What::Believes(..)
+            | What::Burns(..)
             | What::Role(..)
             | What::Calm => (),
         }

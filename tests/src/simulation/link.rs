@@ -62,9 +62,10 @@ pub(crate) struct Link {
     pub(super) line: Line,
     /// What the client knows of the node.
     pub(super) admission: Admission,
-    /// How many times the node has said who it is, and who it was the last time.
+    /// How many times the node has said who it is.
     pub(super) introductions: u32,
-    pub(super) met: Option<ReplicationId>,
+    /// Who it was the first time and the last time.
+    pub(super) met: Option<(ReplicationId, ReplicationId)>,
     /// The number of the connection.
     pub(super) epoch: u32,
     /// On their way to the node, the first one first.

@@ -152,6 +152,12 @@ impl State {
         }
         self.commands += 1;
         self.tell(What::Executed(route, message, reply));
+        if let (Verb::Release, Some(proposal)) = (verb, message.proposal) {
+            let off = proposal.fence.as_u64().abs_diff(now.as_micros());
+            if u128::from(off) < proposal.fleet.window().as_micros() {
+                self.tell(What::Burns(node, token, proposal.fence));
+            }
+        }
         if is_unaware && matches!(reply, Ok(Reply::Acquired(_))) {
             self.tell(What::Unaware(token));
         }
@@ -174,8 +180,10 @@ impl State {
     fn is_unaware(&mut self, route: Route) -> bool {
         let met = self.link(route).met;
         let machine = &self.machines[self.machine_of(route)];
-        machine.lost_until > self.now
-            || machine.failed_back_until > self.now && met != Some(machine.node.replication_id())
+        // Of a node that it has never met before it learns nothing of a time as a replica.
+        let id = machine.node.replication_id();
+        let is_noticed = met.is_some_and(|(first, last)| first != id && last == id);
+        machine.lost_until > self.now || machine.failed_back_until > self.now && !is_noticed
     }
 
     pub(super) fn probe(&mut self, route: Route, key: usize, token: usize) {

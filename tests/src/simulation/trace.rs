@@ -134,6 +134,9 @@ impl fmt::Display for What {
             Self::Forgets(node, Some(key)) => {
                 write!(f, "node {node} has evicted {}", KEYS[*key])
             }
+            Self::Burns(node, token, fence) => {
+                write!(f, "node {node} accepts {fence} of t{token} no more")
+            }
             Self::Restarted(node) => write!(f, "node {node} is another process"),
             Self::Role(node, true) => write!(f, "node {node} is a master again"),
             Self::Role(node, false) => write!(f, "node {node} is a replica"),

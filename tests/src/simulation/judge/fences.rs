@@ -6,7 +6,7 @@ use redlock_core::Fence;
 
 use super::super::clock::Moment;
 use super::super::fault::Fault;
-use super::super::history::{Claim, Message, Place, Route, Verb, What};
+use super::super::history::{Claim, Message, Place, Verb, What};
 use super::super::trace::Seconds;
 use super::{Breach, Promise};
 
@@ -75,16 +75,15 @@ impl Fences {
                 None
             }
             What::Visits(claim, true) => self.visits(at, claim),
-            What::Executed(Route { node, .. }, message, Ok(_)) if message.verb == Verb::Release => {
-                let fence = message.proposal?.fence;
+            What::Burns(node, token, fence) => {
                 // A second round burns its own fence only, which may be less than that of the first, or out of the
                 // window where a wrong clock has led the client.
-                let sent = self.proposed.get(&message.token);
+                let sent = self.proposed.get(&token);
                 let is_all = sent.is_none_or(|(count, highest)| {
                     fence >= *highest && (*count == 1 || self.set.is_empty())
                 });
                 if is_all {
-                    self.released.insert((node, message.token));
+                    self.released.insert((node, token));
                 }
                 None
             }

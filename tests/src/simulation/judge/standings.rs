@@ -36,8 +36,11 @@ impl Standings {
     pub(super) fn stands(&mut self, at: Moment, place: Place, token: usize, until: Moment) {
         match self.now.get_mut(&place) {
             Some(standing) if standing.token == token && at <= standing.until => {
-                standing.until = until;
-                standing.is_forgotten = false;
+                // Older data may have it with an earlier end; until the later one nobody else is let in.
+                if !standing.is_forgotten || until >= standing.until {
+                    standing.until = until;
+                    standing.is_forgotten = false;
+                }
             }
             _ => {
                 self.falls(at, place);
