@@ -43,7 +43,7 @@ fn broken(facts: &[(Moment, What)]) -> Vec<(Promise, Moment)> {
             what: *what,
         })
         .collect();
-    let breaches = judge(&facts, NODES, Promised::All);
+    let breaches = judge(&facts, NODES, Promised::ALL);
     breaches
         .iter()
         .map(|breach| (breach.promise, breach.at))
