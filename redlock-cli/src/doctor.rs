@@ -31,21 +31,24 @@ use report::Report;
 /// Asks each node how far away it is, what it runs and since when, whether it is a master, what a
 /// crash would make it forget, whether it evicts keys, what this user may do, what its guard record
 /// says and how its clock runs; and looks at all of them together. Each line has a verdict, ok, warn
-/// or bad, and says what to change and why.
+/// or bad, and says what to change and why, or what to wait for.
 ///
 /// Nothing is changed, and no key of a lock is touched. A node that cannot be reached costs one
-/// time-out. Between two restarts of nodes, wait until it ends with 0: then the vote of the last one
+/// timeout. Between two restarts of nodes, wait until it ends with 0: then the vote of the last one
 /// counts again.
+///
+/// Clients of fenced locks restore guard records by themselves. Only where they cannot, a line names
+/// the command "redlock init --repair".
 ///
 /// With --json: verdict, bad, warn (so many of them), nodes and fleet. Each node has node, verdict and
 /// checks, the fleet verdict and checks. Each check has check (its name), verdict, message, and what
 /// was measured: reachable: round_trip_us; server: product, version, run_id; role: role,
-/// connected_replicas, master; uptime: uptime_s, counts_in_ms; persistence: aof, appendfsync, save;
-/// memory: maxmemory, used_memory, policy, evicted_keys; permissions: user, denied, denied_keys;
-/// guard: record (absent, foreign, counts, quarantined, other_run, unknown), settings, counts_in_ms;
-/// clock: offset_us, error_us; drift: drift_ppm, error_ppm; of the fleet: quorum: voting, nodes,
-/// quorum; nodes: nodes; duplicates and replication: groups; guard: configurations. What was not to
-/// be seen is null or not there.
+/// connected_replicas, master, repl_backlog_ttl_s; uptime: uptime_s, counts_in_ms; persistence: aof,
+/// appendfsync, save; memory: maxmemory, used_memory, policy, evicted_keys; permissions: user, denied,
+/// denied_keys; guard: record (absent, foreign, counts, quarantined, other_run, other_data, older,
+/// unknown), settings, counts_in_ms; clock: offset_us, error_us; drift: drift_ppm, error_ppm; of the
+/// fleet: quorum: voting, nodes, quorum; nodes: nodes; duplicates and replication: groups; guard:
+/// configurations. What is not seen is null or absent.
 ///
 /// Exit codes: 0 nothing is bad; 1 something is; 64 usage; 70 internal error.
 #[derive(Debug, clap::Args)]
@@ -53,7 +56,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     fleet: FleetArguments,
 
-    /// The longest TTL of your locks: for as long a node that has restarted does not vote
+    /// The longest TTL of your locks: a node that has restarted does not vote for at least this long
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     ttl: Duration,
 

@@ -392,7 +392,7 @@ impl Script {
     /// record is of this process and of this data, and its quarantine is over.
     const ACQUIRE_FENCED: Self = Self {
         text: include_str!("scripts/acquire_fenced.lua"),
-        sha1: "9f6e40c74d4e9504f2e61da79b16daffe8c70a1a",
+        sha1: "346286a7e3cd349228eb48b8c3d22a44a5213054",
     };
 
     /// Extends the key if it carries the token, where the node's clock is right. Sets one that is gone again

@@ -85,10 +85,14 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
             while let Poll::Ready((result, node)) = pin!(select_slice(slice.as_mut())).poll(cx) {
                 if is_fenced(command) {
                     let told = result.as_ref().map_err(T::denial).copied();
-                    if let Err(Some(Denial::Unguarded { .. })) = told {
-                        round.hear_all();
+                    match told {
+                        Err(Some(Denial::Unguarded { .. })) => round.hear_all(),
+                        Err(Some(denial)) if denial.is_misfit() => round.hear_enough(),
+                        _ => {}
                     }
-                    readings.take(node, &told, started_at, clock.now());
+                    if readings.take(node, &told, started_at, clock.now()) {
+                        round.heard();
+                    }
                 }
                 let outcome = Outcome::of(command, result);
                 round.vote(node, vote(command, &outcome));

@@ -58,7 +58,8 @@ impl<const MAX: usize> Readings<MAX> {
         }
     }
 
-    /// Takes note of the answer of `node` to what was sent at `sent_at` and came at `now`.
+    /// Takes note of the answer of `node` to what was sent at `sent_at` and came at `now`. Returns whether it tells
+    /// anything.
     // Apart from the loop that takes the votes, which would be longer with it.
     #[inline(never)]
     pub(crate) fn take(
@@ -67,7 +68,7 @@ impl<const MAX: usize> Readings<MAX> {
         answer: &Result<Reply, Option<Denial>>,
         sent_at: Instant,
         now: Instant,
-    ) {
+    ) -> bool {
         let reading = match answer {
             Ok(Reply::Acquired(reading) | Reply::Held(reading) | Reply::Extended(reading)) => {
                 *reading
@@ -76,7 +77,7 @@ impl<const MAX: usize> Readings<MAX> {
             Err(denial) => denial.and_then(|denial| denial.reading()),
         };
         let Some(reading) = reading else {
-            return;
+            return false;
         };
         let mut rules = &mut self.rules.own;
         if let Err(Some(denial)) = answer {
@@ -99,6 +100,7 @@ impl<const MAX: usize> Readings<MAX> {
             *held = reading.held_ms();
             self.count += 1;
         }
+        true
     }
 
     /// When `quorum` nodes will grant the key, in milliseconds, if its holder does nothing until then; none

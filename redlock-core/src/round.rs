@@ -44,7 +44,9 @@ pub(crate) struct Round {
     granted: NodeSet,
     refused: NodeSet,
     unknown: NodeSet,
-    hears_all: bool,
+    /// How many nodes have told what the next round is made of, and how many must before this one is lost.
+    heard: u32,
+    wanted: u32,
 }
 
 impl Round {
@@ -63,14 +65,31 @@ impl Round {
             granted: NodeSet::EMPTY,
             refused: NodeSet::EMPTY,
             unknown: NodeSet::EMPTY,
-            hears_all: false,
+            heard: 0,
+            wanted: 0,
         }
     }
 
     /// A round that is lost does not end before all have answered or its time is over: a node has lost its guard
     /// record, and what the others say of theirs decides who may write it again.
     pub(crate) const fn hear_all(&mut self) {
-        self.hears_all = true;
+        self.wanted = u32::MAX;
+    }
+
+    /// The same for a fence that does not fit: the next one is made of [`enough`](Self::enough) answers. Nodes that
+    /// cannot be reached help to lose a round, and tell nothing.
+    pub(crate) fn hear_enough(&mut self) {
+        self.wanted = self.wanted.max(self.enough());
+    }
+
+    /// A node has told its time.
+    pub(crate) const fn heard(&mut self) {
+        self.heard += 1;
+    }
+
+    /// As many nodes as keep the others from a quorum.
+    pub(crate) fn enough(&self) -> u32 {
+        (self.voters.len() + 1).saturating_sub(self.quorum)
     }
 
     pub(crate) const fn deadline(&self) -> Instant {
@@ -109,7 +128,7 @@ impl Round {
                 Verdict::TooLate
             };
         }
-        if granted + pending >= self.quorum || self.hears_all && pending > 0 {
+        if granted + pending >= self.quorum || self.heard < self.wanted && pending > 0 {
             return Verdict::Pending;
         }
         let silent = self.voters.len() - granted - self.refused.len() - pending;

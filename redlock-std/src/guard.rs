@@ -21,9 +21,11 @@ use crate::turns::Turn;
 /// every node before `drop` returns, and their task sends it. Nothing blocks, nothing is spawned and
 /// nothing panics, also when the runtime is going down; what is not sent then expires. To know that
 /// the lock is free, call [`release`](Self::release).
+///
+/// A guard whose validity is over no longer keeps other tasks of this process waiting, even if it still exists.
 #[must_use = "the lock is given back when the guard is dropped"]
 pub struct Guard {
-    /// None once the lock has been given back.
+    /// `None` once the lock has been released.
     held: Option<Held>,
     validity: Arc<Validity>,
     keeper: Option<AbortHandle>,
@@ -184,9 +186,11 @@ impl Guard {
         }
     }
 
-    /// Gives the lock back, and waits for a quorum of answers, at the longest for the node time-out.
+    /// Gives the lock back, and waits for a quorum of answers, at the longest for the node timeout.
     ///
-    /// An expired or stolen lock is an answer, not an error. Dropping the future unsends nothing.
+    /// An expired or stolen lock is an answer, not an error. A node that cannot delete the key now (it is busy, or
+    /// a replica for the moment) is asked again until it can or the key must have expired. Dropping the future does
+    /// not cancel the release.
     pub async fn release(mut self) -> Released {
         self.stop_keeping();
         let Some(Held { mut core, lease }) = self.held.take() else {

@@ -56,7 +56,8 @@ impl Redlock {
     /// A lock over the nodes at `urls`, on the current tokio runtime.
     ///
     /// The URLs are read at once; connections are made in the background, and made again for as long
-    /// as the lock or a clone of it lives. `redis://`, `valkey://`, `redis+unix://` and, with the
+    /// as the lock, a clone of it or a guard lives. A connect may take four node timeouts, at least a second and
+    /// at most a minute. `redis://`, `valkey://`, `redis+unix://` and, with the
     /// feature `tls-rustls`, `rediss://`; user, password and database as in
     /// `redis://user:password@host:port/db`.
     ///
@@ -69,14 +70,23 @@ impl Redlock {
     ///     +evalsha +eval +script|load +info +time +pttl
     /// ```
     ///
-    /// On every connection a node is asked who it is, before anything else. One that has restarted, and may
-    /// have forgotten locks, has no vote yet, a replica has none, and a server that is named twice has one: see [`Options::restart_guard`]. A proxy that hides that the
-    /// connection to the server behind it was made anew hides restarts too.
+    /// A node is asked who it is on every new connection before anything else, and later ahead of an acquire if
+    /// the answer may be out of date. One that has restarted, and may have forgotten locks, has no vote yet, a
+    /// replica has none, and a server that is named twice has one: see [`Options::restart_guard`]. If the server
+    /// does not let its scripts call INFO or TIME, it has no vote unless the restart guard is off. A proxy that
+    /// hides that the connection to the server behind it was made anew hides restarts too.
+    ///
+    /// # Dropping
+    ///
+    /// When the last clone and the last guard are dropped, the background tasks send the releases that wait, and
+    /// end. For a node that cannot be reached they try that until the keys have expired, for 30 seconds at the
+    /// most. When the runtime shuts down they end at once: what was not sent expires, and every call of a clone
+    /// that still lives fails with [`NodeErrorKind::RuntimeGone`].
     ///
     /// # Errors
     ///
-    /// When a URL cannot be read, names a node that is named already, when there is none or more than
-    /// [`MAX_NODES`], or when there is no tokio runtime.
+    /// If a URL cannot be read or names a node that is named already, if there is none or more than
+    /// [`MAX_NODES`], or if there is no tokio runtime.
     pub fn connect<U: AsRef<str>>(
         urls: impl IntoIterator<Item = U>,
         options: Options,
@@ -109,7 +119,9 @@ impl Redlock {
         })
     }
 
-    /// The same lock with other options: the same connections, the same waiting lines.
+    /// The same lock with other options: the same connections, the same queues for keys.
+    ///
+    /// How long a node may be silent before a call leaves it out follows from the node timeout of that call.
     #[must_use]
     pub fn with(&self, options: Options) -> Self {
         let knowledge = if options.fleet() == self.options.fleet() {

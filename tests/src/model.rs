@@ -23,6 +23,7 @@
 
 mod automaton;
 mod client;
+mod flaw;
 mod lean;
 mod nodes;
 mod promise;
@@ -39,7 +40,8 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use stateright::{Checker, HasDiscoveries, Model};
 
-pub use scene::{Flaw, Scene};
+pub use flaw::Flaw;
+pub use scene::Scene;
 use search::Search;
 
 /// Searches small worlds for a broken promise, order by order.
@@ -105,7 +107,7 @@ impl Scene {
         let checker = check(Search::new(self, true), until);
         let mut found = checker.discoveries();
         let unseen = (!found.contains_key(sight)).then_some(sight);
-        found.retain(|promise, _| ![promise::ACQUIRED, promise::HANDED_ON].contains(promise));
+        found.retain(|promise, _| !promise::SIGHTS.contains(promise));
         let expected = promise.and_then(|promise| found.remove_entry(promise));
         let broken = expected.or_else(|| found.into_iter().next());
         Outcome {

@@ -120,6 +120,39 @@ impl Server {
         Self::start_by(Some(clock), directory)
     }
 
+    /// Starts a server that does not know `command`: INFO or TIME, for instance. No record vouches for it.
+    ///
+    /// # Panics
+    ///
+    /// When no server can be started.
+    #[must_use]
+    pub fn start_without(command: &str) -> Self {
+        let directory = TempDir::new().expect("a temporary directory");
+        let without = ["--rename-command", command, ""];
+        for _ in 0..50 {
+            let port = next_port();
+            let mut child = start_process(port, None, &directory, &without);
+            for _ in 0..1_000 {
+                // One that cannot have the port ends.
+                let is_there = query::<String>(port, &["PING"]).is_ok();
+                std::thread::sleep(Duration::from_millis(5));
+                if child.try_wait().expect("our own child").is_some() {
+                    break;
+                }
+                if is_there {
+                    return Self {
+                        port,
+                        child: Some(child),
+                        clock: None,
+                        directory,
+                    };
+                }
+            }
+            child::end(&mut child);
+        }
+        panic!("no redis-server could be started; ./test.sh installs it")
+    }
+
     fn start_by(clock: Option<StepClock>, directory: TempDir) -> Self {
         for _ in 0..50 {
             let port = next_port();
@@ -420,7 +453,7 @@ impl Index<&str> for Calls {
 
 /// A server that answers on `port` and is the one that was started here; none if the port was taken.
 fn spawn(port: u16, clock: Option<&StepClock>, directory: &TempDir) -> Option<Child> {
-    let mut child = start_process(port, clock, directory);
+    let mut child = start_process(port, clock, directory, &[]);
     for _ in 0..1_000 {
         if child.try_wait().expect("our own child").is_some() {
             return None;
@@ -439,7 +472,12 @@ fn spawn(port: u16, clock: Option<&StepClock>, directory: &TempDir) -> Option<Ch
     None
 }
 
-fn start_process(port: u16, clock: Option<&StepClock>, directory: &TempDir) -> Child {
+fn start_process(
+    port: u16,
+    clock: Option<&StepClock>,
+    directory: &TempDir,
+    more: &[&str],
+) -> Child {
     let log = File::create(directory.path().join(LOG)).expect("a log file");
     let mut command = child::bound("redis-server");
     command.envs(clock.into_iter().flat_map(StepClock::environment));
@@ -457,6 +495,7 @@ fn start_process(port: u16, clock: Option<&StepClock>, directory: &TempDir) -> C
         .arg(directory.path())
         .arg("--unixsocket")
         .arg(directory.path().join(SOCKET))
+        .args(more)
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a log file"))
         .stderr(log);

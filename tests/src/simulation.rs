@@ -18,6 +18,7 @@ mod judge;
 mod link;
 mod machine;
 mod node;
+mod operator;
 mod plan;
 mod process;
 mod queue;

@@ -6,12 +6,13 @@ use super::examination::Examination;
 use super::finding::{Finding, bad, ok, warn};
 use crate::nodes::{Info, quorum};
 
-/// How many of `nodes` have a vote that counts, now.
-pub(crate) fn votes(voting: usize, nodes: usize) -> Finding {
+/// How many of `nodes` have a vote that counts now, for fenced locks if those are in use.
+pub(crate) fn votes(voting: usize, nodes: usize, fenced_in_use: bool) -> Finding {
     let quorum = quorum(nodes);
     let told = format!("{voting} of {nodes} nodes vote, {quorum} are a quorum");
     let judgement = match voting.checked_sub(quorum) {
-        None => bad(format!("{told}: nobody can take a lock")),
+        None if fenced_in_use => bad(format!("{told}: no client can take a fenced lock")),
+        None => bad(format!("{told}: no client can take a lock")),
         Some(spare) if voting < nodes => warn(format!("{told}: {spare} more may fail")),
         Some(spare) => ok(format!("{told}: {spare} may fail")),
     };

@@ -49,7 +49,7 @@ impl Report {
             .iter()
             .filter(|(_, findings)| has_vote(findings, records));
         let fleet = vec![
-            fleet::votes(voting.count(), all.len()),
+            fleet::votes(voting.count(), all.len(), records.in_use.is_some()),
             fleet::count(all.len()),
             fleet::duplicates(all),
             fleet::replication(all),

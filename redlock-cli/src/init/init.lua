@@ -14,12 +14,17 @@ end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.ceil(time[2] / 1000)
 local function say(outcome) return {outcome, kind, there, string.format('%.0f', now)} end
+-- Whether it has been flushed, or a replica, since it started: a lock may be forgotten.
+local function may_have_forgotten()
+  local flushed = string.find(redis.call('INFO', 'commandstats'), 'cmdstat_flush', 1, true)
+  return flushed or string.find(info('replication', 'master_replid2:(%x+)'), '[^0]')
+end
 local mode = ARGV[1]
 if mode == 'look' then
   -- NX and XX together write nothing, but who may not write is told so.
   local write = redis.pcall('SET', KEYS[1], '', 'NX', 'XX')
   if not string.find(write.err, 'syntax', 1, true) then return redis.error_reply(write.err) end
-  return say('seen')
+  return say(may_have_forgotten() and 'forgot' or 'seen')
 end
 -- What was found out of one run and one data set must not be written of another.
 local run, data = info('server', 'run_id:(%x+)'), info('replication', 'master_replid:(%x+)')
@@ -31,6 +36,7 @@ if mode == 'start' then
   for count in string.gmatch(redis.call('INFO', 'keyspace'), 'expires=(%d+)') do
     if count ~= '0' then return say('expires') end
   end
+  if may_have_forgotten() then return say('forgot') end
 elseif mode == 'repair' then
   until_ms = string.format('%.0f', now + ARGV[6])
 end

@@ -68,7 +68,8 @@ impl Plan {
             };
         }
         let is_first = sites().all(|site| matches!(site.there(), There::Nothing));
-        if is_first && sites().all(|site| site.expiring_keys() == 0) {
+        let may_be_locked = |site: &Site| site.expiring_keys() > 0 || site.may_have_forgotten();
+        if is_first && !sites().any(may_be_locked) {
             return Self::Proceed {
                 steps: looks.iter().map(|_| Step::Write).collect(),
                 quarantine: Duration::ZERO,
@@ -93,7 +94,7 @@ impl Plan {
                 ": a lock may be held, and no client may restore the records: give all clients the \
                  same settings, then run {REPAIR}"
             ),
-            _ => ": a lock may be held".to_owned(),
+            _ => ": a lock may be held; wait for clients to restore the records".to_owned(),
         };
         Self::refuse(looks, &faults, advice)
     }
@@ -188,6 +189,11 @@ fn fault_at_start(site: &Site, settings: Settings, recovery: Recovery) -> Option
     }
     if recovery == Recovery::FirstStart {
         let keys = site.expiring_keys();
+        if site.may_have_forgotten() && keys == 0 {
+            return Some(
+                "flushed, or a replica, since it started: it may have forgotten a lock".to_owned(),
+            );
+        }
         return (keys > 0).then(|| {
             let (keys, they) = match keys {
                 1 => ("1 key".to_owned(), "it may be a lock"),

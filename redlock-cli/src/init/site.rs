@@ -19,6 +19,7 @@ pub(crate) struct Site {
     kind: String,
     value: Vec<u8>,
     there: There,
+    may_have_forgotten: bool,
 }
 
 /// Why a node cannot be written to.
@@ -73,6 +74,7 @@ impl Site {
             kind: answer.kind,
             value: answer.value,
             there: answer.there,
+            may_have_forgotten: answer.outcome == "forgot",
         })
     }
 
@@ -83,6 +85,11 @@ impl Site {
     /// How many keys may be locks.
     pub(crate) fn expiring_keys(&self) -> u64 {
         self.info.expiring_keys()
+    }
+
+    /// Whether it was flushed, or was a replica, since it started.
+    pub(crate) const fn may_have_forgotten(&self) -> bool {
+        self.may_have_forgotten
     }
 
     pub(crate) const fn there(&self) -> &There {
@@ -126,6 +133,7 @@ impl Site {
             "expires" => {
                 Err("a client has just written a key that expires, maybe a lock".to_owned())
             }
+            "forgot" => Err("it has just been flushed: it may have forgotten a lock".to_owned()),
             _ => Err("it has just restarted or failed over: run it again".to_owned()),
         }
     }

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use redlock_tests::{Server, Servers};
 use serde_json::Value;
 
-use crate::process::{Ended, Process, end_of, eventually, redlock};
+use crate::process::{Ended, Process, end_of, eventually, redlock, run};
 use crate::server::{
-    fail_back, field, guard, guard_of_another_run, name, record, replicate, run_id, set, unvouched,
-    user_of, write_guard,
+    fail_back, field, guard, guard_of_another_run, name, now_ms, record, replicate, run_id, set,
+    unvouched, user_of, write_guard,
 };
 
 #[test]
@@ -504,6 +504,75 @@ fn nodes_that_were_all_wiped_while_one_is_away_are_for_an_operator_to_repair() {
 }
 
 #[test]
+fn clients_restore_every_record_that_doctor_says_to_wait_for() {
+    let servers = healthy(3);
+    let node = &servers[2];
+    let damages: [fn(&Server); 4] = [
+        |node| node.query(&["FLUSHALL"]).unwrap(),
+        |node| guard_of_another_run(node, SHORT),
+        |node| write_guard(node, &format!("{}:0:{SHORT}", run_id(node))),
+        // By a clock that is a day ahead.
+        |node| guard(node, now_ms(node) + 86_400_000, SHORT),
+    ];
+    for damage in damages {
+        for server in &servers[..] {
+            guard(server, 0, SHORT);
+        }
+        damage(node);
+        let report = Report::of(&servers.urls(), &[]);
+        let message = report.message(node, "guard");
+        assert!(message.ends_with("wait"), "{message}");
+        let options = [&["--fenced", "--ttl=1s"], &SHORT_OPTIONS[..]].concat();
+        let ended = end_of(run(&servers, &options, "dock-7", "exit 7"));
+        assert_eq!(ended.code, Some(7), "{}", ended.stderr);
+        // The quarantine is 4 s.
+        eventually("its record", || {
+            let report = Report::of(&servers.urls(), &[]);
+            let check = report.check(node, "guard");
+            let left = check["counts_in_ms"].as_u64();
+            ["quarantined", "counts"].contains(&check["record"].as_str().unwrap())
+                && left.is_some_and(|left| left <= 4_000)
+                && check["message"]
+                    .as_str()
+                    .is_some_and(|told| !told.contains("after"))
+        });
+    }
+}
+
+#[test]
+fn clients_write_over_nothing_for_which_doctor_names_init_repair() {
+    let mut servers = healthy(3);
+    let states: [fn(&[Server]); 3] = [
+        |nodes| guard(&nodes[1], 0, SETTINGS),
+        |nodes| write_guard(&nodes[1], "a note"),
+        // All that answer are wiped.
+        |nodes| nodes[0].disown(),
+    ];
+    for (number, damage) in states.into_iter().enumerate() {
+        for server in &servers[..] {
+            server.disown();
+        }
+        guard(&servers[0], 0, SHORT);
+        damage(&servers);
+        if number == 2 {
+            servers[2].kill();
+        }
+        let report = Report::of(&servers.urls(), &[]);
+        let told = report.document.to_string();
+        assert!(told.contains("redlock init --repair"), "{told}");
+        let records = || -> Vec<_> { servers[..2].iter().map(record).collect() };
+        let before = records();
+        for _ in 0..2 {
+            let options = ["--fenced", "--ttl=1s", "--wait=1s"];
+            let options = [&options[..], &SHORT_OPTIONS].concat();
+            let ended = end_of(run(&servers, &options, "dock-7", "exit 7"));
+            assert_eq!(ended.code, Some(69), "{}", ended.stderr);
+        }
+        assert_eq!(records(), before);
+    }
+}
+
+#[test]
 fn what_hangs_on_nodes_that_are_away_is_said_so() {
     let mut servers = healthy(3);
     servers[1].kill();
@@ -653,6 +722,10 @@ fn an_examination_changes_no_key() {
 }
 
 const SETTINGS: &str = "60000:250:60000";
+
+/// A quarantine of 4 s.
+const SHORT: &str = "2000:250:1000";
+const SHORT_OPTIONS: [&str; 3] = ["--max-ttl=2s", "--window=250ms", "--step-back=1s"];
 
 /// Servers about which there is nothing to say, for locks of a second.
 fn healthy(count: usize) -> Servers {

@@ -150,6 +150,21 @@ fn a_record_of_an_older_version_is_left_to_clients_or_repaired_with_a_quarantine
 }
 
 #[test]
+fn a_fleet_that_was_flushed_whole_while_a_lease_is_out_is_no_new_one() {
+    let servers = unvouched(3);
+    assert_eq!(init(&servers.urls(), &[]).code, Some(0));
+    for server in &servers[..] {
+        let _: () = server.query(&["FLUSHALL"]).unwrap();
+    }
+    let ended = expect_no_write(&servers.urls(), &servers, &[]);
+    assert_told(
+        &ended,
+        &servers[0],
+        "flushed, or a replica, since it started: it may have forgotten a lock",
+    );
+}
+
+#[test]
 fn a_key_with_a_ttl_may_be_a_lock_and_forbids_a_first_start() {
     for set in [
         "redis.call('SET', 'dock-7', 'abcdefghijklmnopqrst', 'PX', 60000)",

@@ -66,7 +66,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 ballot.report.set_free_in_ms(free_in_ms);
                 let seen = ballot.readings.highest();
                 learned.highest = learned.highest.max(proposal.fence()).max(seen);
-                self.learn(&mut ballot.readings);
+                self.learn(&mut ballot);
                 let was_cold_start = learned.is_cold_start;
                 self.learn_rules(&ballot.readings, learned);
                 // Another fence may win, with the same token.

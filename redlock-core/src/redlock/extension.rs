@@ -26,7 +26,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             self.judge_duplicates(&mut ballot);
             rounds += 1;
             if lease.proposal().is_some() {
-                self.learn(&mut ballot.readings);
+                self.learn(&mut ballot);
                 if rounds == 1 && self.may_fit(&ballot) {
                     continue;
                 }

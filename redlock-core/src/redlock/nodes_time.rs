@@ -2,7 +2,6 @@
 
 use crate::entropy::Entropy;
 use crate::race::Ballot;
-use crate::readings::Readings;
 use crate::redlock::Redlock;
 use crate::round::Verdict;
 use crate::time::Clock;
@@ -16,9 +15,9 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     }
 
     /// Learns the nodes' time from as many answers as can decide a round.
-    pub(super) fn learn(&mut self, readings: &mut Readings<MAX>) {
-        let enough = self.all.len() - self.quorum() + 1;
-        self.clock_offset = readings.offset(enough).or(self.clock_offset);
+    pub(super) fn learn(&mut self, ballot: &mut Ballot<'_, T::Error, MAX>) {
+        let enough = ballot.round.enough();
+        self.clock_offset = ballot.readings.offset(enough).or(self.clock_offset);
     }
 
     /// Whether a round was lost for nothing but our idea of the nodes' time and fences, which is better now.

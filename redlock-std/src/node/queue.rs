@@ -471,3 +471,100 @@ pub(crate) fn words(arguments: Arguments<'_>) -> Cmd {
     }
     cmd
 }
+
+#[cfg(test)]
+mod tests {
+    use redlock_core::{Rules, Token};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn queue() -> Queue {
+        Queue::new("node".into(), LONG)
+    }
+
+    fn release(ttl: Duration) -> Call {
+        let command = Command::Release {
+            key: b"dock-7",
+            token: &Token::from_bytes([1; Token::LEN]),
+            proposal: None,
+        };
+        Call::new(&command, LONG, ttl)
+    }
+
+    fn acquire(node_timeout: Duration) -> Call {
+        let command = Command::Acquire {
+            key: b"dock-7",
+            token: &Token::from_bytes([1; Token::LEN]),
+            ttl_ms: 60_000,
+            rules: Rules::NONE,
+            proposal: None,
+        };
+        Call::new(&command, node_timeout, LONG)
+    }
+
+    fn take(queue: &Queue) -> usize {
+        let bundle = queue.take(128, Waker::noop());
+        bundle.map_or(0, |bundle| bundle.calls.len())
+    }
+
+    #[test]
+    fn a_queue_whose_actor_is_gone_fails_every_call_at_once_and_keeps_none() {
+        let queue = queue();
+        let mut waiting = queue.push(acquire(LONG)).unwrap();
+        queue.push_unattended(release(LONG));
+        queue.end();
+        let failure = waiting.try_recv().unwrap().unwrap_err();
+        assert_eq!(failure.kind, NodeErrorKind::RuntimeGone);
+        assert!(!failure.is_sent);
+        for _ in 0..3 {
+            let refusals = [acquire(LONG), release(LONG)].map(|call| queue.push(call));
+            for refusal in refusals {
+                assert_eq!(refusal.unwrap_err(), NodeErrorKind::RuntimeGone);
+            }
+            queue.push_unattended(release(LONG));
+        }
+        assert!(queue.lock().waiting.is_empty());
+    }
+
+    #[test]
+    fn a_release_waits_for_the_node_until_its_key_must_have_expired() {
+        let queue = queue();
+        queue.fail(&NodeErrorKind::Disconnected);
+        queue.push_unattended(release(Duration::ZERO));
+        queue.push_unattended(release(LONG));
+        queue.prune();
+        assert_eq!(queue.lock().waiting.len(), 1);
+        queue.close();
+        assert!(!queue.is_done(true), "it is delivered first");
+        assert_eq!(take(&queue), 1);
+        assert!(!queue.is_done(false) && queue.is_done(true));
+    }
+
+    #[test]
+    fn an_acquire_is_sent_as_long_as_its_caller_waits_however_old_it_is() {
+        let queue = queue();
+        let caller = queue.push(acquire(Duration::ZERO)).unwrap();
+        assert_eq!(take(&queue), 1);
+        drop(caller);
+        drop(queue.push(acquire(Duration::ZERO)));
+        assert_eq!(take(&queue), 0, "its round is over");
+        drop(queue.push(acquire(LONG)));
+        assert_eq!(take(&queue), 1, "it left at the quorum");
+    }
+
+    #[test]
+    fn a_silent_node_is_left_out_by_callers_that_do_not_wait_for_as_long() {
+        let queue = queue();
+        let mut hasty = queue.push(acquire(Duration::from_millis(1))).unwrap();
+        let mut patient = queue.push(acquire(LONG)).unwrap();
+        let second_ago = Instant::now().checked_sub(Duration::from_secs(1));
+        queue.leave_out(second_ago.unwrap());
+        assert!(hasty.try_recv().unwrap().is_err());
+        assert!(patient.try_recv().is_err(), "no answer yet");
+        assert!(queue.push(acquire(Duration::from_millis(1))).is_err());
+        assert!(queue.push(acquire(LONG)).is_ok());
+        assert_eq!(take(&queue), 2);
+    }
+}

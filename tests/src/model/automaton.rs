@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::client::{self, Cause, Effect, Few, Input, View};
-use super::scene::Scene;
+use super::scene::{Kind, Scene};
 
-/// The clients of a scene; they are all alike. What a client is, is a row of the table; what it is given leads to
-/// another row.
+/// The clients of a scene. What a client is, is a row of the table; what it is given leads to another row.
 #[derive(Debug)]
 pub(super) struct Automaton {
     scene: Scene,
@@ -41,6 +40,7 @@ pub(super) struct Step {
 /// it was given since the operation began.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct Past {
+    kind: Kind,
     kept: View,
     given: Vec<Input>,
 }
@@ -49,6 +49,7 @@ impl Past {
     fn then(&self, input: &Input, view: &View) -> Self {
         if !view.is_busy {
             return Self {
+                kind: self.kind,
                 kept: view.clone(),
                 given: Vec::new(),
             };
@@ -56,6 +57,7 @@ impl Past {
         let mut given = self.given.clone();
         given.push(input.clone());
         Self {
+            kind: self.kind,
             kept: self.kept.clone(),
             given,
         }
@@ -63,26 +65,31 @@ impl Past {
 }
 
 impl Automaton {
-    /// The row of a client that has done nothing yet.
-    pub(super) const START: u32 = 0;
-
     pub(super) fn new(scene: &Scene) -> Self {
-        let (_, view) = client::after(scene, &[], &[]);
-        let past = Past::default();
-        let table = Table {
-            by_past: HashMap::from([(past.clone(), Self::START)]),
-            rows: vec![Row {
-                past,
-                history: Vec::new(),
-                view: Arc::new(view),
-                next: HashMap::new(),
-            }],
-            renumbered: HashMap::new(),
-        };
+        let mut table = Table::default();
+        for role in scene.clients {
+            let past = Past {
+                kind: role.kind,
+                ..Past::default()
+            };
+            if !table.by_past.contains_key(&past) {
+                let (_, view) = client::after(scene, role.kind, &[], &[]);
+                table.add(past, Vec::new(), view);
+            }
+        }
         Self {
             scene: scene.clone(),
             table: RwLock::new(table),
         }
+    }
+
+    /// The row of a client that has done nothing yet.
+    pub(super) fn start(&self, kind: Kind) -> u32 {
+        let past = Past {
+            kind,
+            ..Past::default()
+        };
+        self.read().by_past[&past]
     }
 
     pub(super) fn view(&self, row: u32) -> Arc<View> {
@@ -96,23 +103,24 @@ impl Automaton {
 
     /// Gives `input` to a client.
     pub(super) fn step(&self, row: u32, input: &Input) -> Step {
-        let history = {
+        let (kind, history) = {
             let table = self.read();
             let row = table.row(row);
             if let Some(step) = row.next.get(input) {
                 return step.clone();
             }
-            row.history.clone()
+            (row.past.kind, row.history.clone())
         };
-        let (effects, view) = client::after(&self.scene, &history, std::slice::from_ref(input));
-        self.replies_one_by_one(&history, input, &effects, &view);
+        let last = std::slice::from_ref(input);
+        let (effects, view) = client::after(&self.scene, kind, &history, last);
+        self.replies_one_by_one(kind, &history, input, &effects, &view);
         let mut table = self.write();
         let past = table.row(row).past.then(input, &view);
         let to = match table.by_past.get(&past) {
             // Asked for, and not taken.
             _ if effects.is_empty() && matches!(input.cause, Cause::Wake(_) | Cause::Drop) => row,
             Some(&known) => known,
-            None => table.add(past, &history, input, view),
+            None => table.add(past, [&history, last].concat(), view),
         };
         let step = Step {
             to,
@@ -124,7 +132,14 @@ impl Automaton {
 
     /// The search gives a client only replies on which it does something, together with all that came before and
     /// changed nothing. Here it gets them one by one, in every order and as early as can be: it must come to the same.
-    fn replies_one_by_one(&self, history: &[Input], last: &Input, effects: &[Effect], view: &View) {
+    fn replies_one_by_one(
+        &self,
+        kind: Kind,
+        history: &[Input],
+        last: &Input,
+        effects: &[Effect],
+        view: &View,
+    ) {
         let (Cause::Wake(answers), Some(before)) = (&last.cause, history.last()) else {
             return;
         };
@@ -147,13 +162,14 @@ impl Automaton {
                 .collect();
             let (early, _) = client::after(
                 &self.scene,
+                kind,
                 history,
                 &given[..given.len().saturating_sub(1)],
             );
             if !early.is_empty() {
                 continue;
             }
-            let (other_effects, other_view) = client::after(&self.scene, history, &given);
+            let (other_effects, other_view) = client::after(&self.scene, kind, history, &given);
             assert_eq!(effects, other_effects, "{answers:?} after {history:?}");
             assert_eq!(*view, other_view, "{answers:?} after {history:?}");
         }
@@ -168,8 +184,12 @@ impl Automaton {
         if let Some(&known) = self.read().renumbered.get(&question) {
             return known;
         }
-        let history = self.read().row(row).history.clone();
-        let mut other = Self::START;
+        let (kind, history) = {
+            let table = self.read();
+            let row = table.row(row);
+            (row.past.kind, row.history.clone())
+        };
+        let mut other = self.start(kind);
         for input in &history {
             let mut input = input.clone();
             match &mut input.cause {
@@ -179,7 +199,7 @@ impl Automaton {
                     }
                     answers.sort_unstable();
                 }
-                Cause::Met(node) => *node = numbers[*node],
+                Cause::Met(node, _) => *node = numbers[*node],
                 Cause::Begin(_) | Cause::Drop => {}
             }
             other = self.step(other, &input).to;
@@ -203,12 +223,12 @@ impl Automaton {
 }
 
 impl Table {
-    fn add(&mut self, past: Past, history: &[Input], last: &Input, view: View) -> u32 {
+    fn add(&mut self, past: Past, history: Vec<Input>, view: View) -> u32 {
         let row = u32::try_from(self.rows.len()).expect("fewer clients than memory");
         self.by_past.insert(past.clone(), row);
         self.rows.push(Row {
             past,
-            history: [history, std::slice::from_ref(last)].concat(),
+            history,
             view: Arc::new(view),
             next: HashMap::new(),
         });

@@ -3,8 +3,11 @@
 //! A future cannot be copied, so a search cannot go back to one. But it does nothing of its own accord: what it
 //! has been given so far makes it what it is. A client is built anew and given the same again.
 
+mod heard;
+mod message;
+mod port;
+
 use core::cell::{Cell, RefCell};
-use core::fmt;
 use core::future::{Future, poll_fn};
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
@@ -12,13 +15,16 @@ use core::time::Duration;
 use arrayvec::ArrayVec;
 use embassy_futures::select::{Either, select};
 use redlock_core::{
-    Admission, Clock, Command, Denial, Entropy, ExtendError, Fence, Instant, Introduction, Lease,
-    Proposal, Reading, Redlock, ReplicationId, Reply, RunId, Token, Transport,
+    Admission, Clock, Entropy, ExtendError, Fence, Instant, Introduction, Lease, Options, Redlock,
+    ReplicationId, RunId, Token,
 };
 
-use super::scene::{Flaw, Scene};
-use super::stamp::Stamp;
+use super::flaw::Flaw;
+use super::scene::{Kind, Scene};
 use super::world::BASE;
+use heard::Heard;
+pub(super) use message::{Answer, Offer, Order};
+use port::Port;
 
 /// Some of the nodes, or of the clients.
 pub(super) type Few<T> = ArrayVec<T, 4>;
@@ -41,8 +47,17 @@ pub(super) enum Cause {
     Read(Few<(usize, Answer)>),
     /// The future of its operation is dropped.
     Drop,
-    /// It meets a node again, which has restarted. Its future is not polled.
-    Met(usize),
+    /// It meets a node again. Its future is not polled.
+    Met(usize, Meeting),
+}
+
+/// What is new with a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Meeting {
+    /// It has restarted, and has forgotten everything.
+    Restarted,
+    /// It may evict keys.
+    MayEvict,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,111 +68,6 @@ pub(super) enum Operation {
     Tidy,
     /// It is told the time of the nodes: by so many units more than it is.
     Learn(i8),
-}
-
-/// What a call to a node ends with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Answer {
-    Acquired,
-    Held,
-    Extended,
-    Released,
-    NotMine,
-    /// The connection is broken.
-    Broken,
-    /// What a node says of a fence, and what it tells besides.
-    Fenced(Saying, Told),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Saying {
-    Acquired,
-    Held,
-    Stale,
-    TooOld,
-    TooNew,
-    Quarantined,
-}
-
-/// As much of a reading as changes what a client does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Told {
-    time: Stamp,
-    fence: Stamp,
-}
-
-impl fmt::Display for Told {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "fence {}, time {}", self.fence, self.time)
-    }
-}
-
-impl Answer {
-    /// What a node of the simulation has answered, in few bytes; none when no node of a scene says so.
-    pub(super) fn new(scene: &Scene, answer: &Result<Reply, Denial>) -> Option<Self> {
-        let (saying, reading) = match answer {
-            Ok(Reply::Acquired(None)) => return Some(Self::Acquired),
-            Ok(Reply::Held(None)) => return Some(Self::Held),
-            Ok(Reply::Extended(_)) => return Some(Self::Extended),
-            Ok(Reply::Released) => return Some(Self::Released),
-            Ok(Reply::NotMine) => return Some(Self::NotMine),
-            Ok(Reply::Acquired(Some(reading))) => (Saying::Acquired, reading),
-            Ok(Reply::Held(Some(reading))) => (Saying::Held, reading),
-            Err(Denial::Stale(reading)) => (Saying::Stale, reading),
-            Err(Denial::TooOld(reading)) => (Saying::TooOld, reading),
-            Err(Denial::TooNew(reading)) => (Saying::TooNew, reading),
-            Err(Denial::Quarantined { reading, .. }) => (Saying::Quarantined, reading),
-            _ => return None,
-        };
-        let told = Told {
-            time: scene.stamp(reading.time),
-            fence: scene.stamp(reading.fence.as_u64()),
-        };
-        Some(Self::Fenced(saying, told))
-    }
-
-    fn result(self, scene: &Scene, node: usize) -> Result<Reply, Failure> {
-        Ok(match self {
-            Self::Acquired => Reply::Acquired(None),
-            Self::Held => Reply::Held(None),
-            Self::Extended => Reply::Extended(None),
-            Self::Released => Reply::Released,
-            Self::NotMine => Reply::NotMine,
-            Self::Broken => return Err(Failure::Silent(node)),
-            Self::Fenced(saying, told) => {
-                let fence = Fence::from_u64(scene.micros(told.fence));
-                let reading = Reading::new(scene.micros(told.time), fence);
-                let denial = match saying {
-                    Saying::Acquired => return Ok(Reply::Acquired(Some(reading))),
-                    Saying::Held => return Ok(Reply::Held(Some(reading))),
-                    Saying::Stale => Denial::Stale(reading),
-                    Saying::TooOld => Denial::TooOld(reading),
-                    Saying::TooNew => Denial::TooNew(reading),
-                    Saying::Quarantined => Denial::Quarantined {
-                        left_ms: 0,
-                        reading,
-                    },
-                };
-                return Err(Failure::Denied(denial));
-            }
-        })
-    }
-}
-
-/// A command, by the number of its token among those of its client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Order {
-    Acquire(u8, Option<Offer>),
-    Extend(u8, Option<Offer>),
-    Release(u8, Option<Offer>),
-}
-
-/// The fence of a command.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Offer {
-    pub(super) fence: Stamp,
-    /// What goes with an extend.
-    pub(super) time: Stamp,
 }
 
 /// What a client does when it is polled.
@@ -195,8 +105,12 @@ pub(super) struct View {
     pub(super) drawn: u8,
     /// By how much the clocks of the nodes are ahead, as far as it knows.
     clock_offset: Option<i64>,
+    /// Whether it may write the guard record of a node that has lost it.
+    may_vouch: bool,
     /// When it has met each node again, if any.
     pub(super) met: Few<Option<Instant>>,
+    /// The node that may evict keys, as far as it knows.
+    evicting: Option<usize>,
 }
 
 impl View {
@@ -206,6 +120,7 @@ impl View {
         for (place, met) in self.met.iter().enumerate() {
             other.met[numbers[place]] = *met;
         }
+        other.evicting = self.evicting.map(|node| numbers[node]);
         other
     }
 }
@@ -235,10 +150,15 @@ impl Claim {
 pub(super) const KEY: &str = "dock-7";
 
 /// What a client with this history does on what it is given now, and what it is then.
-pub(super) fn after(scene: &Scene, history: &[Input], now: &[Input]) -> (Vec<Effect>, View) {
-    let world = World::new(scene.unit);
+pub(super) fn after(
+    scene: &Scene,
+    kind: Kind,
+    history: &[Input],
+    now: &[Input],
+) -> (Vec<Effect>, View) {
+    let world = World::new(scene, kind);
     // Boxed: it is as large as all its nodes together.
-    let mut life = Box::pin(life(scene, &world));
+    let mut life = Box::pin(life(scene, kind, &world));
     let mut poll = || {
         let mut context = Context::from_waker(Waker::noop());
         assert!(life.as_mut().poll(&mut context).is_pending(), "a life ends");
@@ -247,7 +167,7 @@ pub(super) fn after(scene: &Scene, history: &[Input], now: &[Input]) -> (Vec<Eff
     poll();
     let mut give = |input: &Input| {
         world.give(scene, input);
-        if !matches!(input.cause, Cause::Met(_)) {
+        if !matches!(input.cause, Cause::Met(..)) {
             poll();
         }
     };
@@ -261,31 +181,41 @@ pub(super) fn after(scene: &Scene, history: &[Input], now: &[Input]) -> (Vec<Eff
 #[derive(Debug)]
 struct World {
     unit: Duration,
+    options: Options,
+    /// The longest TTL by the guard record of the nodes that have one.
+    max_ttl: Option<Duration>,
     reading: Cell<u8>,
     /// What the clock reads while it is not read: a flaw.
     frozen: Cell<Option<u8>>,
     begun: Cell<Option<Operation>>,
     is_dropped: Cell<bool>,
+    is_extending: Cell<bool>,
     answers: RefCell<Vec<(usize, Answer)>>,
     /// What it knows of each node.
     admissions: RefCell<[Admission; MAX_NODES]>,
     /// The highest count that came with a grant: a flaw.
     count: Cell<Fence>,
+    /// What the nodes have said of its rules, for clients that judge it wrongly.
+    heard: RefCell<Heard>,
     effects: RefCell<Vec<Effect>>,
     view: RefCell<View>,
 }
 
 impl World {
-    fn new(unit: Duration) -> Self {
+    fn new(scene: &Scene, kind: Kind) -> Self {
         Self {
-            unit,
+            unit: scene.unit,
+            options: scene.options(kind),
+            max_ttl: scene.fleet().map(|fleet| fleet.max_ttl()),
             reading: Cell::default(),
             frozen: Cell::default(),
             begun: Cell::default(),
             is_dropped: Cell::default(),
+            is_extending: Cell::default(),
             answers: RefCell::default(),
             admissions: RefCell::default(),
             count: Cell::new(Fence::ZERO),
+            heard: RefCell::default(),
             effects: RefCell::default(),
             view: RefCell::default(),
         }
@@ -293,8 +223,10 @@ impl World {
 
     fn give(&self, scene: &Scene, input: &Input) {
         self.reading.set(input.reading);
-        if let Cause::Met(node) = input.cause {
-            return self.meet_again(scene, node);
+        match input.cause {
+            Cause::Met(node, Meeting::Restarted) => return self.meet_again(scene, node),
+            Cause::Met(node, Meeting::MayEvict) => return self.meet_evicting(node),
+            _ => {}
         }
         self.view.borrow_mut().deadline = None;
         match &input.cause {
@@ -303,7 +235,7 @@ impl World {
                 self.answers.borrow_mut().extend(answers.iter().copied());
             }
             Cause::Drop => self.is_dropped.set(true),
-            Cause::Met(_) => {}
+            Cause::Met(..) => {}
         }
     }
 
@@ -311,7 +243,7 @@ impl World {
     fn meet_all(&self) {
         let admissions = &mut *self.admissions.borrow_mut();
         for (node, admission) in admissions.iter_mut().enumerate() {
-            admission.introduced(Some(introduction(node, 0)), self.now());
+            admission.introduced(Some(self.introduction(node)), self.now());
         }
     }
 
@@ -322,7 +254,34 @@ impl World {
         }
         view.met[node] = Some(self.now());
         // No node crashes twice.
-        self.admissions.borrow_mut()[node].introduced(Some(introduction(node, 1)), self.now());
+        let restarted = Introduction {
+            run_id: RunId::new((node as u64) << 32 | 1),
+            max_ttl: None,
+            is_vouched: false,
+            ..self.introduction(node)
+        };
+        self.admissions.borrow_mut()[node].introduced(Some(restarted), self.now());
+    }
+
+    fn meet_evicting(&self, node: usize) {
+        self.view.borrow_mut().evicting = Some(node);
+        let evicting = Introduction {
+            may_evict: true,
+            ..self.introduction(node)
+        };
+        self.admissions.borrow_mut()[node].introduced(Some(evicting), self.now());
+    }
+
+    fn introduction(&self, node: usize) -> Introduction {
+        Introduction {
+            run_id: RunId::new((node as u64) << 32),
+            replication_id: ReplicationId::new(0),
+            uptime: Duration::from_secs(86_400),
+            is_master: true,
+            may_evict: false,
+            max_ttl: self.max_ttl,
+            is_vouched: self.max_ttl.is_some(),
+        }
     }
 
     fn did(&self, effect: Effect) {
@@ -356,20 +315,8 @@ impl World {
     }
 }
 
-fn introduction(node: usize, incarnation: u64) -> Introduction {
-    Introduction {
-        run_id: RunId::new((node as u64) << 32 | incarnation),
-        replication_id: ReplicationId::new(0),
-        uptime: Duration::from_secs(86_400),
-        is_master: true,
-        may_evict: false,
-        max_ttl: None,
-        is_vouched: false,
-    }
-}
-
 /// The life of a client: one operation after the other, each one the shipping code.
-async fn life(scene: &Scene, world: &World) {
+async fn life(scene: &Scene, kind: Kind, world: &World) {
     world.meet_all();
     let phantom = (scene.flaw == Some(Flaw::HalfIsAQuorum)).then_some(None);
     let nodes = (0..scene.nodes).map(Some).chain(phantom);
@@ -377,7 +324,7 @@ async fn life(scene: &Scene, world: &World) {
         nodes.map(|node| Port { node, scene, world }),
         Watch { scene, world },
         Tokens { scene, world },
-        scene.options(),
+        world.options,
     )
     .expect("a scene has nodes and a clock that are right");
     let mut lease = None;
@@ -391,7 +338,7 @@ async fn life(scene: &Scene, world: &World) {
         if scene.flaw == Some(Flaw::ClockNotReadAgain) {
             world.frozen.set(Some(world.reading.get()));
         }
-        let performance = perform(&mut redlock, &mut lease, operation, scene, world);
+        let performance = perform(&mut redlock, &mut lease, operation, (scene, kind), world);
         if let Either::First(()) = select(world.dropped(), performance).await {
             world.did(Effect::Dropped);
         }
@@ -400,6 +347,11 @@ async fn life(scene: &Scene, world: &World) {
         view.is_busy = false;
         view.abandoned = redlock.abandoned().map(number);
         view.clock_offset = redlock.clock_offset();
+        world.heard.borrow_mut().end_round(scene.flaw);
+        view.may_vouch = match scene.flaw {
+            Some(flaw) if Heard::is_judged(flaw) => world.heard.borrow().may_vouch(),
+            _ => redlock.may_vouch(),
+        };
     }
 }
 
@@ -412,10 +364,10 @@ async fn perform(
     redlock: &mut Lock<'_>,
     lease: &mut Option<Lease<&'static str>>,
     operation: Operation,
-    scene: &Scene,
+    (scene, kind): (&Scene, Kind),
     world: &World,
 ) {
-    let validity = scene.options().validity();
+    let validity = world.options.validity();
     let begun_at = world.now();
     let believe = |claim| world.view.borrow_mut().claim = claim;
     match operation {
@@ -442,25 +394,35 @@ async fn perform(
         },
         Operation::Extend => {
             let Some(lease) = lease else { return };
-            let believed_until = match redlock.extend(lease).await {
-                Ok(()) => lease.valid_until(),
-                Err(ExtendError::Unreachable(report) | ExtendError::Lost(report))
-                    if scene.flaw == Some(Flaw::MinorityExtends) && report.tally().granted > 0 =>
-                {
-                    begun_at.saturating_add(validity)
+            if kind.changes_options {
+                redlock.set_options(scene.options(Kind {
+                    is_plain: true,
+                    ..kind
+                }));
+            }
+            world.is_extending.set(true);
+            let extended = redlock.extend(lease).await;
+            world.is_extending.set(false);
+            let (believed_until, effect) = match (extended, scene.flaw) {
+                (Ok(()), Some(Flaw::OptionsOfNow)) => {
+                    let validity = redlock.options().validity();
+                    (begun_at.saturating_add(validity), Effect::Extended)
                 }
-                Err(ExtendError::Unreachable(_)) => {
+                (Ok(()), _) => (lease.valid_until(), Effect::Extended),
+                (
+                    Err(ExtendError::Unreachable(report) | ExtendError::Lost(report)),
+                    Some(Flaw::MinorityExtends),
+                ) if report.tally().granted > 0 => {
+                    (begun_at.saturating_add(validity), Effect::Extended)
+                }
+                (Err(ExtendError::Unreachable(_)), _) => {
                     world.did(Effect::NotExtended);
                     return;
                 }
-                Err(_) => {
-                    believe(Some(Claim::new(lease, Instant::from_micros(0))));
-                    world.did(Effect::Lost);
-                    return;
-                }
+                (Err(_), _) => (lease.valid_until(), Effect::Lost),
             };
             believe(Some(Claim::new(lease, believed_until)));
-            world.did(Effect::Extended);
+            world.did(effect);
         }
         Operation::Release => {
             let Some(lease) = lease.take() else { return };
@@ -474,145 +436,6 @@ async fn perform(
         }
     }
 }
-
-/// The way to a node; to none for the flaw of a node that grants everything and is not there.
-#[derive(Debug, Clone)]
-struct Port<'w> {
-    node: Option<usize>,
-    scene: &'w Scene,
-    world: &'w World,
-}
-
-impl Transport for Port<'_> {
-    type Error = Failure;
-
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Failure> {
-        let (order, granted) = match command {
-            Command::Acquire {
-                token, proposal, ..
-            } => {
-                let offer = self.offer(proposal.map(without_time));
-                (Order::Acquire(number(token), offer), Reply::Acquired(None))
-            }
-            Command::Extend {
-                token, proposal, ..
-            } => {
-                let offer = self.offer(*proposal);
-                (Order::Extend(number(token), offer), Reply::Extended(None))
-            }
-            Command::Release {
-                token, proposal, ..
-            } => {
-                let offer = self.offer(proposal.map(without_time));
-                (Order::Release(number(token), offer), Reply::Released)
-            }
-        };
-        let Some(node) = self.node else {
-            return Ok(granted);
-        };
-        let swallows_releases = self.scene.flaw == Some(Flaw::NothingIsReleased);
-        if swallows_releases && matches!(order, Order::Release(..)) {
-            return Ok(granted);
-        }
-        self.check(node, command)?;
-        self.world.did(Effect::Sent(node, order));
-        let mut call = Call {
-            node,
-            world: self.world,
-            is_over: false,
-        };
-        poll_fn(|_| {
-            let Some(answer) = self.world.answer(node) else {
-                return Poll::Pending;
-            };
-            call.is_over = true;
-            let result = answer.result(self.scene, node);
-            if let Ok(Reply::Acquired(Some(reading))) = &result {
-                let count = self.world.count.get().max(reading.fence);
-                self.world.count.set(count);
-            }
-            Poll::Ready(result)
-        })
-        .await
-    }
-
-    fn timed_out(&self, _after: Duration) -> Failure {
-        Failure::Silent(self.node.unwrap_or(MAX_NODES))
-    }
-
-    fn denial(error: &Failure) -> Option<Denial> {
-        match error {
-            Failure::Denied(denial) => Some(*denial),
-            Failure::Silent(_) => None,
-        }
-    }
-}
-
-impl Port<'_> {
-    fn offer(&self, proposal: Option<Proposal>) -> Option<Offer> {
-        proposal.map(|Proposal { fence, time, .. }| Offer {
-            fence: self.scene.stamp(fence.as_u64()),
-            time: self.scene.stamp(time),
-        })
-    }
-
-    /// Whether the vote of the node counts.
-    fn check(&self, node: usize, command: &Command<'_>) -> Result<(), Failure> {
-        let Command::Acquire {
-            ttl_ms, mut rules, ..
-        } = *command
-        else {
-            return Ok(());
-        };
-        if self.scene.flaw == Some(Flaw::QuarantineTooShort) {
-            rules.max_ttl_ms -= u32::try_from(self.scene.unit.as_millis()).unwrap_or(u32::MAX);
-        }
-        let ttl = Duration::from_millis(ttl_ms.into());
-        let admission = self.world.admissions.borrow()[node];
-        let admitted = admission.check(rules, ttl, self.world.now());
-        admitted.map_err(Failure::Denied)
-    }
-}
-
-/// Only an extend carries the time.
-const fn without_time(proposal: Proposal) -> Proposal {
-    Proposal {
-        time: 0,
-        ..proposal
-    }
-}
-
-/// Says when it is dropped before its end.
-struct Call<'w> {
-    node: usize,
-    world: &'w World,
-    is_over: bool,
-}
-
-impl Drop for Call<'_> {
-    fn drop(&mut self) {
-        if !self.is_over {
-            self.world.did(Effect::GivenUp(self.node));
-        }
-    }
-}
-
-#[derive(Debug)]
-enum Failure {
-    Silent(usize),
-    Denied(Denial),
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Silent(node) => write!(f, "node {node} did not answer"),
-            Self::Denied(denial) => write!(f, "{denial}"),
-        }
-    }
-}
-
-impl core::error::Error for Failure {}
 
 /// The clock of a client: it reads what the search says.
 #[derive(Debug, Clone)]

@@ -4,11 +4,13 @@
 use std::collections::HashMap;
 use std::sync::RwLock;
 
-use redlock_core::{Command, Denial, Fence, Instant, Proposal, Reply, Rules, RunId, Token};
+use redlock_core::{
+    Command, Denial, Fence, Fleet, Instant, Proposal, ReplicationId, Reply, Rules, RunId, Token,
+};
 
 use super::client::{Answer, KEY, Offer, Order};
 use super::scene::Scene;
-use super::world::{BASE, Entry};
+use super::world::Entry;
 use crate::simulation;
 
 /// The nodes of a scene; they are all alike. What a node is, is a row of the table; what happens to it leads to
@@ -16,6 +18,8 @@ use crate::simulation;
 #[derive(Debug)]
 pub(super) struct Nodes {
     scene: Scene,
+    /// To which nothing has happened yet.
+    first: simulation::Node,
     table: RwLock<Table>,
 }
 
@@ -37,6 +41,15 @@ pub(super) enum Event {
     Expiry,
     /// It forgets everything.
     Loss,
+    /// It forgets everything, and is another process.
+    Restart,
+    /// It is the same process, with its first data.
+    Rollback,
+    /// It forgets the lock and its fence, and nothing else.
+    Eviction,
+    /// An operator writes a guard record, without a quarantine and with one.
+    Init,
+    Repair,
 }
 
 /// Where an event leads.
@@ -54,21 +67,41 @@ impl Nodes {
     pub(super) const START: u32 = 0;
 
     pub(super) fn new(scene: &Scene) -> Self {
-        let lapse = scene.flaw.and_then(super::Flaw::lapse);
-        let mut node = simulation::Node::new(RunId::new(1), lapse);
-        // It is not new to its fleet: somebody has asked for more than anybody gets.
-        let order = Order::Acquire(0, Some(Offer::default()));
-        if scene.fencing.is_some() {
-            let denied = execute(&mut node, scene, u32::MAX, (0, order), scene.instant(BASE));
-            let is_denied = matches!(denied, Err(Denial::OtherFleet(_)));
-            assert!(is_denied, "it is to grant nothing");
-        }
+        let lapse = scene.flaw.and_then(super::flaw::Flaw::lapse);
+        let node = simulation::Node::new(RunId::new(1), lapse).set_up_for(scene.fleet());
         let mut table = Table::default();
-        table.number(node);
+        table.number(node.clone());
         Self {
             scene: scene.clone(),
+            first: node,
             table: RwLock::new(table),
         }
+    }
+
+    /// Whether it has forgotten everything, and nothing has happened since.
+    pub(super) fn is_blank(&self, row: u32) -> bool {
+        self.look(row, |node| node.rules().is_none() && !node.has_keys())
+    }
+
+    /// Whether its guard record is of this process with this data.
+    pub(super) fn is_guarded(&self, row: u32) -> bool {
+        self.look(row, |node| node.is_vouched(Instant::MAX))
+    }
+
+    /// Whether its guard record was written by a client or an operator, with a quarantine.
+    pub(super) fn is_restored(&self, row: u32) -> bool {
+        let start = Instant::from_micros(0);
+        self.look(row, |node| {
+            node.is_vouched(Instant::MAX) && !node.is_vouched(start)
+        })
+    }
+
+    fn look<T>(&self, row: u32, at: impl FnOnce(&simulation::Node) -> T) -> T {
+        at(&self.table.read().expect("no thread has panicked").rows[row as usize])
+    }
+
+    fn fleet(&self) -> Fleet {
+        self.scene.fleet().expect("an operator of fenced locks")
     }
 
     /// Lets `event` happen to a node whose clock reads `wall`, in units.
@@ -85,15 +118,28 @@ impl Nodes {
         let mut answer = None;
         match event {
             Event::Execute(client, order) => {
-                let ttl = self.scene.options().ttl().as_millis();
-                let ttl_ms = u32::try_from(ttl).expect("a scene is short");
-                let reply = execute(&mut node, &self.scene, ttl_ms, (client, order), now);
+                let reply = execute(&mut node, &self.scene, (client, order), now);
                 let known = Answer::new(&self.scene, &reply);
-                answer = Some(known.expect("clients and nodes are of one fleet"));
+                answer = Some(known.expect("a node of fenced locks says so"));
             }
             Event::Time => node.expire(now),
             Event::Expiry => node.expire_early(KEY.as_bytes()),
             Event::Loss => node.clear(),
+            Event::Restart => {
+                node.clear();
+                node.restart(RunId::new(2));
+            }
+            Event::Rollback => {
+                let [first, other] = [1, 2].map(ReplicationId::new);
+                let is_first = node.replication_id() == first;
+                let replication_id = if is_first { other } else { first };
+                node.fail_back(self.first.data(), replication_id);
+            }
+            Event::Eviction => node.evict(KEY.as_bytes()),
+            Event::Init => {
+                node.init(self.fleet(), now);
+            }
+            Event::Repair => node.repair(self.fleet(), now),
         }
         let entry = node.entry(KEY.as_bytes(), now).map(|entry| {
             let [client, token, ..] = *entry.token.as_bytes();
@@ -129,21 +175,22 @@ impl Table {
 fn execute(
     node: &mut simulation::Node,
     scene: &Scene,
-    ttl_ms: u32,
     (client, order): (u8, Order),
     now: Instant,
 ) -> Result<Reply, Denial> {
+    let options = scene.options(scene.clients[usize::from(client)].kind);
+    let ttl_ms = u32::try_from(options.ttl().as_millis()).expect("a scene is short");
     let mut bytes = [0; Token::LEN];
     (bytes[0], bytes[1]) = (client, order.token());
     let token = &Token::from_bytes(bytes);
     let key = KEY.as_bytes();
     let proposal = |offer: Option<Offer>| {
-        let (offer, fleet) = offer.zip(scene.options().fleet())?;
+        let (offer, fleet) = offer.zip(options.fleet())?;
         Some(Proposal {
             fence: Fence::from_u64(scene.micros(offer.fence)),
             fleet,
             time: scene.micros(offer.time),
-            vouches: true,
+            vouches: offer.vouches,
         })
     };
     let command = match order {

@@ -1,5 +1,7 @@
 //! What must be true of every world that can be reached, and what must be reached at all.
 
+mod recovery;
+
 use stateright::Property;
 
 use super::client::Operation;
@@ -12,10 +14,15 @@ pub(super) const CLEAN: &str = "what is over leaves no key on a node that is con
 pub(super) const FENCE: &str = "fences are unique, and grow from lease to lease";
 pub(super) const BURN: &str = "what was released does not come back";
 pub(super) const AGAIN: &str = "a lock that nobody holds can be acquired";
+pub(super) const RECOVERY: &str = "whichever node is down, the others grant the lock again";
+pub(super) const REWRITTEN: &str =
+    "a node that has lost its record gets it back, however late it answers";
 
 // What a search must come across, or it is not worth much.
 pub(super) const ACQUIRED: &str = "a client acquires the lock";
 pub(super) const HANDED_ON: &str = "a lock is acquired when the lease of another is over";
+pub(super) const RESTORED: &str = "the guard record of a node is written again";
+pub(super) const SIGHTS: [&str; 3] = [ACQUIRED, HANDED_ON, RESTORED];
 
 pub(super) fn all() -> Vec<Property<Search>> {
     vec![
@@ -23,10 +30,16 @@ pub(super) fn all() -> Vec<Property<Search>> {
         Property::always(QUORUM, quorum),
         Property::always(CLEAN, clean),
         Property::always(AGAIN, again),
+        Property::always(RECOVERY, recovery::grants_again),
+        Property::always(REWRITTEN, recovery::is_rewritten),
         Property::always(FENCE, fence),
         Property::always(BURN, burn),
         Property::sometimes(ACQUIRED, |_, world: &World| world.acting.is_some()),
         Property::sometimes(HANDED_ON, handed_on),
+        Property::sometimes(RESTORED, |search: &Search, world: &World| {
+            let mut nodes = world.nodes.iter();
+            nodes.any(|node| search.nodes.is_restored(node.row))
+        }),
     ]
 }
 
@@ -40,11 +53,14 @@ fn fence(_: &Search, world: &World) -> bool {
     !world.is_out_of_order && world.fences.windows(2).all(|pair| pair[0] < pair[1])
 }
 
-fn burn(_: &Search, world: &World) -> bool {
-    world.nodes.iter().all(|node| {
-        let entry = node.entry.as_ref();
-        entry.is_none_or(|entry| !node.released.contains(&(entry.client, entry.token)))
-    })
+fn burn(search: &Search, world: &World) -> bool {
+    // A clock that is set meanwhile is not promised anything.
+    let has_jumps = search.scene.fencing.is_some_and(|it| it.jumps > 0);
+    has_jumps
+        || world.nodes.iter().all(|node| {
+            let entry = node.entry.as_ref();
+            entry.is_none_or(|entry| !node.released.contains(&(entry.client, entry.token)))
+        })
 }
 
 fn quorum(search: &Search, world: &World) -> bool {
@@ -97,17 +113,10 @@ fn clean(search: &Search, world: &World) -> bool {
 /// connections have left behind leaves a quorum free.
 fn again(search: &Search, world: &World) -> bool {
     let free = world.nodes.iter().filter(|node| node.entry.is_none());
-    let is_quiet = world.clients.iter().all(|client| {
-        let view = search.automaton.view(client.row);
-        !view.is_busy
-            && view.claim.is_none()
-            && view.abandoned.is_none()
-            && client.links.iter().all(|link| link.sent.is_empty())
-    });
     let quorum = search.scene.nodes / 2 + 1;
     // A fence that is in the way may have to grow old first.
     if search.scene.fencing.is_some()
-        || !is_quiet
+        || !is_quiet(search, world)
         || free.count() < quorum
         || is_waiting(search, world)
     {
@@ -115,7 +124,7 @@ fn again(search: &Search, world: &World) -> bool {
     }
     let mut world = world.clone();
     world.clients[0].acquires = 1;
-    let nodes = 0..search.scene.nodes;
+    let nodes = (0..search.scene.nodes).filter(|node| search.scene.process(*node) == *node);
     let mut actions = vec![Action::Begin(0, Operation::Acquire)];
     actions.extend(nodes.clone().map(|node| Action::Execute(0, node)));
     actions.push(Action::Run(0, nodes.collect()));
@@ -123,6 +132,17 @@ fn again(search: &Search, world: &World) -> bool {
         search.step(&mut world, action);
     }
     world.acting == Some(0)
+}
+
+/// Whether nothing is on its way, and nobody holds the lock or is at it.
+fn is_quiet(search: &Search, world: &World) -> bool {
+    world.clients.iter().all(|client| {
+        let view = search.automaton.view(client.row);
+        !view.is_busy
+            && view.claim.is_none()
+            && view.abandoned.is_none()
+            && client.links.iter().all(|link| link.sent.is_empty())
+    })
 }
 
 /// Whether a vote does not count yet for the first client.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use stateright::{Model, Property};
 
 use super::automaton::Automaton;
-use super::client::{Answer, Cause, Effect, Few, Input, Operation, Order};
+use super::client::{Answer, Cause, Effect, Few, Input, Meeting, Operation, Order};
+use super::flaw::Flaw;
 use super::nodes::{Event, Nodes};
 use super::promise;
-use super::scene::{Flaw, Scene};
+use super::scene::Scene;
 use super::world::{Client, Link, Sent, World, small};
 
 /// One step: nothing happens at the same time as another thing.
@@ -29,8 +30,14 @@ pub(super) enum Action {
     /// A key expires early, by the clock of its node.
     ExpireEarly(usize),
     /// A node forgets everything and is back at once. Every client notices and meets it again. Where locks are
-    /// fenced nobody notices, and connections live on.
+    /// fenced nobody notices, and connections live on, unless the scene says that it is a restart.
     Crash(usize),
+    /// A node may evict keys, as all clients are told. Before anything else has happened.
+    Evicting(usize),
+    /// Something else befalls the data of a node.
+    Upset(usize, Event),
+    /// An operator, to whom all nodes must be new, looks at one.
+    Look(usize),
     /// The clocks of these nodes jump, by so much.
     Jump(Few<usize>, i8),
     /// One unit of time passes; the clocks of the first ones stand still, those of the others go two units. Before,
@@ -60,11 +67,13 @@ pub(super) struct Search {
 
 impl Search {
     pub(super) fn new(scene: Scene, is_reduced: bool) -> Self {
+        let has_twin = scene.upsets.has_twin;
         Self {
             automaton: Automaton::new(&scene),
             nodes: Nodes::new(&scene),
             scene,
-            is_reduced,
+            // Of two nodes that are one process, the second is not like the others.
+            is_reduced: is_reduced && !has_twin,
         }
     }
 
@@ -200,18 +209,50 @@ impl Search {
     }
 
     fn node_actions(&self, world: &World, node: usize, actions: &mut Vec<Action>) {
-        let Some(entry) = &world.nodes[node].entry else {
+        if self.scene.process(node) != node {
             return;
-        };
+        }
+        let it = &world.nodes[node];
         let now = match self.scene.fencing {
             Some(_) => world.wall(node),
             None => world.now,
         };
-        if entry.expires_at - now <= self.scene.node_ahead {
+        let mut entry = it.entry.iter();
+        if entry.any(|entry| entry.expires_at - now <= self.scene.node_ahead) {
             actions.push(Action::ExpireEarly(node));
         }
-        if world.crashes > 0 {
+        let has_something = match self.scene.fencing {
+            Some(_) => !self.nodes.is_blank(it.row),
+            None => it.entry.is_some(),
+        };
+        if world.crashes > 0 && has_something {
             actions.push(Action::Crash(node));
+        }
+    }
+
+    /// What else befalls a node.
+    fn upsets(&self, world: &World, node: usize, actions: &mut Vec<Action>) {
+        let it = &world.nodes[node];
+        let left = world.upsets;
+        let mut upset = |event| actions.push(Action::Upset(node, event));
+        if left.rollbacks > 0 && it.row != Nodes::START {
+            upset(Event::Rollback);
+        }
+        if left.evictions > 0 && it.may_evict && it.entry.is_some() {
+            upset(Event::Eviction);
+        }
+        if left.repairs > 0 && !self.nodes.is_guarded(it.row) {
+            upset(Event::Repair);
+        }
+        if world.is_writing && it.is_seen {
+            upset(Event::Init);
+        }
+        if left.inits > 0 && !world.is_writing && !it.is_seen {
+            actions.push(Action::Look(node));
+        }
+        let is_first = world.nodes.iter().all(|node| !node.may_evict);
+        if left.evictions > 0 && is_first && world.is_untouched(&self.scene) {
+            actions.push(Action::Evicting(node));
         }
     }
 
@@ -228,7 +269,8 @@ impl Search {
         for &by in fencing.jump_sizes {
             let can_jump = |node: &usize| {
                 let it = &world.nodes[*node];
-                it.has_jumped == has_jumped
+                let goes_back = it.ahead + by == 0;
+                it.has_jumped == has_jumped && (!fencing.returns || has_jumped == goes_back)
             };
             let jumping = subsets(&all).filter(|nodes| nodes.len() == fencing.jumping);
             let jumping = jumping.filter(|nodes| nodes.iter().all(can_jump));
@@ -292,6 +334,7 @@ impl Search {
 
     /// Lets `node` execute what `client` has sent.
     fn execute(&self, world: &mut World, node: usize, client: usize, order: Order) -> Answer {
+        let node = self.scene.process(node);
         if self.scene.fencing.is_none() {
             return world.execute(&self.scene, node, client, order);
         }
@@ -310,7 +353,7 @@ impl Search {
         answer.expect("a command is answered")
     }
 
-    fn happens(&self, world: &mut World, node: usize, event: Event) -> Option<Answer> {
+    pub(super) fn happens(&self, world: &mut World, node: usize, event: Event) -> Option<Answer> {
         let wall = world.wall(node);
         let it = &mut world.nodes[node];
         let turn = self.nodes.step(it.row, wall, event);
@@ -375,8 +418,11 @@ impl Search {
             }
             Action::Crash(node) => {
                 world.crashes -= 1;
-                world.nodes[node].forgotten = world.nodes[node].entry.take();
-                if self.scene.fencing.is_some() {
+                let it = &mut world.nodes[node];
+                it.forgotten = it.entry.take().or(it.forgotten.take());
+                if self.scene.upsets.restarts {
+                    self.happens(world, node, Event::Restart);
+                } else if self.scene.fencing.is_some() {
                     // Connections live on, and nobody notices: the node itself has to.
                     self.happens(world, node, Event::Loss);
                     return Arc::new([]);
@@ -385,8 +431,26 @@ impl Search {
                 for client in 0..self.scene.clients.len() {
                     world.clients[client].links[node].answers.clear();
                     self.break_down(world, client, node, false);
-                    self.run(world, client, Cause::Met(node));
+                    self.run(world, client, Cause::Met(node, Meeting::Restarted));
                 }
+            }
+            Action::Evicting(node) => {
+                world.nodes[node].may_evict = true;
+                for client in 0..self.scene.clients.len() {
+                    self.run(world, client, Cause::Met(node, Meeting::MayEvict));
+                }
+            }
+            Action::Upset(node, event) => self.upset(world, node, event),
+            Action::Look(node) => {
+                let it = &mut world.nodes[node];
+                it.is_seen =
+                    self.nodes.is_blank(it.row) || self.scene.flaw == Some(Flaw::InitAnyway);
+                if !it.is_seen {
+                    // It refuses.
+                    world.upsets.inits -= 1;
+                    world.nodes.iter_mut().for_each(|node| node.is_seen = false);
+                }
+                world.is_writing = world.nodes.iter().all(|node| node.is_seen);
             }
             Action::Jump(nodes, by) => {
                 world.jumps -= 1;
@@ -428,6 +492,27 @@ impl Search {
             }
         }
         Arc::new([])
+    }
+
+    fn upset(&self, world: &mut World, node: usize, event: Event) {
+        let left = &mut world.upsets;
+        match event {
+            Event::Rollback => left.rollbacks -= 1,
+            Event::Eviction => left.evictions -= 1,
+            Event::Repair => left.repairs -= 1,
+            Event::Init => world.nodes[node].is_seen = false,
+            _ => {}
+        }
+        if world.is_writing && world.nodes.iter().all(|node| !node.is_seen) {
+            world.is_writing = false;
+            world.upsets.inits -= 1;
+        }
+        let before = world.nodes[node].entry.clone();
+        self.happens(world, node, event);
+        let it = &mut world.nodes[node];
+        if it.entry.is_none() && before.is_some() {
+            it.forgotten = before;
+        }
     }
 
     fn break_down(&self, world: &mut World, client: usize, node: usize, leaves_strays: bool) {
@@ -501,7 +586,7 @@ impl Model for Search {
     type Action = Action;
 
     fn init_states(&self) -> Vec<World> {
-        let mut worlds = vec![World::new(&self.scene)];
+        let mut worlds = vec![World::new(&self.scene, &self.automaton)];
         let guesses = self
             .scene
             .fencing
@@ -539,6 +624,7 @@ impl Model for Search {
         }
         for node in 0..self.scene.nodes {
             self.node_actions(world, node, actions);
+            self.upsets(world, node, actions);
         }
         self.jumps(world, actions);
         self.ticks(world, actions);

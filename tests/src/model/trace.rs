@@ -3,6 +3,7 @@
 use core::fmt::Write;
 
 use super::client::{Answer, Effect, Operation, Order};
+use super::nodes::Event;
 use super::search::{Action, Reply, Search};
 use super::world::World;
 
@@ -82,7 +83,19 @@ fn words(search: &Search, action: &Action, world: &World) -> String {
             )
         }
         Action::ExpireEarly(at) => format!("the key on {} expires, early by true time", node(at)),
-        Action::Crash(it) if search.scene.fencing.is_some() => {
+        Action::Evicting(it) => format!("{} may evict keys", node(it)),
+        Action::Upset(it, event) => {
+            let what = match event {
+                Event::Rollback => "is back with the data that it had first",
+                Event::Eviction => "evicts the lock and its fence",
+                Event::Init => "is written a guard record by redlock init",
+                Event::Repair => "is written a guard record by redlock init --repair",
+                _ => "is upset",
+            };
+            format!("{} {what}", node(it))
+        }
+        Action::Look(it) => format!("redlock init looks at {}", node(it)),
+        Action::Crash(it) if search.scene.fencing.is_some() && !search.scene.upsets.restarts => {
             format!("{} forgets everything", node(it))
         }
         Action::Crash(it) => format!("{} crashes, forgets everything and is back", node(it)),
@@ -123,7 +136,10 @@ fn order(order: Order) -> String {
         Order::Extend(_, offer) => ("extend", offer),
         Order::Release(_, offer) => ("release", offer),
     };
-    let fence = offer.map_or_else(String::new, |offer| format!(", fence {}", offer.fence));
+    let fence = offer.map_or_else(String::new, |offer| {
+        let vouches = if offer.vouches { ", vouching" } else { "" };
+        format!(", fence {}{vouches}", offer.fence)
+    });
     format!("{what} (token {}{fence})", order.token())
 }
 

@@ -4,8 +4,9 @@ use arrayvec::ArrayVec;
 
 use super::automaton::Automaton;
 use super::client::{Answer, Order, View};
+use super::flaw::Flaw;
 use super::nodes::Nodes;
-use super::scene::{Flaw, Role, Scene};
+use super::scene::{Role, Scene, Upsets};
 use super::stamp::Stamp;
 
 /// As much as the largest scene needs; a search that needs more panics.
@@ -33,6 +34,10 @@ pub(super) struct World {
     pub(super) drops: u8,
     /// How many times clocks of nodes may still jump.
     pub(super) jumps: u8,
+    /// What else may still befall nodes.
+    pub(super) upsets: Upsets,
+    /// An operator has seen that all nodes are new, and is writing their records.
+    pub(super) is_writing: bool,
     /// The fences of all leases so far, in order.
     pub(super) fences: ArrayVec<Stamp, MAX_TOKENS>,
     /// One of them was not higher than another that had been reported when it was asked for.
@@ -49,6 +54,9 @@ pub(super) struct Node {
     /// By how much its clock is ahead.
     pub(super) ahead: i8,
     pub(super) has_jumped: bool,
+    pub(super) may_evict: bool,
+    /// An operator has looked at it and found neither a guard record nor a lock.
+    pub(super) is_seen: bool,
     /// Whose releases it has executed, where that matters: the client and the token.
     pub(super) released: ArrayVec<(u8, u8), MAX_TOKENS>,
 }
@@ -101,17 +109,19 @@ pub(super) struct Sent {
 }
 
 impl World {
-    pub(super) fn new(scene: &Scene) -> Self {
+    pub(super) fn new(scene: &Scene, automaton: &Automaton) -> Self {
         let node = Node {
             entry: None,
             forgotten: None,
             row: Nodes::START,
             ahead: 0,
             has_jumped: false,
+            may_evict: false,
+            is_seen: false,
             released: ArrayVec::new(),
         };
         let client = |role: &Role| Client {
-            row: Automaton::START,
+            row: automaton.start(role.kind),
             behind: 0,
             ahead: 0,
             acquires: role.acquires,
@@ -128,6 +138,8 @@ impl World {
             crashes: scene.crashes,
             drops: scene.drops,
             jumps: scene.fencing.map_or(0, |fencing| fencing.jumps),
+            upsets: scene.upsets,
+            is_writing: false,
             fences: ArrayVec::new(),
             is_out_of_order: false,
         }

@@ -65,7 +65,7 @@ impl User {
         let clock = self.lock.clock().clone();
         let until = lease.valid_until();
         let result = cut(self.lock.extend(lease), end, &clock).await;
-        if lease.valid_until() != until {
+        if lease.valid_until() > until {
             tell_end(&self.world, claim, lease.valid_until(), What::Extended);
         }
         let end = match result {

@@ -69,12 +69,13 @@ pub(crate) enum Kind {
     NeverPolled,
     DroppedFuture,
     ForgottenLease,
+    Repair,
     /// The assumption that is broken on purpose.
     BrokenAssumption,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 31] = [
+    pub(crate) const ALL: [Self; 32] = [
         Self::DriftAtTheLimit,
         Self::CoarseClock,
         Self::Pause,
@@ -105,6 +106,7 @@ impl Kind {
         Self::NeverPolled,
         Self::DroppedFuture,
         Self::ForgottenLease,
+        Self::Repair,
         Self::BrokenAssumption,
     ];
 
@@ -140,6 +142,7 @@ impl Kind {
             Self::NeverPolled => "futures dropped before their first poll",
             Self::DroppedFuture => "futures dropped at an await",
             Self::ForgottenLease => "leases dropped and not released",
+            Self::Repair => "guard records restored by an operator",
             Self::BrokenAssumption => "assumptions broken",
         }
     }

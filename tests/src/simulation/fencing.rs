@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use redlock_core::{Options, OptionsError};
+use redlock_core::{Fleet, Options, OptionsError};
 
 use super::chance::Chance;
 use super::clock::Dial;
@@ -75,16 +75,29 @@ impl Fencing {
     }
 
     pub(crate) fn fence(&self, options: Options) -> Result<Options, OptionsError> {
-        options
+        // The default would be too long for a short TTL until the margin is known.
+        let node_timeout = options.round_time();
+        let options = options
+            .node_timeout(Duration::from_millis(1))?
             .fenced(Duration::from_micros(self.window))?
             .max_ttl(Duration::from_micros(self.max_ttl))?
             .step_back(Duration::from_micros(self.step_back))?
-            .tolerate_clock_jumps(self.has_margin, Duration::from_micros(self.skew))
+            .tolerate_clock_jumps(self.has_margin, Duration::from_micros(self.skew))?;
+        options.node_timeout(node_timeout.min(options.validity() / 2))
     }
 
-    /// How long it takes until the last quarantine is over.
-    pub(crate) const fn longest(&self) -> u64 {
-        self.max_ttl + 4 * self.window + 1_000_000
+    /// What all clients agree on.
+    pub(crate) fn fleet(&self) -> Option<Fleet> {
+        let [max_ttl, window, step_back] =
+            [self.max_ttl, self.window, self.step_back].map(Duration::from_micros);
+        let options = Options::new(max_ttl).ok()?.max_ttl(max_ttl).ok()?;
+        let options = options.fenced(window).ok()?.step_back(step_back).ok()?;
+        options.fleet()
+    }
+
+    /// For how long a quarantine lasts.
+    pub(crate) fn quarantine(&self) -> u64 {
+        self.max_ttl.max(self.step_back) + 4 * self.window + 1_000_000
     }
 
     /// By how much a clock may read less than it has read before, also over a crash.

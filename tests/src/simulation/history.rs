@@ -78,6 +78,8 @@ pub(crate) enum What {
     Falls(Place),
     /// A node has forgotten all its keys.
     Forgets(usize),
+    /// An operator has restored guard records.
+    Repaired,
     /// The holder of a fenced lease, or somebody who was one, acts on what the lock protects, if its gate admits it.
     Visits(Claim, bool),
     /// Whether a token stands that nobody wants any more, looked at behind everything that was sent for it.
@@ -164,6 +166,7 @@ impl What {
             | Self::Paused(..)
             | Self::Connected(..)
             | Self::Forgets(_)
+            | Self::Repaired
             | Self::Fault(_)
             | Self::Calm
             | Self::Endless => None,

@@ -180,6 +180,7 @@ impl Judge {
             | What::Connected(..)
             | What::Probed(..)
             | What::Fault(_)
+            | What::Repaired
             | What::Calm => (),
         }
     }

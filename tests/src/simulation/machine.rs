@@ -14,7 +14,7 @@ use super::world::{Event, State};
 
 #[derive(Debug)]
 pub(crate) struct Machine {
-    node: Node,
+    pub(super) node: Node,
     /// When the process began, by its own clock; none when it was before the world began.
     born: Option<u64>,
     pub(super) dial: Dial,
@@ -52,7 +52,7 @@ impl Machine {
         }
     }
 
-    const fn reads(&self, now: Moment) -> Instant {
+    pub(super) const fn reads(&self, now: Moment) -> Instant {
         Instant::from_micros(self.dial.reads(now))
     }
 

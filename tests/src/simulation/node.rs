@@ -126,6 +126,15 @@ impl Node {
         }
     }
 
+    /// The same node, set up for `fleet`; not set up at all if there is none.
+    #[must_use]
+    pub fn set_up_for(mut self, fleet: Option<Fleet>) -> Self {
+        self.data.guard = fleet
+            .and(self.data.guard)
+            .map(|guard| Guard { fleet, ..guard });
+        self
+    }
+
     /// The same node, counting time as Redis does. Else everything expires as early as ever it may.
     #[must_use]
     pub const fn coarse(mut self) -> Self {
@@ -217,11 +226,53 @@ impl Node {
             .filter(|entry| entry.expires_at > now)
     }
 
+    /// The rules of the fleet, by the guard record, also by one of another process or other data.
+    #[must_use]
+    pub fn rules(&self) -> Option<Fleet> {
+        self.data.guard?.fleet
+    }
+
+    /// Whether anything is here that expires.
+    #[must_use]
+    pub fn has_keys(&self) -> bool {
+        !self.data.keys.is_empty() || !self.data.fences.is_empty()
+    }
+
+    /// What `redlock init` writes: a record without a quarantine, on a node that has none and nothing that expires.
+    pub fn init(&mut self, fleet: Fleet, now: Instant) -> bool {
+        self.expire(now);
+        let is_new = self.data.guard.is_none() && !self.has_keys();
+        if is_new {
+            self.write_guard(fleet, Instant::from_micros(0));
+        }
+        is_new
+    }
+
+    /// What `redlock init --repair` writes: a record, where there is none of these rules for this process with this
+    /// data, and a quarantine that is long enough for the rules of both.
+    pub fn repair(&mut self, fleet: Fleet, now: Instant) {
+        let recorded = self.rules();
+        if recorded == Some(fleet) && self.guard_until().is_some() {
+            return;
+        }
+        let quarantine = recorded.map_or(Duration::ZERO, |before| before.quarantine());
+        let quarantine = quarantine.max(fleet.quarantine());
+        self.write_guard(fleet, up_to_millis(now).saturating_add(quarantine));
+    }
+
+    const fn write_guard(&mut self, fleet: Fleet, until: Instant) {
+        self.data.guard = Some(Guard {
+            run_id: self.run_id,
+            replication_id: self.replication_id,
+            until,
+            fleet: Some(fleet),
+        });
+    }
+
     /// The longest TTL of the fleet, by the guard record.
     #[must_use]
     pub fn max_ttl(&self) -> Option<Duration> {
-        let fleet = self.data.guard?.fleet;
-        fleet.map(|fleet| fleet.max_ttl())
+        self.rules().map(|fleet| fleet.max_ttl())
     }
 
     /// Whether its guard record says that it has forgotten no lease.
@@ -359,12 +410,7 @@ impl Node {
             None => last,
         };
         if known_until != Some(until) && is_near {
-            self.data.guard = Some(Guard {
-                run_id: self.run_id,
-                replication_id: self.replication_id,
-                until,
-                fleet: Some(fleet),
-            });
+            self.write_guard(fleet, until);
         }
         if now >= until {
             return Ok(());

@@ -130,6 +130,7 @@ fn users(
             open: Vec::new(),
             held: Vec::new(),
             calm_at: scenario.calm_at,
+            restored_at: scenario.restored_at() + 1_000,
             clear_at: scenario.clear_at,
             comes_back: number == 0,
             is_back: false,

@@ -258,13 +258,18 @@ impl Scenario {
         }
     }
 
+    /// When an operator restores what clients cannot, and then the clients what they can.
+    pub(crate) fn restored_at(&self) -> Moment {
+        self.calm_at + 4 * self.lengths[3]
+    }
+
     /// How long it takes until the last thing that a task has begun is done, and the last key has expired.
     fn aftermath(&self, longest_ttl: u64) -> u64 {
         let set_back = self.plan.iter().map(|(_, fault)| match fault {
             Fault::SetBack(_, by) => *by,
             _ => 0,
         });
-        let fenced = self.fencing.map_or(0, |fencing| 2 * fencing.longest());
+        let fenced = self.fencing.map_or(0, |fencing| 2 * fencing.quarantine());
         30 * longest_ttl + 2 * set_back.sum::<u64>() + fenced
     }
 }
@@ -391,7 +396,10 @@ fn calm(measure: Measure) -> Result<Options, OptionsError> {
         options = fencing.fence(options)?;
     }
     options
-        .wait(Duration::from_secs(60))
+        .wait(
+            Duration::from_secs(60)
+                + Duration::from_micros(measure.fencing.map_or(0, |fencing| fencing.quarantine())),
+        )
         .node_timeout(Duration::from_millis(40).min(options.validity() / 2))?
         .retry_delay(Duration::from_millis(5), Duration::from_millis(100))
 }

@@ -129,6 +129,7 @@ impl fmt::Display for What {
                 write!(f, "{claim}: {how}")
             }
             Self::Forgets(node) => write!(f, "node {node} has forgotten everything"),
+            Self::Repaired => f.write_str("*** an operator repairs guard records"),
             Self::Probed(Route { client, node }, key, token, stands) => {
                 let still = if *stands { "STILL there" } else { "gone" };
                 write!(

@@ -42,6 +42,8 @@ pub(crate) struct User {
     pub(crate) held: Vec<usize>,
     /// From this moment on nothing goes wrong any more.
     pub(crate) calm_at: Moment,
+    /// From this moment on clients can restore what is left.
+    pub(crate) restored_at: Moment,
     /// From this moment on nothing is left of what went wrong.
     pub(crate) clear_at: Moment,
     /// Whether it takes every lock once more then.
@@ -186,10 +188,10 @@ impl User {
 
     /// Takes every lock once, as promised to whoever waits for long enough.
     async fn come_back(&mut self) {
-        let clear_at = self.world.look().reading(self.task.client, self.clear_at);
-        self.lock.clock().clone().sleep_until(clear_at).await;
         self.is_back = true;
         self.lock.set_options(self.calm);
+        self.restore().await;
+        self.sleep_until(self.clear_at).await;
         self.tidy().await;
         for key in 0..self.keys {
             let call = Call::CalmAcquire(key);
@@ -197,6 +199,25 @@ impl User {
                 self.release(key, lease).await;
             }
         }
+    }
+
+    /// Has the nodes that have lost their guard records begin their quarantine, so that nobody waits for it later.
+    async fn restore(&mut self) {
+        if self.calm.fleet().is_none() {
+            return;
+        }
+        self.sleep_until(self.restored_at).await;
+        for _ in 0..3 {
+            let call = Call::TryAcquire(0);
+            if let Some(lease) = self.acquire_by(call, 0, Cut::Never).await {
+                self.release(0, lease).await;
+            }
+        }
+    }
+
+    async fn sleep_until(&self, moment: Moment) {
+        let deadline = self.world.look().reading(self.task.client, moment);
+        self.lock.clock().clone().sleep_until(deadline).await;
     }
 
     fn change_options(&mut self) {

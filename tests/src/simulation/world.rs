@@ -3,7 +3,7 @@
 use std::cell::{RefCell, RefMut};
 use std::task::Waker;
 
-use redlock_core::{Denial, Fence, FenceGate, Reply, Token};
+use redlock_core::{Denial, Fence, FenceGate, Fleet, Reply, Token};
 
 use super::chance::Chance;
 use super::clock::{Dial, Moment};
@@ -35,6 +35,8 @@ pub(crate) struct State {
     pub(super) set_back_max: u64,
     /// None in a world of plain locks.
     pub(super) jumps: Option<Jumps>,
+    /// The rules of the nodes' fleet, where there are fenced locks.
+    pub(super) fleet: Option<Fleet>,
     pub(super) processes: Vec<Process>,
     links: Vec<Link>,
     pub(super) stragglers: Slab<Straggler>,
@@ -78,6 +80,8 @@ pub(crate) enum Event {
     Visit(Claim),
     Fault(usize),
     Calm,
+    /// An operator looks whether clients can restore the guard records, and restores them if not.
+    Repair,
 }
 
 /// A call that waits for its reply, or for a connection.
@@ -98,6 +102,9 @@ impl World {
             queue.add(*at, Event::Fault(number));
         }
         queue.add(scenario.calm_at, Event::Calm);
+        if scenario.fencing.is_some() {
+            queue.add(scenario.restored_at(), Event::Repair);
+        }
         let state = State {
             now: 0,
             calm_at: scenario.calm_at,
@@ -107,6 +114,7 @@ impl World {
             right: scenario.right,
             set_back_max: scenario.fencing.map_or(0, |fencing| fencing.set_back_max()),
             jumps: scenario.fencing.map(|fencing| fencing.jumps),
+            fleet: scenario.fencing.and_then(|fencing| fencing.fleet()),
             processes: scenario
                 .clients
                 .iter()
@@ -178,6 +186,7 @@ impl State {
                 }
                 self.tell(What::Calm);
             }
+            Event::Repair => self.repair_if_stuck(),
         }
         true
     }

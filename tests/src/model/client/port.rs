@@ -1,0 +1,192 @@
+//! The way from a client to a node.
+
+use core::fmt;
+use core::future::poll_fn;
+use core::task::Poll;
+use core::time::Duration;
+
+use redlock_core::{Command, Denial, Proposal, Reply, RunId, Transport};
+
+use super::heard::Heard;
+use super::message::{Offer, Order};
+use super::{Effect, MAX_NODES, World, number};
+use crate::model::flaw::Flaw;
+use crate::model::scene::Scene;
+
+/// The way to a node; to none for the flaw of a node that grants everything and is not there.
+#[derive(Debug, Clone)]
+pub(super) struct Port<'w> {
+    pub(super) node: Option<usize>,
+    pub(super) scene: &'w Scene,
+    pub(super) world: &'w World,
+}
+
+impl Transport for Port<'_> {
+    type Error = Failure;
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Failure> {
+        let (order, granted) = match command {
+            Command::Acquire {
+                token, proposal, ..
+            } => {
+                let offer = self.offer(proposal.map(without_time));
+                let order = Order::Acquire(number(token), offer);
+                (self.vouched(order), Reply::Acquired(None))
+            }
+            Command::Extend {
+                token, proposal, ..
+            } => {
+                let offer = self.offer(proposal.map(without_vouching));
+                (Order::Extend(number(token), offer), Reply::Extended(None))
+            }
+            Command::Release {
+                token, proposal, ..
+            } => {
+                let offer = self.offer(proposal.map(without_time).map(without_vouching));
+                (Order::Release(number(token), offer), Reply::Released)
+            }
+        };
+        let Some(node) = self.node else {
+            return Ok(granted);
+        };
+        let swallows_releases = self.scene.flaw == Some(Flaw::NothingIsReleased);
+        if swallows_releases && matches!(order, Order::Release(..)) {
+            return Ok(granted);
+        }
+        self.check(node, command)?;
+        self.world.did(Effect::Sent(node, order));
+        let mut call = Call {
+            node,
+            world: self.world,
+            is_over: false,
+        };
+        poll_fn(|_| {
+            let Some(answer) = self.world.answer(node) else {
+                return Poll::Pending;
+            };
+            call.is_over = true;
+            self.world.heard.borrow_mut().take(node, answer);
+            let result = answer.result(self.scene, node);
+            if let Ok(Reply::Acquired(Some(reading))) = &result {
+                let count = self.world.count.get().max(reading.fence);
+                self.world.count.set(count);
+            }
+            Poll::Ready(result)
+        })
+        .await
+    }
+
+    fn timed_out(&self, _after: Duration) -> Failure {
+        Failure::Silent(self.node.unwrap_or(MAX_NODES))
+    }
+
+    fn run_id(&self) -> Option<RunId> {
+        let node = self.node?;
+        // Extensions are not judged by what nobody says.
+        let is_silent =
+            self.scene.flaw == Some(Flaw::TwiceExtended) && self.world.is_extending.get();
+        let process = self.scene.process(node);
+        (self.scene.upsets.has_twin && !is_silent).then_some(RunId::new(process as u64))
+    }
+
+    fn denial(error: &Failure) -> Option<Denial> {
+        match error {
+            Failure::Denied(denial) => Some(*denial),
+            Failure::Silent(_) => None,
+        }
+    }
+}
+
+impl Port<'_> {
+    fn offer(&self, proposal: Option<Proposal>) -> Option<Offer> {
+        proposal.map(|proposal| Offer {
+            fence: self.scene.stamp(proposal.fence.as_u64()),
+            time: self.scene.stamp(proposal.time),
+            vouches: proposal.vouches,
+        })
+    }
+
+    /// What a client sends that judges its rules wrongly.
+    fn vouched(&self, order: Order) -> Order {
+        let mut heard = self.world.heard.borrow_mut();
+        heard.begin_round(order, self.scene.flaw);
+        match (self.scene.flaw, order) {
+            (Some(flaw), Order::Acquire(token, Some(offer))) if Heard::is_judged(flaw) => {
+                let vouches = heard.may_vouch();
+                Order::Acquire(token, Some(Offer { vouches, ..offer }))
+            }
+            _ => order,
+        }
+    }
+
+    /// Whether the vote of the node counts.
+    fn check(&self, node: usize, command: &Command<'_>) -> Result<(), Failure> {
+        let Command::Acquire {
+            ttl_ms, mut rules, ..
+        } = *command
+        else {
+            return Ok(());
+        };
+        match self.scene.flaw {
+            Some(Flaw::QuarantineTooShort) => {
+                let unit = u32::try_from(self.scene.unit.as_millis());
+                rules.max_ttl_ms -= unit.expect("units are short");
+            }
+            Some(Flaw::Eviction) => rules.refuse_eviction = false,
+            Some(Flaw::LongPlain) => rules.obeys_record = false,
+            _ => {}
+        }
+        let ttl = Duration::from_millis(ttl_ms.into());
+        let admission = self.world.admissions.borrow()[node];
+        let admitted = admission.check(rules, ttl, self.world.now());
+        admitted.map_err(Failure::Denied)
+    }
+}
+
+/// Only an extend carries the time.
+const fn without_time(proposal: Proposal) -> Proposal {
+    Proposal {
+        time: 0,
+        ..proposal
+    }
+}
+
+/// Only an acquire writes guard records.
+const fn without_vouching(proposal: Proposal) -> Proposal {
+    Proposal {
+        vouches: false,
+        ..proposal
+    }
+}
+
+/// Says when it is dropped before its end.
+struct Call<'w> {
+    node: usize,
+    world: &'w World,
+    is_over: bool,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.world.did(Effect::GivenUp(self.node));
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum Failure {
+    Silent(usize),
+    Denied(Denial),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Silent(node) => write!(f, "node {node} did not answer"),
+            Self::Denied(denial) => write!(f, "{denial}"),
+        }
+    }
+}
+
+impl core::error::Error for Failure {}

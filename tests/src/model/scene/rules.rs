@@ -1,0 +1,250 @@
+//! Scenes of what befalls the data and the rules of a fleet of nodes.
+
+use super::{EXTENDING, Fencing, Kind, ONCE, Role, Scene, TWICE, Upsets};
+use crate::model::promise;
+
+/// A client whose leases are long.
+const RIGHT: Role = Role {
+    kind: Kind {
+        is_plain: false,
+        ttls: Some((10, 10)),
+        changes_options: false,
+    },
+    ..ONCE
+};
+
+/// A client whose rules are others: it has a short quarantine for what it takes for short leases.
+const WRONG: Role = Role {
+    kind: Kind {
+        ttls: Some((2, 2)),
+        ..RIGHT.kind
+    },
+    ..ONCE
+};
+
+/// The vote of a node that has lost its data counts again seven units later.
+const SEVEN_LATER: Fencing = Fencing {
+    step_back: 0,
+    leap: Some((1, 7)),
+    ..Fencing::CALM
+};
+
+impl Scene {
+    pub(in crate::model) const EQUAL: Self = Self {
+        name: "equal fences",
+        about: "fenced, attempts propose the same fence, a reply to one is lost, a clock jumps there and back",
+        clients: &[ONCE, TWICE],
+        breaks: 1,
+        fencing: Some(Fencing {
+            has_margin: true,
+            jumps: 2,
+            jump_sizes: &[-6, 6],
+            returns: true,
+            ..Fencing::CALM
+        }),
+        ..Self::JUMPING
+    };
+
+    pub(in crate::model) const RULES: Self = Self {
+        name: "two rules",
+        about: "fenced, two sets of rules, two nodes lose their data",
+        clients: &[
+            RIGHT,
+            Role {
+                acquires: 3,
+                ..WRONG
+            },
+        ],
+        crashes: 2,
+        end: 8,
+        fencing: Some(Fencing {
+            leap: Some((1, 8)),
+            ..SEVEN_LATER
+        }),
+        sight: Some(promise::ACQUIRED),
+        ..Self::FENCED
+    };
+
+    pub(in crate::model) const RULES_RESTORED: Self = Self {
+        name: "two rules, one loss",
+        about: "fenced, two sets of rules, a node loses its data, its record is written again, whichever one is down",
+        clients: &[
+            Role {
+                acquires: 2,
+                ..RIGHT
+            },
+            WRONG,
+        ],
+        crashes: 1,
+        end: 1,
+        fencing: Some(Fencing {
+            recovers: true,
+            ..SEVEN_LATER
+        }),
+        sight: Some(promise::RESTORED),
+        ..Self::FENCED
+    };
+
+    pub(in crate::model) const ROLLBACK: Self = Self {
+        name: "failback",
+        about: "fenced, a node is a replica for a moment and comes back with its first data, guard record included",
+        clients: &[ONCE, TWICE],
+        end: 0,
+        fencing: Some(SEVEN_LATER),
+        upsets: Upsets {
+            rollbacks: 1,
+            ..Upsets::NONE
+        },
+        ..Self::FENCED
+    };
+
+    pub(in crate::model) const ROLLBACK_ALONE: Self = Self {
+        name: "failback, alone",
+        about: "fenced, the only node comes back with its first data, is quarantined, and has a vote again",
+        nodes: 1,
+        end: 8,
+        ..Self::ROLLBACK
+    };
+
+    pub(in crate::model) const EVICTING: Self = Self {
+        name: "eviction",
+        about: "fenced, a node evicts locks and their fences, as clients know that it may",
+        end: 1,
+        upsets: Upsets {
+            evictions: 2,
+            ..Upsets::NONE
+        },
+        ..Self::FENCED
+    };
+
+    pub(in crate::model) const OPERATED: Self = Self {
+        name: "init",
+        about: "fenced, a node loses its data, an operator runs redlock init and init --repair at any moment",
+        crashes: 1,
+        end: 0,
+        fencing: Some(SEVEN_LATER),
+        upsets: Upsets {
+            inits: 1,
+            repairs: 1,
+            ..Upsets::NONE
+        },
+        sight: Some(promise::RESTORED),
+        ..Self::FENCED
+    };
+
+    pub(in crate::model) const FLUSHED: Self = Self {
+        name: "flush, step back",
+        about: "fenced, the only node loses its data and its clock is set back, by as much as is agreed",
+        nodes: 1,
+        clients: &[ONCE, TWICE],
+        crashes: 1,
+        end: 12,
+        fencing: Some(Fencing {
+            step_back: 6,
+            guesses: &[0, 1],
+            jumps: 1,
+            jump_sizes: &[-6],
+            leap: Some((1, 11)),
+            ..Fencing::CALM
+        }),
+        ..Self::FENCED
+    };
+
+    pub(in crate::model) const MIXED: Self = Self {
+        name: "plain and fenced",
+        about: "a plain and a fenced client on one key, a node restarts",
+        clients: &[
+            Role {
+                kind: Kind {
+                    is_plain: true,
+                    ttls: None,
+                    changes_options: false,
+                },
+                ..ONCE
+            },
+            ONCE,
+        ],
+        crashes: 1,
+        end: 3,
+        fencing: Some(Fencing {
+            step_back: 0,
+            ..Fencing::CALM
+        }),
+        upsets: Upsets {
+            restarts: true,
+            repairs: 1,
+            ..Upsets::NONE
+        },
+        ..Self::FENCED
+    };
+
+    pub(in crate::model) const JUMPING_EXTENDED: Self = Self {
+        name: "fence, jump, extend",
+        about: "fenced, a lease is extended and healed while a clock jumps twice",
+        clients: &[EXTENDING, ONCE],
+        fencing: Some(Fencing {
+            has_margin: true,
+            jumps: 2,
+            jump_sizes: &[-6, 6],
+            ..Fencing::CALM
+        }),
+        ..Self::JUMPING
+    };
+
+    pub(in crate::model) const OPTIONS_CHANGED: Self = Self {
+        name: "fence, options",
+        about: "fenced, a lease is extended after options were set that know no clocks that jump",
+        clients: &[
+            Role {
+                kind: Kind {
+                    is_plain: false,
+                    ttls: None,
+                    changes_options: true,
+                },
+                ..EXTENDING
+            },
+            ONCE,
+        ],
+        ttl: 14,
+        end: 13,
+        fencing: Some(Fencing {
+            window: 3,
+            has_margin: true,
+            jumps: 1,
+            jump_sizes: &[2],
+            leap: Some((0, 13)),
+            ..Fencing::CALM
+        }),
+        ..Self::FENCED
+    };
+
+    pub(in crate::model) const TWIN: Self = Self {
+        name: "twin",
+        about: "two of three nodes are one process, a lease is extended, node clocks are ahead",
+        clients: &[EXTENDING, ONCE],
+        node_ahead: 1,
+        end: 3,
+        upsets: Upsets {
+            has_twin: true,
+            ..Upsets::NONE
+        },
+        ..Self::PLAIN
+    };
+
+    pub(super) fn all_of_rules() -> Vec<Self> {
+        vec![
+            Self::EQUAL,
+            Self::RULES,
+            Self::RULES_RESTORED,
+            Self::ROLLBACK,
+            Self::ROLLBACK_ALONE,
+            Self::EVICTING,
+            Self::OPERATED,
+            Self::FLUSHED,
+            Self::MIXED,
+            Self::JUMPING_EXTENDED,
+            Self::OPTIONS_CHANGED,
+            Self::TWIN,
+        ]
+    }
+}

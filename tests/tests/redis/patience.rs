@@ -1,0 +1,147 @@
+//! How long a node is waited for, and by whom.
+
+use std::time::{Duration, Instant};
+
+use redlock_std::{AcquireError, NodeErrorKind, Options, Redlock};
+use redlock_tests::{Server, Servers, eventually};
+
+use crate::proxy::Proxy;
+use crate::setup::{connected, patient};
+
+const TTL: Duration = Duration::from_secs(20);
+
+/// Longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(20);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn longer_options_wait_for_a_slow_network_however_short_those_of_the_connect_were() {
+    const TASKS: u32 = 64;
+    const ROUND_TRIP: Duration = Duration::from_millis(60);
+
+    let servers = Servers::start(3);
+    let proxies = proxies(&servers, ROUND_TRIP / 2).await;
+    let short = Options::new(Duration::from_secs(1)).unwrap();
+    let short = short.node_timeout(Duration::from_millis(20)).unwrap();
+    let hasty = Redlock::connect(proxies.iter().map(Proxy::url), short).unwrap();
+    let redlock = hasty.with(patient(TTL));
+    redlock.acquire("first").await.unwrap().release().await;
+
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            let (redlock, hasty) = (redlock.clone(), hasty.clone());
+            tokio::spawn(async move {
+                // Each at its own time: some are always on their way.
+                tokio::time::sleep(ROUND_TRIP * task / TASKS).await;
+                for _ in 0..10 {
+                    let guard = redlock.try_acquire(format!("dock-{task}")).await.unwrap();
+                    guard.release().await;
+                    if task == 0 {
+                        // Some cannot wait: that is theirs to know.
+                        assert!(hasty.try_acquire("hasty").await.is_err());
+                    }
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    servers.expect_no_keys().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connect_takes_as_many_round_trips_as_a_round_may_wait_for_and_not_a_second() {
+    let servers = Servers::start(3);
+    let proxies = proxies(&servers, Duration::from_millis(400)).await;
+    let options = Options::new(TTL).unwrap();
+    let options = options.node_timeout(Duration::from_secs(3)).unwrap();
+    let redlock = Redlock::connect(proxies.iter().map(Proxy::url), options).unwrap();
+    let guard = redlock.acquire("dock-7").await.unwrap();
+    guard.release().await;
+    servers.expect_no_keys().await;
+}
+
+#[test]
+fn when_the_runtime_of_the_connect_is_gone_every_call_fails_at_once_and_says_so() {
+    let servers = Servers::start(3);
+    let first = tokio::runtime::Runtime::new().unwrap();
+    let (redlock, guard) = first.block_on(async {
+        let redlock = connected(&servers, patient(TTL)).await;
+        let guard = redlock.acquire("dock-7").await.unwrap();
+        (redlock, guard)
+    });
+    servers.iter().for_each(Server::pause);
+    let second = tokio::runtime::Runtime::new().unwrap();
+    let pending = second.spawn({
+        let redlock = redlock.clone();
+        async move { redlock.try_acquire("pending").await.map(drop) }
+    });
+    // Whether it is on its way by now or not.
+    std::thread::yield_now();
+    drop(first);
+
+    let start = Instant::now();
+    expect_runtime_gone(&second.block_on(pending).unwrap().unwrap_err());
+    for number in 0..1_000 {
+        let error = second.block_on(redlock.try_acquire(format!("other-{number}")));
+        expect_runtime_gone(&error.unwrap_err());
+    }
+    let mut guard = guard;
+    let error = second.block_on(guard.extend()).unwrap_err();
+    assert!(error.to_string().contains("runtime"), "{error}");
+    let released = second.block_on(guard.release());
+    assert_eq!((released.released(), released.unanswered()), (0, 3));
+    assert!(start.elapsed() < redlock.options().round_time());
+    servers.iter().for_each(Server::resume);
+}
+
+fn expect_runtime_gone(error: &AcquireError) {
+    let AcquireError::Nodes(error) = error else {
+        panic!("{error}");
+    };
+    let mut failures = error.report().unwrap().failures();
+    let is_gone = |kind: &NodeErrorKind| matches!(kind, NodeErrorKind::RuntimeGone);
+    assert!(failures.all(|failure| is_gone(failure.kind())), "{error}");
+    let words = "the tokio runtime of the connect has shut down; connect again on one that lives";
+    assert!(error.to_string().contains(words), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn releases_that_wait_for_a_connection_are_delivered_after_the_last_handle_is_gone() {
+    let servers = Servers::start(3);
+    let proxies = proxies(&servers, Duration::ZERO).await;
+    let redlock = Redlock::connect(proxies.iter().map(Proxy::url), patient(TTL * 3)).unwrap();
+    let guard = redlock.acquire("dock-7").await.unwrap();
+    crate::setup::expect_key_on(&servers, "dock-7", 3).await;
+    proxies.iter().for_each(Proxy::cut);
+    let start = Instant::now();
+    while !all_failed(&redlock.try_acquire("other").await.unwrap_err()) {
+        assert!(start.elapsed() < LIMIT);
+        tokio::task::yield_now().await;
+    }
+    drop(guard);
+    drop(redlock);
+    proxies.iter().for_each(Proxy::mend);
+    servers.expect_no_keys().await;
+    eventually("the connections are closed then", LIMIT, || {
+        servers.iter().all(|server| server.client_count() == 0)
+    })
+    .await;
+}
+
+/// Whether no node could be reached at all.
+fn all_failed(error: &AcquireError) -> bool {
+    let AcquireError::Nodes(error) = error else {
+        return false;
+    };
+    let report = error.report().unwrap();
+    report.failures().count() == 3
+}
+
+async fn proxies(servers: &Servers, delay: Duration) -> Vec<Proxy> {
+    let mut proxies = Vec::new();
+    for server in servers.iter() {
+        proxies.push(Proxy::start(server, delay).await);
+    }
+    proxies
+}

@@ -1,0 +1,92 @@
+//! A way to a server that takes time, and can be cut.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redlock_tests::Server;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+/// Passes on what both sides send, each byte after a delay.
+pub(crate) struct Proxy {
+    address: SocketAddr,
+    is_open: watch::Sender<bool>,
+}
+
+impl Proxy {
+    pub(crate) async fn start(server: &Server, delay: Duration) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (is_open, open) = watch::channel(true);
+        let port = server.port();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let mut open = open.clone();
+                tokio::spawn(async move {
+                    if !*open.borrow() {
+                        return;
+                    }
+                    let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                    tokio::select! {
+                        () = pass_on(client, server, delay) => {}
+                        _ = open.wait_for(|is_open| !is_open) => {}
+                    }
+                });
+            }
+        });
+        Self { address, is_open }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://{}", self.address)
+    }
+
+    /// Breaks the connections, and those that are made until it is mended.
+    pub(crate) fn cut(&self) {
+        self.is_open.send_replace(false);
+    }
+
+    pub(crate) fn mend(&self) {
+        self.is_open.send_replace(true);
+    }
+}
+
+async fn pass_on(client: TcpStream, server: TcpStream, delay: Duration) {
+    client.set_nodelay(true).unwrap();
+    server.set_nodelay(true).unwrap();
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    tokio::join!(
+        one_way(from_client, to_server, delay),
+        one_way(from_server, to_client, delay)
+    );
+}
+
+async fn one_way(
+    mut from: tokio::net::tcp::OwnedReadHalf,
+    mut to: tokio::net::tcp::OwnedWriteHalf,
+    delay: Duration,
+) {
+    let (sender, mut receiver) = mpsc::unbounded_channel::<(Instant, Arc<[u8]>)>();
+    let read = async move {
+        let mut buffer = vec![0; 65_536];
+        while let Ok(count @ 1..) = from.read(&mut buffer).await {
+            let due = Instant::now() + delay;
+            if sender.send((due, buffer[..count].into())).is_err() {
+                break;
+            }
+        }
+    };
+    let write = async move {
+        while let Some((due, bytes)) = receiver.recv().await {
+            tokio::time::sleep_until(due).await;
+            if to.write_all(&bytes).await.is_err() {
+                break;
+            }
+        }
+    };
+    tokio::join!(read, write);
+}
