@@ -51,9 +51,10 @@ impl Leader {
     }
 
     /// Whether the node has its data and nothing else.
-    pub(super) fn is_followed_by(node: &Server) -> Result<bool, Box<dyn Error>> {
+    pub(super) fn is_followed_by(&self, node: &Server) -> Result<bool, Box<dyn Error>> {
         let info: String = node.query(&["INFO", "replication"])?;
-        Ok(info.contains("master_link_status:up"))
+        let port = format!("master_port:{}\r", self.0.port());
+        Ok(info.contains(&port) && info.contains("master_link_status:up"))
     }
 
     /// Makes the node a master. How often it has refused to write since it was asked last.

@@ -1,6 +1,7 @@
 //! Does what the schedule says, to the nodes and the clients of a stage, and undoes it in time, at once or step
 //! by step.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::error::Error;
 use std::time::Duration;
 
@@ -9,13 +10,13 @@ use redlock_std::SystemClock;
 
 use super::eviction;
 use super::failback::{AGAIN, Leader, disconnect};
-use super::fault::Kind;
+use super::fault::{Kind, NODES};
 use super::lock::{quarantine, step_back, window};
 use super::network::Cut;
 use super::operator::Operator;
 use super::random::Random;
 use super::record::Fault;
-use super::schedule::{Planned, away};
+use super::schedule::{Planned, away, stay_well};
 use super::stage::Stage;
 
 #[derive(Debug)]
@@ -76,27 +77,34 @@ impl<'a> Nemesis<'a> {
     /// Does all that is planned, and returns when everything is as it was.
     pub(super) fn work_off(&mut self, planned: Vec<Planned>) -> Result<(), Box<dyn Error>> {
         let began = SystemClock.now();
-        let mut planned = planned.into_iter().peekable();
+        let mut planned = VecDeque::from(planned);
         loop {
             self.undo_what_is_due()?;
-            let now = SystemClock.now();
-            let is_due = |next: &Planned| began.saturating_add(next.at) <= now;
-            // An undoing that came late leaves its nodes busy for longer than was planned.
-            let is_ready = |next: &Planned| {
-                is_due(next) && !self.is_any_busy(&next.nodes) && self.is_fit_for(next.kind)
-            };
-            if let Some(next) = planned.next_if(is_ready) {
+            let since = SystemClock.now().saturating_duration_since(began);
+            let ready = self.first_ready(planned.iter().take_while(|next| next.at <= since));
+            if let Some(next) = ready.and_then(|number| planned.remove(number)) {
                 self.do_to(next)?;
-            } else if planned.peek().is_none() && self.lasting.is_empty() {
+            } else if planned.is_empty() && self.lasting.is_empty() {
                 return Ok(());
             }
             self.stage.watch()?;
         }
     }
 
-    fn is_any_busy(&self, nodes: &[usize]) -> bool {
-        let mut busy = self.lasting.iter().flat_map(|lasting| &lasting.nodes);
-        busy.any(|node| nodes.contains(node))
+    /// The first one of those that are due whose nodes can be spared. What took longer than planned keeps its
+    /// nodes busy, and who waits for a node comes before those that want it later.
+    fn first_ready<'p>(&self, mut due: impl Iterator<Item = &'p Planned>) -> Option<usize> {
+        let busy = self.lasting.iter().flat_map(|lasting| &lasting.nodes);
+        let mut taken: BTreeSet<usize> = busy.copied().collect();
+        let busy = taken.len();
+        due.position(|next| {
+            let Planned { kind, nodes, .. } = next;
+            let is_free = nodes.iter().all(|node| !taken.contains(node));
+            let well = NODES - busy;
+            let is_spared = nodes.is_empty() || well >= nodes.len() + stay_well(*kind, nodes.len());
+            taken.extend(nodes);
+            is_free && is_spared && self.is_fit_for(*kind)
+        })
     }
 
     /// A plain client that meets a node for the first time when it has just failed back takes its vote.
@@ -368,7 +376,13 @@ impl<'a> Nemesis<'a> {
                 // Long enough for clients to meet replicas.
                 return Ok(Some(self.random.between(self.ttl / 4, self.ttl / 2)));
             }
-            Remedy::Lead(_) => return self.fail_back(lasting).map(Some),
+            Remedy::Lead(leaders) => {
+                if !self.fail_back(nodes, leaders)? {
+                    return Ok(Some(AGAIN));
+                }
+                lasting.remedy = Remedy::Recover;
+                return Ok(Some(quarantine(self.ttl)));
+            }
             Remedy::Evict => {
                 let mut evicted = 0;
                 for node in nodes {
@@ -399,13 +413,12 @@ impl<'a> Nemesis<'a> {
         Ok(None)
     }
 
-    /// Makes masters of nodes that have taken over other data; when that is to be tried again, or the nodes may
-    /// have recovered.
-    fn fail_back(&mut self, lasting: &mut Lasting) -> Result<Duration, Box<dyn Error>> {
-        let nodes = lasting.nodes.iter().map(|node| &self.stage.servers[*node]);
-        for node in nodes.clone() {
-            if !Leader::is_followed_by(node)? {
-                return Ok(AGAIN);
+    /// Makes masters of nodes that have taken over the data of these leaders. Whether they have.
+    fn fail_back(&self, nodes: &[usize], leaders: &[Leader]) -> Result<bool, Box<dyn Error>> {
+        let nodes = nodes.iter().map(|node| &self.stage.servers[*node]);
+        for (node, leader) in nodes.clone().zip(leaders) {
+            if !leader.is_followed_by(node)? {
+                return Ok(false);
             }
         }
         let mut refused = 0;
@@ -419,8 +432,7 @@ impl<'a> Nemesis<'a> {
         self.stage
             .recorder
             .note(|record| record.read_only += refused);
-        lasting.remedy = Remedy::Recover;
-        Ok(quarantine(self.ttl))
+        Ok(true)
     }
 
     /// Whether the votes of nodes count again. What they have forgotten is over.

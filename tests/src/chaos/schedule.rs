@@ -18,38 +18,88 @@ pub(super) struct Planned {
 }
 
 /// Faults of all `kinds`, again and again in another order, for as long as `length`. Leases last for `ttl`
-/// at most.
+/// at most. Those that keep nodes busy for long do not hold up the others.
 pub(super) fn plan(seed: u64, length: Duration, ttl: Duration, kinds: &[Kind]) -> Vec<Planned> {
     let mut random = Random::new(seed);
-    // Every kind has to come, also in a short run; and in a long one there is no need to wait.
-    let count = u32::try_from(kinds.len()).unwrap_or(u32::MAX).max(1);
-    let pace = (length / count / 2).min(ttl / 3);
+    let is_on_nodes = |kind: &Kind| !kind.is_momentary() && !Kind::TO_CLIENTS.contains(kind);
+    let (long, short) = kinds.iter().copied().partition(is_on_nodes);
+    let mut tracks = [long, short].map(|kinds| Track::new(kinds, length, ttl));
     let mut health = Health::default();
     let mut planned = Vec::new();
-    let mut at = Duration::ZERO;
-    loop {
-        for kind in random.shuffled(kinds) {
-            at += random.between(pace / 2, pace * 3 / 2);
-            let count = node_count(kind, &mut random);
-            at = at.max(health.spares(count, kind));
-            if at >= length {
-                return planned;
-            }
-            let lasts = duration(kind, ttl, &mut random);
-            let mut nodes = random.shuffled(&health.well_at(at));
-            nodes.truncate(count);
-            nodes.sort_unstable();
-            for node in &nodes {
-                // Some time of health in between, in which the clients find the node again.
-                health.from[*node] = at + lasts + voteless(kind, ttl) + ttl / 10;
-            }
-            planned.push(Planned {
-                kind,
-                at,
-                lasts,
-                nodes,
-            });
+    while let Some(track) = tracks.iter_mut().min_by_key(|track| track.at)
+        && track.at < length
+    {
+        let Some(kind) = track.next(&mut random) else {
+            continue;
+        };
+        let count = node_count(kind, &mut random);
+        track.at = track.at.max(health.spares(count, kind));
+        let at = track.at;
+        if at >= length {
+            continue;
         }
+        let lasts = duration(kind, ttl, &mut random);
+        let mut nodes = random.shuffled(&health.well_at(at));
+        nodes.truncate(count);
+        nodes.sort_unstable();
+        for node in &nodes {
+            // Some time of health in between, in which the clients find the node again.
+            health.from[*node] = at + lasts + voteless(kind, ttl) + ttl / 10;
+        }
+        planned.push(Planned {
+            kind,
+            at,
+            lasts,
+            nodes,
+        });
+    }
+    planned.sort_by_key(|planned| planned.at);
+    planned
+}
+
+/// Faults that come one after the other.
+struct Track {
+    kinds: Vec<Kind>,
+    /// What is left of the kinds, in their order of this time.
+    left: Vec<Kind>,
+    pace: Duration,
+    /// When the last one came.
+    at: Duration,
+}
+
+impl Track {
+    fn new(kinds: Vec<Kind>, length: Duration, ttl: Duration) -> Self {
+        // Every kind has to come, also in a short run; and in a long one there is no need to wait.
+        let count = u32::try_from(kinds.len()).unwrap_or(u32::MAX).max(1);
+        Self {
+            left: Vec::new(),
+            pace: (length / count / 2).min(ttl / 3),
+            at: if kinds.is_empty() {
+                Duration::MAX
+            } else {
+                Duration::ZERO
+            },
+            kinds,
+        }
+    }
+
+    /// What comes next; it comes at `at` at the earliest.
+    fn next(&mut self, random: &mut Random) -> Option<Kind> {
+        if self.left.is_empty() {
+            self.left = random.shuffled(&self.kinds);
+        }
+        self.at += random.between(self.pace / 2, self.pace * 3 / 2);
+        self.left.pop()
+    }
+}
+
+/// How many nodes are well beside those to which `kind` is done, so that clients come to their turn, but for
+/// the faults that are meant to be too much.
+pub(super) const fn stay_well(kind: Kind, count: usize) -> usize {
+    if kind.is_momentary() || count == 0 || count >= MAJORITY {
+        0
+    } else {
+        MAJORITY
     }
 }
 
@@ -60,17 +110,11 @@ struct Health {
 }
 
 impl Health {
-    /// From when on so many nodes can be spared. None has two faults at once; and a majority is well, so
-    /// that clients come to their turn, but for the faults that are meant to be too much.
+    /// From when on so many nodes can be spared. None has two faults at once.
     fn spares(&self, count: usize, kind: Kind) -> Duration {
         let mut from = self.from;
         from.sort_unstable();
-        let stay_well = if kind.is_momentary() || count >= MAJORITY {
-            0
-        } else {
-            MAJORITY
-        };
-        let needed = (count + stay_well).checked_sub(1);
+        let needed = (count + stay_well(kind, count)).checked_sub(1);
         needed.map_or(Duration::ZERO, |last| from[last.min(NODES - 1)])
     }
 
@@ -130,13 +174,16 @@ fn duration(kind: Kind, ttl: Duration, random: &mut Random) -> Duration {
     }
 }
 
-/// For how long a node has no vote when the fault is over: clients see that it has restarted, and do not know
-/// for how long it was away.
+/// For how long a node has no vote when the fault is over, as far as it is planned.
 fn voteless(kind: Kind, ttl: Duration) -> Duration {
-    if kind == Kind::KillNodes {
-        away(ttl)
-    } else {
-        Duration::ZERO
+    match kind {
+        // Clients see that it has restarted, and do not know for how long it was away.
+        Kind::KillNodes => away(ttl),
+        // Clients look again at a node that had no vote after a second.
+        Kind::Evict => ttl / 4 + Duration::from_secs(1),
+        // They write a guard record before its quarantine begins.
+        _ if kind.is_loss() => ttl / 4,
+        _ => Duration::ZERO,
     }
 }
 
@@ -150,7 +197,7 @@ mod tests {
     use super::*;
 
     const TTL: Duration = Duration::from_millis(800);
-    const LENGTH: Duration = Duration::from_secs(6);
+    const LENGTH: Duration = Duration::from_secs(16);
 
     fn plans() -> impl Iterator<Item = Vec<Planned>> {
         (0..500).map(|seed| plan(seed, LENGTH, TTL, &Kind::BEARABLE))

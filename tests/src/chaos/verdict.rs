@@ -201,6 +201,9 @@ fn lost_counts(uses: &[Used]) -> Vec<[Mark; 2]> {
     lost
 }
 
+/// Of so many repairs one comes before the clients.
+const ENOUGH: usize = 10;
+
 fn untried(record: &Record, history: &History, counted: Disorder) -> Vec<&'static str> {
     let mut untried = Vec::new();
     if record.lock.is_fenced() {
@@ -227,9 +230,9 @@ fn untried(record: &Record, history: &History, counted: Disorder) -> Vec<&'stati
             untried.push("nobody ever met a node that may evict keys");
         }
     }
-    let repairs = |operation: &&Operation| operation.kind == Kind::Repair;
-    let mut repairs = record.operations.iter().filter(repairs).peekable();
-    if repairs.peek().is_some() && repairs.all(|repair| repair.written == 0) {
+    let is_repair = |operation: &&Operation| operation.kind == Kind::Repair;
+    let repairs = record.operations.iter().filter(is_repair);
+    if repairs.clone().count() >= ENOUGH && repairs.clone().all(|repair| repair.written == 0) {
         untried.push("redlock init --repair never wrote a guard record");
     }
     untried
@@ -559,13 +562,16 @@ mod tests {
             (of(Kind::Init, Some(1), 0), 0),
             (of(Kind::Init, Some(0), 1), 1),
             (of(Kind::Repair, Some(0), 1), 0),
-            (of(Kind::Repair, Some(1), 0), 1),
+            (of(Kind::Repair, Some(1), 0), 0),
             (of(Kind::Examine, Some(70), 0), 1),
             (of(Kind::Examine, None, 0), 1),
         ] {
             record.operations = vec![operation];
             assert_eq!(complaints(&record).len(), count, "{operation:?}");
         }
+        record.operations = vec![of(Kind::Repair, Some(1), 0); ENOUGH];
+        let late = "redlock init --repair never wrote a guard record";
+        assert_eq!(complaints(&record), [late]);
     }
 
     #[test]

@@ -16,14 +16,21 @@ fn the_lock_keeps_its_promises_and_what_happened_is_drawn() {
     let plot_name = plot.display().to_string();
     let output = chaos(&[
         "--plain",
-        "--seconds=6",
+        "--seconds=16",
         "--ttl-ms=800",
         "--plot",
         &plot_name,
     ])
     .output();
     let words = words(&output.unwrap(), true);
-    for wanted in ["nodes killed", "keeping 1", "overlaps     0", &plot_name] {
+    for wanted in [
+        "nodes killed",
+        "nodes failed over and back",
+        "nodes evicted keys",
+        "keeping 1",
+        "overlaps     0",
+        &plot_name,
+    ] {
         assert!(words.contains(wanted), "{wanted} in {words}");
     }
     let picture = fs::read_to_string(plot).unwrap();
@@ -32,9 +39,14 @@ fn the_lock_keeps_its_promises_and_what_happened_is_drawn() {
 
 #[test]
 fn fences_grow_where_nodes_forget_and_clocks_are_stepped_and_counters_of_nodes_do_not() {
-    let output = chaos(&["--fenced", "--seconds=10", "--ttl-ms=800"]).output();
+    let output = chaos(&["--fenced", "--seconds=24", "--ttl-ms=800"]).output();
     let words = words(&output.unwrap(), true);
-    for wanted in ["clocks of nodes stepped", "overlaps     0"] {
+    for wanted in [
+        "clocks of nodes stepped",
+        "nodes failed over and back",
+        "operator     redlock doctor",
+        "overlaps     0",
+    ] {
         assert!(words.contains(wanted), "{wanted} in {words}");
     }
     let order = |whose: &str| -> Vec<u64> {
@@ -71,7 +83,7 @@ fn where_no_network_can_be_cut_it_says_so_and_does_the_rest() {
         let place = places.find(|place| place.exists()).unwrap();
         symlink(place, directory.path().join(program)).unwrap();
     }
-    let mut command = chaos(&["--plain", "--seconds=6", "--ttl-ms=800"]);
+    let mut command = chaos(&["--plain", "--seconds=16", "--ttl-ms=800"]);
     let words = words(
         &command.env("PATH", directory.path()).output().unwrap(),
         true,
