@@ -85,7 +85,7 @@ fn a_lease_without_a_quorum_is_seen_at_the_moment_at_which_it_is_lost() {
 #[test]
 fn a_node_that_has_forgotten_a_lease_keeps_others_out_all_the_same() {
     let mut facts = held(1);
-    facts.extend([(20, falls(0)), (30, What::Forgets(1))]);
+    facts.extend([(20, falls(0)), (30, What::Forgets(1, None))]);
     assert_eq!(broken(&facts), []);
 }
 

@@ -100,7 +100,7 @@ impl Votes {
         }
         let restarted = self.restarted.get(&node).copied();
         let (lost_at, longest) = match message.proposal {
-            None if message.rules.quarantine.is_zero() => return None,
+            None if !message.rules.restart_guard => return None,
             // FLUSHALL is no sign to a plain client.
             None => (restarted, u64::from(message.ttl_ms) * 1_000),
             Some(proposal) => {
