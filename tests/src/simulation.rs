@@ -98,7 +98,9 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 
 impl Arguments {
     fn threads(&self) -> NonZero<usize> {
-        let threads = self.threads.or_else(|| thread::available_parallelism().ok());
+        let threads = self
+            .threads
+            .or_else(|| thread::available_parallelism().ok());
         threads.unwrap_or(NonZero::<usize>::MIN)
     }
 }

@@ -168,7 +168,9 @@ impl State {
             link.line = Line::Up;
         }
         link.introductions += 1;
-        let first = link.met.map_or(introduction.replication_id, |(first, _)| first);
+        let first = link
+            .met
+            .map_or(introduction.replication_id, |(first, _)| first);
         link.met = Some((first, introduction.replication_id));
         let is_another = link
             .admission

@@ -174,10 +174,10 @@ impl What {
             Self::Sent(_, _, message)
             | Self::Executed(_, message, _)
             | Self::Answered(_, message, _) => Some(message.token),
-            Self::Stands(_, token, _) | Self::Probed(_, _, token, _) | Self::Burns(_, token, _)
-            | Self::Unaware(token) => {
-                Some(*token)
-            }
+            Self::Stands(_, token, _)
+            | Self::Probed(_, _, token, _)
+            | Self::Burns(_, token, _)
+            | Self::Unaware(token) => Some(*token),
             Self::Begins(..)
             | Self::Ends(..)
             | Self::Falls(_)
