@@ -16,6 +16,7 @@ pub(crate) struct Readings<const MAX: usize> {
     count: usize,
     highest: Fence,
     misfits: u32,
+    unguarded: u32,
     rules: RulesHeard,
 }
 
@@ -50,6 +51,7 @@ impl<const MAX: usize> Readings<MAX> {
             count: 0,
             highest: Fence::ZERO,
             misfits: 0,
+            unguarded: 0,
             rules: RulesHeard {
                 own: NodeSet::EMPTY,
                 none: NodeSet::EMPTY,
@@ -82,6 +84,7 @@ impl<const MAX: usize> Readings<MAX> {
         let mut rules = &mut self.rules.own;
         if let Err(Some(denial)) = answer {
             self.misfits += u32::from(denial.is_misfit());
+            self.unguarded += u32::from(matches!(denial, Denial::Unguarded { .. }));
             match denial {
                 Denial::Unguarded {
                     has_record: false, ..
@@ -121,6 +124,11 @@ impl<const MAX: usize> Readings<MAX> {
     /// How many nodes refused for the fence that was proposed, and for nothing else.
     pub(crate) const fn misfits(&self) -> u32 {
         self.misfits
+    }
+
+    /// Whether a node has lost its guard record.
+    pub(crate) const fn is_any_unguarded(&self) -> bool {
+        self.unguarded > 0
     }
 
     /// By how much the nodes' clocks are ahead of ours: the median of at least `enough` answers. None if there are

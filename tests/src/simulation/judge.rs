@@ -383,8 +383,11 @@ impl Judge {
 
     /// Whether what the README demands is not given for these two.
     fn is_excused(&self, first: Holding, second: Holding) -> bool {
-        let [one, other] = [first, second].map(|holding| self.leases[holding.holder].claim);
-        let [from, until] = [first, second].map(|holding| holding.from.as_micros());
+        // Work that was paused goes on later: what counts is who was granted the lock first.
+        let mut leases = [first, second].map(|holding| &self.leases[holding.holder]);
+        leases.sort_by_key(|lease| lease.from);
+        let [from, until] = leases.map(|lease| lease.from);
+        let [one, other] = leases.map(|lease| lease.claim);
         let is_plain = one.fence.is_none() || other.fence.is_none();
         let is_promised = self.promised.is_none_or(|promised| {
             if is_plain {
