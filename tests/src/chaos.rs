@@ -122,7 +122,7 @@ pub struct Arguments {
 /// What the lock takes for granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Assumption {
-    /// No node forgets a key that lives: here a majority is flushed, or restarted empty at once
+    /// No node forgets a key that lives: here a majority is flushed, or evicts keys between two looks
     Forget,
 }
 

@@ -24,6 +24,14 @@ pub(super) fn allow(node: &Server, random: &mut Random) -> Result<(), Box<dyn Er
     disconnect(node)
 }
 
+/// Lets a node evict all locks and fences between two looks of its clients.
+pub(super) fn happen_unseen(node: &Server) -> Result<u64, Box<dyn Error>> {
+    set(node, "maxmemory-policy", "volatile-lru")?;
+    let count = happen(node)?;
+    forbid(node)?;
+    Ok(count)
+}
+
 /// Leaves the node without memory until it has evicted all that it may. How many keys that were.
 pub(super) fn happen(node: &Server) -> Result<u64, Box<dyn Error>> {
     let before = evicted(node)?;

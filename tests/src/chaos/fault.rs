@@ -47,8 +47,9 @@ pub(super) enum Kind {
     StepClocks,
     /// A majority forgets every key, which breaks the assumption.
     FlushKeys,
-    /// A majority is killed and comes back empty at once, which breaks the assumption.
-    RestartAtOnce,
+    /// A majority evicts every key, and may not do so before and after: no client sees it, which breaks the
+    /// assumption.
+    EvictUnseen,
 }
 
 impl Kind {
@@ -102,7 +103,7 @@ impl Kind {
     ];
 
     /// What no lock of this kind survives.
-    pub(super) const FORGETTING: [Self; 2] = [Self::FlushKeys, Self::RestartAtOnce];
+    pub(super) const FORGETTING: [Self; 2] = [Self::FlushKeys, Self::EvictUnseen];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -127,7 +128,7 @@ impl Kind {
             Self::Examine => "redlock doctor",
             Self::StepClocks => "clocks of nodes stepped",
             Self::FlushKeys => "a majority: keys flushed",
-            Self::RestartAtOnce => "a majority: restarted at once",
+            Self::EvictUnseen => "a majority: keys evicted, unseen",
         }
     }
 
@@ -160,7 +161,7 @@ impl Kind {
                 | Self::Init
                 | Self::Repair
                 | Self::FlushKeys
-                | Self::RestartAtOnce
+                | Self::EvictUnseen
         )
     }
 
@@ -173,7 +174,7 @@ impl Kind {
             | Self::ResetDevice
             | Self::Examine
             | Self::FlushKeys
-            | Self::RestartAtOnce => true,
+            | Self::EvictUnseen => true,
             Self::StopNodes
             | Self::StopMajority
             | Self::KillNodes

@@ -10,7 +10,7 @@ use redlock_std::SystemClock;
 
 use super::eviction;
 use super::failback::{AGAIN, Leader, disconnect};
-use super::fault::{Kind, NODES};
+use super::fault::{Kind, MAJORITY, NODES};
 use super::lock::{quarantine, step_back, window};
 use super::network::Cut;
 use super::operator::Operator;
@@ -48,6 +48,8 @@ enum Remedy {
     RestartNodes,
     /// Their clocks are right again.
     SetClocks,
+    /// Their clocks are right again, and their quarantine can begin.
+    CatchUp,
     /// Time alone undoes it, or clients do, who write the guard records of a fenced lock again.
     Recover,
     /// They become replicas of these servers.
@@ -141,13 +143,21 @@ impl<'a> Nemesis<'a> {
                 for node in &nodes {
                     self.stage.tell(*node, &["FLUSHALL"])?;
                 }
-                until = SystemClock.now().saturating_add(lasts);
-                Some(Remedy::Recover)
+                Some(self.recover(&nodes, step_back(self.ttl), lasts, &mut until))
             }
             Kind::RestartEmpty => {
-                self.restart_at_once(&nodes)?;
-                until = SystemClock.now().saturating_add(lasts);
-                Some(Remedy::Recover)
+                for node in &nodes {
+                    self.stage.servers[*node].kill();
+                }
+                // A clock may be set back by this much more while its node is dead.
+                let most = self.ttl.max(step_back(self.ttl))
+                    + 2 * window(self.ttl)
+                    + Duration::from_secs(1);
+                let remedy = self.recover(&nodes, most, lasts, &mut until);
+                for node in &nodes {
+                    self.stage.restart(*node)?;
+                }
+                Some(remedy)
             }
             Kind::FailBack => {
                 let nodes = nodes.iter().map(|node| &self.stage.servers[*node]);
@@ -252,10 +262,12 @@ impl<'a> Nemesis<'a> {
                 }
                 None
             }
-            Kind::RestartAtOnce => {
+            Kind::EvictUnseen => {
                 self.wait_for_holder()?;
                 from = SystemClock.now();
-                self.restart_at_once(&nodes)?;
+                for node in &nodes {
+                    eviction::happen_unseen(&self.stage.servers[*node])?;
+                }
                 None
             }
         };
@@ -280,11 +292,28 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    fn restart_at_once(&mut self, nodes: &[usize]) -> Result<(), Box<dyn Error>> {
-        for node in nodes {
-            self.stage.servers[*node].kill();
+    /// What becomes of nodes that have just lost everything, and when. The clocks of a few are set back besides, by
+    /// up to `most`: then no client may write their guard records before they are right again.
+    fn recover(
+        &mut self,
+        nodes: &[usize],
+        most: Duration,
+        lasts: Duration,
+        until: &mut Instant,
+    ) -> Remedy {
+        if !self.stage.is_fenced() || nodes.len() >= MAJORITY || !self.random.one_in(3) {
+            *until = SystemClock.now().saturating_add(lasts);
+            return Remedy::Recover;
         }
-        nodes.iter().try_for_each(|node| self.stage.restart(*node))
+        for node in nodes {
+            let step = micros(self.random.between(2 * window(self.ttl), most));
+            self.stage.servers[*node].step_clock(-step);
+        }
+        self.stage
+            .recorder
+            .note(|record| record.set_back += nodes.len());
+        *until = self.later(self.ttl / 4, self.ttl);
+        Remedy::CatchUp
     }
 
     /// Some time from now.
@@ -300,7 +329,7 @@ impl<'a> Nemesis<'a> {
         let most = [window(self.ttl), 4 * window(self.ttl), step_back(self.ttl)];
         let most = self.random.pick(&most).unwrap_or(self.ttl);
         let step = self.random.between(Duration::from_millis(1), most);
-        let micros = i64::try_from(step.as_micros()).unwrap_or(i64::MAX);
+        let micros = micros(step);
         if self.random.one_in(2) {
             micros
         } else {
@@ -353,6 +382,13 @@ impl<'a> Nemesis<'a> {
                 for node in nodes {
                     self.stage.servers[*node].step_clock(0);
                 }
+            }
+            Remedy::CatchUp => {
+                for node in nodes {
+                    self.stage.servers[*node].step_clock(0);
+                }
+                lasting.remedy = Remedy::Recover;
+                return Ok(Some(quarantine(self.ttl)));
             }
             Remedy::ResumeClient => {
                 if let Some(client) = lasting.client {
@@ -511,3 +547,7 @@ impl<'a> Nemesis<'a> {
 
 /// Long enough for any machine. What takes longer does not come about by itself.
 const LIMIT: Duration = Duration::from_secs(60);
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}

@@ -311,7 +311,7 @@ const fn colour(kind: Kind) -> RGBAColor {
         Kind::DeafenClient => RGBAColor(235, 170, 235, 0.6),
         Kind::PauseClient => RGBAColor(240, 170, 60, 0.5),
         Kind::KillClient | Kind::ResetDevice => RGBAColor(20, 20, 20, 1.0),
-        Kind::FlushKeys | Kind::RestartAtOnce => RGBAColor(220, 0, 0, 1.0),
+        Kind::FlushKeys | Kind::EvictUnseen => RGBAColor(220, 0, 0, 1.0),
         Kind::Forget | Kind::RestartEmpty | Kind::Init | Kind::Repair => {
             RGBAColor(160, 90, 60, 1.0)
         }

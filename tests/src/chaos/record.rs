@@ -34,6 +34,8 @@ pub(super) struct Record {
     pub(super) evicted: u64,
     /// How many commands met a replica.
     pub(super) read_only: u64,
+    /// How many clocks of nodes were set back that had just lost everything.
+    pub(super) set_back: usize,
     pub(super) operations: Vec<Operation>,
     /// What was still on the nodes when all leases had been given back: how many keys and connections.
     pub(super) left: Left,

@@ -127,7 +127,7 @@ impl Health {
 
 fn node_count(kind: Kind, random: &mut Random) -> usize {
     match kind {
-        Kind::StopMajority | Kind::FlushKeys | Kind::RestartAtOnce => MAJORITY,
+        Kind::StopMajority | Kind::FlushKeys | Kind::EvictUnseen => MAJORITY,
         Kind::KillNodes | Kind::Forget | Kind::RestartEmpty | Kind::FailBack
             if random.one_in(6) =>
         {

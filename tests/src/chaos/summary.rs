@@ -74,11 +74,12 @@ impl<'a> Summary<'a> {
         let denied = |why| self.history.denied(why);
         writeln!(
             f,
-            "nodes        {} keys evicted, {} commands refused by a replica\n\
+            "nodes        {} keys evicted, {} commands refused by a replica, {} clocks set back when all was lost\n\
              no vote      in tries that failed: {} restarted, {} in quarantine, {} without a guard record, {} replicas, \
              {} that may evict",
             self.record.evicted,
             self.record.read_only,
+            self.record.set_back,
             denied(Flaw::Restarted),
             denied(Flaw::Quarantined),
             denied(Flaw::Unguarded),
