@@ -49,6 +49,9 @@ struct Outage {
 
 async fn outage(begin: impl FnOnce(&mut Servers), end: impl FnOnce(&mut Servers)) -> Outage {
     let (mut servers, control) = (Servers::start(5), Server::start());
+    // No longer lease is to be waited for.
+    let record = format!("{}:250:60000", TTL.as_millis());
+    servers.iter().for_each(|server| server.vouch(&record));
     let arguments = [
         ("ttl_ms", TTL.as_millis().to_string()),
         ("wait_ms", WAIT.as_millis().to_string()),
