@@ -142,6 +142,8 @@ pub struct Admission {
     is_vouched: bool,
     is_master: bool,
     may_evict: bool,
+    /// It could evict keys before it was asked last, and has begun anew since.
+    has_evicted: bool,
     /// The node has said who it is, and may have been silent since.
     was_known: bool,
     /// The node has said who it is when it was last asked.
@@ -151,6 +153,9 @@ pub struct Admission {
 
 /// A denial may be out of date after this time.
 const DENIAL_MS: u32 = 1_000;
+
+/// What is known of a node that is in use may be out of date after this time, whatever the rules are.
+const KNOWLEDGE_MS: u32 = 60_000;
 
 impl Admission {
     /// Nothing is known of the node, and its vote does not count yet.
@@ -166,6 +171,7 @@ impl Admission {
             is_vouched: false,
             is_master: false,
             may_evict: false,
+            has_evicted: false,
             was_known: false,
             is_known: false,
             is_in_doubt: false,
@@ -184,9 +190,12 @@ impl Admission {
         let Some(introduction) = introduction else {
             return;
         };
+        // What it has evicted it has forgotten.
+        let has_evicted = self.may_evict && !introduction.may_evict;
         let is_same = self.run_id == introduction.run_id
             && self.replication_id == introduction.replication_id
-            && self.is_master;
+            && self.is_master
+            && !has_evicted;
         if !is_same {
             // A whole number of seconds, of which one may not have passed.
             let uptime = u32::try_from(introduction.uptime.as_secs()).unwrap_or(u32::MAX);
@@ -207,6 +216,7 @@ impl Admission {
         self.is_vouched = introduction.is_vouched;
         self.is_master = introduction.is_master;
         self.may_evict = introduction.may_evict;
+        self.has_evicted |= has_evicted;
         self.was_known = true;
     }
 
@@ -228,8 +238,7 @@ impl Admission {
     #[must_use]
     pub fn is_outdated(&self, rules: Rules, admitted: &Result<(), Denial>, now: Instant) -> bool {
         let mut after_ms = match admitted {
-            // In seven weeks at the latest: short code.
-            Ok(()) | Err(Denial::Restarted { .. }) => u32::MAX,
+            Ok(()) | Err(Denial::Restarted { .. } | Denial::Evicted { .. }) => KNOWLEDGE_MS,
             Err(_) => DENIAL_MS,
         };
         if rules.refuse_eviction {
@@ -263,7 +272,7 @@ impl Admission {
     /// Why it does not.
     pub fn check(&self, rules: Rules, ttl: Duration, now: Instant) -> Result<(), Denial> {
         if !self.is_known {
-            return if rules.restart_guard {
+            return if rules.restart_guard || rules.refuse_eviction {
                 Err(Denial::Silenced)
             } else {
                 Ok(())
@@ -280,7 +289,10 @@ impl Admission {
         if is_long && self.has_record && rules.obeys_record {
             return Err(Denial::TtlTooLong { max_ttl_ms });
         }
-        if !rules.restart_guard || self.is_vouched && !is_long {
+        // A record for shorter leases than those of the rules says nothing of the longer ones.
+        let is_vouched = self.is_vouched && rules.max_ttl_ms <= max_ttl_ms;
+        let has_evicted = self.has_evicted && rules.refuse_eviction;
+        if !has_evicted && (!rules.restart_guard || is_vouched) {
             return Ok(());
         }
         // Fenced leases of the fleet may be longer than this one.
@@ -288,14 +300,19 @@ impl Admission {
         let drift = drift_micros(longest_ms, rules.drift_ppm);
         let quarantine = (u64::from(longest_ms) * 1_000).saturating_add(drift);
         let age = now.as_micros().wrapping_sub(self.began_at);
-        if age < quarantine {
-            return Err(Denial::Restarted {
-                ago_ms: millis(age),
-                // Rounded up: a client that comes back then is let in.
-                left_ms: millis((quarantine - age).saturating_add(999)),
-            });
+        if age >= quarantine {
+            return Ok(());
         }
-        Ok(())
+        // Rounded up: a client that comes back then is let in.
+        let left_ms = millis((quarantine - age).saturating_add(999));
+        Err(if has_evicted {
+            Denial::Evicted { left_ms }
+        } else {
+            Denial::Restarted {
+                ago_ms: millis(age),
+                left_ms,
+            }
+        })
     }
 }
 
@@ -327,6 +344,11 @@ pub enum Denial {
     Replica,
     /// It may delete keys for want of memory.
     MayEvict,
+    /// It could delete keys for want of memory when it was asked before, and may have done so.
+    Evicted {
+        /// When its vote counts again, in milliseconds.
+        left_ms: u32,
+    },
     /// The user may not ask it who it is.
     Silenced,
     /// To a fenced acquire: it may have forgotten keys or fences that it granted, by its guard record.
@@ -384,6 +406,9 @@ impl fmt::Display for Denial {
         match self {
             Self::Restarted { ago_ms, left_ms } => {
                 write!(f, "restarted {} ago, its vote counts again in {}", Span(*ago_ms), Span(*left_ms))
+            }
+            Self::Evicted { left_ms } => {
+                write!(f, "may have evicted locks, its vote counts again in {}", Span(*left_ms))
             }
             Self::Quarantined { left_ms, .. } => {
                 write!(f, "may have forgotten locks, its vote counts again in {}", Span(*left_ms))
@@ -483,8 +508,53 @@ mod tests {
         };
         let admission = met(vouched, at(0));
         assert_eq!(admission.check(GUARDED, TTL, at(0)), Ok(()));
-        let longer = TTL + Duration::from_millis(1);
-        assert!(admission.check(GUARDED, longer, at(0)).is_err());
+        // Whatever the TTL of this lease is: others may be longer.
+        let longer = Rules {
+            max_ttl_ms: 10_001,
+            ..GUARDED
+        };
+        assert!(admission.check(longer, TTL, at(0)).is_err());
+    }
+
+    #[test]
+    fn a_node_that_could_evict_and_does_no_more_has_no_vote_until_what_it_may_have_evicted_is_over()
+    {
+        let rules = Rules {
+            max_ttl_ms: 10_000,
+            refuse_eviction: true,
+            ..Rules::NONE
+        };
+        let mut admission = met(node(1, 1_000), at(0));
+        let evicts = Introduction {
+            may_evict: true,
+            ..node(1, 1_000)
+        };
+        admission.introduced(Some(evicts), at(100));
+        assert_eq!(admission.check(rules, TTL, at(100)), Err(Denial::MayEvict));
+        admission.introduced(Some(node(1, 1_000)), at(200));
+        let denial = admission.check(rules, TTL, at(200)).unwrap_err();
+        let words = "may have evicted locks, its vote counts again in 11 s";
+        assert_eq!(denial.to_string(), words);
+        admission.introduced(Some(node(1, 1_000)), at(205));
+        assert!(admission.check(rules, TTL, at(210)).is_err());
+        assert_eq!(admission.check(rules, TTL, at(211)), Ok(()));
+        assert_eq!(admission.check(Rules::NONE, TTL, at(200)), Ok(()));
+    }
+
+    #[test]
+    fn what_is_known_of_a_node_outlives_a_time_in_which_it_does_not_say_who_it_is() {
+        let mut admission = met(node(1, 1_000), at(0));
+        admission.introduced(None, at(100));
+        admission.introduced(Some(node(2, 1_000)), at(200));
+        assert!(admission.check(GUARDED, TTL, at(210)).is_err());
+        assert_eq!(admission.check(GUARDED, TTL, at(211)), Ok(()));
+        // It might evict keys.
+        let rules = Rules {
+            refuse_eviction: true,
+            ..Rules::NONE
+        };
+        admission.introduced(None, at(300));
+        assert_eq!(admission.check(rules, TTL, at(300)), Err(Denial::Silenced));
     }
 
     #[test]

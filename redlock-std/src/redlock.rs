@@ -11,7 +11,7 @@ use crate::clock::SystemClock;
 use crate::entropy::SystemEntropy;
 use crate::error::{AcquireError, ConnectError, HoldError};
 use crate::guard::Guard;
-use crate::knowledge::FleetKnowledge;
+use crate::knowledge::{FleetKnowledge, Told};
 use crate::node::{Address, NodeError, NodeErrorKind, RedisNode};
 use crate::turns::Turns;
 
@@ -181,6 +181,7 @@ impl Redlock {
         let mut core = self.client(self.options);
         let attempt = Attempt {
             knowledge: &self.knowledge,
+            told: Told::by(&core),
             core: &mut core,
             key: &key,
         };
@@ -216,6 +217,7 @@ impl Redlock {
         let mut core = self.client(self.options.wait(left));
         let attempt = Attempt {
             knowledge: &self.knowledge,
+            told: Told::by(&core),
             core: &mut core,
             key: &key,
         };
@@ -291,13 +293,14 @@ fn held_here(key: &[u8]) -> AcquireError {
 struct Attempt<'a> {
     core: &'a mut Core,
     knowledge: &'a FleetKnowledge,
+    told: Told,
     key: &'a [u8],
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if self.core.options().fleet().is_some() {
-            self.knowledge.learn(self.core);
+            self.knowledge.learn(self.core, self.told);
         }
         if let Some(release) = self.core.abandoned_release(self.key) {
             for node in self.core.nodes() {
