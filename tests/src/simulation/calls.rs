@@ -34,7 +34,7 @@ impl User {
     ) -> Option<Lease<Key>> {
         // One round to ask, perhaps one to ask better, and one to clean up.
         let is_fenced = self.lock.options().fleet().is_some();
-        let rounds = (2 + u32::from(is_fenced)) * self.lock.options().round_time();
+        let rounds = (2 + 2 * u32::from(is_fenced)) * self.lock.options().round_time();
         let clock = self.lock.clock().clone();
         let idea = self.idea();
         let result = if matches!(call, Call::TryAcquire(_)) {
