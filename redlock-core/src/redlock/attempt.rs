@@ -71,12 +71,14 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 self.learn_rules(&ballot.readings, learned);
                 // Another fence may win, with the same token.
                 let next = self.proposal(learned).map(|next| next.fence());
-                let may_fit = next != Some(proposal.fence()) && self.may_fit(&ballot);
+                let is_another = next != Some(proposal.fence());
+                let may_fit = self.may_fit(&ballot);
                 // So may one that restores guard records now that the rules are confirmed; at the least it begins the
                 // quarantine.
                 let may_restore = learned.is_cold_start && !was_cold_start
                     || self.may_vouch && ballot.readings.is_any_unguarded();
-                if rounds == 1 && ballot.verdict != Verdict::Won && (may_fit || may_restore) {
+                let is_lost = rounds == 1 && ballot.verdict != Verdict::Won;
+                if is_lost && is_another && (may_fit || may_restore) {
                     continue;
                 }
             }
