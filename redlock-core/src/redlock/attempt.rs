@@ -76,14 +76,13 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 if rounds < ROUNDS_MAX
                     && ballot.verdict != Verdict::Won
                     && let Some(next) = self.proposal(learned)
+                    && next.fence() != proposal.fence()
                 {
-                    // Another fence may win, with the same token.
-                    let may_fit = next.fence() != proposal.fence() && self.may_fit(&ballot);
-                    // So may a client that restores guard records, now that its rules are confirmed; at the least it
-                    // begins the quarantine.
+                    // Another fence may win, with the same token. So may a client that restores guard records, now that
+                    // its rules are confirmed; at the least it begins the quarantine.
                     let may_restore =
                         next.vouches() && !proposal.vouches() && ballot.readings.is_any_unguarded();
-                    if may_fit || may_restore {
+                    if may_restore || self.may_fit(&ballot) {
                         continue;
                     }
                 }

@@ -429,7 +429,13 @@ impl Measure {
                 Some(assumption) => assumption == Assumption::Duplicates,
                 None => !is_tight && chance.one_in(6),
             },
-            drift_ppm: chance.pick(&[0, 1, 150, 9_999, 10_000, 10_000, 10_001, 50_000, 100_000]),
+            drift_ppm: match chance
+                .pick(&[0, 1, 150, 9_999, 10_000, 10_000, 10_001, 50_000, 100_000])
+            {
+                // A client must not drift out of the window while it waits for a node that hangs.
+                drift if is_fenced => drift.min(10_001),
+                drift => drift,
+            },
             is_tight,
             loses_data,
             restart_guard: broken != Some(Assumption::Forget) && (needs_guard || chance.one_in(2)),

@@ -13,10 +13,10 @@ use super::Promise;
 #[derive(Debug, Default)]
 pub(super) struct Votes {
     quorum: usize,
-    /// By the token and the node: what was wrong with its grant, if anything.
-    granted: BTreeMap<(usize, usize), Option<Promise>>,
-    /// By the token: the nodes whose grants or extensions have reached the client since the last lease.
-    heard: BTreeMap<usize, BTreeSet<usize>>,
+    /// By the token and the node: its grant.
+    granted: BTreeMap<(usize, usize), Grant>,
+    /// By the token: the nodes whose grants or extensions have reached the client since the last lease, and when.
+    heard: BTreeMap<usize, BTreeMap<usize, Moment>>,
     /// By the node: when it became another process, and when it lost its data or was a replica.
     restarted: BTreeMap<usize, Moment>,
     lost: BTreeMap<usize, Moment>,
@@ -25,6 +25,13 @@ pub(super) struct Votes {
     stepped: BTreeSet<usize>,
     /// Then all clocks are made right where some were not.
     is_calm: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Grant {
+    is_replica: bool,
+    /// It does not count before: by then all that the node may have forgotten is over.
+    counts_from: Moment,
 }
 
 impl Votes {
@@ -63,15 +70,28 @@ impl Votes {
             }
             What::Calm => self.is_calm = true,
             What::Executed(Route { node, .. }, message, Ok(Reply::Acquired(_))) => {
-                let problem = self.problem(at, node, message);
-                self.granted.insert((message.token, node), problem);
+                let grant = self.grant(node, message);
+                // Where the node judges, it does so when it grants; a client, when it counts.
+                let counts_from = match message.proposal {
+                    Some(_) if grant.counts_from > at => Moment::MAX,
+                    _ => grant.counts_from,
+                };
+                let grant = Grant {
+                    counts_from,
+                    ..grant
+                };
+                self.granted.insert((message.token, node), grant);
             }
             What::Answered(
                 Route { node, .. },
                 Message { token, .. },
                 Ok(Reply::Acquired(_) | Reply::Extended(_)),
             ) => {
-                self.heard.entry(token).or_default().insert(node);
+                self.heard
+                    .entry(token)
+                    .or_default()
+                    .entry(node)
+                    .or_insert(at);
             }
             What::Granted(claim, _) | What::Works(claim, _) => return self.won(claim, true),
             What::Extended(claim, _) => return self.won(claim, false),
@@ -85,22 +105,28 @@ impl Votes {
         if voters.len() < self.quorum {
             return Some((claim, Promise::Votes));
         }
-        let problem = |node| self.granted.get(&(claim.token, node)).copied().flatten();
-        let found = voters.into_iter().find_map(problem)?;
-        is_new.then_some((claim, found))
+        let found = voters.into_iter().find_map(|(node, heard_at)| {
+            let grant = self.granted.get(&(claim.token, node))?;
+            match grant {
+                Grant {
+                    is_replica: true, ..
+                } => Some(Promise::Replica),
+                Grant { counts_from, .. } if heard_at < *counts_from => Some(Promise::Restart),
+                Grant { .. } => None,
+            }
+        });
+        found.filter(|_| is_new).map(|promise| (claim, promise))
     }
 
-    /// Why the grant of a node must not count.
-    fn problem(&self, at: Moment, node: usize, message: Message) -> Option<Promise> {
-        if message.verb == Verb::Acquire && self.replicas.contains(&node) {
-            return Some(Promise::Replica);
-        }
-        if self.stepped.contains(&node) || self.is_calm && !self.stepped.is_empty() {
-            return None;
-        }
+    /// From when on the grant of a node may count.
+    fn grant(&self, node: usize, message: Message) -> Grant {
+        let is_replica = message.verb == Verb::Acquire && self.replicas.contains(&node);
+        let knows_no_time =
+            self.stepped.contains(&node) || self.is_calm && !self.stepped.is_empty();
         let restarted = self.restarted.get(&node).copied();
         let (lost_at, longest) = match message.proposal {
-            None if !message.rules.restart_guard => return None,
+            _ if knows_no_time => (None, 0),
+            None if !message.rules.restart_guard => (None, 0),
             // FLUSHALL is no sign to a plain client.
             None => (restarted, u64::from(message.ttl_ms) * 1_000),
             Some(proposal) => {
@@ -112,8 +138,9 @@ impl Votes {
                 )
             }
         };
-        lost_at
-            .is_some_and(|lost_at| at - lost_at < longest)
-            .then_some(Promise::Restart)
+        Grant {
+            is_replica,
+            counts_from: lost_at.map_or(0, |lost_at| lost_at + longest),
+        }
     }
 }
