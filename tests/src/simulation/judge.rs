@@ -9,7 +9,7 @@ mod tests;
 mod votes;
 
 use core::fmt;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use redlock_core::{Fence, Instant};
 
@@ -138,8 +138,8 @@ struct Judge {
     first_sent: BTreeMap<usize, Moment>,
     /// By the token, the node and the fence that it proposed, if any: who has sent an acquire there.
     acquires: BTreeMap<(usize, usize, Option<Fence>), Task>,
-    /// Tokens of plain leases whose client could not know what a node has lost.
-    unaware: BTreeSet<usize>,
+    /// Tokens of plain leases whose client could not know what a node had lost when it granted them, and when that was.
+    unaware: BTreeMap<usize, Moment>,
     /// When an operator has said that nodes have forgotten nothing.
     initialized_at: Vec<Moment>,
     standings: Standings,
@@ -207,7 +207,7 @@ impl Judge {
             What::Falls(place) => self.standings.falls(at, place),
             What::Forgets(node, key) => self.standings.forgets(node, key),
             What::Unaware(token) => {
-                self.unaware.insert(token);
+                self.unaware.insert(token, at);
             }
             What::Initialized(_) => self.initialized_at.push(at),
             What::Probed(_, _, token, true) => {
@@ -396,8 +396,13 @@ impl Judge {
                 promised.fenced
             }
         });
-        // The later of both asked a node that had lost the other's key, and could not know.
-        let is_unaware = self.unaware.contains(&other.token);
+        // One of them asked a node that may have lost the other's key, and could not know.
+        let after = |one: Claim, other: Claim| {
+            let sent_at = self.first_sent.get(&other.token).copied();
+            let granted_at = self.unaware.get(&one.token).copied();
+            granted_at.is_some_and(|at| at >= sent_at.unwrap_or_default())
+        };
+        let is_unaware = after(one, other) || after(other, one);
         // `redlock init` is for a fleet that has never been used.
         let mut initialized = self.initialized_at.iter();
         let is_declared_new = initialized.any(|at| (from..=until).contains(at));
