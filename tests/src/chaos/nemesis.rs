@@ -56,7 +56,11 @@ enum Remedy {
     Follow(Vec<Leader>),
     /// They are masters again.
     Lead(Vec<Leader>),
-    /// They evict what they have.
+    /// They may evict keys, and do, as soon as there is a lock, or at this time.
+    RunShort {
+        patience: Instant,
+    },
+    /// They evict what has come since.
     Evict,
     /// They evict nothing any more.
     KeepKeys,
@@ -168,11 +172,9 @@ impl<'a> Nemesis<'a> {
                 Some(Remedy::Follow(leaders))
             }
             Kind::Evict => {
-                for node in &nodes {
-                    eviction::allow(&self.stage.servers[*node], &mut self.random)?;
-                }
-                until = self.later(Duration::ZERO, self.ttl / 4);
-                Some(Remedy::Evict)
+                until = from;
+                let patience = from.saturating_add(self.ttl);
+                Some(Remedy::RunShort { patience })
             }
             Kind::Init | Kind::Repair | Kind::Examine => {
                 // The first one keeps what it knows.
@@ -419,12 +421,19 @@ impl<'a> Nemesis<'a> {
                 lasting.remedy = Remedy::Recover;
                 return Ok(Some(quarantine(self.ttl)));
             }
-            Remedy::Evict => {
-                let mut evicted = 0;
-                for node in nodes {
-                    evicted += eviction::happen(&self.stage.servers[*node])?;
+            Remedy::RunShort { patience } => {
+                if !self.stage.have_locks(nodes)? && SystemClock.now() < *patience {
+                    return Ok(Some(Duration::ZERO));
                 }
-                self.stage.recorder.note(|record| record.evicted += evicted);
+                for node in nodes {
+                    eviction::allow(&self.stage.servers[*node], &mut self.random)?;
+                }
+                self.evict(nodes)?;
+                lasting.remedy = Remedy::Evict;
+                return Ok(Some(self.random.between(Duration::ZERO, self.ttl / 4)));
+            }
+            Remedy::Evict => {
+                self.evict(nodes)?;
                 lasting.remedy = Remedy::KeepKeys;
                 return Ok(Some(away(self.ttl)));
             }
@@ -447,6 +456,15 @@ impl<'a> Nemesis<'a> {
             }
         }
         Ok(None)
+    }
+
+    fn evict(&self, nodes: &[usize]) -> Result<(), Box<dyn Error>> {
+        let mut evicted = 0;
+        for node in nodes {
+            evicted += eviction::happen(&self.stage.servers[*node])?;
+        }
+        self.stage.recorder.note(|record| record.evicted += evicted);
+        Ok(())
     }
 
     /// Makes masters of nodes that have taken over the data of these leaders. Whether they have.
