@@ -164,6 +164,16 @@ impl Stage {
         Ok(true)
     }
 
+    /// Whether the lock is held on all of these nodes.
+    pub(super) fn have_locks(&self, nodes: &[usize]) -> Result<bool, Box<dyn Error>> {
+        for node in nodes {
+            if ask::<usize>(&self.servers, *node, &["EXISTS", KEY])? == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// The address of the nodes, as this client alone knows them.
     pub(super) fn address(&self, client: usize) -> Ipv4Addr {
         self.addresses[client]
