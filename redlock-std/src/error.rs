@@ -108,6 +108,9 @@ pub type ExtendError = redlock_core::ExtendError<NodeError, MAX_NODES>;
 /// Why a lease was given up.
 pub type LossCause = redlock_core::LossCause<NodeError, MAX_NODES>;
 
+/// What each node answered.
+pub(crate) type Report = redlock_core::Report<NodeError, MAX_NODES>;
+
 /// What is known after a release.
 pub type Released = redlock_core::Released<NodeError, MAX_NODES>;
 

@@ -13,7 +13,7 @@ use crate::error::{AcquireError, ConnectError, HoldError};
 use crate::guard::Guard;
 use crate::knowledge::{FleetKnowledge, Told};
 use crate::node::{Address, NodeError, NodeErrorKind, RedisNode};
-use crate::turns::Turns;
+use crate::turns::{Term, Turns};
 
 /// The most nodes that one lock may have: nine survive the loss of four.
 pub const MAX_NODES: usize = 9;
@@ -175,8 +175,9 @@ impl Redlock {
     /// [`AcquireError`] tells held from no quorum of nodes reached.
     pub async fn try_acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
         let key = self.full_key(key.as_ref());
-        let over = over_at(&self.options, SystemClock.now());
-        let turn = self.turns.try_take(&key, over);
+        let turn = self
+            .turns
+            .try_take(&key, term(&self.options, SystemClock.now()));
         let turn = turn.ok_or_else(|| held_here(&key))?;
         let mut core = self.client(self.options);
         let attempt = Attempt {
@@ -205,11 +206,11 @@ impl Redlock {
     pub async fn acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
         let key = self.full_key(key.as_ref());
         let give_up_at = SystemClock.now().saturating_add(self.options().wait_time());
-        let over = over_at(&self.options, give_up_at);
-        let turn = match self.turns.try_take(&key, over) {
+        let term = term(&self.options, give_up_at);
+        let turn = match self.turns.try_take(&key, term) {
             Some(turn) => turn,
             None => {
-                let turn = self.turns.take(&key, give_up_at, over).await;
+                let turn = self.turns.take(&key, give_up_at, term).await;
                 turn.ok_or_else(|| held_here(&key))?
             }
         };
@@ -277,11 +278,14 @@ impl Redlock {
     }
 }
 
-/// When an acquire is over that starts its last round at `last_start`: two rounds of a fenced lock, and one
-/// that cleans up. A task that is not polled until then loses its turn.
-fn over_at(options: &Options, last_start: Instant) -> Instant {
+/// For an acquire that starts its last round at `last_start`, which is two rounds of a fenced lock, and one that cleans
+/// up. A task that is not polled until then loses its turn.
+fn term(options: &Options, last_start: Instant) -> Term {
     let rounds = options.round_time().saturating_mul(4);
-    last_start.saturating_add(rounds.saturating_add(Duration::from_secs(1)))
+    Term {
+        until: last_start.saturating_add(rounds.saturating_add(Duration::from_secs(1))),
+        validity: options.validity(),
+    }
 }
 
 fn held_here(key: &[u8]) -> AcquireError {
