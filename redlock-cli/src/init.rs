@@ -22,10 +22,11 @@ use site::Site;
 /// process and data set, and its quarantine is over. Without options, this command is for the first
 /// start of a fleet only: it writes all records or none. It requires that all nodes answer, are
 /// distinct masters and have maxmemory-policy noeviction; that no node has a record or a key with
-/// a TTL, which may be a lock; and that no node was flushed, or a replica, since it started. Do not
-/// run it if a client has held a lock on these nodes within the longest TTL: a fleet of which all
-/// nodes restarted without their data looks like a new one. On every boot, run it with --repair
-/// instead, which never lets a vote count at once.
+/// a TTL, which may be a lock; and that no node was flushed, evicted a key, or was a replica, since
+/// it started. Flushes and evictions are in the statistics of the server: after CONFIG RESETSTAT, this
+/// command does not see them. Do not run it if a client has held a lock on these nodes within the
+/// longest TTL: a fleet of which all nodes restarted without their data looks like a new one. On every
+/// boot, run it with --repair instead, which never lets a vote count at once.
 ///
 /// If every node has a sound record with these settings, there is nothing to do: exit code 0. In all
 /// other cases nothing is written, and each node's line says why. Clients restore the record of a node

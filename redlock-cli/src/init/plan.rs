@@ -191,7 +191,7 @@ fn fault_at_start(site: &Site, settings: Settings, recovery: Recovery) -> Option
         let keys = site.expiring_keys();
         if site.may_have_forgotten() && keys == 0 {
             return Some(
-                "flushed, or a replica, since it started: it may have forgotten a lock".to_owned(),
+                "flushed, evicted a key, or was a replica, since it started: it may have forgotten a lock".to_owned(),
             );
         }
         return (keys > 0).then(|| {

@@ -160,8 +160,24 @@ fn a_fleet_that_was_flushed_whole_while_a_lease_is_out_is_no_new_one() {
     assert_told(
         &ended,
         &servers[0],
-        "flushed, or a replica, since it started: it may have forgotten a lock",
+        "flushed, evicted a key, or was a replica, since it started: it may have forgotten a lock",
     );
+}
+
+#[test]
+fn a_node_that_has_evicted_a_key_may_have_forgotten_a_lock() {
+    let servers = unvouched(3);
+    let _: () = servers[1].query(&["SET", "dock-7", "a token"]).unwrap();
+    set(&servers[1], "maxmemory-policy", "allkeys-lru");
+    set(&servers[1], "maxmemory", "1");
+    eventually("an eviction", || field(&servers[1], "evicted_keys") != "0");
+    set(&servers[1], "maxmemory", "0");
+    set(&servers[1], "maxmemory-policy", "noeviction");
+    let ended = expect_no_write(&servers.urls(), &servers, &[]);
+    let why =
+        "flushed, evicted a key, or was a replica, since it started: it may have forgotten a lock";
+    assert_told(&ended, &servers[1], why);
+    assert_told(&ended, &servers[0], "not written: there is no record");
 }
 
 #[test]

@@ -12,6 +12,7 @@ fn help_and_version_are_no_error() {
         (&["inspect", "--help"], "REDLOCK_NODES"),
         (&["doctor", "--help"], "counts_in_ms"),
         (&["init", "--help"], "looks like a new one"),
+        (&["init", "--help"], "CONFIG RESETSTAT"),
     ] {
         let ended = end_of(redlock(arguments));
         assert_eq!(ended.code, Some(0), "{arguments:?}");
