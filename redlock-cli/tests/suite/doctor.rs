@@ -475,6 +475,29 @@ fn two_sets_of_rules_of_which_none_has_a_quorum_are_for_an_operator_to_repair() 
 }
 
 #[test]
+fn an_uptime_is_judged_by_the_longest_ttl_of_any_client_as_run_judges_it() {
+    let servers = healthy(3);
+    let report = Report::of(&servers.urls(), &[]);
+    report.expect_bad(&servers, &[], &[]);
+    let report = Report::of(&servers.urls(), &["--max-ttl=1h"]);
+    let bad = [(0, "uptime"), (1, "uptime"), (2, "uptime")];
+    report.expect_bad(&servers, &bad, &["quorum"]);
+    let left = report.check(&servers[0], "uptime")["counts_in_ms"]
+        .as_u64()
+        .unwrap();
+    assert!((3_500_000..=3_636_002).contains(&left), "{left}");
+
+    let plain = |max_ttl| {
+        let options = ["--ttl=1s", max_ttl, "--no-wait"];
+        end_of(run(&servers, &options, "dock-7", "exit 7")).code
+    };
+    assert_eq!(
+        (plain("--max-ttl=1s"), plain("--max-ttl=1h")),
+        (Some(7), Some(69))
+    );
+}
+
+#[test]
 fn nodes_that_were_all_wiped_while_one_is_away_are_for_an_operator_to_repair() {
     let mut servers = healthy(3);
     let told = |report: &Report| {
