@@ -58,10 +58,13 @@ pub(crate) struct Arguments {
 
     /// Write the records that are not sound, with a quarantine: no vote counts at once
     ///
-    /// It is safe while locks are held, if --max-ttl is as long as the longest TTL in use. The quarantine
-    /// is the longest of those that the given settings and the records in place ask for. Sound records
-    /// with the given settings stay as they are. A minority of the nodes may be away. If a record has
-    /// other settings, the settings must be given.
+    /// It is safe while locks are held, if --max-ttl is as long as the longest TTL in use. Sound records
+    /// with the given settings stay as they are. A minority of the nodes may be away. If no node that
+    /// answers has a record, run it again when the missing nodes are back, because they may have records
+    /// with other settings.
+    ///
+    /// If a record has other settings, the settings must be given and all nodes must answer. Clients with
+    /// the old settings can spread an old record from a node that is left out.
     #[arg(long, conflicts_with = "force")]
     repair: bool,
 
@@ -144,10 +147,18 @@ async fn start(nodes: Vec<Node>, wanted: Wanted, mode: Mode) -> ExitCode {
             warn(&format!("nothing was written on any node{advice}"));
             exit::BAD.into()
         }
-        Plan::Proceed { steps, quarantine } => {
+        Plan::Proceed {
+            steps,
+            quarantine,
+            rest,
+        } => {
             let outcomes = write(looks, steps, wanted.settings, quarantine, mode).await;
             tell(&names, outcomes.iter().map(Outcome::line));
-            conclude(&names, &outcomes)
+            let code = conclude(&names, &outcomes, mode);
+            if let Some(rest) = rest {
+                warn(&rest);
+            }
+            code
         }
     }
 }
@@ -204,7 +215,7 @@ async fn write(
 }
 
 /// If it failed somewhere, says on which nodes there is a new record now.
-fn conclude(names: &[String], outcomes: &[Outcome]) -> ExitCode {
+fn conclude(names: &[String], outcomes: &[Outcome], mode: Mode) -> ExitCode {
     let nodes = || names.iter().zip(outcomes);
     if !nodes().any(|(_, outcome)| matches!(outcome, Outcome::Failed(_))) {
         return ExitCode::SUCCESS;
@@ -215,7 +226,15 @@ fn conclude(names: &[String], outcomes: &[Outcome]) -> ExitCode {
         .collect();
     warn(&match written.as_slice() {
         [] => "no record was written".to_owned(),
-        written => format!("only these were written: {}", written.join(", ")),
+        written => {
+            let written = written.join(", ");
+            // Records with the old settings may be left.
+            let advice = match mode {
+                Mode::Repair => "; run it again until all are",
+                Mode::Start | Mode::Force => "",
+            };
+            format!("only these were written: {written}{advice}")
+        }
     });
     exit::BAD.into()
 }

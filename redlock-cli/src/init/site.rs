@@ -163,6 +163,14 @@ impl There {
         written.is_some()
     }
 
+    /// `None` if it is no record.
+    pub(crate) const fn settings(&self) -> Option<Settings> {
+        match self {
+            Self::Record(record, _) => Some(record.settings),
+            Self::Nothing | Self::SomethingElse => None,
+        }
+    }
+
     pub(crate) const fn sight(&self) -> Sight {
         match self {
             Self::Nothing => Sight::Nothing,

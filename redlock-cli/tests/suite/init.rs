@@ -274,10 +274,65 @@ fn repair_begins_again_where_all_nodes_that_answer_were_wiped_while_one_is_down(
     );
     let ended = repair(&servers.urls(), &SHORT_OPTIONS);
     assert_told(&ended, &servers[2], "not written: connection refused");
+    let last = format!(
+        "redlock: run it again when the missing nodes are back, because they may have records with other \
+         settings: {}\n",
+        name(&servers[2])
+    );
+    assert_eq!(ended.stderr, last);
     for server in &servers[..2] {
         expect_quarantine(server, SHORT, 4_000);
     }
     expect_votes_after_the_quarantine(&servers);
+}
+
+#[test]
+fn a_change_of_settings_by_repair_needs_all_nodes() {
+    const OLD: &str = "1000:250:500";
+    let change = [&["--repair"], &SHORT_OPTIONS[..]].concat();
+    let servers = unvouched(3);
+    servers[2].pause();
+    // One record is enough, of whatever run.
+    let states: [fn(&[Server]); 3] = [
+        |nodes| nodes.iter().for_each(|node| guard(node, 0, OLD)),
+        |nodes| guard(&nodes[1], 0, SHORT),
+        |nodes| guard_of_another_run(&nodes[0], OLD),
+    ];
+    for damage in states {
+        damage(&servers[..2]);
+        let ended = expect_no_write(&servers.urls(), &servers[..2], &change);
+        assert_told(&ended, &servers[2], "refused: ");
+        assert_told(&ended, &servers[0], "not written: there is a record");
+        let advice = format!("bring {} back", name(&servers[2]));
+        for told in ["a change of settings needs all nodes", &advice] {
+            assert!(ended.stderr.contains(told), "{}", ended.stderr);
+        }
+    }
+    // Without a change, a minority may be away.
+    guard(&servers[1], 0, OLD);
+    let ended = repair(
+        &servers.urls(),
+        &["--max-ttl=1s", "--window=250ms", "--step-back=500ms"],
+    );
+    assert_eq!(ended.stderr, "");
+
+    servers[2].resume();
+    repair(&servers.urls(), &SHORT_OPTIONS);
+    for server in &servers[..] {
+        expect_quarantine(server, SHORT, 4_000);
+    }
+}
+
+#[test]
+fn a_first_start_that_records_of_two_rules_forbid_while_a_node_is_away_waits_for_it() {
+    let mut servers = unvouched(3);
+    guard(&servers[0], 0, SETTINGS);
+    guard(&servers[1], 0, SHORT);
+    servers[2].kill();
+    let ended = expect_no_write(&servers.urls(), &servers[..2], &[]);
+    let advice = "bring the missing nodes back, give all clients the same settings, then run redlock init \
+                  --repair";
+    assert!(ended.stderr.contains(advice), "{}", ended.stderr);
 }
 
 #[test]
@@ -441,7 +496,17 @@ fn the_nodes_that_were_written_are_named_when_another_one_fails() {
         // A first start ends at the first node that fails; their order is the same for everybody.
         let told = match written.as_slice() {
             [] => "redlock: no record was written".to_owned(),
-            written => format!("redlock: only these were written: {}", written.join(", ")),
+            written => {
+                let rest = if mode == "--repair" {
+                    "; run it again until all are"
+                } else {
+                    ""
+                };
+                format!(
+                    "redlock: only these were written: {}{rest}",
+                    written.join(", ")
+                )
+            }
         };
         assert_eq!(ended.stderr.trim_end(), told);
         assert!(mode.is_empty() || written.len() == 2, "{}", ended.stdout);
