@@ -64,7 +64,10 @@ pub(crate) struct Arguments {
     /// with other settings.
     ///
     /// If a record has other settings, the settings must be given and all nodes must answer. Clients with
-    /// the old settings can spread an old record from a node that is left out.
+    /// the old settings can spread an old record from a node that is left out. The quarantine of the given
+    /// settings must be as long as that of each record, so that no old lease outlasts it: give at least
+    /// the --max-ttl, --window and --step-back of the longest one. If everything that locks stands still,
+    /// --force can make the quarantine shorter.
     #[arg(long, conflicts_with = "force")]
     repair: bool,
 

@@ -44,6 +44,8 @@ pub(crate) struct Records {
     /// The settings that most nodes have; `None` if no node has a record, and fenced locks are not in use.
     pub(crate) in_use: Option<Settings>,
     recovery: Recovery,
+    /// Those with the longest quarantine.
+    longest: Option<Settings>,
     /// Whether all nodes answer.
     are_all: bool,
 }
@@ -60,6 +62,7 @@ impl Records {
                 _ => settings.iter().copied().rev().max_by_key(count),
             },
             recovery,
+            longest: settings.iter().copied().max_by_key(Settings::quarantine),
             are_all: all.iter().all(|examination| examination.seen.is_ok()),
         }
     }
@@ -197,19 +200,27 @@ fn cure(recovery: Recovery, sight: Sight) -> String {
     }
 }
 
-/// What ends two sets of rules, as a part of a sentence. `redlock init --repair` needs all nodes for it.
+/// What ends two sets of rules, as a part of a sentence. `redlock init --repair` needs all nodes for it, and
+/// refuses settings that would cut a quarantine.
 fn repair(records: Records) -> String {
     let back = if records.are_all {
         ""
     } else {
         "bring all nodes back, "
     };
+    let longest = records.longest;
     let Some(agreed) = records.agreed() else {
         return format!("{back}give all clients the same settings, then run {REPAIR}");
     };
+    let (which, settings) = match longest {
+        Some(longest) if longest.quarantine() > agreed.quarantine() => {
+            ("the settings with the longest quarantine", longest)
+        }
+        _ => ("the same settings", agreed),
+    };
     format!(
-        "{back}give all clients the same settings, then run {REPAIR} {}",
-        agreed.arguments()
+        "{back}give all clients {which}, then run {REPAIR} {}",
+        settings.arguments()
     )
 }
 

@@ -131,9 +131,7 @@ impl Plan {
         let is_blind = !away.is_empty() && records(looks).next().is_none();
         Self::Proceed {
             steps: looks.iter().map(step).collect(),
-            quarantine: records(looks)
-                .map(|record| record.quarantine())
-                .fold(settings.quarantine(), Duration::max),
+            quarantine: settings.quarantine(),
             rest: is_blind.then(|| {
                 format!(
                     "run it again when the missing nodes are back, because they may have records \
@@ -176,6 +174,20 @@ impl Plan {
                  spread an old record from a node that is left out; bring {} back, or put empty nodes \
                  in the place of lost ones, then run it again",
                 away.join(", ")
+            );
+            return Some(Self::refuse(looks, &faults, advice));
+        }
+        // The next fenced acquire cuts every quarantine to that of its own settings.
+        let quarantine = settings.quarantine();
+        if quarantine < longest.quarantine() {
+            let faults = record_faults(looks, "has a record with a longer quarantine", |found| {
+                found.quarantine() > quarantine
+            });
+            let advice = format!(
+                ": a lease of the old settings may outlast the quarantine of the new ones; give at \
+                 least {}, or, if everything that locks stands still, run redlock init --force {}",
+                longest.arguments(),
+                settings.arguments()
             );
             return Some(Self::refuse(looks, &faults, advice));
         }
@@ -229,7 +241,9 @@ fn fault_at_start(site: &Site, settings: Settings, recovery: Recovery) -> Option
         let keys = site.expiring_keys();
         if site.may_have_forgotten() && keys == 0 {
             return Some(
-                "flushed, evicted a key, or was a replica, since it started: it may have forgotten a lock".to_owned(),
+                "flushed, evicted a key, or was a replica, since it started: it may have forgotten \
+                 a lock"
+                    .to_owned(),
             );
         }
         return (keys > 0).then(|| {

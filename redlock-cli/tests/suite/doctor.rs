@@ -469,9 +469,34 @@ fn two_sets_of_rules_of_which_none_has_a_quorum_are_for_an_operator_to_repair() 
     guard(&servers[2], 0, SETTINGS);
     let report = Report::of(&servers.urls(), &[]);
     report.expect_bad(&servers, &[(1, "guard")], &["guard"]);
+    // The others would cut the quarantine, which a repair refuses.
+    let advice = "redlock init --repair --max-ttl=2m --window=250ms --step-back=1m";
+    let message = report.message(&servers[1], "guard");
+    assert!(message.ends_with(advice), "{message}");
+    guard(&servers[1], 0, "1000:250:500");
+    let report = Report::of(&servers.urls(), &[]);
     let advice = "redlock init --repair --max-ttl=1m --window=250ms --step-back=1m";
     let message = report.message(&servers[1], "guard");
     assert!(message.ends_with(advice), "{message}");
+}
+
+#[test]
+fn the_repair_that_doctor_names_is_not_refused() {
+    for other in ["120000:250:60000", "1000:250:500", "60000:500:60000"] {
+        let servers = healthy(3);
+        for (server, settings) in servers.iter().zip([SETTINGS, other, SETTINGS]) {
+            guard(server, 0, settings);
+        }
+        let report = Report::of(&servers.urls(), &[]);
+        let message = report.message(&servers[1], "guard");
+        let (_, repair) = message.split_once("then run redlock ").unwrap();
+        let mut command = redlock(&repair.split(' ').collect::<Vec<_>>());
+        command.env("REDLOCK_NODES", servers.urls().join(","));
+        let ended = end_of(command);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let report = Report::of(&servers.urls(), &[]);
+        assert_eq!(report.fleet("guard")["verdict"], "ok");
+    }
 }
 
 #[test]

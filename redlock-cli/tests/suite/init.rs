@@ -361,22 +361,61 @@ fn repair_takes_the_place_of_a_foreign_value_and_leaves_sound_records_alone() {
 }
 
 #[test]
-fn a_repair_waits_for_the_longest_ttl_of_the_old_records_and_the_new_ones() {
-    for (old, new, quarantine_ms) in [
-        ("120000:500:60000", "--max-ttl=1m", 123_000),
-        ("1000:500:500000", "--max-ttl=1m", 503_000),
-        ("1000:250:60000", "--max-ttl=10m", 602_000),
+fn a_repair_that_would_shorten_the_quarantine_is_refused() {
+    for (old, new, least) in [
+        (
+            "120000:250:60000",
+            "--max-ttl=1m",
+            "--max-ttl=2m --window=250ms --step-back=1m",
+        ),
+        (
+            "1000:250:500000",
+            "--max-ttl=1m",
+            "--max-ttl=1s --window=250ms --step-back=8m20s",
+        ),
+        (
+            "60000:500:60000",
+            "--window=250ms",
+            "--max-ttl=1m --window=500ms --step-back=1m",
+        ),
     ] {
         let servers = unvouched(3);
-        guard(&servers[0], 0, old);
-        repair(&servers.urls(), &[new]);
-        let settings = match new {
-            "--max-ttl=1m" => "60000:250:60000",
-            _ => "600000:250:60000",
-        };
-        for server in &servers[..] {
-            expect_quarantine(server, settings, quarantine_ms);
+        guard(&servers[0], 0, SETTINGS);
+        guard(&servers[1], 0, old);
+        let ended = expect_no_write(&servers.urls(), &servers, &["--repair", new]);
+        let why = "refused: has a record with a longer quarantine (max TTL ";
+        assert_told(&ended, &servers[1], why);
+        assert_told(&ended, &servers[0], "not written: there is a record");
+        for told in [
+            &format!("give at least {least}, or, "),
+            "redlock init --force --max-ttl=1m",
+        ] {
+            assert!(ended.stderr.contains(told), "{}", ended.stderr);
         }
+        // A node that restarted has granted leases by its record all the same.
+        guard_of_another_run(&servers[1], old);
+        expect_no_write(&servers.urls(), &servers, &["--repair", new]);
+        // What it asks for is enough.
+        let least: Vec<&str> = least.split(' ').collect();
+        repair(&servers.urls(), &least);
+    }
+}
+
+#[test]
+fn the_quarantine_of_a_repair_is_not_cut_by_the_next_fenced_acquire() {
+    const LONG: [&str; 3] = ["--max-ttl=1m", "--window=250ms", "--step-back=1m"];
+    for (old, new) in [(SETTINGS, SHORT_OPTIONS), (SHORT, LONG)] {
+        let servers = unvouched(3);
+        guard(&servers[0], 0, old);
+        let ended = init(&servers.urls(), &[&["--repair"], &new[..]].concat());
+        let before: Vec<_> = servers.iter().map(record).collect();
+        let options = [&new[..], &["--fenced", "--ttl=1s", "--wait=1s"]].concat();
+        assert_eq!(
+            end_of(run(&servers, &options, "dock-7", "exit 7")).code,
+            Some(69)
+        );
+        assert_eq!(servers.iter().map(record).collect::<Vec<_>>(), before);
+        assert_eq!(ended.code, Some(i32::from(old == SETTINGS)));
     }
 }
 
