@@ -297,7 +297,8 @@ fn an_idea_of_the_time_that_no_clock_that_is_right_gives_is_seen() {
 #[test]
 fn a_node_that_has_restarted_and_votes_too_soon_is_seen() {
     let rules = Rules {
-        quarantine: core::time::Duration::from_secs(1),
+        max_ttl_ms: 1_000,
+        restart_guard: true,
         ..Rules::NONE
     };
     let of_a_millisecond = Message {
