@@ -176,7 +176,7 @@ impl Redlock {
     ///
     /// [`AcquireError`] tells held from no quorum of nodes reached.
     pub async fn try_acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
-        check(&self.options)?;
+        check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
         let turn = self
             .turns
@@ -207,7 +207,7 @@ impl Redlock {
     ///
     /// The [`AcquireError`] of the last round, or [`AcquireError::HeldHere`] if the queue did not move in time.
     pub async fn acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
-        check(&self.options)?;
+        check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
         let give_up_at = SystemClock.now().saturating_add(self.options().wait_time());
         let term = term(&self.options, give_up_at);
@@ -282,9 +282,9 @@ impl Redlock {
 }
 
 /// What [`Redlock::connect`] checks, and [`Redlock::with`] cannot refuse.
-fn check(options: &Options) -> Result<(), AcquireError> {
+fn check(options: &Options) -> Result<(), BuildError> {
     if options.validity() <= SystemClock.resolution() {
-        return Err(AcquireError::Build(BuildError::ClockTooCoarse));
+        return Err(BuildError::ClockTooCoarse);
     }
     Ok(())
 }
