@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock_core::{Clock, Denial, Instant, KeyName, Options};
+use redlock_core::{BuildError, Clock, Denial, Instant, KeyName, Options};
 use tokio::runtime::Handle;
 
 use crate::LossCause;
@@ -121,7 +121,9 @@ impl Redlock {
 
     /// The same lock with other options: the same connections, the same queues for keys.
     ///
-    /// How long a node may be silent before a call leaves it out follows from the node timeout of that call.
+    /// How long a node may be silent before a call leaves it out follows from the node timeout of that call. If
+    /// [`connect`](Self::connect) would refuse these options, because the TTL is only a few milliseconds, every acquire
+    /// fails with [`AcquireError::Build`].
     #[must_use]
     pub fn with(&self, options: Options) -> Self {
         let knowledge = if options.fleet() == self.options.fleet() {
@@ -174,6 +176,7 @@ impl Redlock {
     ///
     /// [`AcquireError`] tells held from no quorum of nodes reached.
     pub async fn try_acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
+        check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
         let turn = self
             .turns
@@ -196,7 +199,8 @@ impl Redlock {
     ///
     /// Tasks of this process that want the same key wait in a queue, first come, first served; one of
     /// them at a time asks the nodes, again and again after a random delay. A task ahead in the queue is waited
-    /// for until its guard is released or dropped, or the validity of its lease is over.
+    /// for until its guard is released or dropped, or the validity of its lease is over. If it is not polled when it is
+    /// next, it is waited for until its own wait is over, four node timeouts and a second later at the latest.
     ///
     /// Dropping the future leaves the queue, and releases what a round may have granted.
     ///
@@ -204,6 +208,7 @@ impl Redlock {
     ///
     /// The [`AcquireError`] of the last round, or [`AcquireError::HeldHere`] if the queue did not move in time.
     pub async fn acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
+        check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
         let give_up_at = SystemClock.now().saturating_add(self.options().wait_time());
         let term = term(&self.options, give_up_at);
@@ -276,6 +281,14 @@ impl Redlock {
         }
         self.prefix.iter().chain(key).copied().collect()
     }
+}
+
+/// What [`Redlock::connect`] checks, and [`Redlock::with`] cannot refuse.
+fn check(options: &Options) -> Result<(), BuildError> {
+    if options.validity() <= SystemClock.resolution() {
+        return Err(BuildError::ClockTooCoarse);
+    }
+    Ok(())
 }
 
 /// For an acquire that starts its last round at `last_start`, which is two rounds of a fenced lock, and one that cleans

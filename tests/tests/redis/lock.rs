@@ -603,6 +603,27 @@ async fn a_lock_cannot_be_made_of_wrong_urls() {
     );
 }
 
+#[tokio::test]
+async fn options_that_no_lock_can_be_made_of_are_refused_by_connect_and_by_every_acquire() {
+    let servers = Servers::start(1);
+    let redlock = connected(&servers, patient(TTL)).await;
+    for (ttl, is_refused) in [(3, true), (200, false)] {
+        let options = Options::new(Duration::from_millis(ttl)).unwrap();
+        let connect = Redlock::connect(servers.urls(), options).map(drop);
+        let refusal = ConnectError::Build(BuildError::ClockTooCoarse);
+        assert_eq!(connect.err(), is_refused.then_some(refusal));
+        let redlock = redlock.with(options);
+        for result in [
+            redlock.try_acquire("dock-7").await,
+            redlock.acquire("dock-7").await,
+        ] {
+            let refusal = AcquireError::Build(BuildError::ClockTooCoarse);
+            assert_eq!(result.err(), is_refused.then_some(refusal));
+        }
+    }
+    servers.expect_no_keys().await;
+}
+
 #[test]
 fn a_lock_needs_a_runtime() {
     let error = Redlock::connect(["redis://127.0.0.1"], Options::new(TTL).unwrap()).unwrap_err();
