@@ -126,7 +126,8 @@ impl Assumption {
     #[must_use]
     pub const fn found_within(self) -> u64 {
         match self {
-            Self::TodaysOptions | Self::AnyRules | Self::Burn => 20_000,
+            Self::TodaysOptions => 60_000,
+            Self::AnyRules | Self::Burn => 20_000,
             Self::EqualFences => 10_000,
             _ => 2_000,
         }

@@ -132,11 +132,6 @@ fn a_server_that_is_named_twice_and_votes_twice_is_found() {
 }
 
 #[test]
-fn an_extension_by_the_options_of_today_lets_two_hold_one_lock() {
-    assert_eq!(found(Assumption::TodaysOptions), Promise::Exclusion);
-}
-
-#[test]
 fn a_client_that_follows_one_clock_of_five_is_found() {
     assert_eq!(found(Assumption::OneClock), Promise::NodesTime);
 }
