@@ -381,6 +381,8 @@ impl Store {
             fence,
             held_until: end,
             accepted: Some(command.token),
+            // It follows these rules, whatever was remembered by others.
+            deadline: Deadline::PAST,
             ..known
         };
         self.remember(accepted, fleet)?;
@@ -541,8 +543,9 @@ impl Store {
         self.data.fences.retain(|highest| highest.key != known.key);
         let accepted_until = known.fence.as_u64().div_ceil(1_000) + u64::from(fleet.window_ms);
         let kept_until = accepted_until.max(known.held_until.0) + u64::from(fleet.step_back_ms) + 1;
+        // A client with other rules must not shorten it.
         let known = Highest {
-            deadline: Deadline(kept_until),
+            deadline: Deadline(kept_until.max(known.deadline.0)),
             ..known
         };
         let place = self.data.fences.insert(known);

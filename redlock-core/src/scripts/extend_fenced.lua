@@ -21,6 +21,11 @@ if not holder then
 end
 highest, held_until = math.max(highest, t), math.max(held_until, math.floor(now / 1000) + ttl)
 local kept_until = math.max(math.ceil(highest / 1000) + window, held_until) + step_back + 1
-redis.call('set', fence, string.format('%.0f:%.0f:', highest, held_until) .. token, 'pxat', kept_until)
+local known = string.format('%.0f:%.0f:', highest, held_until) .. token
+if redis.call('pttl', fence) > math.max(-1, kept_until - math.floor(now / 1000)) then
+  redis.call('set', fence, known, 'keepttl')
+else
+  redis.call('set', fence, known, 'pxat', kept_until)
+end
 redis.call('set', lock, token, 'px', ttl)
 return say(0)

@@ -55,7 +55,7 @@ impl Highest {
         fence: Fence::ZERO,
         held_until: Instant::from_micros(0),
         accepted: None,
-        expires_at: Instant::MAX,
+        expires_at: Instant::from_micros(0),
     };
 }
 
@@ -376,6 +376,8 @@ impl Node {
             fence: accepted,
             held_until: self.after(now, Duration::from_millis(ttl_ms.into())),
             accepted: Some(*token),
+            // It follows these rules, whatever was remembered by others.
+            expires_at: Highest::NONE.expires_at,
             ..known
         };
         self.remember(key, accepted_now, fleet, now);
@@ -571,7 +573,9 @@ impl Node {
         let expires_at = match self.lapse {
             Some(Lapse::Counts | Lapse::WritesBack) => Instant::MAX,
             Some(Lapse::HasNoFloor) => now.saturating_add(fleet.window()),
-            _ => self.after(accepted_until.max(last), kept),
+            _ => self
+                .after(accepted_until.max(last), kept)
+                .max(known.expires_at),
         };
         let known = Highest {
             expires_at,
