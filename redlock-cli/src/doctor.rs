@@ -18,7 +18,7 @@ use core::time::Duration;
 use std::io::Write;
 use std::process::ExitCode;
 
-use redlock_std::Options;
+use redlock_std::{Options, OptionsError};
 
 use crate::nodes::{FleetArguments, Node, block_on, each};
 use crate::{duration, exit};
@@ -56,9 +56,14 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     fleet: FleetArguments,
 
-    /// The longest TTL of your locks: a node that has restarted does not vote for at least this long
+    /// The TTL of your locks
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     ttl: Duration,
+
+    /// The longest TTL that any client of these nodes uses: a node that has restarted does not vote for
+    /// at least this long [default: the TTL]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    max_ttl: Option<Duration>,
 
     /// How long the clocks are watched
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=3600))]
@@ -70,9 +75,9 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn doctor(arguments: Arguments) -> ExitCode {
-    let options = match Options::new(arguments.ttl) {
+    let options = match arguments.options() {
         Ok(options) => options,
-        Err(error) => return exit::usage(&format!("--ttl: {error}")),
+        Err(why) => return exit::usage(&why),
     };
     match arguments.fleet.nodes() {
         Ok(nodes) => block_on(examine(
@@ -82,6 +87,23 @@ pub(crate) fn doctor(arguments: Arguments) -> ExitCode {
             arguments.json,
         )),
         Err(why) => exit::usage(&why),
+    }
+}
+
+impl Arguments {
+    fn options(&self) -> Result<Options, String> {
+        let options = Options::new(self.ttl).map_err(|error| format!("--ttl: {error}"))?;
+        let Some(max_ttl) = self.max_ttl else {
+            return Ok(options);
+        };
+        options.max_ttl(max_ttl).map_err(|error| match error {
+            OptionsError::MaxTtl => format!(
+                "--ttl {} is longer than --max-ttl {}",
+                humantime::format_duration(self.ttl),
+                humantime::format_duration(max_ttl)
+            ),
+            error => format!("--max-ttl: {error}"),
+        })
     }
 }
 

@@ -22,10 +22,11 @@ use site::Site;
 /// process and data set, and its quarantine is over. Without options, this command is for the first
 /// start of a fleet only: it writes all records or none. It requires that all nodes answer, are
 /// distinct masters and have maxmemory-policy noeviction; that no node has a record or a key with
-/// a TTL, which may be a lock; and that no node was flushed, or a replica, since it started. Do not
-/// run it if a client has held a lock on these nodes within the longest TTL: a fleet of which all
-/// nodes restarted without their data looks like a new one. On every boot, run it with --repair
-/// instead, which never lets a vote count at once.
+/// a TTL, which may be a lock; and that no node was flushed, evicted a key, or was a replica, since
+/// it started. Flushes and evictions are in the statistics of the server: after CONFIG RESETSTAT, this
+/// command does not see them. Do not run it if a client has held a lock on these nodes within the
+/// longest TTL: a fleet of which all nodes restarted without their data looks like a new one. On every
+/// boot, run it with --repair instead, which never lets a vote count at once.
 ///
 /// If every node has a sound record with these settings, there is nothing to do: exit code 0. In all
 /// other cases nothing is written, and each node's line says why. Clients restore the record of a node
@@ -57,10 +58,16 @@ pub(crate) struct Arguments {
 
     /// Write the records that are not sound, with a quarantine: no vote counts at once
     ///
-    /// It is safe while locks are held, if --max-ttl is as long as the longest TTL in use. The quarantine
-    /// is the longest of those that the given settings and the records in place ask for. Sound records
-    /// with the given settings stay as they are. A minority of the nodes may be away. If a record has
-    /// other settings, the settings must be given.
+    /// It is safe while locks are held, if --max-ttl is as long as the longest TTL in use. Sound records
+    /// with the given settings stay as they are. A minority of the nodes may be away. If no node that
+    /// answers has a record, run it again when the missing nodes are back, because they may have records
+    /// with other settings.
+    ///
+    /// If a record has other settings, the settings must be given and all nodes must answer. Clients with
+    /// the old settings can spread an old record from a node that is left out. The quarantine of the given
+    /// settings must be as long as that of each record, so that no old lease outlasts it: give at least
+    /// the --max-ttl, --window and --step-back of the longest one. If everything that locks stands still,
+    /// --force can make the quarantine shorter.
     #[arg(long, conflicts_with = "force")]
     repair: bool,
 
@@ -143,10 +150,18 @@ async fn start(nodes: Vec<Node>, wanted: Wanted, mode: Mode) -> ExitCode {
             warn(&format!("nothing was written on any node{advice}"));
             exit::BAD.into()
         }
-        Plan::Proceed { steps, quarantine } => {
+        Plan::Proceed {
+            steps,
+            quarantine,
+            rest,
+        } => {
             let outcomes = write(looks, steps, wanted.settings, quarantine, mode).await;
             tell(&names, outcomes.iter().map(Outcome::line));
-            conclude(&names, &outcomes)
+            let code = conclude(&names, &outcomes, mode);
+            if let Some(rest) = rest {
+                warn(&rest);
+            }
+            code
         }
     }
 }
@@ -203,7 +218,7 @@ async fn write(
 }
 
 /// If it failed somewhere, says on which nodes there is a new record now.
-fn conclude(names: &[String], outcomes: &[Outcome]) -> ExitCode {
+fn conclude(names: &[String], outcomes: &[Outcome], mode: Mode) -> ExitCode {
     let nodes = || names.iter().zip(outcomes);
     if !nodes().any(|(_, outcome)| matches!(outcome, Outcome::Failed(_))) {
         return ExitCode::SUCCESS;
@@ -214,7 +229,15 @@ fn conclude(names: &[String], outcomes: &[Outcome]) -> ExitCode {
         .collect();
     warn(&match written.as_slice() {
         [] => "no record was written".to_owned(),
-        written => format!("only these were written: {}", written.join(", ")),
+        written => {
+            let written = written.join(", ");
+            // Records with the old settings may be left.
+            let advice = match mode {
+                Mode::Repair => "; run it again until all are",
+                Mode::Start | Mode::Force => "",
+            };
+            format!("only these were written: {written}{advice}")
+        }
     });
     exit::BAD.into()
 }

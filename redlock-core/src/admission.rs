@@ -76,8 +76,9 @@ impl Introduction {
             return None;
         }
         let traits = traits.cast_unsigned();
-        // Negative if the record does not vouch for the node.
-        let max_ttl = (max_ttl_ms != 0).then(|| Duration::from_millis(max_ttl_ms.unsigned_abs()));
+        // Negative if the record does not vouch for the node. More than any TTL is as good as the longest.
+        let longest_ms = u32::try_from(max_ttl_ms.unsigned_abs()).unwrap_or(u32::MAX);
+        let max_ttl = (longest_ms != 0).then(|| Duration::from_millis(longest_ms.into()));
         Some(Self {
             run_id: RunId(run_id.cast_unsigned()),
             replication_id: ReplicationId(replication_id.cast_unsigned()),
@@ -124,31 +125,16 @@ impl Rules {
 /// The Redlock specification, "Performance, crash recovery and fsync": delayed restarts, here enforced by
 /// the client. A restart ends every connection, so the node is asked on each new one. What can change on a
 /// connection that lives, its role and its `maxmemory-policy`, is asked again when [`must_ask`](Self::must_ask) says so.
-#[derive(Debug, Clone, Copy, Default)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Admission(State);
-
-#[derive(Debug, Clone, Copy, Default)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-enum State {
-    #[default]
-    Unknown,
-    /// The node may not say who it is.
-    Silenced {
-        asked_at: Instant,
-    },
-    Known(Known),
-}
-
-/// As much of an introduction as is needed later, in few bytes: a device has one for each node.
+// As little of an introduction as is needed later, in a flat form: a device has one for each node, and short code.
 #[derive(Debug, Clone, Copy)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-struct Known {
+pub struct Admission {
     run_id: RunId,
     replication_id: ReplicationId,
-    /// How old the process was at `since` at the least, by the client's clock.
-    age_s: u32,
-    since: Instant,
+    /// When the process began at the latest, in microseconds on the client's clock, which may have begun later: modulo
+    /// 2^64.
+    began_at: u64,
+    /// The last time that the node was asked. Never, at first.
     asked_at: Instant,
     /// Of the guard record, also of one that is gone. Zero if none was ever seen.
     max_ttl_ms: u32,
@@ -156,17 +142,40 @@ struct Known {
     is_vouched: bool,
     is_master: bool,
     may_evict: bool,
+    /// It could evict keys before it was asked last, and has begun anew since.
+    has_evicted: bool,
+    /// The node has said who it is, and may have been silent since.
+    was_known: bool,
+    /// The node has said who it is when it was last asked.
+    is_known: bool,
     is_in_doubt: bool,
 }
 
 /// A denial may be out of date after this time.
-const DENIAL_MICROS: u64 = 1_000_000;
+const DENIAL_MS: u32 = 1_000;
+
+/// What is known of a node that is in use may be out of date after this time, whatever the rules are.
+const KNOWLEDGE_MS: u32 = 60_000;
 
 impl Admission {
     /// Nothing is known of the node, and its vote does not count yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self(State::Unknown)
+        Self {
+            run_id: RunId(0),
+            replication_id: ReplicationId(0),
+            began_at: 0,
+            asked_at: Instant::from_micros(0),
+            max_ttl_ms: 0,
+            has_record: false,
+            is_vouched: false,
+            is_master: false,
+            may_evict: false,
+            has_evicted: false,
+            was_known: false,
+            is_known: false,
+            is_in_doubt: false,
+        }
     }
 
     /// Records what the node said of itself at `now` on the client's clock. `None` if it may not say who it is.
@@ -175,53 +184,45 @@ impl Admission {
     /// can tell. On the first contact the node's own word for its age is taken: it follows the node's wall clock, and
     /// says nothing of a replica that was promoted.
     pub fn introduced(&mut self, introduction: Option<Introduction>, now: Instant) {
+        self.asked_at = now;
+        self.is_in_doubt = false;
+        self.is_known = introduction.is_some();
         let Some(introduction) = introduction else {
-            self.0 = State::Silenced { asked_at: now };
             return;
         };
-        let mut max_ttl_ms = 0;
-        let (age_s, since) = match &self.0 {
-            State::Known(before) => {
-                max_ttl_ms = before.max_ttl_ms;
-                let is_same = before.run_id == introduction.run_id
-                    && before.replication_id == introduction.replication_id
-                    && before.is_master;
-                if is_same {
-                    (before.age_s, before.since)
-                } else {
-                    (0, now)
-                }
-            }
-            State::Unknown | State::Silenced { .. } => {
-                // A whole number of seconds, of which one may not have passed.
-                let least = introduction.uptime.as_secs().saturating_sub(1);
-                (u32::try_from(least).unwrap_or(u32::MAX), now)
-            }
-        };
+        // What it has evicted it has forgotten.
+        let has_evicted = self.may_evict && !introduction.may_evict;
+        let is_same = self.run_id == introduction.run_id
+            && self.replication_id == introduction.replication_id
+            && self.is_master
+            && !has_evicted;
+        if !is_same {
+            // A whole number of seconds, of which one may not have passed.
+            let uptime = u32::try_from(introduction.uptime.as_secs()).unwrap_or(u32::MAX);
+            let age_s = if self.was_known {
+                0
+            } else {
+                uptime.saturating_sub(1)
+            };
+            self.began_at = now.as_micros().wrapping_sub(u64::from(age_s) * 1_000_000);
+        }
         if let Some(max_ttl) = introduction.max_ttl {
             // More than any TTL is as good as the longest.
-            max_ttl_ms = millis(whole_micros(max_ttl));
+            self.max_ttl_ms = millis(whole_micros(max_ttl));
         }
-        self.0 = State::Known(Known {
-            run_id: introduction.run_id,
-            replication_id: introduction.replication_id,
-            age_s,
-            since,
-            asked_at: now,
-            max_ttl_ms,
-            has_record: introduction.max_ttl.is_some(),
-            is_vouched: introduction.is_vouched,
-            is_master: introduction.is_master,
-            may_evict: introduction.may_evict,
-            is_in_doubt: false,
-        });
+        self.run_id = introduction.run_id;
+        self.replication_id = introduction.replication_id;
+        self.has_record = introduction.max_ttl.is_some();
+        self.is_vouched = introduction.is_vouched;
+        self.is_master = introduction.is_master;
+        self.may_evict = introduction.may_evict;
+        self.has_evicted |= has_evicted;
+        self.was_known = true;
     }
 
     /// The node has answered as a replica does: it is asked again before its next vote.
     pub const fn doubt(&mut self) {
-        if let State::Known(known) = &mut self.0 {
-            known.is_in_doubt = true;
-        }
+        self.is_in_doubt = true;
     }
 
     /// Whether the node must be asked who it is before an acquire of `ttl` that is sent at `now`: it is in
@@ -230,34 +231,37 @@ impl Admission {
     /// [`check`](Self::check) after that.
     #[must_use]
     pub fn must_ask(&self, rules: Rules, ttl: Duration, now: Instant) -> bool {
-        let (asked_at, is_in_doubt) = match &self.0 {
-            State::Unknown => return false,
-            State::Silenced { asked_at } => (asked_at, false),
-            State::Known(known) => (&known.asked_at, known.is_in_doubt),
-        };
-        let asked_ago = now.as_micros().saturating_sub(asked_at.as_micros());
-        is_in_doubt
-            || rules.refuse_eviction && asked_ago >= u64::from(rules.max_ttl_ms) * 500
-            || asked_ago >= DENIAL_MICROS
-                && !matches!(
-                    self.check(rules, ttl, now),
-                    Ok(()) | Err(Denial::Restarted { .. })
-                )
+        self.is_outdated(rules, &self.check(rules, ttl, now), now)
     }
 
-    /// The process that the node was when it was last asked.
+    /// The same, after a [`check`](Self::check) at `now`.
     #[must_use]
-    pub const fn run_id(&self) -> Option<RunId> {
-        match &self.0 {
-            State::Known(known) => Some(known.run_id),
-            State::Unknown | State::Silenced { .. } => None,
+    pub fn is_outdated(&self, rules: Rules, admitted: &Result<(), Denial>, now: Instant) -> bool {
+        let mut after_ms = match admitted {
+            Ok(()) | Err(Denial::Restarted { .. } | Denial::Evicted { .. }) => KNOWLEDGE_MS,
+            Err(_) => DENIAL_MS,
+        };
+        if rules.refuse_eviction {
+            // Not at once, whatever the rules are: what has just been asked is not asked again.
+            after_ms = after_ms.min((rules.max_ttl_ms / 2).max(1));
         }
+        if self.is_in_doubt {
+            after_ms = 0;
+        }
+        let asked_ago = now.as_micros().saturating_sub(self.asked_at.as_micros());
+        asked_ago >= u64::from(after_ms) * 1_000
+    }
+
+    /// The process that the node was when it was last asked. `None` if it may not say who it is.
+    #[must_use]
+    pub fn run_id(&self) -> Option<RunId> {
+        self.is_known.then_some(self.run_id)
     }
 
     /// Whether the node may evict keys, as far as it is known.
     #[must_use]
     pub const fn may_evict(&self) -> bool {
-        matches!(&self.0, State::Known(known) if known.may_evict)
+        self.is_known && self.may_evict
     }
 
     /// Whether the vote of the node counts at `now` for a lease of `ttl`. To be asked before an acquire is
@@ -267,39 +271,54 @@ impl Admission {
     ///
     /// Why it does not.
     pub fn check(&self, rules: Rules, ttl: Duration, now: Instant) -> Result<(), Denial> {
-        let known = match &self.0 {
-            State::Known(known) => known,
-            State::Unknown | State::Silenced { .. } if !rules.restart_guard => return Ok(()),
-            State::Unknown | State::Silenced { .. } => return Err(Denial::Silenced),
-        };
-        if !known.is_master {
+        if !self.is_known {
+            return if rules.restart_guard || rules.refuse_eviction {
+                Err(Denial::Silenced)
+            } else {
+                Ok(())
+            };
+        }
+        if !self.is_master {
             return Err(Denial::Replica);
         }
-        if known.may_evict && rules.refuse_eviction {
+        if self.may_evict && rules.refuse_eviction {
             return Err(Denial::MayEvict);
         }
-        let max_ttl_ms = known.max_ttl_ms;
-        let is_long = whole_micros(ttl) / 1_000 > max_ttl_ms.into();
-        if is_long && known.has_record && rules.obeys_record {
+        let max_ttl_ms = self.max_ttl_ms;
+        let is_long = whole_micros(ttl) > u64::from(max_ttl_ms) * 1_000;
+        if is_long && self.has_record && rules.obeys_record {
             return Err(Denial::TtlTooLong { max_ttl_ms });
         }
-        if !rules.restart_guard || known.is_vouched && !is_long {
+        // A record for shorter leases than those of the rules says nothing of the longer ones.
+        let is_vouched = self.is_vouched && rules.max_ttl_ms <= max_ttl_ms;
+        let has_evicted = self.has_evicted && rules.refuse_eviction;
+        if !has_evicted && (!rules.restart_guard || is_vouched) {
             return Ok(());
         }
         // Fenced leases of the fleet may be longer than this one.
         let longest_ms = rules.max_ttl_ms.max(max_ttl_ms);
         let drift = drift_micros(longest_ms, rules.drift_ppm);
         let quarantine = (u64::from(longest_ms) * 1_000).saturating_add(drift);
-        let known_for = now.as_micros().saturating_sub(known.since.as_micros());
-        let age = known_for.saturating_add(u64::from(known.age_s) * 1_000_000);
-        if age < quarantine {
-            return Err(Denial::Restarted {
-                ago_ms: millis(age),
-                // Rounded up: a client that comes back then is let in.
-                left_ms: millis((quarantine - age).saturating_add(999)),
-            });
+        let age = now.as_micros().wrapping_sub(self.began_at);
+        if age >= quarantine {
+            return Ok(());
         }
-        Ok(())
+        // Rounded up: a client that comes back then is let in.
+        let left_ms = millis((quarantine - age).saturating_add(999));
+        Err(if has_evicted {
+            Denial::Evicted { left_ms }
+        } else {
+            Denial::Restarted {
+                ago_ms: millis(age),
+                left_ms,
+            }
+        })
+    }
+}
+
+impl Default for Admission {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -325,6 +344,11 @@ pub enum Denial {
     Replica,
     /// It may delete keys for want of memory.
     MayEvict,
+    /// It could delete keys for want of memory when it was asked before, and may have done so.
+    Evicted {
+        /// When its vote counts again, in milliseconds.
+        left_ms: u32,
+    },
     /// The user may not ask it who it is.
     Silenced,
     /// To a fenced acquire: it may have forgotten keys or fences that it granted, by its guard record.
@@ -382,6 +406,9 @@ impl fmt::Display for Denial {
         match self {
             Self::Restarted { ago_ms, left_ms } => {
                 write!(f, "restarted {} ago, its vote counts again in {}", Span(*ago_ms), Span(*left_ms))
+            }
+            Self::Evicted { left_ms } => {
+                write!(f, "may have evicted locks, its vote counts again in {}", Span(*left_ms))
             }
             Self::Quarantined { left_ms, .. } => {
                 write!(f, "may have forgotten locks, its vote counts again in {}", Span(*left_ms))
@@ -481,8 +508,53 @@ mod tests {
         };
         let admission = met(vouched, at(0));
         assert_eq!(admission.check(GUARDED, TTL, at(0)), Ok(()));
-        let longer = TTL + Duration::from_millis(1);
-        assert!(admission.check(GUARDED, longer, at(0)).is_err());
+        // Whatever the TTL of this lease is: others may be longer.
+        let longer = Rules {
+            max_ttl_ms: 10_001,
+            ..GUARDED
+        };
+        assert!(admission.check(longer, TTL, at(0)).is_err());
+    }
+
+    #[test]
+    fn a_node_that_could_evict_and_does_no_more_has_no_vote_until_what_it_may_have_evicted_is_over()
+    {
+        let rules = Rules {
+            max_ttl_ms: 10_000,
+            refuse_eviction: true,
+            ..Rules::NONE
+        };
+        let mut admission = met(node(1, 1_000), at(0));
+        let evicts = Introduction {
+            may_evict: true,
+            ..node(1, 1_000)
+        };
+        admission.introduced(Some(evicts), at(100));
+        assert_eq!(admission.check(rules, TTL, at(100)), Err(Denial::MayEvict));
+        admission.introduced(Some(node(1, 1_000)), at(200));
+        let denial = admission.check(rules, TTL, at(200)).unwrap_err();
+        let words = "may have evicted locks, its vote counts again in 11 s";
+        assert_eq!(denial.to_string(), words);
+        admission.introduced(Some(node(1, 1_000)), at(205));
+        assert!(admission.check(rules, TTL, at(210)).is_err());
+        assert_eq!(admission.check(rules, TTL, at(211)), Ok(()));
+        assert_eq!(admission.check(Rules::NONE, TTL, at(200)), Ok(()));
+    }
+
+    #[test]
+    fn what_is_known_of_a_node_outlives_a_time_in_which_it_does_not_say_who_it_is() {
+        let mut admission = met(node(1, 1_000), at(0));
+        admission.introduced(None, at(100));
+        admission.introduced(Some(node(2, 1_000)), at(200));
+        assert!(admission.check(GUARDED, TTL, at(210)).is_err());
+        assert_eq!(admission.check(GUARDED, TTL, at(211)), Ok(()));
+        // It might evict keys.
+        let rules = Rules {
+            refuse_eviction: true,
+            ..Rules::NONE
+        };
+        admission.introduced(None, at(300));
+        assert_eq!(admission.check(rules, TTL, at(300)), Err(Denial::Silenced));
     }
 
     #[test]

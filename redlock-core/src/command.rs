@@ -340,7 +340,15 @@ impl<'a> Iterator for Arguments<'a> {
         self.next += 1;
         Some(word)
     }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        // The words stand at the front.
+        let len = self.words.iter().flatten().count() - self.next;
+        (len, Some(len))
+    }
 }
+
+impl ExactSizeIterator for Arguments<'_> {}
 
 /// How a command calls its script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -413,7 +421,7 @@ impl Script {
     /// Asks a node who it is. See [`Introduction`](crate::Introduction).
     pub(crate) const INTRODUCE: Self = Self {
         text: include_str!("scripts/introduce.lua"),
-        sha1: "70214f25c755ba1af6d465b6c02ac894445411c2",
+        sha1: "43382536424ed837da49e6ff66459f550d217a67",
     };
 
     /// The Lua text.

@@ -8,6 +8,7 @@ use crate::entropy::Entropy;
 use crate::error::{ExtendError, HoldError, LossCause};
 use crate::lease::Lease;
 use crate::redlock::Redlock;
+use crate::report::Report;
 use crate::time::{Clock, Instant};
 use crate::transport::Transport;
 
@@ -60,10 +61,15 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     pub async fn keep<K: AsRef<[u8]>>(
         &mut self,
         lease: &mut Lease<K>,
-        extended: impl FnMut(&Lease<K>),
+        mut extended: impl FnMut(&Lease<K>),
     ) -> LossCause<T::Error, MAX> {
         self.hand_over_abandoned().await;
-        self.keep_on(lease, |_| (), extended).await
+        let tried = |result: Result<&Lease<K>, &Report<_, MAX>>| {
+            if let Ok(lease) = result {
+                extended(lease);
+            }
+        };
+        self.keep_on(lease, |_| (), tried).await
     }
 
     /// Extends a lease that other clients extend too, each with a copy of it; otherwise as
@@ -72,21 +78,24 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// Calls `update` before each decision, so that it can tell the lease of the extensions of the others
     /// ([`Lease::extended_elsewhere`]). An extension of another client counts as one of this client, except that
     /// it does not count for [`Options::max_extensions`](crate::Options::max_extensions).
+    ///
+    /// Calls `tried` after each extension that was tried, with the report if no quorum was reached: a caller that
+    /// watches the validity itself knows why it ends.
     pub async fn keep_shared<K: AsRef<[u8]>>(
         &mut self,
         lease: &mut Lease<K>,
         update: impl FnMut(&mut Lease<K>),
-        extended: impl FnMut(&Lease<K>),
+        tried: impl FnMut(Result<&Lease<K>, &Report<T::Error, MAX>>),
     ) -> LossCause<T::Error, MAX> {
         self.hand_over_abandoned().await;
-        self.keep_on(lease, update, extended).await
+        self.keep_on(lease, update, tried).await
     }
 
     async fn keep_on<K: AsRef<[u8]>>(
         &mut self,
         lease: &mut Lease<K>,
         mut update: impl FnMut(&mut Lease<K>),
-        mut extended: impl FnMut(&Lease<K>),
+        mut tried: impl FnMut(Result<&Lease<K>, &Report<T::Error, MAX>>),
     ) -> LossCause<T::Error, MAX> {
         let mut extensions_left = self.options.extensions();
         let mut failed = None;
@@ -118,9 +127,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                     failed = None;
                     failed_rounds = 0;
                     due = self.extension_due(lease);
-                    extended(lease);
+                    tried(Ok(lease));
                 }
                 Err(ExtendError::Unreachable(report)) => {
+                    tried(Err(&report));
                     failed = Some(report);
                     failed_rounds = failed_rounds.saturating_add(1);
                     let delay = self.retry_delay_micros(failed_rounds);

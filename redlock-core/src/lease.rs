@@ -127,9 +127,9 @@ impl<K> Lease<K> {
         self.valid_until = valid_until;
     }
 
-    /// It is lost: no later extension brings it back.
-    pub(crate) fn end(&mut self, now: Instant) {
-        self.valid_until = self.valid_until.min(now);
+    /// It is lost: no later extension brings it back. It was valid at the instant `until`, which has passed.
+    pub(crate) const fn end(&mut self, until: Instant) {
+        self.valid_until = until;
     }
 }
 

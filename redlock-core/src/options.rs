@@ -276,7 +276,9 @@ impl Options {
         }
     }
 
-    pub(crate) const fn extensions(&self) -> Option<u32> {
+    /// How often a lease is extended at most; `None` if there is no limit.
+    #[must_use]
+    pub const fn extensions(&self) -> Option<u32> {
         self.max_extensions
     }
 

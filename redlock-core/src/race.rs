@@ -73,13 +73,7 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
                 .and_then(|(_, transport)| transport.as_mut())
                 .map(|transport| transport.execute(command)),
         }));
-        let (deadline, valid_until) = (round.deadline(), round.valid_until());
-        let mut timer = pin!(async {
-            clock.sleep_until(deadline).await;
-            if clock.now() < valid_until {
-                clock.catch_up(deadline).await;
-            }
-        });
+        let mut timer = pin!(clock.sleep_and_catch_up(round.deadline(), round.valid_until()));
         poll_fn(|cx| {
             let mut slice: Pin<&mut [_]> = calls.as_mut();
             while let Poll::Ready((result, node)) = pin!(select_slice(slice.as_mut())).poll(cx) {
@@ -266,8 +260,8 @@ mod tests {
 
         async fn sleep_until(&self, _deadline: Instant) {}
 
-        async fn catch_up(&self, _deadline: Instant) {
-            let mut is_done = false;
+        async fn sleep_and_catch_up(&self, _deadline: Instant, too_late_at: Instant) {
+            let mut is_done = self.now() >= too_late_at;
             poll_fn(|_| match core::mem::replace(&mut is_done, true) {
                 true => Poll::Ready(()),
                 false => Poll::Pending,

@@ -16,6 +16,7 @@ pub(crate) struct Readings<const MAX: usize> {
     count: usize,
     highest: Fence,
     misfits: u32,
+    unguarded: u32,
     rules: RulesHeard,
 }
 
@@ -50,6 +51,7 @@ impl<const MAX: usize> Readings<MAX> {
             count: 0,
             highest: Fence::ZERO,
             misfits: 0,
+            unguarded: 0,
             rules: RulesHeard {
                 own: NodeSet::EMPTY,
                 none: NodeSet::EMPTY,
@@ -82,6 +84,7 @@ impl<const MAX: usize> Readings<MAX> {
         let mut rules = &mut self.rules.own;
         if let Err(Some(denial)) = answer {
             self.misfits += u32::from(denial.is_misfit());
+            self.unguarded += u32::from(matches!(denial, Denial::Unguarded { .. }));
             match denial {
                 Denial::Unguarded {
                     has_record: false, ..
@@ -123,6 +126,11 @@ impl<const MAX: usize> Readings<MAX> {
         self.misfits
     }
 
+    /// Whether a node has lost its guard record.
+    pub(crate) const fn is_any_unguarded(&self) -> bool {
+        self.unguarded > 0
+    }
+
     /// By how much the nodes' clocks are ahead of ours: the median of at least `enough` answers. None if there are
     /// fewer: of a few answers, most may come from clocks that are wrong.
     pub(crate) fn offset(&mut self, enough: u32) -> Option<i64> {
@@ -134,13 +142,14 @@ impl<const MAX: usize> Readings<MAX> {
         offsets.get(self.count.checked_sub(1)? / 2).copied()
     }
 
-    /// What the answers of `voters`, of `nodes` in all, say of the client's rules.
-    pub(crate) fn confirmation(&self, voters: NodeSet, nodes: u32, quorum: u32) -> Confirmation {
+    /// What the answers of `voters`, which are all nodes but those that are the same server as another, say of the
+    /// client's rules.
+    pub(crate) fn confirmation(&self, voters: NodeSet, quorum: u32) -> Confirmation {
         let RulesHeard { own, none, other } = self.rules;
         let [own, none, other] = [own, none, other].map(|heard| heard.within(voters).len());
         if own >= quorum || other == 0 && own > 0 && own + none >= quorum {
             Confirmation::Fleet
-        } else if other == 0 && none == nodes {
+        } else if other == 0 && none >= quorum && none == voters.len() {
             Confirmation::ColdStart
         } else {
             Confirmation::None
@@ -185,7 +194,7 @@ mod tests {
         for (node, answer) in answers.iter().enumerate() {
             readings.take(node, answer, now, now);
         }
-        readings.confirmation(NodeSet::first(3), 3, 2)
+        readings.confirmation(NodeSet::first(3), 2)
     }
 
     #[test]
@@ -218,9 +227,15 @@ mod tests {
         let mut voters = NodeSet::first(3);
         let mut twin = NodeSet::EMPTY;
         twin.insert(1);
-        assert_eq!(readings.confirmation(voters, 3, 2), Confirmation::Fleet);
+        assert_eq!(readings.confirmation(voters, 2), Confirmation::Fleet);
         voters = voters.without(twin);
-        assert_eq!(readings.confirmation(voters, 3, 2), Confirmation::None);
+        assert_eq!(readings.confirmation(voters, 2), Confirmation::None);
+        // Nor does it keep a new fleet from its first records.
+        let mut readings = Readings::<3>::new();
+        readings.take(0, &UNGUARDED(false), now, now);
+        assert_eq!(readings.confirmation(voters, 2), Confirmation::None);
+        readings.take(2, &UNGUARDED(false), now, now);
+        assert_eq!(readings.confirmation(voters, 2), Confirmation::ColdStart);
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub struct Redlock<T, C, E, const MAX: usize> {
     pub(crate) options: Options,
     last_token: Token,
     clock_offset: Option<i64>,
-    may_vouch: bool,
+    rules_confirmed_at: Option<Instant>,
     abandoned: Option<Abandoned>,
 }
 
@@ -108,7 +108,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             options,
             last_token: Token::from_bytes([0; Token::LEN]),
             clock_offset: None,
-            may_vouch: false,
+            rules_confirmed_at: None,
             abandoned: None,
         })
     }
@@ -129,7 +129,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             options: self.options,
             last_token: Token::from_bytes([0; Token::LEN]),
             clock_offset: self.clock_offset,
-            may_vouch: self.may_vouch,
+            rules_confirmed_at: self.rules_confirmed_at,
             abandoned: None,
         }
     }
@@ -143,7 +143,9 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// Sets the options for the next lease. Existing leases keep their TTL, their drift and their rules. If the rules of
     /// fenced locks change, they are confirmed anew.
     pub fn set_options(&mut self, options: Options) {
-        self.may_vouch &= self.options.fleet() == options.fleet();
+        if self.options.fleet() != options.fleet() {
+            self.rules_confirmed_at = None;
+        }
         self.options = options;
     }
 
@@ -175,17 +177,30 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.clock_offset = offset;
     }
 
-    /// Whether the last fenced acquire has confirmed the rules of its options with the fleet: a quorum of nodes follows
-    /// them, or some nodes do, none follows others and a quorum has answered. Then the next fenced acquire restores the
-    /// guard record of a node that has lost it, which begins the node's quarantine.
+    /// When the last fenced acquire began to ask the round that confirmed the rules of its options: a quorum of nodes
+    /// follows them, or some nodes do, none follows others and a quorum has answered. `None` if it confirmed nothing.
+    ///
+    /// For half a quarantine from then on, a fenced acquire restores the guard record of a node that has lost it, which
+    /// begins the node's quarantine. Rules that are changed meanwhile by `redlock init --repair` begin with a quarantine
+    /// too: no lease under them is granted before this has run out.
     #[must_use]
-    pub const fn may_vouch(&self) -> bool {
-        self.may_vouch
+    pub const fn rules_confirmed_at(&self) -> Option<Instant> {
+        self.rules_confirmed_at
     }
 
-    /// Takes over what another client with the same options has confirmed.
-    pub const fn set_may_vouch(&mut self, may_vouch: bool) {
-        self.may_vouch = may_vouch;
+    /// Takes over what another client with the same options on the same clock has confirmed.
+    pub const fn set_rules_confirmed_at(&mut self, confirmed_at: Option<Instant>) {
+        self.rules_confirmed_at = confirmed_at;
+    }
+
+    /// Whether a fenced acquire may restore guard records now, see [`rules_confirmed_at`](Self::rules_confirmed_at).
+    #[must_use]
+    pub fn may_vouch(&self) -> bool {
+        let fleet = self.options.fleet();
+        let confirmed = self.rules_confirmed_at.zip(fleet);
+        confirmed.is_some_and(|(confirmed_at, fleet)| {
+            self.clock.now() < confirmed_at.saturating_add(fleet.quarantine() / 2)
+        })
     }
 
     /// Tries once to acquire the lock.

@@ -47,6 +47,9 @@ pub(crate) struct Round {
     /// How many nodes have told what the next round is made of, and how many must before this one is lost.
     heard: u32,
     wanted: u32,
+    /// How many nodes refused for the fence that was proposed, and for nothing else.
+    misfits: u32,
+    wants_all: bool,
 }
 
 impl Round {
@@ -67,18 +70,22 @@ impl Round {
             unknown: NodeSet::EMPTY,
             heard: 0,
             wanted: 0,
+            misfits: 0,
+            wants_all: false,
         }
     }
 
     /// A round that is lost does not end before all have answered or its time is over: a node has lost its guard
-    /// record, and what the others say of theirs decides who may write it again.
+    /// record, and what the others say of theirs decides who may write it again. Unless the next round may be won
+    /// without that node.
     pub(crate) const fn hear_all(&mut self) {
-        self.wanted = u32::MAX;
+        self.wants_all = true;
     }
 
     /// The same for a fence that does not fit: the next one is made of [`enough`](Self::enough) answers. Nodes that
     /// cannot be reached help to lose a round, and tell nothing.
     pub(crate) fn hear_enough(&mut self) {
+        self.misfits += 1;
         self.wanted = self.wanted.max(self.enough());
     }
 
@@ -128,7 +135,9 @@ impl Round {
                 Verdict::TooLate
             };
         }
-        if granted + pending >= self.quorum || self.heard < self.wanted && pending > 0 {
+        let may_fit = self.misfits > 0 && granted + self.misfits + pending >= self.quorum;
+        let is_unheard = self.heard < self.wanted || self.wants_all && !may_fit;
+        if granted + pending >= self.quorum || is_unheard && pending > 0 {
             return Verdict::Pending;
         }
         let silent = self.voters.len() - granted - self.refused.len() - pending;

@@ -86,13 +86,19 @@ pub trait Clock {
     /// Waits until `deadline`.
     async fn sleep_until(&self, deadline: Instant);
 
-    /// Lets the transports read what has arrived although nobody has looked since, after a sleep until
-    /// `deadline`.
+    /// Waits until `deadline`, and then lets the transports read the replies that have arrived by now, unless it is
+    /// `too_late_at` or later. The default only waits until `deadline`.
     ///
     /// For a clock whose tasks share a thread with others: if those kept the thread past the deadline, the
-    /// replies are there and unread. Returns soon; the default returns at once.
-    async fn catch_up(&self, deadline: Instant) {
-        let _deadline = deadline;
+    /// replies are there and unread. Returns soon after the deadline.
+    // Not an async function, which would be one more future around the other, in flash too.
+    fn sleep_and_catch_up(
+        &self,
+        deadline: Instant,
+        too_late_at: Instant,
+    ) -> impl Future<Output = ()> {
+        let _too_late_at = too_late_at;
+        self.sleep_until(deadline)
     }
 }
 
@@ -109,8 +115,8 @@ impl<C: Clock> Clock for &C {
         C::sleep_until(self, deadline).await;
     }
 
-    async fn catch_up(&self, deadline: Instant) {
-        C::catch_up(self, deadline).await;
+    async fn sleep_and_catch_up(&self, deadline: Instant, too_late_at: Instant) {
+        C::sleep_and_catch_up(self, deadline, too_late_at).await;
     }
 }
 

@@ -163,6 +163,25 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         self.is_open() && self.pipeline.is_idle()
     }
 
+    /// Whether everything is sent and answered, on a connection that may have ended since.
+    pub(crate) const fn is_answered(&self) -> bool {
+        self.pipeline.owed() == 0
+    }
+
+    /// Whether the node has answered with an error, also to a call that was dropped.
+    pub(crate) const fn has_failed(&self) -> bool {
+        self.pipeline.has_failed()
+    }
+
+    pub(crate) const fn forget_errors(&mut self) {
+        self.pipeline.forget_errors();
+    }
+
+    /// Asks the node again who it is, on the way to [`Goal::Open`]. To be called after [`Goal::Answered`].
+    pub(crate) fn ask_again(&mut self, clock: &impl Clock) {
+        self.log_in(Some(login::Step::LAST), clock);
+    }
+
     /// Lets the next attempt to connect be made at once.
     pub(crate) const fn forgive(&mut self) {
         self.failures = 0;
@@ -324,6 +343,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 connected.map_err(NodeErrorKind::Unreachable)?;
                 self.pipeline = Pipeline::new();
                 self.is_unflushed = false;
+                self.number = self.number.wrapping_add(1);
                 self.log_in(Some(login::Step::FIRST), clock);
             }
             Step::LogIn { step, said } => match login.words(step) {
@@ -390,16 +410,23 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     ) -> Result<(), NodeErrorKind> {
         match (step, answer) {
             (login::Step::Authenticate | login::Step::Select, Value::Ok) => {}
-            (login::Step::Introduce, Value::Integers(numbers)) => {
-                let introduction = Introduction::read(Answer::Integers(numbers));
-                let introduction = introduction.ok_or(NodeErrorKind::Unexpected)?;
-                self.admission.introduced(Some(introduction), clock.now());
+            (login::Step::Introduce, answer) => {
+                let introduction = match answer {
+                    Value::Integers(numbers) => Introduction::read(Answer::Integers(numbers)),
+                    Value::Error(error) if error.is_passing() => {
+                        return Err(NodeErrorKind::Rejected(error));
+                    }
+                    // It may not say who it is.
+                    Value::Error(_) => None,
+                    _ => return Err(NodeErrorKind::Unexpected),
+                };
+                if introduction.is_none() && matches!(answer, Value::Integers(_)) {
+                    return Err(NodeErrorKind::Unexpected);
+                }
+                self.admission.introduced(introduction, clock.now());
                 if self.admission.may_evict() {
                     warning!("{}: may evict locks for want of memory", self.socket.name());
                 }
-            }
-            (login::Step::Introduce, Value::Error(error)) if error.is_about_permissions() => {
-                self.admission.introduced(None, clock.now());
             }
             #[cfg(feature = "fence")]
             (login::Step::LoadScript(_), Value::Other) => {}
@@ -416,9 +443,8 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     /// call was dropped.
     fn log_in(&mut self, step: Option<login::Step>, clock: &impl Clock) {
         let Some(step) = step else {
-            debug!("{}: connected", self.socket.name());
+            debug!("{}: ready", self.socket.name());
             self.state = State::Open;
-            self.number = self.number.wrapping_add(1);
             return;
         };
         let until = clock.now().saturating_add(self.connect_timeout);

@@ -17,11 +17,11 @@ pub(crate) struct Login<'a> {
 pub(crate) enum Step {
     Authenticate,
     Select,
-    /// The node is asked who it is.
-    Introduce,
     /// The script of fenced locks with this number is put there: too long to be sent with each command.
     #[cfg(feature = "fence")]
     LoadScript(u8),
+    /// The node is asked who it is.
+    Introduce,
 }
 
 impl<'a> Login<'a> {
@@ -58,21 +58,24 @@ impl<'a> Login<'a> {
 impl Step {
     pub(crate) const FIRST: Self = Self::Authenticate;
 
+    /// The one that is said again when what is known of the node may be out of date.
+    pub(crate) const LAST: Self = Self::Introduce;
+
     /// The one after it; none after the last.
     pub(crate) const fn next(self) -> Option<Self> {
         match self {
             Self::Authenticate => Some(Self::Select),
-            Self::Select => Some(Self::Introduce),
             #[cfg(not(feature = "fence"))]
-            Self::Introduce => None,
+            Self::Select => Some(Self::Introduce),
             #[cfg(feature = "fence")]
-            Self::Introduce => Some(Self::LoadScript(0)),
+            Self::Select => Some(Self::LoadScript(0)),
             #[cfg(feature = "fence")]
             Self::LoadScript(number) if number as usize + 1 < Script::FENCED.len() => {
                 Some(Self::LoadScript(number + 1))
             }
             #[cfg(feature = "fence")]
-            Self::LoadScript(_) => None,
+            Self::LoadScript(_) => Some(Self::Introduce),
+            Self::Introduce => None,
         }
     }
 }

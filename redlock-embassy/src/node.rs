@@ -34,8 +34,9 @@ pub struct TcpNode<'a, S, K = EmbassyClock, const TX: usize = 256, const RX: usi
     /// The last attempt to take a lock, and whether any acquire of it has left this device: else there is
     /// nothing to release.
     attempt: Option<(Token, bool)>,
-    /// A release that could not be sent at once, to be sent ahead of the next command.
-    parked: Option<Parked>,
+    /// The last release, until it is answered. If it could not be sent, if its connection ended, or if the node
+    /// refused it for the moment, it is sent ahead of the next command.
+    parked: Parked,
 }
 
 impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, K, TX, RX> {
@@ -50,7 +51,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                 database: 0,
             },
             attempt: None,
-            parked: None,
+            parked: Parked::NONE,
         }
     }
 
@@ -130,7 +131,10 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     ) -> Result<Stage, Stuck> {
         match stage {
             Stage::CatchUp => {
-                self.park(command);
+                self.settle();
+                if !self.link.is_idle() {
+                    self.park(command, ParkedState::Waiting);
+                }
                 Ok(Stage::Open)
             }
             Stage::Open => {
@@ -141,30 +145,37 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                 Ok(self.admit(command))
             }
             Stage::PushParked => {
-                match (&mut self.parked, reached) {
-                    (Some(parked), Ok(())) => parked.pushed_to = Some(self.link.number()),
+                match reached {
+                    Ok(()) => self.parked.state = ParkedState::PushedTo(self.link.number()),
                     // It would stand before every other command for ever.
-                    (_, Err(Stuck)) if matches!(self.link.why(), NodeErrorKind::TooLong) => {
-                        self.parked = None;
+                    Err(Stuck) if matches!(self.link.why(), NodeErrorKind::TooLong) => {
+                        self.parked.state = ParkedState::None;
                     }
-                    (_, reached) => reached?,
+                    Err(Stuck) => return Err(Stuck),
                 }
                 Ok(self.admit(command))
+            }
+            Stage::Drain => {
+                reached?;
+                self.settle();
+                self.link.ask_again(&self.clock);
+                Ok(Stage::Open)
             }
             Stage::TurnAway(denial) => Err(self.link.deny(NodeErrorKind::Denied(denial))),
             Stage::Push => {
                 reached?;
                 match command {
                     Command::Acquire { token, .. } => self.attempt = Some((**token, true)),
-                    Command::Release { .. } => self.parked_is_pushed(command),
+                    Command::Release { .. } => {
+                        self.park(command, ParkedState::PushedTo(self.link.number()));
+                    }
                     Command::Extend { .. } => {}
                 }
                 Ok(Stage::Await)
             }
             Stage::Await => {
                 reached?;
-                // What stood ahead of an answered command was answered too.
-                self.parked = None;
+                self.settle();
                 self.judge(command)
             }
             // With the next connection the node is given its scripts again.
@@ -178,37 +189,66 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         }
     }
 
-    /// Keeps a release that cannot be sent at once, and forgets one that has left.
-    fn park(&mut self, command: &Command<'_>) {
-        if !self.link.is_idle() {
-            if let Command::Release {
-                key,
-                token,
-                proposal,
-            } = *command
-                && let Some(parked) = Parked::new(key, *token, proposal)
-            {
-                self.parked = Some(parked);
-            }
-        } else if self.is_parked_on_its_way() {
-            self.parked = None;
+    /// Keeps a release until it is answered, in the place of the one before it, if its key is not too long.
+    // `inline(never)`: many callers, one copy in flash.
+    #[inline(never)]
+    fn park(&mut self, command: &Command<'_>, state: ParkedState) {
+        if let Command::Release {
+            key,
+            token,
+            proposal,
+        } = *command
+            && key.len() <= Parked::KEY_MAX
+        {
+            let parked = &mut self.parked;
+            parked.key.clear();
+            let _fits = parked.key.extend_from_slice(key);
+            parked.token = *token;
+            parked.proposal = proposal;
+            parked.state = state;
         }
     }
 
-    /// Whether a release that could not be sent goes ahead of `command`, unless it is `command` itself. It
-    /// is kept until it has left, for this connection may break too.
-    fn must_push_parked(&self, command: &Command<'_>) -> bool {
-        let parked = self.parked.as_ref();
-        parked.is_some_and(|parked| !parked.is(command)) && !self.is_parked_on_its_way()
+    /// Looks at the replies that have come, also to calls that were dropped. After an error the node may have another
+    /// role than before. A release that is answered is forgotten, unless the error may be its own.
+    fn settle(&mut self) {
+        let has_failed = self.link.has_failed();
+        if has_failed {
+            self.link.admission.doubt();
+        }
+        if !self.link.is_answered() {
+            return;
+        }
+        if self.is_parked_on_its_way() {
+            self.parked.state = if has_failed {
+                ParkedState::Waiting
+            } else {
+                ParkedState::None
+            };
+        }
+        self.link.forget_errors();
     }
 
-    /// Stops an acquire whose grant would not count, and nothing else: what was said before it leaves.
+    /// Whether a release that is not answered goes ahead of `command`, unless it is `command` itself.
+    fn must_push_parked(&self, command: &Command<'_>) -> bool {
+        let is_due = !matches!(self.parked.state, ParkedState::None);
+        is_due && !self.is_parked_on_its_way() && !self.parked.is(command)
+    }
+
+    /// Stops an acquire whose grant would not count, and nothing else: what was said before it leaves. If what is known
+    /// of the node may be out of date, it is asked again.
+    // `inline(never)`: many callers, one copy in flash.
+    #[inline(never)]
     fn admit(&self, command: &Command<'_>) -> Stage {
         let Command::Acquire { rules, ttl_ms, .. } = *command else {
             return Stage::Push;
         };
+        let now = self.clock.now();
         let ttl = Duration::from_millis(ttl_ms.into());
-        let admitted = self.link.admission.check(rules, ttl, self.clock.now());
+        let admitted = self.link.admission.check(rules, ttl, now);
+        if self.link.admission.is_outdated(rules, &admitted, now) {
+            return Stage::Drain;
+        }
         admitted.map_or_else(Stage::TurnAway, |()| Stage::Push)
     }
 
@@ -219,7 +259,13 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             Value::Error(error) if is_fenced(command) && error.code() == b"NOSCRIPT" => {
                 NodeErrorKind::NoScript
             }
-            Value::Error(error) => return Err(self.link.deny(NodeErrorKind::Rejected(error))),
+            Value::Error(error) => {
+                // It would be rejected again.
+                if !error.is_passing() && matches!(command, Command::Release { .. }) {
+                    self.parked.state = ParkedState::None;
+                }
+                return Err(self.link.deny(NodeErrorKind::Rejected(error)));
+            }
             value => match reply_to(command, value) {
                 Some(Ok(reply)) => return Ok(Stage::Answered(reply)),
                 Some(Err(denial)) => return Err(self.link.deny(NodeErrorKind::Denied(denial))),
@@ -232,19 +278,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     }
 
     fn is_parked_on_its_way(&self) -> bool {
-        let number = self.link.number();
-        self.parked
-            .as_ref()
-            .is_some_and(|parked| parked.pushed_to == Some(number))
-    }
-
-    fn parked_is_pushed(&mut self, command: &Command<'_>) {
-        let number = self.link.number();
-        if let Some(parked) = &mut self.parked
-            && parked.is(command)
-        {
-            parked.pushed_to = Some(number);
-        }
+        matches!(self.parked.state, ParkedState::PushedTo(number) if number == self.link.number())
     }
 
     fn has_begun(&self, token: &Token) -> bool {
@@ -285,8 +319,8 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
         let mut may_repeat = !matches!(command, Command::Acquire { .. });
         let mut stage = Stage::CatchUp;
         loop {
-            let pushed = match (stage, &self.parked) {
-                (Stage::PushParked, Some(parked)) => parked.command(),
+            let pushed = match stage {
+                Stage::PushParked => self.parked.command(),
                 _ => *command,
             };
             let goal = match stage {
@@ -294,7 +328,7 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
                 Stage::Open => Goal::Open,
                 Stage::PushParked | Stage::Push => Goal::Pushed(&pushed),
                 Stage::TurnAway(_) => Goal::Sent,
-                Stage::Await => Goal::Answered,
+                Stage::Drain | Stage::Await => Goal::Answered,
                 Stage::GiveUp => Goal::GivenUp,
                 Stage::Answered(reply) => return Ok(reply),
             };
@@ -335,6 +369,8 @@ enum Stage {
     Open,
     /// A release that could not be sent before goes first.
     PushParked,
+    /// The node is going to be asked again who it is, after the replies that it owes.
+    Drain,
     Push,
     Await,
     /// The node has no vote. What was said before leaves.
@@ -354,29 +390,35 @@ fn reply_to(command: &Command<'_>, value: Value) -> Option<Result<Reply, Denial>
     })
 }
 
-/// A release that waits for a connection.
+/// A release that is not answered.
 #[derive(Debug)]
 struct Parked {
+    state: ParkedState,
     key: Vec<u8, { Self::KEY_MAX }>,
     token: Token,
     proposal: Option<Proposal>,
-    /// The number of the connection that has taken it. It has left when nothing is unsent there.
-    pushed_to: Option<u8>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum ParkedState {
+    /// There is none.
+    None,
+    /// It goes ahead of the next command.
+    Waiting,
+    /// The connection with this number has taken it. It is answered when nothing is owed there.
+    PushedTo(u8),
 }
 
 impl Parked {
     /// As long as the keys that a lock remembers after a future was dropped; a longer one expires.
     const KEY_MAX: usize = 64;
 
-    fn new(key: &[u8], token: Token, proposal: Option<Proposal>) -> Option<Self> {
-        let key = Vec::from_slice(key).ok()?;
-        Some(Self {
-            key,
-            token,
-            proposal,
-            pushed_to: None,
-        })
-    }
+    const NONE: Self = Self {
+        state: ParkedState::None,
+        key: Vec::new(),
+        token: Token::from_bytes([0; Token::LEN]),
+        proposal: None,
+    };
 
     fn is(&self, command: &Command<'_>) -> bool {
         matches!(*command, Command::Release { key, token, .. } if *key == *self.key && *token == self.token)

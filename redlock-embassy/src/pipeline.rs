@@ -20,6 +20,7 @@ pub struct Pipeline<const TX: usize, const RX: usize> {
     received: [u8; RX],
     decoder: Decoder,
     owed: u8,
+    has_failed: bool,
     reply: Option<Value>,
 }
 
@@ -47,6 +48,7 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
             received: [0; RX],
             decoder: Decoder::new(),
             owed: 0,
+            has_failed: false,
             reply: None,
         }
     }
@@ -58,7 +60,7 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
     /// When there is no room for it.
     pub fn push<'a>(
         &mut self,
-        words: impl Iterator<Item = Argument<'a>> + Clone,
+        words: impl ExactSizeIterator<Item = Argument<'a>>,
     ) -> Result<(), Refused> {
         self.forget_sent();
         let waiting = self.commands.len();
@@ -82,7 +84,7 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
     /// Until then nothing else may be pushed or fed.
     pub fn feed<'a>(
         &mut self,
-        words: impl Iterator<Item = Argument<'a>> + Clone,
+        words: impl ExactSizeIterator<Item = Argument<'a>>,
         from: usize,
     ) -> Option<usize> {
         if self.owed >= Self::OWED_MAX {
@@ -123,6 +125,7 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
         let mut input = self.received.get(..count).unwrap_or(&self.received);
         while let Some(value) = self.decoder.decode(&mut input)? {
             self.owed = self.owed.checked_sub(1).ok_or(Malformed)?;
+            self.has_failed |= matches!(value, Value::Error(_));
             if self.owed == 0 {
                 self.reply = Some(value);
             }
@@ -141,6 +144,18 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
         self.owed
     }
 
+    /// Whether a reply was an error, also one that was passed over, since they were last
+    /// [forgotten](Self::forget_errors).
+    #[must_use]
+    pub const fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// Forgets the errors that have come.
+    pub const fn forget_errors(&mut self) {
+        self.has_failed = false;
+    }
+
     /// Whether everything is sent, and another reply may be owed.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -151,7 +166,7 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
     /// to where, and how long the command is.
     fn write<'a>(
         &mut self,
-        words: impl Iterator<Item = Argument<'a>> + Clone,
+        words: impl ExactSizeIterator<Item = Argument<'a>>,
         from: usize,
     ) -> (usize, usize) {
         let mut written = (from, 0);

@@ -11,15 +11,15 @@ pub const REPLY_MAX: u16 = 1024;
 
 /// How many bytes `words` take on the wire.
 #[must_use]
-pub fn encoded_len<'a>(words: impl Iterator<Item = Argument<'a>> + Clone) -> usize {
+pub fn encoded_len<'a>(words: impl ExactSizeIterator<Item = Argument<'a>>) -> usize {
     let mut len = 0_usize;
     encode(words, |bytes| len = len.saturating_add(bytes.len()));
     len
 }
 
 /// Writes `words` as one command, an array of bulk strings, in pieces.
-pub fn encode<'a>(words: impl Iterator<Item = Argument<'a>> + Clone, mut put: impl FnMut(&[u8])) {
-    put(Line::new().write(b'*', words.clone().count() as u64));
+pub fn encode<'a>(words: impl ExactSizeIterator<Item = Argument<'a>>, mut put: impl FnMut(&[u8])) {
+    put(Line::new().write(b'*', words.len() as u64));
     for word in words {
         let mut number = Line::new();
         let (prefix, bytes) = match word {
@@ -128,13 +128,24 @@ impl Rejection {
         bytes.split(|byte| *byte == b' ').next().unwrap_or(bytes)
     }
 
-    /// Whether the user lacks a permission, for the command itself or for what a script calls.
+    /// Whether the node cannot do it for the moment, or not for this client: another time the same command may
+    /// succeed. Every other error says something about the command.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        // LOADING, MASTERDOWN, CLUSTERDOWN, BUSY, READONLY, MISCONF, NOREPLICAS, NOAUTH, DENIED, and what has no code
+        // of its own: "ERR max number of clients reached".
+        const BEGINNINGS: [[u8; 5]; 10] = [
+            *b"LOADI", *b"MASTE", *b"CLUST", *b"BUSY ", *b"READO", *b"MISCO", *b"NOREP", *b"NOAUT",
+            *b"DENIE", *b"ERR m",
+        ];
+        let beginning = self.as_bytes().first_chunk();
+        beginning.is_some_and(|beginning| BEGINNINGS.contains(beginning))
+    }
+
+    /// Whether the user lacks the permission for a command.
+    #[cfg(feature = "fence")]
     pub(crate) fn is_about_permissions(&self) -> bool {
-        let bytes = self.as_bytes();
-        // What a script lacks is said in other words, by newer servers and by Redis 7.0.
         self.code() == b"NOPERM"
-            || bytes.starts_with(b"ERR ACL failure in script")
-            || bytes.starts_with(b"ERR The user executing the scrip")
     }
 
     fn push(&mut self, byte: u8) {

@@ -69,8 +69,13 @@ impl Clock for SystemClock {
 
     /// Yields to the runtime a few times, so that it reads its sockets. If the timer was late, the commands
     /// were sent late too: then this waits for as long again, at most for 50 ms.
-    async fn catch_up(&self, deadline: Instant) {
-        let late = self.now().saturating_duration_since(deadline);
+    async fn sleep_and_catch_up(&self, deadline: Instant, too_late_at: Instant) {
+        self.sleep_until(deadline).await;
+        let now = self.now();
+        if now >= too_late_at {
+            return;
+        }
+        let late = now.saturating_duration_since(deadline);
         for _ in 0..Self::CATCH_UP_YIELDS {
             tokio::task::yield_now().await;
         }

@@ -67,6 +67,8 @@ impl From<BuildError> for ConnectError {
 pub enum AcquireError {
     /// Another task of this process holds the lock, or is ahead in the line for it.
     HeldHere(KeyName),
+    /// The options do not make a lock, see [`Redlock::with`](crate::Redlock::with). No node was asked.
+    Build(BuildError),
     /// What the nodes said in the last round.
     Nodes(redlock_core::AcquireError<NodeError, MAX_NODES>),
 }
@@ -95,6 +97,7 @@ impl fmt::Display for AcquireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::HeldHere(key) => write!(f, "{key} is held by another task of this process"),
+            Self::Build(error) => write!(f, "{error}"),
             Self::Nodes(error) => write!(f, "{error}"),
         }
     }
@@ -107,6 +110,9 @@ pub type ExtendError = redlock_core::ExtendError<NodeError, MAX_NODES>;
 
 /// Why a lease was given up.
 pub type LossCause = redlock_core::LossCause<NodeError, MAX_NODES>;
+
+/// What each node answered.
+pub(crate) type Report = redlock_core::Report<NodeError, MAX_NODES>;
 
 /// What is known after a release.
 pub type Released = redlock_core::Released<NodeError, MAX_NODES>;

@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 
 use crate::clock::SystemClock;
 use crate::entropy::SystemEntropy;
-use crate::error::{ExtendError, LossCause, Released};
+use crate::error::{ExtendError, LossCause, Released, Report};
 use crate::redlock::Core;
 use crate::turns::Turn;
 
@@ -44,8 +44,19 @@ struct Validity {
     fence: Option<Fence>,
     /// Its end is the end of the validity.
     turn: Turn,
-    cause: Mutex<Option<LossCause>>,
+    ending: Mutex<Ending>,
     lost: Notify,
+}
+
+/// Why the lock is lost, or would be if the validity ended now.
+#[derive(Default)]
+struct Ending {
+    /// Known once the lock is lost.
+    cause: Option<LossCause>,
+    /// Why the keeper could not extend the lease since it was extended the last time.
+    failed: Option<Report>,
+    /// Whether the keeper extends it no more.
+    is_spent: bool,
 }
 
 impl Guard {
@@ -56,7 +67,7 @@ impl Guard {
             token: *lease.token(),
             fence: lease.fence(),
             turn,
-            cause: Mutex::new(None),
+            ending: Mutex::default(),
             lost: Notify::new(),
         });
         Self {
@@ -161,29 +172,14 @@ impl Guard {
         }
     }
 
-    /// Waits until the lock is lost and says why: at once when a quorum of nodes no longer carries the
+    /// Waits until the lock is lost and returns the cause: at once when a quorum of nodes no longer carries the
     /// token, and no later than the moment [`valid_until`](Self::valid_until) passes.
     ///
-    /// Without [`keep_alive`](Self::keep_alive) that is the end of the validity. Dropping the future
-    /// does nothing.
+    /// Without [`keep_alive`](Self::keep_alive) that is the end of the validity, a millisecond early. The lock stays
+    /// lost: [`is_valid`](Self::is_valid) is false from then on, and an extension that comes later does not count.
+    /// Dropping the future does nothing.
     pub async fn lost(&self) -> LossCause {
-        loop {
-            // Listens from here on, so that a loss between the look and the wait is not missed.
-            let mut lost = std::pin::pin!(self.validity.lost.notified());
-            lost.as_mut().enable();
-            if let Some(cause) = self.validity.cause() {
-                return cause;
-            }
-            // A tick early, since a timer may be a tick late.
-            let over = self.valid_until().saturating_sub(SystemClock.resolution());
-            if SystemClock.now() >= over {
-                return LossCause::Expired;
-            }
-            tokio::select! {
-                () = &mut lost => {}
-                () = SystemClock.sleep_until(over) => {}
-            }
-        }
+        self.validity.lost().await
     }
 
     /// Gives the lock back, and waits for a quorum of answers, at the longest for the node timeout.
@@ -217,11 +213,22 @@ impl Guard {
         let validity = Arc::clone(&self.validity);
         Some(async move {
             let update = |lease: &mut Lease<_>| lease.extended_elsewhere(validity.until());
-            let extended = |lease: &Lease<_>| {
-                validity.extended_until(lease.valid_until());
+            let mut left = core.options().extensions();
+            validity.kept(left);
+            let tried = |result: Result<&Lease<_>, &Report>| match result {
+                Ok(lease) => {
+                    left = left.map(|left| left.saturating_sub(1));
+                    validity.extended_until(lease.valid_until());
+                    validity.kept(left);
+                }
+                Err(report) => validity.failed(report),
             };
-            let cause = core.keep_shared(&mut lease, update, extended).await;
-            validity.lose(cause);
+            tokio::select! {
+                biased;
+                // Before the core can know: its timer may be a tick late.
+                _cause = validity.lost() => {}
+                cause = core.keep_shared(&mut lease, update, tried) => validity.lose(cause),
+            }
         })
     }
 
@@ -267,33 +274,84 @@ impl Validity {
 
     /// Moves the end later; `false` if the lock is lost already.
     fn extended_until(&self, until: Instant) -> bool {
-        let cause = self.lock();
-        if cause.is_none() {
-            self.turn.extend(until);
+        let mut ending = self.lock();
+        if ending.cause.is_some() {
+            return false;
         }
-        cause.is_none()
+        ending.failed = None;
+        self.turn.extend(until);
+        true
+    }
+
+    /// How many extensions the keeper has left.
+    fn kept(&self, left: Option<u32>) {
+        self.lock().is_spent = left == Some(0);
+    }
+
+    /// The keeper could not extend the lease.
+    fn failed(&self, report: &Report) {
+        self.lock().failed = Some(report.clone());
     }
 
     fn is_lost(&self) -> bool {
-        self.lock().is_some()
+        self.lock().cause.is_some()
     }
 
     fn cause(&self) -> Option<LossCause> {
-        self.lock().clone()
+        self.lock().cause.clone()
+    }
+
+    /// Waits until the lock is lost, and ends the validity a tick early if that is why: a timer may be a tick late.
+    async fn lost(&self) -> LossCause {
+        loop {
+            // Listens from here on, so that a loss between the look and the wait is not missed.
+            let mut lost = std::pin::pin!(self.lost.notified());
+            lost.as_mut().enable();
+            if let Some(cause) = self.cause() {
+                return cause;
+            }
+            let until = self.until();
+            let over = until.saturating_sub(SystemClock.resolution());
+            if SystemClock.now() >= over {
+                self.expire(until);
+                continue;
+            }
+            tokio::select! {
+                () = &mut lost => {}
+                () = SystemClock.sleep_until(over) => {}
+            }
+        }
+    }
+
+    /// Ends the validity, unless it has been extended beyond `until`.
+    fn expire(&self, until: Instant) {
+        let ending = self.lock();
+        if self.until() <= until {
+            let cause = match &ending.failed {
+                Some(report) => LossCause::Unreachable(report.clone()),
+                None if ending.is_spent => LossCause::ExtensionsSpent,
+                None => LossCause::Expired,
+            };
+            self.end(ending, cause);
+        }
+    }
+
+    /// Ends the validity.
+    fn lose(&self, cause: LossCause) {
+        self.end(self.lock(), cause);
     }
 
     /// Ends the validity now, for the guard, the keeper and the tasks that wait for the turn. The first cause
     /// stays.
-    fn lose(&self, cause: LossCause) {
-        let mut known = self.lock();
-        known.get_or_insert(cause);
+    fn end(&self, mut ending: MutexGuard<'_, Ending>, cause: LossCause) {
+        ending.cause.get_or_insert(cause);
         self.turn.expire();
-        drop(known);
+        drop(ending);
         self.turn.end();
         self.lost.notify_waiters();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<LossCause>> {
-        self.cause.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Ending> {
+        self.ending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,9 @@
 //! What all operations of a lock have learned of its nodes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use redlock_core::Instant;
 
 use crate::redlock::Core;
 
@@ -10,18 +12,22 @@ use crate::redlock::Core;
 pub(crate) struct FleetKnowledge {
     /// By how much the nodes' clocks are ahead of this machine's.
     clock_offset: Arc<AtomicI64>,
-    /// Whether the last acquire has confirmed the rules of fenced locks. The rules are those of one set of options.
-    may_vouch: Arc<AtomicBool>,
+    /// When the last acquire confirmed the rules of fenced locks, in microseconds. The rules are those of one set of
+    /// options.
+    rules_confirmed_at: Arc<AtomicU64>,
 }
 
 /// No clock is so far behind.
 const UNKNOWN: i64 = i64::MIN;
 
+/// No acquire begins with the clock.
+const NEVER: u64 = 0;
+
 impl FleetKnowledge {
     pub(crate) fn nothing() -> Self {
         Self {
             clock_offset: Arc::new(AtomicI64::new(UNKNOWN)),
-            may_vouch: Arc::default(),
+            rules_confirmed_at: Arc::new(AtomicU64::new(NEVER)),
         }
     }
 
@@ -29,7 +35,7 @@ impl FleetKnowledge {
     pub(crate) fn with_other_rules(&self) -> Self {
         Self {
             clock_offset: Arc::clone(&self.clock_offset),
-            may_vouch: Arc::default(),
+            rules_confirmed_at: Arc::new(AtomicU64::new(NEVER)),
         }
     }
 
@@ -37,19 +43,40 @@ impl FleetKnowledge {
     pub(crate) fn tell(&self, core: &mut Core) {
         let offset = self.clock_offset.load(Ordering::Relaxed);
         core.set_clock_offset(Some(offset).filter(|offset| *offset != UNKNOWN));
-        core.set_may_vouch(self.may_vouch.load(Ordering::Relaxed));
+        let confirmed_at = self.rules_confirmed_at.load(Ordering::Relaxed);
+        let confirmed_at = Some(confirmed_at).filter(|at| *at != NEVER);
+        core.set_rules_confirmed_at(confirmed_at.map(Instant::from_micros));
     }
 
-    /// Learns what that operation has found out. Nothing is written if that is nothing new: handles on many cores
-    /// share it.
-    pub(crate) fn learn(&self, core: &Core) {
-        if let Some(offset) = core.clock_offset()
-            && offset != self.clock_offset.load(Ordering::Relaxed)
+    /// Learns what that operation has found out since it was told `before`. What it has not found out itself it does not
+    /// say again: another operation may know better by now.
+    pub(crate) fn learn(&self, core: &Core, before: Told) {
+        let now = Told::by(core);
+        if let Some(offset) = now.clock_offset
+            && now.clock_offset != before.clock_offset
         {
             self.clock_offset.store(offset, Ordering::Relaxed);
         }
-        if core.may_vouch() != self.may_vouch.load(Ordering::Relaxed) {
-            self.may_vouch.store(core.may_vouch(), Ordering::Relaxed);
+        if now.rules_confirmed_at != before.rules_confirmed_at {
+            let confirmed_at = now.rules_confirmed_at.map_or(NEVER, Instant::as_micros);
+            self.rules_confirmed_at
+                .store(confirmed_at, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What an operation knows of the nodes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Told {
+    clock_offset: Option<i64>,
+    rules_confirmed_at: Option<Instant>,
+}
+
+impl Told {
+    pub(crate) const fn by(core: &Core) -> Self {
+        Self {
+            clock_offset: core.clock_offset(),
+            rules_confirmed_at: core.rules_confirmed_at(),
         }
     }
 }

@@ -23,7 +23,9 @@ use queue::{Call, Failure, Queue};
 /// Commands are put into the node's queue before anything is awaited, so all handles speak in the
 /// order in which they were called, and dropping a future unsends nothing. A task of its own sends
 /// what is queued, as one pipeline, and keeps the connection: it connects at once, again when the
-/// connection breaks or stays silent, and ends with the last handle.
+/// connection breaks or stays silent, and ends with the last handle. While the node cannot be reached it
+/// tries again up to once a second, and for a call if the last try is 30 ms ago: that call waits for the
+/// connection, and calls that come sooner fail at once.
 #[derive(Debug, Clone)]
 pub struct RedisNode {
     owner: Arc<Owner>,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock_core::{Clock, Denial, Instant, KeyName, Options};
+use redlock_core::{BuildError, Clock, Denial, Instant, KeyName, Options};
 use tokio::runtime::Handle;
 
 use crate::LossCause;
@@ -11,9 +11,9 @@ use crate::clock::SystemClock;
 use crate::entropy::SystemEntropy;
 use crate::error::{AcquireError, ConnectError, HoldError};
 use crate::guard::Guard;
-use crate::knowledge::FleetKnowledge;
+use crate::knowledge::{FleetKnowledge, Told};
 use crate::node::{Address, NodeError, NodeErrorKind, RedisNode};
-use crate::turns::Turns;
+use crate::turns::{Term, Turns};
 
 /// The most nodes that one lock may have: nine survive the loss of four.
 pub const MAX_NODES: usize = 9;
@@ -121,7 +121,9 @@ impl Redlock {
 
     /// The same lock with other options: the same connections, the same queues for keys.
     ///
-    /// How long a node may be silent before a call leaves it out follows from the node timeout of that call.
+    /// How long a node may be silent before a call leaves it out follows from the node timeout of that call. If
+    /// [`connect`](Self::connect) would refuse these options, because the TTL is only a few milliseconds, every acquire
+    /// fails with [`AcquireError::Build`].
     #[must_use]
     pub fn with(&self, options: Options) -> Self {
         let knowledge = if options.fleet() == self.options.fleet() {
@@ -174,13 +176,16 @@ impl Redlock {
     ///
     /// [`AcquireError`] tells held from no quorum of nodes reached.
     pub async fn try_acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
+        check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
-        let over = over_at(&self.options, SystemClock.now());
-        let turn = self.turns.try_take(&key, over);
+        let turn = self
+            .turns
+            .try_take(&key, term(&self.options, SystemClock.now()));
         let turn = turn.ok_or_else(|| held_here(&key))?;
         let mut core = self.client(self.options);
         let attempt = Attempt {
             knowledge: &self.knowledge,
+            told: Told::by(&core),
             core: &mut core,
             key: &key,
         };
@@ -194,7 +199,8 @@ impl Redlock {
     ///
     /// Tasks of this process that want the same key wait in a queue, first come, first served; one of
     /// them at a time asks the nodes, again and again after a random delay. A task ahead in the queue is waited
-    /// for until its guard is released or dropped, or the validity of its lease is over.
+    /// for until its guard is released or dropped, or the validity of its lease is over. If it is not polled when it is
+    /// next, it is waited for until its own wait is over, four node timeouts and a second later at the latest.
     ///
     /// Dropping the future leaves the queue, and releases what a round may have granted.
     ///
@@ -202,13 +208,14 @@ impl Redlock {
     ///
     /// The [`AcquireError`] of the last round, or [`AcquireError::HeldHere`] if the queue did not move in time.
     pub async fn acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
+        check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
         let give_up_at = SystemClock.now().saturating_add(self.options().wait_time());
-        let over = over_at(&self.options, give_up_at);
-        let turn = match self.turns.try_take(&key, over) {
+        let term = term(&self.options, give_up_at);
+        let turn = match self.turns.try_take(&key, term) {
             Some(turn) => turn,
             None => {
-                let turn = self.turns.take(&key, give_up_at, over).await;
+                let turn = self.turns.take(&key, give_up_at, term).await;
                 turn.ok_or_else(|| held_here(&key))?
             }
         };
@@ -216,6 +223,7 @@ impl Redlock {
         let mut core = self.client(self.options.wait(left));
         let attempt = Attempt {
             knowledge: &self.knowledge,
+            told: Told::by(&core),
             core: &mut core,
             key: &key,
         };
@@ -275,11 +283,22 @@ impl Redlock {
     }
 }
 
-/// When an acquire is over that starts its last round at `last_start`: two rounds of a fenced lock, and one
-/// that cleans up. A task that is not polled until then loses its turn.
-fn over_at(options: &Options, last_start: Instant) -> Instant {
+/// What [`Redlock::connect`] checks, and [`Redlock::with`] cannot refuse.
+fn check(options: &Options) -> Result<(), BuildError> {
+    if options.validity() <= SystemClock.resolution() {
+        return Err(BuildError::ClockTooCoarse);
+    }
+    Ok(())
+}
+
+/// For an acquire that starts its last round at `last_start`, which is two rounds of a fenced lock, and one that cleans
+/// up. A task that is not polled until then loses its turn.
+fn term(options: &Options, last_start: Instant) -> Term {
     let rounds = options.round_time().saturating_mul(4);
-    last_start.saturating_add(rounds.saturating_add(Duration::from_secs(1)))
+    Term {
+        until: last_start.saturating_add(rounds.saturating_add(Duration::from_secs(1))),
+        validity: options.validity(),
+    }
 }
 
 fn held_here(key: &[u8]) -> AcquireError {
@@ -291,13 +310,14 @@ fn held_here(key: &[u8]) -> AcquireError {
 struct Attempt<'a> {
     core: &'a mut Core,
     knowledge: &'a FleetKnowledge,
+    told: Told,
     key: &'a [u8],
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if self.core.options().fleet().is_some() {
-            self.knowledge.learn(self.core);
+            self.knowledge.learn(self.core, self.told);
         }
         if let Some(release) = self.core.abandoned_release(self.key) {
             for node in self.core.nodes() {

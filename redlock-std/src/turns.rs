@@ -2,12 +2,14 @@
 //!
 //! One contender per process and key: the others wait here, where it costs the nodes nothing, and
 //! the next one's acquire goes out right behind the release. A turn ends with the validity of what was
-//! acquired in it: a guard that has expired and still exists keeps no task waiting.
+//! acquired in it: a guard that has expired and still exists keeps no task waiting. All tasks in the queue watch
+//! that end, so that it does not depend on a task that is not polled.
 
 use std::collections::hash_map::{Entry, HashMap, OccupiedEntry};
 use std::collections::vec_deque::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use redlock_core::{Clock, Instant};
 use tokio::sync::Notify;
@@ -26,7 +28,6 @@ type Queues = HashMap<Arc<[u8]>, Queue>;
 #[derive(Debug)]
 struct Queue {
     holder: Arc<Place>,
-    /// The first of them watches the holder's validity.
     waiting: VecDeque<Arc<Place>>,
 }
 
@@ -35,6 +36,10 @@ struct Queue {
 struct Place {
     /// When the turn ends by itself.
     until_micros: AtomicU64,
+    /// How long a lease is valid that the task acquires in its turn.
+    validity: Duration,
+    /// Whether it has acquired one: its end is the end of the turn.
+    is_holding: AtomicBool,
     /// Whether it is in the queue no more: it has left, or its turn was over.
     has_left: AtomicBool,
     /// Wakes the task when it becomes the holder, or the first that waits, or when the holder's end is known.
@@ -45,20 +50,19 @@ impl Turns {
     /// Waits for the turn of the caller; `None` if it has not come by `give_up_at`. Dropping the future leaves
     /// the queue.
     ///
-    /// The turn ends at `until` unless the caller [holds](Turn::hold) something by then.
+    /// The turn ends at `term.until` unless the caller [holds](Turn::hold) something by then.
     pub(crate) async fn take(
         &self,
         key: &Arc<[u8]>,
         give_up_at: Instant,
-        until: Instant,
+        term: Term,
     ) -> Option<Turn> {
         // From here on, dropping it leaves the queue.
-        let turn = self.enter(key, until);
+        let turn = self.enter(key, term);
         loop {
-            let over = match turn.look() {
+            let again_at = match turn.look() {
                 Look::Holder => return Some(turn),
-                Look::First { over } => over,
-                Look::Behind => Instant::MAX,
+                Look::Waiting { again_at } => again_at,
                 Look::Gone => return None,
             };
             if SystemClock.now() >= give_up_at {
@@ -67,41 +71,32 @@ impl Turns {
             tokio::select! {
                 biased;
                 () = turn.place.changed.notified() => {}
-                () = SystemClock.sleep_until(over.min(give_up_at)) => {}
+                () = SystemClock.sleep_until(again_at.min(give_up_at)) => {}
             }
         }
     }
 
-    /// The turn, if no other task has it or waits for it. It ends at `until` unless the caller
+    /// The turn, if no other task has it or waits for it. It ends at `term.until` unless the caller
     /// [holds](Turn::hold) something by then.
-    pub(crate) fn try_take(&self, key: &Arc<[u8]>, until: Instant) -> Option<Turn> {
-        let place = match lock(&self.queues).entry(Arc::clone(key)) {
-            Entry::Vacant(entry) => {
-                let place = Place::new(until);
-                entry.insert(Queue::new(Arc::clone(&place)));
-                place
-            }
-            Entry::Occupied(mut entry) => {
-                let queue = entry.get_mut();
-                if !queue.holder.is_over() {
-                    return None;
-                }
-                if !queue.waiting.is_empty() {
-                    pass_on(entry);
-                    return None;
-                }
-                let place = Place::new(until);
-                let before = std::mem::replace(&mut queue.holder, Arc::clone(&place));
-                before.has_left.store(true, Ordering::Release);
-                place
-            }
+    pub(crate) fn try_take(&self, key: &Arc<[u8]>, term: Term) -> Option<Turn> {
+        let mut queues = lock(&self.queues);
+        if let Entry::Occupied(entry) = queues.entry(Arc::clone(key))
+            && entry.get().holder.is_over()
+        {
+            pass_on(entry);
+        }
+        let Entry::Vacant(entry) = queues.entry(Arc::clone(key)) else {
+            return None;
         };
+        let place = Place::new(term);
+        entry.insert(Queue::new(Arc::clone(&place)));
+        drop(queues);
         Some(self.turn(key, place))
     }
 
     /// Takes the last place in the queue.
-    fn enter(&self, key: &Arc<[u8]>, until: Instant) -> Turn {
-        let place = Place::new(until);
+    fn enter(&self, key: &Arc<[u8]>, term: Term) -> Turn {
+        let place = Place::new(term);
         match lock(&self.queues).entry(Arc::clone(key)) {
             Entry::Vacant(entry) => {
                 entry.insert(Queue::new(Arc::clone(&place)));
@@ -120,6 +115,15 @@ impl Turns {
     }
 }
 
+/// How long a turn can last.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Term {
+    /// When it ends by itself if nothing is acquired in it.
+    pub(crate) until: Instant,
+    /// How long a lease is valid that is acquired in it.
+    pub(crate) validity: Duration,
+}
+
 /// The right to contend for the key, or a place in the queue for it. Dropping it passes it on.
 #[derive(Debug)]
 pub(crate) struct Turn {
@@ -130,11 +134,10 @@ pub(crate) struct Turn {
 
 enum Look {
     Holder,
-    /// Next, once the holder's turn ends, at `over` by itself.
-    First {
-        over: Instant,
+    /// The holder's turn does not end by itself before about `again_at`.
+    Waiting {
+        again_at: Instant,
     },
-    Behind,
     /// It was the holder until its turn was over.
     Gone,
 }
@@ -148,6 +151,7 @@ impl Turn {
     /// The lock is held: the turn ends at `until`, whether that is earlier or later than before.
     pub(crate) fn hold(&self, until: Instant) {
         self.place.set(until);
+        self.place.is_holding.store(true, Ordering::Release);
         if let Some(queue) = lock(&self.queues).get(&self.key)
             && Arc::ptr_eq(&queue.holder, &self.place)
         {
@@ -190,29 +194,27 @@ impl Turn {
         }
     }
 
-    /// Looks where this place is in the queue, and takes the turn of a holder whose validity is over.
+    /// Looks where this place is in the queue, and ends the turn of a holder whose validity is over, whoever is
+    /// next.
     fn look(&self) -> Look {
         let mut queues = lock(&self.queues);
-        let Entry::Occupied(mut entry) = queues.entry(Arc::clone(&self.key)) else {
-            return Look::Gone;
-        };
-        if self.place.has_left.load(Ordering::Acquire) {
-            return Look::Gone;
+        loop {
+            let Entry::Occupied(entry) = queues.entry(Arc::clone(&self.key)) else {
+                return Look::Gone;
+            };
+            if self.place.has_left.load(Ordering::Acquire) {
+                return Look::Gone;
+            }
+            let holder = &entry.get().holder;
+            if Arc::ptr_eq(holder, &self.place) {
+                return Look::Holder;
+            }
+            if !holder.is_over() {
+                let again_at = holder.look_again_at();
+                return Look::Waiting { again_at };
+            }
+            pass_on(entry);
         }
-        let queue = entry.get_mut();
-        if Arc::ptr_eq(&queue.holder, &self.place) {
-            return Look::Holder;
-        }
-        let first = queue.waiting.front();
-        if !first.is_some_and(|first| Arc::ptr_eq(first, &self.place)) {
-            return Look::Behind;
-        }
-        if !queue.holder.is_over() {
-            let over = queue.holder.until();
-            return Look::First { over };
-        }
-        pass_on(entry);
-        Look::Holder
     }
 }
 
@@ -222,17 +224,21 @@ impl Drop for Turn {
     }
 }
 
-/// The first that waits is the holder; a queue of no task is removed.
+/// The first that waits and whose time is not over is the holder; a queue of no task is removed.
 fn pass_on(mut entry: OccupiedEntry<'_, Arc<[u8]>, Queue>) {
     let queue = entry.get_mut();
     queue.holder.has_left.store(true, Ordering::Release);
-    let Some(next) = queue.waiting.pop_front() else {
-        entry.remove();
+    while let Some(next) = queue.waiting.pop_front() {
+        next.changed.notify_one();
+        if next.is_over() {
+            next.has_left.store(true, Ordering::Release);
+            continue;
+        }
+        queue.holder = next;
+        queue.wake_first();
         return;
-    };
-    next.changed.notify_one();
-    queue.holder = next;
-    queue.wake_first();
+    }
+    entry.remove();
 }
 
 impl Queue {
@@ -252,9 +258,11 @@ impl Queue {
 }
 
 impl Place {
-    fn new(until: Instant) -> Arc<Self> {
+    fn new(term: Term) -> Arc<Self> {
         Arc::new(Self {
-            until_micros: AtomicU64::new(until.as_micros()),
+            until_micros: AtomicU64::new(term.until.as_micros()),
+            validity: term.validity,
+            is_holding: AtomicBool::new(false),
             has_left: AtomicBool::new(false),
             changed: Notify::new(),
         })
@@ -269,6 +277,16 @@ impl Place {
             .store(until.as_micros(), Ordering::Release);
     }
 
+    /// When those that wait look at this turn again. The end of a lease is not known before it is acquired, and only
+    /// the first that waits is told: the others look again when it can be over.
+    fn look_again_at(&self) -> Instant {
+        if self.is_holding.load(Ordering::Acquire) {
+            return self.until();
+        }
+        let soonest = SystemClock.now().saturating_add(self.validity);
+        self.until().min(soonest)
+    }
+
     fn is_over(&self) -> bool {
         SystemClock.now() >= self.until()
     }
@@ -280,11 +298,14 @@ fn lock(queues: &Mutex<Queues>) -> MutexGuard<'_, Queues> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
+
+    const ENDLESS: Term = Term {
+        until: Instant::MAX,
+        validity: LONG,
+    };
 
     fn key(name: &str) -> Arc<[u8]> {
         Arc::from(name.as_bytes())
@@ -297,20 +318,20 @@ mod tests {
     #[tokio::test]
     async fn turns_are_taken_in_the_order_in_which_they_were_asked_for() {
         let turns = Turns::default();
-        let first = turns.try_take(&key("k"), Instant::MAX).unwrap();
+        let first = turns.try_take(&key("k"), ENDLESS).unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
         for number in 0..10 {
             let (turns, order) = (turns.clone(), Arc::clone(&order));
             tasks.push(tokio::spawn(async move {
-                let turn = turns.take(&key("k"), after(LONG), Instant::MAX).await;
+                let turn = turns.take(&key("k"), after(LONG), ENDLESS).await;
                 let _turn = turn.unwrap();
                 order.lock().unwrap().push(number);
             }));
             tokio::task::yield_now().await;
         }
-        assert!(turns.try_take(&key("k"), Instant::MAX).is_none());
-        assert!(turns.try_take(&key("another"), Instant::MAX).is_some());
+        assert!(turns.try_take(&key("k"), ENDLESS).is_none());
+        assert!(turns.try_take(&key("another"), ENDLESS).is_some());
         drop(first);
         for task in tasks {
             task.await.unwrap();
@@ -322,16 +343,16 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_kept_of_a_key_that_no_task_wants_any_more() {
         let turns = Turns::default();
-        let turn = turns.try_take(&key("k"), Instant::MAX).unwrap();
+        let turn = turns.try_take(&key("k"), ENDLESS).unwrap();
         let waiting = turns.clone();
         let waiter = tokio::spawn(async move {
-            let turn = waiting.take(&key("k"), after(LONG), Instant::MAX).await;
+            let turn = waiting.take(&key("k"), after(LONG), ENDLESS).await;
             turn.is_some()
         });
         tokio::task::yield_now().await;
         waiter.abort();
         assert!(waiter.await.is_err());
-        let late = turns.take(&key("k"), SystemClock.now(), Instant::MAX).await;
+        let late = turns.take(&key("k"), SystemClock.now(), ENDLESS).await;
         assert!(late.is_none(), "it gave up");
         drop(turn);
         assert!(lock(&turns.queues).is_empty());
@@ -340,13 +361,13 @@ mod tests {
     #[tokio::test]
     async fn a_turn_ends_with_the_validity_and_the_queue_keeps_its_order() {
         let turns = Turns::default();
-        let holder = turns.try_take(&key("k"), Instant::MAX).unwrap();
+        let holder = turns.try_take(&key("k"), ENDLESS).unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
         for number in 0..3 {
             let (turns, order) = (turns.clone(), Arc::clone(&order));
             tasks.push(tokio::spawn(async move {
-                let turn = turns.take(&key("k"), after(LONG), Instant::MAX).await;
+                let turn = turns.take(&key("k"), after(LONG), ENDLESS).await;
                 order.lock().unwrap().push(number);
                 // Nor does this one pass its turn on: its validity ends.
                 turn.unwrap().hold(after(Duration::from_millis(20)));
@@ -356,16 +377,16 @@ mod tests {
         }
         // The first in the queue watches by now, until an end that is far away.
         holder.hold(after(Duration::from_millis(20)));
-        let last = turns.take(&key("k"), after(LONG), Instant::MAX).await;
+        let last = turns.take(&key("k"), after(LONG), ENDLESS).await;
         assert_eq!(*order.lock().unwrap(), [0, 1, 2]);
-        assert!(turns.try_take(&key("k"), Instant::MAX).is_none());
+        assert!(turns.try_take(&key("k"), ENDLESS).is_none());
         // Those whose turn was taken away leave nothing, and take nothing away.
         drop(holder);
         for task in tasks {
             task.abort();
             assert!(task.await.is_err());
         }
-        assert!(turns.try_take(&key("k"), Instant::MAX).is_none());
+        assert!(turns.try_take(&key("k"), ENDLESS).is_none());
         drop(last);
         assert!(lock(&turns.queues).is_empty());
     }
@@ -373,12 +394,12 @@ mod tests {
     #[tokio::test]
     async fn a_turn_whose_end_moves_later_is_waited_for() {
         let turns = Turns::default();
-        let holder = turns.try_take(&key("k"), Instant::MAX).unwrap();
+        let holder = turns.try_take(&key("k"), ENDLESS).unwrap();
         holder.hold(after(Duration::from_millis(20)));
         let later = after(Duration::from_millis(100));
         let mut next = std::pin::pin!({
             let turns = turns.clone();
-            async move { turns.take(&key("k"), after(LONG), Instant::MAX).await }
+            async move { turns.take(&key("k"), after(LONG), ENDLESS).await }
         });
         let extend = async {
             tokio::task::yield_now().await;
@@ -391,17 +412,80 @@ mod tests {
     #[tokio::test]
     async fn a_turn_that_was_taken_away_from_a_task_that_is_not_polled_goes_to_the_next() {
         let turns = Turns::default();
-        let holder = turns.try_take(&key("k"), Instant::MAX).unwrap();
+        let holder = turns.try_take(&key("k"), ENDLESS).unwrap();
         let end = after(Duration::from_millis(20));
         let k = key("k");
-        let mut stuck = std::pin::pin!(turns.take(&k, after(LONG), end));
+        let term = Term {
+            until: end,
+            validity: LONG,
+        };
+        let mut stuck = std::pin::pin!(turns.take(&k, after(LONG), term));
         let first = std::future::poll_fn(|context| {
             std::task::Poll::Ready(stuck.as_mut().poll(context).is_ready())
         });
         assert!(!first.await);
         drop(holder);
-        let next = turns.take(&key("k"), after(LONG), Instant::MAX).await;
+        let next = turns.take(&key("k"), after(LONG), ENDLESS).await;
         assert!(next.is_some() && SystemClock.now() >= end);
         assert!(stuck.await.is_none(), "it has lost its turn");
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_is_over_goes_past_a_task_that_is_not_polled() {
+        let turns = Turns::default();
+        let k = key("k");
+        for is_held_before in [true, false] {
+            let holder = turns.try_take(&k, ENDLESS_BUT_SHORT).unwrap();
+            let end = after(Duration::from_millis(20));
+            if is_held_before {
+                holder.hold(end);
+            }
+            let term = Term {
+                until: after(Duration::from_millis(40)),
+                validity: LONG,
+            };
+            let mut stuck = std::pin::pin!(turns.take(&k, after(LONG), term));
+            assert!(poll_once(stuck.as_mut()).await.is_pending());
+            let mut next = std::pin::pin!(turns.take(&k, after(LONG), ENDLESS));
+            assert!(poll_once(next.as_mut()).await.is_pending());
+            if !is_held_before {
+                // Only the first is told of it.
+                holder.hold(end);
+            }
+            let turn = tokio::time::timeout(LONG / 60, next).await;
+            assert!(turn.unwrap().is_some() && SystemClock.now() >= end);
+            assert!(stuck.await.is_none(), "its time was over");
+            drop(holder);
+            assert!(lock(&turns.queues).is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn tasks_whose_time_is_over_get_no_turn() {
+        let turns = Turns::default();
+        let k = key("k");
+        let holder = turns.try_take(&k, ENDLESS).unwrap();
+        let over = Term {
+            until: SystemClock.now(),
+            validity: LONG,
+        };
+        let mut late = std::pin::pin!(turns.take(&k, after(LONG), over));
+        assert!(poll_once(late.as_mut()).await.is_pending());
+        holder.expire();
+        let turn = turns.try_take(&k, ENDLESS);
+        assert!(turn.is_some(), "no other task is left");
+        assert!(late.await.is_none());
+        drop(holder);
+        assert!(turns.try_take(&k, ENDLESS).is_none());
+    }
+
+    /// Its lease is valid for a moment, and nothing is said of how long it takes to acquire it.
+    const ENDLESS_BUT_SHORT: Term = Term {
+        until: Instant::MAX,
+        validity: Duration::from_millis(20),
+    };
+
+    async fn poll_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> std::task::Poll<F::Output> {
+        std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context))).await
     }
 }

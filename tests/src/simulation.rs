@@ -73,6 +73,10 @@ pub struct Arguments {
     /// Break something that the lock relies on
     #[arg(long = "break", value_name = "WHAT")]
     broken: Option<Assumption>,
+
+    /// Break one thing after the other, and print the seed at which each is found
+    #[arg(long, conflicts_with_all = ["seeds", "from", "seed", "broken"])]
+    breaks: bool,
 }
 
 /// Does what the command line says. Fails when a promise was broken.
@@ -81,6 +85,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let mut out = io::stdout().lock();
     let is_good = match arguments.seed {
         Some(seed) => replay(seed, arguments.broken, &mut out),
+        None if arguments.breaks => breaks(arguments.threads(), &mut out),
         None => many(arguments, &mut out),
     };
     // Whoever has closed the output does not want to read it.
@@ -89,6 +94,38 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+impl Arguments {
+    fn threads(&self) -> NonZero<usize> {
+        let threads = self
+            .threads
+            .or_else(|| thread::available_parallelism().ok());
+        threads.unwrap_or(NonZero::<usize>::MIN)
+    }
+}
+
+/// Whether each thing that is broken on purpose is found, within as many seeds as are stated for it.
+fn breaks(threads: NonZero<usize>, out: &mut impl Write) -> io::Result<bool> {
+    let mut is_good = true;
+    for assumption in Assumption::value_variants() {
+        let within = assumption.found_within();
+        let campaign = Campaign::run(0..within, Some(*assumption), threads);
+        let name = name_of(*assumption);
+        match campaign.found {
+            Some((seed, promise)) => {
+                writeln!(out, "{name:<22} {promise:?} at seed {seed}, of {within}")?;
+            }
+            None => writeln!(out, "{name:<22} NOT FOUND in {within} seeds")?,
+        }
+        is_good &= campaign.found.is_some();
+    }
+    Ok(is_good)
+}
+
+fn name_of(assumption: Assumption) -> String {
+    let value = assumption.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 fn replay(seed: u64, broken: Option<Assumption>, out: &mut impl Write) -> io::Result<bool> {
@@ -104,14 +141,11 @@ fn many(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
         broken,
         ..
     } = *arguments;
-    let threads = arguments
-        .threads
-        .or_else(|| thread::available_parallelism().ok());
     let started_at = Instant::now();
     let campaign = Campaign::run(
         from..from.saturating_add(seeds),
         broken,
-        threads.unwrap_or(NonZero::<usize>::MIN),
+        arguments.threads(),
     );
     let millis = started_at.elapsed().as_millis().max(1);
 
@@ -166,11 +200,9 @@ fn write_found(
     if let Some(excerpt) = run.excerpt(promise) {
         writeln!(out, "\nseed {seed}:\n{excerpt}")?;
     }
-    let with = broken
-        .and_then(|assumption| assumption.to_possible_value())
-        .map_or_else(String::new, |value| {
-            format!(" --break {}", value.get_name())
-        });
+    let with = broken.map_or_else(String::new, |assumption| {
+        format!(" --break {}", name_of(assumption))
+    });
     writeln!(
         out,
         "to see it again: cargo run -p redlock-tests --release -- simulate --seed {seed}{with}"

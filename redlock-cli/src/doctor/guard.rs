@@ -44,6 +44,10 @@ pub(crate) struct Records {
     /// The settings that most nodes have; `None` if no node has a record, and fenced locks are not in use.
     pub(crate) in_use: Option<Settings>,
     recovery: Recovery,
+    /// Those with the longest quarantine.
+    longest: Option<Settings>,
+    /// Whether all nodes answer.
+    are_all: bool,
 }
 
 impl Records {
@@ -58,6 +62,8 @@ impl Records {
                 _ => settings.iter().copied().rev().max_by_key(count),
             },
             recovery,
+            longest: settings.iter().copied().max_by_key(Settings::quarantine),
+            are_all: all.iter().all(|examination| examination.seen.is_ok()),
         }
     }
 
@@ -119,7 +125,7 @@ pub(crate) fn finding(seen: &Seen, records: Records, ttl: Duration) -> Finding {
             match standing {
                 _ if in_use.is_some_and(|in_use| in_use != settings) => bad(format!(
                     "{settings}, unlike other nodes: no client writes over it; {}",
-                    repair_with(records.agreed())
+                    repair(records)
                 )),
                 Some(Standing::OtherRun) => bad(format!(
                     "a record of another run: the server has restarted, or is another one; {}",
@@ -194,11 +200,27 @@ fn cure(recovery: Recovery, sight: Sight) -> String {
     }
 }
 
-fn repair_with(settings: Option<Settings>) -> String {
-    let arguments = settings.map(|settings| format!(" {}", settings.arguments()));
+/// What ends two sets of rules, as a part of a sentence. `redlock init --repair` needs all nodes for it, and
+/// refuses settings that would cut a quarantine.
+fn repair(records: Records) -> String {
+    let back = if records.are_all {
+        ""
+    } else {
+        "bring all nodes back, "
+    };
+    let longest = records.longest;
+    let Some(agreed) = records.agreed() else {
+        return format!("{back}give all clients the same settings, then run {REPAIR}");
+    };
+    let (which, settings) = match longest {
+        Some(longest) if longest.quarantine() > agreed.quarantine() => {
+            ("the settings with the longest quarantine", longest)
+        }
+        _ => ("the same settings", agreed),
+    };
     format!(
-        "give all clients the same settings, then run {REPAIR}{}",
-        arguments.unwrap_or_default()
+        "{back}give all clients {which}, then run {REPAIR} {}",
+        settings.arguments()
     )
 }
 
@@ -232,7 +254,7 @@ pub(crate) fn agreement(all: &[Examination], records: Records, ttl: Duration) ->
         [] => match records.recovery {
             Recovery::Operator => warn(format!(
                 "no node that answers has a guard record: bring the others back; if they stay away \
-                 and fenced locks are in use, run {REPAIR}"
+                 and fenced locks are in use, run {REPAIR}, and run it again when they are back"
             )),
             _ => ok("no guard records: fenced locks are not in use; begin with redlock init"),
         },
@@ -249,7 +271,7 @@ pub(crate) fn agreement(all: &[Examination], records: Records, ttl: Duration) ->
             bad(format!(
                 "the configurations differ, and no client can have all: {}; {}",
                 groups.collect::<Vec<_>>().join("; "),
-                repair_with(records.agreed())
+                repair(records)
             ))
         }
     };

@@ -103,8 +103,8 @@ pub(crate) fn role(info: &Info, backlog_ttl: Option<&str>) -> Finding {
     )
 }
 
-/// How long it runs, and whether that is long enough for locks of `options` and those of the fleet, whose
-/// longest TTL its guard record says. If the record vouches for the node, any time is.
+/// How long it runs, and whether that is long enough for the longest TTL of `options` and that of the fleet, which
+/// its guard record says. If the record vouches for the node, any time is.
 pub(crate) fn uptime(info: &Info, options: &Options, record: Option<(Duration, bool)>) -> Finding {
     let uptime: Option<i64> = info.number("uptime_in_seconds");
     let left = uptime.map(|uptime| quarantine_left(uptime, options, record));
@@ -172,9 +172,13 @@ mod tests {
         }
         let vouched = Some((options.ttl(), true));
         assert_eq!(quarantine_left(0, &options, vouched), Duration::ZERO);
+        // A record for shorter leases than those of other clients says nothing of theirs.
+        let longer = options.max_ttl(Duration::from_secs(20)).unwrap();
+        let left = Duration::from_millis(20_202);
+        assert_eq!(quarantine_left(0, &longer, vouched), left);
+        assert_eq!(quarantine_left(0, &longer, None), left);
         // Locks of the fleet may last longer.
         let lost = Some((Duration::from_secs(20), false));
-        let left = Duration::from_millis(20_202);
         assert_eq!(quarantine_left(0, &options, lost), left);
     }
 

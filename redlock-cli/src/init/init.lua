@@ -14,10 +14,12 @@ end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.ceil(time[2] / 1000)
 local function say(outcome) return {outcome, kind, there, string.format('%.0f', now)} end
--- Whether it has been flushed, or a replica, since it started: a lock may be forgotten.
+-- Whether it has been flushed, evicted a key, or was a replica, since it started: a lock may be forgotten. CONFIG RESETSTAT
+-- hides the first two.
 local function may_have_forgotten()
   local flushed = string.find(redis.call('INFO', 'commandstats'), 'cmdstat_flush', 1, true)
-  return flushed or string.find(info('replication', 'master_replid2:(%x+)'), '[^0]')
+  return flushed or string.find(info('stats', '\nevicted_keys:(%d+)'), '[^0]')
+    or string.find(info('replication', 'master_replid2:(%x+)'), '[^0]')
 end
 local mode = ARGV[1]
 if mode == 'look' then

@@ -18,6 +18,8 @@ pub(crate) enum Plan {
     Proceed {
         steps: Vec<Step>,
         quarantine: Duration,
+        /// What the operator has to do after it.
+        rest: Option<String>,
     },
 }
 
@@ -40,20 +42,23 @@ impl Plan {
                 .iter()
                 .any(|look| matches!(look, Err(Obstacle::Away(_))));
             let is_stuck = mode == Mode::Start && recovery(looks) == Recovery::Operator;
-            let advice = if is_away && is_stuck {
-                format!("; if the missing nodes of a fleet in use stay away, run {REPAIR}")
-            } else {
-                String::new()
+            let settings = records(looks).next();
+            let is_one_fleet = records(looks).all(|other| Some(other) == settings);
+            let advice = match is_away && is_stuck {
+                false => String::new(),
+                true if is_one_fleet => {
+                    format!("; if the missing nodes of a fleet in use stay away, run {REPAIR}")
+                }
+                true => format!(
+                    "; bring the missing nodes back, give all clients the same settings, then run {REPAIR}"
+                ),
             };
             return Self::refuse(looks, &faults, advice);
         }
         match mode {
             Mode::Start => Self::start(looks, settings),
-            Mode::Repair => Self::repair(looks, wanted),
-            Mode::Force => Self::Proceed {
-                steps: looks.iter().map(|_| Step::Write).collect(),
-                quarantine: Duration::ZERO,
-            },
+            Mode::Repair => Self::repair(names, looks, wanted),
+            Mode::Force => Self::write_all(looks),
         }
     }
 
@@ -65,15 +70,13 @@ impl Plan {
             return Self::Proceed {
                 steps: steps.collect(),
                 quarantine: Duration::ZERO,
+                rest: None,
             };
         }
         let is_first = sites().all(|site| matches!(site.there(), There::Nothing));
         let may_be_locked = |site: &Site| site.expiring_keys() > 0 || site.may_have_forgotten();
         if is_first && !sites().any(may_be_locked) {
-            return Self::Proceed {
-                steps: looks.iter().map(|_| Step::Write).collect(),
-                quarantine: Duration::ZERO,
-            };
+            return Self::write_all(looks);
         }
         let recovery = recovery(looks);
         let faults: Vec<_> = sites()
@@ -99,36 +102,22 @@ impl Plan {
         Self::refuse(looks, &faults, advice)
     }
 
-    /// Writes what is not right, with a quarantine.
-    fn repair(looks: &[Look], wanted: Wanted) -> Self {
-        let settings = wanted.settings;
-        let sites = || looks.iter().flatten();
-        let others = || {
-            sites().filter_map(|site| match site.there() {
-                There::Record(record, _) if record.settings != settings => Some(record.settings),
-                _ => None,
-            })
-        };
-        if !wanted.are_said
-            && let Some(other) = others().next()
-        {
-            let faults: Vec<_> = looks
-                .iter()
-                .map(|look| match look.as_ref().ok()?.there() {
-                    There::Record(record, _) if record.settings != settings => Some(format!(
-                        "has a record with other settings ({})",
-                        record.settings
-                    )),
-                    _ => None,
-                })
-                .collect();
-            let advice = format!(
-                ": say which settings the clients have, as in {REPAIR} {}",
-                other.arguments()
-            );
-            return Self::refuse(looks, &faults, advice);
+    /// Writes all records, whose votes count at once.
+    fn write_all(looks: &[Look]) -> Self {
+        Self::Proceed {
+            steps: looks.iter().map(|_| Step::Write).collect(),
+            quarantine: Duration::ZERO,
+            rest: None,
         }
-        let quarantines = others().map(|settings| settings.quarantine());
+    }
+
+    /// Writes what is not right, with a quarantine.
+    fn repair(names: &[String], looks: &[Look], wanted: Wanted) -> Self {
+        let settings = wanted.settings;
+        let away = away(names, looks);
+        if let Some(refusal) = Self::refuse_change(looks, wanted, &away) {
+            return refusal;
+        }
         let step = |look: &Look| match look {
             Err(Obstacle::Away(why) | Obstacle::Unfit(why)) => {
                 Step::Leave(format!("not written: {why}"))
@@ -138,10 +127,71 @@ impl Plan {
             }
             Ok(_) => Step::Write,
         };
+        // No record confirms the given settings.
+        let is_blind = !away.is_empty() && records(looks).next().is_none();
         Self::Proceed {
             steps: looks.iter().map(step).collect(),
-            quarantine: quarantines.fold(settings.quarantine(), Duration::max),
+            quarantine: settings.quarantine(),
+            rest: is_blind.then(|| {
+                format!(
+                    "run it again when the missing nodes are back, because they may have records \
+                     with other settings: {}",
+                    away.join(", ")
+                )
+            }),
         }
+    }
+
+    /// Refuses a repair that would change the settings of the fleet in a way that is not safe.
+    fn refuse_change(looks: &[Look], wanted: Wanted, away: &[&str]) -> Option<Self> {
+        let settings = wanted.settings;
+        let longest = records(looks).max_by_key(Settings::quarantine)?;
+        if records(looks).all(|record| record == settings) {
+            return None;
+        }
+        if !wanted.are_said {
+            let faults = record_faults(looks, "has a record with other settings", |found| {
+                found != settings
+            });
+            let advice = format!(
+                ": say which settings the clients have, as in {REPAIR} {}",
+                longest.arguments()
+            );
+            return Some(Self::refuse(looks, &faults, advice));
+        }
+        // An old record and a node without one are enough for clients with the old settings to take that node
+        // over, if the other nodes are silent.
+        if !away.is_empty() {
+            let faults: Vec<_> = looks
+                .iter()
+                .map(|look| match look {
+                    Err(Obstacle::Away(why) | Obstacle::Unfit(why)) => Some(why.clone()),
+                    Ok(_) => None,
+                })
+                .collect();
+            let advice = format!(
+                ": a change of settings needs all nodes, because clients with the old settings can \
+                 spread an old record from a node that is left out; bring {} back, or put empty nodes \
+                 in the place of lost ones, then run it again",
+                away.join(", ")
+            );
+            return Some(Self::refuse(looks, &faults, advice));
+        }
+        // The next fenced acquire cuts every quarantine to that of its own settings.
+        let quarantine = settings.quarantine();
+        if quarantine < longest.quarantine() {
+            let faults = record_faults(looks, "has a record with a longer quarantine", |found| {
+                found.quarantine() > quarantine
+            });
+            let advice = format!(
+                ": a lease of the old settings may outlast the quarantine of the new ones; give at \
+                 least {}, or, if everything that locks stands still, run redlock init --force {}",
+                longest.arguments(),
+                settings.arguments()
+            );
+            return Some(Self::refuse(looks, &faults, advice));
+        }
+        None
     }
 
     fn refuse(looks: &[Look], faults: &[Option<String>], advice: String) -> Self {
@@ -191,7 +241,9 @@ fn fault_at_start(site: &Site, settings: Settings, recovery: Recovery) -> Option
         let keys = site.expiring_keys();
         if site.may_have_forgotten() && keys == 0 {
             return Some(
-                "flushed, or a replica, since it started: it may have forgotten a lock".to_owned(),
+                "flushed, evicted a key, or was a replica, since it started: it may have forgotten \
+                 a lock"
+                    .to_owned(),
             );
         }
         return (keys > 0).then(|| {
@@ -217,6 +269,35 @@ fn fault_at_start(site: &Site, settings: Settings, recovery: Recovery) -> Option
         }
         there => format!("{there}: {cure}"),
     })
+}
+
+/// This fault for each node with a record whose settings are at fault.
+fn record_faults(
+    looks: &[Look],
+    fault: &str,
+    is_fault: impl Fn(Settings) -> bool,
+) -> Vec<Option<String>> {
+    let found = looks
+        .iter()
+        .map(|look| look.as_ref().ok()?.there().settings());
+    let faults = found.map(|found| {
+        let found = found.filter(|found| is_fault(*found))?;
+        Some(format!("{fault} ({found})"))
+    });
+    faults.collect()
+}
+
+/// The nodes that do not answer.
+fn away<'a>(names: &'a [String], looks: &[Look]) -> Vec<&'a str> {
+    let nodes = names.iter().zip(looks);
+    let away = nodes.filter(|(_, look)| matches!(look, Err(Obstacle::Away(_))));
+    away.map(|(name, _)| name.as_str()).collect()
+}
+
+/// The settings of all records, of whatever run or data set.
+fn records(looks: &[Look]) -> impl Iterator<Item = Settings> {
+    let sites = looks.iter().flatten();
+    sites.filter_map(|site| site.there().settings())
 }
 
 fn recovery(looks: &[Look]) -> Recovery {

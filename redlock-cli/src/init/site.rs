@@ -87,7 +87,7 @@ impl Site {
         self.info.expiring_keys()
     }
 
-    /// Whether it was flushed, or was a replica, since it started.
+    /// Whether it was flushed, evicted a key, or was a replica, since it started.
     pub(crate) const fn may_have_forgotten(&self) -> bool {
         self.may_have_forgotten
     }
@@ -133,7 +133,9 @@ impl Site {
             "expires" => {
                 Err("a client has just written a key that expires, maybe a lock".to_owned())
             }
-            "forgot" => Err("it has just been flushed: it may have forgotten a lock".to_owned()),
+            "forgot" => Err(
+                "it has just lost keys, as by FLUSHALL: it may have forgotten a lock".to_owned(),
+            ),
             _ => Err("it has just restarted or failed over: run it again".to_owned()),
         }
     }
@@ -159,6 +161,14 @@ impl There {
             return false;
         };
         written.is_some()
+    }
+
+    /// `None` if it is no record.
+    pub(crate) const fn settings(&self) -> Option<Settings> {
+        match self {
+            Self::Record(record, _) => Some(record.settings),
+            Self::Nothing | Self::SomethingElse => None,
+        }
     }
 
     pub(crate) const fn sight(&self) -> Sight {

@@ -61,7 +61,9 @@ fn is_quarantine(error: &AcquireError) -> bool {
     failures.map(NodeError::kind).any(|kind| {
         matches!(
             kind,
-            NodeErrorKind::Denied(Denial::Restarted { .. } | Denial::Quarantined { .. })
+            NodeErrorKind::Denied(
+                Denial::Restarted { .. } | Denial::Evicted { .. } | Denial::Quarantined { .. }
+            )
         )
     })
 }

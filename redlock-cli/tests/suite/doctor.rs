@@ -469,9 +469,101 @@ fn two_sets_of_rules_of_which_none_has_a_quorum_are_for_an_operator_to_repair() 
     guard(&servers[2], 0, SETTINGS);
     let report = Report::of(&servers.urls(), &[]);
     report.expect_bad(&servers, &[(1, "guard")], &["guard"]);
+    // The others would cut the quarantine, which a repair refuses.
+    let advice = "redlock init --repair --max-ttl=2m --window=250ms --step-back=1m";
+    let message = report.message(&servers[1], "guard");
+    assert!(message.ends_with(advice), "{message}");
+    guard(&servers[1], 0, "1000:250:500");
+    let report = Report::of(&servers.urls(), &[]);
     let advice = "redlock init --repair --max-ttl=1m --window=250ms --step-back=1m";
     let message = report.message(&servers[1], "guard");
     assert!(message.ends_with(advice), "{message}");
+}
+
+#[test]
+fn the_repair_that_doctor_names_is_not_refused() {
+    for other in ["120000:250:60000", "1000:250:500", "60000:500:60000"] {
+        let servers = healthy(3);
+        for (server, settings) in servers.iter().zip([SETTINGS, other, SETTINGS]) {
+            guard(server, 0, settings);
+        }
+        let report = Report::of(&servers.urls(), &[]);
+        let message = report.message(&servers[1], "guard");
+        let (_, repair) = message.split_once("then run redlock ").unwrap();
+        let mut command = redlock(&repair.split(' ').collect::<Vec<_>>());
+        command.env("REDLOCK_NODES", servers.urls().join(","));
+        let ended = end_of(command);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let report = Report::of(&servers.urls(), &[]);
+        assert_eq!(report.fleet("guard")["verdict"], "ok");
+    }
+}
+
+#[test]
+fn a_node_that_comes_back_with_other_rules_after_a_repair_without_it_is_to_be_repaired() {
+    let servers = healthy(3);
+    guard(&servers[2], 0, "1000:250:500");
+    servers[2].pause();
+    let repair = || {
+        let mut command = redlock(&["init", "--repair"]);
+        command
+            .args(SHORT_OPTIONS)
+            .env("REDLOCK_NODES", servers.urls().join(","));
+        let ended = end_of(command);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        ended.stderr
+    };
+    assert!(repair().contains("run it again"));
+    servers[2].resume();
+    let report = Report::of(&servers.urls(), &[]);
+    let advice = "then run redlock init --repair --max-ttl=2s --window=250ms --step-back=1s";
+    for message in [
+        report.message(&servers[2], "guard"),
+        report.fleet("guard")["message"].as_str().unwrap(),
+    ] {
+        assert!(message.ends_with(advice), "{message}");
+    }
+    assert_eq!(report.fleet("guard")["configurations"], 2);
+    assert_eq!(report.code, Some(1));
+    assert_eq!(repair(), "");
+    let report = Report::of(&servers.urls(), &[]);
+    assert_eq!(report.fleet("guard")["verdict"], "ok");
+}
+
+#[test]
+fn a_repair_of_two_sets_of_rules_waits_for_the_nodes_that_are_away() {
+    let mut servers = healthy(3);
+    guard(&servers[0], 0, SETTINGS);
+    guard(&servers[1], 0, SHORT);
+    servers[2].kill();
+    let report = Report::of(&servers.urls(), &[]);
+    let message = report.fleet("guard")["message"].as_str().unwrap();
+    let advice =
+        "bring all nodes back, give all clients the same settings, then run redlock init --repair";
+    assert!(message.ends_with(advice), "{message}");
+}
+
+#[test]
+fn an_uptime_is_judged_by_the_longest_ttl_of_any_client_as_run_judges_it() {
+    let servers = healthy(3);
+    let report = Report::of(&servers.urls(), &[]);
+    report.expect_bad(&servers, &[], &[]);
+    let report = Report::of(&servers.urls(), &["--max-ttl=1h"]);
+    let bad = [(0, "uptime"), (1, "uptime"), (2, "uptime")];
+    report.expect_bad(&servers, &bad, &["quorum"]);
+    let left = report.check(&servers[0], "uptime")["counts_in_ms"]
+        .as_u64()
+        .unwrap();
+    assert!((3_500_000..=3_636_002).contains(&left), "{left}");
+
+    let plain = |max_ttl| {
+        let options = ["--ttl=1s", max_ttl, "--no-wait"];
+        end_of(run(&servers, &options, "dock-7", "exit 7")).code
+    };
+    assert_eq!(
+        (plain("--max-ttl=1s"), plain("--max-ttl=1h")),
+        (Some(7), Some(69))
+    );
 }
 
 #[test]

@@ -160,8 +160,24 @@ fn a_fleet_that_was_flushed_whole_while_a_lease_is_out_is_no_new_one() {
     assert_told(
         &ended,
         &servers[0],
-        "flushed, or a replica, since it started: it may have forgotten a lock",
+        "flushed, evicted a key, or was a replica, since it started: it may have forgotten a lock",
     );
+}
+
+#[test]
+fn a_node_that_has_evicted_a_key_may_have_forgotten_a_lock() {
+    let servers = unvouched(3);
+    let _: () = servers[1].query(&["SET", "dock-7", "a token"]).unwrap();
+    set(&servers[1], "maxmemory-policy", "allkeys-lru");
+    set(&servers[1], "maxmemory", "1");
+    eventually("an eviction", || field(&servers[1], "evicted_keys") != "0");
+    set(&servers[1], "maxmemory", "0");
+    set(&servers[1], "maxmemory-policy", "noeviction");
+    let ended = expect_no_write(&servers.urls(), &servers, &[]);
+    let why =
+        "flushed, evicted a key, or was a replica, since it started: it may have forgotten a lock";
+    assert_told(&ended, &servers[1], why);
+    assert_told(&ended, &servers[0], "not written: there is no record");
 }
 
 #[test]
@@ -258,10 +274,65 @@ fn repair_begins_again_where_all_nodes_that_answer_were_wiped_while_one_is_down(
     );
     let ended = repair(&servers.urls(), &SHORT_OPTIONS);
     assert_told(&ended, &servers[2], "not written: connection refused");
+    let last = format!(
+        "redlock: run it again when the missing nodes are back, because they may have records with other \
+         settings: {}\n",
+        name(&servers[2])
+    );
+    assert_eq!(ended.stderr, last);
     for server in &servers[..2] {
         expect_quarantine(server, SHORT, 4_000);
     }
     expect_votes_after_the_quarantine(&servers);
+}
+
+#[test]
+fn a_change_of_settings_by_repair_needs_all_nodes() {
+    const OLD: &str = "1000:250:500";
+    let change = [&["--repair"], &SHORT_OPTIONS[..]].concat();
+    let servers = unvouched(3);
+    servers[2].pause();
+    // One record is enough, of whatever run.
+    let states: [fn(&[Server]); 3] = [
+        |nodes| nodes.iter().for_each(|node| guard(node, 0, OLD)),
+        |nodes| guard(&nodes[1], 0, SHORT),
+        |nodes| guard_of_another_run(&nodes[0], OLD),
+    ];
+    for damage in states {
+        damage(&servers[..2]);
+        let ended = expect_no_write(&servers.urls(), &servers[..2], &change);
+        assert_told(&ended, &servers[2], "refused: ");
+        assert_told(&ended, &servers[0], "not written: there is a record");
+        let advice = format!("bring {} back", name(&servers[2]));
+        for told in ["a change of settings needs all nodes", &advice] {
+            assert!(ended.stderr.contains(told), "{}", ended.stderr);
+        }
+    }
+    // Without a change, a minority may be away.
+    guard(&servers[1], 0, OLD);
+    let ended = repair(
+        &servers.urls(),
+        &["--max-ttl=1s", "--window=250ms", "--step-back=500ms"],
+    );
+    assert_eq!(ended.stderr, "");
+
+    servers[2].resume();
+    repair(&servers.urls(), &SHORT_OPTIONS);
+    for server in &servers[..] {
+        expect_quarantine(server, SHORT, 4_000);
+    }
+}
+
+#[test]
+fn a_first_start_that_records_of_two_rules_forbid_while_a_node_is_away_waits_for_it() {
+    let mut servers = unvouched(3);
+    guard(&servers[0], 0, SETTINGS);
+    guard(&servers[1], 0, SHORT);
+    servers[2].kill();
+    let ended = expect_no_write(&servers.urls(), &servers[..2], &[]);
+    let advice = "bring the missing nodes back, give all clients the same settings, then run redlock init \
+                  --repair";
+    assert!(ended.stderr.contains(advice), "{}", ended.stderr);
 }
 
 #[test]
@@ -290,22 +361,61 @@ fn repair_takes_the_place_of_a_foreign_value_and_leaves_sound_records_alone() {
 }
 
 #[test]
-fn a_repair_waits_for_the_longest_ttl_of_the_old_records_and_the_new_ones() {
-    for (old, new, quarantine_ms) in [
-        ("120000:500:60000", "--max-ttl=1m", 123_000),
-        ("1000:500:500000", "--max-ttl=1m", 503_000),
-        ("1000:250:60000", "--max-ttl=10m", 602_000),
+fn a_repair_that_would_shorten_the_quarantine_is_refused() {
+    for (old, new, least) in [
+        (
+            "120000:250:60000",
+            "--max-ttl=1m",
+            "--max-ttl=2m --window=250ms --step-back=1m",
+        ),
+        (
+            "1000:250:500000",
+            "--max-ttl=1m",
+            "--max-ttl=1s --window=250ms --step-back=8m20s",
+        ),
+        (
+            "60000:500:60000",
+            "--window=250ms",
+            "--max-ttl=1m --window=500ms --step-back=1m",
+        ),
     ] {
         let servers = unvouched(3);
-        guard(&servers[0], 0, old);
-        repair(&servers.urls(), &[new]);
-        let settings = match new {
-            "--max-ttl=1m" => "60000:250:60000",
-            _ => "600000:250:60000",
-        };
-        for server in &servers[..] {
-            expect_quarantine(server, settings, quarantine_ms);
+        guard(&servers[0], 0, SETTINGS);
+        guard(&servers[1], 0, old);
+        let ended = expect_no_write(&servers.urls(), &servers, &["--repair", new]);
+        let why = "refused: has a record with a longer quarantine (max TTL ";
+        assert_told(&ended, &servers[1], why);
+        assert_told(&ended, &servers[0], "not written: there is a record");
+        for told in [
+            &format!("give at least {least}, or, "),
+            "redlock init --force --max-ttl=1m",
+        ] {
+            assert!(ended.stderr.contains(told), "{}", ended.stderr);
         }
+        // A node that restarted has granted leases by its record all the same.
+        guard_of_another_run(&servers[1], old);
+        expect_no_write(&servers.urls(), &servers, &["--repair", new]);
+        // What it asks for is enough.
+        let least: Vec<&str> = least.split(' ').collect();
+        repair(&servers.urls(), &least);
+    }
+}
+
+#[test]
+fn the_quarantine_of_a_repair_is_not_cut_by_the_next_fenced_acquire() {
+    const LONG: [&str; 3] = ["--max-ttl=1m", "--window=250ms", "--step-back=1m"];
+    for (old, new) in [(SETTINGS, SHORT_OPTIONS), (SHORT, LONG)] {
+        let servers = unvouched(3);
+        guard(&servers[0], 0, old);
+        let ended = init(&servers.urls(), &[&["--repair"], &new[..]].concat());
+        let before: Vec<_> = servers.iter().map(record).collect();
+        let options = [&new[..], &["--fenced", "--ttl=1s", "--wait=1s"]].concat();
+        assert_eq!(
+            end_of(run(&servers, &options, "dock-7", "exit 7")).code,
+            Some(69)
+        );
+        assert_eq!(servers.iter().map(record).collect::<Vec<_>>(), before);
+        assert_eq!(ended.code, Some(i32::from(old == SETTINGS)));
     }
 }
 
@@ -425,7 +535,17 @@ fn the_nodes_that_were_written_are_named_when_another_one_fails() {
         // A first start ends at the first node that fails; their order is the same for everybody.
         let told = match written.as_slice() {
             [] => "redlock: no record was written".to_owned(),
-            written => format!("redlock: only these were written: {}", written.join(", ")),
+            written => {
+                let rest = if mode == "--repair" {
+                    "; run it again until all are"
+                } else {
+                    ""
+                };
+                format!(
+                    "redlock: only these were written: {}{rest}",
+                    written.join(", ")
+                )
+            }
         };
         assert_eq!(ended.stderr.trim_end(), told);
         assert!(mode.is_empty() || written.len() == 2, "{}", ended.stdout);

@@ -7,6 +7,7 @@ use redlock_tests::Servers;
 use tempfile::tempdir;
 
 use crate::process::{Process, end_of, eventually, expect_no_keys, run};
+use crate::server::{guard, set};
 
 #[test]
 fn the_exit_code_is_the_command_s_and_no_key_is_left() {
@@ -258,6 +259,30 @@ fn nodes_that_may_have_forgotten_locks_are_waited_for_and_named() {
     let mut options = vec!["--fenced", "--ttl=1s", "--max-ttl=1s", "--window=100ms"];
     options.push("--step-back=1s");
     let ended = end_of(run(&servers, &options, "dock-7", "exit 7"));
+    assert_eq!(ended.code, Some(7), "{}", ended.stderr);
+}
+
+#[test]
+fn nodes_that_could_evict_locks_are_waited_for_once_they_do_not() {
+    let servers = Servers::start(3);
+    for server in servers.iter() {
+        guard(server, 0, "8000:250:1000");
+        set(server, "maxmemory-policy", "volatile-lru");
+    }
+    let options = [
+        "--fenced",
+        "--ttl=3s",
+        "--max-ttl=8s",
+        "--step-back=1s",
+        "--json",
+    ];
+    let waiting = Process::start(run(&servers, &options, "dock-7", "exit 7"));
+    waiting.expect_event("waiting");
+    for server in servers.iter() {
+        set(server, "maxmemory-policy", "noeviction");
+    }
+    // For 8 s, which is longer than the TTL.
+    let ended = waiting.end();
     assert_eq!(ended.code, Some(7), "{}", ended.stderr);
 }
 

@@ -12,6 +12,7 @@ fn help_and_version_are_no_error() {
         (&["inspect", "--help"], "REDLOCK_NODES"),
         (&["doctor", "--help"], "counts_in_ms"),
         (&["init", "--help"], "looks like a new one"),
+        (&["init", "--help"], "CONFIG RESETSTAT"),
     ] {
         let ended = end_of(redlock(arguments));
         assert_eq!(ended.code, Some(0), "{arguments:?}");
@@ -95,6 +96,14 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
         (&["doctor", "--node="], "no node"),
         (&["doctor", NODE, NODE], "127.0.0.1:1 is named twice"),
         (&["doctor", NODE, "--ttl=2ms"], "TTL is too short"),
+        (
+            &["doctor", NODE, "--ttl=2m", "--max-ttl=1m"],
+            "--ttl 2m is longer than --max-ttl 1m",
+        ),
+        (
+            &["doctor", NODE, "--max-ttl=60d"],
+            "--max-ttl: the TTL is too long",
+        ),
         (&["doctor", NODE, "--seconds=0"], "0 is not in 1..=3600"),
         (&["doctor", "--node=http://host"], "\"http://host\""),
         (&["inspect", NODE], "<KEY>"),

@@ -54,9 +54,8 @@ impl Options {
     ///
     /// No two leases on a key have the same fence, and one that was asked for after another was reported
     /// has the higher one: whatever expires, is delayed, repeated or paused, and also when nodes, even all
-    /// of them, lose their data. It takes that no node's clock is set back by more than `step_back` while
-    /// the node lives, nor by more than the longer of `max_ttl` and `step_back`, and `2 window + 1 s`, from before a
-    /// crash to after it.
+    /// of them, lose their data. This assumes that no node's clock ever shows more than `step_back` less than the most it
+    /// has shown; over a crash, more than the longer of `max_ttl` and `step_back`, and `2 window + 1 s`.
     ///
     /// # Errors
     ///

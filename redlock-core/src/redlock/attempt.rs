@@ -20,6 +20,10 @@ pub(super) struct Grant {
     proposal: Option<Proposal>,
 }
 
+/// The most rounds of an attempt: one to ask, one that makes use of the answers, and one more if most of the first
+/// answers came from clocks that are wrong.
+const ROUNDS_MAX: u32 = 3;
+
 /// What one acquire has learned in its attempts, of a fenced lock.
 pub(super) struct Learned {
     /// The highest fence that is known to have been accepted.
@@ -56,6 +60,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let token = self.fresh_token().ok_or(AcquireError::Entropy)?;
         let mut rounds = 0;
         let (ballot, proposal) = loop {
+            let asked_at = self.clock.now();
             let proposal = self.proposal(learned);
             let mut ballot = self.acquisition(key, &token, proposal);
             self.ask(&mut ballot).await;
@@ -67,13 +72,19 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 let seen = ballot.readings.highest();
                 learned.highest = learned.highest.max(proposal.fence()).max(seen);
                 self.learn(&mut ballot);
-                let was_cold_start = learned.is_cold_start;
-                self.learn_rules(&ballot.readings, learned);
-                // Another fence may win, with the same token.
-                let next = self.proposal(learned).map(|next| next.fence());
-                let may_fit = next != Some(proposal.fence()) && self.may_fit(&ballot);
-                if rounds == 1 && (may_fit || learned.is_cold_start && !was_cold_start) {
-                    continue;
+                self.learn_rules(asked_at, &ballot.readings, learned);
+                if rounds < ROUNDS_MAX
+                    && ballot.verdict != Verdict::Won
+                    && let Some(next) = self.proposal(learned)
+                    && next.fence() != proposal.fence()
+                {
+                    // Another fence may win, with the same token. So may a client that restores guard records, now that
+                    // its rules are confirmed; at the least it begins the quarantine.
+                    let may_restore =
+                        next.vouches() && !proposal.vouches() && ballot.readings.is_any_unguarded();
+                    if may_restore || self.may_fit(&ballot) {
+                        continue;
+                    }
                 }
             }
             break (ballot, proposal);
@@ -135,15 +146,16 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let is_in_window = next <= Fence::from_u64(newest);
         let fence = Fence::from_u64(time);
         let fence = if is_in_window { fence.max(next) } else { fence };
-        let vouches = self.may_vouch || learned.is_cold_start;
+        let vouches = self.may_vouch() || learned.is_cold_start;
         Some(Proposal::new(fence, fleet, time, vouches))
     }
 
-    /// Whether the next round may write guard records.
-    fn learn_rules(&mut self, readings: &Readings<MAX>, learned: &mut Learned) {
+    /// Whether the next round may write guard records, after one that began at `asked_at`.
+    fn learn_rules(&mut self, asked_at: Instant, readings: &Readings<MAX>, learned: &mut Learned) {
         let voters = self.all.without(self.duplicates());
-        let confirmation = readings.confirmation(voters, self.all.len(), self.quorum());
-        self.may_vouch = confirmation == Confirmation::Fleet;
+        let confirmation = readings.confirmation(voters, self.quorum());
+        let is_fleet = confirmation == Confirmation::Fleet;
+        self.rules_confirmed_at = is_fleet.then_some(asked_at);
         learned.is_cold_start = confirmation == Confirmation::ColdStart;
     }
 

@@ -44,16 +44,14 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 lease.extended_until(valid_until);
                 Ok(())
             }
-            Verdict::TooLate => {
-                lease.end(self.clock.now());
-                Err(ExtendError::TooLate(report))
-            }
+            // Its validity is over.
+            Verdict::TooLate => Err(ExtendError::TooLate(report)),
             // Lost for certain only when too few other nodes are left for a quorum; with an even number
             // of nodes that may be so although as many are silent.
             Verdict::Refused | Verdict::Unreachable | Verdict::Pending
                 if self.count() - report.tally().refused < self.quorum() as usize =>
             {
-                lease.end(self.clock.now());
+                lease.end(started_at);
                 Err(ExtendError::Lost(report))
             }
             Verdict::Refused | Verdict::Unreachable | Verdict::Pending => {

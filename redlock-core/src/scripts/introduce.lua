@@ -1,14 +1,9 @@
-local function info(section, pattern) return redis.call('info', section):match(pattern) end
-local run_id, replid = info('server', 'run_id:(%x+)'), info('replication', 'master_replid:(%x+)')
-local traits = 4 * math.max(0, info('server', 'uptime_in_seconds:(%-?%d+)'))
-if info('replication', 'role:master') then traits = traits + 2 end
-if info('memory', 'maxmemory_policy:noeviction') then traits = traits + 1 end
+local info, clock = redis.call('info'), redis.call('time')
+local run_id, replid = info:match('run_id:(%w+)'), info:match('master_replid:(%w+)')
+local traits = 4 * math.max(0, info:match('uptime_in_seconds:(%S+)'))
+if info:match('\nrole:master') then traits = traits + 2 end
+if info:match('policy:noeviction') then traits = traits + 1 end
 
-local clock = redis.call('time')
-local record = tostring(redis.pcall('get', KEYS[1]))
-local id, until_ms, max_ttl, its_replid = record:match('^(%w+):(%d+):(%d+):%d+:%d+:?(%w*)$')
-max_ttl = (max_ttl or 0) + 0
-if id ~= run_id or its_replid ~= replid or clock[1] * 1000 + clock[2] / 1000 < until_ms + 0 then max_ttl = -max_ttl end
-
-local function number(id) return tonumber(id:sub(1, 13), 16) end
-return {number(run_id), number(replid), traits, max_ttl}
+local id, ends, max_ttl, data = tostring(redis.pcall('get', KEYS[1])):match('^(%w+):(%d+):(%d+):%d+:%d+:?(%w*)$')
+local fits = id == run_id and data == replid and clock[1] * 1000 + clock[2] / 1000 >= ends + 0
+return {tonumber(run_id:sub(1, 13), 16), tonumber(replid:sub(1, 13), 16), traits, (max_ttl or 0) * (fits and 1 or -1)}

@@ -318,7 +318,7 @@ fn a_clock_that_is_set_right_in_quarantine_makes_two_holders_with_ordered_fences
     let mut misled = client_with(&nodes, &clock, 3, options);
     let behind = holder.clock_offset().map(|offset| offset - 60_000_000);
     misled.set_clock_offset(behind);
-    misled.set_may_vouch(true);
+    misled.set_rules_confirmed_at(Some(clock.now()));
     assert!(clock.run(misled.try_acquire(KEY)).is_err());
 
     nodes[1].set_clock_step(0);

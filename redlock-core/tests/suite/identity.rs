@@ -313,3 +313,97 @@ fn a_plain_client_that_is_told_the_longest_ttl_waits_for_it_after_a_restart() {
     clock.advance(ms(602));
     assert!(clock.run(redlock.try_acquire(KEY)).is_ok());
 }
+
+#[test]
+fn a_confirmation_of_the_rules_is_good_for_half_a_quarantine() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let mut idle = client_with(&nodes, &clock, 1, fenced());
+    let lease = clock.run(idle.try_acquire(KEY)).unwrap();
+    clock.run(idle.release(lease));
+    assert!(idle.may_vouch());
+    clock.advance(QUARANTINE / 2);
+    assert!(!idle.may_vouch());
+    nodes[0].clear();
+    nodes[1].clear();
+    // A fleet that has other rules since, of which it is told only as it asks.
+    nodes[2].clear();
+    let mut other = client_with(&nodes[2..], &clock, 2, long());
+    assert!(clock.run(other.try_acquire(KEY)).is_err());
+    let error = clock.run(idle.try_acquire(KEY)).unwrap_err().to_string();
+    assert_eq!(error.matches("lost its guard record").count(), 2, "{error}");
+}
+
+#[test]
+fn clients_that_try_once_restore_a_record_while_another_node_is_down() {
+    for count in [3, 4, 5] {
+        let clock = MockClock::new();
+        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        let nodes = &nodes[..count];
+        assert!(
+            clock
+                .run(client_with(nodes, &clock, 1, fenced()).try_acquire(KEY))
+                .is_ok()
+        );
+        clock.advance(EXPIRED);
+        // With the one that was wiped, as many as leave no quorum.
+        let down = count - (count / 2 + 1);
+        nodes[..down].iter().for_each(MemoryNode::stop);
+        nodes[down].clear();
+        let restored = (2..100).any(|seed| {
+            clock.advance(ms(2_000));
+            let mut fresh = client_with(nodes, &clock, seed, fenced());
+            clock.run(fresh.try_acquire(KEY)).is_ok()
+        });
+        assert!(restored, "{count} nodes");
+        assert!(
+            clock.now() < at(QUARANTINE + EXPIRED + ms(10_000)),
+            "{count}"
+        );
+    }
+}
+
+#[test]
+fn a_server_that_is_named_twice_keeps_no_new_fleet_from_its_first_records() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 4] = MemoryNode::fleet(&clock);
+    nodes.iter().for_each(MemoryNode::clear);
+    let names = [&nodes[0], &nodes[1], &nodes[1], &nodes[2], &nodes[3]];
+    let options = fenced().wait(2 * MINUTE);
+    let entropy = SeededEntropy::new(1);
+    let mut redlock = Redlock::<_, _, _, 5>::new(names, &clock, entropy, options).unwrap();
+    assert!(clock.run(redlock.acquire(KEY)).is_ok());
+}
+
+#[test]
+fn a_minority_of_wrong_clocks_that_answers_first_costs_a_client_a_round_and_not_the_lock() {
+    for (count, wrong) in [(3, 1), (4, 1), (5, 2)] {
+        for ahead in [-50_000_000, 50_000_000] {
+            let clock = MockClock::new();
+            let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+            nodes[..wrong]
+                .iter()
+                .for_each(|node| node.set_clock_step(ahead));
+            let lease =
+                clock.run(client_with(&nodes[..count], &clock, 1, fenced()).try_acquire(KEY));
+            assert!(lease.is_ok(), "{wrong} of {count} by {ahead}: {lease:?}");
+        }
+    }
+}
+
+#[test]
+fn a_client_does_not_wait_for_a_hung_node_because_another_one_lost_its_record() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    assert!(
+        clock
+            .run(client_with(&nodes, &clock, 1, fenced()).try_acquire(KEY))
+            .is_ok()
+    );
+    nodes[0].hang();
+    nodes[1].clear();
+    let before = clock.now();
+    let mut fresh = client_with(&nodes, &clock, 2, fenced());
+    assert!(clock.run(fresh.try_acquire("another")).is_ok());
+    assert_eq!(clock.now(), before);
+}

@@ -14,7 +14,7 @@ fn command(len: usize, letter: u8) -> Vec<u8> {
     word.unwrap_or_else(|| panic!("no word takes {len} bytes"))
 }
 
-fn words(word: &[u8]) -> impl Iterator<Item = Argument<'_>> + Clone {
+fn words(word: &[u8]) -> impl ExactSizeIterator<Item = Argument<'_>> {
     [Argument::Bytes(word)].into_iter()
 }
 

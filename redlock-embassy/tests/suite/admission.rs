@@ -21,10 +21,11 @@ const GUARDED: Rules = Rules {
 
 const YOUNG: Who = Who {
     run_id: 2,
+    replication_id: 7,
     uptime_s: 0,
     is_master: true,
     may_evict: false,
-    vouched_ms: -1,
+    vouched_ms: 0,
 };
 
 fn guarded(token: &redlock_core::Token) -> Command<'_> {
@@ -70,7 +71,7 @@ fn the_question_leaves_through_a_send_buffer_of_any_size() {
         let server = Server::new(&world);
         let mut node = TcpNode::<_, _, TX, 1>::new(server.wire(), &world.clock);
         world.run(node.connect()).unwrap();
-        assert_eq!(server.heard_all()[0], "INTRODUCE");
+        assert_eq!(server.heard_all().last().unwrap(), "INTRODUCE");
         assert!(node.run_id().is_some());
     }
     ask::<1>();
@@ -92,7 +93,9 @@ fn the_question_is_asked_once_wherever_the_call_is_dropped() {
             let result = world.execute(&mut node, &guarded(B));
             let heard = server.heard_all();
             let asked = heard.iter().filter(|name| *name == "INTRODUCE").count();
-            assert_eq!((heard[0].as_str(), asked), ("INTRODUCE", 1));
+            let place = heard.iter().position(|name| name == "INTRODUCE");
+            let first_set = heard.iter().position(|name| name.starts_with("SET"));
+            assert!(asked == 1 && place < first_set, "{heard:?}");
             assert_eq!(server.connections(), 1);
             let is_held = server.heard() == ["SET a", "SET b"];
             assert!(is_held || server.heard() == ["SET b"]);
@@ -199,43 +202,50 @@ fn a_replica_has_no_vote_and_a_node_that_may_evict_has_one_unless_told() {
 }
 
 #[test]
-fn a_node_that_may_not_say_who_it_is_has_a_vote_where_the_guard_is_off() {
+fn a_node_that_does_not_say_who_it_is_has_a_vote_if_the_guard_is_off() {
     for error in [
-        "-NOPERM this user has no permissions to run the 'eval' command\r\n",
-        "-ERR The user executing the script can't run this command or subcommand script: 12e4\r\n",
-        "-ERR ACL failure in script: this user has no permissions to run the 'info' command\r\n",
+        "NOPERM this user has no permissions to run the 'eval' command",
+        "NOPERM No permissions to access a key",
+        "ERR The user executing the script can't run this command or subcommand script: 12e4",
+        "ERR ACL failure in script: this user has no permissions to run the 'info' command",
+        "ERR unknown command 'EVAL', with args beginning with: 'local info'",
+        "ERR Unknown Redis command called from script script: 12e4, on @user_script:1.",
+        "ERR This Redis command is not allowed from script script: 12e4",
+        "ERR Error running script (call to f_12e4): @user_script:1: attempt to index a nil value",
+        "MOVED 3999 127.0.0.1:6381",
+        "",
     ] {
         let world = World::default();
         let server = Server::new(&world);
-        server.introduce_with(error);
+        server.introduce_with(format!("-{error}\r\n"));
         let mut node = server.node();
         let result = world.execute(&mut node, &guarded(A));
-        assert_eq!(result, denied(Denial::Silenced));
+        assert_eq!(result, denied(Denial::Silenced), "{error}");
         assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
         assert_eq!((server.connections(), node.run_id()), (1, None));
     }
 }
 
 #[test]
-fn any_other_error_and_what_is_no_answer_end_the_connection() {
+fn a_node_that_is_not_ready_to_say_who_it_is_and_one_that_answers_nonsense_end_the_connection() {
+    let unexpected = "answered what no Redis answers; is it one?";
     for (answer, text) in [
         ("-LOADING Redis is loading\r\n", "LOADING Redis is loading"),
+        ("-MASTERDOWN Link is down\r\n", "MASTERDOWN Link is down"),
+        ("-CLUSTERDOWN Hash slot\r\n", "CLUSTERDOWN Hash slot"),
+        ("-BUSY Redis is busy\r\n", "BUSY Redis is busy"),
+        ("-READONLY You can't\r\n", "READONLY You can't"),
+        ("-NOAUTH Authentication\r\n", "NOAUTH Authentication"),
+        ("-DENIED protected mode\r\n", "DENIED protected mode"),
         (
-            "-ERR unknown command 'EVAL'\r\n",
-            "ERR unknown command 'EVAL'",
+            "-ERR max number of clients reached\r\n",
+            "ERR max number of clients reache..",
         ),
-        ("-NOPERMIT\r\n", "NOPERMIT"),
-        ("$-1\r\n", "answered what no Redis answers; is it one?"),
-        ("+OK\r\n", "answered what no Redis answers; is it one?"),
-        (":1\r\n", "answered what no Redis answers; is it one?"),
-        (
-            "*3\r\n:1\r\n:2\r\n:3\r\n",
-            "answered what no Redis answers; is it one?",
-        ),
-        (
-            "*4\r\n:-1\r\n:2\r\n:3\r\n:4\r\n",
-            "answered what no Redis answers; is it one?",
-        ),
+        ("$-1\r\n", unexpected),
+        ("+OK\r\n", unexpected),
+        (":1\r\n", unexpected),
+        ("*3\r\n:1\r\n:2\r\n:3\r\n", unexpected),
+        ("*4\r\n:-1\r\n:2\r\n:3\r\n:4\r\n", unexpected),
     ] {
         let world = World::default();
         let server = Server::new(&world);
@@ -280,6 +290,242 @@ fn what_was_said_before_an_acquire_that_is_denied_leaves_with_it() {
     assert_eq!(server.heard(), ["SET a", "RELEASE a"]);
 }
 
+/// How often the node was asked who it is.
+fn times_asked(server: &Server<'_>) -> usize {
+    let heard = server.heard_all();
+    heard.iter().filter(|name| *name == "INTRODUCE").count()
+}
+
+const REPLICA: Who = Who {
+    run_id: 1,
+    replication_id: 7,
+    uptime_s: 1_000_000,
+    is_master: false,
+    may_evict: false,
+    vouched_ms: 0,
+};
+
+const READONLY: &str = "-READONLY You can't write against a read only replica.\r\n";
+
+#[test]
+fn a_replica_that_is_promoted_while_it_is_connected_is_asked_again_and_has_restarted_just_now() {
+    let world = World::default();
+    let server = Server::new(&world);
+    server.introduce(REPLICA);
+    let mut node = server.node();
+    assert_eq!(
+        world.execute(&mut node, &guarded(A)),
+        denied(Denial::Replica)
+    );
+    server.introduce(Who::default());
+    // A denial holds for a second: else a node that has no vote would be asked with each acquire.
+    world.clock.advance(ms(999));
+    assert_eq!(
+        world.execute(&mut node, &guarded(A)),
+        denied(Denial::Replica)
+    );
+    assert_eq!(times_asked(&server), 1);
+    world.clock.advance(ms(1));
+    let (ago_ms, left_ms) = (0, 10_102);
+    assert_eq!(
+        world.execute(&mut node, &guarded(A)),
+        denied(Denial::Restarted { ago_ms, left_ms })
+    );
+    world.clock.advance(QUARANTINE);
+    assert_eq!(world.execute(&mut node, &guarded(A)), Ok(ACQUIRED));
+    assert_eq!((times_asked(&server), server.connections()), (2, 1));
+    let loads = server.heard_all().len() - server.heard().len() - 2;
+    assert_eq!(loads, if cfg!(feature = "fence") { 3 } else { 0 }, "once");
+}
+
+#[test]
+fn a_node_that_answers_with_an_error_is_asked_again_before_its_next_vote() {
+    for (command, is_dropped) in [
+        (guarded(A), false),
+        (extend(A), false),
+        (release(A), false),
+        (extend(A), true),
+    ] {
+        let world = World::default();
+        let server = Server::new(&world);
+        let mut node = connected(&world, &server);
+        server.answer_with(READONLY);
+        if is_dropped {
+            server.hang(usize::MAX);
+            assert!(poll_times(2, node.execute(&command)).is_none());
+            server.resume();
+        } else {
+            let error = world.execute(&mut node, &command);
+            assert!(matches!(error, Err(NodeErrorKind::Rejected(_))));
+        }
+        // Demoted, and promoted before it is asked: its data is another master's.
+        server.introduce(Who {
+            replication_id: 8,
+            ..Who::default()
+        });
+        let (ago_ms, left_ms) = (0, 10_102);
+        assert_eq!(
+            world.execute(&mut node, &guarded(B)),
+            denied(Denial::Restarted { ago_ms, left_ms })
+        );
+        assert_eq!((times_asked(&server), server.connections()), (2, 1));
+        // Once: what is sent again in the place of a release is no error any more.
+        assert!(world.execute(&mut node, &guarded(B)).is_err());
+        assert_eq!(times_asked(&server), 2);
+    }
+}
+
+#[test]
+fn a_failback_is_noticed_over_a_new_connection_although_the_process_is_the_same() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = server.node();
+    assert_eq!(world.execute(&mut node, &guarded(A)), Ok(ACQUIRED));
+    server.cut();
+    server.introduce(Who {
+        replication_id: 8,
+        ..Who::default()
+    });
+    assert!(world.execute(&mut node, &guarded(B)).is_err());
+    world.clock.advance(QUARANTINE);
+    assert_eq!(world.execute(&mut node, &guarded(B)), Ok(ACQUIRED));
+}
+
+#[test]
+fn the_eviction_policy_is_asked_for_again_after_half_of_the_longest_ttl_and_not_before() {
+    let strict = Rules {
+        refuse_eviction: true,
+        ..GUARDED
+    };
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = server.node();
+    for _ in 0..50 {
+        assert!(world.execute(&mut node, &acquire_by(strict, A)).is_ok());
+        world.clock.advance(ms(99));
+    }
+    assert_eq!(times_asked(&server), 1);
+    server.introduce(Who {
+        may_evict: true,
+        ..Who::default()
+    });
+    world.clock.advance(ms(50));
+    let denial = denied(Denial::MayEvict);
+    assert_eq!(
+        world.execute(&mut node, &acquire_by(strict, B)),
+        denial.clone()
+    );
+    assert_eq!((times_asked(&server), server.connections()), (2, 1));
+    // Who does not mind is not held up.
+    assert!(world.execute(&mut node, &guarded(B)).is_ok());
+    server.introduce(Who::default());
+    assert_eq!(world.execute(&mut node, &acquire_by(strict, B)), denial);
+    // It may have evicted what it granted before.
+    world.clock.advance(ms(1_000));
+    let error = world
+        .execute(&mut node, &acquire_by(strict, B))
+        .unwrap_err();
+    let words = "may have evicted locks, its vote counts again in ";
+    assert!(error.to_string().contains(words), "{error}");
+    assert_eq!((times_asked(&server), server.connections()), (3, 1));
+    world.clock.advance(QUARANTINE);
+    assert!(world.execute(&mut node, &acquire_by(strict, B)).is_ok());
+}
+
+#[test]
+fn a_question_that_is_asked_again_is_answered_once_wherever_the_call_is_dropped() {
+    for chunk in [5, 1_000] {
+        let mut polls = 0;
+        loop {
+            let world = World::default();
+            let server = Server::new(&world);
+            let mut node = connected(&world, &server);
+            // A reply is owed, and an error: the question waits for it.
+            server.hang(usize::MAX);
+            server.answer_with(READONLY);
+            assert!(poll_times(3, node.execute(&extend(A))).is_none());
+            server.resume();
+            world.run(node.connect()).unwrap();
+            server.stutter(chunk);
+            let is_done = poll_times(polls, node.execute(&guarded(A))).is_some();
+            let result = world.execute(&mut node, &extend(A));
+            let is_set = server.heard().contains(&"SET a".to_owned());
+            let reply = if is_set {
+                Reply::Extended(None)
+            } else {
+                Reply::NotMine
+            };
+            assert_eq!(result, Ok(reply), "after {polls} polls");
+            let result = world.execute(&mut node, &guarded(B));
+            assert_eq!(result, Ok(if is_set { HELD } else { ACQUIRED }));
+            assert_eq!((times_asked(&server), server.connections()), (2, 1));
+            if is_done {
+                break;
+            }
+            polls += 1;
+        }
+        assert!(polls > 5, "{polls}");
+    }
+}
+
+#[test]
+fn a_release_goes_ahead_of_the_next_command_while_a_question_is_not_answered() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = connected(&world, &server);
+    assert_eq!(world.execute(&mut node, &guarded(A)), Ok(ACQUIRED));
+    server.answer_with(READONLY);
+    assert!(world.execute(&mut node, &extend(A)).is_err());
+    server.hang(usize::MAX);
+    assert_eq!(world.round(&mut node, &guarded(B)), None);
+    assert_eq!(world.round(&mut node, &release(A)), None);
+    server.resume();
+    assert_eq!(world.execute(&mut node, &guarded(C)), Ok(ACQUIRED));
+    let heard = server.heard();
+    assert_eq!(heard, ["SET a", "EXTEND a", "RELEASE a", "SET c"]);
+    assert_eq!((times_asked(&server), server.connections()), (2, 1));
+}
+
+#[test]
+fn a_node_that_is_not_ready_when_it_is_asked_again_is_connected_anew() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = connected(&world, &server);
+    server.answer_with(READONLY);
+    assert!(world.execute(&mut node, &extend(A)).is_err());
+    server.introduce_with("-LOADING Redis is loading\r\n");
+    let error = world.execute(&mut node, &guarded(B)).unwrap_err();
+    assert_eq!(error.to_string(), "LOADING Redis is loading");
+    server.introduce(Who::default());
+    assert_eq!(world.execute(&mut node, &guarded(B)), Ok(ACQUIRED));
+    assert_eq!((server.connections(), server.clients()), (2, 1));
+}
+
+#[test]
+fn a_node_that_fell_silent_about_itself_is_no_first_contact() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = server.node();
+    assert_eq!(world.execute(&mut node, &guarded(A)), Ok(ACQUIRED));
+    server.cut();
+    server.introduce_with("-NOPERM info\r\n");
+    assert_eq!(
+        world.execute(&mut node, &guarded(B)),
+        denied(Denial::Silenced)
+    );
+    // Another process, which has run for long as a replica.
+    server.introduce(Who {
+        run_id: 2,
+        ..Who::default()
+    });
+    world.clock.advance(ms(1_000));
+    let (ago_ms, left_ms) = (0, 10_102);
+    assert_eq!(
+        world.execute(&mut node, &guarded(B)),
+        denied(Denial::Restarted { ago_ms, left_ms })
+    );
+}
+
 type Lock<'w> = Redlock<TcpNode<'w, Wire<'w>, &'w MockClock>, &'w MockClock, SeededEntropy, 3>;
 
 fn lock<'w>(world: &'w World, servers: [&'w Server<'w>; 3]) -> Lock<'w> {
@@ -312,7 +558,7 @@ fn a_wait_outlasts_the_quarantine_of_a_majority_and_the_error_of_a_shorter_one_t
     servers[1].cut();
     servers[1].introduce(YOUNG);
     let error = world.run(redlock.try_acquire("dock-7")).unwrap_err();
-    let text = "no quorum for dock-7: 1 of 3 nodes answered (wire: timed out after 50 ms; \
+    let text = "no quorum for dock-7: 1 of 3 nodes answered (wire: timed out after 100 ms; \
                 wire: restarted 0 ms ago, its vote counts again in 11 s)";
     assert_eq!(error.to_string(), text);
 

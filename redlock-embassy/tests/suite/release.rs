@@ -207,6 +207,117 @@ fn of_two_releases_that_find_no_connection_the_last_one_is_kept() {
     assert_eq!(server.heard(), ["SET a", "RELEASE a", "SET c"]);
 }
 
+/// What a node answers that cannot carry out a command for the moment.
+const PASSING: [&str; 7] = [
+    "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+    "READONLY You can't write against a read only replica.",
+    "LOADING Redis is loading the dataset in memory",
+    "NOREPLICAS Not enough good replicas to write.",
+    "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+    "CLUSTERDOWN The cluster is down",
+];
+
+#[test]
+fn a_release_that_a_node_cannot_carry_out_for_the_moment_goes_ahead_of_the_next_command() {
+    for error in PASSING {
+        for command in [acquire(B), extend(B), release(B)] {
+            let world = World::default();
+            let server = Server::new(&world);
+            let mut node = connected(&world, &server);
+            assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
+            server.answer_with(format!("-{error}\r\n"));
+            let result = world.execute(&mut node, &release(A));
+            assert!(
+                matches!(result, Err(NodeErrorKind::Rejected(_))),
+                "{result:?}"
+            );
+            assert!(server.token(KEY).is_some());
+            assert!(world.execute(&mut node, &command).is_ok());
+            assert_eq!(server.heard()[..3], ["SET a", "RELEASE a", "RELEASE a"]);
+            // And not again.
+            assert!(world.execute(&mut node, &extend(C)).is_ok());
+            assert_eq!((server.heard().len(), server.connections()), (5, 1));
+        }
+    }
+}
+
+#[test]
+fn a_release_is_sent_again_as_long_as_the_node_cannot_carry_it_out_and_holds_up_no_other_command() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = connected(&world, &server);
+    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
+    let misconf = format!("-{}\r\n", PASSING[1]);
+    server.answer_with(&misconf);
+    assert!(world.execute(&mut node, &release(A)).is_err());
+    let extension = Command::Extend {
+        key: b"other",
+        token: B,
+        ttl_ms: TTL_MS,
+        proposal: None,
+    };
+    for _ in 0..10 {
+        // Of the release, and then of the extension.
+        server.answer_with(&misconf);
+        server.answer_with(":1\r\n");
+        let result = world.execute(&mut node, &extension);
+        assert_eq!(result, Ok(Reply::Extended(None)));
+        world.clock.advance(ms(60_000));
+    }
+    assert_eq!(world.execute(&mut node, &acquire(B)), Ok(ACQUIRED));
+    assert_eq!(world.execute(&mut node, &acquire(C)), Ok(HELD));
+    let heard = server.heard();
+    let releases = heard.iter().filter(|name| *name == "RELEASE a").count();
+    assert_eq!((releases, server.connections()), (12, 1));
+    assert_eq!(world.now_ms(), 600_000, "nothing is waited for");
+}
+
+#[test]
+fn a_release_is_sent_again_if_its_error_came_after_the_call_was_dropped() {
+    for (number, command) in [acquire(B), extend(B)].into_iter().enumerate() {
+        let world = World::default();
+        let server = Server::new(&world);
+        let mut node = connected(&world, &server);
+        assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
+        server.hang(usize::MAX);
+        server.answer_with(format!("-{}\r\n", PASSING[number]));
+        assert!(poll_times(2, node.execute(&release(A))).is_none());
+        server.resume();
+        assert!(world.execute(&mut node, &command).is_ok());
+        let again = server.heard()[1..3] == ["RELEASE a", "RELEASE a"];
+        assert!(again, "{:?}", server.heard());
+    }
+}
+
+#[test]
+fn a_release_that_was_sent_and_not_answered_is_sent_again_on_the_next_connection() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = connected(&world, &server);
+    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
+    server.hang(usize::MAX);
+    assert!(poll_times(2, node.execute(&release(A))).is_none());
+    // What has arrived is lost with the connection.
+    server.cut();
+    server.resume();
+    assert_eq!(world.execute(&mut node, &acquire(B)), Ok(ACQUIRED));
+    assert_eq!(server.heard(), ["SET a", "RELEASE a", "SET b"]);
+}
+
+#[test]
+fn a_release_that_is_rejected_for_good_is_not_sent_again() {
+    for error in ["WRONGTYPE Operation against a key", "NOPERM no", "ERR", ""] {
+        let world = World::default();
+        let server = Server::new(&world);
+        let mut node = connected(&world, &server);
+        server.answer_with(format!("-{error}\r\n"));
+        assert!(world.execute(&mut node, &release(A)).is_err());
+        assert_eq!(world.execute(&mut node, &acquire(B)), Ok(ACQUIRED));
+        assert_eq!(server.heard(), ["RELEASE a", "SET b"]);
+    }
+}
+
 #[test]
 fn a_late_release_is_kept_for_keys_of_up_to_64_bytes() {
     for (len, is_kept) in [(0, true), (1, true), (63, true), (64, true), (65, false)] {

@@ -70,7 +70,7 @@ impl Scripts {
         let number_in = |word: &[u8]| str::from_utf8(word).unwrap().parse::<u64>().unwrap();
         let now = now.as_micros() + Self::AHEAD;
         match (number, arguments) {
-            (0, [fence_key, _, token, ttl, t, _, window, _]) => {
+            (0, [fence_key, _, token, ttl, t, _, window, _, ..]) => {
                 let (t, window) = (number_in(t), number_in(window) * 1_000);
                 let fence = self.fences.entry(fence_key.to_vec()).or_default();
                 let is_mine = value.as_deref() == Some(*token);

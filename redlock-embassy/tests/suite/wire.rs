@@ -369,6 +369,7 @@ impl State {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Who {
     pub(crate) run_id: u64,
+    pub(crate) replication_id: u64,
     pub(crate) uptime_s: u64,
     pub(crate) is_master: bool,
     pub(crate) may_evict: bool,
@@ -380,10 +381,11 @@ impl Default for Who {
     fn default() -> Self {
         Self {
             run_id: 1,
+            replication_id: 7,
             uptime_s: 1_000_000,
             is_master: true,
             may_evict: false,
-            vouched_ms: -1,
+            vouched_ms: 0,
         }
     }
 }
@@ -391,8 +393,14 @@ impl Default for Who {
 impl Who {
     fn answer(self) -> Vec<u8> {
         let traits = 4 * self.uptime_s + 2 * u64::from(self.is_master) + u64::from(!self.may_evict);
-        let (run_id, vouched_ms) = (self.run_id, self.vouched_ms);
-        format!("*4\r\n:{run_id}\r\n:7\r\n:{traits}\r\n:{vouched_ms}\r\n").into_bytes()
+        let Self {
+            run_id,
+            replication_id,
+            vouched_ms,
+            ..
+        } = self;
+        format!("*4\r\n:{run_id}\r\n:{replication_id}\r\n:{traits}\r\n:{vouched_ms}\r\n")
+            .into_bytes()
     }
 }
 

@@ -33,9 +33,25 @@ pub(crate) struct Actor {
     node_timeout: Duration,
 }
 
-/// The delay before another connect, and before a release is sent again: doubles from the first to the last.
+/// The delay before another connect if no call comes, and before a release is sent again: doubles from the first to the
+/// last.
 const FIRST_BACKOFF: Duration = Duration::from_millis(20);
 const LAST_BACKOFF: Duration = Duration::from_secs(1);
+
+/// A call does not wait for the backoff: it lets the actor connect if the last connect failed that long ago, or half as
+/// long. So a node that is back is found by the first call, and a dead one is not flooded. Until then calls fail at once.
+const PROBE_DELAY: Duration = Duration::from_millis(30);
+
+/// A connection that lasted that long, and answered, is made anew without a delay when it ends: the server closes idle
+/// connections, or has restarted.
+const MIN_LIFE: Duration = PROBE_DELAY;
+
+/// A connection on which nothing was asked for must have lasted longer for that.
+const MIN_IDLE_LIFE: Duration = Duration::from_millis(500);
+
+/// Calls wait for a new connection for twice as long as the last one took to make, and for no less than this. Then they
+/// fail at once until it is there: a node that drops all packets is not waited for.
+const MIN_PATIENCE: Duration = Duration::from_millis(50);
 
 /// For the connect, the handshake and the scripts together: as many node timeouts as they take round trips, and
 /// no less and no more than this.
@@ -55,27 +71,42 @@ impl Actor {
     /// Runs until the last handle of the node is gone and everything is sent.
     pub(crate) async fn run(self) {
         let mut backoff = FIRST_BACKOFF;
+        let mut took = Duration::ZERO;
+        // Why there is no connection any more; calls wait for the first one for as long as it takes.
+        let mut known = None;
         loop {
-            let Some(link) = self.connect().await else {
+            let started_at = Instant::now();
+            let Some(link) = self.connect(known.as_ref(), took * 2).await else {
                 return;
             };
-            match link {
+            let kind = match link {
                 Ok((link, introduction)) => {
+                    took = started_at.elapsed();
                     // Before anything is sent: it may be another process by now.
                     self.queue.introduced(introduction);
                     self.queue.promise();
                     let connected_at = Instant::now();
-                    match Session::new(&self, link).run().await {
-                        End::Closed => return,
-                        End::Broken(kind) => self.queue.fail(&kind),
-                    }
+                    let mut session = Session::new(&self, link);
+                    let end = session.run().await;
+                    let has_answered = session.has_answered;
+                    drop(session);
+                    let End::Broken(kind) = end else {
+                        return;
+                    };
                     // Not for a server that accepts connections only to close them.
-                    if connected_at.elapsed() > LAST_BACKOFF {
+                    let lived = connected_at.elapsed();
+                    if lived >= MIN_IDLE_LIFE || has_answered && lived >= MIN_LIFE {
                         backoff = FIRST_BACKOFF;
+                        known = Some(kind);
+                        continue;
                     }
+                    kind
                 }
-                Err(kind) => self.queue.fail(&kind),
-            }
+                Err(kind) => kind,
+            };
+            let probe_at = Instant::now() + jittered(PROBE_DELAY);
+            self.queue.fail(&kind, Some(probe_at));
+            known = Some(kind);
             if self.pause(jittered(backoff)).await.is_break() {
                 return;
             }
@@ -90,29 +121,51 @@ impl Actor {
             .clamp(MIN_CONNECT_TIMEOUT, MAX_CONNECT_TIMEOUT)
     }
 
-    /// Waits before the next connect; ends at once if no handle is left and no release waits.
+    /// Waits before the next connect, at most until a call wants one; ends at once if no handle is left and no
+    /// release waits.
     async fn pause(&self, backoff: Duration) -> ControlFlow<()> {
         self.queue.prune();
         let mut timer = pin!(sleep(backoff));
         poll_fn(|context| {
+            self.queue.register(context.waker());
             if self.queue.is_done(true) {
                 return Poll::Ready(ControlFlow::Break(()));
             }
-            self.queue.register(context.waker());
+            if self.queue.is_promising() {
+                return Poll::Ready(ControlFlow::Continue(()));
+            }
             timer.as_mut().poll(context).map(ControlFlow::Continue)
         })
         .await
     }
 
-    /// A new connection; `None` if no handle is left and no release waits.
-    async fn connect(&self) -> Option<Result<(Link, Option<Introduction>), NodeErrorKind>> {
-        let mut link = pin!(Link::connect(&self.address, self.connect_timeout()));
+    /// A new connection; `None` if no handle is left and no release waits. If the node has failed before, calls wait
+    /// for `patience`, and then fail for the reason that is `known`.
+    async fn connect(
+        &self,
+        mut known: Option<&NodeErrorKind>,
+        patience: Duration,
+    ) -> Option<Result<(Link, Option<Introduction>), NodeErrorKind>> {
+        let limit = self.connect_timeout();
+        let patience = patience.min(limit / CONNECT_ROUND_TRIPS).max(MIN_PATIENCE);
+        self.queue.promise();
+        let mut link = pin!(Link::connect(&self.address, limit));
+        let mut timer = pin!(sleep(patience));
         poll_fn(|context| {
+            self.queue.register(context.waker());
             if self.queue.is_done(true) {
                 return Poll::Ready(None);
             }
-            self.queue.register(context.waker());
-            link.as_mut().poll(context).map(Some)
+            if let Poll::Ready(link) = link.as_mut().poll(context) {
+                return Poll::Ready(Some(link));
+            }
+            if let Some(kind) = known
+                && timer.as_mut().poll(context).is_ready()
+            {
+                self.queue.fail(kind, None);
+                known = None;
+            }
+            Poll::Pending
         })
         .await
     }
@@ -141,6 +194,7 @@ struct Session<'a> {
     alarm: Pin<Box<Sleep>>,
     alarm_is_set: bool,
     postponed: Postponed,
+    has_answered: bool,
     /// How many batches in flight were sent before the node answered as a replica does: their grants do not count.
     in_doubt: usize,
 }
@@ -188,11 +242,12 @@ impl<'a> Session<'a> {
             alarm: Box::pin(sleep(Duration::ZERO)),
             alarm_is_set: false,
             postponed: Postponed::new(),
+            has_answered: false,
             in_doubt: 0,
         }
     }
 
-    async fn run(mut self) -> End {
+    async fn run(&mut self) -> End {
         // To a task that has done much in one turn tokio makes every channel look full: then a batch
         // would not be handed over by its first poll, and the next one would overtake it.
         let end = tokio::task::unconstrained(poll_fn(|context| self.poll(context))).await;
@@ -255,6 +310,7 @@ impl<'a> Session<'a> {
             let answers = answers.map_err(|error| NodeErrorKind::Unreachable(in_words(&error)))?;
             let (calls, asks) = (std::mem::take(&mut batch.calls), batch.asks);
             self.in_flight.pop_front();
+            self.has_answered = true;
             self.pass_on(calls, asks, answers);
             count += 1;
             if std::mem::take(&mut self.is_left_out) {

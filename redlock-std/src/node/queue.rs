@@ -44,12 +44,16 @@ struct State {
 /// What is known about the node.
 #[derive(Debug)]
 enum Status {
-    /// Up, or not yet known: calls wait for it.
+    /// Up, or being connected to: calls wait for it.
     Promising,
     /// It has not answered since then: calls fail at once, except those that wait for longer than that.
     Silent(Instant),
-    /// Calls fail at once, for this reason.
-    Failing(NodeErrorKind),
+    /// Calls fail at once, for this reason. The first one from `probe_at` on, if there is one, lets the actor connect
+    /// anew, and waits for that.
+    Failing {
+        kind: NodeErrorKind,
+        probe_at: Option<Instant>,
+    },
     /// The actor has ended: calls fail at once, and no release is kept.
     Ended,
 }
@@ -130,6 +134,7 @@ impl Queue {
         }
         let (sender, receiver) = oneshot::channel();
         call.reply = Some(sender);
+        state.end_failing();
         state.push(call);
         let actor = state.actor.take();
         drop(state);
@@ -140,6 +145,7 @@ impl Queue {
     /// Queues a release whose answer no caller waits for.
     pub(crate) fn push_unattended(&self, call: Call) {
         let mut state = self.lock();
+        state.end_failing();
         state.push(call);
         let actor = state.actor.take();
         drop(state);
@@ -225,10 +231,19 @@ impl Queue {
         self.lock().status = Status::Promising;
     }
 
-    /// Fails what waits, and what comes from now on. Releases stay, and no caller waits for them.
-    pub(crate) fn fail(&self, kind: &NodeErrorKind) {
+    /// Whether calls wait for the node.
+    pub(crate) fn is_promising(&self) -> bool {
+        matches!(self.lock().status, Status::Promising)
+    }
+
+    /// Fails what waits, and what comes from now on. Releases stay, and no caller waits for them. A call that comes at
+    /// `probe_at` or later ends this, and wakes the actor.
+    pub(crate) fn fail(&self, kind: &NodeErrorKind, probe_at: Option<Instant>) {
         let mut state = self.lock();
-        state.status = Status::Failing(kind.clone());
+        state.status = Status::Failing {
+            kind: kind.clone(),
+            probe_at,
+        };
         state.fail_waiting(kind, |_| true);
     }
 
@@ -312,11 +327,29 @@ impl State {
                     return Some(NodeErrorKind::Silent(silent_for));
                 }
             }
-            Status::Failing(kind) => return Some(kind.clone()),
+            Status::Failing { .. } if self.may_probe() => {}
+            Status::Failing { kind, .. } => return Some(kind.clone()),
             Status::Ended => return Some(NodeErrorKind::RuntimeGone),
         }
         let is_full = !call.is_release() && self.waiting.len() >= MAX_WAITING;
         is_full.then_some(NodeErrorKind::Overloaded)
+    }
+
+    /// Whether a call may let the actor connect anew.
+    fn may_probe(&self) -> bool {
+        match self.status {
+            Status::Failing {
+                probe_at: Some(at), ..
+            } => Instant::now() >= at,
+            _ => false,
+        }
+    }
+
+    /// A call has come: calls wait again if the actor may connect for it.
+    fn end_failing(&mut self) {
+        if self.may_probe() {
+            self.status = Status::Promising;
+        }
     }
 
     /// Beyond the bound a release is dropped: its key expires.
@@ -531,7 +564,7 @@ mod tests {
     #[test]
     fn a_release_waits_for_the_node_until_its_key_must_have_expired() {
         let queue = queue();
-        queue.fail(&NodeErrorKind::Disconnected);
+        queue.fail(&NodeErrorKind::Disconnected, None);
         queue.push_unattended(release(Duration::ZERO));
         queue.push_unattended(release(LONG));
         queue.prune();
@@ -552,6 +585,20 @@ mod tests {
         assert_eq!(take(&queue), 0, "its round is over");
         drop(queue.push(acquire(LONG)));
         assert_eq!(take(&queue), 1, "it left at the quorum");
+    }
+
+    #[test]
+    fn the_first_call_after_a_while_waits_for_a_failed_node_and_lets_calls_wait() {
+        let queue = queue();
+        let now = Instant::now();
+        for (probe_at, waits) in [(None, false), (Some(now + LONG), false), (Some(now), true)] {
+            queue.fail(&NodeErrorKind::Disconnected, probe_at);
+            assert_eq!(queue.push(acquire(LONG)).is_ok(), waits);
+            assert_eq!(queue.is_promising(), waits);
+            queue.fail(&NodeErrorKind::Disconnected, probe_at);
+            queue.push_unattended(release(LONG));
+            assert_eq!(queue.is_promising(), waits);
+        }
     }
 
     #[test]

@@ -137,7 +137,7 @@ impl Nodes {
             }
             Event::Eviction => node.evict(KEY.as_bytes()),
             Event::Init => {
-                node.init(self.fleet(), now);
+                node.init(self.fleet(), now, false);
             }
             Event::Repair => node.repair(self.fleet(), now),
         }

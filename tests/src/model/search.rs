@@ -419,7 +419,7 @@ impl Search {
             Action::Crash(node) => {
                 world.crashes -= 1;
                 let it = &mut world.nodes[node];
-                it.forgotten = it.entry.take().or(it.forgotten.take());
+                it.forgotten = it.entry.take().or_else(|| it.forgotten.take());
                 if self.scene.upsets.restarts {
                     self.happens(world, node, Event::Restart);
                 } else if self.scene.fencing.is_some() {

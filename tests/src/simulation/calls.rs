@@ -10,6 +10,7 @@ use redlock_core::{AcquireError, Clock, ExtendError, HoldError, Instant, Lease, 
 use super::cut::{Cut, cut};
 use super::fault::Kind;
 use super::history::{Call, Claim, End, KEYS, Task, What};
+use super::scenario::Assumption;
 use super::transport::WireError;
 use super::user::{Key, MAX, User};
 use super::world::World;
@@ -32,8 +33,10 @@ impl User {
         end: Cut,
     ) -> Option<Lease<Key>> {
         // One round to ask, perhaps one to ask better, and one to clean up.
-        let rounds = (2 + u32::from(self.window.is_some())) * self.lock.options().round_time();
+        let is_fenced = self.lock.options().fleet().is_some();
+        let rounds = (2 + 2 * u32::from(is_fenced)) * self.lock.options().round_time();
         let clock = self.lock.clock().clone();
+        let idea = self.idea();
         let result = if matches!(call, Call::TryAcquire(_)) {
             self.begins(call, rounds);
             cut(self.lock.try_acquire(KEYS[key]), end, &clock).await
@@ -51,6 +54,7 @@ impl User {
             self.held.push(claim.token);
             tell_end(&self.world, claim, lease.valid_until(), What::Granted);
         }
+        self.compare(idea);
         self.ends(call, end);
         lease
     }
@@ -59,15 +63,17 @@ impl User {
     pub(super) async fn extend(&mut self, key: usize, lease: &mut Lease<Key>) -> bool {
         let call = Call::Extend(key);
         let claim = claim(&self.world, self.task, key, lease);
-        let rounds = 1 + u32::from(self.window.is_some());
+        let rounds = 1 + u32::from(lease.fence().is_some());
         self.begins(call, rounds * self.lock.options().round_time());
         let end = self.draw_cut(16);
         let clock = self.lock.clock().clone();
-        let until = lease.valid_until();
+        let (before, begun_at, idea) = (lease.clone(), clock.now(), self.idea());
         let result = cut(self.lock.extend(lease), end, &clock).await;
-        if lease.valid_until() > until {
-            tell_end(&self.world, claim, lease.valid_until(), What::Extended);
+        if lease.valid_until() > before.valid_until() {
+            let until = self.end_by_today(lease, begun_at);
+            tell_end(&self.world, claim, until, What::Extended);
         }
+        self.compare(idea);
         let end = match result {
             Some(Ok(())) => End::Done,
             Some(Err(ExtendError::Unreachable(_))) => End::Unreachable,
@@ -79,6 +85,12 @@ impl User {
         self.told(claim, end);
         let is_over = matches!(end, End::Lost | End::TooLate | End::Expired);
         if is_over {
+            if self.world.look().fails(Assumption::Lost) {
+                *lease = before;
+            }
+            if lease.is_valid(clock.now()) {
+                self.tell(What::StillValid(claim));
+            }
             self.tell(What::Over(claim));
         }
         self.ends(call, end);
@@ -110,7 +122,7 @@ impl User {
         self.begins(
             call,
             options.wait_time()
-                + (3 + 2 * u32::from(self.window.is_some())) * options.round_time()
+                + (3 + 2 * u32::from(options.fleet().is_some())) * options.round_time()
                 + rested,
         );
         let end = self.draw_cut(6);
@@ -163,6 +175,9 @@ impl User {
             Either::Second(()) => End::Dropped,
         };
         self.told(claim, end);
+        if end == End::Lost && lease.is_valid(clock.now()) {
+            self.tell(What::StillValid(claim));
+        }
         self.ends(call, end);
         lease
     }
@@ -190,6 +205,34 @@ impl User {
             End::Done => self.tell(What::CalledDone(claim)),
             _ => (),
         }
+    }
+
+    /// The end of an extended lease, also for a user who counts it by the options of today.
+    fn end_by_today(&self, lease: &Lease<Key>, begun_at: Instant) -> Instant {
+        if !self.world.look().fails(Assumption::TodaysOptions) {
+            return lease.valid_until();
+        }
+        let options = self.lock.options();
+        let margin = options.ttl().saturating_sub(options.validity());
+        let validity = lease.ttl().saturating_sub(margin);
+        begun_at.saturating_add(validity).max(lease.valid_until())
+    }
+
+    /// What the lock takes for the nodes' time before a call, and when that is.
+    fn idea(&self) -> (Option<i64>, Instant) {
+        (self.lock.clock_offset(), self.lock.clock().now())
+    }
+
+    /// How far that is from the truth after the call, if it has learned something.
+    fn compare(&mut self, (before, begun_at): (Option<i64>, Instant)) {
+        let mut state = self.world.look();
+        if let Some(offset) = state.offset_of_one_clock(self.task.client) {
+            self.lock.set_clock_offset(Some(offset));
+        }
+        let Some(offset) = self.lock.clock_offset().filter(|now| before != Some(*now)) else {
+            return;
+        };
+        state.compare_idea(self.task, offset, begun_at);
     }
 
     pub(super) fn claim(&self, key: usize, lease: &Lease<Key>) -> Claim {

@@ -26,7 +26,7 @@ impl State {
             return;
         }
         let (epoch, under_way, mut at) = (link.epoch, link.requests.len(), link.last_arrival);
-        let life = self.machines[route.node].life;
+        let life = self.machines[self.machine_of(route)].life;
         let survivors = self.chance.index(under_way + 1);
         let survivors: Vec<_> = self.link(route).requests.drain(..survivors).collect();
         self.count(Kind::BrokenConnection);
@@ -77,7 +77,7 @@ impl State {
         else {
             return;
         };
-        let machine = &self.machines[route.node];
+        let machine = &self.machines[self.machine_of(route)];
         if machine.hung_until > self.now {
             self.queue.add(machine.hung_until, Event::Straggler(name));
             return;
@@ -123,7 +123,7 @@ impl State {
                 if begins_at > 0 {
                     self.queue.add(begins_at, Event::Reconnect(route));
                 } else {
-                    let introduction = self.machines[node].introduction(0);
+                    let introduction = self.machines[self.machine_of(route)].introduction(0);
                     self.introduced(route, introduction);
                 }
             }
@@ -135,10 +135,11 @@ impl State {
         if self.link(route).line != Line::Down {
             return;
         }
-        let machine = &mut self.machines[route.node];
+        let number = self.machine_of(route);
+        let machine = &mut self.machines[number];
         if machine.is_down {
             // Asked again when the node is back.
-            machine.callers.push(route.client);
+            machine.callers.push(route);
             return;
         }
         let link = self.link(route);
@@ -151,7 +152,7 @@ impl State {
         link.epoch += 1;
         link.last_arrival = now;
         link.last_answer = now;
-        let parcel = self.parcel(Content::Question, self.nobody);
+        let parcel = self.parcel(route, Content::Question, self.nobody);
         let arrival = now + self.delay(route, now);
         self.depart(route, parcel, arrival);
     }
@@ -161,13 +162,25 @@ impl State {
         let now = self.now;
         let local = self.reading(route.client, self.moment_of(route.client));
         let link = self.link(route);
-        link.line = Line::Up;
+        // Else it was asked again, on a connection that may be dead by now.
+        let is_new = matches!(link.line, Line::Down | Line::Asking);
+        if is_new {
+            link.line = Line::Up;
+        }
+        link.introductions += 1;
+        let first = link
+            .met
+            .map_or(introduction.replication_id, |(first, _)| first);
+        link.met = Some((first, introduction.replication_id));
         let is_another = link
             .admission
             .run_id()
             .is_some_and(|known| known != introduction.run_id);
         link.admission.introduced(Some(introduction), local);
         self.count_many(Kind::MetAgain, is_another.into());
+        if !is_new {
+            return;
+        }
         let link = self.link(route);
         let outbox = core::mem::take(&mut link.outbox);
         let waiting = core::mem::take(&mut link.waiting);

@@ -4,6 +4,7 @@ use core::fmt;
 
 use super::clock::{Moment, NEVER};
 use super::history::{Route, What};
+use super::machine::Left;
 use super::trace::Seconds;
 use super::world::State;
 
@@ -24,8 +25,24 @@ pub(crate) enum Fault {
     Crash(usize, Moment),
     /// The node dies, and comes back without its data.
     Forget(usize, Moment),
+    /// The node dies, and comes back with older data: a dump was restored.
+    Restore(usize, Moment),
     /// The node loses its data and lives on: FLUSHALL.
     Flush(usize),
+    /// Its data is saved, for a restore or for the node that is to follow it.
+    Save(usize),
+    /// It becomes a replica, with its connections open.
+    Demote(usize),
+    /// It becomes a master again, with older data.
+    Promote(usize),
+    /// Its policy: whether keys may go for want of memory.
+    Policy(usize, bool),
+    /// It evicts the keys of one lock.
+    Evict(usize, usize),
+    /// An operator runs `redlock init`.
+    Init,
+    /// An operator runs `redlock init --repair`.
+    Repair,
     /// The clock of the node is set: so much ahead of those that are right, or behind them.
     Set(usize, i64),
     /// The clock of the node is set back by so much.
@@ -70,12 +87,22 @@ pub(crate) enum Kind {
     DroppedFuture,
     ForgottenLease,
     Repair,
+    CrashAndRestore,
+    Demoted,
+    ReadOnly,
+    Evicted,
+    AskedAgain,
+    LostGrant,
+    Unguarded,
+    OtherRules,
+    Init,
+    ServerNamedTwice,
     /// The assumption that is broken on purpose.
     BrokenAssumption,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 32] = [
+    pub(crate) const ALL: [Self; 42] = [
         Self::DriftAtTheLimit,
         Self::CoarseClock,
         Self::Pause,
@@ -107,6 +134,16 @@ impl Kind {
         Self::DroppedFuture,
         Self::ForgottenLease,
         Self::Repair,
+        Self::CrashAndRestore,
+        Self::Demoted,
+        Self::ReadOnly,
+        Self::Evicted,
+        Self::AskedAgain,
+        Self::LostGrant,
+        Self::Unguarded,
+        Self::OtherRules,
+        Self::Init,
+        Self::ServerNamedTwice,
         Self::BrokenAssumption,
     ];
 
@@ -143,6 +180,16 @@ impl Kind {
             Self::DroppedFuture => "futures dropped at an await",
             Self::ForgottenLease => "leases dropped and not released",
             Self::Repair => "guard records restored by an operator",
+            Self::CrashAndRestore => "nodes crashed, older data restored",
+            Self::Demoted => "masters that became replicas",
+            Self::ReadOnly => "commands refused by a replica",
+            Self::Evicted => "locks evicted",
+            Self::AskedAgain => "nodes asked again who they are",
+            Self::LostGrant => "grants that their client never heard of",
+            Self::Unguarded => "fences refused for want of a guard record",
+            Self::OtherRules => "fences refused for other rules",
+            Self::Init => "fleets declared new by an operator",
+            Self::ServerNamedTwice => "clients that name a server twice",
             Self::BrokenAssumption => "assumptions broken",
         }
     }
@@ -176,12 +223,21 @@ impl State {
                 let machine = &mut self.machines[node];
                 machine.hung_until = machine.hung_until.max(until);
             }
-            Fault::Crash(node, until) => self.crash(node, until, false),
-            Fault::Forget(node, until) => self.crash(node, until, true),
+            Fault::Crash(node, until) => self.crash(node, until, Left::All),
+            Fault::Forget(node, until) => self.crash(node, until, Left::Nothing),
+            Fault::Restore(node, until) => self.crash(node, until, Left::Saved),
             Fault::Flush(node) => {
                 self.count(Kind::Flush);
                 self.forget(node);
+                self.lose_unnoticed(node);
             }
+            Fault::Save(node) => self.machines[node].saved = self.machines[node].node.data(),
+            Fault::Demote(node) => self.demote(node),
+            Fault::Promote(node) => self.promote(node),
+            Fault::Policy(node, may_evict) => self.machines[node].may_evict = may_evict,
+            Fault::Evict(node, key) => self.evict(node, key),
+            Fault::Init => self.init(),
+            Fault::Repair => self.repair(),
             Fault::Set(node, ahead) => self.step_clock(node, ahead),
             Fault::SetBack(node, by) => {
                 self.count(Kind::ClockSetBack);
@@ -241,7 +297,22 @@ impl fmt::Display for Fault {
                     Seconds(*until)
                 )
             }
+            Self::Restore(node, until) => {
+                write!(
+                    f,
+                    "node {node} is down until {}, an older dump is restored",
+                    Seconds(*until)
+                )
+            }
             Self::Flush(node) => write!(f, "node {node} is flushed"),
+            Self::Save(node) => write!(f, "the data of node {node} is saved"),
+            Self::Demote(node) => write!(f, "node {node} is to be a replica"),
+            Self::Promote(node) => write!(f, "node {node} is to be a master again"),
+            Self::Policy(node, true) => write!(f, "node {node} may evict keys from now on"),
+            Self::Policy(node, false) => write!(f, "node {node} evicts no keys from now on"),
+            Self::Evict(node, key) => write!(f, "node {node} evicts key {key}"),
+            Self::Init => f.write_str("an operator runs redlock init"),
+            Self::Repair => f.write_str("an operator runs redlock init --repair"),
             Self::Set(node, ahead) => {
                 write!(f, "the clock of node {node} is set {ahead} us ahead")
             }

@@ -15,7 +15,7 @@ pub(crate) struct Fencing {
     pub(crate) window: u64,
     /// By how much a clock may be set back.
     pub(crate) step_back: u64,
-    max_ttl: u64,
+    pub(crate) max_ttl: u64,
     /// By how much the clocks differ that are right.
     pub(crate) skew: u64,
     pub(crate) jumps: Jumps,
@@ -39,13 +39,28 @@ impl Fencing {
 
     pub(crate) fn draw(chance: &mut Chance, ttl_ms: u64, broken: Option<Assumption>) -> Self {
         let jumps = match broken {
-            Some(Assumption::Margin | Assumption::HeldUntil) => Jumps::Minority,
-            Some(Assumption::JumpTogether | Assumption::Burn) => Jumps::None,
+            Some(
+                Assumption::Margin
+                | Assumption::HeldUntil
+                | Assumption::EqualFences
+                | Assumption::TodaysOptions
+                | Assumption::OneClock,
+            ) => Jumps::Minority,
+            Some(
+                Assumption::JumpTogether
+                | Assumption::Burn
+                | Assumption::AnyRules
+                | Assumption::Failback
+                | Assumption::Eviction
+                | Assumption::Init,
+            ) => Jumps::None,
             Some(_) => Jumps::All,
             None => chance.pick(&[Jumps::None, Jumps::Minority, Jumps::Minority, Jumps::All]),
         };
         let window_ms = match broken {
-            Some(Assumption::Margin) => ttl_ms / 10,
+            Some(Assumption::Margin | Assumption::TodaysOptions | Assumption::EqualFences) => {
+                ttl_ms / 10
+            }
             // What expires can be proposed again.
             Some(Assumption::Strict) => 2 * ttl_ms,
             // What is late is in it.
@@ -53,7 +68,13 @@ impl Fencing {
             _ => (ttl_ms / chance.pick(&[10, 20, 40])).max(1),
         };
         let skew_ms = match broken {
-            Some(Assumption::Burn) => 0,
+            Some(
+                Assumption::Burn
+                | Assumption::AnyRules
+                | Assumption::Failback
+                | Assumption::Eviction
+                | Assumption::Init,
+            ) => 0,
             _ => chance.pick(&[0, 1, window_ms / 4]),
         };
         let step_back_ms = ttl_ms * chance.pick(&[1, 4, 20]);
@@ -86,6 +107,26 @@ impl Fencing {
         options.node_timeout(node_timeout.min(options.validity() / 2))
     }
 
+    /// The rules of clients that do not agree, in one of them or all.
+    pub(crate) fn other(mut self, chance: &mut Chance, broken: Option<Assumption>) -> Self {
+        let ttl = self.max_ttl / 2;
+        match chance.below(4) {
+            // So short a quarantine that leases outlive it.
+            _ if broken == Some(Assumption::AnyRules) => {
+                self.max_ttl = ttl / 4;
+                self.step_back = 1_000;
+            }
+            0 => self.max_ttl = ttl,
+            1 => self.max_ttl *= 2,
+            2 => self.window += 1_000,
+            _ => {
+                self.max_ttl = ttl;
+                self.step_back = 1_000;
+            }
+        }
+        self
+    }
+
     /// What all clients agree on.
     pub(crate) fn fleet(&self) -> Option<Fleet> {
         let [max_ttl, window, step_back] =
@@ -100,13 +141,8 @@ impl Fencing {
         self.max_ttl.max(self.step_back) + 4 * self.window + 1_000_000
     }
 
-    /// By how much a clock may read less than it has read before, also over a crash.
-    pub(crate) const fn set_back_max(&self) -> u64 {
-        let over_a_crash = self.max_ttl + 2 * self.window + 1_000_000;
-        if self.step_back < over_a_crash {
-            self.step_back
-        } else {
-            over_a_crash
-        }
+    /// By how much a clock may read less than before a crash.
+    pub(crate) fn set_back_over_a_crash(&self) -> u64 {
+        self.max_ttl.max(self.step_back) + 2 * self.window + 1_000_000
     }
 }

@@ -57,6 +57,10 @@ pub(crate) enum What {
     Extended(Claim, Moment),
     /// The holder gives the lease back, or has been told that it is over.
     Over(Claim),
+    /// It says that it is valid although the holder has been told that it is over.
+    StillValid(Claim),
+    /// How far from the nodes' time a task's idea of it is after a call, and how far it can be, in microseconds.
+    Believes(Task, i64, u64),
     /// The holder has been told that a quorum does not carry its token any more.
     CalledLost(Claim),
     /// Work under `hold` begins, with a lease that is good until then.
@@ -76,10 +80,20 @@ pub(crate) enum What {
     Stands(Place, usize, Moment),
     /// Nothing stands there.
     Falls(Place),
-    /// A node has forgotten all its keys.
-    Forgets(usize),
+    /// A node has forgotten all its keys, or one.
+    Forgets(usize, Option<usize>),
+    /// A node has released a token with a fence that is in its window.
+    Burns(usize, usize, Fence),
+    /// A node is another process.
+    Restarted(usize),
+    /// A node has become a replica, or a master again.
+    Role(usize, bool),
+    /// A plain acquire was granted by a node that has lost keys without a sign to its client.
+    Unaware(usize),
     /// An operator has restored guard records.
     Repaired,
+    /// An operator has told a node that it has forgotten nothing.
+    Initialized(usize),
     /// The holder of a fenced lease, or somebody who was one, acts on what the lock protects, if its gate admits it.
     Visits(Claim, bool),
     /// Whether a token stands that nobody wants any more, looked at behind everything that was sent for it.
@@ -151,6 +165,7 @@ impl What {
             Self::Granted(claim, _)
             | Self::Extended(claim, _)
             | Self::Over(claim)
+            | Self::StillValid(claim)
             | Self::CalledLost(claim)
             | Self::Works(claim, _)
             | Self::Stops(claim)
@@ -159,14 +174,21 @@ impl What {
             Self::Sent(_, _, message)
             | Self::Executed(_, message, _)
             | Self::Answered(_, message, _) => Some(message.token),
-            Self::Stands(_, token, _) | Self::Probed(_, _, token, _) => Some(*token),
+            Self::Stands(_, token, _)
+            | Self::Probed(_, _, token, _)
+            | Self::Burns(_, token, _)
+            | Self::Unaware(token) => Some(*token),
             Self::Begins(..)
             | Self::Ends(..)
             | Self::Falls(_)
             | Self::Paused(..)
             | Self::Connected(..)
-            | Self::Forgets(_)
+            | Self::Forgets(..)
+            | Self::Believes(..)
+            | Self::Restarted(_)
+            | Self::Role(..)
             | Self::Repaired
+            | Self::Initialized(_)
             | Self::Fault(_)
             | Self::Calm
             | Self::Endless => None,

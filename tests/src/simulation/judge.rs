@@ -6,6 +6,7 @@ mod fences;
 mod standings;
 #[cfg(test)]
 mod tests;
+mod votes;
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -15,10 +16,11 @@ use redlock_core::{Fence, Instant};
 use super::clock::Moment;
 use super::history::{Claim, Fact, Message, Task, Verb, What};
 use super::trace::Seconds;
-use crate::exclusion::{Holding, overlaps};
+use crate::exclusion::Holding;
 use calls::Calls;
 use fences::Fences;
 use standings::Standings;
+use votes::Votes;
 
 /// A promise of the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,23 +47,42 @@ pub enum Promise {
     Gate,
     /// What was released on a node does not come back there.
     Burn,
+    /// A lease is won and extended by a quorum of distinct servers, by whatever names.
+    Votes,
+    /// A node that has restarted has no vote until every lease that it may have forgotten is over.
+    Restart,
+    /// A replica has no vote.
+    Replica,
+    /// A lease that is said to be lost is not valid any more.
+    Over,
+    /// A minority of clocks does not move a client's idea of the time beyond the clocks that are right.
+    NodesTime,
 }
 
-/// Which promises are given in a world.
+/// Which promises are given in a world, by the conditions that the README states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Promised {
-    All,
-    /// Not that a quorum carries the token: the clocks of a minority jump, and keys expire early.
-    Exclusion,
-    /// Nor that no two hold one lock: any clock may jump.
-    Fences,
+pub(crate) struct Promised {
+    /// That a quorum carries the token of a lease: not where keys expire early, nor where plain clients are about and
+    /// nodes lose keys without a sign.
+    pub(crate) quorum: bool,
+    /// That a plain lock excludes others, and others a plain lock: not where clocks are stepped.
+    pub(crate) plain: bool,
+    /// That fenced locks exclude each other: not where a majority of clocks is stepped.
+    pub(crate) fenced: bool,
 }
 
 impl Promised {
+    #[cfg(test)]
+    pub(crate) const ALL: Self = Self {
+        quorum: true,
+        plain: true,
+        fenced: true,
+    };
+
     const fn has(self, promise: Promise) -> bool {
         match promise {
-            Promise::Quorum | Promise::Loss => matches!(self, Self::All),
-            Promise::Exclusion => !matches!(self, Self::Fences),
+            Promise::Quorum | Promise::Loss => self.quorum,
+            Promise::Exclusion => self.plain || self.fenced,
             _ => true,
         }
     }
@@ -94,6 +115,8 @@ impl fmt::Display for Breach {
 pub(crate) fn judge(facts: &[Fact], nodes: usize, promised: Promised) -> Vec<Breach> {
     let mut judge = Judge {
         standings: Standings::new(nodes / 2 + 1),
+        votes: Votes::new(nodes / 2 + 1),
+        promised: Some(promised),
         ..Judge::default()
     };
     for fact in facts {
@@ -106,6 +129,7 @@ pub(crate) fn judge(facts: &[Fact], nodes: usize, promised: Promised) -> Vec<Bre
 
 #[derive(Debug, Default)]
 struct Judge {
+    promised: Option<Promised>,
     breaches: Vec<Breach>,
     leases: Vec<Tenure>,
     /// By the token: its lease.
@@ -114,9 +138,14 @@ struct Judge {
     first_sent: BTreeMap<usize, Moment>,
     /// By the token, the node and the fence that it proposed, if any: who has sent an acquire there.
     acquires: BTreeMap<(usize, usize, Option<Fence>), Task>,
+    /// Tokens of plain leases whose client could not know what a node had lost when it granted them, and when that was.
+    unaware: BTreeMap<usize, Moment>,
+    /// When an operator has said that nodes have forgotten nothing.
+    initialized_at: Vec<Moment>,
     standings: Standings,
     calls: Calls,
     fences: Fences,
+    votes: Votes,
 }
 
 /// Somebody holds a lock.
@@ -141,6 +170,10 @@ impl Judge {
     fn hear(&mut self, at: Moment, what: What) {
         let broken = self.fences.hear(at, &what);
         self.breaches.extend(broken);
+        if let Some((claim, promise)) = self.votes.hear(at, &what) {
+            let what = format!("{claim}: by votes that must not count");
+            self.breach(promise, at, &[claim.token], what);
+        }
         match what {
             What::Begins(task, call, span) => self.calls.begins(at, task, call, span),
             What::Ends(task, call, end, local) => {
@@ -158,12 +191,25 @@ impl Judge {
             What::Stops(claim) => self.stops(at, claim),
             What::CalledLost(claim) => self.called_lost(at, claim),
             What::CalledDone(claim) => self.called_done(at, claim),
+            What::StillValid(claim) => {
+                let what = format!("{claim}: is said to be over, and says that it is valid");
+                self.breach(Promise::Over, at, &[claim.token], what);
+            }
+            What::Believes(task, off, most) if off.unsigned_abs() > most => {
+                let what =
+                    format!("{task} is {off} us from the nodes' time; {most} us are possible");
+                self.breach(Promise::NodesTime, at, &[], what);
+            }
             What::Paused(client, until, local) => self.calls.paused(client, at, until, local),
             What::Sent(task, node, message) => self.sent(at, task, node, message),
             What::Visits(..) => (),
             What::Stands(place, token, until) => self.standings.stands(at, place, token, until),
             What::Falls(place) => self.standings.falls(at, place),
-            What::Forgets(node) => self.standings.forgets(node),
+            What::Forgets(node, key) => self.standings.forgets(node, key),
+            What::Unaware(token) => {
+                self.unaware.insert(token, at);
+            }
+            What::Initialized(_) => self.initialized_at.push(at),
             What::Probed(_, _, token, true) => {
                 let what = format!("{what}, although all that was sent for it has arrived");
                 self.breach(Promise::Cleanup, at, &[token], what);
@@ -181,6 +227,10 @@ impl Judge {
             | What::Probed(..)
             | What::Fault(_)
             | What::Repaired
+            | What::Restarted(_)
+            | What::Believes(..)
+            | What::Burns(..)
+            | What::Role(..)
             | What::Calm => (),
         }
     }
@@ -318,6 +368,9 @@ impl Judge {
             self.leases[first.holder].claim,
             self.leases[second.holder].claim,
         );
+        if self.is_excused(first, second) {
+            return;
+        }
         let [from, until, at] = [first.from, first.until, second.from].map(Instant::as_micros);
         let what = format!(
             "{one} is held from {} until {}, and {other} from {} on",
@@ -326,6 +379,34 @@ impl Judge {
             Seconds(at)
         );
         self.breach(Promise::Exclusion, at, &[one.token, other.token], what);
+    }
+
+    /// Whether what the README demands is not given for these two.
+    fn is_excused(&self, first: Holding, second: Holding) -> bool {
+        // Work that was paused goes on later: what counts is who was granted the lock first.
+        let mut leases = [first, second].map(|holding| &self.leases[holding.holder]);
+        leases.sort_by_key(|lease| lease.from);
+        let [from, until] = leases.map(|lease| lease.from);
+        let [one, other] = leases.map(|lease| lease.claim);
+        let is_plain = one.fence.is_none() || other.fence.is_none();
+        let is_promised = self.promised.is_none_or(|promised| {
+            if is_plain {
+                promised.plain
+            } else {
+                promised.fenced
+            }
+        });
+        // One of them asked a node that may have lost the other's key, and could not know.
+        let after = |one: Claim, other: Claim| {
+            let sent_at = self.first_sent.get(&other.token).copied();
+            let granted_at = self.unaware.get(&one.token).copied();
+            granted_at.is_some_and(|at| at >= sent_at.unwrap_or_default())
+        };
+        let is_unaware = after(one, other) || after(other, one);
+        // `redlock init` is for a fleet that has never been used.
+        let mut initialized = self.initialized_at.iter();
+        let is_declared_new = initialized.any(|at| (from..=until).contains(at));
+        !is_promised || is_unaware || is_declared_new
     }
 
     fn look_for_a_quorum(&mut self, holding: Holding) {
@@ -355,4 +436,21 @@ impl Judge {
             what,
         });
     }
+}
+
+/// Each two holdings of one key that overlap, the earlier one first. Some are excused, so that it takes all of them.
+fn overlaps(holdings: &[Holding]) -> Vec<[Holding; 2]> {
+    let mut ordered = holdings.to_vec();
+    ordered.sort_by_key(|holding| (holding.from, holding.until));
+    let mut open = Vec::<Holding>::new();
+    let mut found = Vec::new();
+    for holding in ordered {
+        open.retain(|earlier| holding.from < earlier.until);
+        let same_key = open
+            .iter()
+            .filter(|earlier| earlier.key == holding.key && earlier.holder != holding.holder);
+        found.extend(same_key.map(|earlier| [*earlier, holding]));
+        open.push(holding);
+    }
+    found
 }

@@ -3,12 +3,13 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use redlock_core::{Admission, Denial, Introduction, Reply};
+use redlock_core::{Admission, Denial, Introduction, ReplicationId, Reply};
 
 use super::chance::Chance;
 use super::clock::Moment;
 use super::fault::Kind;
 use super::history::{Message, Route, Task, Verb, What};
+use super::machine::Role;
 use super::scenario::Assumption;
 use super::slab::Name;
 use super::world::{Event, State};
@@ -61,6 +62,10 @@ pub(crate) struct Link {
     pub(super) line: Line,
     /// What the client knows of the node.
     pub(super) admission: Admission,
+    /// How many times the node has said who it is.
+    pub(super) introductions: u32,
+    /// Who it was the first time and the last time.
+    pub(super) met: Option<(ReplicationId, ReplicationId)>,
     /// The number of the connection.
     pub(super) epoch: u32,
     /// On their way to the node, the first one first.
@@ -98,6 +103,8 @@ pub(super) enum Line {
 pub(super) struct Parcel {
     number: u64,
     pub(super) content: Content,
+    /// How many times the node had said who it is when this was handed over.
+    introductions: u32,
     /// Who waits for the reply, if it still waits.
     pub(super) call: Name,
 }
@@ -105,8 +112,9 @@ pub(super) struct Parcel {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Content {
     Command(Message),
-    /// Looks whether a token stands under a key, once everything sent before it has been done.
-    Probe(usize, usize),
+    /// Looks whether a token stands under a key, once everything sent before it has been done; of a node that has
+    /// been master and replica so often.
+    Probe(usize, usize, u64),
     /// Who the node is.
     Question,
 }
@@ -136,6 +144,8 @@ impl Link {
             habits,
             line: Line::Down,
             admission: Admission::new(),
+            introductions: 0,
+            met: None,
             epoch: 0,
             requests: VecDeque::new(),
             replies: VecDeque::new(),
@@ -165,6 +175,11 @@ impl Link {
         Handed::NotYet
     }
 
+    /// Nothing is expected of what was handed over.
+    pub(super) fn forget_handed(&mut self) {
+        self.handed.clear();
+    }
+
     /// The connection to which an acquire with `token` was handed, if that one is still good.
     fn has_lived_since(&mut self, token: usize) -> bool {
         let place = self.handed.iter().position(|(handed, _)| *handed == token);
@@ -189,8 +204,9 @@ impl State {
             return link.hand_over_later(message, call);
         }
         if message.verb == Verb::Acquire {
-            let admission = link.admission;
-            if let Err(denial) = self.admits(client, &admission, message) {
+            if self.must_ask(route, message) {
+                self.ask(route);
+            } else if let Err(denial) = self.admits(route, message) {
                 return Handed::Denied(denial);
             }
             let link = self.link(route);
@@ -204,22 +220,34 @@ impl State {
         Handed::Sent
     }
 
-    /// Whether the vote of a node would count.
-    fn admits(
-        &mut self,
-        client: usize,
-        admission: &Admission,
-        message: Message,
-    ) -> Result<(), Denial> {
+    /// Whether the vote of a node counts.
+    fn admits(&mut self, route: Route, message: Message) -> Result<(), Denial> {
         let ttl = Duration::from_millis(message.ttl_ms.into());
-        let now = self.reading(client, self.moment_of(client));
-        let admitted = admission.check(message.rules, ttl, now);
+        let now = self.reading(route.client, self.moment_of(route.client));
+        let admitted = self.link(route).admission.check(message.rules, ttl, now);
         self.count_many(Kind::Denial, admitted.is_err().into());
         admitted
     }
 
+    fn must_ask(&mut self, route: Route, message: Message) -> bool {
+        let ttl = Duration::from_millis(message.ttl_ms.into());
+        let now = self.reading(route.client, self.moment_of(route.client));
+        self.link(route).admission.must_ask(message.rules, ttl, now)
+    }
+
+    /// Asks the node who it is ahead of the next command, whose answer is judged with the one to this.
+    fn ask(&mut self, route: Route) {
+        self.count(Kind::AskedAgain);
+        let at = self.moment_of(route.client);
+        let parcel = self.parcel(route, Content::Question, self.nobody);
+        if self.link(route).line == Line::Up {
+            let arrival = at + self.delay(route, at);
+            self.depart(route, parcel, arrival);
+        }
+    }
+
     pub(super) fn send(&mut self, route: Route, message: Message, call: Name, at: Moment) {
-        let parcel = self.parcel(Content::Command(message), call);
+        let parcel = self.parcel(route, Content::Command(message), call);
         let link = self.link(route);
         link.owed.push((parcel, message));
         if link.line == Line::Dead {
@@ -246,7 +274,7 @@ impl State {
 
     pub(super) fn arrive(&mut self, route: Route, epoch: u32) {
         let now = self.now;
-        let hung_until = self.machines[route.node].hung_until;
+        let hung_until = self.machines[self.machine_of(route)].hung_until;
         let link = self.link(route);
         if link.epoch != epoch || !matches!(link.line, Line::Up | Line::Asking) {
             return;
@@ -260,16 +288,35 @@ impl State {
             return;
         };
         match parcel.content {
-            Content::Probe(key, token) => self.probe(route, key, token),
+            Content::Probe(key, token, histories) => {
+                let machine = &self.machines[self.machine_of(route)];
+                // A replica deletes nothing, and older data brings back what was deleted.
+                if machine.histories == histories && machine.role == Role::Master {
+                    self.probe(route, key, token);
+                }
+            }
             Content::Command(message) => {
                 let answer = self.execute(route, message);
-                self.give_back(route, parcel, Return::Answer(message, answer));
+                if self.loses(message, answer) {
+                    self.count(Kind::LostGrant);
+                    self.lose_connection(route);
+                } else {
+                    self.give_back(route, parcel, Return::Answer(message, answer));
+                }
             }
             Content::Question => {
-                let introduction = self.machines[route.node].introduction(now);
+                let introduction = self.machines[self.machine_of(route)].introduction(now);
                 self.give_back(route, parcel, Return::Introduction(introduction));
             }
         }
+    }
+
+    /// Whether the connection dies with a grant on it.
+    fn loses(&mut self, message: Message, answer: Result<Reply, Denial>) -> bool {
+        message.verb != Verb::Release
+            && matches!(answer, Ok(Reply::Acquired(_) | Reply::Extended(_)))
+            && self.now < self.calm_at
+            && self.chance.one_in(self.lost_grant_odds)
     }
 
     fn give_back(&mut self, route: Route, parcel: Parcel, back: Return) {
@@ -303,7 +350,12 @@ impl State {
             Some((parcel, Return::Answer(message, answer))) => {
                 let owed = &mut self.link(route).owed;
                 owed.retain(|(owed, _)| owed.number != parcel.number);
-                self.tell(What::Answered(route, message, answer));
+                let answer = self.judged(route, parcel, message, answer);
+                let told = Route {
+                    node: self.machine_of(route),
+                    ..route
+                };
+                self.tell(What::Answered(told, message, answer));
                 if let Ok(Reply::Acquired(Some(reading))) = answer {
                     self.counted(message.token, reading.fence);
                 }
@@ -314,25 +366,51 @@ impl State {
         }
     }
 
+    /// What an answer is worth after what the node has said of itself meanwhile.
+    fn judged(
+        &mut self,
+        route: Route,
+        parcel: Parcel,
+        message: Message,
+        answer: Result<Reply, Denial>,
+    ) -> Result<Reply, Denial> {
+        let link = self.link(route);
+        if answer == Err(Denial::Replica) {
+            link.admission.doubt();
+        }
+        if message.verb == Verb::Acquire && parcel.introductions != link.introductions {
+            return self.admits(route, message).and(answer);
+        }
+        answer
+    }
+
     /// Nobody wants `token` any more: when all that was sent for it has been done, it must not stand on any
     /// node with which the connection has lived since the acquire.
     pub(super) fn nobody_wants(&mut self, client: usize, key: usize, token: usize) {
         let at = self.moment_of(client);
         for node in 0..self.machines.len() {
             let route = Route { client, node };
+            // What was granted under one name and refused under the other is released under the first.
+            if self.names_twice(client) {
+                continue;
+            }
             if self.link(route).has_lived_since(token) {
-                let parcel = self.parcel(Content::Probe(key, token), self.nobody);
+                let histories = self.machines[self.machine_of(route)].histories;
+                let probe = Content::Probe(key, token, histories);
+                let parcel = self.parcel(route, probe, self.nobody);
                 self.depart(route, parcel, at);
             }
         }
     }
 
-    pub(super) fn parcel(&mut self, content: Content, call: Name) -> Parcel {
+    pub(super) fn parcel(&mut self, route: Route, content: Content, call: Name) -> Parcel {
         self.parcels += 1;
+        let introductions = self.link(route).introductions;
         let number = self.parcels;
         Parcel {
             number,
             content,
+            introductions,
             call,
         }
     }

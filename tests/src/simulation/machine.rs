@@ -2,15 +2,32 @@
 
 use core::time::Duration;
 
-use redlock_core::{Denial, Instant, Introduction, Reply, RunId};
+use redlock_core::{Denial, Instant, Introduction, ReplicationId, Reply, RunId};
 
 use super::clock::{Dial, Moment};
 use super::fault::Kind;
 use super::fencing::Jumps;
 use super::history::{KEYS, Message, Place, Route, Verb, What};
-use super::node::Node;
+use super::node::{Data, Node};
 use super::scenario::{Assumption, Scenario};
 use super::world::{Event, State};
+
+/// What a machine is to the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Master,
+    /// It answers that it may not write.
+    Replica,
+}
+
+/// What a machine has of its data when it is back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    All,
+    /// What was last saved.
+    Saved,
+    Nothing,
+}
 
 #[derive(Debug)]
 pub(crate) struct Machine {
@@ -20,31 +37,66 @@ pub(crate) struct Machine {
     pub(super) dial: Dial,
     /// The latest that its clock has read when it was set.
     pub(super) latest: u64,
+    /// The same since its node was started.
+    pub(super) latest_alive: u64,
     pub(super) hung_until: Moment,
+    /// It says that it is a master that evicts nothing, whatever it is, and does what it is told.
+    lies: bool,
+    /// Whether its clock has ever been set to what is not right.
+    pub(super) was_wrong: bool,
     pub(super) is_down: bool,
+    pub(super) role: Role,
+    /// Its policy: whether keys may go for want of memory.
+    pub(super) may_evict: bool,
+    /// Its data as of some time.
+    pub(super) saved: Data,
+    /// How many times it has been a replica.
+    pub(super) histories: u64,
+    /// Until when a lease may be out of which it has lost the keys, without a sign to plain clients.
+    pub(super) lost_until: Moment,
+    /// The same for clients that do not know that it was a replica meanwhile.
+    pub(super) failed_back_until: Moment,
     /// How many times it has died.
     pub(super) life: u32,
     /// Clients that wait for it to come back.
-    pub(super) callers: Vec<usize>,
+    pub(super) callers: Vec<Route>,
 }
 
 impl Machine {
     pub(crate) fn fleet(scenario: &Scenario) -> Vec<Self> {
         let lapse = scenario.broken.and_then(Assumption::lapse);
+        let fleet = scenario
+            .is_set_up
+            .then(|| scenario.fencing?.fleet())
+            .flatten();
         let dials = scenario.nodes.iter().zip(1..);
         let machine = |(dial, number): (&Dial, u64)| {
-            let node = Node::new(RunId::new(number << 32), lapse);
-            Self::new(node, *dial)
+            let node = Node::new(RunId::new(number << 32), lapse).set_up_for(fleet);
+            let mut machine = Self::new(node, *dial);
+            machine.lies = matches!(
+                scenario.broken,
+                Some(Assumption::Eviction | Assumption::Replica)
+            );
+            machine
         };
         dials.map(machine).collect()
     }
 
-    const fn new(node: Node, dial: Dial) -> Self {
+    fn new(node: Node, dial: Dial) -> Self {
         Self {
+            role: Role::Master,
+            may_evict: false,
+            lies: false,
+            was_wrong: false,
+            saved: node.data(),
+            histories: 0,
+            lost_until: 0,
+            failed_back_until: 0,
             node,
             born: None,
             dial,
             latest: 0,
+            latest_alive: 0,
             hung_until: 0,
             is_down: false,
             life: 0,
@@ -68,8 +120,8 @@ impl Machine {
             run_id: self.node.run_id(),
             replication_id: self.node.replication_id(),
             uptime: Duration::from_secs(uptime),
-            is_master: true,
-            may_evict: false,
+            is_master: self.role == Role::Master || self.lies,
+            may_evict: self.may_evict && !self.lies,
             max_ttl: self.node.max_ttl(),
             is_vouched: self.node.is_vouched(reading),
         }
@@ -81,20 +133,34 @@ impl State {
         let Message {
             key, token, verb, ..
         } = message;
-        let place = Place {
-            node: route.node,
-            key,
-        };
+        // Of two names for one machine nothing is left here.
+        let node = self.machine_of(route);
+        let is_unaware = message.proposal.is_none() && self.is_unaware(route);
+        let route = Route { node, ..route };
+        let place = Place { node, key };
         let bytes = self.tokens[token];
-        let machine = &mut self.machines[route.node];
+        let machine = &mut self.machines[node];
         let now = machine.reads(self.now);
-        let mut reply = machine.node.execute(&message.command(&bytes), now);
+        let mut reply = match machine.role {
+            _ if machine.lies => machine.node.execute(&message.command(&bytes), now),
+            Role::Master => machine.node.execute(&message.command(&bytes), now),
+            Role::Replica => Err(Denial::Replica),
+        };
         if verb == Verb::Release && self.fails(Assumption::Compare) {
-            self.machines[route.node].node.remove(KEYS[key].as_bytes());
+            self.machines[node].node.remove(KEYS[key].as_bytes());
             reply = Ok(Reply::Released);
         }
         self.commands += 1;
         self.tell(What::Executed(route, message, reply));
+        if let (Verb::Release, Some(proposal)) = (verb, message.proposal) {
+            let off = proposal.fence.as_u64().abs_diff(now.as_micros());
+            if u128::from(off) < proposal.fleet.window().as_micros() {
+                self.tell(What::Burns(node, token, proposal.fence));
+            }
+        }
+        if is_unaware && matches!(reply, Ok(Reply::Acquired(_))) {
+            self.tell(What::Unaware(token));
+        }
         match reply {
             Ok(Reply::Acquired(_) | Reply::Extended(_) | Reply::Released) => {
                 self.tell_what_stands(place);
@@ -102,13 +168,28 @@ impl State {
             Ok(_) => (),
             Err(Denial::Quarantined { .. }) => self.count(Kind::Quarantined),
             Err(Denial::Stale(_)) => self.count(Kind::StaleFence),
+            Err(Denial::Replica) => self.count(Kind::ReadOnly),
+            Err(Denial::OtherFleet(_)) => self.count(Kind::OtherRules),
+            Err(Denial::Unguarded { .. }) => self.count(Kind::Unguarded),
             Err(_) => self.count(Kind::FenceOutOfWindow),
         }
         reply
     }
 
+    /// Whether the node may have lost a lease that is out, and the client does not know.
+    fn is_unaware(&mut self, route: Route) -> bool {
+        let met = self.link(route).met;
+        let machine = &self.machines[self.machine_of(route)];
+        // Of a node that it has never met before it learns nothing of a time as a replica.
+        let id = machine.node.replication_id();
+        let is_noticed = met.is_some_and(|(first, last)| first != id && last == id);
+        machine.lost_until > self.now || machine.failed_back_until > self.now && !is_noticed
+    }
+
     pub(super) fn probe(&mut self, route: Route, key: usize, token: usize) {
-        let machine = &self.machines[route.node];
+        let node = self.machine_of(route);
+        let route = Route { node, ..route };
+        let machine = &self.machines[node];
         let entry = machine
             .node
             .entry(KEYS[key].as_bytes(), machine.reads(self.now));
@@ -116,45 +197,142 @@ impl State {
         self.tell(What::Probed(route, key, token, stands));
     }
 
-    pub(super) fn crash(&mut self, node: usize, until: Moment, forgets: bool) {
+    pub(super) fn crash(&mut self, node: usize, until: Moment, left: Left) {
         let machine = &mut self.machines[node];
         if machine.is_down {
             return;
         }
         machine.is_down = true;
         machine.life += 1;
-        self.count(match forgets {
+        self.count(match left {
             _ if until == Moment::MAX => Kind::DeadForGood,
-            true => Kind::CrashWithLoss,
-            false => Kind::Crash,
+            Left::Nothing => Kind::CrashWithLoss,
+            Left::Saved => Kind::CrashAndRestore,
+            Left::All => Kind::Crash,
         });
-        for client in 0..self.processes.len() {
-            self.lose_connection(Route { client, node });
+        for route in self.routes_to(node) {
+            self.lose_connection(route);
         }
-        self.queue.add(until, Event::Restart(node, forgets));
+        self.queue.add(until, Event::Restart(node, left));
     }
 
-    pub(super) fn restart(&mut self, node: usize, forgets: bool) {
+    pub(super) fn restart(&mut self, node: usize, left: Left) {
         let machine = &mut self.machines[node];
         machine.is_down = false;
         machine.hung_until = 0;
         machine.born = Some(machine.dial.reads(self.now));
+        machine.latest_alive = 0;
         machine.node.restart(RunId::new(
             (node as u64 + 1) << 32 | u64::from(machine.life),
         ));
         let callers = core::mem::take(&mut machine.callers);
-        if forgets {
-            self.forget(node);
+        self.tell(What::Restarted(node));
+        match left {
+            Left::All => (),
+            Left::Saved => self.restore(node),
+            Left::Nothing => self.forget(node),
         }
-        for client in callers {
+        for route in callers {
             let at = self.now + self.chance.below(2_000);
-            self.queue.add(at, Event::Reconnect(Route { client, node }));
+            self.queue.add(at, Event::Reconnect(route));
         }
     }
 
     pub(super) fn forget(&mut self, node: usize) {
+        if !self.keeps_a_record_without(node, None) {
+            return;
+        }
         self.machines[node].node.clear();
-        self.tell(What::Forgets(node));
+        self.tell(What::Forgets(node, None));
+    }
+
+    /// The data of before is that of now.
+    pub(super) fn restore(&mut self, node: usize) {
+        let saved = self.machines[node].saved.clone();
+        if !self.keeps_a_record_without(node, Some(&saved)) {
+            return;
+        }
+        let machine = &mut self.machines[node];
+        machine.node.restore(saved);
+        let now = machine.reads(self.now);
+        machine.node.expire(now);
+        self.tell(What::Forgets(node, None));
+        (0..KEYS.len()).for_each(|key| self.tell_if_stands(Place { node, key }));
+    }
+
+    /// Forgets one lock, and not the rules.
+    pub(super) fn evict(&mut self, node: usize, key: usize) {
+        self.count(Kind::Evicted);
+        self.machines[node].node.evict(KEYS[key].as_bytes());
+        self.lose_unnoticed(node);
+        self.tell(What::Forgets(node, Some(key)));
+    }
+
+    /// Plain clients learn nothing of what is lost now.
+    pub(super) fn lose_unnoticed(&mut self, node: usize) {
+        self.machines[node].lost_until = self.now + self.longest();
+    }
+
+    /// For how long a lease may be out at the most, on a node that runs slow.
+    const fn longest(&self) -> u64 {
+        self.lengths[3] + self.lengths[3] / 2
+    }
+
+    /// A replica of another node from now on: connections live on.
+    pub(super) fn demote(&mut self, node: usize) {
+        if self.machines[node].is_down || self.machines[node].role == Role::Replica {
+            return;
+        }
+        self.count(Kind::Demoted);
+        self.machines[node].role = Role::Replica;
+        self.change_history(node);
+    }
+
+    /// A master again, with the data of the one that it has followed.
+    pub(super) fn promote(&mut self, node: usize) {
+        if self.machines[node].role == Role::Master {
+            return;
+        }
+        self.machines[node].role = Role::Master;
+        self.restore(node);
+        self.machines[node].failed_back_until = self.now + self.longest();
+        self.change_history(node);
+    }
+
+    fn change_history(&mut self, node: usize) {
+        let machine = &mut self.machines[node];
+        machine.histories += 1;
+        let id = ReplicationId::new((node as u64 + 1) << 32 | machine.histories);
+        let data = machine.node.data();
+        machine.node.fail_back(data, id);
+        // What is released now may stay.
+        for route in self.routes_to(node) {
+            self.link(route).forget_handed();
+        }
+        let is_master = self.machines[node].role == Role::Master;
+        self.tell(What::Role(node, is_master));
+    }
+
+    /// Where clients of other rules are about, some node keeps the rules of the fleet: nobody promises anything when
+    /// all have lost them and such a client comes first.
+    fn keeps_a_record_without(&self, node: usize, data: Option<&Data>) -> bool {
+        let Some(fleet) = self.fleet.filter(|_| self.has_other_rules) else {
+            return true;
+        };
+        data.is_some_and(|data| data.rules() == Some(fleet))
+            || self
+                .machines
+                .iter()
+                .enumerate()
+                .any(|(number, machine)| number != node && machine.node.rules() == Some(fleet))
+    }
+
+    fn tell_if_stands(&mut self, place: Place) {
+        let machine = &self.machines[place.node];
+        let key = KEYS[place.key].as_bytes();
+        if machine.node.entry(key, machine.reads(self.now)).is_some() {
+            self.tell_what_stands(place);
+        }
     }
 
     /// Sets the clock so much ahead of those that are right, or behind them.
@@ -163,11 +341,15 @@ impl State {
         let wanted = self.right.reads(self.now).saturating_add_signed(ahead);
         let machine = &self.machines[node];
         let now = machine.dial.reads(self.now);
-        let latest = machine.latest.max(now);
-        let least = if self.fails(Assumption::StepBack) {
-            0
-        } else {
-            latest.saturating_sub(self.set_back_max)
+        let over_a_crash = machine
+            .latest
+            .max(now)
+            .saturating_sub(self.set_back_over_a_crash);
+        let alive = machine.latest_alive.max(now).saturating_sub(self.set_back);
+        let least = match machine.is_down {
+            _ if self.fails(Assumption::StepBack) => 0,
+            true => over_a_crash,
+            false => alive.max(over_a_crash),
         };
         let wanted = wanted.max(least);
         // Leases are exclusive only where no quarantine is cut short.
@@ -194,6 +376,9 @@ impl State {
         let stands = |key: &usize| machine.node.entry(KEYS[*key].as_bytes(), before).is_some();
         let stood: Vec<_> = (0..KEYS.len()).filter(stands).collect();
         machine.latest = machine.latest.max(machine.dial.reads(self.now));
+        machine.latest_alive = machine.latest_alive.max(machine.dial.reads(self.now));
+        let right = self.right.reads(self.now);
+        machine.was_wrong |= !(right..=right + self.skew).contains(&reading);
         machine.dial = machine.dial.set(self.now, reading);
         let now = machine.reads(self.now);
         machine.node.expire(now);

@@ -103,6 +103,14 @@ pub enum Lapse {
     NeverCapsQuarantine,
 }
 
+impl Data {
+    /// The rules of the fleet, by the guard record.
+    #[must_use]
+    pub fn rules(&self) -> Option<Fleet> {
+        self.guard?.fleet
+    }
+}
+
 impl Node {
     /// A node that has forgotten nothing: it was set up for its fleet, whose rules are those of the first client.
     #[must_use]
@@ -171,6 +179,11 @@ impl Node {
         self.replication_id = replication_id;
     }
 
+    /// The data of before is that of now.
+    pub fn restore(&mut self, data: Data) {
+        self.data = data;
+    }
+
     /// Forgets what belongs to the lock of `key`, and nothing else.
     pub fn evict(&mut self, key: &[u8]) {
         self.data.keys.remove(key);
@@ -229,7 +242,7 @@ impl Node {
     /// The rules of the fleet, by the guard record, also by one of another process or other data.
     #[must_use]
     pub fn rules(&self) -> Option<Fleet> {
-        self.data.guard?.fleet
+        self.data.rules()
     }
 
     /// Whether anything is here that expires.
@@ -238,10 +251,11 @@ impl Node {
         !self.data.keys.is_empty() || !self.data.fences.is_empty()
     }
 
-    /// What `redlock init` writes: a record without a quarantine, on a node that has none and nothing that expires.
-    pub fn init(&mut self, fleet: Fleet, now: Instant) -> bool {
+    /// What `redlock init` writes: a record without a quarantine, on a node that has none and nothing that expires,
+    /// unless it `is_careless` about that.
+    pub fn init(&mut self, fleet: Fleet, now: Instant, is_careless: bool) -> bool {
         self.expire(now);
-        let is_new = self.data.guard.is_none() && !self.has_keys();
+        let is_new = self.data.guard.is_none() && (is_careless || !self.has_keys());
         if is_new {
             self.write_guard(fleet, Instant::from_micros(0));
         }

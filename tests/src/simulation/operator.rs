@@ -3,7 +3,9 @@
 use super::clock::NEVER;
 use super::fault::Kind;
 use super::history::What;
-use super::world::State;
+use super::machine::{Machine, Role};
+use super::scenario::Assumption;
+use super::world::{Event, State};
 
 impl State {
     /// Repairs the fleet if its clients cannot do so by themselves: `redlock doctor` says when that is so.
@@ -11,7 +13,11 @@ impl State {
         let Some(fleet) = self.fleet else {
             return;
         };
-        let live = self.machines.iter().filter(|machine| machine.is_live());
+        // Nobody hears of the record of a node that has no vote for what it is.
+        let heard = |machine: &&Machine| {
+            machine.is_live() && machine.role == Role::Master && !machine.may_evict
+        };
+        let live = self.machines.iter().filter(heard);
         let rules: Vec<_> = live.map(|machine| machine.node.rules()).collect();
         let own = rules.iter().filter(|rules| **rules == Some(fleet)).count();
         let none = rules.iter().filter(|rules| rules.is_none()).count();
@@ -25,6 +31,45 @@ impl State {
         }
     }
 
+    /// `redlock init`: if the fleet has never been used, its nodes are told so.
+    pub(super) fn init(&mut self) {
+        let Some(fleet) = self.fleet else {
+            return;
+        };
+        let machines = self.machines.iter();
+        let is_new = machines.clone().all(|machine| {
+            let has_anything = machine.node.rules().is_some() || machine.node.has_keys();
+            machine.is_live() && machine.role == Role::Master && !machine.may_evict && !has_anything
+        });
+        let is_known = machines
+            .clone()
+            .all(|machine| machine.node.rules() == Some(fleet));
+        if self.fails(Assumption::Init) && !is_known || is_new {
+            self.count(Kind::Init);
+            for node in 0..self.machines.len() {
+                let at = self.now + self.chance.below(5_000);
+                self.queue.add(at, Event::Init(node));
+            }
+        }
+    }
+
+    /// Much may have happened since the operator looked.
+    pub(super) fn write_init(&mut self, node: usize) {
+        let is_careless = self.fails(Assumption::Init);
+        let machine = &mut self.machines[node];
+        let now = machine.reads(self.now);
+        let Some(fleet) = self.fleet else {
+            return;
+        };
+        if machine.is_live()
+            && machine.role == Role::Master
+            && machine.node.init(fleet, now, is_careless)
+            && !is_careless
+        {
+            self.tell(What::Initialized(node));
+        }
+    }
+
     /// Writes the record on every node that can be reached and has none that is right.
     pub(super) fn repair(&mut self) {
         let Some(fleet) = self.fleet else {
@@ -33,14 +78,18 @@ impl State {
         self.count(Kind::Repair);
         self.tell(What::Repaired);
         let now = self.now;
-        for machine in self.machines.iter_mut().filter(|machine| machine.is_live()) {
+        for machine in self
+            .machines
+            .iter_mut()
+            .filter(|machine| machine.is_live() && machine.role == Role::Master)
+        {
             let reading = machine.reads(now);
             machine.node.repair(fleet, reading);
         }
     }
 }
 
-impl super::machine::Machine {
+impl Machine {
     /// Whether it can be reached, or will be soon.
     pub(super) const fn is_live(&self) -> bool {
         !self.is_down && self.hung_until != NEVER

@@ -5,7 +5,7 @@ use super::clock::{Moment, NEVER};
 use super::fault::Fault;
 use super::fencing::{Fencing, Jumps};
 use super::history::Route;
-use super::scenario::{Assumption, Scenario};
+use super::scenario::{Assumption, Hazards, Scenario};
 
 /// The faults of a world, up to the moment at which it is calm.
 pub(crate) fn draw(
@@ -16,7 +16,9 @@ pub(crate) fn draw(
     let mut plan = Vec::new();
     if let Some(fencing) = scenario.fencing {
         plan.extend(draw_fenced(chance, scenario, fencing));
+        plan.extend(draw_operator(chance, scenario));
     }
+    plan.extend(draw_hazards(chance, scenario));
     let count = match chance.below(4) {
         0 => 0,
         1 => chance.below(4),
@@ -34,7 +36,7 @@ pub(crate) fn draw(
         for _ in 0..chance.between(2, 8) {
             let at = chance.below(scenario.calm_at);
             let fault = draw_breach(chance, scenario, assumption, at, longest_ttl);
-            plan.extend(fault.into_iter().map(|fault| (at, fault)));
+            plan.extend(fault);
         }
     }
     let minority = (scenario.nodes.len() - 1) / 2;
@@ -63,8 +65,8 @@ fn draw_fault(chance: &mut Chance, scenario: &Scenario, at: Moment, longest_ttl:
         10 | 11 => Fault::Crash(node, until),
         // The specification, "Performance, crash recovery and fsync": nobody delays these restarts; clients
         // do not count the vote.
-        // Plain clients do not notice.
-        13 if scenario.loses_data && scenario.fencing.is_some() => Fault::Flush(node),
+        13 if scenario.hazards.flush => Fault::Flush(node),
+        15 if scenario.hazards.restore => Fault::Restore(node, at + chance.pick(&[0, 1, length])),
         12 if scenario.loses_data => Fault::Forget(node, at + chance.pick(&[0, 1, length])),
         12 => Fault::Crash(node, until),
         14 if scenario.fencing.is_none() => Fault::SetBack(node, length.min(longest_ttl)),
@@ -83,11 +85,17 @@ fn draw_fenced(chance: &mut Chance, scenario: &Scenario, fencing: Fencing) -> Ve
         scenario.lengths[2],
         fencing.step_back,
         3 * fencing.step_back,
+        fencing.set_back_over_a_crash(),
         60_000_000,
     ];
     let jumping = match fencing.jumps {
         Jumps::None => 0,
-        Jumps::Minority => (nodes - 1) / 2,
+        Jumps::Minority if scenario.broken == Some(Assumption::OneClock) => 1,
+        Jumps::Minority => chance
+            .between(1, 3)
+            .try_into()
+            .unwrap_or(1)
+            .min((nodes - 1) / 2),
         Jumps::All => nodes,
     };
     for node in 0..nodes {
@@ -107,6 +115,11 @@ fn draw_fenced(chance: &mut Chance, scenario: &Scenario, fencing: Fencing) -> Ve
                 i64::try_from(chance.below(fencing.skew + 1)).unwrap_or_default()
             };
             plan.push((at, Fault::Set(node, ahead)));
+            if node < jumping && chance.one_in(8) {
+                // Also while the node is down, by as much as it may.
+                let crashed_at = at.saturating_sub(1_000);
+                plan.push((crashed_at, Fault::Crash(node, at + 1_000)));
+            }
             if node < jumping && chance.one_in(3) {
                 let right_at = at + chance.below(scenario.lengths[2]);
                 plan.push((right_at.min(scenario.calm_at - 1), Fault::Set(node, 0)));
@@ -116,6 +129,78 @@ fn draw_fenced(chance: &mut Chance, scenario: &Scenario, fencing: Fencing) -> Ve
     if scenario.loses_data && chance.one_in(2) {
         let at = chance.below(scenario.calm_at);
         plan.extend((0..nodes).map(|node| (at, Fault::Flush(node))));
+    }
+    plan
+}
+
+/// What nodes lose while they live, or get back that was over.
+fn draw_hazards(chance: &mut Chance, scenario: &Scenario) -> Vec<(Moment, Fault)> {
+    let mut plan = Vec::new();
+    let Hazards {
+        evict,
+        restore,
+        fail_back,
+        ..
+    } = scenario.hazards;
+    let nodes = scenario.nodes.len();
+    let calm_at = scenario.calm_at;
+    if restore || fail_back {
+        for _ in 0..chance.between(1, 6) {
+            plan.push((chance.below(calm_at), Fault::Save(chance.index(nodes))));
+        }
+    }
+    if fail_back {
+        for _ in 0..chance.between(1, 4) {
+            let node = chance.index(nodes);
+            let at = chance.below(calm_at);
+            let length = chance.pick(&scenario.lengths);
+            let until = at + chance.pick(&[0, 1_000]) + chance.about(length);
+            // What its replica had not got when it took over.
+            let saved_at = at.saturating_sub(chance.below(scenario.lengths[1]));
+            plan.push((saved_at, Fault::Save(node)));
+            plan.push((at, Fault::Demote(node)));
+            plan.push((until.min(calm_at), Fault::Promote(node)));
+        }
+    }
+    if evict {
+        // Fenced clients do without such nodes. Where all may be had again at the end, no more than a minority.
+        let evicting = match scenario.broken {
+            Some(_) => nodes,
+            None => (nodes - 1) / 2,
+        };
+        for node in 0..evicting {
+            let since = chance.below(calm_at);
+            plan.push((since, Fault::Policy(node, true)));
+            // What goes before clients have looked again is lost to them: half of the longest TTL, by a clock that
+            // may be slow, and what they have sent before.
+            let longest = scenario.fencing.map_or(0, |fencing| fencing.max_ttl);
+            let longest = longest.max(2 * scenario.lengths[3]);
+            let seen_at = since + longest * 5 / 8 + scenario.lengths[3];
+            if seen_at < calm_at {
+                for _ in 0..chance.below(6) {
+                    let at = chance.between(seen_at, calm_at - 1);
+                    plan.push((at, Fault::Evict(node, chance.index(scenario.keys))));
+                }
+            } else {
+                plan.push((chance.between(since, calm_at), Fault::Policy(node, false)));
+            }
+        }
+    }
+    plan
+}
+
+/// An operator at a shell, at any time.
+fn draw_operator(chance: &mut Chance, scenario: &Scenario) -> Vec<(Moment, Fault)> {
+    let mut plan = Vec::new();
+    if scenario.broken.is_some() {
+        return plan;
+    }
+    if !scenario.is_set_up && chance.one_in(2) {
+        plan.push((chance.below(scenario.lengths[2]), Fault::Init));
+    }
+    for _ in 0..chance.below(3) {
+        let fault = chance.pick(&[Fault::Init, Fault::Init, Fault::Repair]);
+        plan.push((chance.below(scenario.calm_at), fault));
     }
     plan
 }
@@ -139,7 +224,7 @@ fn draw_breach(
     assumption: Assumption,
     at: Moment,
     longest_ttl: u64,
-) -> Vec<Fault> {
+) -> Vec<(Moment, Fault)> {
     let node = chance.index(scenario.nodes.len());
     let one = match assumption {
         Assumption::Forget => Some(Fault::Forget(node, at + chance.below(1_000))),
@@ -152,18 +237,82 @@ fn draw_breach(
         Assumption::JumpTogether => {
             let ahead = i64::try_from(chance.about(longest_ttl)).unwrap_or_default();
             return (0..=scenario.nodes.len() / 2)
-                .map(|node| Fault::Set(node, ahead))
+                .map(|node| (at, Fault::Set(node, ahead)))
                 .collect();
         }
         // And back at once.
         Assumption::HeldUntil => {
             let ahead = i64::try_from(chance.about(longest_ttl)).unwrap_or_default();
-            return [ahead, 0].map(|ahead| Fault::Set(0, ahead)).to_vec();
+            return [ahead, 0].map(|ahead| (at, Fault::Set(0, ahead))).to_vec();
+        }
+        // A grant whose answer is lost, and clocks that jump there and back.
+        Assumption::EqualFences => {
+            let client = chance.index(scenario.clients.len());
+            let ahead = i64::try_from(chance.about(longest_ttl)).unwrap_or_default();
+            let length = chance.below(scenario.lengths[2]);
+            return vec![
+                (
+                    at,
+                    Fault::CutReplies(Route { client, node: 0 }, at + length),
+                ),
+                (at + length, Fault::Set(0, ahead)),
+                (at + length + 1, Fault::Set(0, 0)),
+            ];
+        }
+        Assumption::AnyRules => {
+            let other = (node + 1) % scenario.nodes.len();
+            return [node, other].map(|node| (at, Fault::Flush(node))).to_vec();
+        }
+        Assumption::Lost => {
+            return (0..=scenario.nodes.len() / 2)
+                .map(|node| (at, Fault::Flush(node)))
+                .collect();
+        }
+        Assumption::Ceiling => {
+            let nodes = 0..scenario.nodes.len();
+            return nodes.map(|node| (at, Fault::Flush(node))).collect();
+        }
+        // A node whose clock is behind when it grants, and ahead when the lease is to end, makes a quorum with one that
+        // has not heard of the lease.
+        Assumption::Margin | Assumption::TodaysOptions => {
+            let window = scenario.fencing.map_or(0, |fencing| fencing.window);
+            let edge = i64::try_from(window.saturating_sub(1_000)).unwrap_or_default();
+            let ttl = scenario.lengths[2];
+            let ahead_at = at + ttl.saturating_sub(chance.below(2 * window + 1));
+            let deaf = (0..scenario.clients.len()).filter(|client| client % 2 == 0);
+            let deaf = deaf.map(|client| Route { client, node: 2 });
+            let cut = deaf.map(|route| (at, Fault::CutRequests(route, at + ttl / 4)));
+            let set = [(at, Fault::Set(0, -edge)), (ahead_at, Fault::Set(0, edge))];
+            return cut.chain(set).collect();
+        }
+        Assumption::Init => {
+            let flushed = (0..=scenario.nodes.len() / 2).map(|node| (at, Fault::Flush(node)));
+            let init = (at + chance.below(10_000), Fault::Init);
+            return flushed.chain([init]).collect();
+        }
+        Assumption::Eviction => {
+            let key = chance.index(scenario.keys);
+            return (0..=scenario.nodes.len() / 2)
+                .map(|node| (at, Fault::Evict(node, key)))
+                .collect();
+        }
+        // All lose their data, and when they are back their clocks are set back.
+        Assumption::StepBackQuarantine => {
+            let back = scenario.fencing.map_or(0, |fencing| fencing.step_back);
+            let quarantine = scenario.fencing.map_or(0, |fencing| {
+                fencing.max_ttl + 4 * fencing.window + 1_000_000
+            });
+            let back = -i64::try_from(back).unwrap_or_default();
+            let back_at = at + quarantine + chance.below(scenario.lengths[2]);
+            let nodes = 0..scenario.nodes.len();
+            let flushed = nodes.clone().map(|node| (at, Fault::Flush(node)));
+            let set = nodes.map(|node| (back_at, Fault::Set(node, back)));
+            return flushed.chain(set).collect();
         }
         Assumption::Jump => Some(Fault::SetForward(node, chance.about(longest_ttl))),
         _ => None,
     };
-    one.into_iter().collect()
+    one.map(|fault| (at, fault)).into_iter().collect()
 }
 
 fn draw_death(chance: &mut Chance, node: usize) -> Fault {

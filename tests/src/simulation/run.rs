@@ -55,6 +55,7 @@ impl Run {
         summary.count(Kind::DriftAtTheLimit, scenario.is_at_the_limit);
         for client in &scenario.clients {
             summary.count(Kind::CoarseClock, client.has_coarse_clock());
+            summary.count(Kind::ServerNamedTwice, client.names_twice);
         }
         let is_broken_from_the_beginning = !matches!(broken, None | Some(Assumption::Jump));
         summary.count(Kind::BrokenAssumption, is_broken_from_the_beginning);
@@ -125,14 +126,13 @@ fn users(
             options: character.options.clone(),
             calm: character.calm,
             keys: scenario.keys,
-            window: scenario.fencing.map(|fencing| fencing.window),
             steps: character.steps,
             open: Vec::new(),
             held: Vec::new(),
             calm_at: scenario.calm_at,
             restored_at: scenario.restored_at() + 1_000,
             clear_at: scenario.clear_at,
-            comes_back: number == 0,
+            comes_back: number == 0 && character.comes_back,
             is_back: false,
         }
     });

@@ -58,6 +58,28 @@ pub enum Assumption {
     Burn,
     /// Clocks of nodes are set back by more than is agreed.
     StepBack,
+    /// Nodes take an attempt that proposes the fence of another for the other.
+    EqualFences,
+    /// Nodes without a guard record take the rules of the first client that asks.
+    AnyRules,
+    /// Nodes know their guard record by the process alone, also when they have been replicas meanwhile.
+    Failback,
+    /// Nodes that evict keys say that they do not.
+    Eviction,
+    /// Operators tell nodes that have lost their data that they are new.
+    Init,
+    /// The quarantine is long enough for leases, and not for clocks that are set back.
+    StepBackQuarantine,
+    /// Holders who are told that their lease is lost go by what it said before.
+    Lost,
+    /// Servers that are named twice are not known to be one.
+    Duplicates,
+    /// Holders count an extended lease by the options of today.
+    TodaysOptions,
+    /// Clients follow the clock of one node.
+    OneClock,
+    /// Replicas take writes, and say that they are masters.
+    Replica,
 }
 
 impl Assumption {
@@ -71,7 +93,13 @@ impl Assumption {
     #[must_use]
     pub const fn breaks(self) -> Option<Promise> {
         match self {
-            Self::Drift
+            Self::EqualFences
+            | Self::AnyRules
+            | Self::Failback
+            | Self::Eviction
+            | Self::Init
+            | Self::TodaysOptions
+            | Self::Drift
             | Self::Forget
             | Self::Jump
             | Self::JumpTogether
@@ -83,15 +111,41 @@ impl Assumption {
             | Self::Floor
             | Self::Ceiling
             | Self::Quarantine
+            | Self::StepBackQuarantine
             | Self::StepBack => Some(Promise::Fence),
             Self::Burn => Some(Promise::Burn),
+            Self::Lost => Some(Promise::Over),
+            Self::Duplicates => Some(Promise::Votes),
+            Self::OneClock => Some(Promise::NodesTime),
+            Self::Replica => Some(Promise::Replica),
             Self::Resolution | Self::Order | Self::Compare | Self::Wake | Self::Entropy => None,
+        }
+    }
+
+    /// How many seeds it takes at the most to find it. A few need several things to come together.
+    #[must_use]
+    pub const fn found_within(self) -> u64 {
+        match self {
+            Self::TodaysOptions => 60_000,
+            Self::AnyRules | Self::Burn => 20_000,
+            Self::EqualFences => 10_000,
+            _ => 2_000,
         }
     }
 
     /// Whether there are fences in its worlds; none where it makes no difference.
     const fn needs_fences(self) -> bool {
-        self.lapse().is_some() || matches!(self, Self::JumpTogether | Self::Margin | Self::StepBack)
+        self.lapse().is_some()
+            || matches!(
+                self,
+                Self::JumpTogether
+                    | Self::Margin
+                    | Self::StepBack
+                    | Self::Eviction
+                    | Self::Init
+                    | Self::TodaysOptions
+                    | Self::OneClock
+            )
     }
 
     /// What nodes do wrong.
@@ -105,6 +159,10 @@ impl Assumption {
             Self::Quarantine => Some(Lapse::IsBackTooEarly),
             Self::Burn => Some(Lapse::BurnsNothing),
             Self::HeldUntil => Some(Lapse::ForgetsLeases),
+            Self::EqualFences => Some(Lapse::MistakesEqualFences),
+            Self::AnyRules => Some(Lapse::TakesAnyRules),
+            Self::Failback => Some(Lapse::MissesFailback),
+            Self::StepBackQuarantine => Some(Lapse::ForgetsStepBack),
             _ => None,
         }
     }
@@ -129,10 +187,38 @@ pub(crate) struct Scenario {
     /// The lengths of time that matter here: a round, a validity, a TTL.
     pub(crate) lengths: [u64; 4],
     pub(crate) is_at_the_limit: bool,
-    /// Nodes come back without their data, and all leases have one TTL.
+    /// Nodes come back without their data.
     pub(crate) loses_data: bool,
+    pub(crate) hazards: Hazards,
+    /// Nodes have been told the rules of their fleet; else clients do so, or an operator.
+    pub(crate) is_set_up: bool,
+    /// Some clients follow other rules than those of the nodes' fleet.
+    pub(crate) has_other_rules: bool,
+    /// Of a grant that its client never hears of: one in so many.
+    pub(crate) lost_grant_odds: u64,
     /// None in a world of plain locks.
     pub(crate) fencing: Option<Fencing>,
+}
+
+/// In what other ways nodes lose what they knew. Plain clients notice some of them only.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hazards {
+    /// FLUSHALL.
+    pub(crate) flush: bool,
+    /// Keys go for want of memory, or a policy is about by which they might.
+    pub(crate) evict: bool,
+    /// A restart with older data.
+    pub(crate) restore: bool,
+    /// A replica for some time, with its connections open, and a master with older data after that.
+    pub(crate) fail_back: bool,
+}
+
+/// Which kinds of locks there are in a world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mix {
+    Plain,
+    Fenced,
+    Both,
 }
 
 /// What a client is like.
@@ -143,8 +229,12 @@ pub(crate) struct Client {
     stall_odds: u64,
     /// It takes one of them for each call.
     pub(crate) options: Vec<Options>,
-    /// The options with which it comes back when all is calm.
+    /// The machine behind each name that it has for a node.
+    pub(crate) names: Vec<usize>,
+    pub(crate) names_twice: bool,
+    /// The options with which it comes back when all is calm, if it does.
     pub(crate) calm: Options,
+    pub(crate) comes_back: bool,
     pub(crate) tasks: usize,
     /// How many things each task does.
     pub(crate) steps: u64,
@@ -171,6 +261,11 @@ struct Measure {
     /// Nodes come back without their data.
     loses_data: bool,
     restart_guard: bool,
+    mix: Mix,
+    hazards: Hazards,
+    has_other_rules: bool,
+    /// Some clients name a server twice.
+    names_twice: bool,
     fencing: Option<Fencing>,
 }
 
@@ -183,8 +278,13 @@ impl Scenario {
             // A minority that forgets must be enough for two quorums.
             Some(Assumption::Forget | Assumption::Jump) => chance.pick(&[1, 2, 3]),
             _ if measure.is_tight => chance.pick(&[1, 1, 2, 3]),
+            Some(Assumption::OneClock) => 5,
+            Some(Assumption::Duplicates | Assumption::Replica) => 3,
             Some(assumption) if assumption.needs_fences() => match assumption {
-                Assumption::Margin | Assumption::HeldUntil => 3,
+                Assumption::Margin
+                | Assumption::HeldUntil
+                | Assumption::EqualFences
+                | Assumption::TodaysOptions => 3,
                 _ => chance.pick(&[1, 2, 3, 3]),
             },
             _ => chance.pick(&[1, 2, 3, 3, 3, 3, 4, 5, 5, 5, 6, 7]),
@@ -205,7 +305,7 @@ impl Scenario {
             })
             .collect();
         let clients: Vec<_> = (0..clients)
-            .map(|_| Client::draw(chance, measure, &rates))
+            .map(|number| Client::draw(chance, measure, &rates, number, count, broken))
             .collect();
         let options = clients.iter().flat_map(|client| &client.options);
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
@@ -225,6 +325,10 @@ impl Scenario {
         let mut scenario = Self {
             broken,
             loses_data: measure.loses_data,
+            hazards: measure.hazards,
+            is_set_up: measure.has_other_rules || broken.is_some() || !chance.one_in(4),
+            has_other_rules: measure.has_other_rules,
+            lost_grant_odds: chance.pick(&[0, 0, 0, 30, 6]),
             nodes,
             right: Fencing::RIGHT,
             fencing,
@@ -242,19 +346,29 @@ impl Scenario {
         scenario
     }
 
-    /// What the judge may hold against the lock.
+    /// What the judge may hold against the lock: what the README promises under the conditions of this world.
     pub(crate) fn promised(&self) -> Promised {
-        let is_told = |assumption| self.broken == Some(assumption);
-        match self.fencing {
-            None => Promised::All,
-            Some(fencing) => match fencing.jumps {
-                // Clocks that are right may step within their skew.
-                Jumps::None if fencing.skew == 0 || is_told(Assumption::JumpTogether) => {
-                    Promised::All
-                }
-                Jumps::Minority => Promised::Exclusion,
-                Jumps::None | Jumps::All => Promised::Fences,
-            },
+        let options = self.clients.iter().flat_map(|client| &client.options);
+        let mut plain = options.filter(|options| options.fleet().is_none());
+        let Hazards {
+            flush,
+            evict,
+            fail_back,
+            ..
+        } = self.hazards;
+        let is_unnoticed = plain.next().is_some() && (flush || evict || fail_back);
+        let jumps = self.fencing.map_or(Jumps::None, |fencing| {
+            let is_told = self.broken == Some(Assumption::JumpTogether);
+            // Clocks that are right may step within their skew, for which leases pay only with the margin.
+            match fencing.jumps {
+                Jumps::None if fencing.skew > 0 && !is_told => Jumps::All,
+                jumps => jumps,
+            }
+        });
+        Promised {
+            quorum: jumps == Jumps::None && !is_unnoticed,
+            plain: jumps == Jumps::None,
+            fenced: jumps != Jumps::All,
         }
     }
 
@@ -276,10 +390,13 @@ impl Scenario {
 
 impl Measure {
     fn draw(chance: &mut Chance, broken: Option<Assumption>) -> Self {
-        let is_fenced = match broken {
-            Some(assumption) => assumption.needs_fences(),
-            None => chance.one_in(3),
+        let mix = match broken {
+            Some(Assumption::TodaysOptions) => Mix::Both,
+            Some(assumption) if assumption.needs_fences() => Mix::Fenced,
+            Some(_) => Mix::Plain,
+            None => chance.pick(&[Mix::Plain, Mix::Plain, Mix::Plain, Mix::Fenced, Mix::Both]),
         };
+        let is_fenced = mix != Mix::Plain;
         let is_tight = match broken {
             _ if is_fenced => false,
             Some(Assumption::Resolution) => true,
@@ -288,6 +405,7 @@ impl Measure {
         };
         let loses_data = broken == Some(Assumption::Forget) || chance.one_in(2);
         let ttl_ms = match chance.below(8) {
+            _ if broken == Some(Assumption::AnyRules) => chance.between(3_000, 4_000),
             _ if is_fenced => chance.between(100, 4_000),
             0 => chance.between(10, 40),
             1 | 2 => chance.between(40, 200),
@@ -296,19 +414,90 @@ impl Measure {
             _ => chance.between(5_000, 30_000),
         };
         let fencing = is_fenced.then(|| Fencing::draw(chance, ttl_ms, broken));
+        let hazards = Hazards::draw(chance, is_fenced, is_tight, loses_data, broken);
+        let needs_guard = loses_data || hazards.fail_back || hazards.restore;
+        let has_other_rules = match broken {
+            Some(assumption) => assumption == Assumption::AnyRules,
+            None => is_fenced && chance.one_in(4),
+        };
         Self {
             ttl_ms,
             fencing,
-            drift_ppm: chance.pick(&[0, 1, 150, 9_999, 10_000, 10_000, 10_001, 50_000, 100_000]),
+            mix,
+            hazards,
+            has_other_rules,
+            names_twice: match broken {
+                Some(assumption) => assumption == Assumption::Duplicates,
+                None => !is_tight && chance.one_in(6),
+            },
+            drift_ppm: match chance
+                .pick(&[0, 1, 150, 9_999, 10_000, 10_000, 10_001, 50_000, 100_000])
+            {
+                // A client must not drift out of the window while it waits for a node that hangs.
+                drift if is_fenced => drift.min(10_001),
+                drift => drift,
+            },
             is_tight,
             loses_data,
-            restart_guard: broken != Some(Assumption::Forget) && (loses_data || chance.one_in(2)),
+            restart_guard: broken != Some(Assumption::Forget) && (needs_guard || chance.one_in(2)),
+        }
+    }
+}
+
+impl Hazards {
+    fn draw(
+        chance: &mut Chance,
+        is_fenced: bool,
+        is_tight: bool,
+        loses_data: bool,
+        broken: Option<Assumption>,
+    ) -> Self {
+        if let Some(assumption) = broken {
+            return Self {
+                flush: loses_data && is_fenced || assumption == Assumption::AnyRules,
+                evict: assumption == Assumption::Eviction,
+                restore: false,
+                fail_back: matches!(assumption, Assumption::Failback | Assumption::Replica),
+            };
+        }
+        let odds = if is_fenced { 3 } else { 8 };
+        let mut one = |is_possible| is_possible && !is_tight && chance.one_in(odds);
+        Self {
+            flush: loses_data && is_fenced || one(loses_data),
+            evict: one(true),
+            restore: one(loses_data),
+            fail_back: one(true),
         }
     }
 }
 
 impl Client {
-    fn draw(chance: &mut Chance, measure: Measure, rates: &Rates) -> Self {
+    fn draw(
+        chance: &mut Chance,
+        mut measure: Measure,
+        rates: &Rates,
+        number: usize,
+        nodes: usize,
+        broken: Option<Assumption>,
+    ) -> Self {
+        // The first one is always there to find that the locks can be had.
+        let is_odd = number > 0 && chance.one_in(2);
+        let is_other = is_odd && measure.has_other_rules;
+        if is_other {
+            measure.mix = Mix::Fenced;
+            measure.fencing = measure.fencing.map(|fencing| fencing.other(chance, broken));
+            let longest = measure
+                .fencing
+                .map_or(measure.ttl_ms, |fencing| fencing.max_ttl / 1_000);
+            measure.ttl_ms = measure.ttl_ms.min(longest);
+        }
+        let mut names: Vec<_> = (0..nodes).collect();
+        let names_twice = nodes > 1 && number > 0 && measure.names_twice && chance.one_in(2);
+        if names_twice {
+            let name = chance.index(nodes);
+            names[name] = chance.index(nodes - 1);
+            names[name] += usize::from(names[name] >= name);
+        }
         let wanted = if measure.is_tight {
             1
         } else {
@@ -335,7 +524,10 @@ impl Client {
             clock: Ticker::new(dial, hertz),
             pause_odds: chance.pick(&[0, 0, 200, 60, 20]),
             stall_odds: chance.pick(&[0, 0, 1_000, 300, 100]),
-            calm: calm(measure).unwrap_or(options[0]),
+            calm: calm(chance, measure).unwrap_or(options[0]),
+            names,
+            names_twice,
+            comes_back: !is_other && !names_twice,
             options,
             tasks: chance.pick(&[1, 1, 1, 2]),
             steps: chance.between(2, 6),
@@ -349,8 +541,7 @@ impl Client {
 
 fn draw_options(chance: &mut Chance, measure: Measure) -> Result<Options, OptionsError> {
     let ttl_ms = match chance.below(4) {
-        // The guard of a client is right for leases as long as its own.
-        _ if measure.is_tight || measure.loses_data => measure.ttl_ms,
+        _ if measure.is_tight => measure.ttl_ms,
         0 => chance.between(measure.ttl_ms / 2, measure.ttl_ms),
         1 => chance.between(measure.ttl_ms, measure.ttl_ms * 2),
         _ => measure.ttl_ms,
@@ -359,8 +550,18 @@ fn draw_options(chance: &mut Chance, measure: Measure) -> Result<Options, Option
     let mut options = Options::new(ttl)?
         .drift_ppm(measure.drift_ppm)?
         .restart_guard(measure.restart_guard);
-    if let Some(fencing) = measure.fencing {
+    let is_fenced = match measure.mix {
+        Mix::Plain => false,
+        Mix::Fenced => true,
+        Mix::Both => chance.one_in(2),
+    };
+    if let Some(fencing) = measure.fencing.filter(|_| is_fenced) {
         options = fencing.fence(options)?;
+    } else if measure.restart_guard {
+        // The guard of a client is right for leases as long as those it knows of.
+        options = options
+            .max_ttl(Duration::from_millis(2 * measure.ttl_ms))?
+            .refuse_eviction(chance.one_in(3));
     }
     let validity = options.validity();
     options = match chance.below(8) {
@@ -385,14 +586,15 @@ fn draw_options(chance: &mut Chance, measure: Measure) -> Result<Options, Option
     })
 }
 
-fn calm(measure: Measure) -> Result<Options, OptionsError> {
+fn calm(chance: &mut Chance, measure: Measure) -> Result<Options, OptionsError> {
     let ttl_ms = if measure.is_tight || measure.fencing.is_some() {
         measure.ttl_ms
     } else {
         2_000
     };
     let mut options = Options::new(Duration::from_millis(ttl_ms))?.drift_ppm(measure.drift_ppm)?;
-    if let Some(fencing) = measure.fencing {
+    let is_plain = measure.mix == Mix::Both && chance.one_in(3);
+    if let Some(fencing) = measure.fencing.filter(|_| !is_plain) {
         options = fencing.fence(options)?;
     }
     options

@@ -5,7 +5,9 @@ use core::time::Duration;
 use redlock_core::Instant;
 
 use super::clock::Moment;
+use super::fencing::Jumps;
 use super::history::{Call, End, Message, Span, Task, What};
+use super::scenario::Assumption;
 use super::world::State;
 
 impl State {
@@ -49,6 +51,45 @@ impl State {
             }
             !is_its
         });
+    }
+
+    /// Tells how far the idea that a task has of the nodes' time is from the clocks that are right, where so few are
+    /// wrong that they cannot be most of the answers from which it is learned.
+    pub(crate) fn compare_idea(&mut self, task: Task, offset: i64, begun_at: Instant) {
+        let nodes = self.machines.len();
+        let enough = nodes - nodes / 2;
+        let wrong = self
+            .machines
+            .iter()
+            .filter(|machine| machine.was_wrong)
+            .count();
+        let has_right = matches!(self.jumps, Some(Jumps::None | Jumps::Minority));
+        if !has_right || self.names_twice(task.client) || 2 * wrong >= enough {
+            return;
+        }
+        let at = self.moment_of(task.client);
+        let now = self.reading(task.client, at);
+        let idea = now.as_micros().saturating_add_signed(offset);
+        let off = idea.wrapping_sub(self.right.reads(at)).cast_signed();
+        // An answer is as old as the call at the most, and clocks of clients have ticks and drift.
+        let taken = now.saturating_duration_since(begun_at).as_micros();
+        let tick = self.processes[task.client].clock.resolution().as_micros();
+        let most = u64::try_from(taken + 2 * tick).unwrap_or(u64::MAX);
+        self.tell_of(
+            task.client,
+            What::Believes(task, off, most + self.skew + 1_000),
+        );
+    }
+
+    /// For a client that follows any clock: that of the first node.
+    pub(crate) fn offset_of_one_clock(&self, client: usize) -> Option<i64> {
+        if !self.fails(Assumption::OneClock) {
+            return None;
+        }
+        let at = self.moment_of(client);
+        let reading = self.machines.first()?.dial.reads(at);
+        let ours = self.reading(client, at).as_micros();
+        Some(reading.wrapping_sub(ours).cast_signed())
     }
 
     /// By the clock of the client, without its ticks.

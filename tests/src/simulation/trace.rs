@@ -90,6 +90,8 @@ impl fmt::Display for What {
             Self::Granted(claim, until) => write!(f, "{claim}: HELD until {}", Seconds(*until)),
             Self::Extended(claim, until) => write!(f, "{claim}: HELD ON until {}", Seconds(*until)),
             Self::Over(claim) => write!(f, "{claim}: given back or over"),
+            Self::StillValid(claim) => write!(f, "{claim}: says that it is valid"),
+            Self::Believes(task, off, _) => write!(f, "{task} is {off} us from the nodes' time"),
             Self::CalledLost(claim) => write!(f, "{claim}: is said to be lost"),
             Self::Works(claim, until) => {
                 write!(f, "{claim}: WORK, at first until {}", Seconds(*until))
@@ -128,7 +130,23 @@ impl fmt::Display for What {
                 };
                 write!(f, "{claim}: {how}")
             }
-            Self::Forgets(node) => write!(f, "node {node} has forgotten everything"),
+            Self::Forgets(node, None) => write!(f, "node {node} has forgotten its data"),
+            Self::Forgets(node, Some(key)) => {
+                write!(f, "node {node} has evicted {}", KEYS[*key])
+            }
+            Self::Burns(node, token, fence) => {
+                write!(f, "node {node} accepts {fence} of t{token} no more")
+            }
+            Self::Restarted(node) => write!(f, "node {node} is another process"),
+            Self::Role(node, true) => write!(f, "node {node} is a master again"),
+            Self::Role(node, false) => write!(f, "node {node} is a replica"),
+            Self::Unaware(token) => {
+                write!(
+                    f,
+                    "t{token}: its client does not know what the node has lost"
+                )
+            }
+            Self::Initialized(node) => write!(f, "*** node {node} is told that it is new"),
             Self::Repaired => f.write_str("*** an operator repairs guard records"),
             Self::Probed(Route { client, node }, key, token, stands) => {
                 let still = if *stands { "STILL there" } else { "gone" };

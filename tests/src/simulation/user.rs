@@ -11,6 +11,7 @@ use super::clock::Moment;
 use super::cut::Cut;
 use super::fault::Kind;
 use super::history::{Call, Task};
+use super::scenario::Assumption;
 use super::transport::{LocalClock, Wire};
 use super::world::World;
 
@@ -32,8 +33,6 @@ pub(crate) struct User {
     /// With these nobody is left without the lock when nothing goes wrong.
     pub(crate) calm: Options,
     pub(crate) keys: usize,
-    /// Of fenced locks.
-    pub(crate) window: Option<u64>,
     /// How many things it does.
     pub(crate) steps: u64,
     /// The keys and tokens of its attempts that it is not done with.
@@ -62,7 +61,8 @@ impl User {
             self.change_options();
             match self.chance.below(12) {
                 0..=5 => self.visit().await,
-                6 | 7 => self.work().await,
+                6 => self.work().await,
+                7 => self.linger().await,
                 8 => self.stay().await,
                 9 => self.give_up().await,
                 10 => self.tidy().await,
@@ -86,7 +86,7 @@ impl User {
         for _ in 0..self.chance.below(3) {
             self.rest().await;
             self.act(key, &lease);
-            if self.chance.one_in(2) {
+            if self.chance.one_in(2) || self.world.look().fails(Assumption::TodaysOptions) {
                 // The lease that is out keeps its TTL.
                 self.change_options();
             }
@@ -114,16 +114,23 @@ impl User {
     /// Takes some time for the nodes' time: fences do not rest on what clients believe. Often it is at the edge of
     /// the window, and often others propose the same.
     fn be_misled(&mut self) {
-        let (Some(window), Some(offset)) = (self.window, self.lock.clock_offset()) else {
+        let (Some(fleet), Some(offset)) = (self.lock.options().fleet(), self.lock.clock_offset())
+        else {
             return;
         };
-        if self.is_back || !self.chance.one_in(3) {
+        let broken = self.world.look().broken();
+        let is_wild = broken == Some(Assumption::Ceiling);
+        // What is broken shows only where two propose the same, or what is far away.
+        let is_equal = matches!(broken, Some(Assumption::EqualFences | Assumption::Strict));
+        if self.is_back || !(is_equal || self.chance.one_in(3)) {
             return;
         }
         self.world.look().count(Kind::WrongProposal);
-        let window = i64::try_from(window).unwrap_or(i64::MAX);
+        let window = i64::try_from(fleet.window().as_micros()).unwrap_or(i64::MAX);
         let ours = i64::try_from(self.lock.clock().now().as_micros()).unwrap_or_default();
         let by = match self.chance.below(4) {
+            _ if is_wild => 60_000_000,
+            _ if is_equal => window - (ours + offset).rem_euclid(window),
             0 => window,
             1 => 1 - window,
             2 => window - 500,
@@ -168,6 +175,28 @@ impl User {
             let lease = self.keep(key, lease, rest).await;
             self.release(key, lease).await;
         }
+    }
+
+    /// Keeps, extends and takes other options on one lease, in any order, and perhaps just drops it.
+    async fn linger(&mut self) {
+        let key = self.draw_key();
+        let Some(mut lease) = self.acquire(key, Cut::Never).await else {
+            return;
+        };
+        for _ in 0..self.chance.between(2, 5) {
+            self.act(key, &lease);
+            match self.chance.below(4) {
+                0 => self.change_options(),
+                1 => {
+                    let rest = self.draw_rest();
+                    lease = self.keep(key, lease, rest).await;
+                }
+                2 => self.rest().await,
+                _ if self.extend(key, &mut lease).await => (),
+                _ => break,
+            }
+        }
+        self.leave(key, lease).await;
     }
 
     async fn give_up(&mut self) {

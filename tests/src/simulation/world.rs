@@ -12,7 +12,7 @@ use super::fault::{Fault, Kind};
 use super::fencing::Jumps;
 use super::history::{Claim, Fact, KEYS, Route, Task, What};
 use super::link::Link;
-use super::machine::Machine;
+use super::machine::{Left, Machine};
 use super::process::Process;
 use super::queue::Queue;
 use super::scenario::{Assumption, Scenario};
@@ -31,14 +31,23 @@ pub(crate) struct State {
     pub(super) machines: Vec<Machine>,
     /// The clock that is right, if there is one: by it the others are set.
     pub(super) right: Dial,
-    /// By how much a clock may be set back.
-    pub(super) set_back_max: u64,
+    /// By how much the clocks differ that are right.
+    pub(super) skew: u64,
+    /// By how much a clock may be set back while its node lives, and over a crash.
+    pub(super) set_back: u64,
+    pub(super) set_back_over_a_crash: u64,
     /// None in a world of plain locks.
     pub(super) jumps: Option<Jumps>,
+    /// Some clients follow other rules.
+    pub(super) has_other_rules: bool,
+    /// Of a grant that its client never hears of: one in so many.
+    pub(super) lost_grant_odds: u64,
     /// The rules of the nodes' fleet, where there are fenced locks.
     pub(super) fleet: Option<Fleet>,
     pub(super) processes: Vec<Process>,
     links: Vec<Link>,
+    /// By the client: the machine behind each name that it has for a node.
+    names: Vec<Vec<usize>>,
     pub(super) stragglers: Slab<Straggler>,
     pub(super) calls: Slab<PendingCall>,
     pub(super) timers: Slab<Waker>,
@@ -74,8 +83,10 @@ pub(crate) enum Event {
     Straggler(Name),
     Notice(Route, u32),
     Reconnect(Route),
-    /// A node is back, and has perhaps forgotten everything.
-    Restart(usize, bool),
+    /// A node is back, with what is left of its data.
+    Restart(usize, Left),
+    /// An operator who found a fleet that has never been used writes the record of one node.
+    Init(usize),
     /// Somebody comes to what a lock protects.
     Visit(Claim),
     Fault(usize),
@@ -112,8 +123,14 @@ impl World {
             chance: chance.child(),
             machines: Machine::fleet(scenario),
             right: scenario.right,
-            set_back_max: scenario.fencing.map_or(0, |fencing| fencing.set_back_max()),
+            skew: scenario.fencing.map_or(0, |fencing| fencing.skew),
+            set_back: scenario.fencing.map_or(0, |fencing| fencing.step_back),
+            set_back_over_a_crash: scenario
+                .fencing
+                .map_or(0, |fencing| fencing.set_back_over_a_crash()),
             jumps: scenario.fencing.map(|fencing| fencing.jumps),
+            has_other_rules: scenario.has_other_rules,
+            lost_grant_odds: scenario.lost_grant_odds,
             fleet: scenario.fencing.and_then(|fencing| fencing.fleet()),
             processes: scenario
                 .clients
@@ -121,6 +138,11 @@ impl World {
                 .map(|client| client.process())
                 .collect(),
             links: Vec::new(),
+            names: scenario
+                .clients
+                .iter()
+                .map(|client| client.names.clone())
+                .collect(),
             stragglers: Slab::new(),
             calls,
             timers: Slab::new(),
@@ -177,10 +199,12 @@ impl State {
             }
             Event::Notice(route, epoch) => self.notice(route, epoch),
             Event::Reconnect(route) => self.reconnect(route),
-            Event::Restart(node, forgets) => self.restart(node, forgets),
+            Event::Restart(node, left) => self.restart(node, left),
+            Event::Init(node) => self.write_init(node),
             Event::Visit(claim) => self.admit(claim),
             Event::Fault(number) => self.inject(self.plan[number]),
             Event::Calm => {
+                (0..self.machines.len()).for_each(|node| self.promote(node));
                 if self.jumps == Some(Jumps::All) {
                     self.set_all_clocks();
                 }
@@ -214,6 +238,26 @@ impl State {
     /// Whether somebody goes round in circles, perhaps within one poll.
     pub(super) const fn is_endless(&self) -> bool {
         self.facts.len() > Self::FACTS_MAX
+    }
+
+    pub(super) fn names_twice(&self, client: usize) -> bool {
+        let names = &self.names[client];
+        (1..names.len()).any(|name| names[..name].contains(&names[name]))
+    }
+
+    /// What answers under the name that a client has for a node.
+    pub(super) fn machine_of(&self, route: Route) -> usize {
+        self.names[route.client][route.node]
+    }
+
+    /// All ways to a machine.
+    pub(super) fn routes_to(&self, machine: usize) -> Vec<Route> {
+        let names = self.names.iter().enumerate().flat_map(|(client, names)| {
+            let names = names.iter().enumerate();
+            names.map(move |(node, of)| (Route { client, node }, *of))
+        });
+        let routes = names.filter(|(_, of)| *of == machine);
+        routes.map(|(route, _)| route).collect()
     }
 
     pub(super) fn link(&mut self, route: Route) -> &mut Link {
@@ -278,6 +322,10 @@ impl State {
         {
             waker.wake();
         }
+    }
+
+    pub(crate) const fn broken(&self) -> Option<Assumption> {
+        self.broken
     }
 
     pub(crate) fn fails(&self, assumption: Assumption) -> bool {

@@ -15,6 +15,9 @@ type Random = fn(&mut [u8]);
 /// Short, so that a quarantine is.
 const TTL: Duration = Duration::from_millis(1_500);
 
+/// Of a fleet without longer leases: `max_ttl`, `window` and `step_back`.
+const RECORD: &str = "1500:250:60000";
+
 fn options() -> Options {
     let options = Options::new(TTL).unwrap().wait(Duration::ZERO);
     // Longer than a busy machine pauses a process.
@@ -45,6 +48,7 @@ async fn refusal(redlock: &mut Lock) -> String {
 #[tokio::test]
 async fn servers_that_restart_without_their_data_have_no_vote_until_the_quarantine_is_over() {
     let mut servers = Servers::start(3);
+    servers.iter().for_each(|server| server.vouch(RECORD));
     let mut redlock = lock(servers.iter(), options());
     let lease = take(&mut redlock).await;
     redlock.release(lease).await;
@@ -77,9 +81,7 @@ async fn servers_that_are_young_have_no_vote_unless_they_are_vouched_for_or_the_
     let mut unguarded = lock(servers.iter(), options().restart_guard(false));
     let lease = take(&mut unguarded).await;
     unguarded.release(lease).await;
-    servers
-        .iter()
-        .for_each(|server| server.vouch("1500:250:60000"));
+    servers.iter().for_each(|server| server.vouch(RECORD));
     let mut redlock = lock(servers.iter(), options());
     let lease = take(&mut redlock).await;
     redlock.release(lease).await;
@@ -87,9 +89,10 @@ async fn servers_that_are_young_have_no_vote_unless_they_are_vouched_for_or_the_
 
 #[tokio::test]
 async fn a_server_that_is_named_twice_has_one_vote_and_a_replica_none() {
-    let servers = Servers::start(3);
-    let [first, second, third] = [&servers[0], &servers[1], &servers[2]];
-    let master = first.port().to_string();
+    let servers = Servers::start(4);
+    let [first, second, third, fourth] = [0, 1, 2, 3].map(|number| &servers[number]);
+    // With its first replica a master begins a new history, and has no vote for a while.
+    let master = fourth.port().to_string();
     let follow = ["REPLICAOF", "127.0.0.1", &master];
     assert_eq!(second.query::<String>(&follow).unwrap(), "OK");
     let message = refusal(&mut lock([first, first, second], options())).await;
@@ -108,6 +111,231 @@ async fn a_server_that_is_named_twice_has_one_vote_and_a_replica_none() {
     let mut redlock = lock([first, second, third], options());
     let lease = take(&mut redlock).await;
     redlock.release(lease).await;
+}
+
+/// What each transport owes a node that changes while it is connected.
+mod changes {
+    use redlock_core::mock::MemoryNode;
+    use redlock_core::{Command, Reply, Rules, Transport};
+
+    use super::*;
+    use crate::{redis_node, release, token};
+
+    const KEY: &[u8] = b"dock-7";
+
+    /// The node of a device.
+    fn device(server: &Server) -> TcpNode<'static, TokioStream, SystemClock> {
+        tcp_node(TokioStream::new(address(server)))
+    }
+
+    fn rules(options: Options) -> Rules {
+        options.rules()
+    }
+
+    async fn acquired(
+        node: &mut impl Transport,
+        rules: Rules,
+        number: u8,
+    ) -> Result<Reply, String> {
+        let command = Command::Acquire {
+            key: KEY,
+            token: &token(number),
+            ttl_ms: 1_500,
+            rules,
+            proposal: None,
+        };
+        let result = node.execute(&command).await;
+        result.map_err(|error| error.to_string())
+    }
+
+    async fn extended(node: &mut impl Transport, number: u8) -> Result<Reply, String> {
+        let command = Command::Extend {
+            key: KEY,
+            token: &token(number),
+            ttl_ms: 1_500,
+            proposal: None,
+        };
+        let result = node.execute(&command).await;
+        result.map_err(|error| error.to_string())
+    }
+
+    /// It becomes a replica under its client, and a master again.
+    async fn a_failback_is_a_restart(
+        node: &mut impl Transport,
+        demote: impl AsyncFnOnce(),
+        promote: impl AsyncFnOnce(),
+    ) {
+        let rules = rules(options());
+        assert_eq!(acquired(node, rules, 1).await, Ok(Reply::Acquired(None)));
+        demote().await;
+        let error = acquired(node, rules, 2).await.unwrap_err();
+        let words = ["READONLY", "a replica"];
+        assert!(words.iter().any(|word| error.contains(word)), "{error}");
+        promote().await;
+        let error = acquired(node, rules, 2).await.unwrap_err();
+        assert!(error.contains("restarted "), "{error}");
+        tokio::time::sleep(TTL + Duration::from_millis(100)).await;
+        assert_eq!(acquired(node, rules, 3).await, Ok(Reply::Acquired(None)));
+    }
+
+    async fn a_failback_of_a_server_is_a_restart<T: Transport>(node: impl Fn(&Server) -> T) {
+        let (server, master) = (Server::start(), Server::start());
+        server.vouch(RECORD);
+        let mut node = node(&server);
+        let port = master.port().to_string();
+        let demote = async || {
+            let follow = ["REPLICAOF", "127.0.0.1", &port];
+            assert_eq!(server.query::<String>(&follow).unwrap(), "OK");
+        };
+        let promote = async || {
+            let alone = ["REPLICAOF", "NO", "ONE"];
+            assert_eq!(server.query::<String>(&alone).unwrap(), "OK");
+            assert_eq!(server.query::<i64>(&["DEL", "dock-7"]).unwrap(), 1);
+        };
+        a_failback_is_a_restart(&mut node, demote, promote).await;
+    }
+
+    #[tokio::test]
+    async fn a_failback_of_a_node_in_memory_is_a_restart() {
+        let memory = MemoryNode::new(1, SystemClock);
+        let demote = async || memory.demote();
+        let promote = async || memory.promote();
+        a_failback_is_a_restart(&mut &memory, demote, promote).await;
+    }
+
+    #[tokio::test]
+    async fn a_failback_under_a_tcp_node_is_a_restart() {
+        a_failback_of_a_server_is_a_restart(device).await;
+    }
+
+    #[tokio::test]
+    async fn a_failback_under_a_redis_node_is_a_restart() {
+        a_failback_of_a_server_is_a_restart(redis_node).await;
+    }
+
+    async fn a_policy_is_looked_at_again(node: &mut impl Transport, set_may_evict: impl Fn(bool)) {
+        let rules = rules(options().refuse_eviction(true));
+        assert!(acquired(node, rules, 1).await.is_ok());
+        set_may_evict(true);
+        release(node, KEY, &token(1), Reply::Released).await;
+        tokio::time::sleep(TTL / 2).await;
+        let error = acquired(node, rules, 2).await.unwrap_err();
+        assert!(error.contains("noeviction"), "{error}");
+        set_may_evict(false);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        // Looked at, and not yet forgiven: it may have evicted what it granted before.
+        let result = acquired(node, rules, 3).await;
+        assert!(!matches!(result, Ok(Reply::Acquired(_))), "{result:?}");
+        let lenient = Rules {
+            refuse_eviction: false,
+            ..rules
+        };
+        let result = acquired(node, lenient, 4).await;
+        assert!(
+            !matches!(&result, Err(error) if error.contains("noeviction")),
+            "{result:?}"
+        );
+    }
+
+    async fn a_policy_of_a_server_is_looked_at_again<T: Transport>(node: impl Fn(&Server) -> T) {
+        let server = Server::start();
+        let set_may_evict = |may_evict| {
+            let policy = if may_evict {
+                "allkeys-lru"
+            } else {
+                "noeviction"
+            };
+            let words = ["CONFIG", "SET", "maxmemory-policy", policy];
+            assert_eq!(server.query::<String>(&words).unwrap(), "OK");
+        };
+        let mut node = node(&server);
+        a_policy_is_looked_at_again(&mut node, set_may_evict).await;
+        assert_eq!(server.client_count(), 1, "over the first connection");
+    }
+
+    #[tokio::test]
+    async fn the_eviction_policy_of_a_node_in_memory_is_looked_at_again() {
+        let memory = MemoryNode::new(1, SystemClock);
+        a_policy_is_looked_at_again(&mut &memory, |may_evict| memory.set_may_evict(may_evict))
+            .await;
+    }
+
+    #[tokio::test]
+    async fn the_eviction_policy_is_looked_at_again_by_a_tcp_node() {
+        a_policy_of_a_server_is_looked_at_again(device).await;
+    }
+
+    #[tokio::test]
+    async fn the_eviction_policy_is_looked_at_again_by_a_redis_node() {
+        a_policy_of_a_server_is_looked_at_again(redis_node).await;
+    }
+
+    async fn who_does_not_say_who_it_is_has_plain_locks<T: Transport>(
+        node: impl Fn(&Server) -> T,
+        without: &str,
+    ) {
+        let server = if without.starts_with('-') {
+            let server = Server::start();
+            let words = ["ACL", "SETUSER", "default", without];
+            assert_eq!(server.query::<String>(&words).unwrap(), "OK");
+            server
+        } else {
+            Server::start_without(without)
+        };
+        let mut node = node(&server);
+        let error = acquired(&mut node, rules(options()), 1).await.unwrap_err();
+        assert!(error.contains("grant +info +time"), "{error}");
+        let unguarded = rules(options().restart_guard(false));
+        assert_eq!(
+            acquired(&mut node, unguarded, 1).await,
+            Ok(Reply::Acquired(None))
+        );
+        assert_eq!(extended(&mut node, 1).await, Ok(Reply::Extended(None)));
+    }
+
+    /// No permission for it in a script, and no such command at all.
+    const WITHOUT: [&str; 4] = ["-info", "-time", "INFO", "TIME"];
+
+    #[tokio::test]
+    async fn a_tcp_node_without_info_or_time_has_plain_locks_and_says_what_to_do() {
+        for without in WITHOUT {
+            who_does_not_say_who_it_is_has_plain_locks(device, without).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_redis_node_without_info_or_time_has_plain_locks_and_says_what_to_do() {
+        for without in WITHOUT {
+            who_does_not_say_who_it_is_has_plain_locks(redis_node, without).await;
+        }
+    }
+
+    /// A release that the server cannot carry out for the moment is not lost.
+    #[tokio::test]
+    async fn a_release_that_is_refused_for_the_moment_goes_ahead_of_the_next_command_of_a_tcp_node()
+    {
+        let server = Server::start();
+        let mut node = device(&server);
+        let rules = rules(options());
+        assert!(acquired(&mut node, rules, 1).await.is_ok());
+        let few = ["CONFIG", "SET", "min-replicas-to-write", "1"];
+        assert_eq!(server.query::<String>(&few).unwrap(), "OK");
+        let token = token(1);
+        let release = Command::Release {
+            key: KEY,
+            token: &token,
+            proposal: None,
+        };
+        let error = node.execute(&release).await.unwrap_err().to_string();
+        assert!(error.contains("NOREPLICAS"), "{error}");
+        assert!(acquired(&mut node, rules, 2).await.is_err());
+        let none = ["CONFIG", "SET", "min-replicas-to-write", "0"];
+        assert_eq!(server.query::<String>(&none).unwrap(), "OK");
+        assert_eq!(
+            acquired(&mut node, rules, 3).await,
+            Ok(Reply::Acquired(None))
+        );
+    }
 }
 
 #[tokio::test]

@@ -199,10 +199,18 @@ async fn a_replica_and_a_key_of_another_type_are_errors_and_no_refusals() {
     acquire(&mut node, b"other", &token(14), 60_000).await;
     let error = node.execute(&released).await.unwrap_err().to_string();
     assert!(error.contains("WRONGTYPE"), "{error}");
+    let release_of_other = Command::Release {
+        key: b"other",
+        token: &token(14),
+        proposal: None,
+    };
     let replica_of = ["REPLICAOF", "127.0.0.1", "1"];
     server.query::<String>(&replica_of).unwrap();
-    let error = node.execute(&acquire_of(&token(15))).await.unwrap_err();
+    let error = node.execute(&release_of_other).await.unwrap_err();
     assert!(error.to_string().contains("READONLY"), "{error}");
+    // After an error it is asked again who it is.
+    let error = node.execute(&acquire_of(&token(15))).await.unwrap_err();
+    assert!(error.to_string().contains("a replica"), "{error}");
     server.query::<String>(&["REPLICAOF", "NO", "ONE"]).unwrap();
     release(&mut node, b"other", &token(14), Reply::Released).await;
     assert_eq!(server.client_count(), 1, "still the first connection");

@@ -2,11 +2,14 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use redlock_core::{Command, Reply, Rules, Token, Transport};
-use redlock_std::RedisNode;
+use redlock_std::{NodeErrorKind, RedisNode};
+
+use crate::setup::{connected, patient};
 
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -65,6 +68,60 @@ async fn a_node_that_does_not_say_who_it_is_gets_no_command_and_is_asked_again()
         }
         assert_eq!(commands.recv_timeout(LIMIT).unwrap(), "SET");
     }
+}
+
+#[tokio::test]
+async fn servers_that_close_all_idle_connections_together_lose_no_round() {
+    let servers = redlock_tests::Servers::start(3);
+    let redlock = connected(&servers, patient(LIMIT)).await;
+    for round in 0..20 {
+        // Not connections that live for a moment only.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        redlock.try_acquire("dock-7").await.unwrap().release().await;
+        servers.expect_no_keys().await;
+        for server in servers.iter() {
+            let killed: u32 = server.query(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
+            assert_eq!(killed, 1, "round {round}");
+        }
+        // On this one thread the tasks of the nodes have noticed it before the sleep ends.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let guard = redlock.try_acquire("dock-7").await;
+        guard.unwrap().release().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_node_fails_calls_at_once_and_is_not_flooded_with_connects() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let connects = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&connects);
+    std::thread::spawn(move || {
+        for _closed in listener.incoming() {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let mut node = RedisNode::connect(&url, LIMIT).unwrap();
+    let token = &Token::from_bytes([1; Token::LEN]);
+    let start = Instant::now();
+    let (mut calls, mut slow) = (0_u32, 0_u32);
+    while start.elapsed() < Duration::from_secs(2) {
+        let before = Instant::now();
+        let error = node.execute(&acquire(token)).await.unwrap_err();
+        assert!(
+            matches!(error.kind(), NodeErrorKind::Unreachable(_)),
+            "{error}"
+        );
+        calls += 1;
+        slow += u32::from(before.elapsed() > Duration::from_millis(20));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(slow * 10 < calls, "{slow} of {calls} calls have waited");
+    let called = connects.swap(0, Ordering::Relaxed);
+    assert!((10..=140).contains(&called), "{called} connects in 2 s");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let idle = connects.load(Ordering::Relaxed);
+    assert!(idle <= 5, "{idle} connects in 2 s without a call");
 }
 
 const fn acquire(token: &Token) -> Command<'_> {

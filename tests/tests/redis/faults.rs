@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use redlock_std::{ExtendError, Redlock};
 use redlock_tests::{Server, Servers, eventually};
 
+use crate::proxy::Proxy;
 use crate::setup::{expect_key_on, five, patient};
 
 const TTL: Duration = Duration::from_secs(20);
@@ -189,6 +190,56 @@ async fn a_server_killed_and_restarted_in_the_middle_of_traffic_is_not_noticed()
     }
     servers.expect_no_keys().await;
     eventually_votes(&servers, &redlock).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_minority_that_moves_is_not_noticed() {
+    let servers = Servers::start(3);
+    let mut proxies = Vec::new();
+    for server in servers.iter() {
+        proxies.push(Proxy::start(server, Duration::ZERO).await);
+    }
+    let redlock = Redlock::connect(proxies.iter().map(Proxy::url), patient(TTL)).unwrap();
+    eventually_votes(&servers, &redlock).await;
+    for node in 0..3 {
+        let mut guard = redlock.acquire("dock-7").await.unwrap();
+        expect_key_on(&servers, "dock-7", 3).await;
+        proxies[node].cut();
+        // By then it is connected to once a second.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        proxies[node].mend();
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        let hung = &servers[(node + 1) % 3];
+        hung.pause();
+        let results = tokio::join!(guard.extend(), redlock.try_acquire("dock-8"));
+        hung.resume();
+        results.0.unwrap();
+        results.1.unwrap().release().await;
+        guard.release().await;
+        servers.expect_no_keys().await;
+        eventually_votes(&servers, &redlock).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_do_not_wait_for_a_connect_that_hangs() {
+    let options = patient(TTL)
+        .node_timeout(Duration::from_millis(500))
+        .unwrap();
+    let (servers, redlock) = five(options).await;
+    servers[..3].iter().for_each(Server::pause);
+    let start = Instant::now();
+    let mut waited = 0;
+    // The connections are replaced after 4 s, and the connects that follow take 2 s.
+    while start.elapsed() < Duration::from_secs(12) {
+        let before = Instant::now();
+        assert!(redlock.try_acquire("dock-7").await.is_err());
+        waited += u32::from(before.elapsed() >= Duration::from_millis(400));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(waited <= 3, "{waited} calls have waited");
+    servers[..3].iter().for_each(Server::resume);
+    servers.expect_no_keys().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -374,6 +374,85 @@ async fn a_kept_guard_is_lost_no_later_than_its_validity_when_the_majority_hangs
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_kept_guard_says_why_its_validity_ended() {
+    let ttl = Duration::from_millis(600);
+    for _ in 0..5 {
+        let (servers, redlock) = five(patient(ttl).max_extensions(1)).await;
+        let mut guard = redlock.acquire("dock-7").await.unwrap();
+        guard.keep_alive();
+        let cause = guard.lost().await;
+        assert!(matches!(cause, LossCause::ExtensionsSpent), "{cause}");
+        drop(guard);
+
+        let redlock = redlock.with(patient(ttl));
+        let mut guard = redlock.acquire("dock-7").await.unwrap();
+        guard.keep_alive();
+        servers[..3].iter().for_each(redlock_tests::Server::pause);
+        let cause = guard.lost().await;
+        assert!(matches!(cause, LossCause::Unreachable(_)), "{cause}");
+        assert_eq!(guard.lost().await, cause);
+        servers[..3].iter().for_each(redlock_tests::Server::resume);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_that_says_lost_stays_lost_whatever_extension_comes_later() {
+    let ttl = Duration::from_millis(300);
+    let options = patient(ttl)
+        .retry_delay(Duration::ZERO, Duration::from_millis(1))
+        .unwrap();
+    let (servers, redlock) = five(options).await;
+    let hung = &servers[..3];
+    for round in 0..30 {
+        let mut guard = redlock.acquire("dock-7").await.unwrap();
+        guard.keep_alive();
+        hung.iter().for_each(redlock_tests::Server::pause);
+        let early = Duration::from_micros(3_000 - 100 * round);
+        let pause = guard.remaining().saturating_sub(early);
+        let cause = std::thread::scope(|scope| {
+            // They come back when the validity ends.
+            scope.spawn(|| {
+                std::thread::sleep(pause);
+                hung.iter().for_each(redlock_tests::Server::resume);
+            });
+            tokio::task::block_in_place(|| {
+                tokio::runtime::Handle::current()
+                    .block_on(async { tokio::time::timeout(ttl * 2, guard.lost()).await })
+            })
+        });
+        // Unless the extension was in time.
+        if let Ok(cause) = cause {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            assert!(!guard.is_valid(), "{cause}");
+        }
+        drop(guard);
+        servers.expect_no_keys().await;
+    }
+}
+
+#[test]
+fn lost_resolves_before_the_validity_is_over_and_ends_it() {
+    let servers = Servers::start(1);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let redlock = connected(&servers, patient(Duration::from_millis(200))).await;
+        let mut in_time = 0;
+        for _ in 0..10 {
+            let guard = redlock.acquire("dock-7").await.unwrap();
+            let end = guard.valid_until();
+            assert_eq!(guard.lost().await, LossCause::Expired);
+            assert!(!guard.is_valid() && guard.valid_until() <= end);
+            in_time += u32::from(redlock_core::Clock::now(&redlock_std::SystemClock) <= end);
+            drop(guard);
+        }
+        assert!(in_time > 0, "the timer is a tick early");
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_guard_whose_extension_says_lost_is_lost_everywhere_at_once() {
     for is_kept in [false, true] {
         let (servers, redlock) = five(patient(TTL)).await;
@@ -522,6 +601,27 @@ async fn a_lock_cannot_be_made_of_wrong_urls() {
         connect(&many),
         ConnectError::Build(BuildError::TooManyNodes { max: MAX_NODES }),
     );
+}
+
+#[tokio::test]
+async fn options_that_no_lock_can_be_made_of_are_refused_by_connect_and_by_every_acquire() {
+    let servers = Servers::start(1);
+    let redlock = connected(&servers, patient(TTL)).await;
+    for (ttl, is_refused) in [(3, true), (200, false)] {
+        let options = Options::new(Duration::from_millis(ttl)).unwrap();
+        let connect = Redlock::connect(servers.urls(), options).map(drop);
+        let refusal = ConnectError::Build(BuildError::ClockTooCoarse);
+        assert_eq!(connect.err(), is_refused.then_some(refusal));
+        let redlock = redlock.with(options);
+        for result in [
+            redlock.try_acquire("dock-7").await,
+            redlock.acquire("dock-7").await,
+        ] {
+            let refusal = AcquireError::Build(BuildError::ClockTooCoarse);
+            assert_eq!(result.err(), is_refused.then_some(refusal));
+        }
+    }
+    servers.expect_no_keys().await;
 }
 
 #[test]

@@ -52,6 +52,8 @@ fn the_scripts_and_the_node_in_memory_agree_reply_by_reply() {
         "TooNew",
         "Quarantined",
         "OtherFleet",
+        "Unguarded",
+        "Unguarded, with a record",
         "Extended",
         "Extended, key made again",
         "NotMine",

@@ -17,6 +17,12 @@ pub(crate) enum Step {
     Flush,
     /// Another process, with the data of the one before.
     Restart,
+    /// The same process and data after a time as a replica.
+    FailBack,
+    /// The guard record is one of before, without the history of the data.
+    AgeGuard,
+    /// The fence of the key is one of before, without the token that was accepted last.
+    AgeFence(&'static str),
 }
 
 /// A command, and who asks.
@@ -42,8 +48,9 @@ impl Step {
             ..64 => Self::Ask(Asked::draw(random, twins)),
             64..90 => Self::Pass(passed(random, twins)),
             90..96 => Self::SetClock(stepped(random)),
-            96..98 => Self::Delete(pick(random, &KEYS)),
-            98 => Self::Restart,
+            96 => Self::Delete(pick(random, &KEYS)),
+            97 => Self::AgeFence(pick(random, &KEYS)),
+            98 => pick_one(random, [Self::Restart, Self::FailBack, Self::AgeGuard]),
             _ => Self::Flush,
         }
     }
@@ -60,7 +67,15 @@ impl Asked {
                 5..8 => Verb::Extend,
                 _ => Verb::Release,
             },
-            token: Token::from_bytes([random.u8(1..4); Token::LEN]),
+            // Any bytes: the end of a string in C, of a line, of a number in a record.
+            token: Token::from_bytes(*pick(
+                random,
+                &[
+                    b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01",
+                    b"one line\nanother\n\n\r\n",
+                    b"17:42:\0\xff:1:2:3:4:5:6",
+                ],
+            )),
             // The longest of the fleet is among them, and one that is longer.
             ttl_ms: pick(random, &[1, 2, 7, 50, 100, 300, 301]),
             proposal: is_fenced.then(|| proposal(random, twins, key)),
@@ -146,6 +161,11 @@ fn stepped(random: &mut Rng) -> i64 {
 
 fn around(random: &mut Rng, middle: u64, width: u64) -> u64 {
     random.u64(middle.saturating_sub(width)..=middle + width)
+}
+
+fn pick_one<T, const N: usize>(random: &mut Rng, choices: [T; N]) -> T {
+    let number = random.usize(..N);
+    choices.into_iter().nth(number).unwrap()
 }
 
 fn pick<T: Copy>(random: &mut Rng, choices: &[T]) -> T {

@@ -99,7 +99,7 @@ impl<'a> Twins<'a> {
                 if let Err(Denial::Quarantined { left_ms, .. }) = ours {
                     self.quarantined_until = self.wall + u64::from(left_ms) * 1_000;
                 }
-                let is_made_again = ours == Ok(Reply::Extended(None)) && !had_key;
+                let is_made_again = matches!(ours, Ok(Reply::Extended(_))) && !had_key;
                 name = Some(if is_made_again {
                     "Extended, key made again".into()
                 } else {
@@ -127,6 +127,30 @@ impl<'a> Twins<'a> {
             Step::Flush => {
                 redis::cmd("FLUSHALL").exec(&mut self.connection).unwrap();
                 self.memory.clear();
+            }
+            Step::FailBack => {
+                // Nothing listens there: what changes is the history.
+                for words in [&["127.0.0.1", "1"], &["NO", "ONE"]] {
+                    let replicaof = &mut redis::cmd("REPLICAOF");
+                    replicaof.arg(words).exec(&mut self.connection).unwrap();
+                }
+                self.begin_history();
+            }
+            Step::AgeGuard => {
+                let colons = |record: &[u8]| record.iter().filter(|byte| **byte == b':').count();
+                let record = self.get(GUARD_KEY.as_bytes());
+                if let Some(record) = record.filter(|record| colons(record) == 5) {
+                    let end = record.iter().rposition(|byte| *byte == b':').unwrap();
+                    self.set(GUARD_KEY.as_bytes(), &record[..end]);
+                }
+                self.begin_history();
+            }
+            Step::AgeFence(key) => {
+                let key = [FENCE_KEY_PREFIX.as_bytes(), key.as_bytes()].concat();
+                // The node in memory has no such records: only where nothing is lost by it.
+                if let Some(known) = self.get(&key).filter(|known| known.ends_with(b":")) {
+                    self.set(&key, &known[..known.len() - 1]);
+                }
             }
             Step::Restart => {
                 self.disown();
@@ -164,20 +188,29 @@ impl<'a> Twins<'a> {
         command.reply(answer).unwrap()
     }
 
+    /// In memory, the same data in another history.
+    fn begin_history(&self) {
+        self.memory.save();
+        self.memory.fail_back();
+    }
+
+    fn get(&mut self, key: &[u8]) -> Option<Vec<u8>> {
+        let get = &mut redis::cmd("GET");
+        get.arg(key).query(&mut self.connection).unwrap()
+    }
+
+    fn set(&mut self, key: &[u8], value: &[u8]) {
+        let set = &mut redis::cmd("SET");
+        let set = set.arg(key).arg(value).arg("KEEPTTL");
+        set.exec(&mut self.connection).unwrap();
+    }
+
     /// Another process with the same data: the guard record names one that this is not.
     fn disown(&mut self) {
-        let record: Option<String> = redis::cmd("GET")
-            .arg(GUARD_KEY)
-            .query(&mut self.connection)
-            .unwrap();
-        if let Some(record) = record {
-            let (_, rest) = record.split_once(':').unwrap();
-            let other = format!("{}:{rest}", "0".repeat(40));
-            redis::cmd("SET")
-                .arg(GUARD_KEY)
-                .arg(other)
-                .exec(&mut self.connection)
-                .unwrap();
+        if let Some(record) = self.get(GUARD_KEY.as_bytes()) {
+            let end = record.iter().position(|byte| *byte == b':').unwrap();
+            let other = [&[b'0'; 40], &record[end..]].concat();
+            self.set(GUARD_KEY.as_bytes(), &other);
         }
     }
 
@@ -191,8 +224,9 @@ impl<'a> Twins<'a> {
             pipe.query(&mut self.connection).unwrap();
         (
             token.map(|token| (token, ttl)),
-            fence.map(|known: String| {
-                let (fence, _held_until) = known.split_once(':').unwrap();
+            fence.map(|known: Vec<u8>| {
+                let fence = known.split(|byte| *byte == b':').next().unwrap();
+                let fence = str::from_utf8(fence).unwrap();
                 (fence.parse().unwrap(), fence_ttl)
             }),
         )
@@ -245,6 +279,9 @@ fn reply_name(reply: &Result<Reply, Denial>) -> String {
             format!("{} fenced", word(reply.as_ref().unwrap()))
         }
         Ok(reply) => word(reply),
+        Err(Denial::Unguarded {
+            has_record: true, ..
+        }) => "Unguarded, with a record".into(),
         Err(denial) => word(denial),
     }
 }

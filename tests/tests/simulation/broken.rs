@@ -6,7 +6,11 @@ use redlock_tests::simulation::{Assumption, Campaign, Promise};
 
 /// What is found first, with `assumption` broken.
 fn found(assumption: Assumption) -> Promise {
-    let campaign = Campaign::run(0..2_000, Some(assumption), NonZero::<usize>::MIN);
+    let campaign = Campaign::run(
+        0..assumption.found_within(),
+        Some(assumption),
+        NonZero::<usize>::MIN,
+    );
     let (_seed, promise) = campaign.found.unwrap();
     promise
 }
@@ -85,4 +89,54 @@ fn fences_go_back_where_the_quarantine_is_too_short() {
 #[test]
 fn fences_go_back_with_clocks_that_are_set_back_by_more_than_is_agreed() {
     assert_eq!(found(Assumption::StepBack), Promise::Fence);
+}
+
+#[test]
+fn nodes_that_take_the_proposal_of_another_for_the_same_let_two_hold_one_lock() {
+    assert_eq!(found(Assumption::EqualFences), Promise::Exclusion);
+}
+
+#[test]
+fn nodes_that_take_the_rules_of_the_first_client_are_captured_one_by_one() {
+    assert_eq!(found(Assumption::AnyRules), Promise::Exclusion);
+}
+
+#[test]
+fn a_failover_there_and_back_that_is_not_noticed_lets_two_hold_one_lock() {
+    assert_eq!(found(Assumption::Failback), Promise::Exclusion);
+}
+
+#[test]
+fn nodes_that_evict_and_do_not_say_so_let_two_hold_one_fenced_lock() {
+    assert_eq!(found(Assumption::Eviction), Promise::Exclusion);
+}
+
+#[test]
+fn an_operator_who_declares_a_used_fleet_new_lets_two_hold_one_lock() {
+    assert_eq!(found(Assumption::Init), Promise::Exclusion);
+}
+
+#[test]
+fn fences_go_back_where_the_quarantine_is_shorter_than_a_clock_may_be_set_back() {
+    assert_eq!(found(Assumption::StepBackQuarantine), Promise::Fence);
+}
+
+#[test]
+fn a_lease_that_says_that_it_is_valid_after_it_was_lost_is_found() {
+    assert_eq!(found(Assumption::Lost), Promise::Over);
+}
+
+#[test]
+fn a_server_that_is_named_twice_and_votes_twice_is_found() {
+    assert_eq!(found(Assumption::Duplicates), Promise::Votes);
+}
+
+#[test]
+fn a_client_that_follows_one_clock_of_five_is_found() {
+    assert_eq!(found(Assumption::OneClock), Promise::NodesTime);
+}
+
+#[test]
+fn a_replica_that_votes_is_found() {
+    assert_eq!(found(Assumption::Replica), Promise::Replica);
 }

@@ -6,7 +6,7 @@ use redlock_core::Fence;
 
 use super::super::clock::Moment;
 use super::super::fault::Fault;
-use super::super::history::{Claim, Message, Place, Route, Verb, What};
+use super::super::history::{Claim, Message, Place, Verb, What};
 use super::super::trace::Seconds;
 use super::{Breach, Promise};
 
@@ -18,12 +18,16 @@ pub(super) struct Fences {
     sent: BTreeMap<(usize, Fence), Moment>,
     /// By the token: when it was first sent with any.
     first_sent: BTreeMap<usize, Moment>,
+    /// By the token: how many fences were proposed with it, each higher than before, and the highest.
+    proposed: BTreeMap<usize, (usize, Fence)>,
     /// By the key: the highest that was admitted to what it protects.
     admitted: BTreeMap<usize, Fence>,
     /// By the node and the token: it was released there.
     released: BTreeSet<(usize, usize)>,
     /// Nodes whose clocks were set: there a release may be out of the window, and its acquire in it.
     set: BTreeSet<usize>,
+    /// When an operator has last said that nodes have forgotten nothing: their word is for a fleet without a past.
+    initialized_at: Option<Moment>,
 }
 
 #[derive(Debug)]
@@ -51,6 +55,11 @@ impl Fences {
                 let fence = proposal?.fence;
                 self.sent.entry((token, fence)).or_insert(at);
                 self.first_sent.entry(token).or_insert(at);
+                let (count, highest) = self.proposed.entry(token).or_insert((0, fence));
+                if fence > *highest || *count == 0 {
+                    *count += 1;
+                }
+                *highest = fence.max(*highest);
                 None
             }
             What::Granted(claim, _) | What::Works(claim, _) => {
@@ -66,9 +75,25 @@ impl Fences {
                 None
             }
             What::Visits(claim, true) => self.visits(at, claim),
-            What::Executed(Route { node, .. }, message, Ok(_)) if message.verb == Verb::Release => {
-                message.proposal?;
-                self.released.insert((node, message.token));
+            What::Burns(node, token, fence) => {
+                // A second round burns its own fence only, which may be less than that of the first, or out of the
+                // window where a wrong clock has led the client.
+                let sent = self.proposed.get(&token);
+                let is_all = sent.is_none_or(|(count, highest)| {
+                    fence >= *highest && (*count == 1 || self.set.is_empty())
+                });
+                if is_all {
+                    self.released.insert((node, token));
+                }
+                None
+            }
+            // What was released may come back with older data, and with it what is late.
+            What::Forgets(node, _) | What::Role(node, _) => {
+                self.released.retain(|(released, _)| *released != node);
+                None
+            }
+            What::Initialized(_) => {
+                self.initialized_at = Some(at);
                 None
             }
             What::Fault(Fault::Set(node, _)) => {
@@ -103,7 +128,9 @@ impl Fences {
     /// No two have the same, and none is lower than that of a lease that was reported before it was asked for.
     pub(super) fn conclude(&self) -> Vec<Breach> {
         let mut found = Vec::new();
-        let mut by_fence: Vec<_> = self.leases.iter().collect();
+        let begin = self.initialized_at.unwrap_or_default();
+        let leases = self.leases.iter().filter(|lease| lease.sent_at >= begin);
+        let mut by_fence: Vec<_> = leases.clone().collect();
         by_fence.sort_by_key(|lease| (lease.claim.key, lease.fence, lease.reported_at));
         for pair in by_fence.windows(2) {
             let [one, other] = [pair[0], pair[1]];
@@ -112,9 +139,9 @@ impl Fences {
                 found.push(self.breach_of(one, other, what));
             }
         }
-        let mut reported: Vec<_> = self.leases.iter().collect();
+        let mut reported: Vec<_> = leases.clone().collect();
         reported.sort_by_key(|lease| lease.reported_at);
-        let mut asked: Vec<_> = self.leases.iter().collect();
+        let mut asked: Vec<_> = leases.collect();
         asked.sort_by_key(|lease| lease.sent_at);
         let mut highest = BTreeMap::<usize, &Fenced>::new();
         let mut reported = reported.into_iter().peekable();

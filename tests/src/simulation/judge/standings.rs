@@ -36,8 +36,11 @@ impl Standings {
     pub(super) fn stands(&mut self, at: Moment, place: Place, token: usize, until: Moment) {
         match self.now.get_mut(&place) {
             Some(standing) if standing.token == token && at <= standing.until => {
-                standing.until = until;
-                standing.is_forgotten = false;
+                // Older data may have it with an earlier end; until the later one nobody else is let in.
+                if !standing.is_forgotten || until >= standing.until {
+                    standing.until = until;
+                    standing.is_forgotten = false;
+                }
             }
             _ => {
                 self.falls(at, place);
@@ -56,14 +59,17 @@ impl Standings {
 
     pub(super) fn falls(&mut self, at: Moment, place: Place) {
         if let Some(mut standing) = self.now.remove(&place) {
-            standing.until = standing.until.min(at);
+            // What was forgotten is kept up to its end, whatever has come back with older data.
+            if !standing.is_forgotten {
+                standing.until = standing.until.min(at);
+            }
             self.past.entry(standing.token).or_default().push(standing);
         }
     }
 
-    pub(super) fn forgets(&mut self, node: usize) {
+    pub(super) fn forgets(&mut self, node: usize, key: Option<usize>) {
         let all = self.now.iter_mut();
-        all.filter(|(place, _)| place.node == node)
+        all.filter(|(place, _)| place.node == node && key.is_none_or(|key| place.key == key))
             .for_each(|(_, standing)| standing.is_forgotten = true);
     }
 
@@ -82,7 +88,11 @@ impl Standings {
 
     /// Whether a quorum carries `token`, or would if it had not forgotten it: nobody else can have one.
     pub(super) fn is_kept(&self, at: Moment, key: usize, token: usize) -> bool {
-        self.on(at, key, token).count() >= self.quorum
+        let past = self.past.get(&token).map_or(&[][..], Vec::as_slice);
+        let forgotten = past
+            .iter()
+            .filter(|one| one.is_forgotten && (one.from..one.until).contains(&at));
+        self.on(at, key, token).count() + forgotten.count() >= self.quorum
     }
 
     fn on(&self, at: Moment, key: usize, token: usize) -> impl Iterator<Item = &Standing> {

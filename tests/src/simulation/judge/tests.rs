@@ -1,6 +1,6 @@
 use super::super::history::{Call, End, Place, Route, Span};
 use super::*;
-use redlock_core::Rules;
+use redlock_core::{Reply, Rules};
 
 const NODES: usize = 3;
 
@@ -43,17 +43,33 @@ fn broken(facts: &[(Moment, What)]) -> Vec<(Promise, Moment)> {
             what: *what,
         })
         .collect();
-    let breaches = judge(&facts, NODES, Promised::All);
+    let breaches = judge(&facts, NODES, Promised::ALL);
     breaches
         .iter()
         .map(|breach| (breach.promise, breach.at))
         .collect()
 }
 
+/// All nodes have said yes.
+fn answered(token: usize) -> impl Iterator<Item = (Moment, What)> {
+    (0..NODES).map(move |node| {
+        let route = Route {
+            client: token,
+            node,
+        };
+        let granted = Ok(Reply::Acquired(None));
+        (
+            5,
+            What::Answered(route, message(Verb::Acquire, token), granted),
+        )
+    })
+}
+
 /// The token stands on all nodes until 100; the lease is held from 10 until 90.
 fn held(token: usize) -> Vec<(Moment, What)> {
     let mut facts: Vec<_> = (0..NODES)
         .map(|node| (5, stands(node, token, 100)))
+        .chain(answered(token))
         .collect();
     facts.push((10, What::Granted(claim(token), 90)));
     facts
@@ -85,7 +101,7 @@ fn a_lease_without_a_quorum_is_seen_at_the_moment_at_which_it_is_lost() {
 #[test]
 fn a_node_that_has_forgotten_a_lease_keeps_others_out_all_the_same() {
     let mut facts = held(1);
-    facts.extend([(20, falls(0)), (30, What::Forgets(1))]);
+    facts.extend([(20, falls(0)), (30, What::Forgets(1, None))]);
     assert_eq!(broken(&facts), []);
 }
 
@@ -117,6 +133,7 @@ fn one_that_has_given_back_excludes_nobody() {
     let mut facts = held(1);
     facts.push((20, What::Over(claim(1))));
     facts.extend([(20, stands(0, 2, 100)), (20, stands(1, 2, 100))]);
+    facts.extend(answered(2));
     facts.push((20, What::Granted(claim(2), 90)));
     assert_eq!(broken(&facts), []);
 }
@@ -124,9 +141,11 @@ fn one_that_has_given_back_excludes_nobody() {
 #[test]
 fn a_lease_that_is_over_when_it_is_handed_out_is_seen() {
     let mut facts = held(1);
+    facts.extend(answered(1));
     facts.extend([(91, What::Extended(claim(1), 99))]);
     assert_eq!(broken(&facts), [(Promise::Validity, 91)]);
-    let late = [(10, What::Granted(claim(2), 10))];
+    let mut late: Vec<_> = answered(2).collect();
+    late.push((10, What::Granted(claim(2), 10)));
     assert_eq!(broken(&late), [(Promise::Validity, 10)]);
 }
 
@@ -235,4 +254,73 @@ fn one_that_waits_in_vain_when_all_is_calm_is_seen() {
     let ends = |end| (9, What::Ends(task, call, end, 4));
     assert_eq!(broken(&[begins, ends(End::Done)]), []);
     assert_eq!(broken(&[begins, ends(End::Held)]), [(Promise::Progress, 9)]);
+}
+
+#[test]
+fn a_lease_of_fewer_servers_than_a_quorum_is_seen() {
+    let mut facts = held(1);
+    // Two answers of one server.
+    facts.retain(|(_, what)| !matches!(what, What::Answered(Route { node: 1 | 2, .. }, ..)));
+    facts.extend(answered(1).take(1));
+    facts.sort_by_key(|(at, _)| *at);
+    assert_eq!(broken(&facts), [(Promise::Votes, 10)]);
+}
+
+#[test]
+fn a_plain_lock_excuses_a_holder_whose_client_could_not_know() {
+    let mut facts = held(1);
+    facts.extend(answered(2));
+    facts.push((20, What::Granted(claim(2), 90)));
+    assert!(broken(&facts).contains(&(Promise::Exclusion, 20)));
+    facts.push((15, What::Unaware(2)));
+    facts.sort_by_key(|(at, _)| *at);
+    assert!(!broken(&facts).contains(&(Promise::Exclusion, 20)));
+}
+
+#[test]
+fn a_lease_that_is_over_and_says_that_it_is_valid_is_seen() {
+    let mut facts = held(1);
+    facts.push((20, What::StillValid(claim(1))));
+    assert_eq!(broken(&facts), [(Promise::Over, 20)]);
+}
+
+#[test]
+fn an_idea_of_the_time_that_no_clock_that_is_right_gives_is_seen() {
+    let Claim { task, .. } = claim(1);
+    assert_eq!(broken(&[(5, What::Believes(task, -7, 7))]), []);
+    assert_eq!(
+        broken(&[(5, What::Believes(task, -8, 7))]),
+        [(Promise::NodesTime, 5)]
+    );
+}
+
+#[test]
+fn a_node_that_has_restarted_and_votes_too_soon_is_seen() {
+    let rules = Rules {
+        max_ttl_ms: 1_000,
+        restart_guard: true,
+        ..Rules::NONE
+    };
+    let of_a_millisecond = Message {
+        rules,
+        ..message(Verb::Acquire, 1)
+    };
+    let route = Route { client: 1, node: 0 };
+    let granted = What::Executed(route, of_a_millisecond, Ok(Reply::Acquired(None)));
+    let since = |restarted_at| {
+        let mut facts = held(1);
+        facts.insert(0, (restarted_at, What::Restarted(0)));
+        facts.insert(1, (restarted_at, granted));
+        let later = |(at, what)| match what {
+            What::Restarted(_) | What::Executed(..) => (at, what),
+            What::Stands(place, token, until) => {
+                (at + 1_000, What::Stands(place, token, until + 1_000))
+            }
+            What::Granted(claim, until) => (at + 1_000, What::Granted(claim, until + 1_000)),
+            what => (at + 1_000, what),
+        };
+        broken(&facts.into_iter().map(later).collect::<Vec<_>>())
+    };
+    assert_eq!(since(5), []);
+    assert_eq!(since(6), [(Promise::Restart, 1_010)]);
 }

@@ -1,0 +1,146 @@
+//! Whose votes made a lease: distinct nodes, which have not lost anything lately, and no replica.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use redlock_core::Reply;
+
+use super::super::clock::Moment;
+use super::super::fault::Fault;
+use super::super::history::{Claim, Message, Route, Verb, What};
+use super::Promise;
+
+/// The votes of a world. A server that a client names twice is one node here.
+#[derive(Debug, Default)]
+pub(super) struct Votes {
+    quorum: usize,
+    /// By the token and the node: its grant.
+    granted: BTreeMap<(usize, usize), Grant>,
+    /// By the token: the nodes whose grants or extensions have reached the client since the last lease, and when.
+    heard: BTreeMap<usize, BTreeMap<usize, Moment>>,
+    /// By the node: when it became another process, and when it lost its data or was a replica.
+    restarted: BTreeMap<usize, Moment>,
+    lost: BTreeMap<usize, Moment>,
+    replicas: BTreeSet<usize>,
+    /// Nodes whose clocks were stepped: they do not know how long anything was ago.
+    stepped: BTreeSet<usize>,
+    /// Then all clocks are made right where some were not.
+    is_calm: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Grant {
+    is_replica: bool,
+    /// It does not count before: by then all that the node may have forgotten is over.
+    counts_from: Moment,
+}
+
+impl Votes {
+    pub(super) fn new(quorum: usize) -> Self {
+        Self {
+            quorum,
+            ..Self::default()
+        }
+    }
+
+    /// What is wrong with the lease that was just won or extended, if anything.
+    pub(super) fn hear(&mut self, at: Moment, what: &What) -> Option<(Claim, Promise)> {
+        match *what {
+            What::Restarted(node) => {
+                self.restarted.insert(node, at);
+            }
+            What::Forgets(node, None) => {
+                self.lost.insert(node, at);
+            }
+            What::Role(node, is_master) => {
+                self.lost.insert(node, at);
+                if is_master {
+                    self.replicas.remove(&node);
+                } else {
+                    self.replicas.insert(node);
+                }
+            }
+            What::Initialized(node) => {
+                self.restarted.remove(&node);
+                self.lost.remove(&node);
+            }
+            What::Fault(
+                Fault::Set(node, _) | Fault::SetBack(node, _) | Fault::SetForward(node, _),
+            ) => {
+                self.stepped.insert(node);
+            }
+            What::Calm => self.is_calm = true,
+            What::Executed(Route { node, .. }, message, Ok(Reply::Acquired(_))) => {
+                let grant = self.grant(node, message);
+                // Where the node judges, it does so when it grants; a client, when it counts.
+                let counts_from = match message.proposal {
+                    Some(_) if grant.counts_from > at => Moment::MAX,
+                    _ => grant.counts_from,
+                };
+                let grant = Grant {
+                    counts_from,
+                    ..grant
+                };
+                self.granted.insert((message.token, node), grant);
+            }
+            What::Answered(
+                Route { node, .. },
+                Message { token, .. },
+                Ok(Reply::Acquired(_) | Reply::Extended(_)),
+            ) => {
+                self.heard
+                    .entry(token)
+                    .or_default()
+                    .entry(node)
+                    .or_insert(at);
+            }
+            What::Granted(claim, _) | What::Works(claim, _) => return self.won(claim, true),
+            What::Extended(claim, _) => return self.won(claim, false),
+            _ => (),
+        }
+        None
+    }
+
+    fn won(&mut self, claim: Claim, is_new: bool) -> Option<(Claim, Promise)> {
+        let voters = self.heard.remove(&claim.token).unwrap_or_default();
+        if voters.len() < self.quorum {
+            return Some((claim, Promise::Votes));
+        }
+        let found = voters.into_iter().find_map(|(node, heard_at)| {
+            let grant = self.granted.get(&(claim.token, node))?;
+            match grant {
+                Grant {
+                    is_replica: true, ..
+                } => Some(Promise::Replica),
+                Grant { counts_from, .. } if heard_at < *counts_from => Some(Promise::Restart),
+                Grant { .. } => None,
+            }
+        });
+        found.filter(|_| is_new).map(|promise| (claim, promise))
+    }
+
+    /// From when on the grant of a node may count.
+    fn grant(&self, node: usize, message: Message) -> Grant {
+        let is_replica = message.verb == Verb::Acquire && self.replicas.contains(&node);
+        let knows_no_time =
+            self.stepped.contains(&node) || self.is_calm && !self.stepped.is_empty();
+        let restarted = self.restarted.get(&node).copied();
+        let (lost_at, longest) = match message.proposal {
+            _ if knows_no_time => (None, 0),
+            None if !message.rules.restart_guard => (None, 0),
+            // FLUSHALL is no sign to a plain client.
+            None => (restarted, u64::from(message.ttl_ms) * 1_000),
+            Some(proposal) => {
+                let longest = proposal.fleet.max_ttl().as_micros();
+                let lost = self.lost.get(&node).copied();
+                (
+                    restarted.max(lost),
+                    u64::try_from(longest).unwrap_or_default(),
+                )
+            }
+        };
+        Grant {
+            is_replica,
+            counts_from: lost_at.map_or(0, |lost_at| lost_at + longest),
+        }
+    }
+}
