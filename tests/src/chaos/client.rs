@@ -42,7 +42,7 @@ pub(super) struct Arguments {
 /// The way in which a client uses the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Habit {
-    /// `acquire`, `release`.
+    /// `acquire`, `release`, at once or at the end of the lease.
     Plain,
     /// `keep_alive`, for longer than a TTL.
     Keeping,
@@ -141,7 +141,7 @@ fn begin(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
             redlock: client.redlock.with(long),
             ttl: longest,
         };
-        while !last.plain(&mut user).await? {}
+        while !last.plain(&mut user, false).await? {}
         say(Said::Idle { at: now() });
         // Its nodes still get what is in their queues.
         while !orders.end.load(Ordering::Relaxed) {
@@ -159,7 +159,10 @@ struct Client {
 impl Client {
     async fn take_turn(&self, habit: Habit, user: &mut User) -> io::Result<()> {
         match habit {
-            Habit::Plain => self.plain(user).await.map(drop),
+            Habit::Plain => {
+                let stays = user.random.one_in(4);
+                self.plain(user, stays).await.map(drop)
+            }
             Habit::Keeping => self.keeping(user).await,
             Habit::Holding => self.holding(user).await,
             Habit::Extending => self.extending(user).await,
@@ -168,12 +171,18 @@ impl Client {
         }
     }
 
-    /// Whether it got the lock.
-    async fn plain(&self, user: &mut User) -> io::Result<bool> {
+    /// Whether it got the lock. If it `stays`, it uses the whole of its lease and asks no node meanwhile: it does not
+    /// see what they forget.
+    async fn plain(&self, user: &mut User, stays: bool) -> io::Result<bool> {
         let Some(guard) = self.acquire().await else {
             return Ok(false);
         };
         user.work(&guard, self.ttl / 50).await?;
+        if stays {
+            let left = guard.remaining().saturating_sub(self.ttl / 20);
+            tokio::time::sleep(left).await;
+            user.work(&guard, self.ttl / 50).await?;
+        }
         say_lets_go(&guard);
         guard.release().await;
         Ok(true)

@@ -128,8 +128,9 @@ impl Health {
 fn node_count(kind: Kind, random: &mut Random) -> usize {
     match kind {
         Kind::StopMajority | Kind::FlushKeys | Kind::EvictUnseen => MAJORITY,
-        Kind::KillNodes | Kind::Forget | Kind::RestartEmpty | Kind::FailBack
-            if random.one_in(6) =>
+        // One vote too early is seen best where no majority remembers.
+        Kind::KillNodes | Kind::Forget | Kind::RestartEmpty | Kind::FailBack | Kind::Evict
+            if random.one_in(4) =>
         {
             MAJORITY
         }
