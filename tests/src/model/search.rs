@@ -9,7 +9,7 @@ use super::client::{Answer, Cause, Effect, Few, Input, Meeting, Operation, Order
 use super::flaw::Flaw;
 use super::nodes::{Event, Nodes};
 use super::promise;
-use super::scene::Scene;
+use super::scene::{Scene, Start};
 use super::world::{Client, Link, Sent, World, small};
 
 /// One step: nothing happens at the same time as another thing.
@@ -126,7 +126,7 @@ impl Search {
         step.effects
     }
 
-    fn does_something(&self, world: &World, client: usize, nodes: &[usize]) -> bool {
+    pub(super) fn does_something(&self, world: &World, client: usize, nodes: &[usize]) -> bool {
         let it = &world.clients[client];
         let replies = nodes.iter().map(|node| (*node, it.links[*node].answers[0]));
         let input = Input {
@@ -267,11 +267,7 @@ impl Search {
         let all: Few<_> = (0..self.scene.nodes).collect();
         let has_jumped = world.nodes.iter().any(|node| node.has_jumped);
         for &by in fencing.jump_sizes {
-            let can_jump = |node: &usize| {
-                let it = &world.nodes[*node];
-                let goes_back = it.ahead + by == 0;
-                it.has_jumped == has_jumped && (!fencing.returns || has_jumped == goes_back)
-            };
+            let can_jump = |node: &usize| world.nodes[*node].has_jumped == has_jumped;
             let jumping = subsets(&all).filter(|nodes| nodes.len() == fencing.jumping);
             let jumping = jumping.filter(|nodes| nodes.iter().all(can_jump));
             actions.extend(jumping.map(|nodes| Action::Jump(nodes, by)));
@@ -454,10 +450,13 @@ impl Search {
             }
             Action::Jump(nodes, by) => {
                 world.jumps -= 1;
+                let returns = self.scene.fencing.is_some_and(|it| it.returns);
                 for node in nodes {
-                    world.nodes[node].ahead += by;
                     world.nodes[node].has_jumped = true;
-                    self.happens(world, node, Event::Time);
+                    for by in [by, -by].into_iter().take(1 + usize::from(returns)) {
+                        world.nodes[node].ahead += by;
+                        self.happens(world, node, Event::Time);
+                    }
                 }
             }
             Action::Tick(standing_still, ahead, read) => {
@@ -512,6 +511,50 @@ impl Search {
         let it = &mut world.nodes[node];
         if it.entry.is_none() && before.is_some() {
             it.forgotten = before;
+        }
+    }
+
+    /// What clients take the time of the nodes for in the beginning, all combinations.
+    fn guessed(&self) -> Vec<World> {
+        let mut worlds = vec![World::new(&self.scene, &self.automaton)];
+        let guesses = self
+            .scene
+            .fencing
+            .map_or(&[][..], |fencing| fencing.guesses);
+        if guesses.is_empty() {
+            return worlds;
+        }
+        for client in 0..self.scene.clients.len() {
+            let guessed = worlds.iter().flat_map(|world| {
+                guesses.iter().map(|guess| {
+                    let mut world = world.clone();
+                    let learns = Cause::Begin(Operation::Learn(*guess));
+                    self.run(&mut world, client, learns);
+                    world
+                })
+            });
+            worlds = guessed.collect();
+        }
+        worlds
+    }
+
+    /// Lets the first client acquire the lock of all nodes but the last, and those lose their data, as the scene says.
+    fn start(&self, world: &mut World) {
+        if self.scene.start == Start::New {
+            return;
+        }
+        let nodes = 0..self.scene.nodes - 1;
+        self.step(world, Action::Begin(0, Operation::Acquire));
+        for node in nodes.clone() {
+            self.step(world, Action::Execute(0, node));
+        }
+        self.step(world, Action::Run(0, nodes.clone().collect()));
+        assert!(world.acting == Some(0), "nothing is in its way");
+        if self.scene.start == Start::Wiped {
+            for node in nodes {
+                world.nodes[node].forgotten = world.nodes[node].entry.clone();
+                self.happens(world, node, Event::Loss);
+            }
         }
     }
 
@@ -586,24 +629,9 @@ impl Model for Search {
     type Action = Action;
 
     fn init_states(&self) -> Vec<World> {
-        let mut worlds = vec![World::new(&self.scene, &self.automaton)];
-        let guesses = self
-            .scene
-            .fencing
-            .map_or(&[][..], |fencing| fencing.guesses);
-        if guesses.is_empty() {
-            return worlds;
-        }
-        for client in 0..self.scene.clients.len() {
-            let guessed = worlds.iter().flat_map(|world| {
-                guesses.iter().map(|guess| {
-                    let mut world = world.clone();
-                    let learns = Cause::Begin(Operation::Learn(*guess));
-                    self.run(&mut world, client, learns);
-                    world
-                })
-            });
-            worlds = guessed.collect();
+        let mut worlds = self.guessed();
+        for world in &mut worlds {
+            self.start(world);
         }
         worlds
     }
