@@ -29,7 +29,8 @@ const SEVEN_LATER: Fencing = Fencing {
     ..Fencing::CALM
 };
 
-pub(in crate::model) const PLAIN: Role = Role {
+/// A client of plain locks.
+const PLAINLY: Role = Role {
     kind: Kind {
         is_plain: true,
         ttls: None,
@@ -191,7 +192,7 @@ impl Scene {
     pub(in crate::model) const MIXED: Self = Self {
         name: "plain, then fenced",
         about: "a plain lease is out, a node restarts, an operator repairs it, a fenced client acquires",
-        clients: &[PLAIN, ONCE],
+        clients: &[PLAINLY, ONCE],
         start: Start::Held,
         crashes: 1,
         end: 7,
@@ -210,7 +211,7 @@ impl Scene {
     pub(in crate::model) const MIXED_TURNED: Self = Self {
         name: "fenced, then plain",
         about: "a fenced lease is out, a node restarts, a plain client with a shorter TTL acquires",
-        clients: &[RIGHT, PLAIN],
+        clients: &[RIGHT, PLAINLY],
         end: 3,
         sight: Some(promise::ACQUIRED),
         fencing: Some(Fencing {
