@@ -207,7 +207,10 @@ impl World {
         Self {
             unit: scene.unit,
             options: scene.options(kind),
-            max_ttl: scene.fleet().map(|fleet| fleet.max_ttl()),
+            max_ttl: scene
+                .fleet()
+                .filter(|_| scene.flaw != Some(Flaw::ShortPlain))
+                .map(|fleet| fleet.max_ttl()),
             reading: Cell::default(),
             frozen: Cell::default(),
             begun: Cell::default(),

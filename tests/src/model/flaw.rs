@@ -70,6 +70,8 @@ pub enum Flaw {
     FlushStepBack,
     /// A plain client does not obey the longest TTL of the fleet.
     LongPlain,
+    /// A plain client with a shorter TTL has seen no guard record, and does not say how long other leases are.
+    ShortPlain,
     /// A process that is named twice extends a lease twice.
     TwiceExtended,
     /// An extension is believed for as long as the options of now say.
@@ -136,6 +138,7 @@ impl Flaw {
             Self::InitAnyway => "redlock init ends a quarantine",
             Self::FlushStepBack => "the quarantine forgets that a clock may be set back",
             Self::LongPlain => "a plain client has a longer TTL than the fleet",
+            Self::ShortPlain => "a plain client does not know how long fenced leases are",
             Self::TwiceExtended => "one process that is named twice extends twice",
             Self::OptionsOfNow => "an extension follows the options of now",
             Self::VouchesAlways => "a client writes records with rules that nobody has confirmed",
@@ -335,13 +338,17 @@ impl Scene {
                 },
             ),
             Flaw::EqualFences => of(Self::EQUAL),
-            Flaw::AnyRules | Flaw::VouchesAlways | Flaw::VouchesUnopposed => of(Self::RULES),
-            Flaw::VouchesByQuorum | Flaw::VouchesForHeard => of(Self::RULES_RESTORED),
+            Flaw::AnyRules | Flaw::VouchesAlways => of(Self::RULES),
+            Flaw::VouchesUnopposed => of(Self::RULES_WIPED),
+            Flaw::VouchesByQuorum | Flaw::VouchesForHeard => of(Self::RECOVERING),
             Flaw::Failback => of(Self::ROLLBACK),
             Flaw::Eviction => of(Self::EVICTING),
             Flaw::InitAnyway => of(Self::OPERATED),
             Flaw::FlushStepBack => fenced(
-                Self::FLUSHED,
+                Self {
+                    end: 7,
+                    ..Self::FLUSHED
+                },
                 Fencing {
                     leap: Some((0, 7)),
                     step_back: 6,
@@ -351,18 +358,11 @@ impl Scene {
                     ..Fencing::CALM
                 },
             ),
-            Flaw::LongPlain => fenced(
-                Self {
-                    clients: LONG_PLAIN,
-                    end: 7,
-                    ..Self::MIXED
-                },
-                Fencing {
-                    step_back: 0,
-                    leap: Some((0, 7)),
-                    ..Fencing::CALM
-                },
-            ),
+            Flaw::LongPlain => of(Self {
+                clients: LONG_PLAIN,
+                ..Self::MIXED
+            }),
+            Flaw::ShortPlain => of(Self::MIXED_TURNED),
             Flaw::OptionsOfNow => of(Self::OPTIONS_CHANGED),
             Flaw::TwiceExtended => of(Self::TWIN),
         }

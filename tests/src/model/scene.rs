@@ -29,6 +29,7 @@ pub struct Scene {
     pub(super) tick: u8,
     pub(super) node_timeout: u8,
     pub(super) wait: u8,
+    pub(super) start: Start,
     /// When the search ends: nothing happens at a later time.
     pub(super) end: u8,
     /// How many futures are dropped.
@@ -65,7 +66,7 @@ pub(super) struct Fencing {
     pub(super) jumps: u8,
     /// By how much.
     pub(super) jump_sizes: &'static [i8],
-    /// Whether a clock that has jumped jumps back next.
+    /// Whether a clock that jumps is right again before anything else happens.
     pub(super) returns: bool,
     /// How many clocks jump together; it is always the same ones.
     pub(super) jumping: usize,
@@ -91,6 +92,17 @@ impl Fencing {
         leap: None,
         recovers: false,
     };
+}
+
+/// What has happened before the search begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Start {
+    /// Nothing.
+    New,
+    /// The first client has acquired the lock, and its acquire is still on its way to the last node.
+    Held,
+    /// The same, and then all other nodes have lost their data.
+    Wiped,
 }
 
 /// What else befalls the nodes of fenced locks.

@@ -102,7 +102,9 @@ fn words(search: &Search, action: &Action, world: &World) -> String {
         Action::Jump(nodes, by) => {
             let nodes: Vec<_> = nodes.iter().map(node).collect();
             let nodes = nodes.join(" and ");
-            format!("the clock of {nodes} jumps by {by} units")
+            let returns = search.scene.fencing.is_some_and(|it| it.returns);
+            let back = if returns { " and back" } else { "" };
+            format!("the clock of {nodes} jumps by {by} units{back}")
         }
         Action::Tick(still, ahead, read) => {
             let mut words = match search.scene.after(world.now) - world.now {

@@ -67,6 +67,51 @@ fn a_majority_of_clocks_that_jump_together_is_found() {
     is_found(Flaw::JumpTogether);
 }
 
+#[test]
+fn a_node_that_has_lost_its_record_gets_its_vote_back_whichever_node_is_down() {
+    breaks_nothing("recovery");
+}
+
+#[test]
+fn a_client_that_takes_a_quorum_of_its_rules_for_the_only_proof_is_found() {
+    is_found(Flaw::VouchesByQuorum);
+}
+
+#[test]
+fn a_client_that_waits_for_a_node_without_a_record_to_answer_is_found() {
+    is_found(Flaw::VouchesForHeard);
+}
+
+#[test]
+fn a_failback_that_keeps_its_vote_is_found() {
+    is_found(Flaw::Failback);
+}
+
+#[test]
+fn an_eviction_that_clients_do_not_mind_is_found() {
+    is_found(Flaw::Eviction);
+}
+
+#[test]
+fn an_init_that_ends_a_quarantine_is_found() {
+    is_found(Flaw::InitAnyway);
+}
+
+#[test]
+fn a_quarantine_that_forgets_clocks_that_are_set_back_is_found() {
+    is_found(Flaw::FlushStepBack);
+}
+
+#[test]
+fn a_plain_client_with_a_longer_ttl_than_the_fleet_is_found() {
+    is_found(Flaw::LongPlain);
+}
+
+#[test]
+fn a_process_that_extends_a_lease_twice_is_found() {
+    is_found(Flaw::TwiceExtended);
+}
+
 /// No order of events breaks a promise, and what the scene is about happens.
 fn breaks_nothing(name: &str) {
     let scenes = Scene::all().into_iter().filter(|scene| scene.name == name);

@@ -4,7 +4,7 @@
 //! reached, not what always is.
 
 use super::is_quiet;
-use crate::model::client::{Effect, Operation};
+use crate::model::client::{Effect, Few, Operation};
 use crate::model::nodes::Event;
 use crate::model::search::{Action, Search};
 use crate::model::world::World;
@@ -68,6 +68,7 @@ fn perform(
     late: Option<usize>,
 ) -> bool {
     world.clients[CLIENT].acquires = 1;
+    world.fences.clear();
     let mut effects = search.step(world, Action::Begin(CLIENT, operation));
     while search.automaton.view(world.clients[CLIENT].row).is_busy {
         for &node in up {
@@ -75,17 +76,23 @@ fn perform(
         }
         let ready = up.iter().copied();
         let ready = ready.filter(|node| world.clients[CLIENT].links[*node].has_reply());
-        let ready = ready.collect();
-        effects = search.step(world, Action::Run(CLIENT, ready));
-        if effects.is_empty() {
-            pass(search, world, 1);
-        }
+        let ready: Few<_> = ready.collect();
+        let action = if search.does_something(world, CLIENT, &ready) {
+            Action::Run(CLIENT, ready)
+        } else {
+            let read = ready.into_iter().map(|node| (CLIENT, node));
+            Action::Tick(Few::new(), Few::new(), read.collect())
+        };
+        effects = search.step(world, action);
     }
     let mut done = effects.iter();
     let is_acquired = done.any(|effect| *effect == Effect::Acquired);
     if let Some(late) = late {
         arrive(search, world, late);
     }
+    // What is sent to a node that is down is lost.
+    let links = world.clients[CLIENT].links.iter_mut();
+    links.for_each(|link| link.sent.clear());
     is_acquired
 }
 

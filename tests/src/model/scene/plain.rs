@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::{EXTENDING, ONCE, Scene, TWICE, Upsets};
+use super::{EXTENDING, ONCE, Scene, Start, TWICE, Upsets};
 
 impl Scene {
     pub(in crate::model) const PLAIN: Self = Self {
@@ -16,6 +16,7 @@ impl Scene {
         tick: 0,
         node_timeout: 1,
         wait: 0,
+        start: Start::New,
         end: 3,
         drops: 0,
         breaks: 0,

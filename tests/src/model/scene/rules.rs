@@ -1,6 +1,6 @@
 //! Scenes of what befalls the data and the rules of a fleet of nodes.
 
-use super::{EXTENDING, Fencing, Kind, ONCE, Role, Scene, TWICE, Upsets};
+use super::{EXTENDING, Fencing, Kind, ONCE, Role, Scene, Start, TWICE, Upsets};
 use crate::model::promise;
 
 /// A client whose leases are long.
@@ -29,16 +29,27 @@ const SEVEN_LATER: Fencing = Fencing {
     ..Fencing::CALM
 };
 
+/// A client of plain locks.
+const PLAINLY: Role = Role {
+    kind: Kind {
+        is_plain: true,
+        ttls: None,
+        changes_options: false,
+    },
+    ..ONCE
+};
+
 impl Scene {
     pub(in crate::model) const EQUAL: Self = Self {
         name: "equal fences",
         about: "fenced, attempts propose the same fence, a reply to one is lost, a clock jumps there and back",
         clients: &[ONCE, TWICE],
+        start: Start::Held,
         breaks: 1,
         fencing: Some(Fencing {
             has_margin: true,
-            jumps: 2,
-            jump_sizes: &[-6, 6],
+            jumps: 1,
+            jump_sizes: &[6],
             returns: true,
             ..Fencing::CALM
         }),
@@ -47,7 +58,28 @@ impl Scene {
 
     pub(in crate::model) const RULES: Self = Self {
         name: "two rules",
-        about: "fenced, two sets of rules, two nodes lose their data",
+        about: "fenced, two sets of rules, two nodes lose their data while a lease is out",
+        clients: &[
+            RIGHT,
+            Role {
+                acquires: 2,
+                ..WRONG
+            },
+        ],
+        start: Start::Held,
+        crashes: 2,
+        end: 8,
+        fencing: Some(Fencing {
+            leap: Some((0, 8)),
+            ..SEVEN_LATER
+        }),
+        sight: Some(promise::ACQUIRED),
+        ..Self::FENCED
+    };
+
+    pub(in crate::model) const RULES_WIPED: Self = Self {
+        name: "two rules, wiped",
+        about: "fenced, two of three nodes have lost their data while a lease is out, a client has other rules",
         clients: &[
             RIGHT,
             Role {
@@ -55,26 +87,33 @@ impl Scene {
                 ..WRONG
             },
         ],
-        crashes: 2,
-        end: 8,
+        start: Start::Wiped,
+        crashes: 0,
         fencing: Some(Fencing {
             leap: Some((1, 8)),
             ..SEVEN_LATER
         }),
-        sight: Some(promise::ACQUIRED),
+        ..Self::RULES
+    };
+
+    pub(in crate::model) const LOSS: Self = Self {
+        name: "loss",
+        about: "fenced, a node loses its data while a lease is out, another client writes its record again",
+        clients: &[ONCE, TWICE],
+        start: Start::Held,
+        crashes: 1,
+        end: 7,
+        fencing: Some(Fencing {
+            leap: Some((0, 7)),
+            ..SEVEN_LATER
+        }),
         ..Self::FENCED
     };
 
-    pub(in crate::model) const RULES_RESTORED: Self = Self {
-        name: "two rules, one loss",
-        about: "fenced, two sets of rules, a node loses its data, its record is written again, whichever one is down",
-        clients: &[
-            Role {
-                acquires: 2,
-                ..RIGHT
-            },
-            WRONG,
-        ],
+    pub(in crate::model) const RECOVERING: Self = Self {
+        name: "recovery",
+        about: "fenced, a node loses its data and has its vote again some time, whichever node is down",
+        clients: &[TWICE],
         crashes: 1,
         end: 1,
         fencing: Some(Fencing {
@@ -138,37 +177,28 @@ impl Scene {
         nodes: 1,
         clients: &[ONCE, TWICE],
         crashes: 1,
-        end: 12,
+        end: 11,
         fencing: Some(Fencing {
             step_back: 6,
             guesses: &[0, 1],
             jumps: 1,
             jump_sizes: &[-6],
-            leap: Some((1, 11)),
+            leap: Some((0, 11)),
             ..Fencing::CALM
         }),
         ..Self::FENCED
     };
 
     pub(in crate::model) const MIXED: Self = Self {
-        name: "plain and fenced",
-        about: "a plain and a fenced client on one key, a node restarts",
-        clients: &[
-            Role {
-                kind: Kind {
-                    is_plain: true,
-                    ttls: None,
-                    changes_options: false,
-                },
-                ..ONCE
-            },
-            ONCE,
-        ],
+        name: "plain, then fenced",
+        about: "a plain lease is out, a node restarts, an operator repairs it, a fenced client acquires",
+        clients: &[PLAINLY, ONCE],
+        start: Start::Held,
         crashes: 1,
-        end: 3,
+        end: 7,
         fencing: Some(Fencing {
-            step_back: 0,
-            ..Fencing::CALM
+            leap: Some((0, 7)),
+            ..SEVEN_LATER
         }),
         upsets: Upsets {
             restarts: true,
@@ -176,6 +206,23 @@ impl Scene {
             ..Upsets::NONE
         },
         ..Self::FENCED
+    };
+
+    pub(in crate::model) const MIXED_TURNED: Self = Self {
+        name: "fenced, then plain",
+        about: "a fenced lease is out, a node restarts, a plain client with a shorter TTL acquires",
+        clients: &[RIGHT, PLAINLY],
+        end: 3,
+        sight: Some(promise::ACQUIRED),
+        fencing: Some(Fencing {
+            leap: Some((1, 3)),
+            ..SEVEN_LATER
+        }),
+        upsets: Upsets {
+            restarts: true,
+            ..Upsets::NONE
+        },
+        ..Self::MIXED
     };
 
     pub(in crate::model) const JUMPING_EXTENDED: Self = Self {
@@ -206,6 +253,7 @@ impl Scene {
             ONCE,
         ],
         ttl: 14,
+        start: Start::Held,
         end: 13,
         fencing: Some(Fencing {
             window: 3,
@@ -235,13 +283,16 @@ impl Scene {
         vec![
             Self::EQUAL,
             Self::RULES,
-            Self::RULES_RESTORED,
+            Self::RULES_WIPED,
+            Self::LOSS,
+            Self::RECOVERING,
             Self::ROLLBACK,
             Self::ROLLBACK_ALONE,
             Self::EVICTING,
             Self::OPERATED,
             Self::FLUSHED,
             Self::MIXED,
+            Self::MIXED_TURNED,
             Self::JUMPING_EXTENDED,
             Self::OPTIONS_CHANGED,
             Self::TWIN,
