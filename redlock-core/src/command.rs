@@ -399,7 +399,7 @@ impl Script {
     /// if no other attempt was accepted since: the token is still the last that was.
     const EXTEND_FENCED: Self = Self {
         text: include_str!("scripts/extend_fenced.lua"),
-        sha1: "c731f20097f248bf03c0172c0d9f6074e9f552ae",
+        sha1: "e11ad85a6a5ac7b8d0d84ae8c384f782b815d07a",
     };
 
     /// Deletes the key if it carries the token, and accepts its fence no more: an acquire or an extend of this
@@ -407,7 +407,7 @@ impl Script {
     /// with the same fence holds stays.
     const RELEASE_FENCED: Self = Self {
         text: include_str!("scripts/release_fenced.lua"),
-        sha1: "945c59a3f6e953e1850d52e379faf08a42ae81a7",
+        sha1: "785b88204d6d2efa336b1cd9390519eb9e2d51f0",
     };
 
     /// Asks a node who it is. See [`Introduction`](crate::Introduction).

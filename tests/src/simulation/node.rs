@@ -380,7 +380,6 @@ impl Node {
             accepted: Some(*token),
             // It follows these rules, whatever was remembered by others.
             expires_at: Highest::NONE.expires_at,
-            ..known
         };
         self.remember(key, accepted_now, fleet, now);
         self.set(key, token, ttl_ms, now);
