@@ -415,7 +415,7 @@ impl Script {
     /// with the same fence holds stays.
     const RELEASE_FENCED: Self = Self {
         text: include_str!("scripts/release_fenced.lua"),
-        sha1: "a8717abc6ae7701c73e639c8b712c4770a15f301",
+        sha1: "ef22620ba49db1e637eaab36da9a487748c4455c",
     };
 
     /// Asks a node who it is. See [`Introduction`](crate::Introduction).

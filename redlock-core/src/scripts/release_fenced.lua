@@ -15,7 +15,6 @@ if highest == t or is_near and highest < t then highest = t + 1 end
 local left = string.format('%.0f:%.0f', highest, held_until) .. accepted
 if left ~= known then
   local kept_until = math.max(math.ceil(highest / 1000) + window, held_until) + step_back + 1
-  -- A client with other rules must not shorten it.
   if redis.call('pttl', fence) > math.max(-1, kept_until - math.floor(now / 1000)) then
     redis.pcall('set', fence, left, 'keepttl')
   else

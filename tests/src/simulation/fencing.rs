@@ -116,6 +116,7 @@ impl Fencing {
                 self.max_ttl = ttl / 4;
                 self.step_back = 1_000;
             }
+            _ if broken == Some(Assumption::ShorterFences) => self.step_back = 1_000,
             0 => self.max_ttl = ttl,
             1 => self.max_ttl *= 2,
             2 => self.window += 1_000,

@@ -101,6 +101,8 @@ pub enum Lapse {
     ForgetsStepBack,
     /// A quarantine that was written by a clock that was ahead lasts until that time.
     NeverCapsQuarantine,
+    /// A release by a client with other rules shortens the life of the fence.
+    ShortensFences,
 }
 
 impl Data {
@@ -572,6 +574,7 @@ impl Node {
         let expires_at = match self.lapse {
             Some(Lapse::Counts | Lapse::WritesBack) => Instant::MAX,
             Some(Lapse::HasNoFloor) => now.saturating_add(fleet.window()),
+            Some(Lapse::ShortensFences) => self.after(accepted_until.max(last), kept),
             _ => self
                 .after(accepted_until.max(last), kept)
                 .max(known.expires_at),

@@ -80,6 +80,8 @@ pub enum Assumption {
     OneClock,
     /// Replicas take writes, and say that they are masters.
     Replica,
+    /// A release by a client with other rules shortens the life of the fence.
+    ShorterFences,
 }
 
 impl Assumption {
@@ -112,6 +114,7 @@ impl Assumption {
             | Self::Ceiling
             | Self::Quarantine
             | Self::StepBackQuarantine
+            | Self::ShorterFences
             | Self::StepBack => Some(Promise::Fence),
             Self::Burn => Some(Promise::Burn),
             Self::Lost => Some(Promise::Over),
@@ -128,7 +131,7 @@ impl Assumption {
         match self {
             Self::TodaysOptions => 60_000,
             Self::AnyRules | Self::Burn => 20_000,
-            Self::EqualFences => 10_000,
+            Self::EqualFences | Self::ShorterFences => 10_000,
             _ => 2_000,
         }
     }
@@ -163,6 +166,7 @@ impl Assumption {
             Self::AnyRules => Some(Lapse::TakesAnyRules),
             Self::Failback => Some(Lapse::MissesFailback),
             Self::StepBackQuarantine => Some(Lapse::ForgetsStepBack),
+            Self::ShorterFences => Some(Lapse::ShortensFences),
             _ => None,
         }
     }
@@ -417,7 +421,9 @@ impl Measure {
         let hazards = Hazards::draw(chance, is_fenced, is_tight, loses_data, broken);
         let needs_guard = loses_data || hazards.fail_back || hazards.restore;
         let has_other_rules = match broken {
-            Some(assumption) => assumption == Assumption::AnyRules,
+            Some(assumption) => {
+                matches!(assumption, Assumption::AnyRules | Assumption::ShorterFences)
+            }
             None => is_fenced && chance.one_in(4),
         };
         Self {

@@ -140,3 +140,8 @@ fn a_client_that_follows_one_clock_of_five_is_found() {
 fn a_replica_that_votes_is_found() {
     assert_eq!(found(Assumption::Replica), Promise::Replica);
 }
+
+#[test]
+fn fences_go_back_where_other_rules_shorten_their_life() {
+    assert_eq!(found(Assumption::ShorterFences), Promise::Fence);
+}

@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Waker};
 use fastrand::Rng;
 use redlock_core::mock::{MemoryError, MemoryNode, MockClock, SeededEntropy};
 use redlock_core::{
-    Clock, Command, Denial, Fence, Instant, Options, Proposal, Redlock, Reply, Rules, RunId, Token,
-    Transport,
+    Clock, Command, Denial, Fence, Instant, Options, Proposal, Redlock, ReplicationId, Reply,
+    Rules, RunId, Token, Transport,
 };
 use redlock_tests::simulation::Node;
 
@@ -46,6 +46,7 @@ fn two_nodes_give_the_same_replies_whatever_they_are_asked_and_however_time_goes
         let clock = SetClock(Cell::new(Instant::from_micros(1_000_000)));
         let memory = MemoryNode::new(1, &clock);
         let mut node = Node::new(RunId::new(1), None).coarse();
+        let mut lives = 1;
         // In some runs it loses what it has, again and again.
         let odds_of_loss = [200, 30][random.usize(..2)];
         for step in 0..200 {
@@ -57,8 +58,28 @@ fn two_nodes_give_the_same_replies_whatever_they_are_asked_and_however_time_goes
                 clock
                     .0
                     .set(now.saturating_add(Duration::from_millis(1_100)));
-                memory.clear();
-                node.clear();
+                lives += 1;
+                let history = ReplicationId::new(lives);
+                match random.u8(..5) {
+                    0 => {
+                        memory.evict("a");
+                        node.evict(b"a");
+                    }
+                    1 => {
+                        memory.save();
+                        memory.fail_back();
+                        node.fail_back(node.data(), history);
+                    }
+                    2 => {
+                        memory.restart();
+                        node.restart(RunId::new(lives));
+                        node.fail_back(node.data(), history);
+                    }
+                    _ => {
+                        memory.clear();
+                        node.clear();
+                    }
+                }
                 continue;
             }
             let token = Token::from_bytes([random.u8(1..4); Token::LEN]);
@@ -69,10 +90,15 @@ fn two_nodes_give_the_same_replies_whatever_they_are_asked_and_however_time_goes
             let fence = Fence::from_u64(fence / 500 * 500);
             let proposal = match random.u8(..8) {
                 0..3 => None,
-                3 if random.u8(..10) == 0 => Some(Proposal { fence, ..other }),
+                3 if random.u8(..10) == 0 => Some(Proposal {
+                    fence,
+                    vouches: random.bool(),
+                    ..other
+                }),
                 _ => Some(Proposal {
                     fence,
                     time: wall.as_micros() + random.u64(..6_000) - 3_000,
+                    vouches: random.bool(),
                     ..fleet
                 }),
             };
