@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::promise;
-use super::scene::{EXTENDING, Fencing, Kind, ONCE, Role, Scene, TWICE};
+use super::scene::{EXTENDING, Fencing, Kind, ONCE, Role, Scene, Start, TWICE};
 use crate::simulation::Lapse;
 
 /// One thing that is wrong. None of these can be switched on in the library: they are made from outside,
@@ -66,6 +66,8 @@ pub enum Flaw {
     Eviction,
     /// An operator who runs `redlock init` ends the quarantine of a node.
     InitAnyway,
+    /// An operator runs `redlock init` when all nodes have lost their data while a lease is out.
+    TotalLoss,
     /// The quarantine is not long enough for a clock that is set back after `FLUSHALL`.
     FlushStepBack,
     /// A plain client does not obey the longest TTL of the fleet.
@@ -136,6 +138,7 @@ impl Flaw {
             Self::Failback => "a node with earlier data has a vote at once",
             Self::Eviction => "nodes that evict keys have a vote",
             Self::InitAnyway => "redlock init ends a quarantine",
+            Self::TotalLoss => "redlock init when all nodes have lost their data",
             Self::FlushStepBack => "the quarantine forgets that a clock may be set back",
             Self::LongPlain => "a plain client has a longer TTL than the fleet",
             Self::ShortPlain => "a plain client does not know how long fenced leases are",
@@ -344,6 +347,12 @@ impl Scene {
             Flaw::Failback => of(Self::ROLLBACK),
             Flaw::Eviction => of(Self::EVICTING),
             Flaw::InitAnyway => of(Self::OPERATED),
+            Flaw::TotalLoss => of(Self {
+                crashes: 3,
+                start: Start::Held,
+                clients: &[ONCE, ONCE],
+                ..Self::OPERATED
+            }),
             Flaw::FlushStepBack => fenced(
                 Self {
                     end: 7,

@@ -103,6 +103,8 @@ pub(super) enum Start {
     Held,
     /// The same, and then all other nodes have lost their data.
     Wiped,
+    /// The nodes are new, and nobody has set them up.
+    Cold,
 }
 
 /// What else befalls the nodes of fenced locks.

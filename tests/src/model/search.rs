@@ -349,10 +349,17 @@ impl Search {
         worlds
     }
 
-    /// Lets the first client acquire the lock of all nodes but the last, and those lose their data, as the scene says.
+    /// Makes the beginning of the scene.
     fn start(&self, world: &mut World) {
-        if self.scene.start == Start::New {
-            return;
+        match self.scene.start {
+            Start::New => return,
+            Start::Cold => {
+                for node in 0..self.scene.nodes {
+                    self.happens(world, node, Event::Loss);
+                }
+                return;
+            }
+            Start::Held | Start::Wiped => {}
         }
         let nodes = 0..self.scene.nodes - 1;
         self.step(world, Action::Begin(0, Operation::Acquire));

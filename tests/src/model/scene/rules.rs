@@ -158,8 +158,9 @@ impl Scene {
 
     pub(in crate::model) const OPERATED: Self = Self {
         name: "init",
-        about: "fenced, a node loses its data, an operator runs redlock init and init --repair at any moment",
-        crashes: 1,
+        about: "fenced, two nodes lose their data, an operator runs redlock init and init --repair at any moment",
+        start: Start::Held,
+        crashes: 2,
         end: 0,
         fencing: Some(SEVEN_LATER),
         upsets: Upsets {
@@ -169,6 +170,25 @@ impl Scene {
         },
         sight: Some(promise::RESTORED),
         ..Self::FENCED
+    };
+
+    pub(in crate::model) const COLD: Self = Self {
+        name: "cold start",
+        about: "fenced, nodes are new, clients with two sets of rules race, and an operator runs redlock init",
+        clients: &[
+            Role {
+                acquires: 2,
+                ..RIGHT
+            },
+            WRONG,
+        ],
+        start: Start::Cold,
+        crashes: 0,
+        upsets: Upsets {
+            inits: 1,
+            ..Upsets::NONE
+        },
+        ..Self::OPERATED
     };
 
     pub(in crate::model) const FLUSHED: Self = Self {
@@ -290,6 +310,7 @@ impl Scene {
             Self::ROLLBACK_ALONE,
             Self::EVICTING,
             Self::OPERATED,
+            Self::COLD,
             Self::FLUSHED,
             Self::MIXED,
             Self::MIXED_TURNED,
