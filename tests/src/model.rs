@@ -53,6 +53,9 @@ pub struct Arguments {
     /// Only the rule for fences.
     #[arg(long, conflicts_with = "scene")]
     fences: bool,
+    /// Leaves out what is wrong on purpose: it takes as long as the rest, and the tests find most of it.
+    #[arg(long)]
+    skip_flaws: bool,
     /// Lets each scene go on for longer, by this many units of time; a unit takes about five times as long.
     #[arg(long, default_value_t = 0, value_name = "UNITS")]
     further: u8,
@@ -166,8 +169,10 @@ fn search_all(arguments: &Arguments) -> bool {
     let mut verdict = "OK: no promise is broken";
     if arguments.scene.is_none() {
         is_right &= search_lean();
-        is_right &= search_flaws();
-        verdict = "OK: no promise is broken, and each flaw is found";
+        if !arguments.skip_flaws {
+            is_right &= search_flaws();
+            verdict = "OK: no promise is broken, and each flaw is found";
+        }
     }
     println!("{}", if is_right { verdict } else { "FAILED" });
     is_right
