@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use crate::command::{Answer, Argument, Arguments, GUARD_KEY, Script, ScriptCall};
 use crate::fence::Reading;
-use crate::time::{Instant, Span, drift_micros, whole_micros};
+use crate::time::{Instant, Span, drift_micros};
 
 /// The process that a node is: another one after every restart, and the same one by whatever name or
 /// address it is reached.
@@ -52,8 +52,8 @@ pub struct Introduction {
     pub is_master: bool,
     /// Whether it may delete keys that live for want of memory.
     pub may_evict: bool,
-    /// The longest TTL of the fleet, by the guard record. `None` if the node has no record.
-    pub max_ttl: Option<Duration>,
+    /// The longest TTL of the fleet by the guard record, in milliseconds. `None` if the node has no record.
+    pub max_ttl_ms: Option<u32>,
     /// Whether the guard record says that this process with this data has forgotten no lease.
     pub is_vouched: bool,
 }
@@ -78,14 +78,13 @@ impl Introduction {
         let traits = traits.cast_unsigned();
         // Negative if the record does not vouch for the node. More than any TTL is as good as the longest.
         let longest_ms = u32::try_from(max_ttl_ms.unsigned_abs()).unwrap_or(u32::MAX);
-        let max_ttl = (longest_ms != 0).then(|| Duration::from_millis(longest_ms.into()));
         Some(Self {
             run_id: RunId(run_id.cast_unsigned()),
             replication_id: ReplicationId(replication_id.cast_unsigned()),
             uptime: Duration::from_secs(traits >> 2),
             is_master: traits & 2 != 0,
             may_evict: traits & 1 == 0,
-            max_ttl,
+            max_ttl_ms: (longest_ms != 0).then_some(longest_ms),
             is_vouched: max_ttl_ms > 0,
         })
     }
@@ -180,6 +179,9 @@ impl Admission {
 
     /// Records what the node said of itself at `now` on the client's clock. `None` if it may not say who it is.
     ///
+    /// If the clock is coarse, `now` is the end of its tick: the reading and the clock's
+    /// [`resolution`](crate::Clock::resolution). A node is not taken for older than it is.
+    ///
     /// A process, or a history of its data, that is not the one from before has begun just now, as far as the client
     /// can tell. On the first contact the node's own word for its age is taken: it follows the node's wall clock, and
     /// says nothing of a replica that was promoted.
@@ -206,13 +208,10 @@ impl Admission {
             };
             self.began_at = now.as_micros().wrapping_sub(u64::from(age_s) * 1_000_000);
         }
-        if let Some(max_ttl) = introduction.max_ttl {
-            // More than any TTL is as good as the longest.
-            self.max_ttl_ms = millis(whole_micros(max_ttl));
-        }
+        self.max_ttl_ms = introduction.max_ttl_ms.unwrap_or(self.max_ttl_ms);
         self.run_id = introduction.run_id;
         self.replication_id = introduction.replication_id;
-        self.has_record = introduction.max_ttl.is_some();
+        self.has_record = introduction.max_ttl_ms.is_some();
         self.is_vouched = introduction.is_vouched;
         self.is_master = introduction.is_master;
         self.may_evict = introduction.may_evict;
@@ -225,17 +224,18 @@ impl Admission {
         self.is_in_doubt = true;
     }
 
-    /// Whether the node must be asked who it is before an acquire of `ttl` that is sent at `now`: it is in
+    /// Whether the node must be asked who it is before an acquire of `ttl_ms` that is sent at `now`: it is in
     /// [doubt](Self::doubt), what is known of it is older than the rules allow, or its vote is denied for something
     /// that may have changed since. The answer goes to [`introduced`](Self::introduced), and the vote to
     /// [`check`](Self::check) after that.
     #[must_use]
-    pub fn must_ask(&self, rules: Rules, ttl: Duration, now: Instant) -> bool {
-        self.is_outdated(rules, &self.check(rules, ttl, now), now)
+    pub fn must_ask(&self, rules: Rules, ttl_ms: u32, now: Instant) -> bool {
+        self.is_outdated(rules, &self.check(rules, ttl_ms, now), now)
     }
 
     /// The same, after a [`check`](Self::check) at `now`.
     #[must_use]
+    #[inline(never)]
     pub fn is_outdated(&self, rules: Rules, admitted: &Result<(), Denial>, now: Instant) -> bool {
         let mut after_ms = match admitted {
             Ok(()) | Err(Denial::Restarted { .. } | Denial::Evicted { .. }) => KNOWLEDGE_MS,
@@ -264,13 +264,13 @@ impl Admission {
         self.is_known && self.may_evict
     }
 
-    /// Whether the vote of the node counts at `now` for a lease of `ttl`. To be asked before an acquire is
+    /// Whether the vote of the node counts at `now` for a lease of `ttl_ms`. To be asked before an acquire is
     /// sent, and again when the node was asked meanwhile; extend and release are always sent.
     ///
     /// # Errors
     ///
     /// Why it does not.
-    pub fn check(&self, rules: Rules, ttl: Duration, now: Instant) -> Result<(), Denial> {
+    pub fn check(&self, rules: Rules, ttl_ms: u32, now: Instant) -> Result<(), Denial> {
         if !self.is_known {
             return if rules.restart_guard || rules.refuse_eviction {
                 Err(Denial::Silenced)
@@ -285,8 +285,7 @@ impl Admission {
             return Err(Denial::MayEvict);
         }
         let max_ttl_ms = self.max_ttl_ms;
-        let is_long = whole_micros(ttl) > u64::from(max_ttl_ms) * 1_000;
-        if is_long && self.has_record && rules.obeys_record {
+        if ttl_ms > max_ttl_ms && self.has_record && rules.obeys_record {
             return Err(Denial::TtlTooLong { max_ttl_ms });
         }
         // A record for shorter leases than those of the rules says nothing of the longer ones.
@@ -299,7 +298,9 @@ impl Admission {
         let longest_ms = rules.max_ttl_ms.max(max_ttl_ms);
         let drift = drift_micros(longest_ms, rules.drift_ppm);
         let quarantine = (u64::from(longest_ms) * 1_000).saturating_add(drift);
-        let age = now.as_micros().wrapping_sub(self.began_at);
+        // `now` may lie before the end of the tick in which the node was asked.
+        let age = now.as_micros().wrapping_sub(self.began_at).cast_signed();
+        let age = age.max(0).unsigned_abs();
         if age >= quarantine {
             return Ok(());
         }
@@ -443,7 +444,8 @@ mod tests {
     use super::*;
     use std::string::ToString;
 
-    const TTL: Duration = Duration::from_secs(10);
+    /// In milliseconds.
+    const TTL: u32 = 10_000;
     /// With a quarantine of 11 s: the TTL and the drift.
     const GUARDED: Rules = Rules {
         max_ttl_ms: 10_000,
@@ -459,7 +461,7 @@ mod tests {
             uptime: Duration::from_secs(uptime),
             is_master: true,
             may_evict: false,
-            max_ttl: None,
+            max_ttl_ms: None,
             is_vouched: false,
         }
     }
@@ -502,7 +504,7 @@ mod tests {
     #[test]
     fn a_young_node_that_is_vouched_for_counts_for_leases_that_are_not_longer() {
         let vouched = Introduction {
-            max_ttl: Some(TTL),
+            max_ttl_ms: Some(TTL),
             is_vouched: true,
             ..node(1, 0)
         };
@@ -586,14 +588,14 @@ mod tests {
             obeys_record: true,
             ..GUARDED
         };
-        let minute = Duration::from_secs(60);
+        let minute = 60_000;
         let recorded = Introduction {
-            max_ttl: Some(minute),
+            max_ttl_ms: Some(minute),
             ..node(1, 1_000)
         };
         let mut admission = met(recorded, at(0));
         assert_eq!(admission.check(rules, TTL, at(0)), Ok(()));
-        let longer = minute + Duration::from_millis(1);
+        let longer = minute + 1;
         let denial = admission.check(rules, longer, at(0)).unwrap_err();
         assert_eq!(denial, Denial::TtlTooLong { max_ttl_ms: 60_000 });
         assert_eq!(
@@ -674,18 +676,18 @@ mod tests {
             uptime: Duration::from_secs(30),
             is_master: true,
             may_evict: true,
-            max_ttl: Some(TTL),
+            max_ttl_ms: Some(TTL),
             is_vouched: true,
         };
         assert_eq!(Introduction::read(said), Some(wanted));
         let said = Answer::Integers([7, 8, 1, 0]);
         let replica = Introduction::read(said).unwrap();
         assert!(!replica.is_master && !replica.may_evict);
-        assert_eq!((replica.max_ttl, replica.is_vouched), (None, false));
+        assert_eq!((replica.max_ttl_ms, replica.is_vouched), (None, false));
         let said = Answer::Integers([7, 8, 1, -10_000]);
         let in_quarantine = Introduction::read(said).unwrap();
         assert_eq!(
-            (in_quarantine.max_ttl, in_quarantine.is_vouched),
+            (in_quarantine.max_ttl_ms, in_quarantine.is_vouched),
             (Some(TTL), false)
         );
         for nonsense in [

@@ -421,7 +421,7 @@ impl Script {
     /// Asks a node who it is. See [`Introduction`](crate::Introduction).
     pub(crate) const INTRODUCE: Self = Self {
         text: include_str!("scripts/introduce.lua"),
-        sha1: "43382536424ed837da49e6ff66459f550d217a67",
+        sha1: "b2bca48f42ba3e729aa6b31387a85727b864962a",
     };
 
     /// The Lua text.

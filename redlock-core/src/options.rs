@@ -146,8 +146,9 @@ impl Options {
     ///
     /// When nothing of the validity is left.
     pub const fn drift_ppm(mut self, drift_ppm: u32) -> Result<Self, OptionsError> {
+        let before = self;
         self.drift_ppm = drift_ppm;
-        self.checked()
+        self.with_node_timeout_of(&before).checked()
     }
 
     /// How many times [`hold`](crate::Redlock::hold) and [`keep`](crate::Redlock::keep) extend a
@@ -313,6 +314,14 @@ impl Options {
             reason = "at most a million, see above"
         )]
         Duration::from_micros(micros as u64)
+    }
+
+    /// The node time-out of `before`, if the caller has set it; else the default, which follows from the validity.
+    const fn with_node_timeout_of(mut self, before: &Self) -> Self {
+        if before.node_timeout.as_nanos() == before.default_node_timeout().as_nanos() {
+            self.node_timeout = self.default_node_timeout();
+        }
+        self
     }
 
     /// The terms of a lease.
@@ -506,6 +515,12 @@ mod tests {
             assert_eq!(options.round_time(), node_timeout, "TTL {ttl} ms");
         }
         assert_eq!(options.round_time(), ms(100), "the least of it");
+        // It follows from what the drift leaves, unless it was set.
+        let slow = Options::new(ms(110)).unwrap();
+        let half = Duration::from_micros((110_000 - 55_000 - 2_000) / 2);
+        assert_eq!(slow.drift_ppm(500_000).unwrap().round_time(), half);
+        let set = slow.node_timeout(ms(60)).unwrap();
+        assert_eq!(set.drift_ppm(500_000), Err(OptionsError::NodeTimeout));
     }
 
     #[test]

@@ -423,7 +423,8 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 if introduction.is_none() && matches!(answer, Value::Integers(_)) {
                     return Err(NodeErrorKind::Unexpected);
                 }
-                self.admission.introduced(introduction, clock.now());
+                let end_of_tick = clock.now().saturating_add(clock.resolution());
+                self.admission.introduced(introduction, end_of_tick);
                 if self.admission.may_evict() {
                     warning!("{}: may evict locks for want of memory", self.socket.name());
                 }

@@ -244,8 +244,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             return Stage::Push;
         };
         let now = self.clock.now();
-        let ttl = Duration::from_millis(ttl_ms.into());
-        let admitted = self.link.admission.check(rules, ttl, now);
+        let admitted = self.link.admission.check(rules, ttl_ms, now);
         if self.link.admission.is_outdated(rules, &admitted, now) {
             return Stage::Drain;
         }

@@ -138,14 +138,18 @@ fn quarantine_left(uptime: i64, options: &Options, record: Option<(Duration, boo
         uptime: Duration::from_secs(uptime.max(0).unsigned_abs()),
         is_master: true,
         may_evict: false,
-        max_ttl: record.map(|(max_ttl, _)| max_ttl),
+        max_ttl_ms: record.map(|(max_ttl, _)| millis(max_ttl)),
         is_vouched: record.is_some_and(|(_, is_vouched)| is_vouched),
     };
     admission.introduced(Some(introduction), now);
-    match admission.check(options.rules(), options.ttl(), now) {
+    match admission.check(options.rules(), millis(options.ttl()), now) {
         Err(Denial::Restarted { left_ms, .. }) => Duration::from_millis(left_ms.into()),
         _ => Duration::ZERO,
     }
+}
+
+fn millis(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

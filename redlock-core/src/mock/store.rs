@@ -243,8 +243,7 @@ impl Store {
         self.expire(now);
         match (command.kind, command.proposal) {
             (Kind::Acquire { ttl_ms, rules }, proposal) => {
-                let ttl = Duration::from_millis(ttl_ms.into());
-                let admitted = self.admission.check(rules, ttl, now);
+                let admitted = self.admission.check(rules, ttl_ms, now);
                 admitted.map_err(MemoryErrorKind::Denied)?;
                 match proposal {
                     None => self.acquire(command, ttl_ms, wall),
@@ -314,7 +313,7 @@ impl Store {
             uptime: FIRST_UPTIME,
             is_master: self.is_master,
             may_evict: self.may_evict,
-            max_ttl: None,
+            max_ttl_ms: None,
             is_vouched: false,
         };
         self.admission.introduced(Some(introduction), now);

@@ -64,6 +64,7 @@ impl Options {
     pub const fn fenced(mut self, window: Duration) -> Result<Self, OptionsError> {
         const MINUTE_MS: u32 = 60_000;
 
+        let before = self;
         if window.as_millis() > 3_600_000 {
             return Err(OptionsError::Window);
         }
@@ -83,7 +84,7 @@ impl Options {
             clock_skew_ms: 50,
             tolerates_clock_jumps: None,
         });
-        self.checked()
+        self.with_node_timeout_of(&before).checked()
     }
 
     /// By how much the clock of a node may be set back while it lives, a minute unless told. A node keeps
@@ -124,6 +125,7 @@ impl Options {
         if clock_skew.as_millis() > u32::MAX as u128 {
             return Err(OptionsError::TtlTooShort);
         }
+        let before = self;
         let Some(fencing) = &mut self.fencing else {
             return Err(OptionsError::NotFenced);
         };
@@ -131,7 +133,7 @@ impl Options {
         // Rounded up, against the lease.
         let is_cut = !clock_skew.subsec_nanos().is_multiple_of(1_000_000);
         fencing.clock_skew_ms = whole_millis(clock_skew).saturating_add(is_cut as u32);
-        self.checked()
+        self.with_node_timeout_of(&before).checked()
     }
 }
 

@@ -59,6 +59,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         }
         let token = self.fresh_token().ok_or(AcquireError::Entropy)?;
         let mut rounds = 0;
+        let mut last_but_one = None;
         let (ballot, proposal) = loop {
             let asked_at = self.clock.now();
             let proposal = self.proposal(learned);
@@ -73,10 +74,12 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 learned.highest = learned.highest.max(proposal.fence()).max(seen);
                 self.learn(&mut ballot);
                 self.learn_rules(asked_at, &ballot.readings, learned);
+                // What was refused is not proposed again.
                 if rounds < ROUNDS_MAX
                     && ballot.verdict != Verdict::Won
                     && let Some(next) = self.proposal(learned)
                     && next.fence() != proposal.fence()
+                    && last_but_one.replace(proposal.fence()) != Some(next.fence())
                 {
                     // Another fence may win, with the same token. So may a client that restores guard records, now that
                     // its rules are confirmed; at the least it begins the quarantine.

@@ -1,8 +1,7 @@
 local info, clock = redis.call('info'), redis.call('time')
 local run_id, replid = info:match('run_id:(%w+)'), info:match('master_replid:(%w+)')
 local traits = 4 * math.max(0, info:match('uptime_in_seconds:(%S+)'))
-if info:match('\nrole:master') then traits = traits + 2 end
-if info:match('policy:noeviction') then traits = traits + 1 end
++ (info:match('\nrole:master') and 2 or 0) + (info:match('policy:noeviction') and 1 or 0)
 
 local id, ends, max_ttl, data = tostring(redis.pcall('get', KEYS[1])):match('^(%w+):(%d+):(%d+):%d+:%d+:?(%w*)$')
 local fits = id == run_id and data == replid and clock[1] * 1000 + clock[2] / 1000 >= ends + 0

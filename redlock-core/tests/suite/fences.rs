@@ -399,6 +399,9 @@ fn rules_that_cannot_be_followed_are_refused() {
     );
     let all = fenced().tolerate_clock_jumps(true, TTL);
     assert_eq!(all, Err(OptionsError::TtlTooShort));
+    // Nobody has set a node time-out, which follows from what the margin leaves.
+    let short = Options::new(ms(100)).unwrap().fenced(ms(2)).unwrap();
+    assert!(short.round_time() < short.validity());
 }
 
 #[test]

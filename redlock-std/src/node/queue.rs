@@ -208,7 +208,8 @@ impl Queue {
     /// Records who answers. `None` if the node does not say who it is.
     pub(crate) fn introduced(&self, introduction: Option<Introduction>) {
         let mut admission = self.admission_mut();
-        admission.introduced(introduction, SystemClock.now());
+        let end_of_tick = SystemClock.now().saturating_add(SystemClock.resolution());
+        admission.introduced(introduction, end_of_tick);
     }
 
     /// The node has answered as a replica does: it is asked again before its next vote.
@@ -437,12 +438,11 @@ impl Call {
         let Command::Acquire { ttl_ms, rules, .. } = self.command.command() else {
             return Verdict::Counts;
         };
-        let ttl = Duration::from_millis(ttl_ms.into());
         let now = SystemClock.now();
-        if admission.must_ask(rules, ttl, now) {
+        if admission.must_ask(rules, ttl_ms, now) {
             return Verdict::Ask;
         }
-        match admission.check(rules, ttl, now) {
+        match admission.check(rules, ttl_ms, now) {
             Ok(()) => Verdict::Counts,
             Err(denial) => Verdict::Denied(denial),
         }
@@ -458,8 +458,7 @@ impl Call {
         if !matches!(command.reply(answer), Some(Ok(Reply::Acquired(_)))) {
             return None;
         }
-        let ttl = Duration::from_millis(ttl_ms.into());
-        admission.check(rules, ttl, SystemClock.now()).err()
+        admission.check(rules, ttl_ms, SystemClock.now()).err()
     }
 
     pub(crate) fn is_acquire(&self) -> bool {

@@ -184,7 +184,7 @@ struct World {
     unit: Duration,
     options: Options,
     /// The longest TTL by the guard record of the nodes that have one.
-    max_ttl: Option<Duration>,
+    max_ttl_ms: Option<u32>,
     reading: Cell<u8>,
     /// What the clock reads while it is not read: a flaw.
     frozen: Cell<Option<u8>>,
@@ -207,10 +207,10 @@ impl World {
         Self {
             unit: scene.unit,
             options: scene.options(kind),
-            max_ttl: scene
+            max_ttl_ms: scene
                 .fleet()
                 .filter(|_| scene.flaw != Some(Flaw::ShortPlain))
-                .map(|fleet| fleet.max_ttl()),
+                .and_then(|fleet| u32::try_from(fleet.max_ttl().as_millis()).ok()),
             reading: Cell::default(),
             frozen: Cell::default(),
             begun: Cell::default(),
@@ -260,7 +260,7 @@ impl World {
         // No node crashes twice.
         let restarted = Introduction {
             run_id: RunId::new((node as u64) << 32 | 1),
-            max_ttl: None,
+            max_ttl_ms: None,
             is_vouched: false,
             ..self.introduction(node)
         };
@@ -283,8 +283,8 @@ impl World {
             uptime: Duration::from_secs(86_400),
             is_master: true,
             may_evict: false,
-            max_ttl: self.max_ttl,
-            is_vouched: self.max_ttl.is_some(),
+            max_ttl_ms: self.max_ttl_ms,
+            is_vouched: self.max_ttl_ms.is_some(),
         }
     }
 

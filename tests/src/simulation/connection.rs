@@ -161,6 +161,7 @@ impl State {
     pub(super) fn introduced(&mut self, route: Route, introduction: Introduction) {
         let now = self.now;
         let local = self.reading(route.client, self.moment_of(route.client));
+        let tick = self.processes[route.client].clock.resolution();
         let link = self.link(route);
         // Else it was asked again, on a connection that may be dead by now.
         let is_new = matches!(link.line, Line::Down | Line::Asking);
@@ -176,7 +177,8 @@ impl State {
             .admission
             .run_id()
             .is_some_and(|known| known != introduction.run_id);
-        link.admission.introduced(Some(introduction), local);
+        link.admission
+            .introduced(Some(introduction), local.saturating_add(tick));
         self.count_many(Kind::MetAgain, is_another.into());
         if !is_new {
             return;

@@ -1,6 +1,5 @@
 //! What is between one client and one node: requests and replies in order, on one connection.
 
-use core::time::Duration;
 use std::collections::VecDeque;
 
 use redlock_core::{Admission, Denial, Introduction, ReplicationId, Reply};
@@ -222,17 +221,17 @@ impl State {
 
     /// Whether the vote of a node counts.
     fn admits(&mut self, route: Route, message: Message) -> Result<(), Denial> {
-        let ttl = Duration::from_millis(message.ttl_ms.into());
         let now = self.reading(route.client, self.moment_of(route.client));
-        let admitted = self.link(route).admission.check(message.rules, ttl, now);
+        let admission = self.link(route).admission;
+        let admitted = admission.check(message.rules, message.ttl_ms, now);
         self.count_many(Kind::Denial, admitted.is_err().into());
         admitted
     }
 
     fn must_ask(&mut self, route: Route, message: Message) -> bool {
-        let ttl = Duration::from_millis(message.ttl_ms.into());
         let now = self.reading(route.client, self.moment_of(route.client));
-        self.link(route).admission.must_ask(message.rules, ttl, now)
+        let admission = self.link(route).admission;
+        admission.must_ask(message.rules, message.ttl_ms, now)
     }
 
     /// Asks the node who it is ahead of the next command, whose answer is judged with the one to this.

@@ -122,7 +122,7 @@ impl Machine {
             uptime: Duration::from_secs(uptime),
             is_master: self.role == Role::Master || self.lies,
             may_evict: self.may_evict && !self.lies,
-            max_ttl: self.node.max_ttl(),
+            max_ttl_ms: self.node.max_ttl_ms(),
             is_vouched: self.node.is_vouched(reading),
         }
     }

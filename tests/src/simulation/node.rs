@@ -285,10 +285,11 @@ impl Node {
         });
     }
 
-    /// The longest TTL of the fleet, by the guard record.
+    /// The longest TTL of the fleet by the guard record, in milliseconds.
     #[must_use]
-    pub fn max_ttl(&self) -> Option<Duration> {
-        self.rules().map(|fleet| fleet.max_ttl())
+    pub fn max_ttl_ms(&self) -> Option<u32> {
+        let longest = self.rules()?.max_ttl().as_millis();
+        Some(u32::try_from(longest).unwrap_or(u32::MAX))
     }
 
     /// Whether its guard record says that it has forgotten no lease.

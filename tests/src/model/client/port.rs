@@ -136,9 +136,8 @@ impl Port<'_> {
             Some(Flaw::LongPlain) => rules.obeys_record = false,
             _ => {}
         }
-        let ttl = Duration::from_millis(ttl_ms.into());
         let admission = self.world.admissions.borrow()[node];
-        let admitted = admission.check(rules, ttl, self.world.now());
+        let admitted = admission.check(rules, ttl_ms, self.world.now());
         admitted.map_err(Failure::Denied)
     }
 }
