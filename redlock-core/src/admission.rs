@@ -135,14 +135,19 @@ pub struct Admission {
     began_at: u64,
     /// The last time that the node was asked. Never, at first.
     asked_at: Instant,
-    /// Of the guard record, also of one that is gone. Zero if none was ever seen.
+    /// Of the guard record that was seen last. Zero if none was ever seen.
     max_ttl_ms: u32,
+    /// The longest of all that were seen: an older record may come back with older data.
+    longest_ms: u32,
     has_record: bool,
     is_vouched: bool,
     is_master: bool,
     may_evict: bool,
     /// It could evict keys before it was asked last, and has begun anew since.
     has_evicted: bool,
+    /// It has begun in the sight of the client, whose own clock tells when its vote counts again: that of the node, by
+    /// which its guard record vouches for it, may have been set since.
+    has_begun_anew: bool,
     /// The node has said who it is, and may have been silent since.
     was_known: bool,
     /// The node has said who it is when it was last asked.
@@ -166,11 +171,13 @@ impl Admission {
             began_at: 0,
             asked_at: Instant::from_micros(0),
             max_ttl_ms: 0,
+            longest_ms: 0,
             has_record: false,
             is_vouched: false,
             is_master: false,
             may_evict: false,
             has_evicted: false,
+            has_begun_anew: false,
             was_known: false,
             is_known: false,
             is_in_doubt: false,
@@ -207,8 +214,10 @@ impl Admission {
                 uptime.saturating_sub(1)
             };
             self.began_at = now.as_micros().wrapping_sub(u64::from(age_s) * 1_000_000);
+            self.has_begun_anew = self.was_known;
         }
         self.max_ttl_ms = introduction.max_ttl_ms.unwrap_or(self.max_ttl_ms);
+        self.longest_ms = self.longest_ms.max(self.max_ttl_ms);
         self.run_id = introduction.run_id;
         self.replication_id = introduction.replication_id;
         self.has_record = introduction.max_ttl_ms.is_some();
@@ -288,14 +297,14 @@ impl Admission {
         if ttl_ms > max_ttl_ms && self.has_record && rules.obeys_record {
             return Err(Denial::TtlTooLong { max_ttl_ms });
         }
-        // A record for shorter leases than those of the rules says nothing of the longer ones.
-        let is_vouched = self.is_vouched && rules.max_ttl_ms <= max_ttl_ms;
+        // Fenced leases of the fleet may be longer than this one.
+        let longest_ms = rules.max_ttl_ms.max(self.longest_ms);
+        // A record for shorter leases says nothing of the longer ones.
+        let is_vouched = self.is_vouched && longest_ms <= max_ttl_ms && !self.has_begun_anew;
         let has_evicted = self.has_evicted && rules.refuse_eviction;
         if !has_evicted && (!rules.restart_guard || is_vouched) {
             return Ok(());
         }
-        // Fenced leases of the fleet may be longer than this one.
-        let longest_ms = rules.max_ttl_ms.max(max_ttl_ms);
         let drift = drift_micros(longest_ms, rules.drift_ppm);
         let quarantine = (u64::from(longest_ms) * 1_000).saturating_add(drift);
         // `now` may lie before the end of the tick in which the node was asked.

@@ -421,7 +421,7 @@ impl Script {
     /// Asks a node who it is. See [`Introduction`](crate::Introduction).
     pub(crate) const INTRODUCE: Self = Self {
         text: include_str!("scripts/introduce.lua"),
-        sha1: "b2bca48f42ba3e729aa6b31387a85727b864962a",
+        sha1: "ee841ade42aaabdc852270ab75db2f4d5c0af435",
     };
 
     /// The Lua text.

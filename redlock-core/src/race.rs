@@ -81,7 +81,9 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
                     let told = result.as_ref().map_err(T::denial).copied();
                     match told {
                         Err(Some(Denial::Unguarded { .. })) => round.hear_all(),
-                        Err(Some(denial)) if denial.is_misfit() => round.hear_enough(),
+                        Err(Some(denial)) if denial.is_misfit() => {
+                            round.hear_enough(matches!(denial, Denial::Stale(_)));
+                        }
                         _ => {}
                     }
                     if readings.take(node, &told, started_at, clock.now()) {

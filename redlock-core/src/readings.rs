@@ -16,7 +16,7 @@ pub(crate) struct Readings<const MAX: usize> {
     count: usize,
     highest: Fence,
     misfits: u32,
-    unguarded: u32,
+    unguarded: NodeSet,
     rules: RulesHeard,
 }
 
@@ -51,7 +51,7 @@ impl<const MAX: usize> Readings<MAX> {
             count: 0,
             highest: Fence::ZERO,
             misfits: 0,
-            unguarded: 0,
+            unguarded: NodeSet::EMPTY,
             rules: RulesHeard {
                 own: NodeSet::EMPTY,
                 none: NodeSet::EMPTY,
@@ -84,11 +84,13 @@ impl<const MAX: usize> Readings<MAX> {
         let mut rules = &mut self.rules.own;
         if let Err(Some(denial)) = answer {
             self.misfits += u32::from(denial.is_misfit());
-            self.unguarded += u32::from(matches!(denial, Denial::Unguarded { .. }));
             match denial {
-                Denial::Unguarded {
-                    has_record: false, ..
-                } => rules = &mut self.rules.none,
+                Denial::Unguarded { has_record, .. } => {
+                    self.unguarded.insert(node);
+                    if !has_record {
+                        rules = &mut self.rules.none;
+                    }
+                }
                 Denial::OtherFleet(_) => rules = &mut self.rules.other,
                 _ => {}
             }
@@ -126,9 +128,9 @@ impl<const MAX: usize> Readings<MAX> {
         self.misfits
     }
 
-    /// Whether a node has lost its guard record.
-    pub(crate) const fn is_any_unguarded(&self) -> bool {
-        self.unguarded > 0
+    /// The nodes that have lost their guard record.
+    pub(crate) const fn unguarded(&self) -> NodeSet {
+        self.unguarded
     }
 
     /// By how much the nodes' clocks are ahead of ours: the median of at least `enough` answers. None if there are
@@ -140,6 +142,14 @@ impl<const MAX: usize> Readings<MAX> {
         }
         offsets.sort_unstable();
         offsets.get(self.count.checked_sub(1)? / 2).copied()
+    }
+
+    /// Whether the clocks of a quorum differ from ours by `offset`, give or take `window_ms`.
+    pub(crate) fn is_confirmed(&self, offset: i64, window_ms: u32, quorum: u32) -> bool {
+        let window = u64::from(window_ms) * 1_000;
+        let offsets = self.offsets.iter().take(self.count);
+        let agreeing = offsets.filter(|other| other.abs_diff(offset) <= window);
+        agreeing.count() >= quorum as usize
     }
 
     /// What the answers of `voters`, which are all nodes but those that are the same server as another, say of the

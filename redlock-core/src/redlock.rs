@@ -196,10 +196,14 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// Whether a fenced acquire may restore guard records now, see [`rules_confirmed_at`](Self::rules_confirmed_at).
     #[must_use]
     pub fn may_vouch(&self) -> bool {
-        let fleet = self.options.fleet();
-        let confirmed = self.rules_confirmed_at.zip(fleet);
-        confirmed.is_some_and(|(confirmed_at, fleet)| {
-            self.clock.now() < confirmed_at.saturating_add(fleet.quarantine() / 2)
+        self.is_recent(self.rules_confirmed_at)
+    }
+
+    /// Whether what was heard of rules in a round that began then is still good.
+    fn is_recent(&self, heard_at: Option<Instant>) -> bool {
+        let heard = heard_at.zip(self.options.fleet());
+        heard.is_some_and(|(heard_at, fleet)| {
+            self.clock.now() < heard_at.saturating_add(fleet.quarantine() / 2)
         })
     }
 

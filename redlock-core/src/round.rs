@@ -50,6 +50,17 @@ pub(crate) struct Round {
     /// How many nodes refused for the fence that was proposed, and for nothing else.
     misfits: u32,
     wants_all: bool,
+    doubt: Doubt,
+}
+
+/// What an attempt cannot be sure of that has lost a round.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Doubt {
+    None,
+    /// The nodes' time.
+    Time,
+    /// And that the highest fence it has heard of is one of a clock that is ahead.
+    TimeAndFences,
 }
 
 impl Round {
@@ -72,6 +83,7 @@ impl Round {
             wanted: 0,
             misfits: 0,
             wants_all: false,
+            doubt: Doubt::None,
         }
     }
 
@@ -84,9 +96,24 @@ impl Round {
 
     /// The same for a fence that does not fit: the next one is made of [`enough`](Self::enough) answers. Nodes that
     /// cannot be reached help to lose a round, and tell nothing.
-    pub(crate) fn hear_enough(&mut self) {
+    pub(crate) fn hear_enough(&mut self, is_stale: bool) {
         self.misfits += 1;
-        self.wanted = self.wanted.max(self.enough());
+        let is_doubtful = match self.doubt {
+            Doubt::None => false,
+            Doubt::Time => !is_stale,
+            Doubt::TimeAndFences => true,
+        };
+        let wanted = if is_doubtful {
+            self.voters.len()
+        } else {
+            self.enough()
+        };
+        self.wanted = self.wanted.max(wanted);
+    }
+
+    /// If the round is lost for what is doubtful, all nodes are heard: those that answered first may have wrong clocks.
+    pub(crate) const fn doubt(&mut self, doubt: Doubt) {
+        self.doubt = doubt;
     }
 
     /// A node has told its time.

@@ -31,6 +31,12 @@ impl Proposal {
         self.vouches
     }
 
+    /// The same, from a client whose rules are confirmed by now.
+    pub(crate) const fn vouching(mut self) -> Self {
+        self.vouches = true;
+        self
+    }
+
     pub(crate) const fn fence(&self) -> Fence {
         self.fence
     }

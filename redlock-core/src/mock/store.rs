@@ -307,6 +307,9 @@ impl Store {
 
     /// What a client learns on a new connection.
     fn meet(&mut self, now: Instant) {
+        if self.may_evict {
+            self.data.guard = None;
+        }
         let introduction = Introduction {
             run_id: self.run_id,
             replication_id: self.replication_id,

@@ -9,7 +9,7 @@ use crate::race::Ballot;
 use crate::readings::{Confirmation, Readings};
 use crate::redlock::Redlock;
 use crate::report::{Outcome, Report};
-use crate::round::{NodeSet, Verdict};
+use crate::round::{Doubt, NodeSet, Round, Verdict};
 use crate::time::{Clock, Instant};
 use crate::transport::Transport;
 
@@ -28,14 +28,14 @@ const ROUNDS_MAX: u32 = 3;
 pub(super) struct Learned {
     /// The highest fence that is known to have been accepted.
     highest: Fence,
-    /// No node has a guard record, as of the last round.
-    is_cold_start: bool,
+    /// When the last round began, if no node had a guard record as of that round.
+    cold_start_at: Option<Instant>,
 }
 
 impl Learned {
     pub(super) const NOTHING: Self = Self {
         highest: Fence::ZERO,
-        is_cold_start: false,
+        cold_start_at: None,
     };
 }
 
@@ -59,11 +59,21 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         }
         let token = self.fresh_token().ok_or(AcquireError::Entropy)?;
         let mut rounds = 0;
+        // Of an attempt before, it tells nothing any more.
+        learned.cold_start_at = None;
         let mut last_but_one = None;
         let (ballot, proposal) = loop {
             let asked_at = self.clock.now();
             let proposal = self.proposal(learned);
             let mut ballot = self.acquisition(key, &token, proposal);
+            if rounds > 0 {
+                let is_highest = proposal.is_none_or(|it| it.fence() > learned.highest);
+                ballot.round.doubt(if is_highest {
+                    Doubt::Time
+                } else {
+                    Doubt::TimeAndFences
+                });
+            }
             self.ask(&mut ballot).await;
             self.judge_duplicates(&mut ballot);
             rounds += 1;
@@ -83,8 +93,9 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 {
                     // Another fence may win, with the same token. So may a client that restores guard records, now that
                     // its rules are confirmed; at the least it begins the quarantine.
-                    let may_restore =
-                        next.vouches() && !proposal.vouches() && ballot.readings.is_any_unguarded();
+                    let may_restore = next.vouches()
+                        && !proposal.vouches()
+                        && ballot.readings.unguarded().len() > 0;
                     if may_restore || self.may_fit(&ballot) {
                         continue;
                     }
@@ -92,7 +103,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             }
             break (ballot, proposal);
         };
-        if ballot.verdict != Verdict::Won {
+        if ballot.verdict == Verdict::Won {
+            self.restore_records(key, &token, proposal, &ballot.readings)
+                .await;
+        } else {
             // Those that granted it are waited for, so that the key is gone when the error is known.
             let (asked, granted) = left_by(&ballot.report);
             let release = Command::Release {
@@ -149,8 +163,30 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let is_in_window = next <= Fence::from_u64(newest);
         let fence = Fence::from_u64(time);
         let fence = if is_in_window { fence.max(next) } else { fence };
-        let vouches = self.may_vouch() || learned.is_cold_start;
+        let vouches = self.may_vouch() || self.is_recent(learned.cold_start_at);
         Some(Proposal::new(fence, fleet, time, vouches))
+    }
+
+    /// Lets the nodes that have lost their guard record write it again, after a round that was won without them. It
+    /// waits for no answer: their quarantine begins, and nothing else.
+    async fn restore_records(
+        &mut self,
+        key: &[u8],
+        token: &Token,
+        proposal: Option<Proposal>,
+        readings: &Readings<MAX>,
+    ) {
+        let Some(proposal) = proposal.filter(|proposal| !proposal.vouches()) else {
+            return;
+        };
+        let unguarded = readings.unguarded();
+        if unguarded.len() == 0 || !self.may_vouch() {
+            return;
+        }
+        let mut ballot = self.acquisition(key, token, Some(proposal.vouching()));
+        ballot.asked = unguarded;
+        ballot.round = Round::new(NodeSet::EMPTY, 0, ballot.round.deadline(), Instant::MAX);
+        self.ask(&mut ballot).await;
     }
 
     /// Whether the next round may write guard records, after one that began at `asked_at`.
@@ -159,7 +195,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let confirmation = readings.confirmation(voters, self.quorum());
         let is_fleet = confirmation == Confirmation::Fleet;
         self.rules_confirmed_at = is_fleet.then_some(asked_at);
-        learned.is_cold_start = confirmation == Confirmation::ColdStart;
+        let is_cold_start = confirmation == Confirmation::ColdStart;
+        learned.cold_start_at = is_cold_start.then_some(asked_at);
     }
 
     /// A token that is not the last one and not what a source gives that does not work.

@@ -6,7 +6,7 @@ use crate::error::ExtendError;
 use crate::lease::Lease;
 use crate::race::Ballot;
 use crate::redlock::Redlock;
-use crate::round::Verdict;
+use crate::round::{Doubt, Verdict};
 use crate::time::{Clock, Instant};
 use crate::transport::Transport;
 
@@ -22,6 +22,9 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 return Err(ExtendError::Expired);
             }
             let mut ballot = self.extension_round(lease, started_at);
+            if rounds > 0 {
+                ballot.round.doubt(Doubt::Time);
+            }
             self.ask(&mut ballot).await;
             self.judge_duplicates(&mut ballot);
             rounds += 1;

@@ -14,10 +14,24 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.clock.now().as_micros().saturating_add_signed(offset)
     }
 
-    /// Learns the nodes' time from as many answers as can decide a round.
+    /// Learns the nodes' time from as many answers as can decide a round. If a round was lost for something else, what
+    /// is known is given up only for what a quorum says: those that answer first and grant nothing may be wrong about
+    /// the time too.
     pub(super) fn learn(&mut self, ballot: &mut Ballot<'_, T::Error, MAX>) {
-        let enough = ballot.round.enough();
-        self.clock_offset = ballot.readings.offset(enough).or(self.clock_offset);
+        let (enough, quorum) = (ballot.round.enough(), self.quorum());
+        let readings = &mut ballot.readings;
+        let Some(offset) = readings.offset(enough) else {
+            return;
+        };
+        let is_for_the_time = readings.misfits() > 0 || readings.unguarded().len() > 0;
+        let window = self.options.fleet().map_or(0, |fleet| fleet.window_ms);
+        if ballot.verdict == Verdict::Won
+            || is_for_the_time
+            || self.clock_offset.is_none()
+            || readings.is_confirmed(offset, window, quorum)
+        {
+            self.clock_offset = Some(offset);
+        }
     }
 
     /// Whether a round was lost for nothing but our idea of the nodes' time and fences, which is better now.

@@ -1,7 +1,9 @@
 local info, clock = redis.call('info'), redis.call('time')
 local run_id, replid = info:match('run_id:(%w+)'), info:match('master_replid:(%w+)')
+local keeps = info:match('policy:noeviction')
+if not keeps then redis.pcall('del', KEYS[1]) end
 local traits = 4 * math.max(0, info:match('uptime_in_seconds:(%S+)'))
-+ (info:match('\nrole:master') and 2 or 0) + (info:match('policy:noeviction') and 1 or 0)
++ (info:match('\nrole:master') and 2 or 0) + (keeps and 1 or 0)
 
 local id, ends, max_ttl, data = tostring(redis.pcall('get', KEYS[1])):match('^(%w+):(%d+):(%d+):%d+:%d+:?(%w*)$')
 local fits = id == run_id and data == replid and clock[1] * 1000 + clock[2] / 1000 >= ends + 0
