@@ -41,7 +41,7 @@ pub use fence::{Fence, FenceGate, Fleet, Proposal, Reading};
 pub use lease::Lease;
 pub use options::{Options, OptionsError};
 pub use owned::OwnedCommand;
-pub use redlock::{Redlock, Released};
+pub use redlock::{Acquisition, Redlock, Released};
 pub use report::{KeyName, Outcome, Report, Tally};
 pub use time::{Clock, Instant};
 pub use transport::Transport;

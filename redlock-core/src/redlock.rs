@@ -1,5 +1,6 @@
 //! The lock: acquire, extend, release.
 
+mod acquisition;
 mod attempt;
 mod duplicates;
 mod extension;
@@ -14,7 +15,7 @@ use pin_project_lite::pin_project;
 
 use crate::command::{Command, Token};
 use crate::entropy::Entropy;
-use crate::error::{AcquireError, BuildError, ExtendError};
+use crate::error::{BuildError, ExtendError};
 use crate::fence::Proposal;
 use crate::lease::{Lease, Terms};
 use crate::options::Options;
@@ -23,7 +24,7 @@ use crate::report::{KeyName, Report};
 use crate::round::{NodeSet, Round};
 use crate::time::{Clock, Instant};
 use crate::transport::Transport;
-use attempt::Learned;
+pub use acquisition::Acquisition;
 
 /// A lock over up to `MAX` independent nodes: the Redlock algorithm.
 ///
@@ -205,57 +206,6 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         heard.is_some_and(|(heard_at, fleet)| {
             self.clock.now() < heard_at.saturating_add(fleet.quarantine() / 2)
         })
-    }
-
-    /// Tries once to acquire the lock.
-    ///
-    /// One round: every node is asked at once, and the answer comes as soon as the missing votes
-    /// cannot change it, at the latest after the node time-out. A fenced lock takes a second round where
-    /// the first was lost for the fence that was proposed, and for nothing else. A round that is not won is
-    /// cleaned up before this returns: every node that may have granted it is told to delete the key, and
-    /// those that said so are waited for, one node time-out at the most.
-    ///
-    /// # Errors
-    ///
-    /// [`AcquireError`] tells held by another from no quorum of nodes reached, with the outcome of
-    /// each node.
-    pub async fn try_acquire<K: AsRef<[u8]>>(
-        &mut self,
-        key: K,
-    ) -> Result<Lease<K>, AcquireError<T::Error, MAX>> {
-        self.hand_over_abandoned().await;
-        let mut learned = Learned::NOTHING;
-        let grant = self.attempt(key.as_ref(), &mut learned).await?;
-        Ok(self.lease(key, grant))
-    }
-
-    /// Acquires the lock, trying again after a random delay until [`Options::wait`] is over.
-    ///
-    /// # Errors
-    ///
-    /// The [`AcquireError`] of the last round.
-    pub async fn acquire<K: AsRef<[u8]>>(
-        &mut self,
-        key: K,
-    ) -> Result<Lease<K>, AcquireError<T::Error, MAX>> {
-        let give_up_at = self.clock.now().saturating_add(self.options.wait_time());
-        self.hand_over_abandoned().await;
-        let mut failed_rounds = 0_u32;
-        let mut learned = Learned::NOTHING;
-        loop {
-            let error = match self.attempt(key.as_ref(), &mut learned).await {
-                Ok(grant) => return Ok(self.lease(key, grant)),
-                Err(error) => error,
-            };
-            let now = self.clock.now();
-            // Entropy and a reserved key: nothing was sent, and nothing would be.
-            if now >= give_up_at || error.report().is_none() {
-                return Err(error);
-            }
-            failed_rounds = failed_rounds.saturating_add(1);
-            let again_at = now.plus_micros(self.retry_delay_micros(failed_rounds));
-            self.clock.sleep_until(again_at.min(give_up_at)).await;
-        }
     }
 
     /// Lets the keys live for the lease's TTL from now, and the lease with them.

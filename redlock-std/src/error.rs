@@ -69,6 +69,8 @@ pub enum AcquireError {
     HeldHere(KeyName),
     /// The options do not make a lock, see [`Redlock::with`](crate::Redlock::with). No node was asked.
     Build(BuildError),
+    /// So many other acquires of this process were ahead that no round for this one began in time. No node was asked.
+    Overloaded(KeyName),
     /// What the nodes said in the last round.
     Nodes(redlock_core::AcquireError<NodeError, MAX_NODES>),
 }
@@ -81,6 +83,12 @@ impl AcquireError {
             self,
             Self::HeldHere(_) | Self::Nodes(redlock_core::AcquireError::Held(_))
         )
+    }
+
+    /// Whether this process asks for more locks than the nodes grant in time.
+    #[must_use]
+    pub const fn is_overloaded(&self) -> bool {
+        matches!(self, Self::Overloaded(_))
     }
 
     /// Whether no quorum of nodes could be reached: look after the nodes.
@@ -98,6 +106,11 @@ impl fmt::Display for AcquireError {
         match self {
             Self::HeldHere(key) => write!(f, "{key} is held by another task of this process"),
             Self::Build(error) => write!(f, "{error}"),
+            Self::Overloaded(key) => write!(
+                f,
+                "{key} was not asked for: too many acquires of this process wait for the nodes; use a longer wait, or \
+                 fewer locks at once"
+            ),
             Self::Nodes(error) => write!(f, "{error}"),
         }
     }

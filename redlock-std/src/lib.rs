@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod redlock;
+mod rounds;
 
 mod guard;
 mod turns;

@@ -6,6 +6,7 @@ mod answer;
 mod error;
 mod link;
 mod queue;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ pub(crate) use actor::Actor;
 pub use address::Address;
 pub use error::{NodeError, NodeErrorKind};
 use queue::{Call, Failure, Queue};
+use waiting::AcquireNumber;
 
 /// A handle on one node: cheap to clone, any number of them share one connection.
 ///
@@ -40,6 +42,8 @@ struct Attempt {
     ttl_ms: u32,
     /// Whether it may have left this machine; if not, there is nothing to release.
     is_sent: bool,
+    /// Its last acquire that was queued.
+    number: Option<AcquireNumber>,
 }
 
 #[derive(Debug)]
@@ -109,9 +113,13 @@ impl RedisNode {
         let was_sent = self.was_sent(command);
         self.note(command, true);
         let result = match self.owner.queue.push(self.call(command)) {
-            Ok(answer) => answer
-                .await
-                .unwrap_or_else(|_| Err(Failure::sent(NodeErrorKind::RuntimeGone))),
+            Ok(pushed) => {
+                if let (Some(last), Some(number)) = (&mut self.last, pushed.number) {
+                    last.number = Some(number);
+                }
+                let answer = pushed.answer.await;
+                answer.unwrap_or_else(|_| Err(Failure::sent(NodeErrorKind::RuntimeGone)))
+            }
             Err(kind) => Err(Failure::unsent(kind)),
         };
         let answer = match result {
@@ -136,13 +144,14 @@ impl RedisNode {
         const SLACK: Duration = Duration::from_secs(1);
 
         let known = self.last.filter(|last| match command {
-            Command::Release { token, .. } => last.token == **token,
-            _ => false,
+            Command::Extend { token, .. } | Command::Release { token, .. } => last.token == **token,
+            Command::Acquire { .. } => false,
         });
         let ttl = known.map_or(UNKNOWN_TTL, |last| {
             Duration::from_millis(last.ttl_ms.into())
         });
         Call::new(command, self.node_timeout, ttl + ttl / 50 + SLACK)
+            .behind(known.and_then(|last| last.number))
     }
 
     /// Whether `command` releases what was never sent.
@@ -167,6 +176,10 @@ impl RedisNode {
                 token: **token,
                 ttl_ms: *ttl_ms,
                 is_sent,
+                number: self
+                    .last
+                    .filter(|last| last.token == **token)
+                    .and_then(|last| last.number),
             });
         }
     }
@@ -186,7 +199,14 @@ impl Transport for RedisNode {
     }
 
     fn timed_out(&self, after: Duration) -> NodeError {
-        self.error(NodeErrorKind::TimedOut(after))
+        let acquire = self.last.and_then(|last| last.number);
+        self.error(
+            if acquire.is_none_or(|acquire| self.owner.queue.has_sent(acquire)) {
+                NodeErrorKind::TimedOut(after)
+            } else {
+                NodeErrorKind::Overloaded
+            },
+        )
     }
 
     fn duplicate_of(&self, first: &Self) -> Option<NodeError> {

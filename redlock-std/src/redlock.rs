@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock_core::{BuildError, Clock, Denial, Instant, KeyName, Options};
+use redlock_core::{Acquisition, BuildError, Clock, Denial, Instant, KeyName, Lease, Options};
 use tokio::runtime::Handle;
 
 use crate::LossCause;
@@ -13,13 +13,17 @@ use crate::error::{AcquireError, ConnectError, HoldError};
 use crate::guard::Guard;
 use crate::knowledge::{FleetKnowledge, Told};
 use crate::node::{Address, NodeError, NodeErrorKind, RedisNode};
-use crate::turns::{Term, Turns};
+use crate::rounds::Rounds;
+use crate::turns::{Term, Turn, Turns};
 
 /// The most nodes that one lock may have: nine survive the loss of four.
 pub const MAX_NODES: usize = 9;
 
 /// The state machine of one operation, over handles of its own.
 pub(crate) type Core = redlock_core::Redlock<RedisNode, SystemClock, SystemEntropy, MAX_NODES>;
+
+/// What the nodes said.
+type NodesError = redlock_core::AcquireError<NodeError, MAX_NODES>;
 
 /// A lock over independent Redis or Valkey masters.
 ///
@@ -49,6 +53,7 @@ pub struct Redlock {
     options: Options,
     prefix: Arc<[u8]>,
     turns: Turns,
+    rounds: Rounds,
     runtime: Handle,
 }
 
@@ -115,6 +120,7 @@ impl Redlock {
             options,
             prefix: Arc::from([]),
             turns: Turns::default(),
+            rounds: Rounds::new(),
             runtime,
         })
     }
@@ -168,13 +174,14 @@ impl Redlock {
     /// Tries once to acquire the lock.
     ///
     /// One round, which ends at the quorum. If another task of this process holds the lock, or waits
-    /// for it, this fails at once and asks no node.
+    /// for it, this fails at once and asks no node. If very many tasks acquire at the moment, the round begins a
+    /// little later, by a node timeout at the most.
     ///
     /// Dropping the future releases what the round may have granted.
     ///
     /// # Errors
     ///
-    /// [`AcquireError`] tells held from no quorum of nodes reached.
+    /// [`AcquireError`] tells held from no quorum of nodes reached, and from no round begun.
     pub async fn try_acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
         check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
@@ -183,22 +190,20 @@ impl Redlock {
             .try_take(&key, term(&self.options, SystemClock.now()));
         let turn = turn.ok_or_else(|| held_here(&key))?;
         let mut core = self.client(self.options);
-        let attempt = Attempt {
-            knowledge: &self.knowledge,
-            told: Told::by(&core),
-            core: &mut core,
-            key: &key,
-        };
-        let lease = attempt.core.try_acquire(Arc::clone(&key)).await;
-        drop(attempt);
+        let mut acquisition = core.begin();
+        let round_time = self.options.round_time();
+        let give_up_at = SystemClock.now().saturating_add(round_time);
+        let lease = self.attempt(&mut core, &mut acquisition, &key, give_up_at);
+        let lease = lease.await.ok_or_else(|| overloaded(&key))?;
         let lease = lease.map_err(AcquireError::Nodes)?;
-        Ok(Guard::new(core, lease, turn, self.runtime.clone()))
+        Ok(self.guard(core, lease, turn))
     }
 
     /// Acquires the lock, waiting for it until [`Options::wait`] is over.
     ///
     /// Tasks of this process that want the same key wait in a queue, first come, first served; one of
-    /// them at a time asks the nodes, again and again after a random delay. A task ahead in the queue is waited
+    /// them at a time asks the nodes, again and again after a random delay. Of all keys together as many are asked for
+    /// at once as the nodes answer in time; a burst of acquires waits here, and not in rounds that time out. A task ahead in the queue is waited
     /// for until its guard is released or dropped, or the validity of its lease is over. If it is not polled when it is
     /// next, it is waited for until its own wait is over, four node timeouts and a second later at the latest.
     ///
@@ -206,7 +211,8 @@ impl Redlock {
     ///
     /// # Errors
     ///
-    /// The [`AcquireError`] of the last round, or [`AcquireError::HeldHere`] if the queue did not move in time.
+    /// The [`AcquireError`] of the last round. If there was none, [`AcquireError::HeldHere`] if the queue for the key did
+    /// not move in time, and [`AcquireError::Overloaded`] if too many other acquires were ahead.
     pub async fn acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
         check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
@@ -221,16 +227,21 @@ impl Redlock {
         };
         let left = give_up_at.saturating_duration_since(SystemClock.now());
         let mut core = self.client(self.options.wait(left));
-        let attempt = Attempt {
-            knowledge: &self.knowledge,
-            told: Told::by(&core),
-            core: &mut core,
-            key: &key,
-        };
-        let lease = attempt.core.acquire(Arc::clone(&key)).await;
-        drop(attempt);
-        let lease = lease.map_err(AcquireError::Nodes)?;
-        Ok(Guard::new(core, lease, turn, self.runtime.clone()))
+        let mut acquisition = core.begin();
+        let mut failed = None;
+        loop {
+            let lease = self.attempt(&mut core, &mut acquisition, &key, give_up_at);
+            let error = match lease.await {
+                Some(Ok(lease)) => return Ok(self.guard(core, lease, turn)),
+                Some(Err(error)) => error,
+                None => return Err(failed.map_or_else(|| overloaded(&key), AcquireError::Nodes)),
+            };
+            let Some(again_at) = core.again_at(&mut acquisition, &error) else {
+                return Err(AcquireError::Nodes(error));
+            };
+            failed = Some(error);
+            SystemClock.sleep_until(again_at).await;
+        }
     }
 
     /// Acquires the lock, runs `work` and releases the lock.
@@ -264,11 +275,31 @@ impl Redlock {
         done.ok_or(HoldError::Lost(cause))
     }
 
+    /// One attempt, when its round is admitted; `None` if it is not by `give_up_at`.
+    async fn attempt(
+        &self,
+        core: &mut Core,
+        acquisition: &mut Acquisition,
+        key: &Arc<[u8]>,
+        give_up_at: Instant,
+    ) -> Option<Result<Lease<Arc<[u8]>>, NodesError>> {
+        let round = self.rounds.admit(give_up_at).await?;
+        let attempt = Attempt::new(core, &self.knowledge, key);
+        let lease = attempt.core.attempt(acquisition, Arc::clone(key)).await;
+        drop(attempt);
+        let has_answered = !matches!(lease, Err(NodesError::Unreachable(_)));
+        round.end(has_answered, self.options.round_time());
+        Some(lease)
+    }
+
+    fn guard(&self, core: Core, lease: Lease<Arc<[u8]>>, turn: Turn) -> Guard {
+        Guard::new(core, lease, turn, self.runtime.clone())
+    }
+
     /// The state machine for one operation.
     fn client(&self, options: Options) -> Core {
         let mut core = self.core.fork(SystemEntropy);
         core.set_options(options);
-        self.knowledge.tell(&mut core);
         for node in core.nodes_mut() {
             node.set_node_timeout(options.round_time());
         }
@@ -305,13 +336,29 @@ fn held_here(key: &[u8]) -> AcquireError {
     AcquireError::HeldHere(KeyName::new(key))
 }
 
-/// An acquire on its way. Dropped in the middle, it releases what it may have been granted; what it has
+fn overloaded(key: &[u8]) -> AcquireError {
+    AcquireError::Overloaded(KeyName::new(key))
+}
+
+/// An attempt on its way. Dropped in the middle, it releases what it may have been granted; what it has
 /// learned of the nodes' clocks is kept, whatever came of it.
 struct Attempt<'a> {
     core: &'a mut Core,
     knowledge: &'a FleetKnowledge,
     told: Told,
     key: &'a [u8],
+}
+
+impl<'a> Attempt<'a> {
+    fn new(core: &'a mut Core, knowledge: &'a FleetKnowledge, key: &'a [u8]) -> Self {
+        knowledge.tell(core);
+        Self {
+            told: Told::by(core),
+            core,
+            knowledge,
+            key,
+        }
+    }
 }
 
 impl Drop for Attempt<'_> {

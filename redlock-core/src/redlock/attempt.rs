@@ -25,6 +25,7 @@ pub(super) struct Grant {
 const ROUNDS_MAX: u32 = 3;
 
 /// What one acquire has learned in its attempts, of a fenced lock.
+#[derive(Debug)]
 pub(super) struct Learned {
     /// The highest fence that is known to have been accepted.
     highest: Fence,
@@ -49,7 +50,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     ///
     /// The Redlock specification, "The Redlock algorithm": steps 1 to 5, with the nodes asked at once
     /// as "Retry on failure" recommends.
-    pub(super) async fn attempt(
+    pub(super) async fn grant(
         &mut self,
         key: &[u8],
         learned: &mut Learned,

@@ -17,9 +17,7 @@ use super::address::Address;
 use super::answer;
 use super::error::NodeErrorKind;
 use super::link::{Link, in_words, introduction};
-use super::queue::{
-    Bundle, Call, Failure, MAX_WAITING_WITH_RELEASES, Queue, left_out_after, words,
-};
+use super::queue::{Bundle, Call, Failure, MAX_RELEASES, Queue, left_out_after, words};
 use crate::entropy::SystemEntropy;
 
 /// Sends what is queued for one node, and keeps the connection to it.
@@ -480,7 +478,7 @@ impl Postponed {
     }
 
     fn push(&mut self, call: Call) {
-        if self.calls.len() < MAX_WAITING_WITH_RELEASES {
+        if self.calls.len() < MAX_RELEASES {
             self.calls.push_back(call);
         }
     }

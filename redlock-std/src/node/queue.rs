@@ -1,6 +1,5 @@
 //! Pending commands for one node, drained by its actor, and what is known of the node.
 
-use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use std::task::Waker;
@@ -14,13 +13,15 @@ use redlock_core::{
 use tokio::sync::oneshot;
 
 use super::error::{NodeError, NodeErrorKind};
+use super::waiting::{AcquireNumber, Waiting};
 use crate::clock::SystemClock;
 
 /// The commands that wait to be sent, and whether it is worth waiting.
 ///
-/// Bounded: acquires and extends are refused if very many commands wait or the node does not
-/// answer. Releases are queued even then, since each belongs to an acquire that was sent: on a node
-/// that comes back, no key of a released lease is left. A release waits until the key must have expired.
+/// Bounded: acquires and extends are refused if very many of them wait or the node does not
+/// answer. Releases are queued even then: on a node that comes back, no key of a released lease is left. Each belongs to
+/// an acquire that was sent, so there are no more of them than there were guards; and it waits no longer than until the
+/// key must have expired.
 #[derive(Debug)]
 pub(crate) struct Queue {
     name: Arc<str>,
@@ -33,7 +34,7 @@ pub(crate) struct Queue {
 #[derive(Debug)]
 struct State {
     status: Status,
-    waiting: VecDeque<Call>,
+    waiting: Waiting,
     actor: Option<Waker>,
     /// When the last handle was dropped.
     closed_at: Option<Instant>,
@@ -65,6 +66,8 @@ pub(crate) struct Call {
     script_call: ScriptCall,
     /// How long its caller waits for the node.
     node_timeout: Duration,
+    /// The acquire with the same token, if it is known which: its own number, if it is one.
+    pub(super) behind: Option<AcquireNumber>,
     /// It is not sent after that if no caller waits for it: an acquire or extend whose round is over, a release
     /// whose key has expired.
     pointless_at: Instant,
@@ -79,14 +82,22 @@ pub(crate) struct Failure {
     pub(crate) is_sent: bool,
 }
 
-/// How many acquires and extends may wait: more than a burst of tasks, some megabytes.
+/// How many acquires may wait, and how many extends: more than a burst of tasks, some megabytes.
 const MAX_WAITING: usize = 16_384;
 
-/// How many commands may wait with the releases.
-pub(crate) const MAX_WAITING_WITH_RELEASES: usize = 4 * MAX_WAITING;
+/// How many releases may wait: more than a process has guards. Some hundred megabytes.
+pub(crate) const MAX_RELEASES: usize = 1 << 20;
 
 /// How long the actor tries to deliver the releases that wait when the last handle is dropped.
 const FAREWELL: Duration = Duration::from_secs(30);
+
+/// A call that was queued.
+#[derive(Debug)]
+pub(crate) struct Pushed {
+    pub(crate) answer: oneshot::Receiver<Result<Answer, Failure>>,
+    /// If it is an acquire.
+    pub(crate) number: Option<AcquireNumber>,
+}
 
 /// What is to be sent in one write.
 pub(crate) struct Bundle {
@@ -96,12 +107,12 @@ pub(crate) struct Bundle {
 }
 
 impl Queue {
-    pub(crate) const fn new(name: Arc<str>, node_timeout: Duration) -> Self {
+    pub(crate) fn new(name: Arc<str>, node_timeout: Duration) -> Self {
         Self {
             name,
             state: Mutex::new(State {
                 status: Status::Promising,
-                waiting: VecDeque::new(),
+                waiting: Waiting::default(),
                 actor: None,
                 closed_at: None,
                 longest_timeout: node_timeout,
@@ -120,10 +131,7 @@ impl Queue {
 
     /// Queues `call`, or says why not. A release is queued in any case, and its caller does not wait if the
     /// node does not answer.
-    pub(crate) fn push(
-        &self,
-        mut call: Call,
-    ) -> Result<oneshot::Receiver<Result<Answer, Failure>>, NodeErrorKind> {
+    pub(crate) fn push(&self, mut call: Call) -> Result<Pushed, NodeErrorKind> {
         let mut state = self.lock();
         state.longest_timeout = state.longest_timeout.max(call.node_timeout);
         if let Some(kind) = state.refusal(&call) {
@@ -135,11 +143,14 @@ impl Queue {
         let (sender, receiver) = oneshot::channel();
         call.reply = Some(sender);
         state.end_failing();
-        state.push(call);
+        let number = state.push(call);
         let actor = state.actor.take();
         drop(state);
         actor.inspect(Waker::wake_by_ref);
-        Ok(receiver)
+        Ok(Pushed {
+            answer: receiver,
+            number,
+        })
     }
 
     /// Queues a release whose answer no caller waits for.
@@ -165,8 +176,7 @@ impl Queue {
     /// count; if that may have changed, the node is asked.
     pub(crate) fn take(&self, most: usize, actor: &Waker) -> Option<Bundle> {
         let mut state = self.lock();
-        let count = state.waiting.len().min(most);
-        let mut calls: Vec<Call> = state.waiting.drain(..count).collect();
+        let mut calls = state.waiting.take(most);
         if !calls.is_empty() {
             let now = Instant::now();
             calls.retain(|call| !call.is_pointless(now));
@@ -195,6 +205,11 @@ impl Queue {
             actor.wake_by_ref();
         }
         None
+    }
+
+    /// Whether the acquire with this number was sent, or is not waited for any more.
+    pub(crate) fn has_sent(&self, acquire: AcquireNumber) -> bool {
+        self.lock().waiting.has_left(acquire)
     }
 
     /// What is known of the node's vote, to judge the answers of acquires.
@@ -285,7 +300,7 @@ impl Queue {
             return false;
         };
         let now = Instant::now();
-        state.waiting.retain(|call| !call.is_pointless(now));
+        state.waiting.retain_mut(|call| !call.is_pointless(now));
         is_idle && state.waiting.is_empty() || now.saturating_duration_since(closed_at) >= FAREWELL
     }
 
@@ -298,7 +313,7 @@ impl Queue {
     pub(crate) fn prune(&self) {
         let now = Instant::now();
         let mut state = self.lock();
-        state.waiting.retain(|call| !call.is_pointless(now));
+        state.waiting.retain_mut(|call| !call.is_pointless(now));
     }
 
     /// Wakes `actor` when there is something to send, or the queue is closed.
@@ -332,7 +347,7 @@ impl State {
             Status::Failing { kind, .. } => return Some(kind.clone()),
             Status::Ended => return Some(NodeErrorKind::RuntimeGone),
         }
-        let is_full = !call.is_release() && self.waiting.len() >= MAX_WAITING;
+        let is_full = !call.is_release() && self.waiting.len_of(call) >= MAX_WAITING;
         is_full.then_some(NodeErrorKind::Overloaded)
     }
 
@@ -353,16 +368,16 @@ impl State {
         }
     }
 
-    /// Beyond the bound a release is dropped: its key expires.
-    fn push(&mut self, mut call: Call) {
+    /// The number of `call`, if it is an acquire. Beyond the bound a release is dropped: its key expires.
+    fn push(&mut self, mut call: Call) -> Option<AcquireNumber> {
         if matches!(self.status, Status::Ended) {
-            return;
+            return None;
         }
-        if self.waiting.len() < MAX_WAITING_WITH_RELEASES {
-            self.waiting.push_back(call);
-        } else {
-            call.answer(Err(Failure::unsent(NodeErrorKind::Overloaded)));
+        if self.waiting.len_of(&call) < MAX_RELEASES {
+            return self.waiting.push(call);
         }
+        call.answer(Err(Failure::unsent(NodeErrorKind::Overloaded)));
+        None
     }
 
     /// Answers those waiting calls that `fails` picks. Releases stay.
@@ -419,9 +434,16 @@ impl Call {
             command: command.into(),
             script_call: ScriptCall::Hash,
             node_timeout,
+            behind: None,
             pointless_at,
             reply: None,
         }
+    }
+
+    /// It is for the lock that the acquire with this number is for.
+    pub(crate) const fn behind(mut self, acquire: Option<AcquireNumber>) -> Self {
+        self.behind = acquire;
+        self
     }
 
     pub(crate) const fn node_timeout(&self) -> Duration {
@@ -544,7 +566,7 @@ mod tests {
     #[test]
     fn a_queue_whose_actor_is_gone_fails_every_call_at_once_and_keeps_none() {
         let queue = queue();
-        let mut waiting = queue.push(acquire(LONG)).unwrap();
+        let mut waiting = queue.push(acquire(LONG)).unwrap().answer;
         queue.push_unattended(release(LONG));
         queue.end();
         let failure = waiting.try_recv().unwrap().unwrap_err();
@@ -603,8 +625,11 @@ mod tests {
     #[test]
     fn a_silent_node_is_left_out_by_callers_that_do_not_wait_for_as_long() {
         let queue = queue();
-        let mut hasty = queue.push(acquire(Duration::from_millis(1))).unwrap();
-        let mut patient = queue.push(acquire(LONG)).unwrap();
+        let mut hasty = queue
+            .push(acquire(Duration::from_millis(1)))
+            .unwrap()
+            .answer;
+        let mut patient = queue.push(acquire(LONG)).unwrap().answer;
         let second_ago = Instant::now().checked_sub(Duration::from_secs(1));
         queue.leave_out(second_ago.unwrap());
         assert!(hasty.try_recv().unwrap().is_err());

@@ -7,6 +7,7 @@
 )]
 
 mod admission;
+mod burst;
 mod connection;
 mod contention;
 mod faults;

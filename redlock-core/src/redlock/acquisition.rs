@@ -1,0 +1,129 @@
+//! An acquire, attempt by attempt.
+
+use crate::entropy::Entropy;
+use crate::error::AcquireError;
+use crate::lease::Lease;
+use crate::redlock::Redlock;
+use crate::redlock::attempt::Learned;
+use crate::time::{Clock, Instant};
+use crate::transport::Transport;
+
+/// An acquire on its way, for an adapter that decides itself when each of its attempts begins.
+///
+/// [`Redlock::acquire`] is this loop, with nothing between the attempts but the delay:
+///
+/// ```
+/// # use redlock_core::{AcquireError, Clock, Entropy, Lease, Redlock, Transport};
+/// # async fn acquire<T: Transport, C: Clock, E: Entropy, const N: usize>(
+/// #     redlock: &mut Redlock<T, C, E, N>,
+/// #     key: &'static str,
+/// # ) -> Result<Lease<&'static str>, AcquireError<T::Error, N>> {
+/// let mut acquisition = redlock.begin();
+/// loop {
+///     let error = match redlock.attempt(&mut acquisition, key).await {
+///         Ok(lease) => return Ok(lease),
+///         Err(error) => error,
+///     };
+///     let Some(again_at) = redlock.again_at(&mut acquisition, &error) else {
+///         return Err(error);
+///     };
+///     redlock.clock().sleep_until(again_at).await;
+/// }
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Acquisition {
+    give_up_at: Instant,
+    failed_attempts: u32,
+    learned: Learned,
+}
+
+impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
+    /// Tries once to acquire the lock.
+    ///
+    /// One round: every node is asked at once, and the answer comes as soon as the missing votes
+    /// cannot change it, at the latest after the node time-out. A fenced lock takes a second round where
+    /// the first was lost for the fence that was proposed, and for nothing else. A round that is not won is
+    /// cleaned up before this returns: every node that may have granted it is told to delete the key, and
+    /// those that said so are waited for, one node time-out at the most.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError`] tells held by another from no quorum of nodes reached, with the outcome of
+    /// each node.
+    pub async fn try_acquire<K: AsRef<[u8]>>(
+        &mut self,
+        key: K,
+    ) -> Result<Lease<K>, AcquireError<T::Error, MAX>> {
+        self.hand_over_abandoned().await;
+        let mut learned = Learned::NOTHING;
+        let grant = self.grant(key.as_ref(), &mut learned).await?;
+        Ok(self.lease(key, grant))
+    }
+
+    /// Acquires the lock, trying again after a random delay until [`Options::wait`](crate::Options::wait) is over.
+    ///
+    /// # Errors
+    ///
+    /// The [`AcquireError`] of the last round.
+    pub async fn acquire<K: AsRef<[u8]>>(
+        &mut self,
+        key: K,
+    ) -> Result<Lease<K>, AcquireError<T::Error, MAX>> {
+        let mut acquisition = self.begin();
+        self.hand_over_abandoned().await;
+        loop {
+            let grant = self.grant(key.as_ref(), &mut acquisition.learned).await;
+            let error = match grant {
+                Ok(grant) => return Ok(self.lease(key, grant)),
+                Err(error) => error,
+            };
+            let Some(again_at) = self.again_at(&mut acquisition, &error) else {
+                return Err(error);
+            };
+            self.clock.sleep_until(again_at).await;
+        }
+    }
+
+    /// Begins an acquire: [`Options::wait`](crate::Options::wait) is counted from now on. Nothing is sent.
+    pub fn begin(&self) -> Acquisition {
+        Acquisition {
+            give_up_at: self.clock.now().saturating_add(self.options.wait_time()),
+            failed_attempts: 0,
+            learned: Learned::NOTHING,
+        }
+    }
+
+    /// The next attempt of an acquire, as [`try_acquire`](Self::try_acquire) is the only one. It makes use of what the
+    /// attempts before have learned. All of them are for one key.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_acquire`](Self::try_acquire).
+    pub async fn attempt<K: AsRef<[u8]>>(
+        &mut self,
+        acquisition: &mut Acquisition,
+        key: K,
+    ) -> Result<Lease<K>, AcquireError<T::Error, MAX>> {
+        self.hand_over_abandoned().await;
+        let grant = self.grant(key.as_ref(), &mut acquisition.learned).await?;
+        Ok(self.lease(key, grant))
+    }
+
+    /// When the next attempt is to begin, after one that failed with `error`: after a random delay, at the latest when
+    /// the wait is over. `None` if there is to be none.
+    pub fn again_at(
+        &mut self,
+        acquisition: &mut Acquisition,
+        error: &AcquireError<T::Error, MAX>,
+    ) -> Option<Instant> {
+        let now = self.clock.now();
+        // Entropy and a reserved key: nothing was sent, and nothing would be.
+        if now >= acquisition.give_up_at || error.report().is_none() {
+            return None;
+        }
+        acquisition.failed_attempts = acquisition.failed_attempts.saturating_add(1);
+        let delay = self.retry_delay_micros(acquisition.failed_attempts);
+        Some(now.plus_micros(delay).min(acquisition.give_up_at))
+    }
+}

@@ -1,0 +1,101 @@
+//! The commands that wait to be sent to one node, in the order in which they leave.
+
+use std::collections::VecDeque;
+
+use super::queue::Call;
+
+/// Extensions leave first, since leases depend on them; then releases, which make room for others; then acquires.
+///
+/// Nothing overtakes an acquire of the same token. What may belong to one that still waits stands behind it.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    extends: VecDeque<Call>,
+    releases: VecDeque<Call>,
+    /// And what must not overtake one of them.
+    acquires: VecDeque<Call>,
+    /// Acquires are numbered from one on. The last one that has come, and the last one that has left.
+    last_in: AcquireNumber,
+    last_out: AcquireNumber,
+}
+
+/// The place of an acquire among all that were handed to a node.
+pub(crate) type AcquireNumber = u64;
+
+impl Waiting {
+    /// The number of `call`, if it is an acquire.
+    pub(crate) fn push(&mut self, mut call: Call) -> Option<AcquireNumber> {
+        if call.is_acquire() {
+            self.last_in = self.last_in.saturating_add(1);
+            call.behind = Some(self.last_in);
+            self.acquires.push_back(call);
+            return Some(self.last_in);
+        }
+        let is_free = call.behind.is_some_and(|acquire| self.has_left(acquire));
+        let class = if is_free {
+            self.class_of(&call)
+        } else {
+            &mut self.acquires
+        };
+        class.push_back(call);
+        None
+    }
+
+    /// Puts back what has left, ahead of its class.
+    pub(crate) fn push_front(&mut self, call: Call) {
+        self.class_of(&call).push_front(call);
+    }
+
+    /// At most `most` commands.
+    pub(crate) fn take(&mut self, most: usize) -> Vec<Call> {
+        let mut calls = Vec::with_capacity(self.len().min(most));
+        for class in [&mut self.extends, &mut self.releases, &mut self.acquires] {
+            let count = class.len().min(most - calls.len());
+            calls.extend(class.drain(..count));
+        }
+        let acquires = calls.iter().filter(|call| call.is_acquire());
+        let last = acquires.filter_map(|call| call.behind).max();
+        self.last_out = self.last_out.max(last.unwrap_or_default());
+        calls
+    }
+
+    /// Whether the acquire with this number has left, or one behind it.
+    pub(crate) const fn has_left(&self, acquire: AcquireNumber) -> bool {
+        acquire <= self.last_out
+    }
+
+    pub(crate) fn retain_mut(&mut self, mut is_kept: impl FnMut(&mut Call) -> bool) {
+        for class in [&mut self.extends, &mut self.releases, &mut self.acquires] {
+            class.retain_mut(&mut is_kept);
+        }
+    }
+
+    /// Forgets all of them.
+    pub(crate) fn clear(&mut self) {
+        self.retain_mut(|_| false);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.extends.len() + self.releases.len() + self.acquires.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many calls there are of the class of `call`.
+    pub(crate) fn len_of(&self, call: &Call) -> usize {
+        match call {
+            call if call.is_acquire() => self.acquires.len(),
+            call if call.is_release() => self.releases.len(),
+            _ => self.extends.len(),
+        }
+    }
+
+    fn class_of(&mut self, call: &Call) -> &mut VecDeque<Call> {
+        match call {
+            call if call.is_acquire() => &mut self.acquires,
+            call if call.is_release() => &mut self.releases,
+            _ => &mut self.extends,
+        }
+    }
+}
