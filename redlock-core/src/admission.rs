@@ -72,16 +72,16 @@ impl Introduction {
         let Answer::Integers([run_id, replication_id, traits, max_ttl_ms]) = answer else {
             return None;
         };
-        if run_id < 0 || replication_id < 0 || traits < 0 {
+        if run_id < 0 || replication_id < 0 {
             return None;
         }
-        let traits = traits.cast_unsigned();
         // Negative if the record does not vouch for the node. More than any TTL is as good as the longest.
         let longest_ms = u32::try_from(max_ttl_ms.unsigned_abs()).unwrap_or(u32::MAX);
         Some(Self {
             run_id: RunId(run_id.cast_unsigned()),
             replication_id: ReplicationId(replication_id.cast_unsigned()),
-            uptime: Duration::from_secs(traits >> 2),
+            // Negative if the clock of the node was set back.
+            uptime: Duration::from_secs((traits >> 2).max(0).unsigned_abs()),
             is_master: traits & 2 != 0,
             may_evict: traits & 1 == 0,
             max_ttl_ms: (longest_ms != 0).then_some(longest_ms),
@@ -135,21 +135,19 @@ pub struct Admission {
     began_at: u64,
     /// The last time that the node was asked. Never, at first.
     asked_at: Instant,
-    /// Of the guard record that was seen last. Zero if none was ever seen.
+    /// Of the guard record. Zero if there is none.
     max_ttl_ms: u32,
-    /// The longest of all that were seen: an older record may come back with older data.
+    /// The longest of all that were seen: the record may be gone, or an older one may be back with older data.
     longest_ms: u32,
-    has_record: bool,
     is_vouched: bool,
     is_master: bool,
     may_evict: bool,
     /// It could evict keys before it was asked last, and has begun anew since.
     has_evicted: bool,
-    /// It has begun in the sight of the client, whose own clock tells when its vote counts again: that of the node, by
-    /// which its guard record vouches for it, may have been set since.
-    has_begun_anew: bool,
-    /// The node has said who it is, and may have been silent since.
-    was_known: bool,
+    /// How often the client has seen the node begin: another process, or other data. Zero as long as it has not said who
+    /// it is. From the second time on the client's own clock tells when its vote counts again: that of the node, by
+    /// which a guard record vouches for it, may have been set since.
+    beginnings: u8,
     /// The node has said who it is when it was last asked.
     is_known: bool,
     is_in_doubt: bool,
@@ -172,13 +170,11 @@ impl Admission {
             asked_at: Instant::from_micros(0),
             max_ttl_ms: 0,
             longest_ms: 0,
-            has_record: false,
             is_vouched: false,
             is_master: false,
             may_evict: false,
             has_evicted: false,
-            has_begun_anew: false,
-            was_known: false,
+            beginnings: 0,
             is_known: false,
             is_in_doubt: false,
         }
@@ -206,26 +202,23 @@ impl Admission {
             && self.is_master
             && !has_evicted;
         if !is_same {
-            // A whole number of seconds, of which one may not have passed.
-            let uptime = u32::try_from(introduction.uptime.as_secs()).unwrap_or(u32::MAX);
-            let age_s = if self.was_known {
-                0
-            } else {
-                uptime.saturating_sub(1)
-            };
-            self.began_at = now.as_micros().wrapping_sub(u64::from(age_s) * 1_000_000);
-            self.has_begun_anew = self.was_known;
+            self.began_at = now.as_micros();
+            if self.beginnings == 0 {
+                // A whole number of seconds, of which one may not have passed.
+                let uptime = u32::try_from(introduction.uptime.as_secs()).unwrap_or(u32::MAX);
+                let age_s = u64::from(uptime.saturating_sub(1));
+                self.began_at = self.began_at.wrapping_sub(age_s * 1_000_000);
+            }
+            self.beginnings = self.beginnings.saturating_add(1);
         }
-        self.max_ttl_ms = introduction.max_ttl_ms.unwrap_or(self.max_ttl_ms);
+        self.max_ttl_ms = introduction.max_ttl_ms.unwrap_or(0);
         self.longest_ms = self.longest_ms.max(self.max_ttl_ms);
         self.run_id = introduction.run_id;
         self.replication_id = introduction.replication_id;
-        self.has_record = introduction.max_ttl_ms.is_some();
         self.is_vouched = introduction.is_vouched;
         self.is_master = introduction.is_master;
         self.may_evict = introduction.may_evict;
         self.has_evicted |= has_evicted;
-        self.was_known = true;
     }
 
     /// The node has answered as a replica does: it is asked again before its next vote.
@@ -246,9 +239,10 @@ impl Admission {
     #[must_use]
     #[inline(never)]
     pub fn is_outdated(&self, rules: Rules, admitted: &Result<(), Denial>, now: Instant) -> bool {
-        let mut after_ms = match admitted {
-            Ok(()) | Err(Denial::Restarted { .. } | Denial::Evicted { .. }) => KNOWLEDGE_MS,
-            Err(_) => DENIAL_MS,
+        let mut after_ms = if admitted.is_ok() {
+            KNOWLEDGE_MS
+        } else {
+            DENIAL_MS
         };
         if rules.refuse_eviction {
             // Not at once, whatever the rules are: what has just been asked is not asked again.
@@ -294,13 +288,13 @@ impl Admission {
             return Err(Denial::MayEvict);
         }
         let max_ttl_ms = self.max_ttl_ms;
-        if ttl_ms > max_ttl_ms && self.has_record && rules.obeys_record {
+        if ttl_ms > max_ttl_ms && max_ttl_ms > 0 && rules.obeys_record {
             return Err(Denial::TtlTooLong { max_ttl_ms });
         }
         // Fenced leases of the fleet may be longer than this one.
         let longest_ms = rules.max_ttl_ms.max(self.longest_ms);
         // A record for shorter leases says nothing of the longer ones.
-        let is_vouched = self.is_vouched && longest_ms <= max_ttl_ms && !self.has_begun_anew;
+        let is_vouched = self.is_vouched && longest_ms <= max_ttl_ms && self.beginnings < 2;
         let has_evicted = self.has_evicted && rules.refuse_eviction;
         if !has_evicted && (!rules.restart_guard || is_vouched) {
             return Ok(());
@@ -618,6 +612,42 @@ mod tests {
     }
 
     #[test]
+    fn an_older_record_that_comes_back_does_not_shorten_the_wait() {
+        let recorded = |run_id, max_ttl_ms| Introduction {
+            max_ttl_ms: Some(max_ttl_ms),
+            ..node(run_id, 1_000)
+        };
+        let mut admission = met(recorded(1, 60_000), at(0));
+        admission.introduced(Some(recorded(2, 2_000)), at(100));
+        assert!(admission.check(GUARDED, TTL, at(165)).is_err());
+        assert_eq!(admission.check(GUARDED, TTL, at(166)), Ok(()));
+        // A longer lease than the record allows is refused all the same.
+        let rules = Rules {
+            obeys_record: true,
+            ..GUARDED
+        };
+        let denial = admission.check(rules, TTL, at(166)).unwrap_err();
+        assert_eq!(denial, Denial::TtlTooLong { max_ttl_ms: 2_000 });
+    }
+
+    #[test]
+    fn a_record_vouches_for_the_process_that_was_met_first_and_for_no_other() {
+        let vouched = |run_id| Introduction {
+            max_ttl_ms: Some(TTL),
+            is_vouched: true,
+            ..node(run_id, 0)
+        };
+        let mut admission = met(vouched(1), at(0));
+        assert_eq!(admission.check(GUARDED, TTL, at(0)), Ok(()));
+        // Its clock may have been set since its quarantine began, and it may be a node of another fleet.
+        admission.introduced(Some(vouched(2)), at(100));
+        assert!(admission.check(GUARDED, TTL, at(110)).is_err());
+        admission.introduced(Some(vouched(2)), at(110));
+        assert!(admission.check(GUARDED, TTL, at(110)).is_err());
+        assert_eq!(admission.check(GUARDED, TTL, at(111)), Ok(()));
+    }
+
+    #[test]
     fn a_node_is_asked_again_when_it_is_in_doubt_when_time_has_passed_and_when_a_denial_may_be_out_of_date()
      {
         let rules = Rules {
@@ -637,9 +667,6 @@ mod tests {
         admission.introduced(Some(evicts), at(1));
         assert!(!admission.must_ask(rules, TTL, at(1)));
         assert!(admission.must_ask(rules, TTL, at(2)));
-        // That a node has restarted does not change.
-        admission.introduced(Some(node(2, 100)), at(3));
-        assert!(!admission.must_ask(rules, TTL, at(5)));
         admission.introduced(None, at(6));
         assert!(admission.must_ask(rules, TTL, at(7)));
     }
@@ -699,12 +726,17 @@ mod tests {
             (in_quarantine.max_ttl_ms, in_quarantine.is_vouched),
             (Some(TTL), false)
         );
+        let set_back = Answer::Integers([7, 8, 4 * -30 + 2, 0]);
+        let set_back = Introduction::read(set_back).unwrap();
+        assert_eq!(
+            (set_back.uptime, set_back.is_master),
+            (Duration::ZERO, true)
+        );
         for nonsense in [
             Answer::Ok,
             Answer::Integer(1),
             Answer::Integers([-1, 0, 0, 0]),
             Answer::Integers([0, -1, 0, 0]),
-            Answer::Integers([0, 0, -1, 0]),
         ] {
             assert_eq!(Introduction::read(nonsense), None);
         }

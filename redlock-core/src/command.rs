@@ -421,7 +421,7 @@ impl Script {
     /// Asks a node who it is. See [`Introduction`](crate::Introduction).
     pub(crate) const INTRODUCE: Self = Self {
         text: include_str!("scripts/introduce.lua"),
-        sha1: "ee841ade42aaabdc852270ab75db2f4d5c0af435",
+        sha1: "46a95d55ff3546181d0f259e097304328d5c99c4",
     };
 
     /// The Lua text.

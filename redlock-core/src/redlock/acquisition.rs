@@ -73,8 +73,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let mut acquisition = self.begin();
         self.hand_over_abandoned().await;
         loop {
-            let grant = self.grant(key.as_ref(), &mut acquisition.learned).await;
-            let error = match grant {
+            let error = match self.grant(key.as_ref(), &mut acquisition.learned).await {
                 Ok(grant) => return Ok(self.lease(key, grant)),
                 Err(error) => error,
             };

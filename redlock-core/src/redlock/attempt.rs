@@ -60,16 +60,15 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         }
         let token = self.fresh_token().ok_or(AcquireError::Entropy)?;
         let mut rounds = 0;
-        // Of an attempt before, it tells nothing any more.
-        learned.cold_start_at = None;
         let mut last_but_one = None;
         let (ballot, proposal) = loop {
             let asked_at = self.clock.now();
-            let proposal = self.proposal(learned);
+            let proposal = self.proposal(learned, rounds);
             let mut ballot = self.acquisition(key, &token, proposal);
-            if rounds > 0 {
-                let is_highest = proposal.is_none_or(|it| it.fence() > learned.highest);
-                ballot.round.doubt(if is_highest {
+            if let Some(proposal) = proposal
+                && rounds > 0
+            {
+                ballot.round.doubt(if proposal.fence() > learned.highest {
                     Doubt::Time
                 } else {
                     Doubt::TimeAndFences
@@ -88,7 +87,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 // What was refused is not proposed again.
                 if rounds < ROUNDS_MAX
                     && ballot.verdict != Verdict::Won
-                    && let Some(next) = self.proposal(learned)
+                    && let Some(next) = self.proposal(learned, rounds)
                     && next.fence() != proposal.fence()
                     && last_but_one.replace(proposal.fence()) != Some(next.fence())
                 {
@@ -104,10 +103,13 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             }
             break (ballot, proposal);
         };
-        if ballot.verdict == Verdict::Won {
-            self.restore_records(key, &token, proposal, &ballot.readings)
-                .await;
-        } else {
+        if let Some(proposal) = proposal
+            && ballot.verdict == Verdict::Won
+        {
+            let unguarded = ballot.readings.unguarded();
+            self.restore_records(key, &token, proposal, unguarded).await;
+        }
+        if ballot.verdict != Verdict::Won {
             // Those that granted it are waited for, so that the key is gone when the error is known.
             let (asked, granted) = left_by(&ballot.report);
             let release = Command::Release {
@@ -152,11 +154,11 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.ballot(command, self.clock.now(), terms, Instant::MAX)
     }
 
-    /// The fence for the next round: the nodes' time, or more than all before.
+    /// The fence for the next round, after so many of the attempt: the nodes' time, or more than all before.
     ///
     /// Only a node whose clock is ahead of the others can have accepted one beyond the window, and they do
     /// not accept a higher one: to follow it is to be refused for as long as the clocks differ.
-    fn proposal(&self, learned: &Learned) -> Option<Proposal> {
+    fn proposal(&self, learned: &Learned, rounds: u32) -> Option<Proposal> {
         let fleet = self.options.fleet()?;
         let time = self.nodes_time();
         let newest = time.saturating_add(u64::from(fleet.window_ms) * 1_000);
@@ -164,7 +166,9 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let is_in_window = next <= Fence::from_u64(newest);
         let fence = Fence::from_u64(time);
         let fence = if is_in_window { fence.max(next) } else { fence };
-        let vouches = self.may_vouch() || self.is_recent(learned.cold_start_at);
+        // What an attempt before has heard of a cold start tells nothing any more.
+        let is_cold_start = rounds > 0 && self.is_recent(learned.cold_start_at);
+        let vouches = self.may_vouch() || is_cold_start;
         Some(Proposal::new(fence, fleet, time, vouches))
     }
 
@@ -174,14 +178,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         &mut self,
         key: &[u8],
         token: &Token,
-        proposal: Option<Proposal>,
-        readings: &Readings<MAX>,
+        proposal: Proposal,
+        unguarded: NodeSet,
     ) {
-        let Some(proposal) = proposal.filter(|proposal| !proposal.vouches()) else {
-            return;
-        };
-        let unguarded = readings.unguarded();
-        if unguarded.len() == 0 || !self.may_vouch() {
+        if unguarded.len() == 0 || proposal.vouches() || !self.may_vouch() {
             return;
         }
         let mut ballot = self.acquisition(key, token, Some(proposal.vouching()));

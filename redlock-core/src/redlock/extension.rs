@@ -22,7 +22,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 return Err(ExtendError::Expired);
             }
             let mut ballot = self.extension_round(lease, started_at);
-            if rounds > 0 {
+            if lease.proposal().is_some() && rounds > 0 {
                 ballot.round.doubt(Doubt::Time);
             }
             self.ask(&mut ballot).await;

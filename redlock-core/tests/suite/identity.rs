@@ -1,12 +1,16 @@
 //! Rules, data and attempts have identities: what a node has forgotten, or never knew, is no reason to vote.
 
 use core::cell::Cell;
+use core::future::{Future, poll_fn};
+use core::pin::{Pin, pin};
+use core::task::Poll;
 use core::time::Duration;
 use std::string::ToString;
 
 use redlock_core::mock::{MemoryError, MemoryNode, MockClock, SeededEntropy};
 use redlock_core::{
-    AcquireError, Clock, Command, Denial, ExtendError, Options, Redlock, Reply, RunId, Transport,
+    AcquireError, Clock, Command, Denial, ExtendError, Instant, Options, Redlock, Reply, RunId,
+    Transport,
 };
 
 use crate::world::*;
@@ -406,4 +410,125 @@ fn a_client_does_not_wait_for_a_hung_node_because_another_one_lost_its_record() 
     let mut fresh = client_with(&nodes, &clock, 2, fenced());
     assert!(clock.run(fresh.try_acquire("another")).is_ok());
     assert_eq!(clock.now(), before);
+}
+
+#[test]
+fn who_acquires_once_a_minute_restores_a_record_too() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let mut redlock = client_with(&nodes, &clock, 1, fenced());
+    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    clock.run(redlock.release(lease));
+    nodes[0].clear();
+    for _ in 0..3 {
+        clock.advance(MINUTE);
+        let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+        clock.run(redlock.release(lease));
+    }
+    nodes[1].hang();
+    assert!(clock.run(redlock.try_acquire(KEY)).is_ok());
+}
+
+#[test]
+fn what_was_heard_of_a_cold_start_is_forgotten_with_the_attempt() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    nodes.iter().for_each(MemoryNode::clear);
+    // Over so slow a link no fence is in the window when it arrives, and no record is written.
+    let short = one_round().node_timeout(ms(2_000)).unwrap();
+    let short = short.max_ttl(TTL).unwrap().fenced(ms(100)).unwrap();
+    let quarter = 15 * MINUTE;
+    let rare = short.wait(quarter + MINUTE).retry_delay(quarter, quarter);
+    let mut rare = client_with(&nodes, &clock, 1, rare.unwrap());
+    nodes.iter().for_each(|node| node.set_latency(ms(300)));
+    let mut rare = pin!(rare.acquire(KEY));
+    let attempted = at(ms(10_000));
+    let first = clock.run(async { poll_until(&clock, rare.as_mut(), attempted).await });
+    assert!(first.is_none());
+    nodes.iter().for_each(|node| node.set_latency(ms(1)));
+    // Meanwhile the fleet gets other rules.
+    let right = long().wait(4 * MINUTE);
+    let lease = clock.run(client_with(&nodes, &clock, 2, right).acquire("another"));
+    assert!(lease.is_ok());
+    nodes[..3].iter().for_each(MemoryNode::clear);
+    let error = clock.run(rare).unwrap_err().to_string();
+    assert!(error.contains("lost its guard record"), "{error}");
+}
+
+/// `None` if `future` is not ready by `until`.
+async fn poll_until<F: Future>(
+    clock: &MockClock,
+    mut future: Pin<&mut F>,
+    until: Instant,
+) -> Option<F::Output> {
+    let mut timer = pin!(clock.sleep_until(until));
+    poll_fn(|context| {
+        if let Poll::Ready(output) = future.as_mut().poll(context) {
+            return Poll::Ready(Some(output));
+        }
+        timer.as_mut().poll(context).map(|()| None)
+    })
+    .await
+}
+
+/// They grant nothing, answer first, and their clocks are wrong: the others are a quorum.
+#[test]
+fn a_minority_of_wrong_clocks_that_has_no_vote_does_not_keep_the_lock_from_anybody() {
+    for (count, wrong) in [(3, 1), (4, 1), (5, 2)] {
+        for (is_flushed, ahead) in [
+            (true, -700_000),
+            (true, 700_000),
+            (false, -50_000_000),
+            (false, -700_000),
+        ] {
+            let clock = MockClock::new();
+            let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+            let nodes = &nodes[..count];
+            let mut known = client_with(nodes, &clock, 1, fenced());
+            let lease = clock.run(known.try_acquire(KEY)).unwrap();
+            clock.run(known.release(lease));
+            let held = clock.run(client_with(nodes, &clock, 2, fenced()).try_acquire("held"));
+            assert!(held.is_ok());
+            for (node, latency) in nodes.iter().zip(1..) {
+                node.set_latency(ms(latency));
+            }
+            for node in &nodes[..wrong] {
+                if is_flushed {
+                    node.clear();
+                }
+                node.set_clock_step(ahead);
+            }
+            let world = std::format!("{wrong} of {count} by {ahead}, flushed: {is_flushed}");
+            let fresh = clock.run(client_with(nodes, &clock, 3, fenced()).try_acquire(KEY));
+            assert!(fresh.is_ok(), "{world}: {fresh:?}");
+            clock.advance(EXPIRED);
+            // Not even after they have told the time to somebody who asked for what is held.
+            for _ in 0..3 {
+                assert!(clock.run(known.try_acquire("held")).is_err() || clock.now() > at(TTL));
+            }
+            let lease = clock.run(known.try_acquire(KEY));
+            assert!(lease.is_ok(), "{world}: {lease:?}");
+        }
+    }
+}
+
+#[test]
+fn a_node_that_may_evict_loses_its_record_as_soon_as_a_client_looks_for_those_that_come_later() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let lease = clock.run(client_with(&nodes, &clock, 1, long()).try_acquire(KEY));
+    for node in &nodes[..2] {
+        node.set_may_evict(true);
+    }
+    assert!(
+        clock
+            .run(client_with(&nodes, &clock, 2, long()).try_acquire("another"))
+            .is_err()
+    );
+    for node in &nodes[..2] {
+        node.evict(KEY);
+        node.set_may_evict(false);
+    }
+    let second = clock.run(client_with(&nodes, &clock, 3, long().wait(MINUTE)).acquire(KEY));
+    assert!(second.is_err() && lease.unwrap().is_valid(at(ms(1_000))));
 }

@@ -123,7 +123,8 @@ impl State {
                 if begins_at > 0 {
                     self.queue.add(begins_at, Event::Reconnect(route));
                 } else {
-                    let introduction = self.machines[self.machine_of(route)].introduction(0);
+                    let machine = self.machine_of(route);
+                    let introduction = self.machines[machine].introduction(0);
                     self.introduced(route, introduction);
                 }
             }

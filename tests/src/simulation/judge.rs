@@ -137,7 +137,7 @@ struct Judge {
     /// By the token: when it was first sent.
     first_sent: BTreeMap<usize, Moment>,
     /// By the token, the node and the fence that it proposed, if any: who has sent an acquire there.
-    acquires: BTreeMap<(usize, usize, Option<Fence>), Task>,
+    acquires: BTreeMap<(usize, usize, Option<(Fence, bool)>), Task>,
     /// Tokens of plain leases whose client could not know what a node had lost when it granted them, and when that was.
     unaware: BTreeMap<usize, Moment>,
     /// When an operator has said that nodes have forgotten nothing.
@@ -313,7 +313,8 @@ impl Judge {
             proposal,
             ..
         } = message;
-        let fence = proposal.map(|proposal| proposal.fence);
+        // Sent once more to a node that has lost its guard record, so that it writes it again.
+        let fence = proposal.map(|proposal| (proposal.fence, proposal.vouches));
         self.first_sent.entry(token).or_insert(at);
         if verb == Verb::Acquire
             && let Some(first) = self.acquires.insert((token, node, fence), task)

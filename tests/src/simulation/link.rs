@@ -304,7 +304,8 @@ impl State {
                 }
             }
             Content::Question => {
-                let introduction = self.machines[self.machine_of(route)].introduction(now);
+                let machine = self.machine_of(route);
+                let introduction = self.machines[machine].introduction(now);
                 self.give_back(route, parcel, Return::Introduction(introduction));
             }
         }

@@ -108,8 +108,12 @@ impl Machine {
         Instant::from_micros(self.dial.reads(now))
     }
 
-    /// What it says of itself.
-    pub(super) fn introduction(&self, now: Moment) -> Introduction {
+    /// What it says of itself. One that may evict keys loses its guard record by that.
+    pub(super) fn introduction(&mut self, now: Moment) -> Introduction {
+        let may_evict = self.may_evict && !self.lies;
+        if may_evict && self.role == Role::Master {
+            self.node.forget_guard();
+        }
         // As Redis counts: the seconds that have begun since the second in which it began.
         let seconds = |reading: u64| reading / 1_000_000;
         let reading = self.reads(now);
@@ -121,9 +125,12 @@ impl Machine {
             replication_id: self.node.replication_id(),
             uptime: Duration::from_secs(uptime),
             is_master: self.role == Role::Master || self.lies,
-            may_evict: self.may_evict && !self.lies,
+            may_evict,
             max_ttl_ms: self.node.max_ttl_ms(),
-            is_vouched: self.node.is_vouched(reading),
+            // By whole seconds.
+            is_vouched: self.node.is_vouched(Instant::from_micros(
+                seconds(reading.as_micros()) * 1_000_000,
+            )),
         }
     }
 }

@@ -311,6 +311,11 @@ impl Node {
         }
     }
 
+    /// Forgets the guard record.
+    pub const fn forget_guard(&mut self) {
+        self.data.guard = None;
+    }
+
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.data = Data::default();

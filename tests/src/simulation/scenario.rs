@@ -131,7 +131,7 @@ impl Assumption {
         match self {
             Self::TodaysOptions => 60_000,
             Self::AnyRules | Self::Burn => 20_000,
-            Self::EqualFences | Self::ShorterFences => 10_000,
+            Self::EqualFences | Self::ShorterFences => 40_000,
             _ => 2_000,
         }
     }
