@@ -411,7 +411,7 @@ impl Script {
     };
 
     /// Deletes the key if it carries the token, and accepts its fence no more: an acquire or an extend of this
-    /// attempt that arrives after its release is refused. So it leaves a fence that is one higher. What another attempt
+    /// attempt that arrives after its release is refused, by a node whose clock is within the window. So it leaves a fence that is one higher. What another attempt
     /// with the same fence holds stays.
     const RELEASE_FENCED: Self = Self {
         text: include_str!("scripts/release_fenced.lua"),

@@ -11,7 +11,8 @@ use crate::time::Span;
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum AcquireError<E, const MAX: usize> {
-    /// Another client holds the lock, or several tried at once and none won. Try again later.
+    /// Another client holds the lock, several tried at once and none won, or keys that a client has left have not
+    /// expired yet. Try again later.
     Held(Report<E, MAX>),
     /// No quorum of nodes could be reached. Nothing is known about who holds the lock.
     Unreachable(Report<E, MAX>),
@@ -139,7 +140,7 @@ impl<E: fmt::Display, const MAX: usize> fmt::Display for LossCause<E, MAX> {
                 no_quorum(f, report)
             }
             Self::Expired => f.write_str(
-                "the validity of the lease is over: this process stood still for too long",
+                "the validity of the lease is over: it was not extended in time",
             ),
             Self::ExtensionsSpent => f.write_str(
                 "the validity of the lease is over after the most extensions that the options allow",

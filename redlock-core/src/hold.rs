@@ -16,7 +16,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// Acquires the lock, runs `work` and releases the lock.
     ///
     /// The lease is extended while the work runs, in the same task, each time a third of its validity
-    /// has passed. When the lease is lost the work is dropped at once, and no later than its validity
+    /// has passed, or the first tick of a coarse clock after that. When an extension finds it lost, the work is dropped at
+    /// once, and no later than its validity
     /// ends. Dropping the work does not undo what it did.
     ///
     /// The lease that the work sees is the one that was granted: its `valid_until` is the earliest

@@ -63,7 +63,8 @@ impl<K> Lease<K> {
     }
 
     /// A lease of which nothing but the token is known, for instance one that another process has
-    /// taken: it can be released, and is not valid.
+    /// taken: it can be released, and is not valid. Of a fenced lock its key goes, for plain clients: fenced ones wait
+    /// until the lease would have been over, since the release knows no fence.
     pub const fn adopt(key: K, token: Token) -> Self {
         let terms = Terms {
             ttl_ms: 0,

@@ -97,10 +97,10 @@ impl Options {
     }
 
     /// How long [`acquire`](crate::Redlock::acquire) keeps trying: a time, not a number of tries.
-    /// Zero means one round.
+    /// Zero means one attempt: one round, and up to three of a fenced lock.
     ///
-    /// It begins no round after that time, so it returns at the latest one node time-out for the last
-    /// round, and one for cleaning up after it, later.
+    /// It begins no attempt after that time, so it returns at the latest one node time-out for each round of the last
+    /// one, and one for cleaning up after it, later.
     #[must_use]
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;

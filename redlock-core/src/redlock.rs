@@ -211,7 +211,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// Lets the keys live for the lease's TTL from now, and the lease with them.
     ///
     /// One round, which ends before the validity of the lease does. Only keys that still carry the
-    /// token are extended; none is made again.
+    /// token are extended. A key that is gone stays so for a plain lock; for a fenced one it is made again, on a node that
+    /// remembers the lease and has accepted no other since.
     ///
     /// # Errors
     ///

@@ -172,8 +172,8 @@ impl Guard {
         }
     }
 
-    /// Waits until the lock is lost and returns the cause: at once when a quorum of nodes no longer carries the
-    /// token, and no later than the moment [`valid_until`](Self::valid_until) passes.
+    /// Waits until the lock is lost and returns the cause: as soon as an extension finds that a quorum of nodes no longer
+    /// carries the token, and no later than the moment [`valid_until`](Self::valid_until) passes.
     ///
     /// Without [`keep_alive`](Self::keep_alive) that is the end of the validity, a millisecond early. The lock stays
     /// lost: [`is_valid`](Self::is_valid) is false from then on, and an extension that comes later does not count.

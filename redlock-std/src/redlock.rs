@@ -247,7 +247,7 @@ impl Redlock {
     /// Acquires the lock, runs `work` and releases the lock.
     ///
     /// The lease is extended while the work runs, in the same task, each time a third of its validity
-    /// has passed. When the lock is lost the work is dropped at once, and no later than the validity
+    /// has passed. When an extension finds the lock lost, the work is dropped at once, and no later than the validity
     /// ends. Dropping the work does not undo what it did.
     ///
     /// # Errors

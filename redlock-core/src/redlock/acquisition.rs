@@ -42,8 +42,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// Tries once to acquire the lock.
     ///
     /// One round: every node is asked at once, and the answer comes as soon as the missing votes
-    /// cannot change it, at the latest after the node time-out. A fenced lock takes a second round where
-    /// the first was lost for the fence that was proposed, and for nothing else. A round that is not won is
+    /// cannot change it, at the latest after the node time-out. A fenced lock takes up to two more rounds where
+    /// one was lost for the fence that was proposed, or to restore guard records. A round that is not won is
     /// cleaned up before this returns: every node that may have granted it is told to delete the key, and
     /// those that said so are waited for, one node time-out at the most.
     ///
