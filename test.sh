@@ -10,7 +10,7 @@ clippy   no lint warns, in any target of any package
 tests    unit tests, doc tests, and the suites against real redis-servers, firmware in QEMU among them
 release  the tests of the core without debug assertions, where integers wrap
 model    every order of events in small worlds; what is wrong on purpose is found by the tests
-simulate the lock in 10,000 made-up worlds, with everything that can go wrong in them
+simulate the lock in 10,000 made-up worlds, with everything that can go wrong in them; each assumption broken is found
 chaos    real servers, broken for a minute under real clients; draws who held the lock when
 no_std   the libraries for microcontrollers, with no feature, each one alone, and all
 boards   the firmware for each board links; what the lock costs in flash and RAM
@@ -147,7 +147,10 @@ need_for_model() { need_linker; }
 step_model() { cargo run --release -p redlock-tests -- model --skip-flaws; }
 
 need_for_simulate() { need_linker; }
-step_simulate() { cargo run --release -p redlock-tests -- simulate --seeds 10000; }
+step_simulate() {
+    cargo run --release -p redlock-tests -- simulate --seeds 10000
+    cargo run --release -p redlock-tests -- simulate --breaks
+}
 
 need_for_chaos() {
     need_linker

@@ -92,11 +92,6 @@ fn fences_go_back_with_clocks_that_are_set_back_by_more_than_is_agreed() {
 }
 
 #[test]
-fn nodes_that_take_the_proposal_of_another_for_the_same_let_two_hold_one_lock() {
-    assert_eq!(found(Assumption::EqualFences), Promise::Exclusion);
-}
-
-#[test]
 fn nodes_that_take_the_rules_of_the_first_client_are_captured_one_by_one() {
     assert_eq!(found(Assumption::AnyRules), Promise::Exclusion);
 }
