@@ -274,8 +274,9 @@ fn fenced_reply(
 }
 
 /// One word of a command on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+///
+/// `Debug` and `Format` do not show its bytes: they may be a token or a password.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Argument<'a> {
     /// Bytes as they are.
     Bytes(&'a [u8]),
@@ -283,6 +284,27 @@ pub enum Argument<'a> {
     Integer(u64),
     /// The key of this key's fence: [`FENCE_KEY_PREFIX`], then these bytes.
     FenceKey(&'a [u8]),
+}
+
+impl fmt::Debug for Argument<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => write!(f, "Bytes({} of them)", bytes.len()),
+            Self::Integer(number) => write!(f, "Integer({number})"),
+            Self::FenceKey(key) => write!(f, "FenceKey({} bytes)", key.len()),
+        }
+    }
+}
+
+#[cfg(feature = "defmt")]
+impl defmt::Format for Argument<'_> {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        match self {
+            Self::Bytes(bytes) => defmt::write!(f, "Bytes({=usize} of them)", bytes.len()),
+            Self::Integer(number) => defmt::write!(f, "Integer({=u64})", *number),
+            Self::FenceKey(key) => defmt::write!(f, "FenceKey({=usize} bytes)", key.len()),
+        }
+    }
 }
 
 const fn word(word: &str) -> Argument<'_> {
@@ -498,6 +520,8 @@ mod tests {
     fn debug_of_a_token_shows_a_prefix_only() {
         let token = Token::from_bytes([0xab; Token::LEN]);
         assert_eq!(std::format!("{token:?}"), "Token(abababab..)");
+        let word = Argument::Bytes(token.as_bytes());
+        assert_eq!(std::format!("{word:?}"), "Bytes(20 of them)");
     }
 
     /// Acquire, extend and release.

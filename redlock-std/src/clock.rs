@@ -19,7 +19,8 @@ use redlock_core::{Clock, Instant};
 /// | Windows | `std::time::Instant`, which counts in suspend |
 ///
 /// Timers are tokio's. They stand still in suspend: one that is due meanwhile is noticed within a
-/// second after the machine has woken up, and by every operation at once.
+/// second after the machine has woken up, and by every operation at once. Where tokio's time is paused
+/// (`tokio::time::pause`), this clock goes on, and waits on a thread.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
@@ -29,6 +30,9 @@ impl SystemClock {
 
     /// The longest sleep without a look at the clock.
     const LONGEST_NAP: Duration = Duration::from_secs(1);
+
+    /// The runtime waits for that thread when it shuts down.
+    const LONGEST_NAP_ON_A_THREAD: Duration = Duration::from_millis(20);
 
     /// How often a round yields to the runtime before a node counts as timed out. After one yield the runtime
     /// has read its sockets, and the tasks of the nodes have run.
@@ -56,7 +60,9 @@ impl Clock for SystemClock {
             if left.is_zero() {
                 return;
             }
-            let mut nap = pin!(tokio::time::sleep(left.min(Self::LONGEST_NAP)));
+            let length = left.min(Self::LONGEST_NAP);
+            let begun_at = self.now();
+            let mut nap = pin!(tokio::time::sleep(length));
             poll_fn(|context| {
                 if self.now() >= deadline {
                     return Poll::Ready(());
@@ -64,6 +70,10 @@ impl Clock for SystemClock {
                 nap.as_mut().poll(context)
             })
             .await;
+            let slept = self.now().saturating_duration_since(begun_at);
+            if slept < length / 2 && self.now() < deadline {
+                sleep_on_a_thread(length.min(Self::LONGEST_NAP_ON_A_THREAD)).await;
+            }
         }
     }
 
@@ -83,6 +93,14 @@ impl Clock for SystemClock {
             tokio::time::sleep(late.min(Self::LONGEST_CATCH_UP)).await;
         }
     }
+}
+
+/// For a runtime whose time is paused, as in tests: its timers are over as soon as nothing else is to be done, and a
+/// lease lasts by this machine's clock.
+async fn sleep_on_a_thread(nap: Duration) {
+    let slept = tokio::task::spawn_blocking(move || std::thread::sleep(nap)).await;
+    // The runtime shuts down.
+    drop(slept);
 }
 
 #[cfg(unix)]
@@ -107,4 +125,23 @@ fn micros_since_boot() -> u64 {
 
     static ORIGIN: LazyLock<StdInstant> = LazyLock::new(StdInstant::now);
     u64::try_from(ORIGIN.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sleep_where_tokio_s_time_is_paused_lasts_as_long_and_keeps_no_core_busy() {
+        let deadline = SystemClock.now().saturating_add(Duration::from_millis(100));
+        let mut sleep = pin!(SystemClock.sleep_until(deadline));
+        let mut polls = 0;
+        poll_fn(|context| {
+            polls += 1;
+            sleep.as_mut().poll(context)
+        })
+        .await;
+        assert!(SystemClock.now() >= deadline);
+        assert!(polls < 50, "{polls}");
+    }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use redlock_core::{BuildError, KeyName};
 
 use crate::NodeError;
-use crate::redlock::MAX_NODES;
+use crate::redlock::{MAX_KEY, MAX_NODES};
 
 /// Why a [`Redlock`](crate::Redlock) cannot be made of these URLs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +69,8 @@ pub enum AcquireError {
     HeldHere(KeyName),
     /// The options do not make a lock, see [`Redlock::with`](crate::Redlock::with). No node was asked.
     Build(BuildError),
+    /// The key is longer than [`MAX_KEY`](crate::MAX_KEY), the prefix included. No node was asked.
+    KeyTooLong(usize),
     /// So many other acquires of this process were ahead that no round for this one began in time. No node was asked.
     Overloaded(KeyName),
     /// What the nodes said in the last round.
@@ -106,6 +108,10 @@ impl fmt::Display for AcquireError {
         match self {
             Self::HeldHere(key) => write!(f, "{key} is held by another task of this process"),
             Self::Build(error) => write!(f, "{error}"),
+            Self::KeyTooLong(length) => write!(
+                f,
+                "a key of {length} bytes is too long: at most {MAX_KEY}; use a digest of it"
+            ),
             Self::Overloaded(key) => write!(
                 f,
                 "{key} was not asked for: too many acquires of this process wait for the nodes; use a longer wait, or \

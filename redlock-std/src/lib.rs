@@ -18,8 +18,8 @@ pub use entropy::SystemEntropy;
 pub use error::{AcquireError, ConnectError, ExtendError, HoldError, LossCause, Released};
 pub use guard::Guard;
 pub use node::{Address, NodeError, NodeErrorKind, RedisNode};
-pub use redlock::{MAX_NODES, Redlock};
+pub use redlock::{MAX_KEY, MAX_NODES, Redlock};
 pub use redlock_core::{
-    BuildError, Denial, Fence, FenceGate, Instant, KeyName, Options, OptionsError, Outcome, Report,
-    Tally, Token,
+    BuildError, Clock, Denial, Fence, FenceGate, Instant, KeyName, Options, OptionsError, Outcome,
+    Report, Tally, Token,
 };

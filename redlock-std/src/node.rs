@@ -85,12 +85,22 @@ impl RedisNode {
         self.owner.queue.name()
     }
 
-    /// Whether the node may delete keys that live for want of memory, as it said when it was connected to.
-    pub(crate) fn may_evict(&self) -> bool {
-        self.owner.queue.may_evict()
+    /// What is wrong although the node has a vote.
+    pub(crate) fn warnings(&self) -> Vec<NodeError> {
+        let queue = &self.owner.queue;
+        let evicts = queue
+            .may_evict()
+            .then_some(NodeErrorKind::Denied(Denial::MayEvict));
+        let given_up = Some(queue.given_up()).filter(|count| *count > 0);
+        let kinds = [evicts, given_up.map(NodeErrorKind::ReleasesGivenUp)];
+        kinds
+            .into_iter()
+            .flatten()
+            .map(|kind| self.error(kind))
+            .collect()
     }
 
-    pub(crate) fn error(&self, kind: NodeErrorKind) -> NodeError {
+    fn error(&self, kind: NodeErrorKind) -> NodeError {
         self.owner.queue.error(kind)
     }
 

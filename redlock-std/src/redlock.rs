@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock_core::{Acquisition, BuildError, Clock, Denial, Instant, KeyName, Lease, Options};
+use redlock_core::{Acquisition, BuildError, Clock, Instant, KeyName, Lease, Options};
 use tokio::runtime::Handle;
 
 use crate::LossCause;
@@ -12,12 +12,15 @@ use crate::entropy::SystemEntropy;
 use crate::error::{AcquireError, ConnectError, HoldError};
 use crate::guard::Guard;
 use crate::knowledge::{FleetKnowledge, Told};
-use crate::node::{Address, NodeError, NodeErrorKind, RedisNode};
+use crate::node::{Address, NodeError, RedisNode};
 use crate::rounds::Rounds;
 use crate::turns::{Term, Turn, Turns};
 
 /// The most nodes that one lock may have: nine survive the loss of four.
 pub const MAX_NODES: usize = 9;
+
+/// The longest key, the prefix included, in bytes: every node keeps it, and it is sent with each command.
+pub const MAX_KEY: usize = 64 * 1024;
 
 /// The state machine of one operation, over handles of its own.
 pub(crate) type Core = redlock_core::Redlock<RedisNode, SystemClock, SystemEntropy, MAX_NODES>;
@@ -161,14 +164,12 @@ impl Redlock {
     }
 
     /// What is wrong with the nodes although their votes count: one that may delete keys for want of memory
-    /// ([`Options::refuse_eviction`] takes its vote away). As the nodes said when they were connected to;
-    /// after the first acquire a quorum of them has.
+    /// ([`Options::refuse_eviction`] takes its vote away), and one for which so many releases waited, more than a
+    /// million, that some were given up. As the nodes said when they were connected to; after the first acquire a quorum of
+    /// them has.
     #[must_use]
     pub fn warnings(&self) -> Vec<NodeError> {
-        let nodes = self.core.nodes().filter(|node| node.may_evict());
-        nodes
-            .map(|node| node.error(NodeErrorKind::Denied(Denial::MayEvict)))
-            .collect()
+        self.core.nodes().flat_map(RedisNode::warnings).collect()
     }
 
     /// Tries once to acquire the lock.
@@ -185,6 +186,7 @@ impl Redlock {
     pub async fn try_acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
         check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
+        let key = key.map_err(AcquireError::KeyTooLong)?;
         let turn = self
             .turns
             .try_take(&key, term(&self.options, SystemClock.now()));
@@ -216,6 +218,7 @@ impl Redlock {
     pub async fn acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
         check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
+        let key = key.map_err(AcquireError::KeyTooLong)?;
         let give_up_at = SystemClock.now().saturating_add(self.options().wait_time());
         let term = term(&self.options, give_up_at);
         let turn = match self.turns.try_take(&key, term) {
@@ -306,11 +309,16 @@ impl Redlock {
         core
     }
 
-    fn full_key(&self, key: &[u8]) -> Arc<[u8]> {
-        if self.prefix.is_empty() {
-            return Arc::from(key);
+    /// Its length if it is too long.
+    fn full_key(&self, key: &[u8]) -> Result<Arc<[u8]>, usize> {
+        let length = self.prefix.len() + key.len();
+        if length > MAX_KEY {
+            return Err(length);
         }
-        self.prefix.iter().chain(key).copied().collect()
+        if self.prefix.is_empty() {
+            return Ok(Arc::from(key));
+        }
+        Ok(self.prefix.iter().chain(key).copied().collect())
     }
 }
 

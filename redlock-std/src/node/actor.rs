@@ -354,7 +354,9 @@ impl<'a> Session<'a> {
                     }
                     if call.is_release() && answer::is_transient(code) {
                         call.answer(Err(Failure::sent(rejected(error))));
-                        self.postponed.push(call);
+                        if !self.postponed.push(call) {
+                            self.queue.give_up();
+                        }
                         continue;
                     }
                     Err(Failure::sent(rejected(error)))
@@ -477,10 +479,13 @@ impl Postponed {
         }
     }
 
-    fn push(&mut self, call: Call) {
-        if self.calls.len() < MAX_RELEASES {
+    /// Whether there was room for it.
+    fn push(&mut self, call: Call) -> bool {
+        let has_room = self.calls.len() < MAX_RELEASES;
+        if has_room {
             self.calls.push_back(call);
         }
+        has_room
     }
 
     /// A batch of what is to be sent again now. If the node carries it out, the next batch follows soon.

@@ -56,6 +56,8 @@ pub enum NodeErrorKind {
     RuntimeGone,
     /// More commands are waiting for this node than there is room for.
     Overloaded,
+    /// So many releases were given up, since more than a million waited. Their keys expire.
+    ReleasesGivenUp(u64),
     /// The node answered with an error.
     Rejected(Arc<str>),
     /// The node's answer is none to the command that was sent.
@@ -77,6 +79,12 @@ impl fmt::Display for NodeErrorKind {
                 "the tokio runtime of the connect has shut down; connect again on one that lives",
             ),
             Self::Overloaded => f.write_str("too many commands are waiting for it"),
+            Self::ReleasesGivenUp(count) => {
+                write!(
+                    f,
+                    "{count} releases were given up, too many waited; their keys expire"
+                )
+            }
             Self::Rejected(error) => f.write_str(error),
             Self::Unexpected => f.write_str("answered what no Redis answers; is it one?"),
             Self::Denied(denial) => denial.fmt(f),

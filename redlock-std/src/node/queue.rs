@@ -38,6 +38,8 @@ struct State {
     actor: Option<Waker>,
     /// When the last handle was dropped.
     closed_at: Option<Instant>,
+    /// How many releases were dropped because too many waited.
+    given_up: u64,
     /// The longest node timeout of the calls since the last connect.
     longest_timeout: Duration,
 }
@@ -115,6 +117,7 @@ impl Queue {
                 waiting: Waiting::default(),
                 actor: None,
                 closed_at: None,
+                given_up: 0,
                 longest_timeout: node_timeout,
             }),
             admission: RwLock::new(Admission::new()),
@@ -304,6 +307,16 @@ impl Queue {
         is_idle && state.waiting.is_empty() || now.saturating_duration_since(closed_at) >= FAREWELL
     }
 
+    /// How many releases were dropped because too many waited.
+    pub(crate) fn given_up(&self) -> u64 {
+        self.lock().given_up
+    }
+
+    /// A release that is to be sent again is dropped.
+    pub(crate) fn give_up(&self) {
+        self.lock().given_up += 1;
+    }
+
     /// The longest node timeout of the calls since this was last asked, and at least `node_timeout`.
     pub(crate) fn longest_timeout(&self, node_timeout: Duration) -> Duration {
         mem::replace(&mut self.lock().longest_timeout, node_timeout)
@@ -377,6 +390,7 @@ impl State {
             return self.waiting.push(call);
         }
         call.answer(Err(Failure::unsent(NodeErrorKind::Overloaded)));
+        self.given_up += u64::from(call.is_release());
         None
     }
 
@@ -594,6 +608,91 @@ mod tests {
         assert!(!queue.is_done(true), "it is delivered first");
         assert_eq!(take(&queue), 1);
         assert!(!queue.is_done(false) && queue.is_done(true));
+    }
+
+    fn token(number: u8) -> Token {
+        Token::from_bytes([number; Token::LEN])
+    }
+
+    /// A call for the lock that was acquired with this token, behind the acquire with this number.
+    fn call(verb: char, number: u8, behind: Option<AcquireNumber>) -> Call {
+        let (key, token, proposal) = (b"dock-7", &token(number), None);
+        let command = match verb {
+            'a' => Command::Acquire {
+                key,
+                token,
+                ttl_ms: 60_000,
+                rules: Rules::NONE,
+                proposal,
+            },
+            'e' => Command::Extend {
+                key,
+                token,
+                ttl_ms: 60_000,
+                proposal,
+            },
+            _ => Command::Release {
+                key,
+                token,
+                proposal,
+            },
+        };
+        Call::new(&command, LONG, LONG).behind(behind)
+    }
+
+    /// What is sent next.
+    fn sent(queue: &Queue, most: usize) -> Vec<(char, u8)> {
+        let bundle = queue.take(most, Waker::noop());
+        let calls = bundle.map_or_else(Vec::new, |bundle| bundle.calls);
+        let name = |call: &Call| {
+            let command = call.command.command();
+            let (verb, token) = match command {
+                Command::Acquire { token, .. } => ('a', token),
+                Command::Extend { token, .. } => ('e', token),
+                Command::Release { token, .. } => ('r', token),
+            };
+            (verb, token.as_bytes()[0])
+        };
+        calls.iter().map(name).collect()
+    }
+
+    #[test]
+    fn extends_leave_ahead_of_releases_and_releases_ahead_of_acquires() {
+        let queue = queue();
+        let first = queue.push(call('a', 1, None)).unwrap();
+        assert_eq!(sent(&queue, 128), [('a', 1)]);
+        let waiting = ['a', 'a', 'r', 'e'].map(|verb| queue.push(call(verb, 1, first.number)));
+        assert_eq!(sent(&queue, 3), [('e', 1), ('r', 1), ('a', 1)]);
+        assert_eq!(sent(&queue, 3), [('a', 1)]);
+        drop(waiting);
+    }
+
+    #[test]
+    fn nothing_overtakes_the_acquire_of_its_own_lock() {
+        let queue = queue();
+        let [one, two] = [1, 2].map(|number| queue.push(call('a', number, None)).unwrap());
+        let rest = [
+            queue.push(call('r', 2, two.number)),
+            queue.push(call('e', 1, one.number)),
+            // Nobody knows which acquire it belongs to.
+            queue.push(call('r', 3, None)),
+        ];
+        assert!(!queue.has_sent(one.number.unwrap()));
+        assert_eq!(sent(&queue, 1), [('a', 1)]);
+        assert!(queue.has_sent(one.number.unwrap()) && !queue.has_sent(two.number.unwrap()));
+        let order = [('a', 2), ('r', 2), ('e', 1), ('r', 3)];
+        assert_eq!(sent(&queue, 128), order);
+        drop(rest);
+    }
+
+    #[test]
+    fn a_release_beyond_all_bounds_is_given_up_and_counted() {
+        let queue = queue();
+        queue.fail(&NodeErrorKind::Disconnected, None);
+        for _ in 0..=MAX_RELEASES {
+            queue.push_unattended(call('r', 1, Some(0)));
+        }
+        assert_eq!(queue.given_up(), 1);
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use redlock_std::{
-    AcquireError, BuildError, ConnectError, ExtendError, HoldError, LossCause, MAX_NODES, Options,
-    Redlock,
+    AcquireError, BuildError, ConnectError, ExtendError, HoldError, LossCause, MAX_KEY, MAX_NODES,
+    Options, Redlock,
 };
 use redlock_tests::{Servers, eventually};
 
@@ -30,6 +30,21 @@ async fn a_lock_is_on_all_servers_until_it_is_released() {
         released.released() >= 3 && released.gone() == 0,
         "{released:?}"
     );
+    servers.expect_no_keys().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_too_long_is_refused_with_its_prefix() {
+    let (servers, redlock) = five(patient(TTL)).await;
+    let prefixed = redlock.with_prefix("lock:");
+    let longest = vec![b'k'; MAX_KEY - 5];
+    assert!(prefixed.acquire(&longest).await.is_ok());
+    let longer = vec![b'k'; MAX_KEY - 4];
+    let error = prefixed.acquire(&longer).await.unwrap_err();
+    assert_eq!(error, AcquireError::KeyTooLong(MAX_KEY + 1));
+    let error = prefixed.try_acquire(&longer).await.unwrap_err();
+    let words = "a key of 65537 bytes is too long: at most 65536; use a digest of it";
+    assert_eq!(error.to_string(), words);
     servers.expect_no_keys().await;
 }
 
