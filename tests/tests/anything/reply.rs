@@ -7,8 +7,9 @@ use fastrand::Rng;
 /// What is sent for one command: mostly something that is RESP, sometimes what was asked for.
 pub(crate) fn random(random: &mut Rng, command: &str) -> Vec<u8> {
     match random.u8(0..20) {
-        0..8 => right(command).to_vec(),
-        8..14 => value(random, 0),
+        0..7 => right(command).to_vec(),
+        7..11 => value(random, 0),
+        11..14 => numbers(random),
         14 => truncated(random),
         15 => twisted(random),
         16 => oversized(random),
@@ -26,6 +27,23 @@ pub(crate) fn right(command: &str) -> &'static [u8] {
         "EVALSHA" => b":1\r\n",
         _ => b"+OK\r\n",
     }
+}
+
+/// What a node says of itself, and answers to a fenced acquire: four numbers, here any.
+fn numbers(random: &mut Rng) -> Vec<u8> {
+    let mut bytes = b"*4\r\n".to_vec();
+    for _ in 0..4 {
+        let number = match random.u8(0..6) {
+            0 => i64::MAX,
+            1 => i64::MIN,
+            2 => random.i64(..),
+            // A time in microseconds, of this century.
+            3 => random.i64(1_000_000_000_000_000..4_000_000_000_000_000),
+            _ => random.i64(-1..10),
+        };
+        bytes.extend(format!(":{number}\r\n").bytes());
+    }
+    bytes
 }
 
 /// A value of any type of RESP2 and RESP3, with a length that is right.
