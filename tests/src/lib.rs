@@ -2,7 +2,7 @@
 //!
 //! And what shows that the lock keeps its promise: every order of events in a small world ([`model`]), seeded
 //! worlds ([`simulation`]), real servers that are broken on purpose ([`chaos`]). [`exclusion`] is their judge. [`load`]
-//! shows what the lock costs, and that it stands, under load and beside a hostile node.
+//! measures the lock under load and beside a hostile node.
 
 pub mod chaos;
 mod child;
