@@ -1,6 +1,6 @@
 //! The shipping lock under load, and beside a node that is slow or hostile.
 //!
-//! Each [`Trial`] runs in a process of its own, so that what one has allocated does not hide the growth of the
+//! Each trial runs in a process of its own, so that what one has allocated does not hide the growth of the
 //! next. It prints a row of figures and a line for each promise that is broken. Promises are counts, and ratios of
 //! two times of the same process; no limit is a time that depends on the machine.
 

@@ -24,7 +24,8 @@ const GONE_WITHIN: Duration = Duration::from_secs(15);
 
 pub(super) fn perform(name: String) -> Result<Report, Box<dyn Error>> {
     let stage = Stage::start(NODES);
-    Runtime::MultiThread.build()?.block_on(Box::pin(async {
+    // On one thread, where no release is sent before the last guard is dropped.
+    Runtime::CurrentThread.build()?.block_on(Box::pin(async {
         let redlock = stage.connect(Options::new(TTL)?).await?;
         let measurement = Measurement::begin();
         let tally = Arc::new(Tally::new());
