@@ -12,6 +12,7 @@ release  the tests of the core without debug assertions, where integers wrap
 model    every order of events in small worlds; what is wrong on purpose is found by the tests
 simulate the lock in 10,000 made-up worlds, with everything that can go wrong in them; each assumption broken is found
 chaos    real servers, broken for a minute under real clients; draws who held the lock when
+load     very many locks at once, killed connections, slow and hostile nodes: the short form, in ratios
 no_std   the libraries for microcontrollers, with no feature, each one alone, and all
 boards   the firmware for each board links; what the lock costs in flash and RAM
 fuzz     what a node may send, for 30 seconds a target
@@ -164,6 +165,12 @@ need_for_chaos() {
 step_chaos() {
     cargo run --release -p redlock-tests -- chaos --plot "${CARGO_TARGET_DIR:-target}/chaos.svg"
 }
+
+need_for_load() {
+    need_linker
+    need_redis
+}
+step_load() { cargo run --release -p redlock-tests -- load --short; }
 
 need_for_no_std() {
     local target

@@ -33,7 +33,7 @@ use std::error::Error;
 use std::fmt;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use self::fault::Kind;
@@ -46,7 +46,7 @@ use self::schedule::Planned;
 use self::stage::{Programs, Stage};
 use self::summary::Summary;
 use self::verdict::Verdict;
-use crate::Emulator;
+use crate::{Emulator, child};
 
 /// Breaks real servers under real clients, and looks whether two ever held one lock.
 ///
@@ -149,7 +149,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn perform(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
-    expect_programs()?;
+    child::expect_programs(&["redis-server", "setpriv"])?;
     if !arguments.own_network {
         // Cargo would not reach its registry from in there.
         let programs = arguments.programs()?;
@@ -394,17 +394,6 @@ impl fmt::Display for Run {
             self.ttl,
         )
     }
-}
-
-fn expect_programs() -> Result<(), Box<dyn Error>> {
-    for program in ["redis-server", "setpriv"] {
-        let status = Command::new(program)
-            .arg("--version")
-            .stdout(Stdio::null())
-            .status();
-        status.map_err(|error| format!("{program}: {error}; ./test.sh installs it"))?;
-    }
-    Ok(())
 }
 
 fn tell(words: &str) -> io::Result<()> {

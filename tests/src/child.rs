@@ -7,8 +7,20 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::{LazyLock, mpsc};
+
+/// Fails if one of `programs` cannot be run.
+pub(crate) fn expect_programs(programs: &[&str]) -> Result<(), String> {
+    for program in programs {
+        let status = Command::new(program)
+            .arg("--version")
+            .stdout(Stdio::null())
+            .status();
+        status.map_err(|error| format!("{program}: {error}; ./test.sh installs it"))?;
+    }
+    Ok(())
+}
 
 /// A command that runs `program`; [`spawn`] starts it.
 pub(crate) fn bound(program: impl AsRef<OsStr>) -> Command {

@@ -1,12 +1,14 @@
 //! What the suites share: real servers, streams to them, and waiting for facts instead of sleeping.
 //!
 //! And what shows that the lock keeps its promise: every order of events in a small world ([`model`]), seeded
-//! worlds ([`simulation`]), real servers that are broken on purpose ([`chaos`]). [`exclusion`] is their judge.
+//! worlds ([`simulation`]), real servers that are broken on purpose ([`chaos`]). [`exclusion`] is their judge. [`load`]
+//! measures the lock under load and beside a hostile node.
 
 pub mod chaos;
 mod child;
 mod emulator;
 pub mod exclusion;
+pub mod load;
 pub mod model;
 mod servers;
 pub mod simulation;

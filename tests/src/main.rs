@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use redlock_tests::{chaos, model, simulation};
+use redlock_tests::{chaos, load, model, simulation};
 
 /// Shows that the lock keeps its promise, for as long as one likes.
 #[derive(Debug, Parser)]
@@ -18,6 +18,7 @@ enum Command {
     Model(model::Arguments),
     Simulate(simulation::Arguments),
     Chaos(chaos::Arguments),
+    Load(load::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -25,5 +26,6 @@ fn main() -> ExitCode {
         Command::Model(arguments) => model::run(&arguments),
         Command::Simulate(arguments) => simulation::run(&arguments),
         Command::Chaos(arguments) => chaos::run(&arguments),
+        Command::Load(arguments) => load::run(&arguments),
     }
 }

@@ -1,0 +1,171 @@
+//! A server that speaks Redis for a while, and then sends what no Redis sends.
+//!
+//! It is a process of its own, so that it takes nothing of the memory and the CPU time that are measured.
+
+use std::error::Error;
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+/// What a hostile node does.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    #[arg(long)]
+    attack: Attack,
+
+    #[arg(long)]
+    moment: Moment,
+}
+
+/// What it sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Attack {
+    /// An array of a billion, and nulls without an end
+    Nulls,
+    /// A bulk string of 9 EB, a few MB a second
+    Dribble,
+    /// The same, as fast as it goes
+    Flood,
+    /// `+OK` without an end
+    Okays,
+    /// Bulk strings of 100 MB
+    Reply,
+}
+
+/// When it begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Moment {
+    /// Instead of the first answer on a connection
+    AtOnce,
+    /// After the handshake, unasked
+    Idle,
+    /// Instead of the answer to the first command on a key
+    Busy,
+}
+
+/// Serves until the process is ended. Prints its URL.
+pub(super) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    writeln!(io::stdout(), "redis://{}", listener.local_addr()?)?;
+    let Arguments { attack, moment } = *arguments;
+    for stream in listener.incoming().flatten() {
+        // The victim ends a connection whenever it likes.
+        thread::spawn(move || drop(serve(&stream, attack, moment)));
+    }
+    Ok(())
+}
+
+fn serve(stream: &TcpStream, attack: Attack, moment: Moment) -> io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    let mut writer = stream;
+    stream.set_nodelay(true)?;
+    loop {
+        let command = read_command(&mut reader)?;
+        let is_on_key = matches!(command.as_str(), "SET" | "EVALSHA");
+        if moment == Moment::AtOnce || moment == Moment::Busy && is_on_key {
+            attack.send(writer)?;
+            continue;
+        }
+        writer.write_all(answer(&command))?;
+        // The question who it is comes last.
+        if moment == Moment::Idle && command == "EVAL" {
+            attack.send(writer)?;
+        }
+    }
+}
+
+/// What a node says that has run for long: a master that evicts nothing, with a guard record.
+fn answer(command: &str) -> &'static [u8] {
+    match command {
+        "HELLO" => b"-ERR unknown command 'HELLO'\r\n",
+        "SCRIPT" => b"$40\r\n0123456789abcdef0123456789abcdef01234567\r\n",
+        "EVAL" => b"*4\r\n:4711\r\n:4712\r\n:4000003\r\n:60000\r\n",
+        "EVALSHA" => b":1\r\n",
+        "PING" => b"+PONG\r\n",
+        _ => b"+OK\r\n",
+    }
+}
+
+impl Attack {
+    /// Until it is over, or the other end has had enough.
+    fn send(self, mut to: impl Write) -> io::Result<()> {
+        match self {
+            Self::Nulls => {
+                to.write_all(b"*1000000000\r\n")?;
+                forever(to, &b"$-1\r\n".repeat(PIECE), Duration::ZERO)
+            }
+            Self::Okays => forever(to, &b"+OK\r\n".repeat(PIECE), Duration::ZERO),
+            Self::Flood => {
+                to.write_all(ENDLESS)?;
+                forever(to, &b"x".repeat(PIECE), Duration::ZERO)
+            }
+            Self::Dribble => {
+                to.write_all(ENDLESS)?;
+                forever(to, &b"x".repeat(PIECE), DRIBBLE_DELAY)
+            }
+            Self::Reply => {
+                to.write_all(format!("${REPLY}\r\n").as_bytes())?;
+                io::copy(&mut io::repeat(b'x').take(REPLY), &mut to)?;
+                to.write_all(b"\r\n")
+            }
+        }
+    }
+}
+
+const ENDLESS: &[u8] = b"$9000000000000000000\r\n";
+const REPLY: u64 = 100_000_000;
+const PIECE: usize = 65_536;
+const DRIBBLE_DELAY: Duration = Duration::from_millis(10);
+
+fn forever(mut to: impl Write, piece: &[u8], delay: Duration) -> io::Result<()> {
+    loop {
+        to.write_all(piece)?;
+        thread::sleep(delay);
+    }
+}
+
+/// The first word of an array of bulk strings.
+fn read_command(reader: &mut impl BufRead) -> io::Result<String> {
+    let words = read_length(reader, '*')?;
+    let mut first = None;
+    for _ in 0..words {
+        let length = read_length(reader, '$')?;
+        let mut word = vec![0; length + 2];
+        reader.read_exact(&mut word)?;
+        word.truncate(length);
+        first.get_or_insert_with(|| String::from_utf8_lossy(&word).to_uppercase());
+    }
+    first.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+fn read_length(reader: &mut impl BufRead, kind: char) -> io::Result<usize> {
+    let mut line = String::new();
+    reader.read_line(&mut line)?;
+    let length = line.trim_end().strip_prefix(kind);
+    let length = length.and_then(|length| length.parse().ok());
+    length.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+impl fmt::Display for Attack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        name(self, f)
+    }
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        name(self, f)
+    }
+}
+
+/// As on the command line.
+fn name(value: &impl ValueEnum, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match value.to_possible_value() {
+        Some(value) => f.write_str(value.get_name()),
+        None => Ok(()),
+    }
+}

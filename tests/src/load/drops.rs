@@ -1,0 +1,75 @@
+//! Very many guards that are dropped in one go.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redlock_std::{Guard, Options, Redlock};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::report::{Measurement, Report, millis};
+use super::stage::{NODES, Stage};
+use super::tally::Tally;
+use super::trial::Runtime;
+
+const GUARDS: usize = 100_000;
+const AT_A_TIME: usize = 500;
+
+/// Long enough that no key expires before it is looked for.
+const TTL: Duration = Duration::from_secs(60);
+
+/// The keys are given so much of their TTL to go.
+const GONE_WITHIN: Duration = Duration::from_secs(15);
+
+pub(super) fn perform(name: String) -> Result<Report, Box<dyn Error>> {
+    let stage = Stage::start(NODES);
+    // On one thread, where no release is sent before the last guard is dropped.
+    Runtime::CurrentThread.build()?.block_on(Box::pin(async {
+        let redlock = stage.connect(Options::new(TTL)?).await?;
+        let measurement = Measurement::begin();
+        let tally = Arc::new(Tally::new());
+        let started_at = Instant::now();
+        let guards = acquire(&redlock, &tally).await;
+        let counts = tally.counts();
+        let lost = guards.iter().filter(|guard| !guard.is_valid());
+        lost.for_each(|_| tally.lost());
+
+        let dropped_at = Instant::now();
+        drop(guards);
+        let dropped = dropped_at.elapsed();
+        let left = stage.keys_left_within(GONE_WITHIN).await;
+        let gone = dropped_at.elapsed();
+        let mut report = measurement.end(name, &stage, counts).await;
+        report.note(format!(
+            "dropped in {} ms; {left} keys were left after {} ms",
+            millis(dropped),
+            millis(gone)
+        ));
+        if started_at.elapsed() > TTL {
+            report.complain("keys may have expired before they were looked for".to_owned());
+        }
+        Ok(report)
+    }))
+}
+
+async fn acquire(redlock: &Redlock, tally: &Arc<Tally>) -> Vec<Guard> {
+    let permits = Arc::new(Semaphore::new(AT_A_TIME));
+    let mut crowd = JoinSet::new();
+    for number in 0..GUARDS {
+        let redlock = redlock.clone();
+        let tally = Arc::clone(tally);
+        let permits = Arc::clone(&permits);
+        crowd.spawn(async move {
+            let _permit = permits.acquire().await;
+            let asked_at = Instant::now();
+            let guard = redlock.acquire(format!("key-{number}")).await;
+            match &guard {
+                Ok(_) => tally.acquired(asked_at.elapsed()),
+                Err(error) => tally.failed(error),
+            }
+            guard.ok()
+        });
+    }
+    crowd.join_all().await.into_iter().flatten().collect()
+}

@@ -1,0 +1,149 @@
+//! Everything that is tried, by name.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use clap::ValueEnum as _;
+
+use super::attacker::{Attack, Moment};
+use super::report::Report;
+use super::{burst, churn, drops, handles, hostile, reconnect, slow, tasks};
+
+/// One row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trial {
+    Burst { keys: usize, runtime: Runtime },
+    Tasks { keys: usize },
+    Churn,
+    Drop,
+    Reconnect,
+    Slow,
+    Hostile { attack: Attack, moment: Moment },
+    Handles,
+}
+
+/// How much of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Length {
+    Short,
+    Full,
+    Long,
+}
+
+/// On which runtime of tokio.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Runtime {
+    CurrentThread,
+    MultiThread,
+}
+
+impl Trial {
+    /// All of them, scene by scene.
+    pub(super) fn all() -> Vec<Self> {
+        let mut all = Vec::new();
+        for keys in [1_000, 10_000, 30_000, 100_000] {
+            for runtime in [Runtime::CurrentThread, Runtime::MultiThread] {
+                all.push(Self::Burst { keys, runtime });
+            }
+        }
+        all.extend([1_000, 10].map(|keys| Self::Tasks { keys }));
+        all.extend([Self::Churn, Self::Drop, Self::Reconnect, Self::Slow]);
+        for attack in Attack::value_variants() {
+            all.extend(Moment::value_variants().iter().map(|moment| Self::Hostile {
+                attack: *attack,
+                moment: *moment,
+            }));
+        }
+        all.push(Self::Handles);
+        all
+    }
+
+    /// Whether it is part of the short form.
+    pub(super) fn is_short(&self) -> bool {
+        match self {
+            // Even a fast machine cannot have 100,000 rounds in flight.
+            Self::Burst { keys, runtime } => match runtime {
+                Runtime::CurrentThread => matches!(keys, 10_000 | 100_000),
+                Runtime::MultiThread => *keys == 10_000,
+            },
+            // Each moment, and those attacks that differ in what they cost.
+            Self::Hostile { attack, moment } => matches!(
+                (attack, moment),
+                (Attack::Nulls, Moment::AtOnce)
+                    | (Attack::Dribble | Attack::Okays, Moment::Idle)
+                    | (Attack::Reply, Moment::Busy)
+            ),
+            _ => true,
+        }
+    }
+
+    pub(super) const fn scene(&self) -> &'static str {
+        match self {
+            Self::Burst { .. } => "burst",
+            Self::Tasks { .. } => "tasks",
+            Self::Churn => "churn",
+            Self::Drop => "drop",
+            Self::Reconnect => "reconnect",
+            Self::Slow => "slow",
+            Self::Hostile { .. } => "hostile",
+            Self::Handles => "handles",
+        }
+    }
+
+    /// Far longer than it takes: what has not ended by then hangs.
+    pub(super) const fn limit(&self, length: Length) -> Duration {
+        Duration::from_secs(match length {
+            Length::Short => 120,
+            Length::Full => 400,
+            Length::Long => 1_200,
+        })
+    }
+
+    /// Runs it in this process.
+    pub(super) fn perform(self, length: Length) -> Result<Report, Box<dyn Error>> {
+        let name = self.to_string();
+        match self {
+            Self::Burst { keys, runtime } => burst::perform(name, keys, runtime),
+            Self::Tasks { keys } => tasks::perform(name, keys, length),
+            Self::Churn => churn::perform(name, length),
+            Self::Drop => drops::perform(name),
+            Self::Reconnect => reconnect::perform(name, length),
+            Self::Slow => slow::perform(name, length),
+            Self::Hostile { attack, moment } => hostile::perform(name, attack, moment, length),
+            Self::Handles => handles::perform(name, length),
+        }
+    }
+}
+
+impl fmt::Display for Trial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.scene())?;
+        match self {
+            Self::Burst { keys, runtime } => write!(f, "-{keys}-{runtime}"),
+            Self::Tasks { keys } => write!(f, "-{keys}-keys"),
+            Self::Hostile { attack, moment } => write!(f, "-{attack}-{moment}"),
+            Self::Churn | Self::Drop | Self::Reconnect | Self::Slow | Self::Handles => Ok(()),
+        }
+    }
+}
+
+impl Runtime {
+    pub(super) fn build(self) -> io::Result<tokio::runtime::Runtime> {
+        let mut builder = match self {
+            Self::CurrentThread => tokio::runtime::Builder::new_current_thread(),
+            Self::MultiThread => tokio::runtime::Builder::new_multi_thread(),
+        };
+        builder.enable_all().build()
+    }
+}
+
+impl fmt::Display for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CurrentThread => "current-thread",
+            Self::MultiThread => "multi-thread",
+        })
+    }
+}
