@@ -7,6 +7,7 @@ pub mod chaos;
 mod child;
 mod emulator;
 pub mod exclusion;
+mod impostor;
 pub mod model;
 mod servers;
 pub mod simulation;
@@ -16,6 +17,7 @@ mod tokio_stream;
 use std::time::{Duration, Instant};
 
 pub use emulator::Emulator;
+pub use impostor::{Impostor, Mischief};
 pub use servers::{Calls, Server, Servers};
 pub use tokio_stream::TokioStream;
 

@@ -1,8 +1,9 @@
 //! One connection to a node.
 
-use std::future::{Future, pending};
+use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
@@ -143,8 +144,8 @@ impl Link {
             biased;
             answers = &mut answers => answers,
             () = &mut self.driver => {
-                // It has what was on its way: without it the answers end.
-                self.driver = Box::pin(pending());
+                // It has what is still on its way: without it the answers end. Whoever polls it next learns that.
+                self.driver = Box::pin(poll_fn(|_| Poll::Ready(())));
                 answers.await
             }
         };

@@ -85,7 +85,11 @@ impl Credit {
             }
             _ => {
                 self.is_overdrawn.store(true, Ordering::Relaxed);
-                Err(io::Error::other("more has arrived than was asked for"))
+                Err(io::Error::new(
+                    // A kind after which the redis crate reads no further.
+                    io::ErrorKind::ConnectionAborted,
+                    "more has arrived than was asked for",
+                ))
             }
         }
     }
