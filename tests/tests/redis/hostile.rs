@@ -141,7 +141,10 @@ async fn hostile_nodes_cost_their_votes_and_nothing_else() {
         redlock.acquire("dock-7").await.unwrap().release().await;
     }
     servers.expect_no_keys().await;
-    assert!(impostors.iter().all(|impostor| impostor.cut_off() > 0));
+    eventually("they are cut off", LIMIT, || {
+        impostors.iter().all(|impostor| impostor.cut_off() > 0)
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
