@@ -12,6 +12,7 @@ pub mod model;
 mod servers;
 pub mod simulation;
 mod step_clock;
+mod tls;
 mod tokio_stream;
 
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 pub use emulator::Emulator;
 pub use impostor::{Impostor, Mischief};
 pub use servers::{Calls, Server, Servers};
+pub use tls::{Authority, Certified, TlsServer, connect_storm};
 pub use tokio_stream::TokioStream;
 
 /// The examples of the README, so that they are compiled and run.
