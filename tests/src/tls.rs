@@ -161,7 +161,7 @@ impl Deref for TlsServer {
     }
 }
 
-/// Connects `count` clients to one server at once, and says how long it takes until the last one has taken a lock.
+/// Connects `count` clients to one server at once. Returns them, and how long it took until the last one had taken a lock.
 ///
 /// # Panics
 ///
@@ -171,7 +171,7 @@ pub async fn connect_storm(
     options: Options,
     tls: &Arc<ClientConfig>,
     count: usize,
-) -> Duration {
+) -> (Vec<Redlock>, Duration) {
     let start = Instant::now();
     let clients: Vec<_> = (0..count)
         .map(|_| Redlock::connect_with_tls([url], options, tls).expect("a URL"))
@@ -188,5 +188,5 @@ pub async fn connect_storm(
     for task in tasks {
         task.await.expect("a task that ends");
     }
-    start.elapsed()
+    (clients, start.elapsed())
 }

@@ -12,7 +12,7 @@ use std::env;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redlock_std::{Options, Redlock};
 use redlock_tests::{Authority, TlsServer, connect_storm};
@@ -114,7 +114,7 @@ async fn a_server_that_asks_for_a_certificate_refuses_a_client_without_one_and_t
     let other = Authority::create();
     let stranger = authority.config(Some(&other.sign("client")));
     let error = refused(&server, &stranger).await;
-    assert!(error.contains("UnknownCA"), "{error}");
+    assert!(error.contains("alert"), "{error}");
 }
 
 #[tokio::test]
@@ -159,16 +159,11 @@ async fn storm(count: usize, limit: Duration) {
     let tls = authority.config(Some(&authority.sign("client")));
     // The defaults, as those have them who are in a storm.
     let options = Options::new(Duration::from_secs(60)).unwrap();
-    let start = Instant::now();
     let url = server.tls_url();
     let storm = connect_storm(&url, options, &tls, count);
-    let took = tokio::time::timeout(limit, storm).await;
-    println!(
-        "{count} clients over TLS: {} after {} ms",
-        server.client_count(),
-        start.elapsed().as_millis()
-    );
-    assert!(took.is_ok(), "{count} clients within {limit:?}");
+    let (clients, took) = tokio::time::timeout(limit, storm).await.unwrap();
+    println!("{count} clients over TLS in {} ms", took.as_millis());
+    assert_eq!((clients.len(), server.client_count()), (count, count));
 }
 
 fn patient() -> Options {
