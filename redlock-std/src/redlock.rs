@@ -105,7 +105,7 @@ impl Redlock {
     /// [`connect`](Self::connect), with TLS as `tls` says: with an authority of your own, or a certificate of this
     /// client, which servers ask for unless they are told otherwise (`tls-auth-clients`).
     ///
-    /// It is for all `rediss://` URLs; others have no TLS. The types are those of the [`rustls`](crate::rustls) of this crate.
+    /// It is for all `rediss://` URLs; others have no TLS. The types are those of the [`rustls`] of this crate.
     /// [`system_roots`](crate::system_roots) are the authorities that `connect` trusts.
     ///
     /// ```no_run
