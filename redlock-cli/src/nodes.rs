@@ -6,12 +6,17 @@
 
 mod connection;
 mod info;
+#[cfg(feature = "tls")]
+mod tls;
 
+use core::fmt;
 use core::time::Duration;
 use std::future::Future;
 use std::process::ExitCode;
 
 use redlock_std::{Address, ConnectError, MAX_NODES};
+#[cfg(unix)]
+use redlock_std::{Options, Redlock};
 use tokio::runtime::Builder;
 
 use crate::{duration, exit};
@@ -19,13 +24,14 @@ pub(crate) use connection::{Connection, Node, in_words, text};
 pub(crate) use info::Info;
 
 /// Which nodes there are.
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 pub(crate) struct NodeArguments {
     /// A node, as redis://HOST:PORT, redis://USER:PASSWORD@HOST:PORT/DB or redis+unix:///PATH; repeat
     /// for each
     ///
     /// Arguments are seen by everybody on the machine: write passwords into REDLOCK_NODES instead,
-    /// separated by commas.
+    /// separated by commas. In user and password, # is written %23, a comma %2C, / %2F, : %3A, ? %3F, @ %40
+    /// and % %25.
     #[arg(
         short,
         long = "node",
@@ -36,11 +42,21 @@ pub(crate) struct NodeArguments {
         required = true
     )]
     nodes: Vec<String>,
+
+    #[cfg(feature = "tls")]
+    #[command(flatten)]
+    tls: tls::TlsArguments,
+}
+
+/// The nodes' URLs, not read yet, and how TLS is spoken with those that have it.
+pub(crate) struct Urls {
+    urls: Vec<String>,
+    #[cfg(feature = "tls")]
+    tls: Option<std::sync::Arc<rustls::ClientConfig>>,
 }
 
 impl NodeArguments {
-    /// The URLs, not read yet.
-    pub(crate) fn urls(self) -> Result<Vec<String>, String> {
+    pub(crate) fn urls(self) -> Result<Urls, String> {
         let urls: Vec<String> = self
             .nodes
             .into_iter()
@@ -49,13 +65,58 @@ impl NodeArguments {
         if urls.is_empty() {
             return Err("no node: name each with --node, or all in REDLOCK_NODES".to_owned());
         }
-        if !cfg!(feature = "tls") && urls.iter().any(|url| url.starts_with("rediss:")) {
+        let has_tls = |url: &String| {
+            let scheme = url.trim().split(':').next();
+            scheme.is_some_and(|scheme| {
+                ["rediss", "valkeys"]
+                    .iter()
+                    .any(|tls| tls.eq_ignore_ascii_case(scheme))
+            })
+        };
+        if !cfg!(feature = "tls") && urls.iter().any(has_tls) {
             return Err(
                 "this redlock was built without TLS: cargo install it with --features tls"
                     .to_owned(),
             );
         }
-        Ok(urls)
+        Ok(Urls {
+            urls,
+            #[cfg(feature = "tls")]
+            tls: self.tls.config()?,
+        })
+    }
+}
+
+impl Urls {
+    /// A lock over these nodes.
+    #[cfg(unix)]
+    pub(crate) fn connect(&self, options: Options) -> Result<Redlock, ConnectError> {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            return Redlock::connect_with_tls(&self.urls, options, tls);
+        }
+        Redlock::connect(&self.urls, options)
+    }
+
+    fn address(&self, url: &str) -> Result<Address, ConnectError> {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            return Address::parse_with_tls(url, tls);
+        }
+        Address::parse(url)
+    }
+}
+
+/// There may be passwords in them.
+impl fmt::Debug for Urls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} URLs", self.urls.len())
+    }
+}
+
+impl fmt::Debug for NodeArguments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} URLs", self.nodes.len())
     }
 }
 
@@ -74,14 +135,15 @@ impl FleetArguments {
     /// The nodes, no two of one name: what `redlock run` would take.
     pub(crate) fn nodes(self) -> Result<Vec<Node>, String> {
         let mut nodes: Vec<Node> = Vec::new();
-        for url in self.nodes.urls()? {
-            let address = Address::parse(&url).map_err(|error| error.to_string())?;
+        let urls = self.nodes.urls()?;
+        for url in &urls.urls {
+            let address = urls.address(url).map_err(|error| error.to_string())?;
             let name = address.name();
             if nodes.iter().any(|node| node.name() == &**name) {
                 let node = name.to_string();
                 return Err(ConnectError::DuplicateNode { node }.to_string());
             }
-            nodes.push(Node::new(&url, name, self.node_timeout)?);
+            nodes.push(Node::new(address, self.node_timeout));
         }
         if nodes.len() > MAX_NODES {
             return Err(format!("too many nodes: at most {MAX_NODES}"));

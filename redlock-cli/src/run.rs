@@ -62,7 +62,7 @@ struct Failure {
 async fn under_lock(plan: &Plan, journal: &Journal) -> Result<u8, Failure> {
     // Before anything is sent: a signal must not leave a key behind.
     let mut signals = Signals::catch().map_err(|error| internal("no signals", &error))?;
-    let redlock = Redlock::connect(&plan.nodes, plan.options).map_err(not_connected)?;
+    let redlock = plan.nodes.connect(plan.options).map_err(not_connected)?;
     let result = match lock(&redlock, &mut signals, plan, journal).await {
         Ok(guard) => {
             for warning in redlock.warnings() {

@@ -13,7 +13,7 @@ use crate::redlock::{MAX_KEY, MAX_NODES};
 pub enum ConnectError {
     /// The URL is not one of a Redis or Valkey node.
     BadUrl {
-        /// The URL, without its password.
+        /// What may be shown of the URL: its scheme, and its host where it is surely that. Empty if there is neither.
         url: String,
         /// What is wrong with it.
         reason: String,
@@ -29,13 +29,22 @@ pub enum ConnectError {
     NoRuntime,
     /// A `rediss://` URL, but the application has not installed a crypto provider for rustls.
     NoCryptoProvider,
+    /// A `rediss://` URL, but TLS cannot be set up: this system trusts no certificate, for instance.
+    Tls {
+        /// Why not.
+        reason: String,
+    },
 }
 
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadUrl { url, reason } => {
-                write!(f, "bad node URL {url:?}: {reason}; write redis://HOST:PORT")
+                f.write_str("bad node URL")?;
+                if !url.is_empty() {
+                    write!(f, " {url}")?;
+                }
+                write!(f, ": {reason}; write redis://HOST:PORT")
             }
             Self::DuplicateNode { node } => {
                 write!(f, "the node {node} is named twice: one node has one vote, name it once")
@@ -45,6 +54,7 @@ impl fmt::Display for ConnectError {
             Self::NoCryptoProvider => f.write_str(
                 "no crypto provider for TLS: call rustls::crypto::CryptoProvider::install_default first",
             ),
+            Self::Tls { reason } => write!(f, "no TLS: {reason}"),
         }
     }
 }

@@ -17,9 +17,15 @@ pub use clock::SystemClock;
 pub use entropy::SystemEntropy;
 pub use error::{AcquireError, ConnectError, ExtendError, HoldError, LossCause, Released};
 pub use guard::Guard;
-pub use node::{Address, NodeError, NodeErrorKind, RedisNode};
+#[cfg(feature = "probe")]
+pub use node::Probe;
+#[cfg(feature = "tls-rustls")]
+pub use node::system_roots;
+pub use node::{Address, NodeError, NodeErrorKind, RedisNode, printable};
 pub use redlock::{MAX_KEY, MAX_NODES, Redlock};
 pub use redlock_core::{
     BuildError, Clock, Denial, Fence, FenceGate, Instant, KeyName, Options, OptionsError, Outcome,
     Report, Tally, Token,
 };
+#[cfg(feature = "tls-rustls")]
+pub use rustls;

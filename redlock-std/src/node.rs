@@ -3,9 +3,18 @@
 mod actor;
 mod address;
 mod answer;
+mod connect_limit;
+mod dial;
 mod error;
 mod link;
+mod metered;
+mod printable;
+#[cfg(feature = "probe")]
+mod probe;
 mod queue;
+mod round_trip;
+#[cfg(feature = "tls-rustls")]
+mod tls;
 mod waiting;
 
 use std::sync::Arc;
@@ -17,7 +26,13 @@ use tokio::runtime::Handle;
 pub(crate) use actor::Actor;
 pub use address::Address;
 pub use error::{NodeError, NodeErrorKind};
+pub use printable::printable;
+#[cfg(feature = "probe")]
+pub use probe::Probe;
 use queue::{Call, Failure, Queue};
+use round_trip::RoundTrip;
+#[cfg(feature = "tls-rustls")]
+pub use tls::system_roots;
 use waiting::AcquireNumber;
 
 /// A handle on one node: cheap to clone, any number of them share one connection.
@@ -49,6 +64,7 @@ struct Attempt {
 #[derive(Debug)]
 struct Owner {
     queue: Arc<Queue>,
+    round_trip: Arc<RoundTrip>,
 }
 
 impl RedisNode {
@@ -69,14 +85,16 @@ impl RedisNode {
     pub(crate) fn prepare(address: Address, node_timeout: Duration) -> (Self, Actor) {
         let node_timeout = bounded(node_timeout);
         let queue = Arc::new(Queue::new(Arc::clone(address.name()), node_timeout));
+        let round_trip = Arc::new(RoundTrip::default());
         let node = Self {
             owner: Arc::new(Owner {
                 queue: Arc::clone(&queue),
+                round_trip: Arc::clone(&round_trip),
             }),
             node_timeout,
             last: None,
         };
-        (node, Actor::new(address, queue, node_timeout))
+        (node, Actor::new(address, queue, node_timeout, round_trip))
     }
 
     /// Where the node is, without its password: `host:port`, or the path of its socket.
@@ -101,6 +119,16 @@ impl RedisNode {
     }
 
     fn error(&self, kind: NodeErrorKind) -> NodeError {
+        let (node_timeout, round_trip) = (self.node_timeout, self.owner.round_trip.last());
+        let kind = match kind {
+            NodeErrorKind::TimedOut(_) | NodeErrorKind::Silent(_) if round_trip > node_timeout => {
+                NodeErrorKind::TooFar {
+                    node_timeout,
+                    round_trip,
+                }
+            }
+            kind => kind,
+        };
         self.owner.queue.error(kind)
     }
 

@@ -64,14 +64,22 @@ impl Redlock {
     /// A lock over the nodes at `urls`, on the current tokio runtime.
     ///
     /// The URLs are read at once; connections are made in the background, and made again for as long
-    /// as the lock, a clone of it or a guard lives. A connect may take four node timeouts, at least a second and
-    /// at most a minute. `redis://`, `valkey://`, `redis+unix://` and, with the
+    /// as the lock, a clone of it or a guard lives. A node may take four node timeouts to be connected to, at least a
+    /// second and at most a minute, and as long again for the handshake and the login; where it is there and takes
+    /// longer, the next attempt may take twice as long, up to a minute. Of a host name with several addresses the first
+    /// one that answers is used. `redis://`, `valkey://`, `redis+unix://` and, with the
     /// feature `tls-rustls`, `rediss://`; user, password and database as in
-    /// `redis://user:password@host:port/db`.
+    /// `redis://user:password@host:port/db`. In user and password `#`, `/`, `?`, `@`, `:` and `%` are percent-encoded.
+    /// A socket has them in its parameters: `redis+unix:///run/redis.sock?user=user&pass=password&db=1`.
+    ///
+    /// Certificates are always verified, against those that this system trusts: they are read at the first `rediss://`
+    /// URL of the process.
     ///
     /// The user needs the permissions `+set +get +del +pexpire +evalsha +eval +script|load +info +time` on the
-    /// keys of the locks and on `redlock:guard`; for [fenced](Options::fenced) locks also `+pttl`, and on the
-    /// same keys with `redlock:fence:` before them. Say, with locks whose keys begin with `lock:`,
+    /// keys of the locks and on `redlock:guard`; with a database in the URL also `+select`; for
+    /// [fenced](Options::fenced) locks also `+pttl`, and on the
+    /// same keys with `redlock:fence:` before them. To log in needs no permission, and the name that `CLIENT LIST` shows is
+    /// done without if `+client|setinfo` is missing. Say, with locks whose keys begin with `lock:`,
     ///
     /// ```text
     /// ACL SETUSER locker on >password ~lock:* ~redlock:guard ~redlock:fence:lock:* +set +get +del +pexpire
@@ -94,16 +102,67 @@ impl Redlock {
     /// # Errors
     ///
     /// If a URL cannot be read or names a node that is named already, if there is none or more than
-    /// [`MAX_NODES`], or if there is no tokio runtime.
+    /// [`MAX_NODES`], if TLS is asked for and cannot be set up, or if there is no tokio runtime.
     pub fn connect<U: AsRef<str>>(
         urls: impl IntoIterator<Item = U>,
         options: Options,
+    ) -> Result<Self, ConnectError> {
+        Self::connect_to(urls, options, Address::parse)
+    }
+
+    /// [`connect`](Self::connect), with TLS as `tls` says: with an authority of your own, or a certificate of this
+    /// client, which servers ask for unless they are told otherwise (`tls-auth-clients`).
+    ///
+    /// It is for all `rediss://` URLs; others have no TLS. The types are those of the [`rustls`] of this crate.
+    /// [`system_roots`](crate::system_roots) are the authorities that `connect` trusts.
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use redlock_std::rustls::pki_types::pem::PemObject;
+    /// use redlock_std::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    /// use redlock_std::rustls::{ClientConfig, RootCertStore};
+    /// use redlock_std::{Options, Redlock};
+    ///
+    /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut roots = RootCertStore::empty();
+    /// roots.add(CertificateDer::from_pem_file("ca.pem")?)?;
+    /// let chain = CertificateDer::pem_file_iter("client.pem")?.collect::<Result<_, _>>()?;
+    /// let key = PrivateKeyDer::from_pem_file("client-key.pem")?;
+    /// let tls = ClientConfig::builder()
+    ///     .with_root_certificates(roots)
+    ///     .with_client_auth_cert(chain, key)?;
+    /// let redlock = Redlock::connect_with_tls(
+    ///     ["rediss://10.0.0.1", "rediss://10.0.0.2", "rediss://10.0.0.3"],
+    ///     Options::new(Duration::from_secs(10))?,
+    ///     &Arc::new(tls),
+    /// )?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`connect`](Self::connect).
+    #[cfg(feature = "tls-rustls")]
+    pub fn connect_with_tls<U: AsRef<str>>(
+        urls: impl IntoIterator<Item = U>,
+        options: Options,
+        tls: &Arc<rustls::ClientConfig>,
+    ) -> Result<Self, ConnectError> {
+        Self::connect_to(urls, options, |url| Address::parse_with_tls(url, tls))
+    }
+
+    fn connect_to<U: AsRef<str>>(
+        urls: impl IntoIterator<Item = U>,
+        options: Options,
+        parse: impl Fn(&str) -> Result<Address, ConnectError>,
     ) -> Result<Self, ConnectError> {
         let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
         let mut nodes: Vec<RedisNode> = Vec::new();
         let mut actors = Vec::new();
         for url in urls {
-            let address = Address::parse(url.as_ref())?;
+            let address = parse(url.as_ref())?;
             if nodes.iter().any(|node| node.name() == &**address.name()) {
                 return Err(ConnectError::DuplicateNode {
                     node: address.name().to_string(),

@@ -8,17 +8,21 @@ pub mod chaos;
 mod child;
 mod emulator;
 pub mod exclusion;
+mod impostor;
 pub mod load;
 pub mod model;
 mod servers;
 pub mod simulation;
 mod step_clock;
+mod tls;
 mod tokio_stream;
 
 use std::time::{Duration, Instant};
 
 pub use emulator::Emulator;
+pub use impostor::{Impostor, Mischief};
 pub use servers::{Calls, Server, Servers};
+pub use tls::{Authority, Certified, TlsServer, connect_storm};
 pub use tokio_stream::TokioStream;
 
 /// The examples of the README, so that they are compiled and run.

@@ -4,11 +4,11 @@ use core::time::Duration;
 
 use redis::{Value, from_redis_value};
 use redlock_core::{Clock, GUARD_KEY};
-use redlock_std::SystemClock;
+use redlock_std::{SystemClock, printable};
 
 use super::clock::Sample;
 use super::permissions::Permissions;
-use crate::nodes::{Connection, Info, Node, in_words, text};
+use crate::nodes::{Connection, Info, Node, in_words};
 
 /// A node and what it told, or why it told nothing.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl Seen {
             return Err(in_words(error));
         }
         Ok(Self {
-            info: answer(info, |info| Some(Info::parse(&text(info)?))),
+            info: answer(info, Info::read),
             appendfsync: setting(appendfsync),
             save: setting(save),
             repl_backlog_ttl: setting(backlog_ttl),
@@ -134,7 +134,7 @@ fn answer<T>(reply: &Value, read: impl Fn(&Value) -> Option<T>) -> Result<T, Str
 /// The value in a reply to CONFIG GET.
 fn setting(reply: &Value) -> Option<String> {
     let (_name, value): (String, String) = from_redis_value(reply.clone()).ok()?;
-    Some(value)
+    Some(printable(&value))
 }
 
 /// The µs since 1970 in a reply to TIME.

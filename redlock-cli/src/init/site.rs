@@ -9,7 +9,7 @@ use redlock_core::GUARD_KEY;
 use super::Mode;
 use crate::duration;
 use crate::guard_record::{GuardRecord, Settings, Standing};
-use crate::nodes::{Connection, Info, Node, in_words, text};
+use crate::nodes::{Connection, Info, Node, in_words};
 use crate::recovery::Sight;
 
 /// A node that was looked at, and could be written to.
@@ -56,7 +56,7 @@ impl Site {
         if let Value::ServerError(error) = info {
             return Err(in_words(error));
         }
-        let info = Info::parse(&text(info).unwrap_or_default());
+        let info = Info::read(info).ok_or("no answer")?;
         // Before what the script says: a replica says that it cannot be written to.
         if !info.is_master() {
             return Err(format!("a replica of {}: name masters only", info.master()));

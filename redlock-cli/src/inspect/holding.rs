@@ -4,6 +4,7 @@ use core::fmt;
 use core::time::Duration;
 
 use redis::{Value, from_redis_value};
+use redlock_std::printable;
 use serde_json::{Value as Json, json};
 
 use crate::duration;
@@ -46,6 +47,11 @@ pub(crate) enum Key {
 pub(crate) struct Mark {
     pub(crate) prefix: Vec<u8>,
     pub(crate) digest: String,
+}
+
+impl Mark {
+    /// How many bytes of a token are shown.
+    const SHOWN: usize = 4;
 }
 
 impl Holding {
@@ -108,7 +114,9 @@ impl State {
 
     fn parse(reply: &Value) -> Option<Self> {
         type Reply = (String, Vec<u8>, String, i64, String);
-        let (kind, prefix, digest, ttl_ms, fence): Reply = from_redis_value(reply.clone()).ok()?;
+        let (kind, mut prefix, digest, ttl_ms, fence): Reply =
+            from_redis_value(reply.clone()).ok()?;
+        prefix.truncate(Mark::SHOWN);
         // -1 is for ever.
         let ends_in = u64::try_from(ttl_ms).ok().map(Duration::from_millis);
         let refuses_fenced_for = ends_in.filter(|_| kind == "none");
@@ -118,7 +126,10 @@ impl State {
                 token: Mark { prefix, digest },
                 ends_in,
             },
-            _ => Key::Foreign { kind, ends_in },
+            kind => Key::Foreign {
+                kind: printable(kind),
+                ends_in,
+            },
         };
         Some(Self {
             key,

@@ -3,16 +3,26 @@
 use core::str::FromStr;
 use std::collections::BTreeMap;
 
-/// The fields of INFO.
+use redis::Value;
+use redlock_std::printable;
+
+use super::connection::raw_text;
+
+/// The fields of INFO, as they can be shown.
 #[derive(Debug)]
 pub(crate) struct Info(BTreeMap<String, String>);
 
 impl Info {
+    /// `None` if it is not that.
+    pub(crate) fn read(reply: &Value) -> Option<Self> {
+        Some(Self::parse(&raw_text(reply)?))
+    }
+
     pub(crate) fn parse(text: &str) -> Self {
         let fields = text.lines().filter_map(|line| line.split_once(':'));
         Self(
             fields
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .map(|(name, value)| (name.to_owned(), printable(value)))
                 .collect(),
         )
     }

@@ -12,7 +12,7 @@ use redlock_std::{Options, OptionsError};
 
 use super::deadline::Deadline;
 use super::journal::Form;
-use crate::nodes::NodeArguments;
+use crate::nodes::{NodeArguments, Urls};
 use crate::{duration, key};
 
 /// Run a command while holding the lock KEY
@@ -22,7 +22,7 @@ use crate::{duration, key};
 /// the command gets SIGTERM, and SIGKILL before the lease ends: it never runs on without the lock.
 ///
 /// The command finds the key in REDLOCK_KEY, its token, in hexadecimal, in REDLOCK_TOKEN, and with --fenced
-/// its fencing token in REDLOCK_FENCE.
+/// its fencing token in REDLOCK_FENCE. It does not find REDLOCK_NODES, where passwords may be.
 ///
 /// Exit codes: the command's own; 128+N if signal N ended it; 75 held by another or the wait is over;
 /// 69 no quorum of nodes reached; 76 lost while the command ran; 126 the command cannot be executed;
@@ -103,7 +103,7 @@ pub(crate) struct Arguments {
 /// Arguments that make sense.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) nodes: Vec<String>,
+    pub(crate) nodes: Urls,
     pub(crate) key: Vec<u8>,
     pub(crate) command: OsString,
     pub(crate) arguments: Vec<OsString>,

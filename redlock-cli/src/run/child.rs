@@ -45,6 +45,8 @@ impl Child {
             .args(arguments)
             .env("REDLOCK_KEY", OsStr::from_bytes(guard.key()))
             .env("REDLOCK_TOKEN", token)
+            // The passwords of the nodes are not the command's business.
+            .env_remove("REDLOCK_NODES")
             // One of a lock around this one would be another key's.
             .env_remove("REDLOCK_FENCE");
         if let Some(fence) = guard.fence() {

@@ -9,6 +9,7 @@
 
 mod demo;
 mod doctor;
+mod hostile;
 mod init;
 mod inspect;
 mod loss;
@@ -17,4 +18,6 @@ mod run;
 mod server;
 mod signals;
 mod terminal;
+#[cfg(feature = "tls")]
+mod tls;
 mod usage;

@@ -86,7 +86,7 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
         (&["run", NODE, "-E256", "key", "--", "true"], "256"),
         (
             &["run", "--node=http://host", "key", "--", "true"],
-            "\"http://host\"",
+            "no scheme of a node",
         ),
         (
             &["run", NODE, NODE, "key", "--", "true"],
@@ -105,7 +105,7 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
             "--max-ttl: the TTL is too long",
         ),
         (&["doctor", NODE, "--seconds=0"], "0 is not in 1..=3600"),
-        (&["doctor", "--node=http://host"], "\"http://host\""),
+        (&["doctor", "--node=http://host"], "no scheme of a node"),
         (&["inspect", NODE], "<KEY>"),
         (&["inspect", "key"], "--node"),
         (

@@ -15,9 +15,11 @@ use tokio::time::{Sleep, sleep};
 
 use super::address::Address;
 use super::answer;
+use super::connect_limit::{ConnectLimit, ROUND_TRIPS};
 use super::error::NodeErrorKind;
-use super::link::{Link, in_words, introduction};
+use super::link::{Connected, Link, NotConnected, in_words, introduction};
 use super::queue::{Bundle, Call, Failure, MAX_RELEASES, Queue, left_out_after, words};
+use super::round_trip::RoundTrip;
 use crate::entropy::SystemEntropy;
 
 /// Sends what is queued for one node, and keeps the connection to it.
@@ -29,6 +31,7 @@ pub(crate) struct Actor {
     queue: Arc<Queue>,
     /// That of the options at the time of the connect. Calls have their own.
     node_timeout: Duration,
+    round_trip: Arc<RoundTrip>,
 }
 
 /// The delay before another connect if no call comes, and before a release is sent again: doubles from the first to the
@@ -51,35 +54,42 @@ const MIN_IDLE_LIFE: Duration = Duration::from_millis(500);
 /// fail at once until it is there: a node that drops all packets is not waited for.
 const MIN_PATIENCE: Duration = Duration::from_millis(50);
 
-/// For the connect, the handshake and the scripts together: as many node timeouts as they take round trips, and
-/// no less and no more than this.
-const CONNECT_ROUND_TRIPS: u32 = 4;
-const MIN_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
-
 impl Actor {
-    pub(crate) const fn new(address: Address, queue: Arc<Queue>, node_timeout: Duration) -> Self {
+    pub(crate) const fn new(
+        address: Address,
+        queue: Arc<Queue>,
+        node_timeout: Duration,
+        round_trip: Arc<RoundTrip>,
+    ) -> Self {
         Self {
             address,
             queue,
             node_timeout,
+            round_trip,
         }
     }
 
     /// Runs until the last handle of the node is gone and everything is sent.
     pub(crate) async fn run(self) {
         let mut backoff = FIRST_BACKOFF;
+        let mut limit = ConnectLimit::default();
         let mut took = Duration::ZERO;
         // Why there is no connection any more; calls wait for the first one for as long as it takes.
         let mut known = None;
         loop {
             let started_at = Instant::now();
-            let Some(link) = self.connect(known.as_ref(), took * 2).await else {
+            let Some(connected) = self.connect(known.as_ref(), took * 2, &limit).await else {
                 return;
             };
-            let kind = match link {
-                Ok((link, introduction)) => {
+            let kind = match connected {
+                Ok(Connected {
+                    link,
+                    introduction,
+                    round_trip,
+                }) => {
                     took = started_at.elapsed();
+                    limit.was_in_time();
+                    self.round_trip.note(round_trip);
                     // Before anything is sent: it may be another process by now.
                     self.queue.introduced(introduction);
                     self.queue.promise();
@@ -91,16 +101,22 @@ impl Actor {
                     let End::Broken(kind) = end else {
                         return;
                     };
-                    // Not for a server that accepts connections only to close them.
+                    // Not for a server that accepts connections only to close them, or to flood them.
                     let lived = connected_at.elapsed();
-                    if lived >= MIN_IDLE_LIFE || has_answered && lived >= MIN_LIFE {
+                    let has_lasted = lived >= MIN_IDLE_LIFE || has_answered && lived >= MIN_LIFE;
+                    if has_lasted && kind != NodeErrorKind::Flooded {
                         backoff = FIRST_BACKOFF;
                         known = Some(kind);
                         continue;
                     }
                     kind
                 }
-                Err(kind) => kind,
+                Err(NotConnected { kind, was_late }) => {
+                    if was_late {
+                        limit.was_late();
+                    }
+                    kind
+                }
             };
             let probe_at = Instant::now() + jittered(PROBE_DELAY);
             self.queue.fail(&kind, Some(probe_at));
@@ -110,13 +126,6 @@ impl Actor {
             }
             backoff = backoff.saturating_mul(2).min(LAST_BACKOFF);
         }
-    }
-
-    fn connect_timeout(&self) -> Duration {
-        let round_trip = self.queue.longest_timeout(self.node_timeout);
-        round_trip
-            .saturating_mul(CONNECT_ROUND_TRIPS)
-            .clamp(MIN_CONNECT_TIMEOUT, MAX_CONNECT_TIMEOUT)
     }
 
     /// Waits before the next connect, at most until a call wants one; ends at once if no handle is left and no
@@ -143,11 +152,14 @@ impl Actor {
         &self,
         mut known: Option<&NodeErrorKind>,
         patience: Duration,
-    ) -> Option<Result<(Link, Option<Introduction>), NodeErrorKind>> {
-        let limit = self.connect_timeout();
-        let patience = patience.min(limit / CONNECT_ROUND_TRIPS).max(MIN_PATIENCE);
+        limit: &ConnectLimit,
+    ) -> Option<Result<Connected, NotConnected>> {
+        let node_timeout = self.queue.longest_timeout(self.node_timeout);
+        let to_dial = ConnectLimit::to_dial(node_timeout);
+        let to_set_up = limit.to_set_up(node_timeout);
+        let patience = patience.min(to_dial / ROUND_TRIPS).max(MIN_PATIENCE);
         self.queue.promise();
-        let mut link = pin!(Link::connect(&self.address, limit));
+        let mut link = pin!(Link::connect(&self.address, to_dial, to_set_up));
         let mut timer = pin!(sleep(patience));
         poll_fn(|context| {
             self.queue.register(context.waker());
@@ -186,6 +198,7 @@ fn jittered(backoff: Duration) -> Duration {
 /// The life of one connection.
 struct Session<'a> {
     queue: &'a Queue,
+    round_trip: &'a RoundTrip,
     link: Link,
     in_flight: VecDeque<Batch>,
     is_left_out: bool,
@@ -234,6 +247,7 @@ impl<'a> Session<'a> {
     fn new(actor: &'a Actor, link: Link) -> Self {
         Self {
             queue: &actor.queue,
+            round_trip: &actor.round_trip,
             link,
             in_flight: VecDeque::new(),
             is_left_out: false,
@@ -256,8 +270,14 @@ impl<'a> Session<'a> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
         for turn in 1.. {
             self.send(context);
+            // It always comes to an end, and the alarm gets its turn, whatever the node sends: no more is read than
+            // there is credit for. The alarm is last, so that what has arrived is read before a node counts as silent.
             if self.link.driver.as_mut().poll(context).is_ready() {
-                return Poll::Ready(End::Broken(NodeErrorKind::Disconnected));
+                return Poll::Ready(End::Broken(if self.link.credit.is_overdrawn() {
+                    NodeErrorKind::Flooded
+                } else {
+                    NodeErrorKind::Disconnected
+                }));
             }
             let received = match self.receive(context) {
                 Ok(received) => received,
@@ -290,6 +310,7 @@ impl<'a> Session<'a> {
                 asks,
                 sent_at: Instant::now(),
             };
+            self.link.credit.grant(batch.replies());
             // The first poll hands the batch over. What comes of it is looked at in its turn.
             let answered = batch.answers.as_mut().poll(context);
             if let Poll::Ready(result) = answered {
@@ -307,6 +328,7 @@ impl<'a> Session<'a> {
         {
             let answers = answers.map_err(|error| NodeErrorKind::Unreachable(in_words(&error)))?;
             let (calls, asks) = (std::mem::take(&mut batch.calls), batch.asks);
+            self.round_trip.note(batch.sent_at.elapsed());
             self.in_flight.pop_front();
             self.has_answered = true;
             self.pass_on(calls, asks, answers);
@@ -314,6 +336,10 @@ impl<'a> Session<'a> {
             if std::mem::take(&mut self.is_left_out) {
                 self.queue.promise();
             }
+        }
+        if count > 0 {
+            let replies = self.in_flight.iter().map(Batch::replies).sum();
+            self.link.credit.settle(replies);
         }
         Ok(count)
     }
@@ -463,6 +489,11 @@ impl Drop for Session<'_> {
 }
 
 impl Batch {
+    /// How many replies it gets.
+    fn replies(&self) -> usize {
+        self.calls.len() + usize::from(self.asks)
+    }
+
     /// When those of its callers that wait the shortest leave the node out.
     fn left_out_after(&self) -> Duration {
         let shortest = self.calls.iter().map(Call::node_timeout).min();

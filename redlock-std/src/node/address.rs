@@ -1,19 +1,38 @@
 //! Where a node is, out of a URL.
 
+use std::fmt;
 use std::sync::Arc;
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+use redis::{ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, parse_redis_url};
 
+use super::printable::printable;
 use crate::ConnectError;
 
 /// A URL of a node that was understood.
 ///
-/// For tools that look into nodes with a client of their own: they read URLs and call nodes as the
-/// lock does.
-#[derive(Debug)]
+/// For tools that look into nodes with questions of their own: they read URLs and call nodes as the
+/// lock does. Its `Debug` is its name: the password is not in it.
 pub struct Address {
     name: Arc<str>,
-    info: ConnectionInfo,
+    place: Place,
+    login: RedisConnectionInfo,
+}
+
+/// What to connect to.
+pub(crate) enum Place {
+    Tcp {
+        host: String,
+        port: u16,
+    },
+    #[cfg(feature = "tls-rustls")]
+    Tls {
+        host: String,
+        port: u16,
+        server: rustls::pki_types::ServerName<'static>,
+        config: Arc<rustls::ClientConfig>,
+    },
+    #[cfg(unix)]
+    Unix(std::path::PathBuf),
 }
 
 impl Address {
@@ -21,33 +40,33 @@ impl Address {
     ///
     /// # Errors
     ///
-    /// When it is not one of a Redis or Valkey node; the password is not in the error.
+    /// When it is not one of a Redis or Valkey node, or asks for TLS that there is not. Of the URL no more than its scheme
+    /// and host are in the error, and the host only where it is surely the host.
     pub fn parse(url: &str) -> Result<Self, ConnectError> {
-        let info = url
-            .into_connection_info()
-            .map_err(|error| ConnectError::BadUrl {
-                url: without_password(url),
-                reason: error
-                    .detail()
-                    .map_or_else(|| error.to_string(), str::to_owned),
-            })?;
+        let parts = Parts::read(url)?;
         #[cfg(feature = "tls-rustls")]
-        if matches!(info.addr(), ConnectionAddr::TcpTls { .. })
-            && rustls::crypto::CryptoProvider::get_default().is_none()
-        {
-            return Err(ConnectError::NoCryptoProvider);
+        if parts.is_tls {
+            return parts.over_tls(super::tls::system_config()?);
         }
-        let name = match info.addr() {
-            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                format!("{}:{port}", host.to_lowercase())
-            }
-            ConnectionAddr::Unix(path) => path.display().to_string(),
-            other => other.to_string(),
-        };
-        Ok(Self {
-            name: name.into(),
-            info,
-        })
+        parts.without_tls()
+    }
+
+    /// Reads a URL as [`Redlock::connect_with_tls`](crate::Redlock::connect_with_tls) does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`parse`](Self::parse).
+    #[cfg(feature = "tls-rustls")]
+    pub fn parse_with_tls(
+        url: &str,
+        config: &Arc<rustls::ClientConfig>,
+    ) -> Result<Self, ConnectError> {
+        let parts = Parts::read(url)?;
+        if parts.is_tls {
+            parts.over_tls(Arc::clone(config))
+        } else {
+            parts.without_tls()
+        }
     }
 
     /// `host:port`, or the path of a socket. Without the password; the same for two URLs of one server.
@@ -56,19 +75,167 @@ impl Address {
         &self.name
     }
 
-    pub(crate) const fn info(&self) -> &ConnectionInfo {
-        &self.info
+    pub(crate) const fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Who logs in, to which database; and what CLIENT LIST shows to an operator, on servers that know it.
+    pub(crate) fn login(&self) -> RedisConnectionInfo {
+        self.login
+            .clone()
+            .set_lib_name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
     }
 }
 
-/// What stands before an `@` may be a password, and errors end up in logs.
-fn without_password(url: &str) -> String {
-    match (url.find("://"), url.rfind('@')) {
-        (Some(scheme), Some(at)) if scheme + 3 <= at => {
-            format!("{}..{}", &url[..scheme + 3], &url[at..])
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Address").field(&self.name).finish()
+    }
+}
+
+/// What a URL says.
+struct Parts {
+    /// What of the URL may be shown.
+    shown: String,
+    address: ConnectionAddr,
+    login: RedisConnectionInfo,
+    is_tls: bool,
+}
+
+impl Parts {
+    fn read(url: &str) -> Result<Self, ConnectError> {
+        let scheme = scheme(url).ok_or_else(|| bad("", "it begins with no scheme of a node (in a list, write a comma of a password as %2C)"))?;
+        let start = format!("{scheme}://..");
+        let is_tls = matches!(scheme, "rediss" | "valkeys");
+        let mut url = parse_redis_url(url).ok_or_else(|| {
+            let reason = format!("host and port are missing or cannot be read{ENCODE}");
+            bad(&start, &reason)
+        })?;
+        if is_tls && url.fragment() == Some("insecure") {
+            return Err(bad(
+                &start,
+                "#insecure is refused, because a node that is not verified may be anybody: trust the \
+                 authority that has signed its certificate",
+            ));
         }
-        (None, Some(at)) => format!("..{}", &url[at..]),
-        _ => url.to_owned(),
+        if url.fragment().is_some() {
+            return Err(bad(&start, &format!("there is a # in it{ENCODE}")));
+        }
+        if is_unix(scheme) {
+            if !url.username().is_empty() || url.password().is_some() {
+                return Err(bad(&start, "a socket takes ?user=USER&pass=PASSWORD"));
+            }
+            if url.path().contains("pass=") || url.path().contains("user=") {
+                return Err(bad(&start, "there is a ? missing before user or password"));
+            }
+        } else if url.path().contains('@') || url.query().is_some_and(|query| query.contains('@')) {
+            return Err(bad(
+                &start,
+                &format!("there is an @ behind the host{ENCODE}"),
+            ));
+        }
+        // From here on the host is surely the host.
+        let shown = match url.host_str() {
+            Some(host) if !is_unix(scheme) => format!("{scheme}://{}..", printable(host)),
+            _ => start,
+        };
+        // TLS is not that of the crate: without it the crate reads no such URL.
+        if is_tls && url.set_scheme("redis").is_err() {
+            return Err(bad(&shown, "it cannot be read"));
+        }
+        let info = url
+            .into_connection_info()
+            .map_err(|error| match error.detail() {
+                // It repeats what was written, and that may be anything.
+                Some(_) => bad(&shown, "there is a parameter in it that is not understood"),
+                None => bad(&shown, &error.to_string()),
+            })?;
+        Ok(Self {
+            shown,
+            address: info.addr().clone(),
+            login: info.redis_settings().clone(),
+            is_tls,
+        })
+    }
+
+    fn without_tls(self) -> Result<Address, ConnectError> {
+        if self.is_tls {
+            return Err(bad(
+                &self.shown,
+                "TLS is not built in: switch the feature tls-rustls of redlock-std on",
+            ));
+        }
+        let (name, place) = match self.address {
+            ConnectionAddr::Tcp(host, port) => (name(&host, port), Place::Tcp { host, port }),
+            #[cfg(unix)]
+            ConnectionAddr::Unix(path) => (printable(&path.to_string_lossy()), Place::Unix(path)),
+            _ => {
+                return Err(bad(
+                    &self.shown,
+                    "there is no such connection on this system",
+                ));
+            }
+        };
+        Ok(Address {
+            name: name.into(),
+            place,
+            login: self.login,
+        })
+    }
+
+    #[cfg(feature = "tls-rustls")]
+    fn over_tls(self, config: Arc<rustls::ClientConfig>) -> Result<Address, ConnectError> {
+        let ConnectionAddr::Tcp(host, port) = self.address else {
+            return Err(bad(&self.shown, "there is no TLS over this"));
+        };
+        let server = rustls::pki_types::ServerName::try_from(host.clone())
+            .map_err(|_| bad(&self.shown, "no certificate can be for this host name"))?;
+        Ok(Address {
+            name: name(&host, port).into(),
+            place: Place::Tls {
+                host,
+                port,
+                server,
+                config,
+            },
+            login: self.login,
+        })
+    }
+}
+
+/// What helps who has written a password as it is.
+const ENCODE: &str = "; in user and password write %23 for #, %2C for a comma, %2F for /, %3A for :, \
+                      %3F for ?, %40 for @ and %25 for %";
+
+/// One of those that are known. Anything else may be a part of a password.
+fn scheme(url: &str) -> Option<&'static str> {
+    const SCHEMES: [&str; 7] = [
+        "redis",
+        "rediss",
+        "valkey",
+        "valkeys",
+        "redis+unix",
+        "valkey+unix",
+        "unix",
+    ];
+    let (scheme, _) = url.trim().split_once("://")?;
+    SCHEMES
+        .into_iter()
+        .find(|known| known.eq_ignore_ascii_case(scheme))
+}
+
+fn is_unix(scheme: &str) -> bool {
+    scheme.ends_with("unix")
+}
+
+fn name(host: &str, port: u16) -> String {
+    format!("{}:{port}", printable(&host.to_lowercase()))
+}
+
+fn bad(shown: &str, reason: &str) -> ConnectError {
+    ConnectError::BadUrl {
+        url: shown.to_owned(),
+        reason: reason.to_owned(),
     }
 }
 
@@ -82,23 +249,100 @@ mod tests {
             ("redis://10.0.0.1", "10.0.0.1:6379"),
             ("redis://user:secret@Example.org:7000/3", "example.org:7000"),
             ("valkey://10.0.0.1:7000", "10.0.0.1:7000"),
-            ("redis+unix:///run/redis.sock?db=1", "/run/redis.sock"),
+            ("redis://:s%23ecret@[::1]:7000", "::1:7000"),
+            #[cfg(unix)]
+            (
+                "redis+unix:///run/redis.sock?db=1&pass=p@secret",
+                "/run/redis.sock",
+            ),
+            #[cfg(unix)]
+            ("unix:///run/%1b%5b2J.sock", "/run/\\u{1b}[2J.sock"),
         ] {
-            assert_eq!(&**Address::parse(url).unwrap().name(), name, "{url}");
+            let address = Address::parse(url).unwrap();
+            assert_eq!(&**address.name(), name, "{url}");
+            let debug = format!("{address:?}");
+            assert!(!debug.contains("secret"), "{debug}");
         }
     }
 
     #[test]
-    fn a_bad_url_is_shown_without_its_password() {
-        for url in [
+    fn an_error_shows_no_password_whatever_is_wrong_with_the_url() {
+        let mut urls: Vec<String> = [
             "http://me:secret@host",
             "me:secret@host",
-            "redis://me:secret@host:port",
+            "secret",
+            "secret@host",
+            "secret://host",
+            ":secret@host",
+            "redis:secret@host",
+            "redis:/me:secret@host",
+            "redis//me:secret@host",
+            "\u{e4}@secret",
+            "redis+unix:///run/r.sock&pass=secret",
+            "redis+unix://me:secret@/run/r.sock",
+            "redis+unix://me:secret@host/run/r.sock",
+            "redis+unix://localhost?pass=secret&db=x",
+            "redis+unix:///run/r.sock?pass=secret&db=x",
+            "redis+unix:///run/r.sock?pass=secret#x",
+            "redis+unix:///run/r.sock?pass=x#secret",
+            "redis+unix:///run/r.sock?protocol=secret",
             "",
-            "\u{e4}@",
+        ]
+        .map(str::to_owned)
+        .into();
+        for scheme in ["redis", "rediss", "valkey", "REDIS", "Rediss"] {
+            for rest in [
+                "me:secret",
+                "me:secret@",
+                "me:secret@host:port",
+                "me:secret@host:99999",
+                "me:secret@host/db",
+                "me:secret@ho st",
+                "me:1234#secret@host",
+                "me:12#34secret",
+                "me:12/secret@host",
+                "me:12/secret",
+                "me:12?secret@host",
+                "me:12?protocol=secret",
+                "me:se#cret@host/secret",
+                "me:%ff%secret@host",
+                "me:%ff@host/secret",
+                ":secret",
+                "@secret:secret",
+                "host/secret",
+                "host?protocol=secret",
+                "host#secret",
+                "host:secret",
+                "host:1:secret",
+                "[::1:secret",
+                "0.0.0.0/?secret",
+                "",
+            ] {
+                urls.push(format!("{scheme}://{rest}"));
+            }
+        }
+        for url in urls {
+            let Err(error) = Address::parse(&url) else {
+                panic!("{url} is taken for a node");
+            };
+            for message in [error.to_string(), format!("{error:?}")] {
+                assert!(!message.contains("secret"), "{url}: {message}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_error_says_what_to_do() {
+        for (url, advice) in [
+            ("redis://me:1234#secret@host", "%23 for #"),
+            ("redis://me:12/34@host", "%2F for /"),
+            ("redis://host/db", "redis://host.."),
+            ("rediss://host#insecure", "#insecure is refused"),
+            ("rediss://host/#insecure", "#insecure is refused"),
+            ("10.0.0.1:6379", "write redis://HOST:PORT"),
         ] {
             let message = Address::parse(url).unwrap_err().to_string();
-            assert!(!message.contains("secret"), "{message}");
+            assert!(message.contains(advice), "{message}");
         }
     }
 
@@ -113,6 +357,6 @@ mod tests {
     #[cfg(not(feature = "tls-rustls"))]
     fn tls_without_the_feature_is_an_error() {
         let error = Address::parse("rediss://10.0.0.1").unwrap_err();
-        assert!(matches!(error, ConnectError::BadUrl { .. }), "{error}");
+        assert!(error.to_string().contains("tls-rustls"), "{error}");
     }
 }

@@ -4,6 +4,7 @@ use redis::{ServerError, Value};
 use redlock_core::Answer;
 
 use super::error::NodeErrorKind;
+use super::printable::printable;
 
 pub(crate) fn read(value: Value) -> Result<Answer, NodeErrorKind> {
     match value {
@@ -18,7 +19,9 @@ pub(crate) fn read(value: Value) -> Result<Answer, NodeErrorKind> {
         },
         Value::ServerError(error) => {
             let message = format!("{} {}", error.code(), error.details().unwrap_or_default());
-            Err(NodeErrorKind::Rejected(message.trim_end().into()))
+            Err(NodeErrorKind::Rejected(
+                printable(message.trim_end()).into(),
+            ))
         }
         _ => Err(NodeErrorKind::Unexpected),
     }

@@ -45,10 +45,20 @@ impl core::error::Error for NodeError {}
 pub enum NodeErrorKind {
     /// The round stopped waiting after this time.
     TimedOut(Duration),
+    /// The round stopped waiting after its node timeout, and the node's last answer took longer than that.
+    TooFar {
+        /// How long the round waits.
+        node_timeout: Duration,
+        /// How long the last answer took.
+        round_trip: Duration,
+    },
     /// No connection could be made: the network, the name, the password.
     Unreachable(Arc<str>),
     /// The connection broke; a new one is being made.
     Disconnected,
+    /// The node sent more than the answers to what it was asked can take. The connection was ended: what follows would have
+    /// to be kept.
+    Flooded,
     /// The node has not answered for so long that it is left out until it does.
     Silent(Duration),
     /// The tokio runtime on which the node was connected has shut down, so no task sends commands to the node.
@@ -72,8 +82,18 @@ impl fmt::Display for NodeErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TimedOut(after) => write!(f, "timed out after {} ms", after.as_millis()),
+            Self::TooFar {
+                node_timeout,
+                round_trip,
+            } => write!(
+                f,
+                "timed out after {} ms, and its last answer took {} ms: raise node_timeout if it is that far away",
+                node_timeout.as_millis(),
+                round_trip.as_millis()
+            ),
             Self::Unreachable(why) => f.write_str(why),
             Self::Disconnected => f.write_str("the connection broke"),
+            Self::Flooded => f.write_str("sent more than was asked for; is it a Redis?"),
             Self::Silent(since) => write!(f, "no answer for {} ms", since.as_millis()),
             Self::RuntimeGone => f.write_str(
                 "the tokio runtime of the connect has shut down; connect again on one that lives",

@@ -137,7 +137,7 @@ struct Judge {
     /// By the token: when it was first sent.
     first_sent: BTreeMap<usize, Moment>,
     /// By the token, the node and the fence that it proposed, if any: who has sent an acquire there.
-    acquires: BTreeMap<(usize, usize, Option<(Fence, bool)>), Task>,
+    acquires: BTreeMap<(usize, usize, Option<Proposed>), Task>,
     /// Tokens of plain leases whose client could not know what a node had lost when it granted them, and when that was.
     unaware: BTreeMap<usize, Moment>,
     /// When an operator has said that nodes have forgotten nothing.
@@ -165,6 +165,9 @@ struct Work {
     /// Whether nobody else can have had one.
     was_kept: bool,
 }
+
+/// The fence, and whether the client vouches.
+type Proposed = (Fence, bool);
 
 impl Judge {
     fn hear(&mut self, at: Moment, what: What) {

@@ -12,6 +12,7 @@ mod connection;
 mod contention;
 mod faults;
 mod fences;
+mod hostile;
 mod identity;
 mod leftovers;
 mod lock;

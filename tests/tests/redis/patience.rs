@@ -50,6 +50,42 @@ async fn longer_options_wait_for_a_slow_network_however_short_those_of_the_conne
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_farther_away_than_its_node_timeout_names_that_option() {
+    let servers = Servers::start(1);
+    let proxies = proxies(&servers, Duration::from_millis(50)).await;
+    let options = Options::new(TTL).unwrap();
+    let near = options.node_timeout(Duration::from_millis(20)).unwrap();
+    let redlock = Redlock::connect(proxies.iter().map(Proxy::url), near).unwrap();
+    let patient = redlock.with(patient(TTL));
+    patient.acquire("first").await.unwrap().release().await;
+    for _ in 0..20 {
+        let error = redlock.try_acquire("dock-7").await.unwrap_err().to_string();
+        assert!(error.contains("raise node_timeout"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_there_and_slow_to_set_up_gets_more_time_from_attempt_to_attempt() {
+    const ROUND_TRIP: Duration = Duration::from_millis(1_400);
+
+    let servers = Servers::start(1);
+    let proxies = proxies(&servers, ROUND_TRIP / 2).await;
+    let options = Options::new(TTL).unwrap();
+    let options = options.node_timeout(Duration::from_millis(100)).unwrap();
+    let _redlock = Redlock::connect(proxies.iter().map(Proxy::url), options).unwrap();
+    // The login and the scripts take two round trips. The first attempts are given up before that.
+    eventually("a connection that lasts", LIMIT, || {
+        let clients: String = servers[0].query(&["CLIENT", "LIST"]).unwrap();
+        let ages = clients
+            .split(' ')
+            .filter_map(|field| field.strip_prefix("age="));
+        ages.filter_map(|age| age.parse::<u32>().ok())
+            .any(|age| age > 5)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_connect_takes_as_many_round_trips_as_a_round_may_wait_for_and_not_a_second() {
     let servers = Servers::start(3);
     let proxies = proxies(&servers, Duration::from_millis(400)).await;

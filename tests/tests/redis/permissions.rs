@@ -24,6 +24,27 @@ async fn a_user_with_just_the_permissions_that_the_documentation_names_can_lock(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_database_takes_the_permission_that_the_documentation_names() {
+    let servers = Servers::start(3);
+    grant(&servers, KEYS, PLAIN);
+    let urls: Vec<_> = urls(&servers).map(|url| url + "/1").collect();
+    // None vouches for a database of its own.
+    let options = patient(TTL).restart_guard(false);
+    let redlock = Redlock::connect(&urls, options).unwrap();
+    let error = redlock.try_acquire("lock:dock-7").await.unwrap_err();
+    assert!(error.to_string().contains("'select'"), "{error}");
+
+    grant(&servers, KEYS, "+select");
+    let redlock = Redlock::connect(&urls, options).unwrap();
+    redlock
+        .acquire("lock:dock-7")
+        .await
+        .unwrap()
+        .release()
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_user_with_just_the_permissions_that_the_documentation_names_can_lock_fenced() {
     let servers = Servers::start(3);
     grant(&servers, KEYS, PLAIN);
@@ -76,8 +97,10 @@ fn grant(servers: &Servers, keys: &str, commands: &str) {
 }
 
 fn connect(servers: &Servers, options: Options) -> Redlock {
-    let urls = servers
-        .iter()
-        .map(|server| format!("redis://locker:secret@127.0.0.1:{}", server.port()));
-    Redlock::connect(urls, options).unwrap()
+    Redlock::connect(urls(servers), options).unwrap()
+}
+
+fn urls(servers: &Servers) -> impl Iterator<Item = String> {
+    let ports = servers.iter().map(redlock_tests::Server::port);
+    ports.map(|port| format!("redis://locker:secret@127.0.0.1:{port}"))
 }

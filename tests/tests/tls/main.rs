@@ -1,38 +1,30 @@
-//! `rediss://` against a real server with a certificate of its own.
+//! `rediss://` against real servers with certificates of their own.
 
-#![expect(clippy::unwrap_used, reason = "what fails here fails a test")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "what fails here fails a test, and figures are printed"
+)]
 
 mod device;
 
 use std::env;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use redlock_std::{Options, Redlock};
-use redlock_tests::Server;
+use redlock_tests::{Authority, TlsServer, connect_storm};
 
 const URL: &str = "REDLOCK_TEST_TLS_URL";
 
 #[test]
 fn a_lock_is_taken_and_released_over_tls() {
-    let directory = tempfile::tempdir().unwrap();
-    let certificate = certificate_in(directory.path());
-    let server = Server::start();
-    let url = with_tls(&server, directory.path());
-    // A process of its own: where trusted certificates are is read from its environment.
-    let client = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "tls_client", "--ignored"])
-        .env(URL, url)
-        .env("SSL_CERT_FILE", certificate)
-        .output()
-        .unwrap();
-    assert!(
-        client.status.success(),
-        "{}",
-        String::from_utf8_lossy(&client.stdout)
-    );
+    let authority = Authority::create();
+    let server = TlsServer::start(&authority, false);
+    let client = client_that_trusts(&authority.certificate(), &server);
+    assert!(client.status.success(), "{}", told(&client));
     let calls = server.calls();
     assert_eq!(
         (calls["set"], calls["evalsha"], server.key_count()),
@@ -41,16 +33,58 @@ fn a_lock_is_taken_and_released_over_tls() {
 }
 
 #[test]
-#[ignore = "run by the other test, with its environment"]
+fn one_bad_certificate_does_not_keep_the_others_of_the_system_from_being_trusted() {
+    const NONE: &str = "-----BEGIN CERTIFICATE-----\nbm90IG9uZQ==\n-----END CERTIFICATE-----\n";
+    const BROKEN: &str = "-----BEGIN CERTIFICATE-----\n%%%\n-----END CERTIFICATE-----\n";
+
+    let authority = Authority::create();
+    let server = TlsServer::start(&authority, false);
+    let good = fs::read_to_string(authority.certificate()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let store = directory.path().join("store.pem");
+    for pem in [format!("{NONE}{good}"), format!("{good}{BROKEN}")] {
+        fs::write(&store, &pem).unwrap();
+        let client = client_that_trusts(&store, &server);
+        assert!(client.status.success(), "{pem}: {}", told(&client));
+    }
+    for pem in [NONE, ""] {
+        fs::write(&store, pem).unwrap();
+        let client = client_that_trusts(&store, &server);
+        let words = "no TLS: this system trusts no certificate";
+        assert!(told(&client).contains(words), "{}", told(&client));
+    }
+}
+
+/// A process of its own: where trusted certificates are is read from its environment.
+fn client_that_trusts(store: &Path, server: &TlsServer) -> Output {
+    Command::new(env::current_exe().unwrap())
+        .args(["--exact", "tls_client", "--ignored", "--nocapture"])
+        .env(URL, server.tls_url())
+        .env("SSL_CERT_FILE", store)
+        .env_remove("SSL_CERT_DIR")
+        .output()
+        .unwrap()
+}
+
+fn told(client: &Output) -> String {
+    String::from_utf8_lossy(&client.stdout).into_owned() + &String::from_utf8_lossy(&client.stderr)
+}
+
+#[test]
+#[ignore = "run by the other tests, with its environment"]
 fn tls_client() {
     rustls::crypto::ring::default_provider()
         .install_default()
         .unwrap();
     let url = env::var(URL).unwrap();
-    let options = Options::new(Duration::from_secs(10)).unwrap();
-    let options = options.node_timeout(Duration::from_secs(2)).unwrap();
     tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let redlock = Redlock::connect([url], options).unwrap();
+        let redlock = match Redlock::connect([url], patient()) {
+            Ok(redlock) => redlock,
+            Err(error) => {
+                println!("{error}");
+                return;
+            }
+        };
         for _ in 0..2 {
             let guard = redlock.acquire("dock-7").await.unwrap();
             let released = guard.release().await;
@@ -59,30 +93,80 @@ fn tls_client() {
     });
 }
 
-/// Writes a certificate that signs itself, and its key.
-fn certificate_in(directory: &Path) -> std::path::PathBuf {
-    let names = vec!["127.0.0.1".to_owned()];
-    let certified = rcgen::generate_simple_self_signed(names).unwrap();
-    let path = directory.join("certificate.pem");
-    fs::write(&path, certified.cert.pem()).unwrap();
-    fs::write(
-        directory.join("key.pem"),
-        certified.signing_key.serialize_pem(),
-    )
-    .unwrap();
-    path
+#[tokio::test]
+async fn a_client_with_a_certificate_is_let_in() {
+    let authority = Authority::create();
+    let server = TlsServer::start(&authority, true);
+    let tls = authority.config(Some(&authority.sign("client")));
+    let redlock = Redlock::connect_with_tls([server.tls_url()], patient(), &tls).unwrap();
+    let guard = redlock.acquire("dock-7").await.unwrap();
+    assert_eq!(server.key_count(), 1);
+    assert_eq!(guard.release().await.released(), 1);
 }
 
-/// Lets `server` speak TLS on another port.
-fn with_tls(server: &Server, directory: &Path) -> String {
-    let path = |name| directory.join(name).display().to_string();
-    let (certificate, key) = (path("certificate.pem"), path("key.pem"));
-    // One that was free a moment ago, and that no other server of this process gets.
-    let port = Server::start().port().to_string();
-    let mut words = vec!["CONFIG", "SET"];
-    words.extend(["tls-cert-file", &certificate, "tls-key-file", &key]);
-    words.extend(["tls-ca-cert-file", &certificate, "tls-auth-clients", "no"]);
-    words.extend(["tls-port", &port]);
-    assert_eq!(server.query::<String>(&words).unwrap(), "OK");
-    format!("rediss://127.0.0.1:{port}")
+#[tokio::test]
+async fn a_server_that_asks_for_a_certificate_refuses_a_client_without_one_and_the_error_says_so() {
+    let authority = Authority::create();
+    let server = TlsServer::start(&authority, true);
+    let tls = authority.config(None);
+    let error = refused(&server, &tls).await;
+    assert!(error.contains("CertificateRequired"), "{error}");
+    let other = Authority::create();
+    let stranger = authority.config(Some(&other.sign("client")));
+    let error = refused(&server, &stranger).await;
+    assert!(error.contains("alert"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_another_authority_has_signed_for_is_refused_and_the_error_says_so() {
+    let server = TlsServer::start(&Authority::create(), false);
+    let tls = Authority::create().config(None);
+    let error = refused(&server, &tls).await;
+    assert!(error.contains("invalid peer certificate"), "{error}");
+    assert_eq!(server.calls()["set"], 0);
+}
+
+async fn refused(server: &TlsServer, tls: &std::sync::Arc<rustls::ClientConfig>) -> String {
+    let redlock = Redlock::connect_with_tls([server.tls_url()], patient(), tls).unwrap();
+    redlock.try_acquire("dock-7").await.unwrap_err().to_string()
+}
+
+#[tokio::test]
+async fn a_url_that_asks_for_no_verification_is_refused() {
+    let tls = Authority::create().config(None);
+    let url = "rediss://127.0.0.1:1/#insecure";
+    let error = Redlock::connect_with_tls([url], patient(), &tls).unwrap_err();
+    assert!(
+        error.to_string().contains("#insecure is refused"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_connect_at_once_all_get_through() {
+    storm(100, Duration::from_secs(60)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "keeps the machine busy; the time is that of a release build"]
+async fn thousands_of_clients_that_connect_at_once_all_get_through_in_seconds() {
+    storm(3_000, Duration::from_secs(15)).await;
+}
+
+async fn storm(count: usize, limit: Duration) {
+    let authority = Authority::create();
+    let server = TlsServer::start(&authority, true);
+    let tls = authority.config(Some(&authority.sign("client")));
+    // The defaults, as those have them who are in a storm.
+    let options = Options::new(Duration::from_secs(60)).unwrap();
+    let url = server.tls_url();
+    let storm = connect_storm(&url, options, &tls, count);
+    let (clients, took) = tokio::time::timeout(limit, storm).await.unwrap();
+    println!("{count} clients over TLS in {} ms", took.as_millis());
+    assert_eq!((clients.len(), server.client_count()), (count, count));
+}
+
+fn patient() -> Options {
+    let options = Options::new(Duration::from_secs(10)).unwrap();
+    options.node_timeout(Duration::from_secs(2)).unwrap()
 }

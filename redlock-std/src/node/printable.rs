@@ -1,0 +1,66 @@
+//! Text that comes from a node, for the eyes of an operator.
+
+/// `text` as it can be shown: at most 256 bytes, in which nothing moves a cursor, begins a line, or is invisible.
+///
+/// A node that means harm could otherwise write into the terminal and the logs of its clients. What is not printable is
+/// written as `\n`, `\u{1b}` and the like; what is cut ends with `..`. For tools that look into nodes with
+/// questions of their own.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    const MOST: usize = 256;
+    const CUT: &str = "..";
+
+    let mut shown = String::new();
+    // Where it is cut if the rest does not fit.
+    let mut end = 0;
+    for character in text.chars() {
+        match character {
+            '\'' | '"' | '\\' => shown.push(character),
+            other => shown.extend(other.escape_debug()),
+        }
+        if shown.len() <= MOST - CUT.len() {
+            end = shown.len();
+        } else if shown.len() > MOST {
+            shown.truncate(end);
+            shown.push_str(CUT);
+            break;
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_printable_is_escaped() {
+        for (text, shown) in [
+            ("ERR it's \"a\\b\"", "ERR it's \"a\\b\""),
+            (
+                "D\u{fc}sseldorf \u{4e16}\u{754c}",
+                "D\u{fc}sseldorf \u{4e16}\u{754c}",
+            ),
+            ("a\nb\r\tc\0", "a\\nb\\r\\tc\\0"),
+            ("\u{1b}[2J\u{7f}\u{9b}", "\\u{1b}[2J\\u{7f}\\u{9b}"),
+            // To the right and back, without a width, a line of Unicode's own.
+            (
+                "\u{202e}\u{200b}\u{2028}\u{feff}",
+                "\\u{202e}\\u{200b}\\u{2028}\\u{feff}",
+            ),
+        ] {
+            assert_eq!(printable(text), shown);
+        }
+    }
+
+    #[test]
+    fn it_is_cut_to_256_bytes_and_never_inside_of_a_character() {
+        assert_eq!(printable(&"a".repeat(256)), "a".repeat(256));
+        for (text, unit) in [("a", 1), ("\u{4e16}", 3), ("\u{1f512}", 4), ("\u{1b}", 6)] {
+            let shown = printable(&text.repeat(1_000_000));
+            assert!((250..=256).contains(&shown.len()), "{shown}");
+            let kept = shown.strip_suffix("..").unwrap();
+            assert_eq!(kept.len() % unit, 0, "{shown}");
+        }
+    }
+}

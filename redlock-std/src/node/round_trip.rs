@@ -1,0 +1,19 @@
+//! How far away a node is.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How long the last answer took, in microseconds; zero before there is one.
+#[derive(Debug, Default)]
+pub(crate) struct RoundTrip(AtomicU64);
+
+impl RoundTrip {
+    pub(crate) fn note(&self, took: Duration) {
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.0.store(micros, Ordering::Relaxed);
+    }
+
+    pub(crate) fn last(&self) -> Duration {
+        Duration::from_micros(self.0.load(Ordering::Relaxed))
+    }
+}

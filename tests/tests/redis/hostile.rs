@@ -1,0 +1,190 @@
+//! Nodes that are in the wrong hands.
+
+use std::time::Duration;
+
+use redlock_core::{Command, Rules, Token, Transport};
+use redlock_std::{NodeErrorKind, RedisNode, Redlock};
+use redlock_tests::{Impostor, Mischief, Servers, eventually};
+
+use crate::setup::patient;
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// What the kernel keeps for a connection, which is not ours, and a few replies.
+const MOST: u64 = 16 << 20;
+
+/// Each is endless: what it begins with, and what comes again and again.
+const FLOODS: [(&[u8], &[u8]); 9] = [
+    (b"+OK\r\n", b"+OK\r\n"),
+    (b"*1000000000\r\n", b"_\r\n"),
+    (b"$9000000000000000000\r\n", b"x"),
+    (b"*1\r\n", b"*1\r\n"),
+    (b"*2147483647\r\n", b"*2147483647\r\n"),
+    (b"%1000000000\r\n", b"+a\r\n"),
+    (b"-", b"no end of this line "),
+    (b">2\r\n+a\r\n+b\r\n", b">2\r\n+a\r\n+b\r\n"),
+    (b"|9223372036854775807\r\n", b":1\r\n"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_sends_without_an_end_is_cut_off_whenever_it_does() {
+    // In the login, with the scripts, unasked after the last question of the handshake, to an acquire, to a script.
+    for on in ["CLIENT", "SCRIPT", "EVAL", "SET", "EVALSHA"] {
+        for (answer, flood) in FLOODS {
+            let answer = match on {
+                "EVAL" => b"*4\r\n:1\r\n:2\r\n:400000003\r\n:60000\r\n",
+                _ => answer,
+            };
+            let impostor = Impostor::start(Mischief {
+                on,
+                answer,
+                flood,
+                pause: Duration::ZERO,
+            });
+            let mut node = RedisNode::connect(&impostor.url(), Duration::from_secs(1)).unwrap();
+            let token = Token::from_bytes([1; Token::LEN]);
+            let what = String::from_utf8_lossy(flood).into_owned();
+            let mut calls = 0;
+            while impostor.cut_off() == 0 {
+                let _failed = node.execute(&acquire(&token)).await;
+                let _failed = node.execute(&release(&token)).await;
+                calls += 1;
+                assert!(calls < 2_000, "{what:?} on {on}");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            assert!(impostor.longest() < MOST, "{what:?} on {on}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_sends_slowly_while_nothing_is_asked_is_cut_off_and_the_error_says_why() {
+    for (answer, flood) in [
+        (
+            &b"*4\r\n:1\r\n:2\r\n:400000003\r\n:60000\r\n"[..],
+            &[b'+'; 1_000][..],
+        ),
+        (
+            b"*4\r\n:1\r\n:2\r\n:400000003\r\n:60000\r\n$9000000000000000000\r\n",
+            &[b'x'; 1_000],
+        ),
+    ] {
+        let impostor = Impostor::start(Mischief {
+            on: "EVAL",
+            answer,
+            flood,
+            pause: Duration::from_millis(1),
+        });
+        let mut node = RedisNode::connect(&impostor.url(), Duration::from_secs(60)).unwrap();
+        eventually("it is cut off", LIMIT, || impostor.cut_off() > 0).await;
+        assert!(impostor.longest() < 100_000, "{}", impostor.longest());
+        let token = Token::from_bytes([1; Token::LEN]);
+        let start = std::time::Instant::now();
+        loop {
+            let error = node.execute(&acquire(&token)).await.unwrap_err();
+            if *error.kind() == NodeErrorKind::Flooded {
+                let words = error.to_string();
+                assert!(words.contains("more than was asked for"), "{words}");
+                assert!(words.contains("127.0.0.1:"), "{words}");
+                break;
+            }
+            assert!(start.elapsed() < LIMIT, "{error}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_may_be_as_long_as_an_error_is_however_often() {
+    // 300 bytes beside the few that the others are: far more than the base in the life of a connection.
+    let impostor = Impostor::start(Mischief {
+        on: "EVALSHA",
+        answer: const { &long_error() },
+        flood: b"",
+        pause: Duration::ZERO,
+    });
+    let mut node = RedisNode::connect(&impostor.url(), LIMIT).unwrap();
+    let token = Token::from_bytes([1; Token::LEN]);
+    for _ in 0..1_000 {
+        let error = node.execute(&release(&token)).await.unwrap_err();
+        assert!(
+            matches!(error.kind(), NodeErrorKind::Rejected(_)),
+            "{error}"
+        );
+    }
+    assert_eq!(impostor.connections(), 1);
+}
+
+const fn long_error() -> [u8; 700] {
+    let mut error = [b'x'; 700];
+    [error[0], error[1], error[2], error[3], error[4]] = *b"-ERR ";
+    [error[698], error[699]] = *b"\r\n";
+    error
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_nodes_cost_their_votes_and_nothing_else() {
+    let servers = Servers::start(3);
+    let flooding = FLOODS[..2].iter().map(|(answer, flood)| {
+        Impostor::start(Mischief {
+            on: "SET",
+            answer,
+            flood,
+            pause: Duration::ZERO,
+        })
+    });
+    let impostors: Vec<_> = flooding.collect();
+    let urls = servers.urls().into_iter();
+    let urls = urls.chain(impostors.iter().map(Impostor::url));
+    let redlock = Redlock::connect(urls, patient(LIMIT)).unwrap();
+    for _ in 0..200 {
+        redlock.acquire("dock-7").await.unwrap().release().await;
+    }
+    servers.expect_no_keys().await;
+    eventually("they are cut off", LIMIT, || {
+        impostors.iter().all(|impostor| impostor.cut_off() > 0)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_node_says_cannot_write_into_a_terminal() {
+    for on in ["SET", "SCRIPT", "EVAL", "SELECT"] {
+        let impostor = Impostor::start(Mischief {
+            on,
+            answer: b"-LOADING foo\nFAKE LINE\x1b[2J\xe2\x80\xae\xc2\x9b\r\n",
+            flood: b"",
+            pause: Duration::ZERO,
+        });
+        let url = impostor.url().replace("//", "//:secret@") + "/1";
+        let redlock = Redlock::connect([url], patient(LIMIT)).unwrap();
+        let Err(error) = redlock.try_acquire("dock-7").await else {
+            assert_eq!(on, "SCRIPT", "scripts that are not loaded are sent as text");
+            continue;
+        };
+        for words in [error.to_string(), format!("{error:?}")] {
+            assert!(words.contains("FAKE LINE"), "{words}");
+            let is_clean = |character: char| !character.is_control() && character != '\u{202e}';
+            assert!(words.chars().all(is_clean), "{words:?}");
+            assert!(!words.contains("secret"), "{words}");
+        }
+    }
+}
+
+const fn acquire(token: &Token) -> Command<'_> {
+    Command::Acquire {
+        key: b"dock-7",
+        token,
+        ttl_ms: 60_000,
+        rules: Rules::NONE,
+        proposal: None,
+    }
+}
+
+const fn release(token: &Token) -> Command<'_> {
+    Command::Release {
+        key: b"dock-7",
+        token,
+        proposal: None,
+    }
+}
