@@ -42,7 +42,7 @@ async fn a_node_that_answers_anything_costs_its_own_vote_and_nothing_else() {
         let permits = Arc::clone(&permits);
         seeds.spawn(async move {
             let _permit = permits.acquire().await;
-            run(seed, &servers).await
+            Box::pin(run(seed, &servers)).await
         });
     }
     let granted: usize = seeds.join_all().await.into_iter().sum();
