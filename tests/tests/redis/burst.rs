@@ -11,19 +11,18 @@ const TTL: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn a_burst_of_acquires_is_granted_on_one_thread_and_costs_no_other_guard() {
-    burst(10_000).await;
+    burst(30_000).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_burst_of_acquires_is_granted_on_many_threads_and_costs_no_other_guard() {
-    burst(20_000).await;
+    burst(30_000).await;
 }
 
 async fn burst(count: usize) {
     let (servers, redlock) = five(Options::new(TTL).unwrap()).await;
     let mut kept = redlock.acquire("kept").await.unwrap();
     kept.keep_alive();
-    let at = std::time::Instant::now();
     let tasks: Vec<_> = (0..count)
         .map(|task| tokio::spawn(take(redlock.clone(), format!("dock-{task}"))))
         .collect();
@@ -31,17 +30,14 @@ async fn burst(count: usize) {
     for task in tasks {
         guards.push(task.await.unwrap());
     }
-    eprintln!("{count} in {:?}", at.elapsed());
     assert!(kept.is_valid());
     guards.push(kept);
     // In one go: more releases than a node takes at once.
     drop(guards);
-    eprintln!("dropped {:?}", at.elapsed());
     eventually("no key is left", TTL / 2, || {
         servers.iter().all(|server| server.key_count() == 0)
     })
     .await;
-    eprintln!("gone {:?}", at.elapsed());
 }
 
 async fn take(redlock: Redlock, key: String) -> redlock_std::Guard {
