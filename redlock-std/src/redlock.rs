@@ -57,7 +57,7 @@ impl Redlock {
     ///
     /// The URLs are read at once; connections are made in the background, and made again for as long
     /// as the lock, a clone of it or a guard lives. A node may take four node timeouts to be connected to, at least a
-    /// second and at most a minute, and as long again for the handshake and the login; where it is there and takes
+    /// second and at most a minute, and as long again, over TLS at least 8 seconds, for the handshake and the login; where it is there and takes
     /// longer, the next attempt may take twice as long, up to a minute. Of a host name with several addresses the first
     /// one that answers is used. `redis://`, `valkey://`, `redis+unix://` and, with the
     /// feature `tls-rustls`, `rediss://`; user, password and database as in
