@@ -38,9 +38,8 @@ impl ConnectLimit {
     /// For the handshake, the login, the scripts.
     pub(crate) fn to_set_up(&self, node_timeout: Duration) -> Duration {
         let doubled = 2_u32.saturating_pow(self.late_in_a_row);
-        Self::to_dial(node_timeout)
-            .saturating_mul(doubled)
-            .min(MOST)
+        let first = Self::to_dial(node_timeout).max(self.least);
+        first.saturating_mul(doubled).min(MOST)
     }
 
     pub(crate) const fn was_late(&mut self) {
@@ -72,5 +71,9 @@ mod tests {
             limit.was_late();
         }
         assert_eq!(limit.to_set_up(Duration::MAX), MOST);
+        assert_eq!(
+            ConnectLimit::new(true).to_set_up(Duration::ZERO),
+            LEAST_OVER_TLS
+        );
     }
 }
