@@ -65,12 +65,14 @@ impl Redlock {
     ///
     /// The URLs are read at once; connections are made in the background, and made again for as long
     /// as the lock, a clone of it or a guard lives. A node may take four node timeouts to be connected to, at least a
-    /// second and at most a minute, and as long again for the handshake and the login; where it is there and takes
-    /// longer, the next attempt may take twice as long, up to a minute. Of a host name with several addresses the first
-    /// one that answers is used. `redis://`, `valkey://`, `redis+unix://` and, with the
-    /// feature `tls-rustls`, `rediss://`; user, password and database as in
-    /// `redis://user:password@host:port/db`. In user and password `#`, `/`, `?`, `@`, `:` and `%` are percent-encoded.
-    /// A socket has them in its parameters: `redis+unix:///run/redis.sock?user=user&pass=password&db=1`.
+    /// second and at most a minute, and as long again for the handshake and the login, over TLS at least 8 seconds.
+    /// Where it is there and takes longer, the next attempt may take twice as long, up to a minute. Of a host name with
+    /// several addresses the first one that answers is used.
+    ///
+    /// URLs begin with `redis://`, `valkey://`, `redis+unix://` or, with the feature `tls-rustls`, `rediss://`; user,
+    /// password and database are written as in `redis://user:password@host:port/db`, with `#`, `/`, `?`, `@`, `:` and `%`
+    /// percent-encoded in user and password. A socket has them in its parameters:
+    /// `redis+unix:///run/redis.sock?user=user&pass=password&db=1`.
     ///
     /// Certificates are always verified, against those that this system trusts: they are read at the first `rediss://`
     /// URL of the process.

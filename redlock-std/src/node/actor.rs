@@ -72,7 +72,7 @@ impl Actor {
     /// Runs until the last handle of the node is gone and everything is sent.
     pub(crate) async fn run(self) {
         let mut backoff = FIRST_BACKOFF;
-        let mut limit = ConnectLimit::default();
+        let mut limit = ConnectLimit::new(self.address.is_tls());
         let mut took = Duration::ZERO;
         // Why there is no connection any more; calls wait for the first one for as long as it takes.
         let mut known = None;

@@ -79,6 +79,14 @@ impl Address {
         &self.place
     }
 
+    pub(crate) const fn is_tls(&self) -> bool {
+        match self.place {
+            #[cfg(feature = "tls-rustls")]
+            Place::Tls { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Who logs in, to which database; and what CLIENT LIST shows to an operator, on servers that know it.
     pub(crate) fn login(&self) -> RedisConnectionInfo {
         self.login

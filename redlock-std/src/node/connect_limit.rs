@@ -7,8 +7,9 @@ use std::time::Duration;
 ///
 /// To be there at all it always takes as long as at first: packets that were dropped are sent again more and more
 /// rarely, and a new attempt finds a node that is back sooner than an old one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ConnectLimit {
+    least: Duration,
     late_in_a_row: u32,
 }
 
@@ -18,7 +19,17 @@ pub(crate) const ROUND_TRIPS: u32 = 4;
 const LEAST: Duration = Duration::from_secs(1);
 const MOST: Duration = Duration::from_secs(60);
 
+/// A handshake that is given up was work for both ends, and the next one finds no less to do.
+const LEAST_OVER_TLS: Duration = Duration::from_secs(8);
+
 impl ConnectLimit {
+    pub(crate) const fn new(is_tls: bool) -> Self {
+        Self {
+            least: if is_tls { LEAST_OVER_TLS } else { LEAST },
+            late_in_a_row: 0,
+        }
+    }
+
     /// For the connection alone.
     pub(crate) fn to_dial(node_timeout: Duration) -> Duration {
         node_timeout.saturating_mul(ROUND_TRIPS).clamp(LEAST, MOST)
@@ -27,9 +38,8 @@ impl ConnectLimit {
     /// For the handshake, the login, the scripts.
     pub(crate) fn to_set_up(&self, node_timeout: Duration) -> Duration {
         let doubled = 2_u32.saturating_pow(self.late_in_a_row);
-        Self::to_dial(node_timeout)
-            .saturating_mul(doubled)
-            .min(MOST)
+        let first = Self::to_dial(node_timeout).max(self.least);
+        first.saturating_mul(doubled).min(MOST)
     }
 
     pub(crate) const fn was_late(&mut self) {
@@ -48,7 +58,7 @@ mod tests {
     #[test]
     fn it_doubles_up_to_a_minute_and_falls_back() {
         let node_timeout = Duration::from_millis(500);
-        let mut limit = ConnectLimit::default();
+        let mut limit = ConnectLimit::new(false);
         let mut seconds = Vec::new();
         for _ in 0..8 {
             seconds.push(limit.to_set_up(node_timeout).as_secs());
@@ -61,5 +71,9 @@ mod tests {
             limit.was_late();
         }
         assert_eq!(limit.to_set_up(Duration::MAX), MOST);
+        assert_eq!(
+            ConnectLimit::new(true).to_set_up(Duration::ZERO),
+            LEAST_OVER_TLS
+        );
     }
 }
