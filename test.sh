@@ -7,6 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 STEPS="\
 fmt      the code is formatted
 clippy   no lint warns, in any target of any package
+deny     every dependency of the libraries has a known source, a licence that fits, and one version
 tests    unit tests, doc tests, and the suites against real redis-servers, firmware in QEMU among them
 release  the tests of the core without debug assertions, where integers wrap
 model    every order of events in small worlds; what is wrong on purpose is found by the tests
@@ -23,7 +24,8 @@ benches  the benchmarks compile"
 
 ON_DEMAND="\
 miri     no undefined behaviour in the tests of the core: what unsafe code of dependencies does with its futures
-mutants  no change to the code of the core goes unnoticed by its tests; takes an hour"
+mutants  no change to the code of the core goes unnoticed by its tests; takes an hour
+advisories no dependency has a known vulnerability; asks github.com"
 
 # Asked by whatever installs a service, before it starts that service.
 POLICY=/usr/sbin/policy-rc.d
@@ -84,7 +86,7 @@ $ON_DEMAND
 
 What a step needs and does not find is installed, and named when it is: redis-server, qemu-system-arm, jq,
 iproute2, util-linux, binutils and compilers of C and C++ through apt-get; Rust components, targets and
-toolchains through rustup; cargo-fuzz and cargo-mutants through cargo.
+toolchains through rustup; cargo-deny, cargo-fuzz and cargo-mutants through cargo.
 END
 }
 
@@ -108,6 +110,14 @@ need_for_clippy() {
     need_component clippy clippy
 }
 step_clippy() { cargo clippy --workspace --all-targets --all-features -- -D warnings; }
+
+need_for_deny() {
+    cargo deny --version >/dev/null 2>&1 || announce "cargo-deny" cargo install cargo-deny --locked
+}
+step_deny() { cargo deny check licenses bans sources; }
+
+need_for_advisories() { need_for_deny; }
+step_advisories() { cargo deny check advisories; }
 
 need_for_tests() {
     need_linker
