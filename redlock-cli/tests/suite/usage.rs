@@ -113,6 +113,10 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
             "write 30s",
         ),
         (
+            &["inspect", NODE, "--max-ttl=60d", "key"],
+            "--max-ttl: the TTL is too long",
+        ),
+        (
             &["inspect", NODE, "redlock:guard"],
             "keys that begin with \"redlock:\" are reserved",
         ),
