@@ -315,7 +315,7 @@ fn a_node_whose_guard_record_does_not_vouch_for_it_does_not_know_that_a_lock_is_
     assert_eq!(document(&servers.urls())["verdict"], "free");
     let until = now_ms(&servers[1]) + 50_000;
     let settings = sound.split(':').collect::<Vec<_>>()[2..5].join(":");
-    let damages: [(&dyn Fn(&Server), &str); 6] = [
+    let damages: [(Damage<'_>, &str); 6] = [
         (&Server::disown, "no guard record, unlike other nodes"),
         (&|node| write_guard(node, "a note"), "is no guard record"),
         (
@@ -423,6 +423,8 @@ fn a_node_that_does_not_say_who_it_is_does_not_count() {
     let why = "free; no vote: it does not say who it is: NOPERM";
     assert!(ended.stdout.contains(why), "{}", ended.stdout);
 }
+
+type Damage<'a> = &'a dyn Fn(&Server);
 
 fn inspect(urls: &[String], options: &[&str]) -> Ended {
     let mut command = redlock(&["inspect"]);
