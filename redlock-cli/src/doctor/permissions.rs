@@ -151,7 +151,7 @@ impl Permissions {
             ))
         } else if denied_keys.contains(&FENCES) {
             warn(format!(
-                "plain locks work; fenced ones only where the user may use redlock:fence:KEY beside KEY: ACL \
+                "plain locks work on the keys that the user may use; fenced ones only with redlock:fence:KEY beside KEY: ACL \
                  SETUSER {user} ~{FENCES}"
             ))
         } else {

@@ -102,7 +102,7 @@ impl Credit {
     fn restarted(uptime_s: i64, left: Duration) -> Self {
         Self::KeysOnly {
             why: format!(
-                "restarted {} s ago and may have forgotten the lock, its vote counts again in {}",
+                "restarted {} s ago and may have forgotten locks, its vote counts again in {}",
                 uptime_s.max(0),
                 duration::in_words(left)
             ),
@@ -177,7 +177,7 @@ impl Identity {
                 Some(Standing::Quarantined { left, .. }) => {
                     return Some(Credit::KeysOnly {
                         why: format!(
-                            "may have forgotten the lock, its vote counts again in {}",
+                            "may have forgotten locks, its vote counts again in {}",
                             duration::in_words(left)
                         ),
                         left: Some(left),

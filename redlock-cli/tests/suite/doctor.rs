@@ -364,7 +364,7 @@ fn a_user_without_the_keys_beside_the_locks_is_told_which_locks_work() {
             "~lock:* ~redlock:guard",
             "warn",
             &["redlock:fence:*"],
-            "plain locks work; fenced ones only where the user may use redlock:fence:KEY beside KEY",
+            "plain locks work on the keys that the user may use; fenced ones only with redlock:fence:KEY beside KEY",
         ),
         ("~lock:* ~redlock:*", "ok", &[], "all that locks need"),
     ] {
