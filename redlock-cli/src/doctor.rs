@@ -13,6 +13,7 @@ mod permissions;
 mod report;
 mod server;
 mod storage;
+mod writes;
 
 use core::time::Duration;
 use std::io::Write;
@@ -29,23 +30,28 @@ use report::Report;
 /// Examine the nodes: are they fit to hold locks, now and after a crash?
 ///
 /// Asks each node how far away it is, what it runs and since when, whether it is a master, what a
-/// crash would make it forget, whether it evicts keys, what this user may do, what its guard record
-/// says and how its clock runs; and looks at all of them together. Each line has a verdict, ok, warn
-/// or bad, and says what to change and why, or what to wait for.
+/// crash would make it forget, whether it evicts keys, whether it takes writes, what this user may do,
+/// what its guard record says and how its clock runs; and looks at all of them together. Each line has
+/// a verdict, ok, warn or bad, and says what to change and why, or what to wait for.
 ///
 /// Nothing is changed, and no key of a lock is touched. A node that cannot be reached costs one
-/// timeout. Between two restarts of nodes, wait until it ends with 0: then the vote of the last one
-/// counts again.
+/// timeout.
 ///
-/// Clients of fenced locks restore guard records by themselves. Only where they cannot, a line names
-/// the command "redlock init --repair".
+/// Between two restarts of nodes, wait until it ends with 0: then the vote of the last one counts
+/// again. That is enough for locks that are held for less than a TTL. A lock that is held meanwhile,
+/// extended again and again as by "redlock run", loses its key on each node that restarts without its
+/// data, and is lost when a majority of the nodes has restarted since it was granted, however long the
+/// pauses are. Nodes that keep their data (appendonly yes, appendfsync always) lose no key.
+///
+/// The next acquire of a fenced lock that a quorum of nodes answers restores missing guard records.
+/// Only where no client may restore them, a line names the command "redlock init --repair".
 ///
 /// With --json: verdict, bad, warn (so many of them), nodes and fleet. Each node has node, verdict and
 /// checks, the fleet verdict and checks. Each check has check (its name), verdict, message, and what
 /// was measured: reachable: round_trip_us; server: product, version, run_id; role: role,
 /// connected_replicas, master, repl_backlog_ttl_s; uptime: uptime_s, counts_in_ms; persistence: aof,
-/// appendfsync, save; memory: maxmemory, used_memory, policy, evicted_keys; permissions: user, denied,
-/// denied_keys; guard: record (absent, foreign, counts, quarantined, other_run, other_data, older,
+/// appendfsync, save; memory: maxmemory, used_memory, policy, evicted_keys; writes: refusal (the error
+/// code); permissions: user, denied (commands), denied_keys; guard: record (absent, foreign, counts, quarantined, other_run, other_data, older,
 /// unknown), settings, counts_in_ms; clock: offset_us, error_us; drift: drift_ppm, error_ppm; of the
 /// fleet: quorum: voting, nodes, quorum; nodes: nodes; duplicates and replication: groups; guard:
 /// configurations. What is not seen is null or absent.

@@ -11,7 +11,7 @@ pub(crate) const USAGE: u8 = 64;
 pub(crate) const UNREACHABLE: u8 = 69;
 /// A defect of this program or of the machine: `EX_SOFTWARE`.
 pub(crate) const INTERNAL: u8 = 70;
-/// Another client holds the lock, or the wait is over; try again later: `EX_TEMPFAIL`.
+/// Another client holds the lock, or the wait was over while another held it; try again later: `EX_TEMPFAIL`.
 #[cfg(unix)]
 pub(crate) const HELD: u8 = 75;
 /// The lock was lost while the command ran.

@@ -24,14 +24,15 @@ use site::Site;
 /// distinct masters and have maxmemory-policy noeviction; that no node has a record or a key with
 /// a TTL, which may be a lock; and that no node was flushed, evicted a key, or was a replica, since
 /// it started. Flushes and evictions are in the statistics of the server: after CONFIG RESETSTAT, this
-/// command does not see them. Do not run it if a client has held a lock on these nodes within the
-/// longest TTL: a fleet of which all nodes restarted without their data looks like a new one. On every
-/// boot, run it with --repair instead, which never lets a vote count at once.
+/// command does not see them. Do not run it if a client has held a lock on these nodes within a whole
+/// quarantine (see below): a fleet of which all nodes restarted without their data looks like a new one.
+/// On every boot, run it with --repair instead, which never lets a vote count at once.
 ///
 /// If every node has a sound record with these settings, there is nothing to do: exit code 0. In all
-/// other cases nothing is written, and each node's line says why. Clients restore the record of a node
-/// that has lost it by themselves, as soon as a quorum of nodes answers. The vote of the node counts
-/// after a quarantine: the longer one of --max-ttl and --step-back, four times --window and one second.
+/// other cases nothing is written, and each node's line says why. If a node has lost its record, the next
+/// acquire of a fenced lock that a quorum of nodes answers restores it. The vote of the node counts
+/// after a quarantine: the longer one of --max-ttl and --step-back, four times --window and one second;
+/// 62 s by default.
 ///
 /// Two states do not end by themselves, and "redlock doctor" names them: the records have different
 /// settings, and no settings have a quorum; or no node that answers has a record, while another node
@@ -66,15 +67,17 @@ pub(crate) struct Arguments {
     /// If a record has other settings, the settings must be given and all nodes must answer. Clients with
     /// the old settings can spread an old record from a node that is left out. The quarantine of the given
     /// settings must be as long as that of each record, so that no old lease outlasts it: give at least
-    /// the --max-ttl, --window and --step-back of the longest one. If everything that locks stands still,
-    /// --force can make the quarantine shorter.
+    /// the --max-ttl, --window and --step-back of the longest one. If everything that locks has stood still
+    /// for the longest quarantine, --force can make the quarantine shorter.
     #[arg(long, conflicts_with = "force")]
     repair: bool,
 
     /// Write all records anew, and let all votes count at once: only if no client holds a lock
     ///
-    /// All nodes must answer. It is safe only if everything that locks has stood still for the longest
-    /// TTL of any client.
+    /// All nodes must answer. It is safe only if everything that locks has stood still for a whole
+    /// quarantine: the longer one of --max-ttl and --step-back, four times --window and one second, by these
+    /// settings and by those of the records; 62 s by default. Otherwise two clients may hold a lock, or the
+    /// clock of a node may be set back and fences with it.
     #[arg(long)]
     force: bool,
 }
@@ -122,16 +125,17 @@ impl Arguments {
 
         let max_ttl = self.max_ttl.unwrap_or(MAX_TTL);
         Options::new(max_ttl).map_err(|error| format!("--max-ttl: {error}"))?;
-        let at_least_one = |name, duration: Duration| {
+        let at_least = |least_ms: u64, name, duration: Duration| {
             let ms = u64::try_from(duration.as_millis()).ok();
-            ms.filter(|ms| (1..=u64::from(u32::MAX)).contains(ms))
-                .ok_or_else(|| format!("{name} is not between 1ms and 49days"))
+            ms.filter(|ms| (least_ms..=u64::from(u32::MAX)).contains(ms))
+                .ok_or_else(|| format!("{name} is not between {least_ms}ms and 49days"))
         };
         Ok(Wanted {
             settings: Settings {
-                max_ttl_ms: at_least_one("--max-ttl", max_ttl)?,
-                window_ms: at_least_one("--window", self.window.unwrap_or(WINDOW))?,
-                step_back_ms: at_least_one("--step-back", self.step_back.unwrap_or(STEP_BACK))?,
+                max_ttl_ms: at_least(1, "--max-ttl", max_ttl)?,
+                window_ms: at_least(1, "--window", self.window.unwrap_or(WINDOW))?,
+                // Nodes whose clocks never go back.
+                step_back_ms: at_least(0, "--step-back", self.step_back.unwrap_or(STEP_BACK))?,
             },
             are_said: [self.max_ttl, self.window, self.step_back]
                 .iter()
@@ -158,7 +162,8 @@ async fn start(nodes: Vec<Node>, wanted: Wanted, mode: Mode) -> ExitCode {
             let outcomes = write(looks, steps, wanted.settings, quarantine, mode).await;
             tell(&names, outcomes.iter().map(Outcome::line));
             let code = conclude(&names, &outcomes, mode);
-            if let Some(rest) = rest {
+            let is_written = |outcome: &Outcome| matches!(outcome, Outcome::Written(_));
+            if let Some(rest) = rest.filter(|_| outcomes.iter().any(is_written)) {
                 warn(&rest);
             }
             code

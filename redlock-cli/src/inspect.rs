@@ -4,18 +4,21 @@
     reason = "--help prints these comments as they are"
 )]
 
+mod credit;
 mod holding;
 mod tally;
 
+use core::time::Duration;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use redlock_std::KeyName;
+use redlock_std::{KeyName, Options};
 use serde_json::{Value, json};
 
 use crate::nodes::{FleetArguments, Node, block_on, each, quorum};
-use crate::{exit, key};
+use crate::{duration, exit, key};
+use credit::Credit;
 use holding::Holding;
 use tally::{Tally, Verdict};
 
@@ -28,15 +31,29 @@ use tally::{Tally, Verdict};
 /// The last line says what a quorum of nodes knows: held, free, split (no token is on a quorum of
 /// nodes, as for a moment while several clients try at once) or unknown.
 ///
-/// With --json: key, verdict (held, free, split, unknown), message, token, on (so many nodes), of,
-/// answered, quorum, free_in_ms, fence, and nodes, each with node, state (held, free, foreign,
-/// unknown), token, type, ends_in_ms, fence, error; null is what there is not.
+/// A node that may have forgotten the lock does not know that it is free, so a missing key counts only
+/// where the vote of the node counts for every client. It does not count after a restart, for the longest
+/// TTL of any client; nor in the quarantine of the guard record; nor if the record is missing or unlike
+/// those of other nodes, or if the node may evict keys and fenced locks are in use. Of a replica, of a
+/// second name of one server, and of a node that does not say who it is, nothing counts. The line of
+/// the node says why. What plain clients cannot notice, this command cannot either: FLUSHALL on all
+/// nodes, or on any of them where there are no guard records.
 ///
-/// Exit codes: 0 known; 69 too few nodes answered to know; 64 usage; 70 internal error.
+/// With --json: key, verdict (held, free, split, unknown), message, token, on (so many nodes), of,
+/// answered, counted (so many answers), quorum, free_in_ms, fence, and nodes, each with node, state (held,
+/// free, foreign, unknown), token, type, ends_in_ms, fence, refuses_fenced_for_ms, counts (whether this
+/// state counts), no_vote (why the vote of the node does not count), error; null is what there is not.
+///
+/// Exit codes: 0 known; 69 too few answers count to know; 64 usage; 70 internal error.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     fleet: FleetArguments,
+
+    /// The longest TTL that any client of these nodes uses: for so long after its restart a node does not
+    /// know what is free [default: that of the guard records, 1m where there are none]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    max_ttl: Option<Duration>,
 
     /// One JSON document on stdout
     #[arg(long)]
@@ -51,19 +68,28 @@ pub(crate) fn inspect(arguments: Arguments) -> ExitCode {
     if let Err(why) = key::check(&key) {
         return exit::usage(&why);
     }
+    if let Some(Err(error)) = arguments.max_ttl.map(Options::new) {
+        return exit::usage(&format!("--max-ttl: {error}"));
+    }
     match arguments.fleet.nodes() {
-        Ok(nodes) => block_on(look(nodes, key, arguments.json)),
+        Ok(nodes) => block_on(look(nodes, key, arguments.max_ttl, arguments.json)),
         Err(why) => exit::usage(&why),
     }
 }
 
-async fn look(nodes: Vec<Node>, key: Vec<u8>, as_json: bool) -> ExitCode {
+async fn look(
+    nodes: Vec<Node>,
+    key: Vec<u8>,
+    max_ttl: Option<Duration>,
+    as_json: bool,
+) -> ExitCode {
     let holdings = each(nodes, |node| Holding::read(node, key.clone())).await;
-    let tally = Tally::new(&holdings);
+    let credits = Credit::of(&holdings, max_ttl);
+    let tally = Tally::new(&holdings, &credits);
     let told = if as_json {
-        format!("{:#}\n", json(&key, &holdings, &tally))
+        format!("{:#}\n", json(&key, &holdings, &credits, &tally))
     } else {
-        in_words(&key, &holdings, &tally)
+        in_words(&key, &holdings, &credits, &tally)
     };
     // Nobody needs to read it: the exit code counts.
     let _unread = std::io::stdout().write_all(told.as_bytes());
@@ -73,17 +99,21 @@ async fn look(nodes: Vec<Node>, key: Vec<u8>, as_json: bool) -> ExitCode {
     }
 }
 
-fn in_words(key: &[u8], holdings: &[Holding], tally: &Tally<'_>) -> String {
+fn in_words(key: &[u8], holdings: &[Holding], credits: &[Credit], tally: &Tally<'_>) -> String {
     let width = holdings.iter().map(|holding| holding.node.len()).max();
     let width = width.unwrap_or_default();
     let mut told = String::new();
-    for holding in holdings {
-        told += &format!("{:width$}  {holding}\n", holding.node);
+    for (holding, credit) in holdings.iter().zip(credits) {
+        // What is silent says why itself.
+        let doubt = credit.doubt().filter(|_| holding.state.is_ok());
+        let no_vote = doubt.map_or_else(String::new, |why| format!("; no vote: {why}"));
+        told += &format!("{:width$}  {holding}{no_vote}\n", holding.node);
     }
     told + &format!("{}: {tally}\n", KeyName::new(key))
 }
 
-fn json(key: &[u8], holdings: &[Holding], tally: &Tally<'_>) -> Value {
+fn json(key: &[u8], holdings: &[Holding], credits: &[Credit], tally: &Tally<'_>) -> Value {
+    let nodes = holdings.iter().zip(credits);
     let (verdict, token, on) = match &tally.verdict {
         Verdict::Held { token, on } => ("held", Some(token.to_string()), Some(on)),
         Verdict::Free => ("free", None, None),
@@ -98,11 +128,12 @@ fn json(key: &[u8], holdings: &[Holding], tally: &Tally<'_>) -> Value {
         "on": on,
         "of": tally.nodes,
         "answered": tally.answered,
+        "counted": tally.counted,
         "quorum": quorum(tally.nodes),
         "free_in_ms": tally
             .free_in
             .map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
         "fence": tally.fence,
-        "nodes": holdings.iter().map(Holding::json).collect::<Vec<_>>(),
+        "nodes": nodes.map(|(holding, credit)| holding.json(credit)).collect::<Vec<_>>(),
     })
 }

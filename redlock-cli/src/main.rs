@@ -12,6 +12,7 @@ mod nodes;
 mod recovery;
 #[cfg(unix)]
 mod run;
+mod uptime;
 
 use std::process::ExitCode;
 

@@ -102,7 +102,12 @@ impl<const MAX: usize> Readings<MAX> {
         let places = self.offsets.get_mut(self.count);
         if let Some((offset, held)) = places.zip(self.held_ms.get_mut(self.count)) {
             *offset = reading.time().wrapping_sub(ours).cast_signed();
-            *held = reading.held_ms();
+            *held = match answer {
+                // Who has no vote grants nothing, whatever it says of the key.
+                Err(Some(Denial::Quarantined { left_ms, .. })) => reading.held_ms().max(*left_ms),
+                Err(Some(Denial::Unguarded { .. } | Denial::OtherFleet(_))) => u32::MAX,
+                _ => reading.held_ms(),
+            };
             self.count += 1;
         }
         true
@@ -114,6 +119,10 @@ impl<const MAX: usize> Readings<MAX> {
         let held_ms = self.held_ms.get_mut(..self.count)?;
         held_ms.sort_unstable();
         let left_ms = *held_ms.get((quorum as usize).checked_sub(1)?)?;
+        // A key without a TTL too.
+        if left_ms == u32::MAX {
+            return None;
+        }
         // Redis drops the rest of a millisecond, and deletes what is older than its TTL by one.
         Some(left_ms.saturating_add(2))
     }
@@ -126,6 +135,11 @@ impl<const MAX: usize> Readings<MAX> {
     /// How many nodes refused for the fence that was proposed, and for nothing else.
     pub(crate) const fn misfits(&self) -> u32 {
         self.misfits
+    }
+
+    /// The nodes whose guard record is known to be there.
+    pub(crate) const fn guarded(&self) -> NodeSet {
+        self.rules.own.without(self.unguarded)
     }
 
     /// The nodes that have lost their guard record.

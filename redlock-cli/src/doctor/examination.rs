@@ -8,7 +8,8 @@ use redlock_std::{SystemClock, printable};
 
 use super::clock::Sample;
 use super::permissions::Permissions;
-use crate::nodes::{Connection, Info, Node, in_words};
+use super::writes::Writes;
+use crate::nodes::{Connection, Info, Node, in_words, text};
 
 /// A node and what it told, or why it told nothing.
 #[derive(Debug)]
@@ -31,6 +32,7 @@ pub(crate) struct Seen {
     /// By its own clock, when the guard record was read.
     pub(crate) now_ms: Option<u64>,
     pub(crate) permissions: Permissions,
+    pub(crate) writes: Writes,
     pub(crate) samples: Vec<Sample>,
 }
 
@@ -89,6 +91,7 @@ impl Seen {
             },
             now_ms: micros(time).map(|micros| micros.unsigned_abs() / 1_000),
             permissions: Permissions::ask(&mut connection).await?,
+            writes: Writes::ask(&mut connection).await?,
             samples: watch_clock(&mut connection, watch).await?,
         })
     }

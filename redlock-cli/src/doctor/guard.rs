@@ -112,8 +112,8 @@ pub(crate) fn finding(seen: &Seen, records: Records, ttl: Duration) -> Finding {
         (Guard::NotSeen(why), _) => warn(format!("not seen: {why}")),
         (Guard::Nothing, None) => ok("no record: fenced locks are not in use"),
         (Guard::Nothing, Some(_)) => bad(format!(
-            "no record: the node has lost its data, as by FLUSHALL; {}",
-            cure(records.recovery, Sight::Nothing)
+            "no record: {}",
+            nothing(seen.info.as_ref().ok(), records.recovery)
         )),
         (Guard::SomethingElse, _) => bad(format!(
             "{GUARD_KEY} is no guard record, so it grants no fenced lock: see who wrote it, then \
@@ -185,15 +185,36 @@ fn facts(guard: &Guard) -> Value {
 
 const REPAIR: &str = "redlock init --repair";
 
+/// Why there is no record where other nodes have one, and what ends it.
+fn nothing(info: Option<&Info>, recovery: Recovery) -> String {
+    let may_evict = info.is_some_and(|info| info.may_evict() == Some(true));
+    if may_evict {
+        return "clients delete it on a node that may evict keys, because locks may be gone there too; set \
+                maxmemory-policy noeviction, then clients restore it, and its vote counts after a quarantine"
+            .to_owned();
+    }
+    let evicted = info.and_then(|info| info.number::<u64>("evicted_keys"));
+    let cure = cure(recovery, Sight::Nothing);
+    match evicted {
+        Some(evicted @ 1..) => format!(
+            "the node has evicted {evicted} keys since it started, and clients delete the record of such a node; \
+             {cure}"
+        ),
+        _ => format!(
+            "the node has lost its data, as by FLUSHALL, or had a maxmemory-policy that may evict keys; {cure}"
+        ),
+    }
+}
+
 /// What ends it, as a part of a sentence.
 fn cure(recovery: Recovery, sight: Sight) -> String {
     match recovery.cure(sight) {
         Cure::Wait(settings) => format!(
-            "clients of fenced locks restore it, and its vote counts {} later: wait",
+            "the next fenced acquire that a quorum answers restores it, and its vote counts {} later: wait",
             duration::in_words(settings.quarantine())
         ),
         Cure::MoreNodes => {
-            "clients restore it as soon as a quorum of nodes answers: bring the others back"
+            "the next fenced acquire that a quorum answers restores it: bring the others back"
                 .to_owned()
         }
         Cure::Repair => format!("no client may restore it: run {REPAIR}"),

@@ -1,6 +1,7 @@
 //! What the user of a URL may do, found out without doing it.
 
 use redis::Value;
+use redlock_core::GUARD_KEY;
 use serde_json::{Value as Json, json};
 
 use super::finding::{Finding, bad, ok, warn};
@@ -13,6 +14,8 @@ pub(crate) struct Permissions {
     user: Option<String>,
     /// In the order of [`COMMANDS`].
     answers: Vec<Permission>,
+    /// In the order of [`KEYS`].
+    keys: Vec<Permission>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +62,18 @@ const COMMANDS: [Command; 10] = [
     command("pttl", &["PTTL", KEY], Needed::ForFences),
 ];
 
+/// The keys beside the locks, as an ACL grants them, and a call with each, that does nothing. To name a key to a script
+/// takes the permission to read and to write it.
+const KEYS: [(&str, &[&str]); 2] = [
+    (GUARD_KEY, &["EVALSHA", NO_SCRIPT, "1", GUARD_KEY]),
+    (
+        FENCES,
+        &["EVALSHA", NO_SCRIPT, "1", "redlock:fence:redlock:doctor"],
+    ),
+];
+
+const FENCES: &str = "redlock:fence:*";
+
 /// The hash of no script.
 const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
 
@@ -79,25 +94,34 @@ impl Permissions {
         let mut who = redis::pipe();
         who.cmd("ACL").arg("WHOAMI");
         let user = connection.ask(&who).await?.first().and_then(text);
+        let read = |answers: Vec<Permission>| {
+            let (commands, keys) = answers.split_at(COMMANDS.len().min(answers.len()));
+            (commands.to_vec(), keys.to_vec())
+        };
         if let Some(user) = &user {
             let replies = ask(connection, &["ACL", "DRYRUN", user]).await?;
             if let Some(answers) = replies.iter().map(dry_run).collect() {
+                let (answers, keys) = read(answers);
                 return Ok(Self {
                     user: Some(user.clone()),
                     answers,
+                    keys,
                 });
             }
         }
         let replies = ask(connection, &[]).await?;
+        let (answers, keys) = read(replies.iter().map(trial).collect());
         Ok(Self {
             user,
-            answers: replies.iter().map(trial).collect(),
+            answers,
+            keys,
         })
     }
 
     pub(crate) fn finding(&self) -> Finding {
         let user = self.user.as_deref().unwrap_or("..");
         let denied = self.all(Permission::Denied, |_| true);
+        let denied_keys = self.denied_keys();
         let grant = |names: &[&str]| format!("ACL SETUSER {user} +{}", names.join(" +"));
         let no_locks = self.all(Permission::Denied, |needed| *needed == Needed::Always);
         let no_fences = self.all(Permission::Denied, |needed| *needed == Needed::ForFences);
@@ -106,6 +130,12 @@ impl Permissions {
                 "the user may not run {}, and cannot take locks: {}",
                 no_locks.join(", "),
                 grant(&denied)
+            ))
+        } else if denied_keys.contains(&GUARD_KEY) {
+            bad(format!(
+                "the user may not use the key {GUARD_KEY}: no fenced lock, and a plain lock only of clients without \
+                 the restart guard (--no-restart-guard), which needs that key too: ACL SETUSER {user} \
+                 ~{GUARD_KEY}, and for fenced locks ~{FENCES}"
             ))
         } else if !no_fences.is_empty() {
             warn(format!(
@@ -119,9 +149,10 @@ impl Permissions {
                 denied.join(", "),
                 grant(&denied)
             ))
-        } else if !self.all(Permission::KeyDenied, |_| true).is_empty() {
+        } else if denied_keys.contains(&FENCES) {
             warn(format!(
-                "all commands, but not the keys of fenced locks: ACL SETUSER {user} ~redlock:*"
+                "plain locks work on the keys that the user may use; fenced ones only with redlock:fence:KEY beside KEY: ACL \
+                 SETUSER {user} ~{FENCES}"
             ))
         } else {
             ok(match &self.user {
@@ -136,8 +167,15 @@ impl Permissions {
         json!({
             "user": self.user,
             "denied": self.all(Permission::Denied, |_| true),
-            "denied_keys": self.all(Permission::KeyDenied, |_| true),
+            "denied_keys": self.denied_keys(),
         })
+    }
+
+    fn denied_keys(&self) -> Vec<&'static str> {
+        let keys = KEYS.iter().zip(&self.keys);
+        keys.filter(|(_, given)| **given == Permission::KeyDenied)
+            .map(|((key, _), _)| *key)
+            .collect()
     }
 
     fn all(&self, answer: Permission, is_meant: impl Fn(&Needed) -> bool) -> Vec<&'static str> {
@@ -149,11 +187,12 @@ impl Permissions {
     }
 }
 
-/// Sends the harmless form of each command behind `prefix`.
+/// Sends the harmless form of each command, and the call with each key, behind `prefix`.
 async fn ask(connection: &mut Connection, prefix: &[&str]) -> Result<Vec<Value>, String> {
     let mut questions = redis::pipe();
-    for command in &COMMANDS {
-        let mut words = prefix.iter().chain(command.harmless);
+    let commands = COMMANDS.iter().map(|command| command.harmless);
+    for harmless in commands.chain(KEYS.iter().map(|(_, call)| *call)) {
+        let mut words = prefix.iter().chain(harmless);
         if let Some(first) = words.next() {
             questions.cmd(first);
         }

@@ -18,12 +18,13 @@ pub(crate) struct Report {
 }
 
 /// A node that fails one of these has no vote, for now.
-const NEEDED_TO_VOTE: [&str; 8] = [
+const NEEDED_TO_VOTE: [&str; 9] = [
     "reachable",
     "server",
     "role",
     "uptime",
     "persistence",
+    "writes",
     "permissions",
     "guard",
     // Bad only where fenced locks are in use, to which its vote is lost.
@@ -109,11 +110,12 @@ fn findings(
             server::uptime(info, options, guard::max_ttl(seen)),
             storage::persistence(info, seen.appendfsync.as_deref(), seen.save.as_deref()),
             storage::memory(info, records.in_use.is_some()),
+            seen.writes.finding(info),
         ]),
         Err(why) => findings.push(Finding::new(
             "server",
             bad(format!(
-                "not seen, nor its role, uptime, persistence and memory: {why}"
+                "not seen, nor its role, uptime, persistence, memory and writes: {why}"
             )),
             json!({}),
         )),

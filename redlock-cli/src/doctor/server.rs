@@ -2,13 +2,13 @@
 
 use core::time::Duration;
 
-use redlock_core::{Admission, Denial, Instant, Introduction, ReplicationId, RunId};
 use redlock_std::Options;
 use serde_json::json;
 
 use super::finding::{Finding, bad, ok, warn};
 use crate::duration;
 use crate::nodes::Info;
+use crate::uptime::quarantine_left;
 
 /// How far away a node is, for rounds of which each takes at most `round`.
 pub(crate) fn reachable(round_trip: Duration, round: Duration) -> Finding {
@@ -107,7 +107,8 @@ pub(crate) fn role(info: &Info, backlog_ttl: Option<&str>) -> Finding {
 /// its guard record says. If the record vouches for the node, any time is.
 pub(crate) fn uptime(info: &Info, options: &Options, record: Option<(Duration, bool)>) -> Finding {
     let uptime: Option<i64> = info.number("uptime_in_seconds");
-    let left = uptime.map(|uptime| quarantine_left(uptime, options, record));
+    let max_ttl = Duration::from_millis(options.rules().max_ttl_ms.into());
+    let left = uptime.map(|uptime| quarantine_left(uptime, max_ttl, record));
     let judgement = match (uptime, left) {
         (Some(uptime), Some(Duration::ZERO)) => {
             let uptime = Duration::from_secs(uptime.unsigned_abs());
@@ -128,63 +129,10 @@ pub(crate) fn uptime(info: &Info, options: &Options, record: Option<(Duration, b
     )
 }
 
-/// As a client that meets it now would have it.
-fn quarantine_left(uptime: i64, options: &Options, record: Option<(Duration, bool)>) -> Duration {
-    let now = Instant::from_micros(0);
-    let mut admission = Admission::new();
-    let introduction = Introduction {
-        run_id: RunId::new(0),
-        replication_id: ReplicationId::new(0),
-        uptime: Duration::from_secs(uptime.max(0).unsigned_abs()),
-        is_master: true,
-        may_evict: false,
-        max_ttl_ms: record.map(|(max_ttl, _)| millis(max_ttl)),
-        is_vouched: record.is_some_and(|(_, is_vouched)| is_vouched),
-    };
-    admission.introduced(Some(introduction), now);
-    match admission.check(options.rules(), millis(options.ttl()), now) {
-        Err(Denial::Restarted { left_ms, .. }) => Duration::from_millis(left_ms.into()),
-        _ => Duration::ZERO,
-    }
-}
-
-fn millis(time: Duration) -> u32 {
-    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::doctor::finding::Verdict;
-
-    #[test]
-    fn an_uptime_is_taken_for_no_longer_than_it_surely_is() {
-        // 1 % and 2 ms of drift.
-        let options = Options::new(Duration::from_secs(10)).unwrap();
-        for (uptime, left_ms) in [
-            (-3600, 10_102),
-            (0, 10_102),
-            (1, 10_102),
-            (2, 9_102),
-            (10, 1_102),
-            (11, 102),
-            (12, 0),
-            (99, 0),
-        ] {
-            let left = quarantine_left(uptime, &options, None);
-            assert_eq!(left, Duration::from_millis(left_ms), "{uptime}");
-        }
-        let vouched = Some((options.ttl(), true));
-        assert_eq!(quarantine_left(0, &options, vouched), Duration::ZERO);
-        // A record for shorter leases than those of other clients says nothing of theirs.
-        let longer = options.max_ttl(Duration::from_secs(20)).unwrap();
-        let left = Duration::from_millis(20_202);
-        assert_eq!(quarantine_left(0, &longer, vouched), left);
-        assert_eq!(quarantine_left(0, &longer, None), left);
-        // Locks of the fleet may last longer.
-        let lost = Some((Duration::from_secs(20), false));
-        assert_eq!(quarantine_left(0, &options, lost), left);
-    }
 
     #[test]
     fn valkey_is_told_from_redis() {

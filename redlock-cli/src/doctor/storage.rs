@@ -61,18 +61,19 @@ pub(crate) fn memory(info: &Info, fenced_in_use: bool) -> Finding {
                 limit > 0 && used.saturating_mul(ALMOST.1) >= limit.saturating_mul(ALMOST.0)
             });
             if is_full {
-                warn("noeviction, and almost full: it will refuse locks; give it more memory")
+                warn("noeviction, and almost full: a full node refuses locks; give it more memory")
             } else {
                 ok("noeviction: a full memory forgets no lock")
             }
         }
         (_, Some(policy)) if fenced_in_use => bad(format!(
-            "{policy}: it has no vote for fenced locks ({} keys evicted so far); set maxmemory-policy \
-             noeviction",
+            "{policy}: it has no vote for fenced locks ({} keys evicted so far), and clients delete its guard \
+             record as soon as they look; set maxmemory-policy noeviction, and its vote counts after a quarantine",
             evicted.unwrap_or(0)
         )),
         (Some(0), Some(policy)) => warn(format!(
-            "{policy}, without maxmemory: set maxmemory-policy noeviction, or fenced locks get no vote here"
+            "{policy}, without maxmemory: set maxmemory-policy noeviction, or fenced locks get no vote here, and \
+             clients delete a guard record as soon as they look"
         )),
         (Some(_), Some(policy)) => bad(format!(
             "{policy} with maxmemory: a full memory forgets locks ({} keys so far); set \

@@ -58,7 +58,7 @@ impl Plan {
         match mode {
             Mode::Start => Self::start(looks, settings),
             Mode::Repair => Self::repair(names, looks, wanted),
-            Mode::Force => Self::write_all(looks),
+            Mode::Force => Self::write_all(looks, settings),
         }
     }
 
@@ -76,7 +76,7 @@ impl Plan {
         let is_first = sites().all(|site| matches!(site.there(), There::Nothing));
         let may_be_locked = |site: &Site| site.expiring_keys() > 0 || site.may_have_forgotten();
         if is_first && !sites().any(may_be_locked) {
-            return Self::write_all(looks);
+            return Self::write_all(looks, settings);
         }
         let recovery = recovery(looks);
         let faults: Vec<_> = sites()
@@ -97,17 +97,24 @@ impl Plan {
                 ": a lock may be held, and no client may restore the records: give all clients the \
                  same settings, then run {REPAIR}"
             ),
-            _ => ": a lock may be held; wait for clients to restore the records".to_owned(),
+            _ => ": a lock may be held; wait until the next fenced acquires have restored the records"
+                .to_owned(),
         };
         Self::refuse(looks, &faults, advice)
     }
 
     /// Writes all records, whose votes count at once.
-    fn write_all(looks: &[Look]) -> Self {
+    fn write_all(looks: &[Look], settings: Settings) -> Self {
+        let quarantines = records(looks).chain([settings]).map(|it| it.quarantine());
+        let longest = quarantines.max().unwrap_or_default();
         Self::Proceed {
             steps: looks.iter().map(|_| Step::Write).collect(),
             quarantine: Duration::ZERO,
-            rest: None,
+            rest: Some(format!(
+                "safe only if nothing has locked on these nodes for {}, a whole quarantine; if \
+                 something has, stop everything that locks for that long now",
+                duration::in_words(longest)
+            )),
         }
     }
 
@@ -185,8 +192,10 @@ impl Plan {
             });
             let advice = format!(
                 ": a lease of the old settings may outlast the quarantine of the new ones; give at \
-                 least {}, or, if everything that locks stands still, run redlock init --force {}",
+                 least {}, or, if everything that locks has stood still for {}, run redlock init \
+                 --force {}",
                 longest.arguments(),
+                duration::in_words(longest.quarantine()),
                 settings.arguments()
             );
             return Some(Self::refuse(looks, &faults, advice));
@@ -256,11 +265,13 @@ fn fault_at_start(site: &Site, settings: Settings, recovery: Recovery) -> Option
     }
     let cure = match recovery.cure(there.sight()) {
         Cure::Wait(own) => format!(
-            "clients restore it by themselves as soon as a quorum answers, and its vote counts {} \
-             later",
+            "the next fenced acquire that a quorum answers restores it, and its vote counts {} later",
             duration::in_words(own.quarantine())
         ),
-        Cure::MoreNodes => "clients restore it when a quorum of nodes is back".to_owned(),
+        Cure::MoreNodes => {
+            "the next fenced acquire that a quorum answers restores it: bring the others back"
+                .to_owned()
+        }
         Cure::Repair => format!("no client restores it; {REPAIR} does"),
     };
     Some(match there {

@@ -7,15 +7,28 @@ use redis::{Value, from_redis_value};
 use redlock_std::printable;
 use serde_json::{Value as Json, json};
 
+use super::credit::Credit;
 use crate::duration;
-use crate::nodes::{Connection, Node, in_words};
-use redlock_core::FENCE_KEY_PREFIX;
+use crate::nodes::{Connection, Info, Node, in_words, text};
+use redlock_core::{FENCE_KEY_PREFIX, GUARD_KEY};
 
 /// What a node says of the lock, or why it says nothing.
 #[derive(Debug)]
 pub(crate) struct Holding {
     pub(crate) node: String,
     pub(crate) state: Result<State, String>,
+    /// What it says of itself, when it has said something of the lock.
+    pub(crate) identity: Result<Identity, String>,
+}
+
+/// What a node says of itself: whether its vote counts follows from it.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    pub(crate) info: Info,
+    /// The guard record as it is there, if it is there.
+    pub(crate) guard: Result<Option<Vec<u8>>, String>,
+    /// By its own clock.
+    pub(crate) now_ms: Option<u64>,
 }
 
 /// What was there at one moment.
@@ -57,18 +70,29 @@ impl Mark {
 impl Holding {
     /// Looks at `key` on `node`.
     pub(crate) async fn read(node: Node, key: Vec<u8>) -> Self {
-        let state = match node.connect().await {
-            Ok(mut connection) => State::read(&mut connection, &key).await,
-            Err(why) => Err(why),
+        let (state, identity) = match node.connect().await {
+            Ok(mut connection) => (
+                State::read(&mut connection, &key).await,
+                Identity::read(&mut connection).await,
+            ),
+            Err(why) => (Err(why.clone()), Err(why)),
         };
         Self {
             node: node.name().to_owned(),
             state,
+            identity,
         }
     }
 
+    /// Whether the node answered, and has no key.
+    pub(crate) fn is_free(&self) -> bool {
+        self.state
+            .as_ref()
+            .is_ok_and(|state| state.key == Key::Free)
+    }
+
     /// For programs. What there is not is null.
-    pub(crate) fn json(&self) -> Json {
+    pub(crate) fn json(&self, credit: &Credit) -> Json {
         let (state, error) = match &self.state {
             Ok(state) => (Some(state), None),
             Err(why) => (None, Some(why)),
@@ -91,7 +115,37 @@ impl Holding {
             "refuses_fenced_for_ms": state
                 .and_then(|state| state.refuses_fenced_for)
                 .map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
+            "counts": credit.counts(self),
+            "no_vote": state.and_then(|_| credit.doubt()),
             "error": error,
+        })
+    }
+}
+
+impl Identity {
+    async fn read(connection: &mut Connection) -> Result<Self, String> {
+        let mut questions = redis::pipe();
+        questions.cmd("INFO").cmd("GET").arg(GUARD_KEY).cmd("TIME");
+        let replies = connection.ask(&questions).await?;
+        let [info, guard, time] = replies.as_slice() else {
+            return Err("no answer".to_owned());
+        };
+        if let Value::ServerError(error) = info {
+            return Err(in_words(error));
+        }
+        let time: Option<(u64, u64)> = from_redis_value(time.clone()).ok();
+        Ok(Self {
+            info: Info::parse(&text(info).unwrap_or_default()),
+            guard: match guard {
+                // Of another type: there, but no record.
+                Value::ServerError(error) if error.code() == "WRONGTYPE" => Ok(Some(Vec::new())),
+                Value::ServerError(error) => Err(in_words(error)),
+                guard => from_redis_value(guard.clone())
+                    .map_err(|_| "an answer that makes no sense".to_owned()),
+            },
+            now_ms: time.map(|(seconds, micros)| {
+                seconds.saturating_mul(1_000).saturating_add(micros / 1_000)
+            }),
         })
     }
 }

@@ -3,6 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
+use super::credit::Credit;
 use super::holding::{Holding, Key, Mark, State};
 use crate::duration;
 use crate::nodes::quorum;
@@ -13,6 +14,8 @@ pub(crate) struct Tally<'a> {
     pub(crate) verdict: Verdict<'a>,
     pub(crate) nodes: usize,
     pub(crate) answered: usize,
+    /// Of how many nodes the answer counts.
+    pub(crate) counted: usize,
     /// After this time a quorum of nodes is free, whatever those say that did not answer; none when
     /// it may take for ever.
     pub(crate) free_in: Option<Duration>,
@@ -24,64 +27,104 @@ pub(crate) struct Tally<'a> {
 pub(crate) enum Verdict<'a> {
     /// A quorum of nodes has this token.
     Held { token: &'a Mark, on: usize },
-    /// A quorum of nodes has no key.
+    /// A quorum of nodes has no key, and none of them may have forgotten it.
     Free,
     /// No token has a quorum, and no new one can get it at once.
     Split,
-    /// It depends on the nodes that did not answer.
+    /// It depends on the nodes that did not answer, or whose answer does not count.
     Unknown,
 }
 
+/// An answer that counts.
+#[derive(Debug, Clone, Copy)]
+struct Evidence<'a> {
+    key: &'a Key,
+    /// Whether the node may have forgotten another key.
+    may_have_forgotten: bool,
+}
+
 impl<'a> Tally<'a> {
-    pub(crate) fn new(holdings: &'a [Holding]) -> Self {
+    pub(crate) fn new(holdings: &'a [Holding], credits: &[Credit]) -> Self {
         let states = || {
             holdings
                 .iter()
-                .filter_map(|holding| holding.state.as_ref().ok())
+                .zip(credits)
+                .filter_map(|(holding, credit)| {
+                    Some((holding.state.as_ref().ok()?, holding, credit))
+                })
         };
-        let (nodes, answered) = (holdings.len(), states().count());
+        let evidence: Vec<Evidence<'_>> = states()
+            .filter(|(_, holding, credit)| credit.counts(holding))
+            .map(|(state, _, credit)| Evidence {
+                key: &state.key,
+                may_have_forgotten: *credit != Credit::Full,
+            })
+            .collect();
+        let nodes = holdings.len();
         Self {
-            verdict: verdict(states().map(|state| &state.key).collect(), nodes),
+            verdict: verdict(&evidence, nodes),
             nodes,
-            answered,
-            free_in: free_in(states(), nodes),
-            fence: states().filter_map(|state| state.fence).max(),
+            answered: states().count(),
+            counted: evidence.len(),
+            free_in: free_in(states().map(|(state, _, credit)| (state, credit)), nodes),
+            fence: states().filter_map(|(state, ..)| state.fence).max(),
         }
     }
 }
 
-fn verdict(keys: Vec<&Key>, nodes: usize) -> Verdict<'_> {
-    let (quorum, silent) = (quorum(nodes), nodes - keys.len());
-    let free = keys.iter().filter(|key| ***key == Key::Free).count();
-    let tokens = keys.iter().filter_map(|key| match key {
-        Key::Held { token, .. } => Some(token),
-        _ => None,
-    });
-    let most = tokens
-        .clone()
-        .map(|token| {
-            (
-                token,
-                tokens.clone().filter(|other| *other == token).count(),
-            )
+fn verdict<'a>(evidence: &[Evidence<'a>], nodes: usize) -> Verdict<'a> {
+    let (quorum, silent) = (quorum(nodes), nodes - evidence.len());
+    let count = |is_meant: &dyn Fn(&Evidence<'a>) -> bool| {
+        evidence
+            .iter()
+            .filter(|evidence| is_meant(evidence))
+            .count()
+    };
+    let has = |evidence: &Evidence<'_>, token: &Mark| matches!(evidence.key, Key::Held { token: other, .. } if other == token);
+    let tokens = || {
+        evidence.iter().filter_map(|evidence| match evidence.key {
+            Key::Held { token, .. } => Some(token),
+            _ => None,
         })
-        .max_by_key(|(_, on)| *on);
-    match most {
-        Some((token, on)) if on >= quorum => Verdict::Held { token, on },
-        _ if free >= quorum => Verdict::Free,
-        _ if keys.len() < quorum => Verdict::Unknown,
-        _ if free + silent >= quorum => Verdict::Unknown,
-        Some((_, on)) if on + silent >= quorum => Verdict::Unknown,
-        _ => Verdict::Split,
+    };
+    let on = |token: &Mark| count(&|evidence| has(evidence, token));
+    if let Some(token) = tokens().find(|token| on(token) >= quorum) {
+        let on = on(token);
+        return Verdict::Held { token, on };
+    }
+    let free = count(&|evidence| *evidence.key == Key::Free);
+    if free >= quorum {
+        return Verdict::Free;
+    }
+    // On how many nodes a token may have been, as far as is known; or one that nobody has seen.
+    let may_be_on = |token: &Mark| {
+        let forgotten = count(&|evidence| evidence.may_have_forgotten && !has(evidence, token));
+        on(token) + forgotten + silent
+    };
+    let unseen = count(&|evidence| evidence.may_have_forgotten) + silent;
+    let is_unknown = evidence.len() < quorum
+        || free + silent >= quorum
+        || unseen >= quorum
+        || tokens().any(|token| may_be_on(token) >= quorum);
+    if is_unknown {
+        Verdict::Unknown
+    } else {
+        Verdict::Split
     }
 }
 
-/// When so many of the keys have expired that a quorum is free.
-fn free_in<'a>(states: impl Iterator<Item = &'a State>, nodes: usize) -> Option<Duration> {
+/// When so many of the keys have expired, and so many votes count, that a quorum is free.
+fn free_in<'a>(
+    states: impl Iterator<Item = (&'a State, &'a Credit)>,
+    nodes: usize,
+) -> Option<Duration> {
     let mut ends: Vec<Duration> = states
-        .filter_map(|state| match &state.key {
-            Key::Free => Some(Duration::ZERO),
-            key => key.ends_in(),
+        .filter_map(|(state, credit)| {
+            let ends_in = match &state.key {
+                Key::Free => Duration::ZERO,
+                key => key.ends_in()?,
+            };
+            Some(ends_in.max(credit.full_in()?))
         })
         .collect();
     ends.sort_unstable();
@@ -91,13 +134,24 @@ fn free_in<'a>(states: impl Iterator<Item = &'a State>, nodes: usize) -> Option<
 impl fmt::Display for Tally<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            nodes, answered, ..
+            nodes,
+            answered,
+            counted,
+            ..
         } = self;
         match &self.verdict {
             Verdict::Held { token, on } => write!(f, "held by {token} on {on} of {nodes} nodes")?,
             Verdict::Free => return f.write_str("free"),
             Verdict::Split => f.write_str("split: no token has a quorum")?,
-            Verdict::Unknown => return write!(f, "unknown: {answered} of {nodes} nodes answered"),
+            Verdict::Unknown if counted == answered => {
+                return write!(f, "unknown: {answered} of {nodes} nodes answered");
+            }
+            Verdict::Unknown => {
+                return write!(
+                    f,
+                    "unknown: the answers of {counted} of {nodes} nodes count"
+                );
+            }
         }
         match self.free_in {
             Some(left) => write!(f, ", free in at most {}", duration::in_words(left))?,
@@ -114,13 +168,14 @@ impl fmt::Display for Tally<'_> {
 mod tests {
     use super::*;
 
-    /// A letter is a token, `.` a free node, `l` a list, `?` a node that did not answer; the n-th
-    /// node's key has n seconds left.
+    /// A letter is a token, `.` a free node, `l` a list, `?` a node that did not answer; `_` is a free node that may
+    /// have forgotten a key, `a` the token `A` on such a node, and `x` one that has no vote. The n-th node's key has n
+    /// seconds left.
     fn holdings(nodes: &str) -> Vec<Holding> {
-        let state = |number, node| match node {
+        let state = |number, node: char| match node.to_ascii_uppercase() {
             '?' => Err("connection refused".to_owned()),
-            '.' => Ok(Key::Free),
-            'l' => Ok(Key::Foreign {
+            '.' | '_' => Ok(Key::Free),
+            'L' => Ok(Key::Foreign {
                 kind: "list".to_owned(),
                 ends_in: None,
             }),
@@ -141,12 +196,26 @@ mod tests {
                     fence: None,
                     refuses_fenced_for: None,
                 }),
+                identity: Err("not asked".to_owned()),
             })
             .collect()
     }
 
+    fn credits(nodes: &str) -> Vec<Credit> {
+        let why = || "a reason".to_owned();
+        let credit = |node| match node {
+            '_' | 'a' | 'b' => Credit::KeysOnly {
+                why: why(),
+                left: Some(Duration::from_secs(9)),
+            },
+            'x' => Credit::Nothing { why: why() },
+            _ => Credit::Full,
+        };
+        nodes.chars().map(credit).collect()
+    }
+
     fn told(nodes: &str) -> String {
-        Tally::new(&holdings(nodes)).to_string()
+        Tally::new(&holdings(nodes), &credits(nodes)).to_string()
     }
 
     #[test]
@@ -205,13 +274,40 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_may_have_forgotten_the_lock_knows_of_keys_only() {
+        for (nodes, line) in [
+            ("..xx_", "unknown: the answers of 2 of 5 nodes count"),
+            ("A_.", "unknown: the answers of 2 of 3 nodes count"),
+            ("A_?", "unknown: the answers of 1 of 3 nodes count"),
+            ("__.", "unknown: the answers of 1 of 3 nodes count"),
+            ("._.", "free"),
+            // The second may have had `A` before it got `B`.
+            ("Ab.", "unknown: 3 of 3 nodes answered"),
+            (
+                "Aa.",
+                "held by abababab.. on 2 of 3 nodes, free in at most 1.0 s",
+            ),
+            // Their votes count in 9 s.
+            (
+                "aa.",
+                "held by abababab.. on 2 of 3 nodes, free in at most 9.0 s",
+            ),
+            // Nobody has seen the token that two nodes may have forgotten.
+            ("abC", "unknown: 3 of 3 nodes answered"),
+            ("xxA", "unknown: the answers of 1 of 3 nodes count"),
+        ] {
+            assert_eq!(told(nodes), line, "{nodes}");
+        }
+    }
+
+    #[test]
     fn tokens_that_begin_alike_are_not_one_token() {
         assert!(told("ABC").starts_with("split"), "{}", told("ABC"));
     }
 
     #[test]
     fn a_node_that_is_silent_is_never_taken_for_free() {
-        let free_in = |nodes| Tally::new(&holdings(nodes)).free_in;
+        let free_in = |nodes| Tally::new(&holdings(nodes), &credits(nodes)).free_in;
         assert_eq!(free_in("AAA??"), Some(Duration::from_secs(3)));
         assert_eq!(free_in("AA???"), None);
     }

@@ -24,9 +24,10 @@ use crate::{duration, key};
 /// The command finds the key in REDLOCK_KEY, its token, in hexadecimal, in REDLOCK_TOKEN, and with --fenced
 /// its fencing token in REDLOCK_FENCE. It does not find REDLOCK_NODES, where passwords may be.
 ///
-/// Exit codes: the command's own; 128+N if signal N ended it; 75 held by another or the wait is over;
-/// 69 no quorum of nodes reached; 76 lost while the command ran; 126 the command cannot be executed;
-/// 127 it was not found; 64 usage; 70 internal error.
+/// Exit codes: the command's own; 128+N if signal N ended it; 75 held by another, or the wait was over
+/// while another held it; 69 no quorum of nodes reached, or the wait was over without one; 76 lost while
+/// the command ran; 126 the command cannot be executed; 127 it was not found; 64 usage; 70 internal
+/// error.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -45,7 +46,7 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "wait")]
     no_wait: bool,
 
-    /// The exit code when another holds the lock or the wait is over
+    /// The exit code when another holds the lock, or the wait is over while another holds it
     #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::HELD)]
     conflict_exit_code: u8,
 

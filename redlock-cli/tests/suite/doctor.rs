@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -336,17 +337,180 @@ fn each_command_in_use_is_looked_for() {
 }
 
 #[test]
-fn a_user_with_keys_of_its_own_is_told_which_keys_fenced_locks_need() {
+fn a_user_without_the_keys_beside_the_locks_is_told_which_locks_work() {
     let servers = healthy(1);
-    for rules in ["+@all resetkeys ~app:*", "+@all -acl resetkeys ~app:*"] {
-        let report = Report::of(&with_user(&servers, rules), &[]);
-        assert_eq!(report.code, Some(0));
-        assert!(
-            report
-                .message(&servers[0], "permissions")
-                .contains("~redlock:*")
-        );
+    let no_guard = "no fenced lock, and a plain lock only of clients without the restart guard";
+    for (keys, verdict, denied, told) in [
+        (
+            "~lock:*",
+            "bad",
+            &["redlock:guard", "redlock:fence:*"][..],
+            no_guard,
+        ),
+        (
+            "~lock:* ~redlock:fence:*",
+            "bad",
+            &["redlock:guard"],
+            no_guard,
+        ),
+        // A script with a key asks for both.
+        (
+            "~lock:* %R~redlock:guard ~redlock:fence:*",
+            "bad",
+            &["redlock:guard"],
+            no_guard,
+        ),
+        (
+            "~lock:* ~redlock:guard",
+            "warn",
+            &["redlock:fence:*"],
+            "plain locks work on the keys that the user may use; fenced ones only with redlock:fence:KEY beside KEY",
+        ),
+        ("~lock:* ~redlock:*", "ok", &[], "all that locks need"),
+    ] {
+        for asks in ["", "-acl "] {
+            let urls = with_user(&servers, &format!("+@all {asks}resetkeys {keys}"));
+            let report = Report::of(&urls, &[]);
+            let check = report.check(&servers[0], "permissions");
+            assert_eq!(check["verdict"], verdict, "{keys}: {check}");
+            assert_eq!(check["denied_keys"], serde_json::json!(denied), "{keys}");
+            let message = check["message"].as_str().unwrap();
+            assert!(message.contains(told), "{message}");
+            assert_eq!(report.code, Some(i32::from(verdict == "bad")));
+
+            // It is as `doctor` says.
+            let plain = |options: &[&str]| {
+                let mut command = redlock(&["run", "--ttl=1s", "--no-wait"]);
+                command.args(options).args(["lock:7", "--", "true"]);
+                end_of_command(command, &urls)
+            };
+            assert_eq!(plain(&["--no-restart-guard"]), Some(0), "{keys}");
+            let guarded = if verdict == "bad" { 69 } else { 0 };
+            assert_eq!(plain(&[]), Some(guarded), "{keys}");
+        }
     }
+}
+
+#[test]
+fn a_node_that_takes_no_writes_is_bad_and_has_no_vote() {
+    let refuse: [(&str, Change, Change); 3] = [
+        (
+            "NOREPLICAS",
+            |node| set(node, "min-replicas-to-write", "1"),
+            |node| set(node, "min-replicas-to-write", "0"),
+        ),
+        (
+            "OOM",
+            |node| set(node, "maxmemory", "100kb"),
+            |node| set(node, "maxmemory", "0"),
+        ),
+        (
+            "MISCONF",
+            |node| {
+                // A directory takes the place of the file.
+                set(node, "appendonly", "no");
+                set(node, "save", "3600 1");
+                let (_, directory): (String, String) =
+                    node.query(&["CONFIG", "GET", "dir"]).unwrap();
+                std::fs::create_dir(Path::new(&directory).join("dump.rdb")).unwrap();
+                let _: () = node.query(&["BGSAVE"]).unwrap();
+                eventually("a failed snapshot", || {
+                    field(node, "rdb_last_bgsave_status") == "err"
+                });
+            },
+            |node| set(node, "stop-writes-on-bgsave-error", "no"),
+        ),
+    ];
+    for (code, damage, cure) in refuse {
+        let servers = healthy(3);
+        servers.iter().for_each(damage);
+        let all_keys = servers.urls();
+        // A user with keys of its own sees it too.
+        let some_keys = with_user(&servers, "+@all resetkeys ~lock:* ~redlock:guard");
+        for urls in [all_keys, some_keys] {
+            let report = Report::of(&urls, &[]);
+            let bad = [(0, "writes"), (1, "writes"), (2, "writes")];
+            report.expect_bad(&servers, &bad, &["quorum"]);
+            assert_eq!(report.check(&servers[0], "writes")["refusal"], code);
+            assert_eq!(report.fleet("quorum")["voting"], 0);
+        }
+        let take = || end_of(run(&servers, &["--ttl=1s", "--no-wait"], "dock-7", "true")).code;
+        assert_eq!(take(), Some(69), "{code}");
+        servers.iter().for_each(cure);
+        Report::of(&servers.urls(), &[]).expect_bad(&servers, &[], &[]);
+        assert_eq!(take(), Some(0), "{code}");
+    }
+}
+
+#[test]
+fn a_lock_that_is_held_while_a_majority_restarts_is_lost_however_long_the_pauses_are() {
+    let mut servers = healthy(3);
+    for server in &servers[..] {
+        set(server, "appendonly", "no");
+    }
+    let holder = Process::start(run(
+        &servers,
+        &["--ttl=1s"],
+        "dock-7",
+        "echo ready; sleep 60",
+    ));
+    holder.expect_line("ready");
+    for node in 0..2 {
+        servers[node].restart();
+        eventually("an examination that ends with 0", || {
+            doctor(&servers.urls(), &[]).code == Some(0)
+        });
+    }
+    assert_eq!(holder.end().code, Some(76));
+}
+
+#[test]
+fn a_node_that_had_to_evict_is_told_why_its_record_is_gone() {
+    let servers = healthy(3);
+    for server in &servers[..] {
+        guard(server, 0, SHORT);
+    }
+    set(&servers[0], "maxmemory-policy", "allkeys-lru");
+    let report = Report::of(&servers.urls(), &[]);
+    report.expect_bad(&servers, &[(0, "memory")], &[]);
+    let told = "clients delete its guard record as soon as they look; set maxmemory-policy noeviction, \
+                and its vote counts after a quarantine";
+    let message = report.message(&servers[0], "memory");
+    assert!(message.ends_with(told), "{message}");
+
+    let look = || {
+        let ended = end_of(run(&servers, &["--ttl=1s", "--no-wait"], "dock-7", "true"));
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    };
+    look();
+    eventually("no record", || record(&servers[0]).is_none());
+    let report = Report::of(&servers.urls(), &[]);
+    report.expect_bad(&servers, &[(0, "memory"), (0, "guard")], &[]);
+    let message = report.message(&servers[0], "guard");
+    assert!(
+        message.starts_with("no record: clients delete it on a node that may evict keys"),
+        "{message}"
+    );
+
+    // It evicts: everything.
+    let set_a = ["SET", "a", "value"];
+    let _: () = servers[0].query(&set_a).unwrap();
+    set(&servers[0], "maxmemory", "1");
+    drop(servers[0].query::<()>(&set_a));
+    eventually("an eviction", || field(&servers[0], "evicted_keys") != "0");
+    set(&servers[0], "maxmemory", "0");
+    set(&servers[0], "maxmemory-policy", "noeviction");
+    let report = Report::of(&servers.urls(), &[]);
+    report.expect_bad(&servers, &[(0, "guard")], &[]);
+    let message = report.message(&servers[0], "guard");
+    assert!(
+        message.starts_with("no record: the node has evicted "),
+        "{message}"
+    );
+    assert!(
+        message.ends_with("its vote counts 4.0 s later: wait"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -398,7 +562,7 @@ fn a_record_of_another_run_or_none_or_a_foreign_value_is_bad_where_fenced_locks_
         );
     }
     // The longest TTL, four windows and a second.
-    let wait = "clients of fenced locks restore it, and its vote counts 1 min 2 s later: wait";
+    let wait = "the next fenced acquire that a quorum answers restores it, and its vote counts 1 min 2 s later: wait";
     for server in [&servers[2], &servers[4]] {
         let message = report.message(server, "guard");
         assert!(message.ends_with(wait), "{message}");
@@ -809,9 +973,16 @@ fn an_examination_changes_no_key() {
         let after = (server.keys(), writes(server), changes(server));
         assert_eq!((before.0, before.2), (after.0, after.2));
         // Who may ask does not even try.
-        assert_eq!(number == 0, before.1 == after.1);
+        // But for a SET that sets nothing: whether writes are taken.
+        let [sets, others @ ..] = [0, 1, 2].map(|command| after.1[command] - before.1[command]);
+        assert_eq!(
+            (sets, number == 0),
+            (if number == 0 { 1 } else { 2 }, others == [0, 0])
+        );
     }
 }
+
+type Change = fn(&Server);
 
 const SETTINGS: &str = "60000:250:60000";
 
@@ -839,6 +1010,11 @@ fn aged(servers: &[Server]) {
             uptime.unwrap() >= 3
         })
     });
+}
+
+fn end_of_command(mut command: Command, urls: &[String]) -> Option<i32> {
+    command.env("REDLOCK_NODES", urls.join(","));
+    end_of(command).code
 }
 
 fn doctor(urls: &[String], options: &[&str]) -> Ended {

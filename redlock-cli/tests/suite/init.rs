@@ -77,7 +77,7 @@ fn a_node_that_was_flushed_while_a_lease_is_out_gets_its_vote_back_from_clients_
     let holder = holder(&servers);
     let _: () = servers[1].query(&["FLUSHALL"]).unwrap();
     let ended = expect_no_write(&servers.urls(), &servers, &[]);
-    let why = "refused: no record: clients restore it by themselves as soon as a quorum answers, and its vote \
+    let why = "refused: no record: the next fenced acquire that a quorum answers restores it, and its vote \
                counts 1 min 2 s later";
     assert_told(&ended, &servers[1], why);
     assert_told(&ended, &servers[0], "there is a record, its vote counts");
@@ -93,7 +93,11 @@ fn nodes_that_restarted_empty_while_a_lease_is_out_get_their_votes_back_from_cli
     servers[1].restart();
     let ended = expect_no_write(&servers.urls(), &servers, &[]);
     for server in &servers[..2] {
-        assert_told(&ended, server, "refused: no record: clients restore it");
+        assert_told(
+            &ended,
+            server,
+            "refused: no record: the next fenced acquire that a quorum answers restores it",
+        );
     }
     expect_held(&servers.urls(), holder);
 }
@@ -117,8 +121,7 @@ fn a_node_that_failed_over_and_back_while_a_lease_is_out_gets_its_vote_back_from
     assert_eq!((run_id(&nodes[0]), nodes[0].key_count()), (run, 0));
     assert!(record(&nodes[0]).is_some(), "it came back");
     let ended = expect_no_write(urls, nodes, &[]);
-    let why =
-        "refused: a record of another data set (max TTL 1m, window 250ms, step back 1m): clients";
+    let why = "refused: a record of another data set (max TTL 1m, window 250ms, step back 1m): the next fenced acquire";
     assert_told(&ended, &nodes[0], why);
     expect_held(urls, holder);
 }
@@ -140,8 +143,7 @@ fn a_record_of_an_older_version_is_left_to_clients_or_repaired_with_a_quarantine
         write_guard(server, &format!("{}:0:{SETTINGS}", run_id(server)));
     }
     let ended = expect_no_write(&servers.urls(), &servers, &[]);
-    let why =
-        "refused: a record of an older version (max TTL 1m, window 250ms, step back 1m): clients";
+    let why = "refused: a record of an older version (max TTL 1m, window 250ms, step back 1m): the next fenced acquire";
     assert_told(&ended, &servers[0], why);
     repair(&servers.urls(), &[]);
     for server in &servers[..] {
@@ -202,6 +204,71 @@ fn a_key_with_a_ttl_may_be_a_lock_and_forbids_a_first_start() {
     let servers = unvouched(1);
     let _: () = servers[0].query(&["SET", "note", "value"]).unwrap();
     assert_eq!(init(&servers.urls(), &[]).code, Some(0));
+}
+
+#[test]
+fn how_long_everything_must_have_stood_still_is_told_by_the_given_settings_and_those_of_the_records()
+ {
+    let servers = unvouched(1);
+    let urls = servers.urls();
+    let told = |options: &[&str]| {
+        let ended = init(&urls, options);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        ended.stderr
+    };
+    let line = |time| format!("{}\n", safe_only(time));
+    assert_eq!(told(&[]), line("1 min 2 s"));
+    assert_eq!(told(&[]), "", "nothing to do");
+    // The settings that a lease may still have count too.
+    let shorter = [
+        "--force",
+        "--max-ttl=2s",
+        "--window=250ms",
+        "--step-back=1s",
+    ];
+    assert_eq!(told(&shorter), line("1 min 2 s"));
+    assert_eq!(told(&shorter), line("4.0 s"));
+    assert_eq!(
+        told(&["--force", "--step-back=10m"]),
+        line("10 min 2 s"),
+        "the step back is longer than any TTL"
+    );
+}
+
+#[test]
+fn nodes_whose_clocks_never_go_back_have_records_that_say_so() {
+    let servers = Servers::start(3);
+    for server in &servers[..2] {
+        guard(server, 0, "2000:250:0");
+    }
+    guard(&servers[2], 0, "2000:100:0");
+    // What `doctor` advises.
+    let mut command = redlock(&["doctor", "--ttl=1s", "--seconds=1"]);
+    command.env("REDLOCK_NODES", servers.urls().join(","));
+    let ended = end_of(command);
+    let report = ended
+        .stdout
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    let advice = "redlock init --repair --max-ttl=2s --window=250ms --step-back=0s";
+    assert!(report.contains(advice), "{report}");
+    let options: Vec<_> = advice.split(' ').skip(2).collect();
+    let ended = init(&servers.urls(), &options);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    expect_quarantine(&servers[2], "2000:250:0", 4_000);
+    // Clients take them.
+    let options = [
+        "--fenced",
+        "--ttl=1s",
+        "--max-ttl=2s",
+        "--step-back=0s",
+        "--no-wait",
+    ];
+    assert_eq!(
+        end_of(run(&servers, &options, "dock-7", "exit 7")).code,
+        Some(7)
+    );
 }
 
 #[test]
@@ -547,7 +614,14 @@ fn the_nodes_that_were_written_are_named_when_another_one_fails() {
                 )
             }
         };
-        assert_eq!(ended.stderr.trim_end(), told);
+        let mut lines = ended.stderr.lines();
+        assert_eq!(lines.next(), Some(&*told));
+        // Votes that count at once are on the operator.
+        let counts_at_once = mode != "--repair" && !written.is_empty();
+        assert_eq!(
+            lines.next(),
+            counts_at_once.then(|| safe_only("1 min 2 s")).as_deref()
+        );
         assert!(mode.is_empty() || written.len() == 2, "{}", ended.stdout);
     }
 }
@@ -605,6 +679,14 @@ const SHORT: &str = "2000:250:1000";
 const SHORT_OPTIONS: [&str; 3] = ["--max-ttl=2s", "--window=250ms", "--step-back=1s"];
 
 /// The empty one is no option at all.
+/// What is said when votes count at once.
+fn safe_only(time: &str) -> String {
+    format!(
+        "redlock: safe only if nothing has locked on these nodes for {time}, a whole quarantine; if \
+         something has, stop everything that locks for that long now"
+    )
+}
+
 const EACH_MODE: [&str; 3] = ["", "--force", "--repair"];
 const WITHOUT_REPAIR: [&str; 2] = ["", "--force"];
 

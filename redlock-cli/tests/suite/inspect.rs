@@ -7,7 +7,10 @@ use redlock_tests::{Server, Servers};
 use serde_json::Value;
 
 use crate::process::{Ended, Process, end_of, eventually, redlock, run};
-use crate::server::{now_ms, user_of};
+use crate::server::{
+    field, guard, guard_of_another_run, name, now_ms, record, replicate, set, unvouched, user_of,
+    write_guard,
+};
 
 #[test]
 fn a_lock_that_nobody_holds_is_free() {
@@ -266,6 +269,162 @@ fn a_user_who_may_not_see_fences_sees_the_lock() {
         ended.stdout
     );
 }
+
+#[test]
+fn a_node_that_restarted_empty_does_not_know_that_a_lock_is_free() {
+    let mut servers = unvouched(3);
+    eventually("an uptime of five seconds", || {
+        servers.iter().all(|server| {
+            let uptime = field(server, "uptime_in_seconds").parse::<u64>();
+            uptime.unwrap() >= 5
+        })
+    });
+    for server in &servers[..2] {
+        hold_on(server, "abcdefghijklmnopqrst", 60_000);
+    }
+    servers[1].restart();
+    let ended = inspect(&servers.urls(), &["--max-ttl=3s"]);
+    assert_eq!(ended.code, Some(69), "{}", ended.stdout);
+    let last = "dock-7: unknown: the answers of 2 of 3 nodes count";
+    assert_eq!(last_line(&ended), last);
+    let line = ended.stdout.lines().nth(1).unwrap();
+    assert!(
+        line.contains("  free; no vote: restarted ") && line.contains("its vote counts again in"),
+        "{line}"
+    );
+    // Without an argument and a record, a minute.
+    let ended = inspect(&servers.urls(), &[]);
+    assert_eq!(ended.code, Some(69), "{}", ended.stdout);
+    assert_eq!(ended.stdout.matches("; no vote: restarted").count(), 3);
+
+    // It ends by itself.
+    eventually("the vote", || {
+        let ended = inspect(&servers.urls(), &["--max-ttl=3s"]);
+        ended.code == Some(0) && last_line(&ended) == "dock-7: free"
+    });
+}
+
+#[test]
+fn a_node_whose_guard_record_does_not_vouch_for_it_does_not_know_that_a_lock_is_free() {
+    let servers = Servers::start(3);
+    let sound = record(&servers[1]).unwrap();
+    for server in &servers[..2] {
+        hold_on(server, "abcdefghijklmnopqrst", 60_000);
+    }
+    let _: () = servers[1].query(&["DEL", "dock-7"]).unwrap();
+    assert_eq!(document(&servers.urls())["verdict"], "free");
+    let until = now_ms(&servers[1]) + 50_000;
+    let settings = sound.split(':').collect::<Vec<_>>()[2..5].join(":");
+    let damages: [(Damage<'_>, &str); 6] = [
+        (&Server::disown, "no guard record, unlike other nodes"),
+        (&|node| write_guard(node, "a note"), "is no guard record"),
+        (
+            &|node| guard_of_another_run(node, &settings),
+            "is of another run",
+        ),
+        (
+            &|node| guard(node, 0, "1000:250:500"),
+            "(max TTL 1s, window 250ms, step back 500ms) is unlike that of other nodes",
+        ),
+        (
+            &|node| guard(node, until, &settings),
+            "its vote counts again in 4",
+        ),
+        (
+            &|node| {
+                write_guard(node, &sound);
+                set(node, "maxmemory-policy", "allkeys-lru");
+            },
+            "it may evict locks; set maxmemory-policy noeviction",
+        ),
+    ];
+    for (damage, why) in damages {
+        damage(&servers[1]);
+        let ended = inspect(&servers.urls(), &[]);
+        assert_eq!(ended.code, Some(69), "{}", ended.stdout);
+        let line = ended.stdout.lines().nth(1).unwrap();
+        assert!(line.contains("; no vote: ") && line.contains(why), "{line}");
+        let report = document(&servers.urls());
+        assert_eq!(report["verdict"], "unknown");
+        let node = &report["nodes"][1];
+        assert_eq!(
+            (&node["state"], &node["counts"]),
+            (&"free".into(), &false.into())
+        );
+        assert!(node["no_vote"].as_str().unwrap().contains(why), "{node}");
+        assert_eq!(
+            (&report["answered"], &report["counted"]),
+            (&3.into(), &2.into())
+        );
+    }
+    // The key of such a node counts: extensions are sent to it.
+    hold_on(&servers[1], "abcdefghijklmnopqrst", 60_000);
+    let report = document(&servers.urls());
+    assert_eq!(
+        (&report["verdict"], &report["on"]),
+        (&"held".into(), &2.into())
+    );
+    assert_eq!(report["nodes"][1]["counts"], true);
+}
+
+#[test]
+fn a_record_for_shorter_leases_vouches_for_no_longer_ones() {
+    let servers = Servers::start(3);
+    for server in &servers[..] {
+        guard(server, 0, "2000:250:1000");
+    }
+    assert_eq!(inspect(&servers.urls(), &[]).code, Some(0));
+    let ended = inspect(&servers.urls(), &["--max-ttl=1h"]);
+    assert_eq!(ended.code, Some(69), "{}", ended.stdout);
+}
+
+#[test]
+fn a_server_that_is_named_twice_counts_once() {
+    let servers = Servers::start(2);
+    hold_on(&servers[0], "abcdefghijklmnopqrst", 60_000);
+    let urls = [servers[0].url(), servers[0].socket_url(), servers[1].url()];
+    let ended = inspect(&urls, &[]);
+    assert_eq!(ended.code, Some(69), "{}", ended.stdout);
+    let why = format!("; no vote: the same server as {}", name(&servers[0]));
+    assert!(ended.stdout.lines().nth(1).unwrap().ends_with(&why));
+    // And not as free either.
+    let _: () = servers[0].query(&["DEL", "dock-7"]).unwrap();
+    hold_on(&servers[1], "abcdefghijklmnopqrst", 60_000);
+    assert_eq!(inspect(&urls, &[]).code, Some(69));
+}
+
+#[test]
+fn a_replica_knows_nothing_of_locks() {
+    let servers = Servers::start(3);
+    hold_on(&servers[0], "abcdefghijklmnopqrst", 60_000);
+    replicate(&servers[0], &servers[1]);
+    // The first replica changes the replication ID.
+    let settings = "60000:250:60000";
+    for server in [&servers[0], &servers[2]] {
+        guard(server, 0, settings);
+    }
+    let ended = inspect(&servers.urls(), &[]);
+    assert_eq!(ended.code, Some(69), "{}", ended.stdout);
+    let why = format!("; no vote: a replica of {}", name(&servers[0]));
+    assert!(
+        ended.stdout.lines().nth(1).unwrap().ends_with(&why),
+        "{}",
+        ended.stdout
+    );
+    assert_eq!(document(&servers.urls())["nodes"][1]["counts"], false);
+}
+
+#[test]
+fn a_node_that_does_not_say_who_it_is_does_not_count() {
+    let servers = Servers::start(1);
+    let url = user_of(&servers[0], "app", "+@all -info");
+    let ended = inspect(&[url], &[]);
+    assert_eq!(ended.code, Some(69), "{}", ended.stdout);
+    let why = "free; no vote: it does not say who it is: NOPERM";
+    assert!(ended.stdout.contains(why), "{}", ended.stdout);
+}
+
+type Damage<'a> = &'a dyn Fn(&Server);
 
 fn inspect(urls: &[String], options: &[&str]) -> Ended {
     let mut command = redlock(&["inspect"]);

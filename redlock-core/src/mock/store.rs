@@ -412,7 +412,7 @@ impl Store {
             return Err(Denial::OtherFleet(reading));
         }
         let known_until = self.guard_until();
-        if known_until.is_none() && !(is_near && vouches) {
+        if known_until.is_none() && !(is_near && vouches && !self.may_evict) {
             return Err(Denial::Unguarded {
                 has_record: self.data.guard.is_some(),
                 reading,

@@ -61,7 +61,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let token = self.fresh_token().ok_or(AcquireError::Entropy)?;
         let mut rounds = 0;
         let mut last_but_one = None;
-        let (ballot, proposal) = loop {
+        let (mut ballot, proposal) = loop {
             let asked_at = self.clock.now();
             let proposal = self.proposal(learned, rounds);
             let mut ballot = self.acquisition(key, &token, proposal);
@@ -106,8 +106,11 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         if let Some(proposal) = proposal
             && ballot.verdict == Verdict::Won
         {
-            let unguarded = ballot.readings.unguarded();
-            self.restore_records(key, &token, proposal, unguarded).await;
+            let guarded = ballot.readings.guarded();
+            self.restore_records(key, &token, proposal, guarded).await;
+            if self.clock.now() >= ballot.round.valid_until() {
+                ballot.verdict = Verdict::TooLate;
+            }
         }
         if ballot.verdict != Verdict::Won {
             // Those that granted it are waited for, so that the key is gone when the error is known.
@@ -172,20 +175,22 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         Some(Proposal::new(fence, fleet, time, vouches))
     }
 
-    /// Lets the nodes that have lost their guard record write it again, after a round that was won without them. It
-    /// waits for no answer: their quarantine begins, and nothing else.
+    /// Lets the nodes that have lost their guard record, or may have, write it again, after a round that was won without
+    /// them: all but those that are `guarded`. It waits for no answer: their quarantine begins, and nothing else. Seldom
+    /// done: a client that acquires often vouches in the round itself.
     async fn restore_records(
         &mut self,
         key: &[u8],
         token: &Token,
         proposal: Proposal,
-        unguarded: NodeSet,
+        guarded: NodeSet,
     ) {
-        if unguarded.len() == 0 || proposal.vouches() || !self.may_vouch() {
+        let others = self.all.without(self.duplicates()).without(guarded);
+        if others.len() == 0 || proposal.vouches() || !self.may_vouch() {
             return;
         }
         let mut ballot = self.acquisition(key, token, Some(proposal.vouching()));
-        ballot.asked = unguarded;
+        ballot.asked = others;
         ballot.round = Round::new(NodeSet::EMPTY, 0, ballot.round.deadline(), Instant::MAX);
         self.ask(&mut ballot).await;
     }

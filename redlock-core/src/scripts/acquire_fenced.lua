@@ -19,7 +19,8 @@ local function info(section) return call('info', section) end
 local is_known = record and string.find(info('server'), 'run_id:' .. id .. '\r', 1, true)
   and string.find(info('replication'), 'master_replid:' .. replid .. '\r', 1, true)
 local is_near = not early and not late
-if not is_known and not (is_near and ARGV[7] == '1') then return say(7, record and 1 or 0) end
+local function keeps() return string.find(info('memory'), 'policy:noeviction', 1, true) end
+if not is_known and not (is_near and ARGV[7] == '1' and keeps()) then return say(7, record and 1 or 0) end
 local last = math.ceil(now / 1000) + math.max(max_ttl, step_back) + 4 * window + 1000
 if not is_known or until_ms + 0 > last then
   until_ms = last

@@ -192,7 +192,7 @@ fn errors_without_a_round_say_what_to_do() {
     says(
         &Hold::Lost(Loss::Expired),
         "the work was stopped: the validity of the lease is over: \
-         this process stood still for too long",
+         it was not extended in time",
     );
     says(
         &Loss::ExtensionsSpent,

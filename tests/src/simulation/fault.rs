@@ -234,7 +234,7 @@ impl State {
             Fault::Save(node) => self.machines[node].saved = self.machines[node].node.data(),
             Fault::Demote(node) => self.demote(node),
             Fault::Promote(node) => self.promote(node),
-            Fault::Policy(node, may_evict) => self.machines[node].may_evict = may_evict,
+            Fault::Policy(node, may_evict) => self.set_policy(node, may_evict),
             Fault::Evict(node, key) => self.evict(node, key),
             Fault::Init => self.init(),
             Fault::Repair => self.repair(),

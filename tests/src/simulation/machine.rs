@@ -48,6 +48,7 @@ pub(crate) struct Machine {
     pub(super) role: Role,
     /// Its policy: whether keys may go for want of memory.
     pub(super) may_evict: bool,
+    has_evicted: bool,
     /// Its data as of some time.
     pub(super) saved: Data,
     /// How many times it has been a replica.
@@ -86,6 +87,7 @@ impl Machine {
         Self {
             role: Role::Master,
             may_evict: false,
+            has_evicted: false,
             lies: false,
             was_wrong: false,
             saved: node.data(),
@@ -267,9 +269,23 @@ impl State {
         (0..KEYS.len()).for_each(|key| self.tell_if_stands(Place { node, key }));
     }
 
+    /// Its policy changes. It does not change back before a client has looked if something was evicted: nobody notices.
+    pub(super) fn set_policy(&mut self, node: usize, may_evict: bool) {
+        let machine = &mut self.machines[node];
+        if !may_evict && machine.has_evicted && machine.node.rules().is_some() {
+            return;
+        }
+        machine.may_evict = may_evict;
+        machine.node.set_may_evict(may_evict && !machine.lies);
+    }
+
     /// Forgets one lock, and not the rules.
     pub(super) fn evict(&mut self, node: usize, key: usize) {
+        if !self.machines[node].may_evict {
+            return;
+        }
         self.count(Kind::Evicted);
+        self.machines[node].has_evicted = true;
         self.machines[node].node.evict(KEYS[key].as_bytes());
         self.lose_unnoticed(node);
         self.tell(What::Forgets(node, Some(key)));

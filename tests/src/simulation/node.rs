@@ -18,6 +18,8 @@ pub struct Node {
     data: Data,
     /// Whether it counts whole milliseconds, as Redis does: then a key lives for up to one longer.
     is_coarse: bool,
+    /// Its policy: it writes no guard record.
+    may_evict: bool,
     lapse: Option<Lapse>,
 }
 
@@ -132,6 +134,7 @@ impl Node {
                 ..Data::default()
             },
             is_coarse: false,
+            may_evict: false,
             lapse,
         }
     }
@@ -311,6 +314,11 @@ impl Node {
         }
     }
 
+    /// Whether it may evict keys from now on.
+    pub const fn set_may_evict(&mut self, may_evict: bool) {
+        self.may_evict = may_evict;
+    }
+
     /// Forgets the guard record.
     pub const fn forget_guard(&mut self) {
         self.data.guard = None;
@@ -412,7 +420,7 @@ impl Node {
         }
         let known_until = self.guard_until();
         let vouches = vouches || self.lapse == Some(Lapse::TakesAnyRules);
-        if known_until.is_none() && !(is_near && vouches) {
+        if known_until.is_none() && !(is_near && vouches && !self.may_evict) {
             return Err(Denial::Unguarded {
                 has_record: recorded.is_some(),
                 reading,

@@ -177,9 +177,15 @@ fn draw_hazards(chance: &mut Chance, scenario: &Scenario) -> Vec<(Moment, Fault)
             let longest = longest.max(2 * scenario.lengths[3]);
             let seen_at = since + longest * 5 / 8 + scenario.lengths[3];
             if seen_at < calm_at {
+                let mut last = seen_at;
                 for _ in 0..chance.below(6) {
                     let at = chance.between(seen_at, calm_at - 1);
                     plan.push((at, Fault::Evict(node, chance.index(scenario.keys))));
+                    last = last.max(at);
+                }
+                // Plain clients that come later do not know what was lost.
+                if scenario.fencing.is_some() && scenario.broken.is_none() && chance.one_in(2) {
+                    plan.push((last + 1, Fault::Policy(node, false)));
                 }
             } else {
                 plan.push((chance.between(since, calm_at), Fault::Policy(node, false)));

@@ -1,0 +1,218 @@
+//! Whose answer counts: a node that may have forgotten a lock does not know that it is free.
+
+use core::time::Duration;
+
+use super::holding::{Holding, Identity};
+use crate::duration;
+use crate::guard_record::{GuardRecord, Settings, Standing};
+use crate::nodes::Info;
+use crate::uptime::quarantine_left;
+
+/// How much of a node's answer counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Credit {
+    /// All of it: its vote counts for every client.
+    Full,
+    /// A key that is there. A key that is missing may be forgotten.
+    KeysOnly {
+        why: String,
+        /// After this time all of it counts; `None` if that depends on something else.
+        left: Option<Duration>,
+    },
+    /// Nothing.
+    Nothing { why: String },
+}
+
+impl Credit {
+    /// How much of each answer counts. `max_ttl` is the longest TTL of any client; the guard records tell it too.
+    pub(crate) fn of(holdings: &[Holding], max_ttl: Option<Duration>) -> Vec<Self> {
+        let fleet = Fleet::of(holdings);
+        let longest = max_ttl.into_iter().chain(fleet.max_ttl).max();
+        let longest = longest.unwrap_or(DEFAULT_MAX_TTL);
+        let credit = |(number, holding): (usize, &Holding)| match &holding.identity {
+            Ok(identity) => {
+                let twin = twin(holdings.get(..number).unwrap_or_default(), identity);
+                if let Some(twin) = twin {
+                    return Self::nothing(format!("the same server as {twin}"));
+                }
+                Self::of_node(identity, fleet.settings).unwrap_or_else(|| {
+                    let uptime_s = identity.info.number("uptime_in_seconds").unwrap_or(0);
+                    let record = identity.max_ttl(fleet.settings);
+                    match quarantine_left(uptime_s, longest, record) {
+                        Duration::ZERO => Self::Full,
+                        left => Self::restarted(uptime_s, left),
+                    }
+                })
+            }
+            Err(why) => Self::nothing(format!("it does not say who it is: {why}")),
+        };
+        holdings.iter().enumerate().map(credit).collect()
+    }
+
+    /// Whether what `holding` tells counts.
+    pub(crate) fn counts(&self, holding: &Holding) -> bool {
+        match self {
+            Self::Full => holding.state.is_ok(),
+            Self::KeysOnly { .. } => holding.state.is_ok() && !holding.is_free(),
+            Self::Nothing { .. } => false,
+        }
+    }
+
+    /// Why the vote of the node does not count.
+    pub(crate) fn doubt(&self) -> Option<&str> {
+        match self {
+            Self::Full => None,
+            Self::KeysOnly { why, .. } | Self::Nothing { why } => Some(why),
+        }
+    }
+
+    /// When all of its answer counts, if time alone is needed.
+    pub(crate) const fn full_in(&self) -> Option<Duration> {
+        match self {
+            Self::Full => Some(Duration::ZERO),
+            Self::KeysOnly { left, .. } => *left,
+            Self::Nothing { .. } => None,
+        }
+    }
+
+    /// `None` if its uptime decides.
+    fn of_node(identity: &Identity, fleet: Option<Settings>) -> Option<Self> {
+        let info = &identity.info;
+        if info.run_id().is_empty() {
+            return Some(Self::nothing("INFO tells no run_id"));
+        }
+        if !info.is_master() {
+            return Some(Self::nothing(format!("a replica of {}", info.master())));
+        }
+        if info.text("loading") == Some("1") {
+            return Some(Self::nothing("it loads its data"));
+        }
+        let has_evicted = info
+            .number("evicted_keys")
+            .is_some_and(|keys: u64| keys > 0);
+        // Clients of fenced locks give such a node no vote.
+        if info.may_evict() != Some(false) && (fleet.is_some() || has_evicted) {
+            return Some(Self::keys_only(
+                "it may evict locks; set maxmemory-policy noeviction",
+            ));
+        }
+        identity.guard_doubt(fleet)
+    }
+
+    fn restarted(uptime_s: i64, left: Duration) -> Self {
+        Self::KeysOnly {
+            why: format!(
+                "restarted {} s ago and may have forgotten locks, its vote counts again in {}",
+                uptime_s.max(0),
+                duration::in_words(left)
+            ),
+            left: Some(left),
+        }
+    }
+
+    fn keys_only(why: impl Into<String>) -> Self {
+        Self::KeysOnly {
+            why: why.into(),
+            left: None,
+        }
+    }
+
+    fn nothing(why: impl Into<String>) -> Self {
+        Self::Nothing { why: why.into() }
+    }
+}
+
+/// For how long a node that has restarted is not believed if no guard record and no argument tells the longest TTL:
+/// that of fenced locks by default, and twice that of `redlock run`.
+const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
+
+/// What the guard records say together.
+struct Fleet {
+    /// The settings that most nodes have; `None` if no node has a record, and fenced locks are not in use.
+    settings: Option<Settings>,
+    /// The longest TTL in any record.
+    max_ttl: Option<Duration>,
+}
+
+impl Fleet {
+    fn of(holdings: &[Holding]) -> Self {
+        let identities = holdings
+            .iter()
+            .filter_map(|holding| holding.identity.as_ref().ok());
+        let settings: Vec<Settings> = identities
+            .filter_map(|identity| Some(identity.record()?.settings))
+            .collect();
+        let count = |wanted: &Settings| settings.iter().filter(|other| *other == wanted).count();
+        let longest_ms = settings.iter().map(|settings| settings.max_ttl_ms).max();
+        Self {
+            // Of two that are on as many nodes none is on a quorum.
+            settings: settings.iter().copied().max_by_key(count),
+            max_ttl: longest_ms.map(Duration::from_millis),
+        }
+    }
+}
+
+impl Identity {
+    fn record(&self) -> Option<GuardRecord> {
+        GuardRecord::parse(self.guard.as_ref().ok()?.as_ref()?)
+    }
+
+    /// Why its guard record, among those of a fleet with these settings, says that its vote does not count.
+    fn guard_doubt(&self, fleet: Option<Settings>) -> Option<Credit> {
+        let why = match (&self.guard, self.record(), fleet) {
+            (Err(why), ..) => format!("its guard record is not seen: {why}"),
+            (Ok(None), _, None) => return None,
+            (Ok(None), ..) => {
+                "no guard record, unlike other nodes: it has lost its data".to_owned()
+            }
+            (Ok(Some(_)), None, _) => "what it has at redlock:guard is no guard record".to_owned(),
+            (_, Some(record), Some(fleet)) if record.settings != fleet => {
+                format!(
+                    "its guard record ({}) is unlike that of other nodes",
+                    record.settings
+                )
+            }
+            (_, Some(record), _) => match self.standing(&record) {
+                Some(Standing::Counts) => return None,
+                Some(Standing::Quarantined { left, .. }) => {
+                    return Some(Credit::KeysOnly {
+                        why: format!(
+                            "may have forgotten locks, its vote counts again in {}",
+                            duration::in_words(left)
+                        ),
+                        left: Some(left),
+                    });
+                }
+                Some(Standing::OtherRun) => "its guard record is of another run".to_owned(),
+                Some(Standing::OtherData) => "its guard record is of another data set".to_owned(),
+                Some(Standing::Older) => "its guard record is of an older version".to_owned(),
+                None => "its clock is not seen".to_owned(),
+            },
+        };
+        Some(Credit::keys_only(why))
+    }
+
+    fn standing(&self, record: &GuardRecord) -> Option<Standing> {
+        Some(record.standing(&self.info, self.now_ms?))
+    }
+
+    /// The max TTL of its record, and whether the record vouches for it.
+    fn max_ttl(&self, fleet: Option<Settings>) -> Option<(Duration, bool)> {
+        let record = self.record()?;
+        let is_vouched = self.standing(&record) == Some(Standing::Counts);
+        let is_of_fleet = fleet == Some(record.settings);
+        let max_ttl = Duration::from_millis(record.settings.max_ttl_ms);
+        Some((max_ttl, is_vouched && is_of_fleet))
+    }
+}
+
+/// An earlier node that is the same server.
+fn twin<'a>(earlier: &'a [Holding], identity: &Identity) -> Option<&'a str> {
+    let run_id = identity.info.run_id();
+    let is_same = |info: &Info| !run_id.is_empty() && info.run_id() == run_id;
+    let twin = earlier.iter().find(|other| {
+        let other = other.identity.as_ref();
+        other.is_ok_and(|other| is_same(&other.info))
+    });
+    twin.map(|twin| twin.node.as_str())
+}

@@ -1,0 +1,77 @@
+//! For how long a node that has restarted has no vote.
+
+use core::time::Duration;
+
+use redlock_core::{Admission, Denial, Instant, Introduction, ReplicationId, Rules, RunId};
+
+/// By how much the clocks of a client and a node may differ in rate unless options say otherwise, in millionths.
+const DRIFT_PPM: u32 = 10_000;
+
+/// For how long the vote of a master does not count for plain locks yet, as a client that meets it now would have it.
+/// `max_ttl` is the longest TTL of any client; `record` the max TTL of the guard record, and whether the record vouches
+/// for the node.
+pub(crate) fn quarantine_left(
+    uptime_s: i64,
+    max_ttl: Duration,
+    record: Option<(Duration, bool)>,
+) -> Duration {
+    let rules = Rules {
+        max_ttl_ms: millis(max_ttl),
+        drift_ppm: DRIFT_PPM,
+        restart_guard: true,
+        ..Rules::NONE
+    };
+    let now = Instant::from_micros(0);
+    let mut admission = Admission::new();
+    let introduction = Introduction {
+        run_id: RunId::new(0),
+        replication_id: ReplicationId::new(0),
+        uptime: Duration::from_secs(uptime_s.max(0).unsigned_abs()),
+        is_master: true,
+        may_evict: false,
+        max_ttl_ms: record.map(|(max_ttl, _)| millis(max_ttl)),
+        is_vouched: record.is_some_and(|(_, is_vouched)| is_vouched),
+    };
+    admission.introduced(Some(introduction), now);
+    // Whether the record allows the TTL of a lease is another question: this one is of no TTL.
+    match admission.check(rules, 0, now) {
+        Err(Denial::Restarted { left_ms, .. }) => Duration::from_millis(left_ms.into()),
+        _ => Duration::ZERO,
+    }
+}
+
+fn millis(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_uptime_is_taken_for_no_longer_than_it_surely_is() {
+        // 1 % and 2 ms of drift.
+        let (ttl, longer) = (Duration::from_secs(10), Duration::from_secs(20));
+        for (uptime, left_ms) in [
+            (-3600, 10_102),
+            (0, 10_102),
+            (1, 10_102),
+            (2, 9_102),
+            (10, 1_102),
+            (11, 102),
+            (12, 0),
+            (99, 0),
+        ] {
+            let left = quarantine_left(uptime, ttl, None);
+            assert_eq!(left, Duration::from_millis(left_ms), "{uptime}");
+        }
+        let vouched = Some((ttl, true));
+        assert_eq!(quarantine_left(0, ttl, vouched), Duration::ZERO);
+        // A record for shorter leases than those of other clients says nothing of theirs.
+        let wait = Duration::from_millis(20_202);
+        assert_eq!(quarantine_left(0, longer, vouched), wait);
+        assert_eq!(quarantine_left(0, longer, None), wait);
+        // Locks of the fleet may last longer.
+        assert_eq!(quarantine_left(0, ttl, Some((longer, false))), wait);
+    }
+}
