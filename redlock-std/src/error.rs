@@ -75,20 +75,26 @@ impl From<BuildError> for ConnectError {
     reason = "an error that is made once per failed acquire, and mostly the large variant"
 )]
 pub enum AcquireError {
-    /// Another task of this process holds the lock, or is ahead in the line for it.
+    /// Another task of this process holds the lock, or is ahead in the queue for it.
     HeldHere(KeyName),
     /// The options do not make a lock, see [`Redlock::with`](crate::Redlock::with). No node was asked.
     Build(BuildError),
     /// The key is longer than [`MAX_KEY`](crate::MAX_KEY), the prefix included. No node was asked.
     KeyTooLong(usize),
     /// So many other acquires of this process were ahead that no round for this one began in time. No node was asked.
-    Overloaded(KeyName),
+    NotAsked {
+        /// The lock.
+        key: KeyName,
+        /// Whether a quorum of nodes has answered the last of the others: if so, they are too many.
+        nodes_answer: bool,
+    },
     /// What the nodes said in the last round.
     Nodes(redlock_core::AcquireError<NodeError, MAX_NODES>),
 }
 
 impl AcquireError {
-    /// Whether another client, or another task of this process, holds the lock: try again later.
+    /// Whether another client, or another task of this process, holds the lock, or is ahead of this one, or has left keys
+    /// that have not expired: try again later.
     #[must_use]
     pub const fn is_held(&self) -> bool {
         matches!(
@@ -100,7 +106,13 @@ impl AcquireError {
     /// Whether this process asks for more locks than the nodes grant in time.
     #[must_use]
     pub const fn is_overloaded(&self) -> bool {
-        matches!(self, Self::Overloaded(_))
+        matches!(
+            self,
+            Self::NotAsked {
+                nodes_answer: true,
+                ..
+            }
+        )
     }
 
     /// Whether no quorum of nodes could be reached: look after the nodes.
@@ -109,6 +121,10 @@ impl AcquireError {
         matches!(
             self,
             Self::Nodes(redlock_core::AcquireError::Unreachable(_))
+                | Self::NotAsked {
+                    nodes_answer: false,
+                    ..
+                }
         )
     }
 }
@@ -116,16 +132,29 @@ impl AcquireError {
 impl fmt::Display for AcquireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::HeldHere(key) => write!(f, "{key} is held by another task of this process"),
+            Self::HeldHere(key) => write!(
+                f,
+                "{key} is held by another task of this process, or one is ahead in the queue for it"
+            ),
             Self::Build(error) => write!(f, "{error}"),
             Self::KeyTooLong(length) => write!(
                 f,
                 "a key of {length} bytes is too long: at most {MAX_KEY}; use a digest of it"
             ),
-            Self::Overloaded(key) => write!(
+            Self::NotAsked {
+                key,
+                nodes_answer: true,
+            } => write!(
                 f,
-                "{key} was not asked for: too many acquires of this process wait for the nodes; use a longer wait, or \
-                 fewer locks at once"
+                "{key} was not asked for: too many acquires of this process are ahead; use a longer wait, or fewer \
+                 locks at once"
+            ),
+            Self::NotAsked {
+                key,
+                nodes_answer: false,
+            } => write!(
+                f,
+                "{key} was not asked for: no quorum of nodes answers the acquires that are ahead"
             ),
             Self::Nodes(error) => write!(f, "{error}"),
         }

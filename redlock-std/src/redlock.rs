@@ -184,7 +184,7 @@ impl Redlock {
             options,
             prefix: Arc::from([]),
             turns: Turns::default(),
-            rounds: Rounds::new(),
+            rounds: Rounds::default(),
             runtime,
         })
     }
@@ -257,7 +257,7 @@ impl Redlock {
         let round_time = self.options.round_time();
         let give_up_at = SystemClock.now().saturating_add(round_time);
         let lease = self.attempt(&mut core, &mut acquisition, &key, give_up_at);
-        let lease = lease.await.ok_or_else(|| overloaded(&key))?;
+        let lease = lease.await.ok_or_else(|| self.not_asked(&key))?;
         let lease = lease.map_err(AcquireError::Nodes)?;
         Ok(self.guard(core, lease, turn))
     }
@@ -275,7 +275,8 @@ impl Redlock {
     /// # Errors
     ///
     /// The [`AcquireError`] of the last round. If there was none, [`AcquireError::HeldHere`] if the queue for the key did
-    /// not move in time, and [`AcquireError::Overloaded`] if too many other acquires were ahead.
+    /// not move in time, and [`AcquireError::NotAsked`] if too many other acquires were ahead, or no quorum of nodes
+    /// answered those that were.
     pub async fn acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
         check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
@@ -286,19 +287,28 @@ impl Redlock {
             Some(turn) => turn,
             None => {
                 let turn = self.turns.take(&key, give_up_at, term).await;
-                turn.ok_or_else(|| held_here(&key))?
+                turn.ok_or_else(|| match self.rounds.nodes_answer() {
+                    true => held_here(&key),
+                    false => self.not_asked(&key),
+                })?
             }
         };
         let left = give_up_at.saturating_duration_since(SystemClock.now());
         let mut core = self.client(self.options.wait(left));
         let mut acquisition = core.begin();
         let mut failed = None;
+        // As `try_acquire` waits for its only round.
+        let first = SystemClock.now().saturating_add(self.options.round_time());
+        let mut admit_until = give_up_at.max(first);
         loop {
-            let lease = self.attempt(&mut core, &mut acquisition, &key, give_up_at);
+            let lease = self.attempt(&mut core, &mut acquisition, &key, admit_until);
+            admit_until = give_up_at;
             let error = match lease.await {
                 Some(Ok(lease)) => return Ok(self.guard(core, lease, turn)),
                 Some(Err(error)) => error,
-                None => return Err(failed.map_or_else(|| overloaded(&key), AcquireError::Nodes)),
+                None => {
+                    return Err(failed.map_or_else(|| self.not_asked(&key), AcquireError::Nodes));
+                }
             };
             let Some(again_at) = core.again_at(&mut acquisition, &error) else {
                 return Err(AcquireError::Nodes(error));
@@ -311,7 +321,7 @@ impl Redlock {
     /// Acquires the lock, runs `work` and releases the lock.
     ///
     /// The lease is extended while the work runs, in the same task, each time a third of its validity
-    /// has passed. When an extension finds the lock lost, the work is dropped at once, and no later than the validity
+    /// has passed; a TTL of less than about 10 ms leaves no time for that. When an extension finds the lock lost, the work is dropped at once, and no later than the validity
     /// ends. Dropping the work does not undo what it did.
     ///
     /// # Errors
@@ -347,17 +357,27 @@ impl Redlock {
         key: &Arc<[u8]>,
         give_up_at: Instant,
     ) -> Option<Result<Lease<Arc<[u8]>>, NodesError>> {
-        let round = self.rounds.admit(give_up_at).await?;
+        let round_time = self.options.round_time();
+        // A round and one that cleans up. What takes longer does not keep others waiting.
+        let round = self.rounds.admit(give_up_at, round_time * 2).await?;
         let attempt = Attempt::new(core, &self.knowledge, key);
         let lease = attempt.core.attempt(acquisition, Arc::clone(key)).await;
         drop(attempt);
         let has_answered = !matches!(lease, Err(NodesError::Unreachable(_)));
-        round.end(has_answered, self.options.round_time());
+        round.end(has_answered, round_time);
         Some(lease)
     }
 
     fn guard(&self, core: Core, lease: Lease<Arc<[u8]>>, turn: Turn) -> Guard {
         Guard::new(core, lease, turn, self.runtime.clone())
+    }
+
+    /// Why no round of an acquire has begun.
+    fn not_asked(&self, key: &[u8]) -> AcquireError {
+        AcquireError::NotAsked {
+            key: KeyName::new(key),
+            nodes_answer: self.rounds.nodes_answer(),
+        }
     }
 
     /// The state machine for one operation.
@@ -403,10 +423,6 @@ fn term(options: &Options, last_start: Instant) -> Term {
 
 fn held_here(key: &[u8]) -> AcquireError {
     AcquireError::HeldHere(KeyName::new(key))
-}
-
-fn overloaded(key: &[u8]) -> AcquireError {
-    AcquireError::Overloaded(KeyName::new(key))
 }
 
 /// An attempt on its way. Dropped in the middle, it releases what it may have been granted; what it has

@@ -9,7 +9,7 @@ use redlock_std::{SystemClock, printable};
 use super::clock::Sample;
 use super::permissions::Permissions;
 use super::writes::Writes;
-use crate::nodes::{Connection, Info, Node, in_words, text};
+use crate::nodes::{Connection, Info, Node, in_words};
 
 /// A node and what it told, or why it told nothing.
 #[derive(Debug)]

@@ -7,13 +7,12 @@ use redlock_core::Instant;
 /// How many rounds are in flight at most. It grows while nodes answer well within the node timeout, and shrinks when
 /// they take much of it: additive increase, multiplicative decrease, as TCP does it.
 ///
-/// The time that nodes take is measured against the shortest of late, so that a far network is not taken for a queue.
+/// The time that nodes take is measured against the shortest, so that a far network is not taken for a queue. With few
+/// rounds in flight there is no queue of ours: then it is measured anew, since networks change, and near nodes die.
 #[derive(Debug)]
 pub(super) struct Limit {
     places: usize,
-    /// Places that were taken away while rounds had them.
-    owed: usize,
-    /// Whether it still doubles while the nodes answer in time: until they first did not.
+    /// Whether it doubles while the nodes answer in time: at first, and after it has been at its least.
     doubles: bool,
     /// Rounds that were answered in time since it grew.
     in_time: usize,
@@ -23,19 +22,18 @@ pub(super) struct Limit {
     shrunk_at: Instant,
 }
 
+/// So few that a round waits for none of the others for long.
 const FIRST: usize = 128;
-const LEAST: usize = 16;
+const LEAST: usize = 32;
 /// What a node's queue sends before it waits for answers.
 const MOST: usize = 2_048;
 
-/// The shortest time of a round is measured anew after that long: networks change.
-const LATELY: Duration = Duration::from_secs(60);
+const LATELY: Duration = Duration::from_secs(10);
 
 impl Limit {
     pub(super) const fn new() -> Self {
         Self {
             places: FIRST,
-            owed: 0,
             doubles: true,
             in_time: 0,
             shortest: None,
@@ -47,33 +45,23 @@ impl Limit {
         self.places
     }
 
-    /// Whether the place of a round that ends is taken away.
-    pub(super) const fn takes_back(&mut self) -> bool {
-        let takes = self.owed > 0;
-        self.owed = self.owed.saturating_sub(1);
-        takes
-    }
-
-    /// A quorum of nodes has answered a round. `is_full` if no other round could have begun. How many places are new.
+    /// A quorum of nodes has answered a round. `is_full` if no other round could have begun.
     pub(super) fn answered(
         &mut self,
         started_at: Instant,
         now: Instant,
         node_timeout: Duration,
         is_full: bool,
-    ) -> usize {
+    ) {
         let took = now.saturating_duration_since(started_at);
         let shortest = self.shortest(took, now);
         let queued = took.saturating_sub(shortest);
         let room = node_timeout.saturating_sub(shortest);
         if queued > room / 2 {
             self.shrink(started_at, now, self.places / 4 * 3);
-            return 0;
+        } else if is_full && queued <= room / 4 {
+            self.grow();
         }
-        if is_full && queued <= room / 4 {
-            return self.grow();
-        }
-        0
     }
 
     /// No quorum of nodes has answered. If that took long, commands may have waited in our own queues.
@@ -84,12 +72,12 @@ impl Limit {
     }
 
     fn shortest(&mut self, took: Duration, now: Instant) -> Duration {
+        let is_old = |at| {
+            let age = now.saturating_duration_since(at);
+            age >= LATELY && self.places <= FIRST || self.places == LEAST && at < self.shrunk_at
+        };
         match self.shortest {
-            Some((shortest, at))
-                if shortest < took && now.saturating_duration_since(at) < LATELY =>
-            {
-                shortest
-            }
+            Some((shortest, at)) if shortest < took && !is_old(at) => shortest,
             _ => {
                 self.shortest = Some((took, now));
                 took
@@ -98,32 +86,25 @@ impl Limit {
     }
 
     /// By one for each round, or by an eighth for all of them together.
-    fn grow(&mut self) -> usize {
+    fn grow(&mut self) {
         self.in_time += 1;
         let more = if self.doubles {
             1
         } else if self.in_time >= self.places {
             self.places / 8
         } else {
-            return 0;
+            return;
         };
-        let more = more.min(MOST.saturating_sub(self.places));
         self.in_time = 0;
-        self.places += more;
-        // Those that were to be taken away stay instead.
-        let kept = more.min(self.owed);
-        self.owed -= kept;
-        more - kept
+        self.places = self.places.saturating_add(more).min(MOST);
     }
 
     fn shrink(&mut self, started_at: Instant, now: Instant, places: usize) {
         if started_at < self.shrunk_at {
             return;
         }
-        let places = places.max(LEAST);
-        self.owed += self.places.saturating_sub(places);
-        self.places = places;
-        self.doubles = false;
+        self.places = places.max(LEAST);
+        self.doubles = self.places == LEAST;
         self.in_time = 0;
         self.shrunk_at = now;
     }
@@ -150,13 +131,13 @@ mod tests {
         let (mut limit, mut clock) = (Limit::new(), 0);
         rounds(&mut limit, &mut clock, 1, FIRST);
         assert_eq!(limit.places(), 2 * FIRST);
-        let idle = limit.answered(
+        limit.answered(
             Instant::from_micros(0),
             Instant::from_micros(1_000),
             TIMEOUT,
             false,
         );
-        assert_eq!((limit.places(), idle), (2 * FIRST, 0), "nobody waits");
+        assert_eq!(limit.places(), 2 * FIRST, "nobody waits");
         rounds(&mut limit, &mut clock, 1, 2 * MOST);
         assert_eq!(limit.places(), MOST);
     }
@@ -171,7 +152,7 @@ mod tests {
         rounds(&mut limit, &mut clock, 80, 1);
         assert_eq!(limit.places(), (FIRST + 10) / 4 * 3);
         // Half-way it stays.
-        rounds(&mut limit, &mut clock, 40, 1_000);
+        rounds(&mut limit, &mut clock, 40, 100);
         assert_eq!(limit.places(), (FIRST + 10) / 4 * 3);
     }
 
@@ -195,35 +176,24 @@ mod tests {
     }
 
     #[test]
-    fn places_that_are_taken_away_are_gone_when_their_rounds_end_or_stay_if_it_grows_again() {
-        let mut limit = Limit::new();
-        limit.unanswered(
-            Instant::from_micros(0),
-            Instant::from_micros(90_000),
-            TIMEOUT,
-        );
-        let taken = std::iter::repeat_with(|| limit.takes_back()).take(10);
-        assert!(taken.into_iter().all(|taken| taken));
-        let mut clock = 100_000;
-        let mut more = 0;
-        for _ in 0..limit.places() {
-            let started_at = Instant::from_micros(clock);
-            clock += 1_000;
-            more += limit.answered(started_at, Instant::from_micros(clock), TIMEOUT, true);
-        }
-        assert_eq!(limit.places(), FIRST / 2 + FIRST / 16);
-        assert_eq!(more, 0, "fewer are taken away instead");
-        let owed = FIRST / 2 - 10 - FIRST / 16;
-        let taken = std::iter::repeat_with(|| limit.takes_back()).take(FIRST);
-        assert_eq!(taken.filter(|taken| *taken).count(), owed);
+    fn where_it_is_at_its_least_a_longer_way_is_no_queue_and_it_doubles_again() {
+        let (mut limit, mut clock) = (Limit::new(), 0);
+        rounds(&mut limit, &mut clock, 1, 1);
+        // The near nodes have died.
+        rounds(&mut limit, &mut clock, 60, 10);
+        rounds(&mut limit, &mut clock, 60, LEAST);
+        assert!(limit.places() > LEAST + LEAST / 2, "{}", limit.places());
     }
 
     #[test]
-    fn after_a_minute_a_network_may_have_become_slower() {
+    fn with_few_rounds_the_shortest_time_is_measured_anew_now_and_then() {
         let (mut limit, mut clock) = (Limit::new(), 0);
+        limit.places = FIRST - 2;
         rounds(&mut limit, &mut clock, 1, 1);
-        clock += 60_000_000;
-        rounds(&mut limit, &mut clock, 80, 2);
-        assert_eq!(limit.places(), FIRST + 3);
+        rounds(&mut limit, &mut clock, 40, 10);
+        assert_eq!(limit.places(), FIRST - 1);
+        clock += 10_000_000;
+        rounds(&mut limit, &mut clock, 40, 2);
+        assert_eq!(limit.places(), FIRST + 1);
     }
 }
