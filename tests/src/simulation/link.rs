@@ -378,7 +378,9 @@ impl State {
         if answer == Err(Denial::Replica) {
             link.admission.doubt();
         }
-        if message.verb == Verb::Acquire && parcel.introductions != link.introductions {
+        // Also where the node was asked who it is ahead of it, since its vote was denied, and has not said so yet.
+        let grants = matches!(answer, Ok(Reply::Acquired(_)));
+        if message.verb == Verb::Acquire && (grants || parcel.introductions != link.introductions) {
             return self.admits(route, message).and(answer);
         }
         answer
