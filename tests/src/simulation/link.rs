@@ -355,7 +355,7 @@ impl State {
                     node: self.machine_of(route),
                     ..route
                 };
-                self.tell(What::Answered(told, message, answer));
+                self.tell_of(route.client, What::Answered(told, message, answer));
                 if let Ok(Reply::Acquired(Some(reading))) = answer {
                     self.counted(message.token, reading.fence);
                 }
