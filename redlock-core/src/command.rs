@@ -429,7 +429,7 @@ impl Script {
     /// if no other attempt was accepted since: the token is still the last that was.
     const EXTEND_FENCED: Self = Self {
         text: include_str!("scripts/extend_fenced.lua"),
-        sha1: "e11ad85a6a5ac7b8d0d84ae8c384f782b815d07a",
+        sha1: "e24ec6f82d2b5333c67325f197b3e20b55445706",
     };
 
     /// Deletes the key if it carries the token, and accepts its fence no more: an acquire or an extend of this

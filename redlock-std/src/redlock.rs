@@ -363,8 +363,12 @@ impl Redlock {
         let attempt = Attempt::new(core, &self.knowledge, key);
         let lease = attempt.core.attempt(acquisition, Arc::clone(key)).await;
         drop(attempt);
-        let has_answered = !matches!(lease, Err(NodesError::Unreachable(_)));
-        round.end(has_answered, round_time);
+        match &lease {
+            Err(NodesError::Unreachable(_)) => round.end(false, round_time),
+            // No node was asked.
+            Err(error) if error.report().is_none() => {}
+            _ => round.end(true, round_time),
+        }
         Some(lease)
     }
 

@@ -42,10 +42,17 @@ struct State {
 struct Waiter {
     /// How long its round counts.
     longest: Duration,
-    /// The number of its round, once that is admitted; else zero.
+    /// The number of its round, once that is admitted; else [`WAITS`], or [`GONE`] when the round was begun.
     number: AtomicU64,
     admitted: Notify,
 }
+
+const WAITS: u64 = 0;
+const GONE: u64 = u64::MAX;
+
+/// How many looks at the rounds in flight all tasks in the queue together take a second, at most: twenty microseconds for
+/// each. In a long queue each looks seldom, or they would leave the nodes' tasks no time.
+const BETWEEN_LOOKS: Duration = Duration::from_micros(20);
 
 /// An admitted round. Dropping it makes room for the next one, and says nothing about the nodes.
 #[derive(Debug)]
@@ -74,7 +81,7 @@ impl Rounds {
                 },
             };
             place.wait(give_up_at).await?;
-            let number = place.waiter.number.swap(0, Ordering::Relaxed);
+            let number = place.waiter.number.swap(GONE, Ordering::Relaxed);
             // Unless it was admitted so long ago that it does not count any more: then from the end of the queue.
             if self.lock().in_flight.contains_key(&number) {
                 return Some(self.begin(number));
@@ -97,7 +104,7 @@ impl Rounds {
         }
         let waiter = Arc::new(Waiter {
             longest,
-            number: AtomicU64::new(0),
+            number: AtomicU64::new(WAITS),
             admitted: Notify::new(),
         });
         state.waiting.push_back(Arc::clone(&waiter));
@@ -145,7 +152,7 @@ impl Place<'_> {
     /// `None` if it is not admitted by `give_up_at`.
     async fn wait(&self, give_up_at: Instant) -> Option<()> {
         loop {
-            if self.waiter.number.load(Ordering::Relaxed) != 0 {
+            if self.waiter.number.load(Ordering::Relaxed) != WAITS {
                 return Some(());
             }
             let now = SystemClock.now();
@@ -153,17 +160,18 @@ impl Place<'_> {
                 return None;
             }
             // All tasks in the queue watch the rounds in flight: none of them can rely on another one being polled.
-            let next_overdue = {
+            let look_at = {
                 let mut state = self.rounds.lock();
                 state.pass_on(now);
-                state
-                    .next_overdue
-                    .max(now.saturating_add(SystemClock.resolution()))
+                let others = u32::try_from(state.waiting.len()).unwrap_or(u32::MAX);
+                let pause = BETWEEN_LOOKS.saturating_mul(others);
+                let soonest = now.saturating_add(pause.max(SystemClock.resolution()));
+                state.next_overdue.max(soonest)
             };
             tokio::select! {
                 biased;
                 () = self.waiter.admitted.notified() => {}
-                () = SystemClock.sleep_until(next_overdue.min(give_up_at)) => {}
+                () = SystemClock.sleep_until(look_at.min(give_up_at)) => {}
             }
         }
     }
@@ -171,9 +179,12 @@ impl Place<'_> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
+        if self.waiter.number.load(Ordering::Relaxed) == GONE {
+            return;
+        }
         let mut state = self.rounds.lock();
         let number = self.waiter.number.load(Ordering::Relaxed);
-        if number != 0 {
+        if number != WAITS {
             state.in_flight.remove(&number);
             state.pass_on(SystemClock.now());
             return;

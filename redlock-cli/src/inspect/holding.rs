@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 
 use super::credit::Credit;
 use crate::duration;
-use crate::nodes::{Connection, Info, Node, in_words, text};
+use crate::nodes::{Connection, Info, Node, in_words};
 use redlock_core::{FENCE_KEY_PREFIX, GUARD_KEY};
 
 /// What a node says of the lock, or why it says nothing.
@@ -135,7 +135,7 @@ impl Identity {
         }
         let time: Option<(u64, u64)> = from_redis_value(time.clone()).ok();
         Ok(Self {
-            info: Info::parse(&text(info).unwrap_or_default()),
+            info: Info::read(info).ok_or("an answer that makes no sense")?,
             guard: match guard {
                 // Of another type: there, but no record.
                 Value::ServerError(error) if error.code() == "WRONGTYPE" => Ok(Some(Vec::new())),

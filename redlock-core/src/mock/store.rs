@@ -436,6 +436,13 @@ impl Store {
         Err(Denial::Quarantined { left_ms, reading })
     }
 
+    /// Whether the rules have changed since a lease with these was granted: new clients rely on other margins.
+    fn has_other_margins(&self, fleet: Fleet) -> bool {
+        let recorded = self.data.guard.as_ref().and_then(|guard| guard.fleet);
+        let margins = |fleet: Fleet| (fleet.window_ms, fleet.step_back_ms);
+        recorded.is_some_and(|recorded| margins(recorded) != margins(fleet))
+    }
+
     /// The end of the quarantine. None if the guard record is not of this process with this data.
     fn guard_until(&self) -> Option<u64> {
         let guard = self.data.guard.as_ref()?;
@@ -462,7 +469,7 @@ impl Store {
         let Proposal { fleet, time, .. } = proposal;
         let known = self.known(command);
         // A key that is gone is made again if no other attempt was accepted since.
-        if holder.or(known.accepted) != Some(command.token) {
+        if holder.or(known.accepted) != Some(command.token) || self.has_other_margins(fleet) {
             return Ok(Reply::NotMine);
         }
         let reading = reading_of(&known, fleet, wall);

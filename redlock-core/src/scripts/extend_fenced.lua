@@ -10,12 +10,15 @@ local function say(code) return {code, now, highest, 0} end
 
 local holder = redis.call('get', lock)
 if holder ~= token and (holder or accepted ~= token) then return say(1) end
+local record = redis.call('get', guard) or ''
+local its_rules = string.match(record, '^%w+:%d+:%d+:(%d+:%d+)')
+if its_rules and its_rules ~= ARGV[5] .. ':' .. ARGV[6] then return say(1) end
 if time <= now - window * 1000 then return say(3) end
 if time > now + window * 1000 then return say(4) end
 
 if not holder then
   local function info(section, field) return string.match(redis.call('info', section), field .. ':(%w+)') end
-  local id, until_ms, replid = string.match(redis.call('get', guard) or '', '^(%w+):(%d+):%d+:%d+:%d+:(%w+)$')
+  local id, until_ms, replid = string.match(record, '^(%w+):(%d+):%d+:%d+:%d+:(%w+)$')
   local is_known = id and id == info('server', 'run_id') and replid == info('replication', 'master_replid')
   if not is_known or now < until_ms * 1000 then return say(1) end
 end

@@ -18,7 +18,7 @@ use super::answer;
 use super::connect_limit::{ConnectLimit, ROUND_TRIPS};
 use super::error::NodeErrorKind;
 use super::link::{Connected, Link, NotConnected, in_words, introduction};
-use super::queue::{Bundle, Call, Failure, MAX_RELEASES, Queue, left_out_after, words};
+use super::queue::{Bundle, Call, Failure, Queue, left_out_after, words};
 use super::round_trip::RoundTrip;
 use crate::entropy::SystemEntropy;
 
@@ -512,7 +512,7 @@ impl Postponed {
 
     /// Whether there was room for it.
     fn push(&mut self, call: Call) -> bool {
-        let has_room = self.calls.len() < MAX_RELEASES;
+        let has_room = call.has_room_among(self.calls.len());
         if has_room {
             self.calls.push_back(call);
         }

@@ -88,7 +88,10 @@ pub(crate) struct Failure {
 const MAX_WAITING: usize = 16_384;
 
 /// How many releases may wait: more than a process has guards. Some hundred megabytes.
-pub(crate) const MAX_RELEASES: usize = 1 << 20;
+const MAX_RELEASES: usize = 1 << 20;
+
+/// And how long their keys may be together.
+const MAX_RELEASE_BYTES: usize = 256 << 20;
 
 /// How long the actor tries to deliver the releases that wait when the last handle is dropped.
 const FAREWELL: Duration = Duration::from_secs(30);
@@ -386,7 +389,7 @@ impl State {
         if matches!(self.status, Status::Ended) {
             return None;
         }
-        if self.waiting.len_of(&call) < MAX_RELEASES {
+        if call.has_room_among(self.waiting.len_of(&call)) {
             return self.waiting.push(call);
         }
         call.answer(Err(Failure::unsent(NodeErrorKind::Overloaded)));
@@ -495,6 +498,12 @@ impl Call {
             return None;
         }
         admission.check(rules, ttl_ms, SystemClock.now()).err()
+    }
+
+    /// Whether it may wait with so many others of its kind, if their keys are as long.
+    pub(crate) fn has_room_among(&self, others: usize) -> bool {
+        let bytes = self.command.command().key().len().saturating_mul(others);
+        others < MAX_RELEASES && bytes < MAX_RELEASE_BYTES
     }
 
     pub(crate) fn is_acquire(&self) -> bool {

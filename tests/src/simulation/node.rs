@@ -262,7 +262,8 @@ impl Node {
         self.expire(now);
         let is_new = self.data.guard.is_none() && (is_careless || !self.has_keys());
         if is_new {
-            self.write_guard(fleet, Instant::from_micros(0));
+            // Unless the clock goes back.
+            self.write_guard(fleet, now.saturating_sub(Duration::from_millis(1)));
         }
         is_new
     }
@@ -485,7 +486,12 @@ impl Node {
             // No other attempt was accepted since.
             (None, _) => known.accepted == Some(*token),
         };
-        if !is_mine {
+        // New clients rely on the margins of their rules.
+        let fleet = proposal.fleet;
+        let has_other_margins = self.rules().is_some_and(|rules| {
+            (rules.window(), rules.step_back()) != (fleet.window(), fleet.step_back())
+        });
+        if !is_mine || has_other_margins {
             return Ok(Reply::NotMine);
         }
         let by_time = Proposal {
