@@ -43,8 +43,8 @@ impl Options {
 
     /// Gives every lease a [fencing token](crate::Fence): [`Lease::fence`](crate::Lease::fence).
     ///
-    /// The clocks of the nodes must agree within `window`, by NTP for instance: a node whose clock is
-    /// further off has no vote. The client needs no clock that knows the date. All clients of a fleet of
+    /// The clocks of the nodes must agree within `window`, less the time of a message, by NTP for instance: a node whose
+    /// clock is further off has no vote. The client needs no clock that knows the date. All clients of a fleet of
     /// nodes must agree on `window`, [`max_ttl`](Self::max_ttl) and [`step_back`](Self::step_back), which
     /// stand on the nodes; one that says otherwise is refused there. Parts of a millisecond are dropped.
     ///
