@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 use redlock_core::{Argument, Command, Fence, GUARD_KEY, Proposal, Rules, ScriptCall, Token};
-use redlock_std::{AcquireError, Options, Redlock};
+use redlock_std::{AcquireError, ExtendError, Options, Redlock};
 use redlock_tests::{Server, Servers, eventually};
 
 use crate::setup::{connected, patient};
@@ -117,6 +117,34 @@ async fn a_client_with_other_rules_does_not_take_a_node_that_lost_its_record() {
     for flushed in &servers[..2] {
         let record = record(flushed).unwrap();
         assert!(record.contains(":120000:250:120000:"), "{record}");
+    }
+}
+
+/// Clients of the new rules rely on margins that the lease does not keep.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_is_not_extended_when_the_rules_have_changed() {
+    let servers = Servers::start(3);
+    let redlock = connected(&servers, fenced()).await;
+    for changed in [":60000:1000:60000:", ":60000:250:300000:"] {
+        let mut guard = redlock.acquire(KEY).await.unwrap();
+        guard.extend().await.unwrap();
+        let before = servers.iter().map(|server| record(server).unwrap());
+        let before: Vec<_> = before.collect();
+        for (server, before) in servers.iter().zip(&before) {
+            let after = before.replace(":60000:250:60000:", changed);
+            assert_ne!(*before, after);
+            server
+                .query::<()>(&["SET", "redlock:guard", &after])
+                .unwrap();
+        }
+        let error = guard.extend().await.unwrap_err();
+        assert!(matches!(error, ExtendError::Lost(_)), "{error}");
+        guard.release().await;
+        for (server, before) in servers.iter().zip(&before) {
+            server
+                .query::<()>(&["SET", "redlock:guard", before])
+                .unwrap();
+        }
     }
 }
 
