@@ -380,7 +380,7 @@ fn a_user_without_the_keys_beside_the_locks_is_told_which_locks_work() {
 
             // It is as `doctor` says.
             let plain = |options: &[&str]| {
-                let mut command = redlock(&["run", "--ttl=1s", "--no-wait"]);
+                let mut command = redlock(&["run", "--ttl=1s", "--wait=2s"]);
                 command.args(options).args(["lock:7", "--", "true"]);
                 end_of_command(command, &urls)
             };
