@@ -422,7 +422,7 @@ impl Script {
     /// record is of this process and of this data, and its quarantine is over.
     const ACQUIRE_FENCED: Self = Self {
         text: include_str!("scripts/acquire_fenced.lua"),
-        sha1: "0fc19d10894f6498ea74165639a878c21ee923fb",
+        sha1: "f297f0f4dcf666ae7c1f2ef9592aedd1674040e6",
     };
 
     /// Extends the key if it carries the token, where the node's clock is right. Sets one that is gone again

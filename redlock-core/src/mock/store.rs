@@ -381,7 +381,8 @@ impl Store {
         let end = Deadline::after(wall, ttl_ms.into());
         let accepted = Highest {
             fence,
-            held_until: end,
+            // A late copy, to a clock that was set back, must not take off what an extension has promised.
+            held_until: Deadline(end.0.max(known.held_until.0)),
             accepted: Some(command.token),
             // It follows these rules, whatever was remembered by others.
             deadline: Deadline::PAST,

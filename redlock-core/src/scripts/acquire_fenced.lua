@@ -37,7 +37,7 @@ if t < highest or t == highest and not (holder and accepted == token) then retur
 if late then return say(3, 0) end
 if early then return say(4, 0) end
 
-highest, held_until = t, now_ms + ttl
+highest, held_until = t, math.max(held_until + 0, now_ms + ttl)
 local kept_until = math.max(math.ceil(t / 1000) + window, held_until) + step_back + 1
 call('set', fence, string.format('%.0f:%.0f:', highest, held_until) .. token, 'pxat', kept_until)
 call('set', lock, token, 'px', ttl)

@@ -25,10 +25,19 @@ pub(crate) const fn ms(ms: u64) -> Duration {
 }
 
 /// Time, and whether anything happens in it.
-#[derive(Default)]
 pub(crate) struct World {
     pub(crate) clock: MockClock,
     moves: Cell<u64>,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self {
+            // To the microsecond: what is known of a node is counted from the end of a tick.
+            clock: MockClock::with_resolution(Duration::ZERO),
+            moves: Cell::default(),
+        }
+    }
 }
 
 impl World {

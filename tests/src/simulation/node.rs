@@ -391,7 +391,9 @@ impl Node {
         let accepted = Fence::from_u64(accepted);
         let accepted_now = Highest {
             fence: accepted,
-            held_until: self.after(now, Duration::from_millis(ttl_ms.into())),
+            held_until: self
+                .after(now, Duration::from_millis(ttl_ms.into()))
+                .max(known.held_until),
             accepted: Some(*token),
             // It follows these rules, whatever was remembered by others.
             expires_at: Highest::NONE.expires_at,
