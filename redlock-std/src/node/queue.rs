@@ -478,10 +478,14 @@ impl Call {
             return Verdict::Counts;
         };
         let now = SystemClock.now();
-        if admission.must_ask(rules, ttl_ms, now) {
-            return Verdict::Ask;
-        }
-        match admission.check(rules, ttl_ms, now) {
+        let admitted = admission.check(rules, ttl_ms, now);
+        let is_outdated = admission.is_outdated(rules, &admitted, now);
+        match admitted {
+            // Nothing that the node could say ends its quarantine, and the acquire would leave a key there.
+            Err(denial @ (Denial::Restarted { .. } | Denial::Evicted { .. })) => {
+                Verdict::Denied(denial)
+            }
+            _ if is_outdated => Verdict::Ask,
             Ok(()) => Verdict::Counts,
             Err(denial) => Verdict::Denied(denial),
         }

@@ -204,6 +204,12 @@ impl State {
         }
         if message.verb == Verb::Acquire {
             if self.must_ask(route, message) {
+                // Nothing that the node could say ends its quarantine.
+                if let Err(denial @ (Denial::Restarted { .. } | Denial::Evicted { .. })) =
+                    self.admits(route, message)
+                {
+                    return Handed::Denied(denial);
+                }
                 self.ask(route);
             } else if let Err(denial) = self.admits(route, message) {
                 return Handed::Denied(denial);
