@@ -79,7 +79,7 @@ pub enum AcquireError {
     HeldHere(KeyName),
     /// The options do not make a lock, see [`Redlock::with`](crate::Redlock::with). No node was asked.
     Build(BuildError),
-    /// The key is longer than [`MAX_KEY`](crate::MAX_KEY), the prefix included. No node was asked.
+    /// The key is longer than [`MAX_KEY`], the prefix included. No node was asked.
     KeyTooLong(usize),
     /// So many other acquires of this process were ahead that no round for this one began in time. No node was asked.
     NotAsked {

@@ -99,7 +99,7 @@ impl Redlock {
     /// When the last clone and the last guard are dropped, the background tasks send the releases that wait, and
     /// end. For a node that cannot be reached they try that until the keys have expired, for 30 seconds at the
     /// most. When the runtime shuts down they end at once: what was not sent expires, and every call of a clone
-    /// that still lives fails with [`NodeErrorKind::RuntimeGone`].
+    /// that still lives fails with [`NodeErrorKind::RuntimeGone`](crate::NodeErrorKind::RuntimeGone).
     ///
     /// # Errors
     ///
