@@ -6,10 +6,10 @@ use std::cell::RefCell;
 use std::string::ToString;
 use std::vec::Vec;
 
-use redlock_core::mock::{MemoryNode, MockClock, SeededEntropy};
+use redlock_core::mock::{MemoryError, MemoryNode, MockClock, SeededEntropy};
 use redlock_core::{
     AcquireError, Clock, Command, Denial, Fence, FenceGate, Options, OptionsError, Proposal,
-    Redlock, Reply, RunId, Transport,
+    Redlock, Reply, RunId, Token, Transport,
 };
 
 use crate::world::*;
@@ -596,7 +596,7 @@ struct Tap<'t> {
 }
 
 impl Transport for Tap<'_> {
-    type Error = redlock_core::mock::MemoryError;
+    type Error = MemoryError;
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Self::Error> {
         if let Command::Acquire { proposal, .. } = command {
@@ -616,4 +616,85 @@ impl Transport for Tap<'_> {
     fn denial(error: &Self::Error) -> Option<Denial> {
         <&Node<'_> as Transport>::denial(error)
     }
+}
+
+/// The way to a node on which the second copy of an acquire is late.
+struct Slow<'c> {
+    node: &'c Node<'c>,
+    is_slow: bool,
+    seen: &'c RefCell<Vec<Token>>,
+    late: &'c RefCell<Option<(Token, Proposal)>>,
+}
+
+impl Transport for Slow<'_> {
+    type Error = MemoryError;
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MemoryError> {
+        if let Command::Acquire {
+            token,
+            proposal: Some(proposal),
+            ..
+        } = *command
+            && self.is_slow
+        {
+            if self.seen.borrow().contains(token) {
+                *self.late.borrow_mut() = Some((*token, proposal));
+                return core::future::pending().await;
+            }
+            self.seen.borrow_mut().push(*token);
+        }
+        self.node.execute(command).await
+    }
+
+    fn timed_out(&self, after: Duration) -> MemoryError {
+        self.node.timed_out(after)
+    }
+
+    fn denial(error: &MemoryError) -> Option<Denial> {
+        <&Node<'_>>::denial(error)
+    }
+}
+
+#[test]
+fn a_late_copy_of_an_acquire_takes_nothing_off_what_an_extension_has_promised() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let (seen, late) = (RefCell::default(), RefCell::default());
+    let ways = nodes.iter().zip([false, false, true]);
+    let ways = ways.map(|(node, is_slow)| Slow {
+        node,
+        is_slow,
+        seen: &seen,
+        late: &late,
+    });
+    let mut holder =
+        Redlock::<_, _, _, 3>::new(ways, &clock, SeededEntropy::new(1), fenced()).unwrap();
+    let first = clock.run(holder.try_acquire("another")).unwrap();
+    clock.run(holder.release(first));
+    // So long ago that it vouches no more: the slow node is handed the acquire once again.
+    clock.advance(ms(40_000));
+    nodes[2].set_latency(ms(2));
+    let mut lease = clock.run(holder.try_acquire(KEY)).unwrap();
+    clock.advance(ms(6_000));
+    nodes[1].hang();
+    clock.run(holder.extend(&mut lease)).unwrap();
+    // It comes while the clock is behind, and the fence in its window.
+    let (token, proposal) = late.borrow().unwrap();
+    clock.advance(ms(500));
+    nodes[2].set_clock_step(-6_450_000);
+    let copy = Command::Acquire {
+        key: KEY.as_bytes(),
+        token: &token,
+        ttl_ms: 10_000,
+        rules: fenced().rules(),
+        proposal: Some(proposal),
+    };
+    assert!(clock.run((&nodes[2]).execute(&copy)).is_ok());
+    nodes[2].set_clock_step(0);
+    // The other one's key is over, and the lease is not.
+    clock.advance(ms(3_700));
+    nodes[1].resume();
+    let second = clock.run(fenced_client(&nodes, &clock, 2).try_acquire(KEY));
+    assert!(lease.is_valid(clock.now()));
+    assert!(second.is_err(), "{second:?}");
 }
