@@ -237,7 +237,7 @@ impl Redlock {
     ///
     /// One round, which ends at the quorum. If another task of this process holds the lock, or waits
     /// for it, this fails at once and asks no node. If very many tasks acquire at the moment, the round begins a
-    /// little later, by a node timeout at the most.
+    /// little later; if it cannot within a node timeout, this fails with [`AcquireError::NotAsked`].
     ///
     /// Dropping the future releases what the round may have granted.
     ///
