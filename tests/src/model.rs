@@ -69,7 +69,10 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> ExitCode {
     let is_right = match arguments.flaw {
         None if arguments.fences => search_lean(),
-        Some(flaw) => show(flaw),
+        Some(flaw) => {
+            println!("{}; by true time, in units:", flaw.about());
+            show(Scene::with(flaw), flaw.breaks())
+        }
         None => search_all(arguments),
     };
     if is_right {
@@ -156,11 +159,11 @@ fn search_all(arguments: &Arguments) -> bool {
     for mut scene in scenes {
         scene.end += arguments.further;
         let (name, about) = (scene.name, scene.about);
-        let outcome = scene.search();
+        let outcome = scene.clone().search();
         println!("{}  {name}: {about}", figures(&outcome));
         is_right &= outcome.broken.is_none() && outcome.unseen.is_none();
-        if let Some((promise, steps)) = outcome.broken {
-            println!("  BROKEN after {steps} steps: {promise}");
+        if let Some((promise, _)) = outcome.broken {
+            show(scene, promise);
         }
         if let Some(sight) = outcome.unseen {
             println!("  NEVER SEEN: {sight}");
@@ -228,17 +231,15 @@ fn figures(outcome: &Outcome) -> String {
 }
 
 /// Finds the shortest way to a broken promise, and shows it.
-fn show(flaw: Flaw) -> bool {
-    let promise = flaw.breaks();
+fn show(scene: Scene, promise: &'static str) -> bool {
     let checker = check(
-        Search::new(Scene::with(flaw), false),
+        Search::new(scene, false),
         HasDiscoveries::AnyOf([promise].into()),
     );
     let Some(path) = checker.discovery(promise) else {
-        println!("not found: {}", flaw.about());
+        println!("  NOT FOUND: {promise}");
         return false;
     };
-    println!("{}; by true time, in units:", flaw.about());
     print!("{}", trace::trace(checker.model(), &path.into_vec()));
     println!("  BROKEN: {promise}");
     true

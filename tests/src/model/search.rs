@@ -90,6 +90,8 @@ impl Search {
         let reported = world.fences.last().copied().unwrap_or_default();
         let it = &mut world.clients[client];
         it.row = step.to;
+        // What it sends once it has been granted a lease, to restore a record, is no new request.
+        let above = it.above;
         for effect in &*step.effects {
             match *effect {
                 Effect::Sent(node, order) => {
@@ -118,7 +120,7 @@ impl Search {
                     let claim = self.automaton.view(step.to).claim;
                     if let Some(fence) = claim.and_then(|claim| claim.fence) {
                         let fence = self.scene.stamp(fence.as_u64());
-                        world.is_out_of_order |= fence <= it.above;
+                        world.is_out_of_order |= fence <= above;
                         world.fences.push(fence);
                         world.fences.sort_unstable();
                     }
