@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use redlock_core::{Admission, Denial, Instant, Introduction, ReplicationId, Rules, RunId};
+use redlock_core::{Admission, Denial, Instant, Introduction, ReplicationId, Rules, RunId, Verb};
 
 /// By how much the clocks of a client and a node may differ in rate unless options say otherwise, in millionths.
 const DRIFT_PPM: u32 = 10_000;
@@ -34,7 +34,7 @@ pub(crate) fn quarantine_left(
     };
     admission.introduced(Some(introduction), now);
     // Whether the record allows the TTL of a lease is another question: this one is of no TTL.
-    match admission.check(rules, 0, now) {
+    match admission.check(Verb::Acquire { ttl_ms: 0, rules }, now) {
         Err(Denial::Restarted { left_ms, .. }) => Duration::from_millis(left_ms.into()),
         _ => Duration::ZERO,
     }

@@ -2,9 +2,10 @@
 
 use core::time::Duration;
 
-use crate::command::{Command, Token};
+use crate::command::Command;
 use crate::fence::{Fence, Proposal};
 use crate::time::{Instant, whole_micros};
+use crate::token::Token;
 
 /// The lock is held until [`valid_until`](Self::valid_until), as told by the clock of the
 /// [`Redlock`](crate::Redlock) that granted it.
@@ -139,10 +140,6 @@ impl<K: AsRef<[u8]>> Lease<K> {
     /// calls [`Redlock::release`](crate::Redlock::release).
     #[must_use]
     pub fn release_command(&self) -> Command<'_> {
-        Command::Release {
-            key: self.key.as_ref(),
-            token: &self.token,
-            proposal: self.proposal,
-        }
+        Command::release(self.key.as_ref(), &self.token).with_proposal(self.proposal)
     }
 }

@@ -18,11 +18,21 @@ mod report;
 mod owned;
 mod transport;
 
-mod admission;
 mod command;
+mod reply;
+
+mod admission;
+mod denial;
+mod introduction;
+mod rules;
+
+mod wire;
+
 mod entropy;
 mod fence;
+mod key;
 mod time;
+mod token;
 
 #[cfg(feature = "mock")]
 pub mod mock;
@@ -30,18 +40,22 @@ pub mod mock;
 #[cfg(test)]
 extern crate std;
 
-pub use admission::{Admission, Denial, Introduction, ReplicationId, Rules, RunId};
-pub use command::{
-    Answer, Argument, Arguments, Command, FENCE_KEY_PREFIX, GUARD_KEY, RESERVED_PREFIX, Reply,
-    Script, ScriptCall, Token,
-};
+pub use admission::Admission;
+pub use command::{Command, Verb};
+pub use denial::Denial;
 pub use entropy::Entropy;
 pub use error::{AcquireError, BuildError, ExtendError, HoldError, LossCause};
 pub use fence::{Fence, FenceGate, Fleet, Proposal, Reading};
+pub use introduction::{Introduction, ReplicationId, RunId};
+pub use key::{FENCE_KEY_PREFIX, GUARD_KEY, KeyName, RESERVED_PREFIX};
 pub use lease::Lease;
 pub use options::{Options, OptionsError};
 pub use owned::OwnedCommand;
 pub use redlock::{Acquisition, Redlock, Released};
-pub use report::{KeyName, Outcome, Report, Tally};
+pub use reply::Reply;
+pub use report::{Outcome, Report, Tally};
+pub use rules::Rules;
 pub use time::{Clock, Instant};
+pub use token::Token;
 pub use transport::Transport;
+pub use wire::{Answer, Argument, Arguments, Script, ScriptCall};

@@ -5,9 +5,9 @@ mod fencing;
 use core::fmt;
 use core::time::Duration;
 
-use crate::admission::Rules;
 use crate::fence::Fleet;
 use crate::lease::Terms;
+use crate::rules::Rules;
 use crate::time::{drift_micros, whole_micros};
 use fencing::Fencing;
 

@@ -9,8 +9,8 @@ use core::time::Duration;
 use embassy_futures::select::select_slice;
 use pin_project_lite::pin_project;
 
-use crate::admission::Denial;
 use crate::command::Command;
+use crate::denial::Denial;
 use crate::readings::Readings;
 use crate::report::{Outcome, Report};
 use crate::round::{NodeSet, Round, Verdict, Vote};
@@ -37,7 +37,7 @@ impl<'c, E, const MAX: usize> Ballot<'c, E, MAX> {
             asked,
             round,
             verdict: Verdict::Pending,
-            report: Report::new(command.key(), nodes),
+            report: Report::new(command.key, nodes),
             readings: Readings::new(),
         }
     }
@@ -77,7 +77,7 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
         poll_fn(|cx| {
             let mut slice: Pin<&mut [_]> = calls.as_mut();
             while let Poll::Ready((result, node)) = pin!(select_slice(slice.as_mut())).poll(cx) {
-                if is_fenced(command) {
+                if command.is_fenced() {
                     let told = result.as_ref().map_err(T::denial).copied();
                     match told {
                         Err(Some(Denial::Unguarded { .. })) => round.hear_all(),
@@ -111,20 +111,13 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
     }
 }
 
-/// Never without the feature `fence`, as the compiler knows.
-const fn is_fenced(command: &Command<'_>) -> bool {
-    let (Command::Acquire { proposal, .. }
-    | Command::Extend { proposal, .. }
-    | Command::Release { proposal, .. }) = command;
-    proposal.is_some()
-}
-
 /// A release is answered once a node says anything: that the key was gone is as good as deleting it.
 fn vote<E>(command: &Command<'_>, outcome: &Outcome<E>) -> Vote {
-    match (command, outcome) {
-        (_, Outcome::Granted) | (Command::Release { .. }, Outcome::Refused) => Vote::Granted,
-        (_, Outcome::Refused) => Vote::Refused,
-        (_, Outcome::Unanswered | Outcome::Failed(_)) => Vote::Unknown,
+    match outcome {
+        Outcome::Granted => Vote::Granted,
+        Outcome::Refused if command.is_release() => Vote::Granted,
+        Outcome::Refused => Vote::Refused,
+        Outcome::Unanswered | Outcome::Failed(_) => Vote::Unknown,
     }
 }
 
@@ -172,8 +165,9 @@ mod tests {
     use core::task::Waker;
 
     use super::*;
-    use crate::command::{Reply, Token};
+    use crate::reply::Reply;
     use crate::time::Instant;
+    use crate::token::Token;
 
     const NOW: Instant = Instant::from_micros(0);
 
@@ -210,11 +204,8 @@ mod tests {
         let mut nodes = [Some(Silent), Some(Silent)];
         let mut asked = NodeSet::EMPTY;
         asked.insert(1);
-        let command = Command::Release {
-            key: b"key",
-            token: &Token::from_bytes([1; Token::LEN]),
-            proposal: None,
-        };
+        let token = Token::from_bytes([1; Token::LEN]);
+        let command = Command::release(b"key", &token);
         let round = Round::new(asked, 1, NOW, Instant::MAX);
         let mut ballot = Ballot::new(command, asked, nodes.len(), round);
         {
@@ -278,13 +269,7 @@ mod tests {
         let token = Token::from_bytes([1; Token::LEN]);
         for (valid_until, verdict) in [(Instant::MAX, Verdict::Won), (NOW, Verdict::Unreachable)] {
             let mut nodes = [Some(Unread(false))];
-            let command = Command::Acquire {
-                key: b"key",
-                token: &token,
-                ttl_ms: 1,
-                rules: crate::Rules::NONE,
-                proposal: None,
-            };
+            let command = Command::acquire(b"key", &token, 1, crate::Rules::NONE);
             let asked = NodeSet::first(1);
             let round = Round::new(asked, 1, NOW, valid_until);
             let mut ballot = Ballot::new(command, asked, nodes.len(), round);

@@ -1,8 +1,8 @@
 //! What the answers to one round tell of the nodes' clocks, fences and rules.
 
-use crate::admission::Denial;
-use crate::command::Reply;
+use crate::denial::Denial;
 use crate::fence::Fence;
+use crate::reply::Reply;
 use crate::round::NodeSet;
 use crate::time::Instant;
 

@@ -13,16 +13,18 @@ use core::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-use crate::command::{Command, Token};
+use crate::command::Command;
 use crate::entropy::Entropy;
 use crate::error::{BuildError, ExtendError};
 use crate::fence::Proposal;
+use crate::key::KeyName;
 use crate::lease::{Lease, Terms};
 use crate::options::Options;
 use crate::race::{Ballot, race};
-use crate::report::{KeyName, Report};
+use crate::report::Report;
 use crate::round::{NodeSet, Round};
 use crate::time::{Clock, Instant};
+use crate::token::Token;
 use crate::transport::Transport;
 pub use acquisition::Acquisition;
 
@@ -378,11 +380,7 @@ impl<F: Future> Future for OnceInFlash<F> {
 impl Abandoned {
     /// The release of the whole `key`.
     const fn release<'a>(&'a self, key: &'a [u8]) -> Command<'a> {
-        Command::Release {
-            key,
-            token: &self.token,
-            proposal: self.proposal,
-        }
+        Command::release(key, &self.token).with_proposal(self.proposal)
     }
 }
 

@@ -4,7 +4,9 @@ use core::array;
 use core::fmt;
 use core::time::Duration;
 
-use crate::command::{Command, Reply};
+use crate::command::{Command, Verb};
+use crate::key::KeyName;
+use crate::reply::Reply;
 
 /// What came of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,12 +29,12 @@ impl<E> Outcome<E> {
             Err(error) => return Self::Failed(error),
             Ok(reply) => reply,
         };
-        match (command, reply) {
-            (Command::Acquire { .. }, Reply::Acquired(_))
-            | (Command::Extend { .. }, Reply::Extended(_))
-            | (Command::Release { .. }, Reply::Released) => Self::Granted,
-            (Command::Acquire { .. }, Reply::Held(_))
-            | (Command::Extend { .. } | Command::Release { .. }, Reply::NotMine) => Self::Refused,
+        match (command.verb, reply) {
+            (Verb::Acquire { .. }, Reply::Acquired(_))
+            | (Verb::Extend { .. }, Reply::Extended(_))
+            | (Verb::Release, Reply::Released) => Self::Granted,
+            (Verb::Acquire { .. }, Reply::Held(_))
+            | (Verb::Extend { .. } | Verb::Release, Reply::NotMine) => Self::Refused,
             _ => Self::Unanswered,
         }
     }
@@ -156,98 +158,5 @@ impl<E: fmt::Display, const MAX: usize> Report<E, MAX> {
         } else {
             Ok(())
         }
-    }
-}
-
-/// A key as it is shown in messages: its first bytes, what is not text escaped.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct KeyName {
-    bytes: [u8; Self::LEN],
-    len: usize,
-}
-
-impl KeyName {
-    const LEN: usize = 64;
-
-    /// How `key` is shown.
-    #[must_use]
-    // Called in many places: once in flash.
-    #[inline(never)]
-    pub fn new(key: &[u8]) -> Self {
-        let mut bytes = [0; Self::LEN];
-        bytes.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
-        Self {
-            bytes,
-            len: key.len(),
-        }
-    }
-
-    /// The whole key; none when it is too long to be kept.
-    pub(crate) fn whole(&self) -> Option<&[u8]> {
-        self.bytes.get(..self.len)
-    }
-
-    fn shown(&self) -> &[u8] {
-        self.whole().unwrap_or(&self.bytes)
-    }
-}
-
-impl fmt::Display for KeyName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for chunk in self.shown().utf8_chunks() {
-            write!(f, "{}", chunk.valid().escape_debug())?;
-            for byte in chunk.invalid() {
-                write!(f, "\\x{byte:02x}")?;
-            }
-        }
-        if self.len > Self::LEN {
-            f.write_str("..")
-        } else {
-            Ok(())
-        }
-    }
-}
-
-#[cfg(feature = "defmt")]
-impl defmt::Format for KeyName {
-    fn format(&self, f: defmt::Formatter<'_>) {
-        defmt::write!(f, "{=[u8]:a}", self.shown());
-        if self.len > Self::LEN {
-            defmt::write!(f, "..");
-        }
-    }
-}
-
-impl fmt::Debug for KeyName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{self}\"")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::string::ToString;
-
-    #[test]
-    fn a_key_is_shown_in_one_line_whatever_its_bytes_are() {
-        assert_eq!(KeyName::new(b"dock-7").to_string(), "dock-7");
-        assert_eq!(
-            KeyName::new("d\u{f6}ck\n".as_bytes()).to_string(),
-            "d\u{f6}ck\\n"
-        );
-        assert_eq!(KeyName::new(b"\xff\x00").to_string(), "\\xff\\0");
-        let whole = KeyName::new(&[b'k'; 64]);
-        assert_eq!(whole.to_string(), "k".repeat(64));
-        let long = KeyName::new(&[b'k'; 65]).to_string();
-        assert_eq!(long, std::format!("{}..", "k".repeat(64)));
-        assert_eq!(std::format!("{:?}", KeyName::new(b"dock-7")), "\"dock-7\"");
-    }
-
-    #[test]
-    fn a_key_is_kept_whole_or_not_at_all() {
-        assert_eq!(KeyName::new(&[b'k'; 64]).whole(), Some(&[b'k'; 64][..]));
-        assert_eq!(KeyName::new(&[b'k'; 65]).whole(), None);
-        assert_eq!(KeyName::new(b"").whole(), Some(&b""[..]));
     }
 }

@@ -2,8 +2,10 @@
 
 use core::time::Duration;
 
-use crate::admission::{Denial, RunId};
-use crate::command::{Command, Reply};
+use crate::command::Command;
+use crate::denial::Denial;
+use crate::introduction::RunId;
+use crate::reply::Reply;
 
 /// One node, as seen by one client: takes a command there and brings the reply back.
 ///

@@ -318,7 +318,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     fn push(&mut self, command: &Command<'_>, clock: &impl Clock) -> Result<(), Refused> {
         let is_first = self.pipeline.owed() == 0;
         // The scripts of plain locks are as short as their names, and nobody needs to put them there.
-        let call = if is_fenced(command) {
+        let call = if command.is_fenced() {
             ScriptCall::Hash
         } else {
             ScriptCall::Text
@@ -494,14 +494,6 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             Some(_) => BACK_OFF.saturating_mul(1 << BACK_OFF_DOUBLINGS),
         }
     }
-}
-
-/// Never without the feature `fence`, as the compiler knows.
-pub(crate) const fn is_fenced(command: &Command<'_>) -> bool {
-    let (Command::Acquire { proposal, .. }
-    | Command::Extend { proposal, .. }
-    | Command::Release { proposal, .. }) = command;
-    proposal.is_some()
 }
 
 async fn wait(limit: Limit, clock: &impl Clock) {

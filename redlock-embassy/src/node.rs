@@ -3,10 +3,12 @@
 use core::time::Duration;
 
 use heapless::Vec;
-use redlock_core::{Answer, Clock, Command, Denial, Proposal, Reply, RunId, Token, Transport};
+use redlock_core::{
+    Answer, Clock, Command, Denial, Proposal, Reply, RunId, Token, Transport, Verb,
+};
 
 use crate::error::{NodeError, NodeErrorKind};
-use crate::link::{Goal, Link, Stuck, is_fenced};
+use crate::link::{Goal, Link, Stuck};
 use crate::login::Login;
 use crate::resp::Value;
 use crate::{Connect, EmbassyClock};
@@ -164,12 +166,10 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             Stage::TurnAway(denial) => Err(self.link.deny(NodeErrorKind::Denied(denial))),
             Stage::Push => {
                 reached?;
-                match command {
-                    Command::Acquire { token, .. } => self.attempt = Some((**token, true)),
-                    Command::Release { .. } => {
-                        self.park(command, ParkedState::PushedTo(self.link.number()));
-                    }
-                    Command::Extend { .. } => {}
+                match command.verb {
+                    Verb::Acquire { .. } => self.attempt = Some((*command.token, true)),
+                    Verb::Release => self.park(command, ParkedState::PushedTo(self.link.number())),
+                    Verb::Extend { .. } => {}
                 }
                 Ok(Stage::Await)
             }
@@ -193,18 +193,12 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     fn park(&mut self, command: &Command<'_>, state: ParkedState) {
-        if let Command::Release {
-            key,
-            token,
-            proposal,
-        } = *command
-            && key.len() <= Parked::KEY_MAX
-        {
+        if command.is_release() && command.key.len() <= Parked::KEY_MAX {
             let parked = &mut self.parked;
             parked.key.clear();
-            let _fits = parked.key.extend_from_slice(key);
-            parked.token = *token;
-            parked.proposal = proposal;
+            let _fits = parked.key.extend_from_slice(command.key);
+            parked.token = *command.token;
+            parked.proposal = command.proposal;
             parked.state = state;
         }
     }
@@ -240,12 +234,13 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     fn admit(&self, command: &Command<'_>) -> Stage {
-        let Command::Acquire { rules, ttl_ms, .. } = *command else {
-            return Stage::Push;
-        };
         let now = self.clock.now();
-        let admitted = self.link.admission.check(rules, ttl_ms, now);
-        if self.link.admission.is_outdated(rules, &admitted, now) {
+        let admitted = self.link.admission.check(command.verb, now);
+        if self
+            .link
+            .admission
+            .is_outdated(command.verb, &admitted, now)
+        {
             return Stage::Drain;
         }
         admitted.map_or_else(Stage::TurnAway, |()| Stage::Push)
@@ -255,12 +250,12 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     fn judge(&mut self, command: &Command<'_>) -> Result<Stage, Stuck> {
         let value = self.link.take_reply().ok_or(Stuck)?;
         let why = match value {
-            Value::Error(error) if is_fenced(command) && error.code() == b"NOSCRIPT" => {
+            Value::Error(error) if command.is_fenced() && error.code() == b"NOSCRIPT" => {
                 NodeErrorKind::NoScript
             }
             Value::Error(error) => {
                 // It would be rejected again.
-                if !error.is_passing() && matches!(command, Command::Release { .. }) {
+                if !error.is_passing() && command.is_release() {
                     self.parked.state = ParkedState::None;
                 }
                 return Err(self.link.deny(NodeErrorKind::Rejected(error)));
@@ -305,17 +300,15 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
     type Error = NodeError;
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeError> {
-        match *command {
-            // A fenced attempt asks twice with one token.
-            Command::Acquire { token, .. } if !self.has_begun(token) => {
-                self.attempt = Some((*token, false));
-            }
-            Command::Release { token, .. } if self.has_sent_nothing_of(token) => {
-                return Ok(Reply::NotMine);
-            }
-            _ => {}
+        let token = command.token;
+        // A fenced attempt asks twice with one token.
+        if command.is_acquire() && !self.has_begun(token) {
+            self.attempt = Some((*token, false));
         }
-        let mut may_repeat = !matches!(command, Command::Acquire { .. });
+        if command.is_release() && self.has_sent_nothing_of(token) {
+            return Ok(Reply::NotMine);
+        }
+        let mut may_repeat = !command.is_acquire();
         let mut stage = Stage::CatchUp;
         loop {
             let pushed = match stage {
@@ -420,14 +413,10 @@ impl Parked {
     };
 
     fn is(&self, command: &Command<'_>) -> bool {
-        matches!(*command, Command::Release { key, token, .. } if *key == *self.key && *token == self.token)
+        command.is_release() && *command.key == *self.key && *command.token == self.token
     }
 
     fn command(&self) -> Command<'_> {
-        Command::Release {
-            key: &self.key,
-            token: &self.token,
-            proposal: self.proposal,
-        }
+        Command::release(&self.key, &self.token).with_proposal(self.proposal)
     }
 }

@@ -20,7 +20,7 @@ mod waiting;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock_core::{Command, Denial, Options, Reply, RunId, Token, Transport};
+use redlock_core::{Command, Denial, Options, Reply, RunId, Token, Transport, Verb};
 use tokio::runtime::Handle;
 
 pub(crate) use actor::Actor;
@@ -181,9 +181,9 @@ impl RedisNode {
         /// For clocks that run at other rates.
         const SLACK: Duration = Duration::from_secs(1);
 
-        let known = self.last.filter(|last| match command {
-            Command::Extend { token, .. } | Command::Release { token, .. } => last.token == **token,
-            Command::Acquire { .. } => false,
+        let known = self.last.filter(|last| match command.verb {
+            Verb::Extend { .. } | Verb::Release => last.token == *command.token,
+            Verb::Acquire { .. } => false,
         });
         let ttl = known.map_or(UNKNOWN_TTL, |last| {
             Duration::from_millis(last.ttl_ms.into())
@@ -194,29 +194,28 @@ impl RedisNode {
 
     /// Whether `command` releases what was never sent.
     fn is_needless(&self, command: &Command<'_>) -> bool {
-        matches!(
-            (command, &self.last),
-            (Command::Release { token, .. }, Some(last)) if !last.is_sent && last.token == **token
-        )
+        let last = self.last.as_ref();
+        command.is_release()
+            && last.is_some_and(|last| !last.is_sent && last.token == *command.token)
     }
 
     /// Whether an earlier round of this attempt was sent.
     fn was_sent(&self, command: &Command<'_>) -> bool {
-        matches!(
-            (command, &self.last),
-            (Command::Acquire { token, .. }, Some(last)) if last.is_sent && last.token == **token
-        )
+        let last = self.last.as_ref();
+        command.is_acquire()
+            && last.is_some_and(|last| last.is_sent && last.token == *command.token)
     }
 
     fn note(&mut self, command: &Command<'_>, is_sent: bool) {
-        if let Command::Acquire { token, ttl_ms, .. } = command {
+        let token = *command.token;
+        if let Verb::Acquire { ttl_ms, .. } = command.verb {
             self.last = Some(Attempt {
-                token: **token,
-                ttl_ms: *ttl_ms,
+                token,
+                ttl_ms,
                 is_sent,
                 number: self
                     .last
-                    .filter(|last| last.token == **token)
+                    .filter(|last| last.token == token)
                     .and_then(|last| last.number),
             });
         }

@@ -63,12 +63,11 @@ impl Link {
     /// in a node that hangs would block the key for a whole TTL after the node has come back.
     fn admits(&mut self, command: &Command<'_>) -> bool {
         let is_full = self.owed.get() + 2 > self.room;
-        if let Command::Acquire { token, .. } = command
-            && is_full
-        {
-            self.unsent = Some(**token);
+        let is_admitted = !is_full || !command.is_acquire();
+        if !is_admitted {
+            self.unsent = Some(*command.token);
         }
-        !is_full || !matches!(command, Command::Acquire { .. })
+        is_admitted
     }
 }
 
@@ -79,9 +78,7 @@ impl Transport for Link {
         if !self.admits(command) {
             return Err(self.timed_out(Duration::ZERO));
         }
-        if let Command::Release { token, .. } = command
-            && self.unsent.as_ref() == Some(*token)
-        {
+        if command.is_release() && self.unsent.as_ref() == Some(command.token) {
             return Ok(Reply::NotMine);
         }
         let (reply, answer) = oneshot::channel();

@@ -6,13 +6,17 @@ use core::future::poll_fn;
 use core::task::{Poll, Waker};
 use core::time::Duration;
 
-use crate::admission::{Denial, RunId};
-use crate::command::{Command, Reply, Token};
+use crate::command::Command;
+use crate::denial::Denial;
 use crate::fence::Fence;
+use crate::introduction::RunId;
+use crate::key::KeyName;
 use crate::mock::slots::Slots;
-use crate::mock::store::{Data, Deadline, Owned, Store};
-use crate::report::KeyName;
+use crate::mock::store::{Data, Deadline, Store};
+use crate::owned::OwnedCommand;
+use crate::reply::Reply;
 use crate::time::{Clock, Instant};
+use crate::token::Token;
 use crate::transport::Transport;
 
 /// A node in memory: keys that expire, and every way in which a node can fail a client.
@@ -52,7 +56,7 @@ const MAX_SENT: usize = 64;
 struct Sent {
     ticket: u64,
     arrives_at: Instant,
-    command: Owned,
+    command: OwnedCommand<KeyName>,
     /// What came of it, and since when the client can know.
     answer: Option<(Result<Reply, MemoryErrorKind>, Instant)>,
     /// The client has dropped its future: the command still takes effect, the reply goes nowhere.
@@ -278,7 +282,9 @@ impl<C: Clock> MemoryNode<C> {
     }
 
     fn send(&self, command: &Command<'_>) -> Result<u64, MemoryErrorKind> {
-        let command = Owned::new(command).ok_or(MemoryErrorKind::KeyTooLong)?;
+        let key = KeyName::new(command.key);
+        key.whole().ok_or(MemoryErrorKind::KeyTooLong)?;
+        let command = OwnedCommand::new(command, key);
         self.settled().send(command, self.clock.now())
     }
 
@@ -370,7 +376,11 @@ enum Wait {
 }
 
 impl State {
-    fn send(&mut self, command: Owned, now: Instant) -> Result<u64, MemoryErrorKind> {
+    fn send(
+        &mut self,
+        command: OwnedCommand<KeyName>,
+        now: Instant,
+    ) -> Result<u64, MemoryErrorKind> {
         if !self.is_up {
             return Err(MemoryErrorKind::Refused);
         }
@@ -408,7 +418,7 @@ impl State {
         }
     }
 
-    fn next_arrival(&self, now: Instant) -> Option<(u64, Owned, Instant)> {
+    fn next_arrival(&self, now: Instant) -> Option<(u64, OwnedCommand<KeyName>, Instant)> {
         self.sent
             .iter()
             .filter(|sent| sent.answer.is_none() && sent.arrives_at <= now)

@@ -2,13 +2,18 @@
 
 use core::time::Duration;
 
-use crate::admission::{Admission, Denial, Introduction, ReplicationId, Rules, RunId};
-use crate::command::{Command, Reply, Token};
+use crate::admission::Admission;
+use crate::command::Verb;
+use crate::denial::Denial;
 use crate::fence::{Fence, Fleet, Proposal, Reading};
+use crate::introduction::{Introduction, ReplicationId, RunId};
+use crate::key::KeyName;
 use crate::mock::node::MemoryErrorKind;
 use crate::mock::slots::Slots;
-use crate::report::KeyName;
+use crate::owned::OwnedCommand;
+use crate::reply::Reply;
 use crate::time::Instant;
+use crate::token::Token;
 
 /// The data of one node. Times are those of its own wall clock, in microseconds unless they are named
 /// otherwise or instants.
@@ -99,54 +104,6 @@ struct Guard {
     fleet: Option<Fleet>,
 }
 
-/// A command that outlives the call.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Owned {
-    kind: Kind,
-    key: KeyName,
-    token: Token,
-    proposal: Option<Proposal>,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Kind {
-    Acquire { ttl_ms: u32, rules: Rules },
-    Extend { ttl_ms: u32 },
-    Release,
-}
-
-impl Owned {
-    /// None when the key is too long.
-    pub(super) fn new(command: &Command<'_>) -> Option<Self> {
-        let (kind, token, proposal) = match *command {
-            Command::Acquire {
-                token,
-                ttl_ms,
-                rules,
-                proposal,
-                ..
-            } => (Kind::Acquire { ttl_ms, rules }, token, proposal),
-            Command::Extend {
-                token,
-                ttl_ms,
-                proposal,
-                ..
-            } => (Kind::Extend { ttl_ms }, token, proposal),
-            Command::Release {
-                token, proposal, ..
-            } => (Kind::Release, token, proposal),
-        };
-        let key = KeyName::new(command.key());
-        key.whole()?;
-        Some(Self {
-            kind,
-            key,
-            token: *token,
-            proposal,
-        })
-    }
-}
-
 impl Store {
     pub(super) const fn new(number: usize) -> Self {
         let run_id = RunId::new((number as u64) << 32);
@@ -235,23 +192,21 @@ impl Store {
 
     pub(super) fn execute(
         &mut self,
-        command: &Owned,
+        command: &OwnedCommand<KeyName>,
         now: Instant,
     ) -> Result<Reply, MemoryErrorKind> {
         self.meet(Instant::from_micros(0));
         let wall = self.wall(now);
         self.expire(now);
-        match (command.kind, command.proposal) {
-            (Kind::Acquire { ttl_ms, rules }, proposal) => {
-                let admitted = self.admission.check(rules, ttl_ms, now);
-                admitted.map_err(MemoryErrorKind::Denied)?;
-                match proposal {
-                    None => self.acquire(command, ttl_ms, wall),
-                    Some(proposal) => self.acquire_fenced(command, ttl_ms, proposal, wall),
-                }
+        let admitted = self.admission.check(command.verb, now);
+        admitted.map_err(MemoryErrorKind::Denied)?;
+        match (command.verb, command.proposal) {
+            (Verb::Acquire { ttl_ms, .. }, None) => self.acquire(command, ttl_ms, wall),
+            (Verb::Acquire { ttl_ms, .. }, Some(proposal)) => {
+                self.acquire_fenced(command, ttl_ms, proposal, wall)
             }
-            (Kind::Extend { ttl_ms }, proposal) => self.extend(command, ttl_ms, proposal, wall),
-            (Kind::Release, proposal) => Ok(self.release(command, proposal, wall)),
+            (Verb::Extend { ttl_ms }, proposal) => self.extend(command, ttl_ms, proposal, wall),
+            (Verb::Release, proposal) => Ok(self.release(command, proposal, wall)),
         }
     }
 
@@ -324,7 +279,7 @@ impl Store {
 
     fn acquire(
         &mut self,
-        command: &Owned,
+        command: &OwnedCommand<KeyName>,
         ttl_ms: u32,
         wall: u64,
     ) -> Result<Reply, MemoryErrorKind> {
@@ -341,7 +296,7 @@ impl Store {
 
     fn acquire_fenced(
         &mut self,
-        command: &Owned,
+        command: &OwnedCommand<KeyName>,
         ttl_ms: u32,
         proposal: Proposal,
         wall: u64,
@@ -453,7 +408,7 @@ impl Store {
 
     fn extend(
         &mut self,
-        command: &Owned,
+        command: &OwnedCommand<KeyName>,
         ttl_ms: u32,
         proposal: Option<Proposal>,
         wall: u64,
@@ -498,7 +453,12 @@ impl Store {
         Ok(Reply::Extended(Some(reading)))
     }
 
-    fn release(&mut self, command: &Owned, proposal: Option<Proposal>, wall: u64) -> Reply {
+    fn release(
+        &mut self,
+        command: &OwnedCommand<KeyName>,
+        proposal: Option<Proposal>,
+        wall: u64,
+    ) -> Reply {
         let is_mine = self.token(command) == Some(command.token);
         if is_mine {
             self.remove(&command.key);
@@ -531,13 +491,13 @@ impl Store {
         }
     }
 
-    fn token(&self, command: &Owned) -> Option<Token> {
+    fn token(&self, command: &OwnedCommand<KeyName>) -> Option<Token> {
         let mut all = self.data.keys.iter();
         all.find(|entry| entry.key == command.key)
             .map(|entry| entry.token)
     }
 
-    fn known(&self, command: &Owned) -> Highest {
+    fn known(&self, command: &OwnedCommand<KeyName>) -> Highest {
         let mut all = self.data.fences.iter();
         let known = all.find(|highest| highest.key == command.key).cloned();
         known.unwrap_or(Highest {

@@ -1,9 +1,10 @@
 //! One attempt to take the lock.
 
-use crate::command::{Command, RESERVED_PREFIX, Token};
+use crate::command::Command;
 use crate::entropy::Entropy;
 use crate::error::AcquireError;
 use crate::fence::{Fence, Proposal};
+use crate::key::RESERVED_PREFIX;
 use crate::lease::Lease;
 use crate::race::Ballot;
 use crate::readings::{Confirmation, Readings};
@@ -11,6 +12,7 @@ use crate::redlock::Redlock;
 use crate::report::{Outcome, Report};
 use crate::round::{Doubt, NodeSet, Round, Verdict};
 use crate::time::{Clock, Instant};
+use crate::token::Token;
 use crate::transport::Transport;
 
 /// What an attempt has won.
@@ -115,11 +117,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         if ballot.verdict != Verdict::Won {
             // Those that granted it are waited for, so that the key is gone when the error is known.
             let (asked, granted) = left_by(&ballot.report);
-            let release = Command::Release {
-                key,
-                token: &token,
-                proposal,
-            };
+            let release = Command::release(key, &token).with_proposal(proposal);
             let mut ballot = self.deletion(release, asked, granted, granted.len());
             self.ask(&mut ballot).await;
         }
@@ -146,13 +144,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         proposal: Option<Proposal>,
     ) -> Ballot<'c, T::Error, MAX> {
         let terms = self.options.terms();
-        let command = Command::Acquire {
-            key,
-            token,
-            ttl_ms: terms.ttl_ms,
-            rules: self.options.rules(),
-            proposal,
-        };
+        let command = Command::acquire(key, token, terms.ttl_ms, self.options.rules())
+            .with_proposal(proposal);
         self.abandon(key, token, proposal);
         self.ballot(command, self.clock.now(), terms, Instant::MAX)
     }

@@ -70,12 +70,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     ) -> Ballot<'c, T::Error, MAX> {
         let terms = lease.terms();
         let proposal = lease.proposal();
-        let command = Command::Extend {
-            key: lease.key().as_ref(),
-            token: lease.token(),
-            ttl_ms: terms.ttl_ms,
-            proposal: proposal.map(|proposal| proposal.at(self.nodes_time())),
-        };
+        let command = Command::extend(lease.key().as_ref(), lease.token(), terms.ttl_ms)
+            .with_proposal(proposal.map(|proposal| proposal.at(self.nodes_time())));
         self.ballot(command, started_at, terms, lease.valid_until())
     }
 }

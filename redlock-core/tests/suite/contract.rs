@@ -11,7 +11,7 @@ use std::rc::Rc;
 use redlock_core::mock::{MemoryNode, MockClock, SeededEntropy};
 use redlock_core::{
     AcquireError, Clock, Command, Entropy, ExtendError, Instant, Lease, Options, Outcome, Redlock,
-    Reply, Token, Transport,
+    Reply, Token, Transport, Verb,
 };
 
 use crate::world::*;
@@ -52,11 +52,12 @@ impl Transport for Script {
     type Error = Broken;
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Broken> {
-        self.sent.borrow_mut().push(match *command {
-            Command::Acquire { token, .. } => ("acquire", *token),
-            Command::Extend { token, .. } => ("extend", *token),
-            Command::Release { token, .. } => ("release", *token),
-        });
+        let verb = match command.verb {
+            Verb::Acquire { .. } => "acquire",
+            Verb::Extend { .. } => "extend",
+            Verb::Release => "release",
+        };
+        self.sent.borrow_mut().push((verb, *command.token));
         match self.reply {
             Some(reply) => reply,
             None => core::future::pending().await,
@@ -139,10 +140,10 @@ impl Transport for First<'_> {
     type Error = Broken;
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Broken> {
-        let (verb, reply) = match command {
-            Command::Acquire { .. } => ("acquire", Reply::Acquired(None)),
-            Command::Extend { .. } => ("extend", Reply::Extended(None)),
-            Command::Release { .. } => ("release", Reply::Released),
+        let (verb, reply) = match command.verb {
+            Verb::Acquire { .. } => ("acquire", Reply::Acquired(None)),
+            Verb::Extend { .. } => ("extend", Reply::Extended(None)),
+            Verb::Release => ("release", Reply::Released),
         };
         self.sent.borrow_mut().push((verb, self.number));
         if self.number == 0 {
@@ -211,10 +212,10 @@ impl Transport for Blocking<'_> {
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Broken> {
         self.clock.advance(self.each);
-        Ok(match command {
-            Command::Acquire { .. } => Reply::Acquired(None),
-            Command::Extend { .. } => Reply::Extended(None),
-            Command::Release { .. } => Reply::Released,
+        Ok(match command.verb {
+            Verb::Acquire { .. } => Reply::Acquired(None),
+            Verb::Extend { .. } => Reply::Extended(None),
+            Verb::Release => Reply::Released,
         })
     }
 
@@ -405,8 +406,8 @@ impl Transport for Changing {
     type Error = Broken;
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Broken> {
-        Ok(match command {
-            Command::Acquire { .. } => Reply::Acquired(None),
+        Ok(match command.verb {
+            Verb::Acquire { .. } => Reply::Acquired(None),
             _ => self.0,
         })
     }

@@ -436,18 +436,9 @@ fn an_acquire_that_arrives_after_its_release_is_refused() {
     let mut way = &node;
     let token = thief();
     let proposal = proposal_now(&clock, &node);
-    let acquire = Command::Acquire {
-        key: KEY.as_bytes(),
-        token: &token,
-        ttl_ms: 10_000,
-        rules: redlock_core::Rules::NONE,
-        proposal: Some(proposal),
-    };
-    let release = Command::Release {
-        key: KEY.as_bytes(),
-        token: &token,
-        proposal: Some(proposal),
-    };
+    let acquire = Command::acquire(KEY.as_bytes(), &token, 10_000, redlock_core::Rules::NONE)
+        .with_proposal(Some(proposal));
+    let release = Command::release(KEY.as_bytes(), &token).with_proposal(Some(proposal));
     assert_eq!(clock.run(way.execute(&release)), Ok(Reply::NotMine));
     let late = clock.run(way.execute(&acquire)).unwrap_err();
     let denial = <&Node<'_> as Transport>::denial(&late);
@@ -471,12 +462,8 @@ fn an_extend_that_arrives_after_its_release_does_not_set_the_key_again() {
         let token = *lease.token();
         clock.advance(pause);
         clock.run(redlock.release(lease));
-        let late = Command::Extend {
-            key: KEY.as_bytes(),
-            token: &token,
-            ttl_ms: 10_000,
-            proposal: proposals.borrow().last().copied(),
-        };
+        let late = Command::extend(KEY.as_bytes(), &token, 10_000)
+            .with_proposal(proposals.borrow().last().copied());
         assert_eq!(clock.run((&mut &node).execute(&late)), Ok(Reply::NotMine));
         assert_eq!(node.token(KEY), None);
     }
@@ -599,8 +586,8 @@ impl Transport for Tap<'_> {
     type Error = MemoryError;
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Self::Error> {
-        if let Command::Acquire { proposal, .. } = command {
-            self.proposals.borrow_mut().extend(*proposal);
+        if command.is_acquire() {
+            self.proposals.borrow_mut().extend(command.proposal);
         }
         (&mut &*self.node).execute(command).await
     }
@@ -630,11 +617,9 @@ impl Transport for Slow<'_> {
     type Error = MemoryError;
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MemoryError> {
-        if let Command::Acquire {
-            token,
-            proposal: Some(proposal),
-            ..
-        } = *command
+        let token = command.token;
+        if let Some(proposal) = command.proposal
+            && command.is_acquire()
             && self.is_slow
         {
             if self.seen.borrow().contains(token) {
@@ -682,13 +667,8 @@ fn a_late_copy_of_an_acquire_takes_nothing_off_what_an_extension_has_promised() 
     let (token, proposal) = late.borrow().unwrap();
     clock.advance(ms(500));
     nodes[2].set_clock_step(-6_450_000);
-    let copy = Command::Acquire {
-        key: KEY.as_bytes(),
-        token: &token,
-        ttl_ms: 10_000,
-        rules: fenced().rules(),
-        proposal: Some(proposal),
-    };
+    let copy = Command::acquire(KEY.as_bytes(), &token, 10_000, fenced().rules())
+        .with_proposal(Some(proposal));
     assert!(clock.run((&nodes[2]).execute(&copy)).is_ok());
     nodes[2].set_clock_step(0);
     // The other one's key is over, and the lease is not.

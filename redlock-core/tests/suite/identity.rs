@@ -10,7 +10,7 @@ use std::string::ToString;
 use redlock_core::mock::{MemoryError, MemoryNode, MockClock, SeededEntropy};
 use redlock_core::{
     AcquireError, Clock, Command, Denial, ExtendError, Instant, Options, Redlock, Reply, RunId,
-    Transport,
+    Transport, Verb,
 };
 
 use crate::world::*;
@@ -223,7 +223,7 @@ impl Transport for Name<'_> {
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MemoryError> {
         let mut node = self.node;
         let reply = node.execute(command).await;
-        if matches!(command, Command::Extend { .. }) {
+        if matches!(command.verb, Verb::Extend { .. }) {
             self.says_who.set(true);
         }
         reply

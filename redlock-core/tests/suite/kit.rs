@@ -14,13 +14,7 @@ use redlock_core::{Clock, Command, Entropy, Instant, Reply, Rules, Token, Transp
 use crate::world::*;
 
 fn acquire<'a>(key: &'a [u8], token: &'a Token) -> Command<'a> {
-    Command::Acquire {
-        key,
-        token,
-        ttl_ms: 100,
-        rules: Rules::NONE,
-        proposal: None,
-    }
+    Command::acquire(key, token, 100, Rules::NONE)
 }
 
 #[test]
@@ -65,11 +59,7 @@ fn commands_arrive_in_the_order_in_which_they_were_sent_however_slow_the_first_w
     let token = thief();
     node.set_latency(ms(50));
     let first = acquire(b"dock-7", &token);
-    let release = Command::Release {
-        key: b"dock-7",
-        token: &token,
-        proposal: None,
-    };
+    let release = Command::release(b"dock-7", &token);
     let (mut one, mut two) = (&node, &node);
     let replies = clock.run(embassy_futures::join::join(one.execute(&first), async {
         node.set_latency(Duration::ZERO);
@@ -145,11 +135,7 @@ fn a_node_that_resumes_does_everything_that_was_sent_in_its_order() {
     for command in [
         acquire(b"dock-7", &first),
         acquire(b"dock-7", &second),
-        Command::Release {
-            key: b"dock-7",
-            token: &first,
-            proposal: None,
-        },
+        Command::release(b"dock-7", &first),
         acquire(b"dock-7", &second),
         acquire(b"dock-8", &first),
     ] {
@@ -209,17 +195,8 @@ fn only_the_token_under_a_key_can_extend_or_release_it() {
     let node = MemoryNode::new(1, &clock);
     let [mine, other] = [[1; Token::LEN], [2; Token::LEN]].map(Token::from_bytes);
     let key = b"dock-7";
-    let extend = |token| Command::Extend {
-        key,
-        token,
-        ttl_ms: 500,
-        proposal: None,
-    };
-    let release = |token| Command::Release {
-        key,
-        token,
-        proposal: None,
-    };
+    let extend = |token| Command::extend(key, token, 500);
+    let release = |token| Command::release(key, token);
     let execute = |command: Command<'_>| clock.run((&node).execute(&command));
     assert_eq!(execute(extend(&mine)), Ok(Reply::NotMine));
     assert_eq!(execute(release(&mine)), Ok(Reply::NotMine));

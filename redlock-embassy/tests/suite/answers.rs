@@ -33,7 +33,7 @@ fn answered(
     assert_eq!(world.execute(&mut node, &release(B)), Ok(Reply::Released));
     assert_eq!(world.now_ms(), 0, "without a pause");
     let mut heard = server.heard();
-    let is_release = matches!(command, Command::Release { .. });
+    let is_release = command.is_release();
     assert!(
         heard.len() == 4 || is_release,
         "only a release is sent again"

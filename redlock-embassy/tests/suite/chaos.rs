@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use embedded_io_async::ErrorKind;
 use redlock_core::mock::SeededEntropy;
-use redlock_core::{Command, Entropy, Reply, Token, Transport};
+use redlock_core::{Command, Entropy, Reply, Token, Transport, Verb};
 
 use crate::wire::{Entry, Server};
 use crate::world::*;
@@ -47,12 +47,12 @@ fn numbered(number: usize) -> Token {
 }
 
 fn name(command: &Command<'_>) -> String {
-    let (verb, token) = match command {
-        Command::Acquire { token, .. } => ("SET", token),
-        Command::Extend { token, .. } => ("EXTEND", token),
-        Command::Release { token, .. } => ("RELEASE", token),
+    let verb = match command.verb {
+        Verb::Acquire { .. } => "SET",
+        Verb::Extend { .. } => "EXTEND",
+        Verb::Release => "RELEASE",
     };
-    format!("{verb} {}", token.as_bytes().escape_ascii())
+    format!("{verb} {}", command.token.as_bytes().escape_ascii())
 }
 
 fn wire_form(reply: Reply) -> &'static [u8] {

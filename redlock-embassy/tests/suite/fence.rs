@@ -28,8 +28,8 @@ fn proposal(world: &World, micros: u64) -> Proposal {
         type Error = fmt::Error;
 
         async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, fmt::Error> {
-            if let Command::Acquire { proposal, .. } = command {
-                self.0.set(*proposal);
+            if command.is_acquire() {
+                self.0.set(command.proposal);
             }
             Err(fmt::Error)
         }
@@ -58,30 +58,15 @@ fn fenced() -> Options {
 }
 
 const fn acquire_at(proposal: Proposal, token: &Token) -> Command<'_> {
-    Command::Acquire {
-        key: KEY,
-        token,
-        ttl_ms: TTL_MS,
-        rules: Rules::NONE,
-        proposal: Some(proposal),
-    }
+    Command::acquire(KEY, token, TTL_MS, Rules::NONE).with_proposal(Some(proposal))
 }
 
 const fn extend_at(proposal: Proposal, token: &Token) -> Command<'_> {
-    Command::Extend {
-        key: KEY,
-        token,
-        ttl_ms: TTL_MS,
-        proposal: Some(proposal),
-    }
+    Command::extend(KEY, token, TTL_MS).with_proposal(Some(proposal))
 }
 
 const fn release_at(proposal: Proposal, token: &Token) -> Command<'_> {
-    Command::Release {
-        key: KEY,
-        token,
-        proposal: Some(proposal),
-    }
+    Command::release(KEY, token).with_proposal(Some(proposal))
 }
 
 #[test]
@@ -326,30 +311,16 @@ fn the_send_buffer_takes_what_the_readme_says() {
     for len in [10, 20, 64, 99] {
         let key = vec![b'k'; len];
         let proposal = Some(longest);
-        let command = |ttl_ms| Command::Acquire {
-            key: &key,
-            token: A,
-            ttl_ms,
-            rules: Rules::NONE,
-            proposal,
-        };
+        let command =
+            |ttl_ms| Command::acquire(&key, A, ttl_ms, Rules::NONE).with_proposal(proposal);
         let bytes = |command: Command<'_>| resp::encoded_len(command.arguments(ScriptCall::Hash));
         // A fence key has two digits of length from here on, and three a little later.
         let digits = usize::from(len + 14 > 99);
         assert_eq!(bytes(command(60_000)), 212 + 2 * len + digits);
         assert!(bytes(command(u32::MAX)) <= 218 + 2 * len + digits);
-        let release = Command::Release {
-            key: &key,
-            token: A,
-            proposal,
-        };
+        let release = Command::release(&key, A).with_proposal(proposal);
         assert_eq!(bytes(release), 169 + 2 * len + digits);
-        let extend = Command::Extend {
-            key: &key,
-            token: A,
-            ttl_ms: 60_000,
-            proposal,
-        };
+        let extend = Command::extend(&key, A, 60_000).with_proposal(proposal);
         assert_eq!(bytes(extend), 224 + 2 * len + digits);
     }
     let key = [b'k'; 20];

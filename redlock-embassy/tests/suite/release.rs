@@ -36,9 +36,10 @@ fn a_release_that_finds_no_connection_goes_first_on_the_next_one() {
         assert!(world.execute(&mut node, &release(A)).is_err());
         found(&world, &server);
         // With its own reply, not that of the release.
-        let reply = match command {
-            Command::Acquire { .. } => ACQUIRED,
-            _ => Reply::NotMine,
+        let reply = if command.is_acquire() {
+            ACQUIRED
+        } else {
+            Reply::NotMine
         };
         assert_eq!(world.execute(&mut node, &command), Ok(reply));
         let heard = server.heard();
@@ -251,12 +252,7 @@ fn a_release_is_sent_again_as_long_as_the_node_cannot_carry_it_out_and_holds_up_
     let misconf = format!("-{}\r\n", PASSING[1]);
     server.answer_with(&misconf);
     assert!(world.execute(&mut node, &release(A)).is_err());
-    let extension = Command::Extend {
-        key: b"other",
-        token: B,
-        ttl_ms: TTL_MS,
-        proposal: None,
-    };
+    let extension = Command::extend(b"other", B, TTL_MS);
     for _ in 0..10 {
         // Of the release, and then of the extension.
         server.answer_with(&misconf);

@@ -150,32 +150,15 @@ pub(crate) const fn acquire(token: &Token) -> Command<'_> {
 }
 
 pub(crate) const fn acquire_of<'c>(key: &'c [u8], token: &'c Token) -> Command<'c> {
-    Command::Acquire {
-        key,
-        token,
-        ttl_ms: TTL_MS,
-        rules: Rules::NONE,
-        proposal: None,
-    }
+    Command::acquire(key, token, TTL_MS, Rules::NONE)
 }
 
 pub(crate) const fn acquire_by(rules: Rules, token: &Token) -> Command<'_> {
-    Command::Acquire {
-        key: KEY,
-        token,
-        ttl_ms: TTL_MS,
-        rules,
-        proposal: None,
-    }
+    Command::acquire(KEY, token, TTL_MS, rules)
 }
 
 pub(crate) const fn extend(token: &Token) -> Command<'_> {
-    Command::Extend {
-        key: KEY,
-        token,
-        ttl_ms: TTL_MS,
-        proposal: None,
-    }
+    Command::extend(KEY, token, TTL_MS)
 }
 
 pub(crate) const fn release(token: &Token) -> Command<'_> {
@@ -183,9 +166,5 @@ pub(crate) const fn release(token: &Token) -> Command<'_> {
 }
 
 pub(crate) const fn release_of<'c>(key: &'c [u8], token: &'c Token) -> Command<'c> {
-    Command::Release {
-        key,
-        token,
-        proposal: None,
-    }
+    Command::release(key, token)
 }

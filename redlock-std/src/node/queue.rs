@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use redis::Cmd;
 use redlock_core::{
     Admission, Answer, Argument, Arguments, Clock, Command, Denial, FENCE_KEY_PREFIX, Introduction,
-    OwnedCommand, Reply, RunId, ScriptCall,
+    OwnedCommand, Reply, RunId, ScriptCall, Verb,
 };
 use tokio::sync::oneshot;
 
@@ -441,8 +441,8 @@ impl Failure {
 impl Call {
     /// `command` of a caller that waits for `node_timeout`. If it is a release, the key lives for `ttl` at most.
     pub(crate) fn new(command: &Command<'_>, node_timeout: Duration, ttl: Duration) -> Self {
-        let lasts = match command {
-            Command::Release { .. } => ttl,
+        let lasts = match command.verb {
+            Verb::Release => ttl,
             _ => node_timeout,
         };
         // Both are bounded: see `RedisNode`.
@@ -474,12 +474,10 @@ impl Call {
 
     /// Whether it is sent, and what is to be known first, if it is an acquire.
     fn denial(&self, admission: &Admission) -> Verdict {
-        let Command::Acquire { ttl_ms, rules, .. } = self.command.command() else {
-            return Verdict::Counts;
-        };
+        let verb = self.command.command().verb;
         let now = SystemClock.now();
-        let admitted = admission.check(rules, ttl_ms, now);
-        let is_outdated = admission.is_outdated(rules, &admitted, now);
+        let admitted = admission.check(verb, now);
+        let is_outdated = admission.is_outdated(verb, &admitted, now);
         match admitted {
             // Nothing that the node could say ends its quarantine, and the acquire would leave a key there.
             Err(denial @ (Denial::Restarted { .. } | Denial::Evicted { .. })) => {
@@ -495,23 +493,20 @@ impl Call {
     /// changed since it was sent.
     pub(crate) fn late_denial(&self, answer: Answer, admission: &Admission) -> Option<Denial> {
         let command = self.command.command();
-        let Command::Acquire { ttl_ms, rules, .. } = command else {
-            return None;
-        };
         if !matches!(command.reply(answer), Some(Ok(Reply::Acquired(_)))) {
             return None;
         }
-        admission.check(rules, ttl_ms, SystemClock.now()).err()
+        admission.check(command.verb, SystemClock.now()).err()
     }
 
     /// Whether it may wait with so many others of its kind, if their keys are as long.
     pub(crate) fn has_room_among(&self, others: usize) -> bool {
-        let bytes = self.command.command().key().len().saturating_mul(others);
+        let bytes = self.command.command().key.len().saturating_mul(others);
         others < MAX_RELEASES && bytes < MAX_RELEASE_BYTES
     }
 
     pub(crate) fn is_acquire(&self) -> bool {
-        matches!(self.command.command(), Command::Acquire { .. })
+        self.command.command().is_acquire()
     }
 
     /// Whether its caller has stopped waiting, and sending it is of no use any more.
@@ -520,7 +515,7 @@ impl Call {
     }
 
     pub(crate) fn is_release(&self) -> bool {
-        matches!(self.command.command(), Command::Release { .. })
+        self.command.command().is_release()
     }
 
     /// Sends the text of the script the next time; false if that was done already.
@@ -565,23 +560,14 @@ mod tests {
         Queue::new("node".into(), LONG)
     }
 
+    const TOKEN: &Token = &Token::from_bytes([1; Token::LEN]);
+
     fn release(ttl: Duration) -> Call {
-        let command = Command::Release {
-            key: b"dock-7",
-            token: &Token::from_bytes([1; Token::LEN]),
-            proposal: None,
-        };
-        Call::new(&command, LONG, ttl)
+        Call::new(&Command::release(b"dock-7", TOKEN), LONG, ttl)
     }
 
     fn acquire(node_timeout: Duration) -> Call {
-        let command = Command::Acquire {
-            key: b"dock-7",
-            token: &Token::from_bytes([1; Token::LEN]),
-            ttl_ms: 60_000,
-            rules: Rules::NONE,
-            proposal: None,
-        };
+        let command = Command::acquire(b"dock-7", TOKEN, 60_000, Rules::NONE);
         Call::new(&command, node_timeout, LONG)
     }
 
@@ -629,26 +615,11 @@ mod tests {
 
     /// A call for the lock that was acquired with this token, behind the acquire with this number.
     fn call(verb: char, number: u8, behind: Option<AcquireNumber>) -> Call {
-        let (key, token, proposal) = (b"dock-7", &token(number), None);
+        let (key, token) = (b"dock-7", &token(number));
         let command = match verb {
-            'a' => Command::Acquire {
-                key,
-                token,
-                ttl_ms: 60_000,
-                rules: Rules::NONE,
-                proposal,
-            },
-            'e' => Command::Extend {
-                key,
-                token,
-                ttl_ms: 60_000,
-                proposal,
-            },
-            _ => Command::Release {
-                key,
-                token,
-                proposal,
-            },
+            'a' => Command::acquire(key, token, 60_000, Rules::NONE),
+            'e' => Command::extend(key, token, 60_000),
+            _ => Command::release(key, token),
         };
         Call::new(&command, LONG, LONG).behind(behind)
     }
@@ -659,12 +630,12 @@ mod tests {
         let calls = bundle.map_or_else(Vec::new, |bundle| bundle.calls);
         let name = |call: &Call| {
             let command = call.command.command();
-            let (verb, token) = match command {
-                Command::Acquire { token, .. } => ('a', token),
-                Command::Extend { token, .. } => ('e', token),
-                Command::Release { token, .. } => ('r', token),
+            let verb = match command.verb {
+                Verb::Acquire { .. } => 'a',
+                Verb::Extend { .. } => 'e',
+                Verb::Release => 'r',
             };
-            (verb, token.as_bytes()[0])
+            (verb, command.token.as_bytes()[0])
         };
         calls.iter().map(name).collect()
     }

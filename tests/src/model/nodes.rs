@@ -194,24 +194,13 @@ fn execute(
         })
     };
     let command = match order {
-        Order::Acquire(_, offer) => Command::Acquire {
-            key,
-            token,
-            ttl_ms,
-            rules: Rules::NONE,
-            proposal: proposal(offer),
-        },
-        Order::Extend(_, offer) => Command::Extend {
-            key,
-            token,
-            ttl_ms,
-            proposal: proposal(offer),
-        },
-        Order::Release(_, offer) => Command::Release {
-            key,
-            token,
-            proposal: proposal(offer),
-        },
+        Order::Acquire(_, offer) => {
+            Command::acquire(key, token, ttl_ms, Rules::NONE).with_proposal(proposal(offer))
+        }
+        Order::Extend(_, offer) => {
+            Command::extend(key, token, ttl_ms).with_proposal(proposal(offer))
+        }
+        Order::Release(_, offer) => Command::release(key, token).with_proposal(proposal(offer)),
     };
     node.execute(&command, now)
 }

@@ -3,7 +3,7 @@
 use redlock_core::Introduction;
 
 use super::fault::Kind;
-use super::history::{Message, Route, Verb, What};
+use super::history::{Message, Route, What};
 use super::link::{Content, Line};
 use super::slab::Name;
 use super::world::{Event, State};
@@ -103,7 +103,7 @@ impl State {
         self.count_many(Kind::LostReply, lost_replies);
         self.tell(What::Connected(route, false));
         for (parcel, message) in owed {
-            if habits.resends && message.verb == Verb::Release {
+            if habits.resends && message.is_release() {
                 self.count(Kind::ResentRelease);
                 self.link(route).outbox.push((message, parcel.call));
             } else {

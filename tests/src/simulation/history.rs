@@ -1,6 +1,6 @@
 //! What happened in a world, in true time: all that the judge is told, and what a trace shows.
 
-use redlock_core::{Command, Denial, Fence, Proposal, Reply, Rules, Token};
+use redlock_core::{Command, Denial, Fence, Proposal, Reply, Token, Verb};
 
 use super::clock::Moment;
 use super::fault::Fault;
@@ -146,16 +146,7 @@ pub(crate) struct Message {
     pub(crate) verb: Verb,
     pub(crate) key: usize,
     pub(crate) token: usize,
-    pub(crate) ttl_ms: u32,
-    pub(crate) rules: Rules,
     pub(crate) proposal: Option<Proposal>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verb {
-    Acquire,
-    Extend,
-    Release,
 }
 
 impl What {
@@ -215,31 +206,19 @@ impl Message {
     /// The command that goes to the node, with the bytes of its token.
     pub(crate) const fn command<'a>(&self, token: &'a Token) -> Command<'a> {
         let key = KEYS[self.key].as_bytes();
-        let Self {
-            ttl_ms,
-            rules,
-            proposal,
-            ..
-        } = *self;
-        match self.verb {
-            Verb::Acquire => Command::Acquire {
-                key,
-                token,
-                ttl_ms,
-                rules,
-                proposal,
-            },
-            Verb::Extend => Command::Extend {
-                key,
-                token,
-                ttl_ms,
-                proposal,
-            },
-            Verb::Release => Command::Release {
-                key,
-                token,
-                proposal,
-            },
-        }
+        let command = match self.verb {
+            Verb::Acquire { ttl_ms, rules } => Command::acquire(key, token, ttl_ms, rules),
+            Verb::Extend { ttl_ms } => Command::extend(key, token, ttl_ms),
+            Verb::Release => Command::release(key, token),
+        };
+        command.with_proposal(self.proposal)
+    }
+
+    pub(crate) const fn is_acquire(&self) -> bool {
+        matches!(self.verb, Verb::Acquire { .. })
+    }
+
+    pub(crate) const fn is_release(&self) -> bool {
+        matches!(self.verb, Verb::Release)
     }
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use redlock_core::{Fence, Instant};
 
 use super::clock::Moment;
-use super::history::{Claim, Fact, Message, Task, Verb, What};
+use super::history::{Claim, Fact, Message, Task, What};
 use super::trace::Seconds;
 use crate::exclusion::Holding;
 use calls::Calls;
@@ -311,15 +311,12 @@ impl Judge {
 
     fn sent(&mut self, at: Moment, task: Task, node: usize, message: Message) {
         let Message {
-            verb,
-            token,
-            proposal,
-            ..
+            token, proposal, ..
         } = message;
         // Sent once more to a node that has lost its guard record, so that it writes it again.
         let fence = proposal.map(|proposal| (proposal.fence, proposal.vouches));
         self.first_sent.entry(token).or_insert(at);
-        if verb == Verb::Acquire
+        if message.is_acquire()
             && let Some(first) = self.acquires.insert((token, node, fence), task)
         {
             let what = format!("{task} sends t{token} to node {node}, as {first} did before");

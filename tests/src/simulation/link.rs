@@ -7,7 +7,7 @@ use redlock_core::{Admission, Denial, Introduction, ReplicationId, Reply};
 use super::chance::Chance;
 use super::clock::Moment;
 use super::fault::Kind;
-use super::history::{Message, Route, Task, Verb, What};
+use super::history::{Message, Route, Task, What};
 use super::machine::Role;
 use super::scenario::Assumption;
 use super::slab::Name;
@@ -161,7 +161,7 @@ impl Link {
     }
 
     fn hand_over_later(&mut self, message: Message, call: Name) -> Handed {
-        if message.verb == Verb::Release && self.habits.resends {
+        if message.is_release() && self.habits.resends {
             self.outbox.push((message, call));
             return Handed::Sent;
         }
@@ -202,7 +202,7 @@ impl State {
         if matches!(link.line, Line::Down | Line::Asking) {
             return link.hand_over_later(message, call);
         }
-        if message.verb == Verb::Acquire {
+        if message.is_acquire() {
             if self.must_ask(route, message) {
                 // Nothing that the node could say ends its quarantine.
                 if let Err(denial @ (Denial::Restarted { .. } | Denial::Evicted { .. })) =
@@ -229,7 +229,7 @@ impl State {
     fn admits(&mut self, route: Route, message: Message) -> Result<(), Denial> {
         let now = self.reading(route.client, self.moment_of(route.client));
         let admission = self.link(route).admission;
-        let admitted = admission.check(message.rules, message.ttl_ms, now);
+        let admitted = admission.check(message.verb, now);
         self.count_many(Kind::Denial, admitted.is_err().into());
         admitted
     }
@@ -237,7 +237,7 @@ impl State {
     fn must_ask(&mut self, route: Route, message: Message) -> bool {
         let now = self.reading(route.client, self.moment_of(route.client));
         let admission = self.link(route).admission;
-        admission.must_ask(message.rules, message.ttl_ms, now)
+        admission.must_ask(message.verb, now)
     }
 
     /// Asks the node who it is ahead of the next command, whose answer is judged with the one to this.
@@ -319,7 +319,7 @@ impl State {
 
     /// Whether the connection dies with a grant on it.
     fn loses(&mut self, message: Message, answer: Result<Reply, Denial>) -> bool {
-        message.verb != Verb::Release
+        !message.is_release()
             && matches!(answer, Ok(Reply::Acquired(_) | Reply::Extended(_)))
             && self.now < self.calm_at
             && self.chance.one_in(self.lost_grant_odds)
@@ -386,7 +386,7 @@ impl State {
         }
         // Also where the node was asked who it is ahead of it, since its vote was denied, and has not said so yet.
         let grants = matches!(answer, Ok(Reply::Acquired(_)));
-        if message.verb == Verb::Acquire && (grants || parcel.introductions != link.introductions) {
+        if message.is_acquire() && (grants || parcel.introductions != link.introductions) {
             return self.admits(route, message).and(answer);
         }
         answer

@@ -7,7 +7,7 @@ use redlock_core::{Denial, Instant, Introduction, ReplicationId, Reply, RunId};
 use super::clock::{Dial, Moment};
 use super::fault::Kind;
 use super::fencing::Jumps;
-use super::history::{KEYS, Message, Place, Route, Verb, What};
+use super::history::{KEYS, Message, Place, Route, What};
 use super::node::{Data, Node};
 use super::scenario::{Assumption, Scenario};
 use super::world::{Event, State};
@@ -139,9 +139,7 @@ impl Machine {
 
 impl State {
     pub(super) fn execute(&mut self, route: Route, message: Message) -> Result<Reply, Denial> {
-        let Message {
-            key, token, verb, ..
-        } = message;
+        let Message { key, token, .. } = message;
         // Of two names for one machine nothing is left here.
         let node = self.machine_of(route);
         let is_unaware = message.proposal.is_none() && self.is_unaware(route);
@@ -155,13 +153,15 @@ impl State {
             Role::Master => machine.node.execute(&message.command(&bytes), now),
             Role::Replica => Err(Denial::Replica),
         };
-        if verb == Verb::Release && self.fails(Assumption::Compare) {
+        if message.is_release() && self.fails(Assumption::Compare) {
             self.machines[node].node.remove(KEYS[key].as_bytes());
             reply = Ok(Reply::Released);
         }
         self.commands += 1;
         self.tell(What::Executed(route, message, reply));
-        if let (Verb::Release, Some(proposal)) = (verb, message.proposal) {
+        if message.is_release()
+            && let Some(proposal) = message.proposal
+        {
             let off = proposal.fence.as_u64().abs_diff(now.as_micros());
             if u128::from(off) < proposal.fleet.window().as_micros() {
                 self.tell(What::Burns(node, token, proposal.fence));

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use redlock_core::{
     Command, Denial, Fence, Fleet, Instant, Proposal, Reading, ReplicationId, Reply, RunId, Token,
+    Verb,
 };
 
 /// The data of one node. Instants are readings of its own wall clock.
@@ -202,28 +203,19 @@ impl Node {
     /// When the node has no vote.
     pub fn execute(&mut self, command: &Command<'_>, now: Instant) -> Result<Reply, Denial> {
         self.expire(now);
-        match *command {
-            Command::Acquire {
-                key,
-                token,
-                ttl_ms,
-                proposal,
-                ..
-            } => match proposal {
+        let Command {
+            key,
+            token,
+            proposal,
+            ..
+        } = *command;
+        match command.verb {
+            Verb::Acquire { ttl_ms, .. } => match proposal {
                 None => Ok(self.acquire(key, token, ttl_ms, now)),
                 Some(proposal) => self.acquire_fenced(key, token, ttl_ms, proposal, now),
             },
-            Command::Extend {
-                key,
-                token,
-                ttl_ms,
-                proposal,
-            } => self.extend(key, token, ttl_ms, proposal, now),
-            Command::Release {
-                key,
-                token,
-                proposal,
-            } => Ok(self.release(key, token, proposal, now)),
+            Verb::Extend { ttl_ms } => self.extend(key, token, ttl_ms, proposal, now),
+            Verb::Release => Ok(self.release(key, token, proposal, now)),
         }
     }
 

@@ -6,9 +6,9 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::rc::Rc;
 
-use redlock_core::{Clock, Command, Denial, Instant, Reply, Rules, RunId, Transport};
+use redlock_core::{Clock, Command, Denial, Instant, Reply, RunId, Transport};
 
-use super::history::{KEYS, Message, Route, Task, Verb};
+use super::history::{KEYS, Message, Route, Task};
 use super::link::Handed;
 use super::scenario::Assumption;
 use super::slab::Name;
@@ -33,33 +33,12 @@ impl Wire {
     }
 
     fn message(&self, command: &Command<'_>) -> Message {
-        let none = Rules::NONE;
-        let (verb, token, ttl_ms, rules, proposal) = match *command {
-            Command::Acquire {
-                token,
-                ttl_ms,
-                rules,
-                proposal,
-                ..
-            } => (Verb::Acquire, token, ttl_ms, rules, proposal),
-            Command::Extend {
-                token,
-                ttl_ms,
-                proposal,
-                ..
-            } => (Verb::Extend, token, ttl_ms, none, proposal),
-            Command::Release {
-                token, proposal, ..
-            } => (Verb::Release, token, 0, none, proposal),
-        };
-        let key = KEYS.iter().position(|key| key.as_bytes() == command.key());
+        let key = KEYS.iter().position(|key| key.as_bytes() == command.key);
         Message {
-            verb,
+            verb: command.verb,
             key: key.unwrap_or_default(),
-            token: self.world.look().number_of(token),
-            ttl_ms,
-            rules,
-            proposal,
+            token: self.world.look().number_of(command.token),
+            proposal: command.proposal,
         }
     }
 

@@ -137,24 +137,15 @@ mod changes {
         rules: Rules,
         number: u8,
     ) -> Result<Reply, String> {
-        let command = Command::Acquire {
-            key: KEY,
-            token: &token(number),
-            ttl_ms: 1_500,
-            rules,
-            proposal: None,
-        };
+        let token = token(number);
+        let command = Command::acquire(KEY, &token, 1_500, rules);
         let result = node.execute(&command).await;
         result.map_err(|error| error.to_string())
     }
 
     async fn extended(node: &mut impl Transport, number: u8) -> Result<Reply, String> {
-        let command = Command::Extend {
-            key: KEY,
-            token: &token(number),
-            ttl_ms: 1_500,
-            proposal: None,
-        };
+        let token = token(number);
+        let command = Command::extend(KEY, &token, 1_500);
         let result = node.execute(&command).await;
         result.map_err(|error| error.to_string())
     }
@@ -321,11 +312,7 @@ mod changes {
         let few = ["CONFIG", "SET", "min-replicas-to-write", "1"];
         assert_eq!(server.query::<String>(&few).unwrap(), "OK");
         let token = token(1);
-        let release = Command::Release {
-            key: KEY,
-            token: &token,
-            proposal: None,
-        };
+        let release = Command::release(KEY, &token);
         let error = node.execute(&release).await.unwrap_err().to_string();
         assert!(error.contains("NOREPLICAS"), "{error}");
         assert!(acquired(&mut node, rules, 2).await.is_err());

@@ -28,113 +28,30 @@ async fn replies_say_what_the_node_did(node: &mut impl Transport, key: &[u8]) {
     let other = &Token::from_bytes([0xaa; Token::LEN]);
     let ttl_ms = 60_000;
     let steps = [
+        (Command::extend(key, mine, ttl_ms), Reply::NotMine),
+        (Command::release(key, mine), Reply::NotMine),
         (
-            Command::Extend {
-                key,
-                token: mine,
-                ttl_ms,
-                proposal: None,
-            },
-            Reply::NotMine,
-        ),
-        (
-            Command::Release {
-                key,
-                token: mine,
-                proposal: None,
-            },
-            Reply::NotMine,
-        ),
-        (
-            Command::Acquire {
-                key,
-                token: mine,
-                ttl_ms,
-                rules: Rules::NONE,
-                proposal: None,
-            },
+            Command::acquire(key, mine, ttl_ms, Rules::NONE),
             Reply::Acquired(None),
         ),
         (
-            Command::Acquire {
-                key,
-                token: mine,
-                ttl_ms,
-                rules: Rules::NONE,
-                proposal: None,
-            },
+            Command::acquire(key, mine, ttl_ms, Rules::NONE),
             Reply::Held(None),
         ),
         (
-            Command::Acquire {
-                key,
-                token: other,
-                ttl_ms,
-                rules: Rules::NONE,
-                proposal: None,
-            },
+            Command::acquire(key, other, ttl_ms, Rules::NONE),
             Reply::Held(None),
         ),
+        (Command::extend(key, other, ttl_ms), Reply::NotMine),
+        (Command::extend(key, mine, ttl_ms), Reply::Extended(None)),
+        (Command::release(key, other), Reply::NotMine),
+        (Command::release(key, mine), Reply::Released),
+        (Command::release(key, mine), Reply::NotMine),
         (
-            Command::Extend {
-                key,
-                token: other,
-                ttl_ms,
-                proposal: None,
-            },
-            Reply::NotMine,
-        ),
-        (
-            Command::Extend {
-                key,
-                token: mine,
-                ttl_ms,
-                proposal: None,
-            },
-            Reply::Extended(None),
-        ),
-        (
-            Command::Release {
-                key,
-                token: other,
-                proposal: None,
-            },
-            Reply::NotMine,
-        ),
-        (
-            Command::Release {
-                key,
-                token: mine,
-                proposal: None,
-            },
-            Reply::Released,
-        ),
-        (
-            Command::Release {
-                key,
-                token: mine,
-                proposal: None,
-            },
-            Reply::NotMine,
-        ),
-        (
-            Command::Acquire {
-                key,
-                token: other,
-                ttl_ms,
-                rules: Rules::NONE,
-                proposal: None,
-            },
+            Command::acquire(key, other, ttl_ms, Rules::NONE),
             Reply::Acquired(None),
         ),
-        (
-            Command::Release {
-                key,
-                token: other,
-                proposal: None,
-            },
-            Reply::Released,
-        ),
+        (Command::release(key, other), Reply::Released),
     ];
     for (command, reply) in steps {
         assert_eq!(node.execute(&command).await.unwrap(), reply, "{command:?}");
@@ -144,13 +61,7 @@ async fn replies_say_what_the_node_did(node: &mut impl Transport, key: &[u8]) {
 async fn keys_expire(node: &mut impl Transport) {
     let (key, token) = (b"expires", &token(1));
     acquire(node, key, token, 50).await;
-    let again = Command::Acquire {
-        key,
-        token,
-        ttl_ms: 60_000,
-        rules: Rules::NONE,
-        proposal: None,
-    };
+    let again = Command::acquire(key, token, 60_000, Rules::NONE);
     tokio::time::timeout(LIMIT, async {
         while node.execute(&again).await.unwrap() == Reply::Held(None) {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -164,21 +75,10 @@ async fn keys_expire(node: &mut impl Transport) {
 async fn extensions_reset_the_ttl(node: &mut impl Transport) {
     let (key, token) = (b"extended", &token(2));
     acquire(node, key, token, 60_000).await;
-    let shorten = Command::Extend {
-        key,
-        token,
-        ttl_ms: 30,
-        proposal: None,
-    };
+    let shorten = Command::extend(key, token, 30);
     assert_eq!(node.execute(&shorten).await.unwrap(), Reply::Extended(None));
     tokio::time::timeout(LIMIT, async {
-        let other = Command::Acquire {
-            key,
-            token,
-            ttl_ms: 60_000,
-            rules: Rules::NONE,
-            proposal: None,
-        };
+        let other = Command::acquire(key, token, 60_000, Rules::NONE);
         while node.execute(&other).await.unwrap() == Reply::Held(None) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -192,13 +92,7 @@ async fn extensions_reset_the_ttl(node: &mut impl Transport) {
 async fn the_first_poll_hands_over(node: &mut impl Transport) {
     for number in 0..50 {
         let (key, token) = (b"handed over", &token(number));
-        let command = Command::Acquire {
-            key,
-            token,
-            ttl_ms: 60_000,
-            rules: Rules::NONE,
-            proposal: None,
-        };
+        let command = Command::acquire(key, token, 60_000, Rules::NONE);
         let _dropped = poll_once(pin!(node.execute(&command)));
         release(node, key, token, Reply::Released).await;
     }
@@ -215,13 +109,7 @@ pub(crate) async fn handles_share_one_order(node: impl Transport + Clone) {
     // Tokens that nothing else has used: a handle knows its last one.
     for number in 100..150 {
         let (key, token) = (b"order", &token(number));
-        let acquire = Command::Acquire {
-            key,
-            token,
-            ttl_ms: 60_000,
-            rules: Rules::NONE,
-            proposal: None,
-        };
+        let acquire = Command::acquire(key, token, 60_000, Rules::NONE);
         // Called one after the other, before either has been answered.
         let mut acquire = pin!(first.execute(&acquire));
         let acquired = poll_once(acquire.as_mut());

@@ -18,24 +18,9 @@ const TTL_MS: u32 = 60_000;
 /// reply, which is never the one that was dropped. Returns the most polls that a call took.
 pub(crate) async fn conforms(node: &mut impl Transport) -> usize {
     let (mine, other) = (&token(100), &token(101));
-    let acquire_of = |key, token| Command::Acquire {
-        key,
-        token,
-        ttl_ms: TTL_MS,
-        rules: Rules::NONE,
-        proposal: None,
-    };
-    let extension = Command::Extend {
-        key: HELD,
-        token: mine,
-        ttl_ms: TTL_MS,
-        proposal: None,
-    };
-    let release_of = |token| Command::Release {
-        key: HELD,
-        token,
-        proposal: None,
-    };
+    let acquire_of = |key, token| Command::acquire(key, token, TTL_MS, Rules::NONE);
+    let extension = Command::extend(HELD, mine, TTL_MS);
+    let release_of = |token| Command::release(HELD, token);
     let cases = [
         // The reply that is dropped, on the wire, and the one that must come.
         (release_of(other), extension, Reply::Extended(None)), // 0, 1
@@ -122,12 +107,6 @@ async fn drop_after(polls: usize, future: impl Future) -> bool {
 }
 
 async fn give_back(node: &mut impl Transport, key: &[u8], token: &Token) {
-    let reply = node
-        .execute(&Command::Release {
-            key,
-            token,
-            proposal: None,
-        })
-        .await;
+    let reply = node.execute(&Command::release(key, token)).await;
     assert!(matches!(reply, Ok(Reply::Released | Reply::NotMine)));
 }

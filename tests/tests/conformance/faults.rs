@@ -13,13 +13,7 @@ use crate::{LIMIT, acquire, address, name, redis_node, release, tcp_node, token}
 const KEY: &[u8] = b"dock-7";
 
 fn acquire_of(token: &Token) -> Command<'_> {
-    Command::Acquire {
-        key: KEY,
-        token,
-        ttl_ms: 60_000,
-        rules: Rules::NONE,
-        proposal: None,
-    }
+    Command::acquire(KEY, token, 60_000, Rules::NONE)
 }
 
 #[tokio::test]
@@ -115,14 +109,7 @@ async fn a_hung_server_carries_out_in_order_what_a_tcp_node_has_dropped() {
     let token = &token(10);
     acquire(&mut node, b"other", token, 60_000).await;
     server.pause();
-    for command in [
-        acquire_of(token),
-        Command::Release {
-            key: KEY,
-            token,
-            proposal: None,
-        },
-    ] {
+    for command in [acquire_of(token), Command::release(KEY, token)] {
         let dropped = tokio::time::timeout(Duration::from_millis(20), node.execute(&command));
         assert!(dropped.await.is_err(), "the server hangs");
     }
@@ -191,19 +178,12 @@ async fn a_replica_and_a_key_of_another_type_are_errors_and_no_refusals() {
     let server = Server::start();
     let mut node = tcp_node(TokioStream::new(address(&server)));
     server.query::<i64>(&["LPUSH", "dock-7", "a"]).unwrap();
-    let released = Command::Release {
-        key: KEY,
-        token: &token(14),
-        proposal: None,
-    };
-    acquire(&mut node, b"other", &token(14), 60_000).await;
+    let own = token(14);
+    let released = Command::release(KEY, &own);
+    acquire(&mut node, b"other", &own, 60_000).await;
     let error = node.execute(&released).await.unwrap_err().to_string();
     assert!(error.contains("WRONGTYPE"), "{error}");
-    let release_of_other = Command::Release {
-        key: b"other",
-        token: &token(14),
-        proposal: None,
-    };
+    let release_of_other = Command::release(b"other", &own);
     let replica_of = ["REPLICAOF", "127.0.0.1", "1"];
     server.query::<String>(&replica_of).unwrap();
     let error = node.execute(&release_of_other).await.unwrap_err();

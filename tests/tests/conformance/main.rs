@@ -95,22 +95,12 @@ fn name(server: &Server) -> String {
 }
 
 async fn acquire(node: &mut impl Transport, key: &[u8], token: &Token, ttl_ms: u32) {
-    let command = Command::Acquire {
-        key,
-        token,
-        ttl_ms,
-        rules: Rules::NONE,
-        proposal: None,
-    };
+    let command = Command::acquire(key, token, ttl_ms, Rules::NONE);
     assert_eq!(node.execute(&command).await.unwrap(), Reply::Acquired(None));
 }
 
 async fn release(node: &mut impl Transport, key: &[u8], token: &Token, expected: Reply) {
-    let command = Command::Release {
-        key,
-        token,
-        proposal: None,
-    };
+    let command = Command::release(key, token);
     assert_eq!(node.execute(&command).await.unwrap(), expected);
 }
 

@@ -125,21 +125,11 @@ async fn a_dead_node_fails_calls_at_once_and_is_not_flooded_with_connects() {
 }
 
 const fn acquire(token: &Token) -> Command<'_> {
-    Command::Acquire {
-        key: KEY,
-        token,
-        ttl_ms: 60_000,
-        rules: Rules::NONE,
-        proposal: None,
-    }
+    Command::acquire(KEY, token, 60_000, Rules::NONE)
 }
 
 const fn release(token: &Token) -> Command<'_> {
-    Command::Release {
-        key: KEY,
-        token,
-        proposal: None,
-    }
+    Command::release(KEY, token)
 }
 
 /// A node whose server closes its first connection instead of answering `fatal`, and what the server

@@ -172,19 +172,9 @@ async fn what_a_node_says_cannot_write_into_a_terminal() {
 }
 
 const fn acquire(token: &Token) -> Command<'_> {
-    Command::Acquire {
-        key: b"dock-7",
-        token,
-        ttl_ms: 60_000,
-        rules: Rules::NONE,
-        proposal: None,
-    }
+    Command::acquire(b"dock-7", token, 60_000, Rules::NONE)
 }
 
 const fn release(token: &Token) -> Command<'_> {
-    Command::Release {
-        key: b"dock-7",
-        token,
-        proposal: None,
-    }
+    Command::release(b"dock-7", token)
 }

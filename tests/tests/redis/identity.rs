@@ -341,32 +341,18 @@ fn proposal(fence: u64) -> Option<Proposal> {
 }
 
 fn acquire(server: &Server, token: &Token, fence: u64) -> i64 {
-    let command = Command::Acquire {
-        key: KEY.as_bytes(),
-        token,
-        ttl_ms: 10_000,
-        rules: Rules::NONE,
-        proposal: proposal(fence),
-    };
+    let command =
+        Command::acquire(KEY.as_bytes(), token, 10_000, Rules::NONE).with_proposal(proposal(fence));
     code(server, &command)
 }
 
 fn extend(server: &Server, token: &Token, fence: u64) -> i64 {
-    let command = Command::Extend {
-        key: KEY.as_bytes(),
-        token,
-        ttl_ms: 10_000,
-        proposal: proposal(fence),
-    };
+    let command = Command::extend(KEY.as_bytes(), token, 10_000).with_proposal(proposal(fence));
     code(server, &command)
 }
 
 fn release(server: &Server, token: &Token, fence: u64) -> i64 {
-    let command = Command::Release {
-        key: KEY.as_bytes(),
-        token,
-        proposal: proposal(fence),
-    };
+    let command = Command::release(KEY.as_bytes(), token).with_proposal(proposal(fence));
     match send(server, &command) {
         Value::Int(number) => number,
         other => panic!("{other:?}"),

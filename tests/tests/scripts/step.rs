@@ -2,7 +2,7 @@
 //! quarantines, to the microsecond.
 
 use fastrand::Rng;
-use redlock_core::{Command, Fence, Fleet, Proposal, Rules, Token};
+use redlock_core::{Command, Fence, Fleet, Proposal, Rules, Token, Verb};
 
 use crate::twins::{KEYS, Twins, fleet, other_fleet};
 
@@ -31,15 +31,7 @@ pub(crate) struct Asked {
     pub(crate) key: &'static str,
     verb: Verb,
     token: Token,
-    ttl_ms: u32,
     proposal: Option<Proposal>,
-}
-
-#[derive(Debug)]
-enum Verb {
-    Acquire,
-    Extend,
-    Release,
 }
 
 impl Step {
@@ -60,11 +52,14 @@ impl Asked {
     fn draw(random: &mut Rng, twins: &Twins<'_>) -> Self {
         let key = pick(random, &KEYS);
         let is_fenced = random.u8(..4) > 0;
+        // The longest of the fleet is among them, and one that is longer.
+        let ttl_ms = pick(random, &[1, 2, 7, 50, 100, 300, 301]);
+        let rules = Rules::NONE;
         Self {
             key,
             verb: match random.u8(..10) {
-                ..5 => Verb::Acquire,
-                5..8 => Verb::Extend,
+                ..5 => Verb::Acquire { ttl_ms, rules },
+                5..8 => Verb::Extend { ttl_ms },
                 _ => Verb::Release,
             },
             // Any bytes: the end of a string in C, of a line, of a number in a record.
@@ -76,35 +71,19 @@ impl Asked {
                     b"17:42:\0\xff:1:2:3:4:5:6",
                 ],
             )),
-            // The longest of the fleet is among them, and one that is longer.
-            ttl_ms: pick(random, &[1, 2, 7, 50, 100, 300, 301]),
             proposal: is_fenced.then(|| proposal(random, twins, key)),
         }
     }
 
     pub(crate) fn command(&self) -> Command<'_> {
         let key = self.key.as_bytes();
-        let (token, ttl_ms, proposal) = (&self.token, self.ttl_ms, self.proposal);
-        match self.verb {
-            Verb::Acquire => Command::Acquire {
-                key,
-                token,
-                ttl_ms,
-                rules: Rules::NONE,
-                proposal,
-            },
-            Verb::Extend => Command::Extend {
-                key,
-                token,
-                ttl_ms,
-                proposal,
-            },
-            Verb::Release => Command::Release {
-                key,
-                token,
-                proposal,
-            },
-        }
+        let token = &self.token;
+        let command = match self.verb {
+            Verb::Acquire { ttl_ms, rules } => Command::acquire(key, token, ttl_ms, rules),
+            Verb::Extend { ttl_ms } => Command::extend(key, token, ttl_ms),
+            Verb::Release => Command::release(key, token),
+        };
+        command.with_proposal(self.proposal)
     }
 }
 

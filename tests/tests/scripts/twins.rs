@@ -37,18 +37,13 @@ impl<'a> Twins<'a> {
         let mut connection = client.get_connection().unwrap();
         let memory = MemoryNode::new(1, clock);
         // The node in memory is of the fleet of the first who asks it, and says what time it is.
-        let first = Command::Acquire {
-            key: b"a",
-            token: &Token::from_bytes([0; Token::LEN]),
-            ttl_ms: 1,
-            rules: Rules::NONE,
-            proposal: Some(Proposal {
-                fence: Fence::from_u64(1),
-                fleet: fleet(),
-                time: 0,
-                vouches: false,
-            }),
-        };
+        let token = Token::from_bytes([0; Token::LEN]);
+        let first = Command::acquire(b"a", &token, 1, Rules::NONE).with_proposal(Some(Proposal {
+            fence: Fence::from_u64(1),
+            fleet: fleet(),
+            time: 0,
+            vouches: false,
+        }));
         let denial = denial(clock.run((&memory).execute(&first))).unwrap_err();
         let Denial::TooOld(reading) = denial else {
             panic!("{denial}");

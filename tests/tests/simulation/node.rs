@@ -103,24 +103,9 @@ fn two_nodes_give_the_same_replies_whatever_they_are_asked_and_however_time_goes
                 }),
             };
             let command = match random.u8(..3) {
-                0 => Command::Acquire {
-                    key,
-                    token,
-                    ttl_ms,
-                    rules: Rules::NONE,
-                    proposal,
-                },
-                1 => Command::Extend {
-                    key,
-                    token,
-                    ttl_ms,
-                    proposal,
-                },
-                _ => Command::Release {
-                    key,
-                    token,
-                    proposal,
-                },
+                0 => Command::acquire(key, token, ttl_ms, Rules::NONE).with_proposal(proposal),
+                1 => Command::extend(key, token, ttl_ms).with_proposal(proposal),
+                _ => Command::release(key, token).with_proposal(proposal),
             };
             let told = format!("seed {seed}, step {step}: {command:?} at {now:?}");
             assert_eq!(
@@ -150,13 +135,7 @@ fn two_nodes_forget_alike() {
     let token = &Token::from_bytes([1; Token::LEN]);
     for key in KEYS {
         let key = key.as_bytes();
-        let command = Command::Acquire {
-            key,
-            token,
-            ttl_ms: 1,
-            rules: Rules::NONE,
-            proposal: None,
-        };
+        let command = Command::acquire(key, token, 1, Rules::NONE);
         let now = wall(clock.now());
         assert_eq!(node.execute(&command, now), reply(&memory, &command));
     }
@@ -192,8 +171,8 @@ fn proposal_of(options: Options) -> Proposal {
         type Error = core::fmt::Error;
 
         async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, core::fmt::Error> {
-            if let Command::Acquire { proposal, .. } = command {
-                *self.0.borrow_mut() = *proposal;
+            if command.is_acquire() {
+                *self.0.borrow_mut() = command.proposal;
             }
             Err(core::fmt::Error)
         }

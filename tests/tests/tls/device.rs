@@ -483,30 +483,15 @@ fn echo(word: &str) -> Vec<u8> {
 }
 
 const fn acquire(token: &Token) -> Command<'_> {
-    Command::Acquire {
-        rules: Rules::NONE,
-        proposal: None,
-        key: KEY,
-        token,
-        ttl_ms: TTL_MS,
-    }
+    Command::acquire(KEY, token, TTL_MS, Rules::NONE)
 }
 
 const fn extend(token: &Token) -> Command<'_> {
-    Command::Extend {
-        proposal: None,
-        key: KEY,
-        token,
-        ttl_ms: TTL_MS,
-    }
+    Command::extend(KEY, token, TTL_MS)
 }
 
 const fn release(token: &Token) -> Command<'_> {
-    Command::Release {
-        proposal: None,
-        key: KEY,
-        token,
-    }
+    Command::release(KEY, token)
 }
 
 fn token(number: u8) -> Token {

@@ -5,7 +5,7 @@ use core::future::poll_fn;
 use core::task::Poll;
 use core::time::Duration;
 
-use redlock_core::{Command, Denial, Proposal, Reply, RunId, Transport};
+use redlock_core::{Command, Denial, Proposal, Reply, RunId, Transport, Verb};
 
 use super::heard::Heard;
 use super::message::{Offer, Order};
@@ -25,25 +25,20 @@ impl Transport for Port<'_> {
     type Error = Failure;
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Failure> {
-        let (order, granted) = match command {
-            Command::Acquire {
-                token, proposal, ..
-            } => {
+        let (token, proposal) = (number(command.token), command.proposal);
+        let (order, granted) = match command.verb {
+            Verb::Acquire { .. } => {
                 let offer = self.offer(proposal.map(without_time));
-                let order = Order::Acquire(number(token), offer);
+                let order = Order::Acquire(token, offer);
                 (self.vouched(order), Reply::Acquired(None))
             }
-            Command::Extend {
-                token, proposal, ..
-            } => {
+            Verb::Extend { .. } => {
                 let offer = self.offer(proposal.map(without_vouching));
-                (Order::Extend(number(token), offer), Reply::Extended(None))
+                (Order::Extend(token, offer), Reply::Extended(None))
             }
-            Command::Release {
-                token, proposal, ..
-            } => {
+            Verb::Release => {
                 let offer = self.offer(proposal.map(without_time).map(without_vouching));
-                (Order::Release(number(token), offer), Reply::Released)
+                (Order::Release(token, offer), Reply::Released)
             }
         };
         let Some(node) = self.node else {
@@ -121,10 +116,8 @@ impl Port<'_> {
 
     /// Whether the vote of the node counts.
     fn check(&self, node: usize, command: &Command<'_>) -> Result<(), Failure> {
-        let Command::Acquire {
-            ttl_ms, mut rules, ..
-        } = *command
-        else {
+        let mut verb = command.verb;
+        let Verb::Acquire { rules, .. } = &mut verb else {
             return Ok(());
         };
         match self.scene.flaw {
@@ -137,7 +130,7 @@ impl Port<'_> {
             _ => {}
         }
         let admission = self.world.admissions.borrow()[node];
-        let admitted = admission.check(rules, ttl_ms, self.world.now());
+        let admitted = admission.check(verb, self.world.now());
         admitted.map_err(Failure::Denied)
     }
 }

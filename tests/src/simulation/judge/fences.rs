@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use redlock_core::Fence;
+use redlock_core::{Fence, Verb};
 
 use super::super::clock::Moment;
 use super::super::fault::Fault;
-use super::super::history::{Claim, Message, Place, Verb, What};
+use super::super::history::{Claim, Message, Place, What};
 use super::super::trace::Seconds;
 use super::{Breach, Promise};
 
@@ -46,7 +46,7 @@ impl Fences {
                 _,
                 _,
                 Message {
-                    verb: Verb::Acquire,
+                    verb: Verb::Acquire { .. },
                     token,
                     proposal,
                     ..

@@ -1,6 +1,6 @@
 use super::super::history::{Call, End, Place, Route, Span};
 use super::*;
-use redlock_core::{Reply, Rules};
+use redlock_core::{Reply, Rules, Verb};
 
 const NODES: usize = 3;
 
@@ -21,10 +21,12 @@ const fn message(verb: Verb, token: usize) -> Message {
         verb,
         key: 0,
         token,
-        ttl_ms: 1,
-        rules: Rules::NONE,
         proposal: None,
     }
+}
+
+const fn acquire(rules: Rules) -> Verb {
+    Verb::Acquire { ttl_ms: 1, rules }
 }
 
 const fn stands(node: usize, token: usize, until: Moment) -> What {
@@ -60,7 +62,7 @@ fn answered(token: usize) -> impl Iterator<Item = (Moment, What)> {
         let granted = Ok(Reply::Acquired(None));
         (
             5,
-            What::Answered(route, message(Verb::Acquire, token), granted),
+            What::Answered(route, message(acquire(Rules::NONE), token), granted),
         )
     })
 }
@@ -196,7 +198,7 @@ fn what_is_said_of_a_lease_is_compared_with_the_truth() {
 #[test]
 fn a_token_that_is_sent_again_is_seen() {
     let Claim { task, .. } = claim(1);
-    let acquire = |node| What::Sent(task, node, message(Verb::Acquire, 7));
+    let acquire = |node| What::Sent(task, node, message(acquire(Rules::NONE), 7));
     assert_eq!(broken(&[(1, acquire(0)), (1, acquire(1))]), []);
     assert_eq!(
         broken(&[(1, acquire(0)), (2, acquire(0))]),
@@ -301,10 +303,7 @@ fn a_node_that_has_restarted_and_votes_too_soon_is_seen() {
         restart_guard: true,
         ..Rules::NONE
     };
-    let of_a_millisecond = Message {
-        rules,
-        ..message(Verb::Acquire, 1)
-    };
+    let of_a_millisecond = message(acquire(rules), 1);
     let route = Route { client: 1, node: 0 };
     let granted = What::Executed(route, of_a_millisecond, Ok(Reply::Acquired(None)));
     let since = |restarted_at| {

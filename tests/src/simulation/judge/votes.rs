@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use redlock_core::Reply;
+use redlock_core::{Reply, Rules, Verb};
 
 use super::super::clock::Moment;
 use super::super::fault::Fault;
-use super::super::history::{Claim, Message, Route, Verb, What};
+use super::super::history::{Claim, Message, Route, What};
 use super::Promise;
 
 /// The votes of a world. A server that a client names twice is one node here.
@@ -120,15 +120,19 @@ impl Votes {
 
     /// From when on the grant of a node may count.
     fn grant(&self, node: usize, message: Message) -> Grant {
-        let is_replica = message.verb == Verb::Acquire && self.replicas.contains(&node);
+        let is_replica = message.is_acquire() && self.replicas.contains(&node);
         let knows_no_time =
             self.stepped.contains(&node) || self.is_calm && !self.stepped.is_empty();
+        let (ttl_ms, rules) = match message.verb {
+            Verb::Acquire { ttl_ms, rules } => (ttl_ms, rules),
+            _ => (0, Rules::NONE),
+        };
         let restarted = self.restarted.get(&node).copied();
         let (lost_at, longest) = match message.proposal {
             _ if knows_no_time => (None, 0),
-            None if !message.rules.restart_guard => (None, 0),
+            None if !rules.restart_guard => (None, 0),
             // FLUSHALL is no sign to a plain client.
-            None => (restarted, u64::from(message.ttl_ms) * 1_000),
+            None => (restarted, u64::from(ttl_ms) * 1_000),
             Some(proposal) => {
                 let longest = proposal.fleet.max_ttl().as_micros();
                 let lost = self.lost.get(&node).copied();

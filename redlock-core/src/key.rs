@@ -1,0 +1,110 @@
+//! The keys on a node: those of locks, and what nodes remember beside them.
+
+use core::fmt;
+
+/// The key of the guard record, which says what has been agreed on a node and since when its vote counts:
+/// `run_id:until:max_ttl:window:step_back:replication_id`, times in milliseconds.
+///
+/// The replication ID is the last field: to clients that do not know it these are other rules, so they have no vote
+/// from the node and never write over it.
+pub const GUARD_KEY: &str = "redlock:guard";
+
+/// Before a key, it makes the key of its fence: `highest:held_until:accepted`, where `held_until` is in milliseconds
+/// and `accepted` the token whose acquire or extend was accepted last. After its release there is no `:accepted`.
+pub const FENCE_KEY_PREFIX: &str = "redlock:fence:";
+
+/// No lock may have a key that begins like this: such keys are what nodes remember beside the locks.
+pub const RESERVED_PREFIX: &str = "redlock:";
+
+/// A key as it is shown in messages: its first bytes, what is not text escaped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct KeyName {
+    bytes: [u8; Self::LEN],
+    len: usize,
+}
+
+impl KeyName {
+    const LEN: usize = 64;
+
+    /// How `key` is shown.
+    #[must_use]
+    // Called in many places: once in flash.
+    #[inline(never)]
+    pub fn new(key: &[u8]) -> Self {
+        let mut bytes = [0; Self::LEN];
+        bytes.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
+        Self {
+            bytes,
+            len: key.len(),
+        }
+    }
+
+    /// The whole key; none when it is too long to be kept.
+    pub(crate) fn whole(&self) -> Option<&[u8]> {
+        self.bytes.get(..self.len)
+    }
+
+    fn shown(&self) -> &[u8] {
+        self.whole().unwrap_or(&self.bytes)
+    }
+}
+
+impl fmt::Display for KeyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.shown().utf8_chunks() {
+            write!(f, "{}", chunk.valid().escape_debug())?;
+            for byte in chunk.invalid() {
+                write!(f, "\\x{byte:02x}")?;
+            }
+        }
+        if self.len > Self::LEN {
+            f.write_str("..")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+#[cfg(feature = "defmt")]
+impl defmt::Format for KeyName {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        defmt::write!(f, "{=[u8]:a}", self.shown());
+        if self.len > Self::LEN {
+            defmt::write!(f, "..");
+        }
+    }
+}
+
+impl fmt::Debug for KeyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn a_key_is_shown_in_one_line_whatever_its_bytes_are() {
+        assert_eq!(KeyName::new(b"dock-7").to_string(), "dock-7");
+        assert_eq!(
+            KeyName::new("d\u{f6}ck\n".as_bytes()).to_string(),
+            "d\u{f6}ck\\n"
+        );
+        assert_eq!(KeyName::new(b"\xff\x00").to_string(), "\\xff\\0");
+        let whole = KeyName::new(&[b'k'; 64]);
+        assert_eq!(whole.to_string(), "k".repeat(64));
+        let long = KeyName::new(&[b'k'; 65]).to_string();
+        assert_eq!(long, std::format!("{}..", "k".repeat(64)));
+        assert_eq!(std::format!("{:?}", KeyName::new(b"dock-7")), "\"dock-7\"");
+    }
+
+    #[test]
+    fn a_key_is_kept_whole_or_not_at_all() {
+        assert_eq!(KeyName::new(&[b'k'; 64]).whole(), Some(&[b'k'; 64][..]));
+        assert_eq!(KeyName::new(&[b'k'; 65]).whole(), None);
+        assert_eq!(KeyName::new(b"").whole(), Some(&b""[..]));
+    }
+}

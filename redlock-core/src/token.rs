@@ -1,0 +1,60 @@
+//! What tells one attempt to take a lock from all others.
+
+use core::fmt;
+
+/// The value of a key: 20 random bytes that name one attempt to take the lock.
+///
+/// Every attempt has a token of its own, so that a late release of one attempt cannot delete the key
+/// of the next. Who knows the token can release the lock: `Debug` and `Format` show only its first bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Token([u8; Self::LEN]);
+
+impl Token {
+    /// Its length in bytes, the one that the Redlock specification assumes.
+    pub const LEN: usize = 20;
+
+    /// The token made of `bytes`, for instance of a lease that another process has taken.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes that stand under the key on each node.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; Self::LEN] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, ..] = self.0;
+        write!(f, "Token({a:02x}{b:02x}{c:02x}{d:02x}..)")
+    }
+}
+
+#[cfg(feature = "defmt")]
+impl defmt::Format for Token {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        let [a, b, c, d, ..] = self.0;
+        defmt::write!(
+            f,
+            "Token({=u8:02x}{=u8:02x}{=u8:02x}{=u8:02x}..)",
+            a,
+            b,
+            c,
+            d
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_of_a_token_shows_a_prefix_only() {
+        let token = Token::from_bytes([0xab; Token::LEN]);
+        assert_eq!(std::format!("{token:?}"), "Token(abababab..)");
+    }
+}

@@ -1,0 +1,113 @@
+//! The words of a command.
+
+use core::fmt;
+
+/// One word of a command on the wire.
+///
+/// `Debug` and `Format` do not show its bytes: they may be a token or a password.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Argument<'a> {
+    /// Bytes as they are.
+    Bytes(&'a [u8]),
+    /// A number, written in decimal.
+    Integer(u64),
+    /// The key of this key's fence: [`FENCE_KEY_PREFIX`](crate::FENCE_KEY_PREFIX), then these bytes.
+    FenceKey(&'a [u8]),
+}
+
+impl fmt::Debug for Argument<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => write!(f, "Bytes({} of them)", bytes.len()),
+            Self::Integer(number) => write!(f, "Integer({number})"),
+            Self::FenceKey(key) => write!(f, "FenceKey({} bytes)", key.len()),
+        }
+    }
+}
+
+#[cfg(feature = "defmt")]
+impl defmt::Format for Argument<'_> {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        match self {
+            Self::Bytes(bytes) => defmt::write!(f, "Bytes({=usize} of them)", bytes.len()),
+            Self::Integer(number) => defmt::write!(f, "Integer({=u64})", *number),
+            Self::FenceKey(key) => defmt::write!(f, "FenceKey({=usize} bytes)", key.len()),
+        }
+    }
+}
+
+pub(crate) const fn word(word: &str) -> Argument<'_> {
+    Argument::Bytes(word.as_bytes())
+}
+
+/// The words of a command, one after the other.
+///
+/// One type for every command: code that sends them is needed once.
+#[derive(Debug, Clone)]
+pub struct Arguments<'a> {
+    words: [Option<Argument<'a>>; WORDS_MAX],
+    next: usize,
+}
+
+const WORDS_MAX: usize = 13;
+
+impl<'a> Arguments<'a> {
+    /// The most words of a command.
+    pub const MAX: usize = WORDS_MAX;
+
+    /// These words; those beyond [`MAX`](Self::MAX) are left out.
+    #[must_use]
+    // Called in many places: once in flash.
+    #[inline(never)]
+    pub fn of(words: &[Argument<'a>]) -> Self {
+        let mut arguments = Self {
+            words: [None; Self::MAX],
+            next: 0,
+        };
+        let places = arguments.words.iter_mut().zip(words);
+        places.for_each(|(place, word)| *place = Some(*word));
+        arguments
+    }
+
+    pub(crate) fn and(mut self, word: Option<Argument<'a>>) -> Self {
+        self.push(word);
+        self
+    }
+
+    // Called in many places: once in flash.
+    #[inline(never)]
+    pub(crate) fn push(&mut self, word: Option<Argument<'a>>) {
+        if let Some(free) = self.words.iter_mut().find(|place| place.is_none()) {
+            *free = word;
+        }
+    }
+}
+
+impl<'a> Iterator for Arguments<'a> {
+    type Item = Argument<'a>;
+
+    fn next(&mut self) -> Option<Argument<'a>> {
+        let word = (*self.words.get(self.next)?)?;
+        self.next += 1;
+        Some(word)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        // The words stand at the front.
+        let len = self.words.iter().flatten().count() - self.next;
+        (len, Some(len))
+    }
+}
+
+impl ExactSizeIterator for Arguments<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_of_an_argument_shows_no_bytes() {
+        let word = Argument::Bytes(&[0xab; 20]);
+        assert_eq!(std::format!("{word:?}"), "Bytes(20 of them)");
+    }
+}

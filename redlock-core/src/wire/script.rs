@@ -1,0 +1,114 @@
+//! The Lua that nodes run.
+
+use super::argument::{Argument, Arguments, word};
+
+/// How a command calls its script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum ScriptCall {
+    /// By its hash, `EVALSHA`: short, but the node must know the script.
+    Hash,
+    /// By its text, `EVAL`: always works, and teaches the node the script.
+    Text,
+}
+
+/// A Lua script and its hash.
+#[derive(Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Script {
+    text: &'static str,
+    sha1: &'static str,
+}
+
+impl Script {
+    /// Every script that a client of plain locks calls.
+    pub const PLAIN: [&'static Self; 2] = [&Self::EXTEND, &Self::RELEASE];
+
+    /// Every script that a client of fenced locks calls.
+    pub const FENCED: [&'static Self; 3] = [
+        &Self::ACQUIRE_FENCED,
+        &Self::EXTEND_FENCED,
+        &Self::RELEASE_FENCED,
+    ];
+
+    /// Extends the key if it carries the token.
+    ///
+    /// The Redlock specification, "Making the algorithm more reliable: Extending the lock".
+    pub(crate) const EXTEND: Self = Self {
+        text: include_str!("../scripts/extend.lua"),
+        sha1: "e95849a1757fe494b3c802dc09b717d0c074eb21",
+    };
+
+    /// Deletes the key if it carries the token.
+    ///
+    /// The Redlock specification, "Correct implementation with a single instance".
+    pub(crate) const RELEASE: Self = Self {
+        text: include_str!("../scripts/release.lua"),
+        sha1: "2e47b373b4dbd63ee966d2eb9fe24ed6a138ad4e",
+    };
+
+    /// Sets the key to the token and its fence to the one proposed, if the key is free and the fence strictly
+    /// higher than all before and near the node's clock; and only where nothing can have been forgotten: the guard
+    /// record is of this process and of this data, and its quarantine is over.
+    pub(crate) const ACQUIRE_FENCED: Self = Self {
+        text: include_str!("../scripts/acquire_fenced.lua"),
+        sha1: "f297f0f4dcf666ae7c1f2ef9592aedd1674040e6",
+    };
+
+    /// Extends the key if it carries the token, where the node's clock is right. Sets one that is gone again
+    /// if no other attempt was accepted since: the token is still the last that was.
+    pub(crate) const EXTEND_FENCED: Self = Self {
+        text: include_str!("../scripts/extend_fenced.lua"),
+        sha1: "e24ec6f82d2b5333c67325f197b3e20b55445706",
+    };
+
+    /// Deletes the key if it carries the token, and accepts its fence no more: an acquire or an extend of this
+    /// attempt that arrives after its release is refused, by a node whose clock is within the window. So it leaves a fence that is one higher. What another attempt
+    /// with the same fence holds stays.
+    pub(crate) const RELEASE_FENCED: Self = Self {
+        text: include_str!("../scripts/release_fenced.lua"),
+        sha1: "ef22620ba49db1e637eaab36da9a487748c4455c",
+    };
+
+    /// Asks a node who it is. See [`Introduction`](crate::Introduction).
+    pub(crate) const INTRODUCE: Self = Self {
+        text: include_str!("../scripts/introduce.lua"),
+        sha1: "46a95d55ff3546181d0f259e097304328d5c99c4",
+    };
+
+    /// The Lua text.
+    #[must_use]
+    pub const fn text(&self) -> &'static str {
+        self.text
+    }
+
+    /// The SHA-1 of the text in lower-case hexadecimal, the name that the node gives it.
+    #[must_use]
+    pub const fn sha1(&self) -> &'static str {
+        self.sha1
+    }
+
+    /// A call of this script with so many keys, as far as the first of them.
+    pub(crate) fn call(&self, call: ScriptCall, keys: u64) -> Arguments<'static> {
+        let (verb, script) = match call {
+            ScriptCall::Hash => ("EVALSHA", self.sha1),
+            ScriptCall::Text => ("EVAL", self.text),
+        };
+        Arguments::of(&[word(verb), word(script), Argument::Integer(keys)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn the_hash_of_a_script_is_the_sha1_of_its_text() {
+        let [plain, fenced] = [&Script::PLAIN[..], &Script::FENCED];
+        for script in [plain, fenced, &[&Script::INTRODUCE]].concat() {
+            let sha1 = sha1_smol::Sha1::from(script.text()).digest();
+            assert_eq!(sha1.to_string(), script.sha1());
+        }
+    }
+}
