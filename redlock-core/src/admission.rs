@@ -30,6 +30,8 @@ pub struct Admission {
     may_evict: bool,
     /// It could evict keys before it was asked last, and has begun anew since.
     has_evicted: bool,
+    /// Its guard record could not be deleted when it could evict keys: to a fenced acquire it may vouch for itself.
+    keeps_record: bool,
     /// How often the client has seen the node begin: another process, or other data. Zero as long as it has not said who
     /// it is. From the second time on the client's own clock tells when its vote counts again: that of the node, by
     /// which a guard record vouches for it, may have been set since.
@@ -38,6 +40,9 @@ pub struct Admission {
     is_known: bool,
     is_in_doubt: bool,
 }
+
+/// Whether there can be fenced acquires: code for them costs a device of plain locks flash.
+const FENCES: bool = cfg!(any(feature = "fence", feature = "mock"));
 
 /// A denial may be out of date after this time.
 const DENIAL_MS: u32 = 1_000;
@@ -60,6 +65,7 @@ impl Admission {
             is_master: false,
             may_evict: false,
             has_evicted: false,
+            keeps_record: false,
             beginnings: 0,
             is_known: false,
             is_in_doubt: false,
@@ -105,6 +111,9 @@ impl Admission {
         self.is_master = introduction.is_master;
         self.may_evict = introduction.may_evict;
         self.has_evicted |= has_evicted;
+        if FENCES {
+            self.keeps_record |= introduction.may_evict && introduction.max_ttl_ms.is_some();
+        }
     }
 
     /// The node has answered as a replica does: it is asked again before its next vote.
@@ -187,7 +196,9 @@ impl Admission {
         let longest_ms = rules.max_ttl_ms.max(self.longest_ms);
         // A record for shorter leases says nothing of the longer ones.
         let is_vouched = self.is_vouched && longest_ms <= max_ttl_ms && self.beginnings < 2;
-        let has_evicted = self.has_evicted && rules.refuse_eviction;
+        // A fenced acquire is judged by the node, whose record is gone.
+        let is_judged_here = !FENCES || rules.obeys_record || self.keeps_record;
+        let has_evicted = self.has_evicted && rules.refuse_eviction && is_judged_here;
         if !has_evicted && (!rules.restart_guard || is_vouched) {
             return Ok(());
         }
@@ -315,6 +326,7 @@ mod tests {
         let rules = Rules {
             max_ttl_ms: 10_000,
             refuse_eviction: true,
+            obeys_record: true,
             ..Rules::NONE
         };
         let mut admission = met(node(1, 1_000), at(0));
@@ -335,6 +347,30 @@ mod tests {
         assert!(admission.check(acquire(rules), at(210)).is_err());
         assert_eq!(admission.check(acquire(rules), at(211)), Ok(()));
         assert_eq!(admission.check(acquire(Rules::NONE), at(200)), Ok(()));
+    }
+
+    #[test]
+    fn a_fenced_acquire_leaves_a_node_that_could_evict_to_its_record_unless_that_could_not_be_deleted()
+     {
+        let fenced = Rules {
+            max_ttl_ms: 10_000,
+            refuse_eviction: true,
+            ..Rules::NONE
+        };
+        let evicts = Introduction {
+            may_evict: true,
+            ..node(1, 1_000)
+        };
+        let kept = Introduction {
+            max_ttl_ms: Some(TTL),
+            ..evicts
+        };
+        for (evicting, is_denied) in [(evicts, false), (kept, true)] {
+            let mut admission = met(evicting, at(0));
+            assert_eq!(admission.check(fenced, TTL, at(0)), Err(Denial::MayEvict));
+            admission.introduced(Some(node(1, 1_000)), at(100));
+            assert_eq!(admission.check(fenced, TTL, at(100)).is_err(), is_denied);
+        }
     }
 
     #[test]

@@ -99,8 +99,8 @@ impl Options {
     /// How long [`acquire`](crate::Redlock::acquire) keeps trying: a time, not a number of tries.
     /// Zero means one attempt: one round, and up to three of a fenced lock.
     ///
-    /// It begins no attempt after that time, so it returns at the latest one node time-out for each round of the last
-    /// one, and one for cleaning up after it, later.
+    /// The last attempt begins when that time is over, or later if the task is not polled then. `acquire` returns at the
+    /// latest one node timeout for each round of that attempt, and one for cleaning up after it, later.
     #[must_use]
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
@@ -453,6 +453,19 @@ mod tests {
             Err(OptionsError::TtlTooLong)
         );
         assert_eq!(Options::new(Duration::MAX), Err(OptionsError::TtlTooLong));
+    }
+
+    #[cfg(feature = "fence")]
+    #[test]
+    fn a_window_that_is_set_again_leaves_the_other_rules_as_they_are() {
+        let hour = Duration::from_secs(3_600);
+        let options = Options::new(Duration::from_secs(5)).unwrap();
+        let options = options.fenced(ms(250)).unwrap().step_back(hour).unwrap();
+        let options = options.tolerate_clock_jumps(true, ms(50)).unwrap();
+        let again = options.fenced(ms(200)).unwrap();
+        let fleet = again.fleet().unwrap();
+        assert_eq!((fleet.window(), fleet.step_back()), (ms(200), hour));
+        assert_eq!(again.validity() + ms(800), options.validity() + ms(1_000));
     }
 
     #[test]

@@ -176,8 +176,8 @@ impl RedisNode {
     }
 
     fn call(&self, command: &Command<'_>) -> Call {
-        /// Of a key that another handle has acquired.
-        const UNKNOWN_TTL: Duration = Duration::from_secs(600);
+        /// Of a key that was not acquired last over this node: as long as any.
+        const UNKNOWN_TTL: Duration = Options::MAX_TTL;
         /// For clocks that run at other rates.
         const SLACK: Duration = Duration::from_secs(1);
 
@@ -266,5 +266,26 @@ impl Transport for RedisNode {
 impl Drop for Owner {
     fn drop(&mut self) {
         self.queue.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn a_release_of_an_earlier_lease_waits_for_as_long_as_any_key_lives() {
+        let address = Address::parse("redis://127.0.0.1:1").unwrap();
+        let (node, _actor) = RedisNode::prepare(address, Duration::from_millis(50));
+        let token = Token::from_bytes([1; Token::LEN]);
+        let command = Command::Release {
+            key: b"dock-7",
+            token: &token,
+            proposal: None,
+        };
+        let call = node.call(&command);
+        drop(node);
+        assert!(!call.is_pointless(Instant::now() + Options::MAX_TTL));
     }
 }

@@ -235,8 +235,8 @@ impl Redlock {
 
     /// Tries once to acquire the lock.
     ///
-    /// One round, which ends at the quorum. If another task of this process holds the lock, or waits
-    /// for it, this fails at once and asks no node. If very many tasks acquire at the moment, the round begins a
+    /// One round, which ends at the quorum. If another task holds the lock through this handle or a
+    /// clone of it, or waits for it, this fails at once and asks no node. If very many tasks acquire at the moment, the round begins a
     /// little later; if it cannot within a node timeout, this fails with [`AcquireError::NotAsked`].
     ///
     /// Dropping the future releases what the round may have granted.
@@ -264,7 +264,7 @@ impl Redlock {
 
     /// Acquires the lock, waiting for it until [`Options::wait`] is over.
     ///
-    /// Tasks of this process that want the same key wait in a queue, first come, first served; one of
+    /// Tasks that want the same key through this handle or a clone of it wait in a queue, first come, first served; one of
     /// them at a time asks the nodes, again and again after a random delay. Of all keys together as many are asked for
     /// at once as the nodes answer in time; a burst of acquires waits here, and not in rounds that time out. A task ahead in the queue is waited
     /// for until its guard is released or dropped, or the validity of its lease is over. If it is not polled when it is

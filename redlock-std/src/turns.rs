@@ -1,6 +1,6 @@
-//! The tasks of this process that want the same key, first come, first served.
+//! The tasks that want the same key through one lock and its clones, first come, first served.
 //!
-//! One contender per process and key: the others wait here, where it costs the nodes nothing, and
+//! One contender per lock and key: the others wait here, where it costs the nodes nothing, and
 //! the next one's acquire goes out right behind the release. A turn ends with the validity of what was
 //! acquired in it: a guard that has expired and still exists keeps no task waiting. All tasks in the queue watch
 //! that end, so that it does not depend on a task that is not polled.

@@ -50,6 +50,8 @@ impl Options {
     ///
     /// A plain client, of this or any other library, and a fenced one exclude each other on one key.
     ///
+    /// Called again, it changes the window alone.
+    ///
     /// # What it guarantees
     ///
     /// No two leases on a key have the same fence, and one that was asked for after another was reported
@@ -74,16 +76,21 @@ impl Options {
         } else {
             MINUTE_MS
         };
-        self.fencing = Some(Fencing {
-            fleet: Fleet {
-                max_ttl_ms,
-                window_ms: whole_millis(window),
-                step_back_ms: MINUTE_MS,
-                on: Fences,
+        let mut fencing = match self.fencing {
+            Some(fencing) => fencing,
+            None => Fencing {
+                fleet: Fleet {
+                    max_ttl_ms,
+                    window_ms: 0,
+                    step_back_ms: MINUTE_MS,
+                    on: Fences,
+                },
+                clock_skew_ms: 50,
+                tolerates_clock_jumps: None,
             },
-            clock_skew_ms: 50,
-            tolerates_clock_jumps: None,
-        });
+        };
+        fencing.fleet.window_ms = whole_millis(window);
+        self.fencing = Some(fencing);
         self.with_node_timeout_of(&before).checked()
     }
 
@@ -105,7 +112,8 @@ impl Options {
     }
 
     /// Whether fenced leases exclude each other when the clocks of a minority of nodes jump, in any direction
-    /// and back again. It takes `4 window` and `clock_skew` off the validity, by how much the
+    /// and back again. All clients of a key must have it on: a lease that was granted without it has no margin for
+    /// such a jump. It takes `4 window` and `clock_skew` off the validity, by how much the
     /// clocks of the nodes differ when all is well: 50 ms unless told. On unless told where the TTL is at
     /// least 40 windows.
     ///

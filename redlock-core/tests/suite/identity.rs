@@ -532,3 +532,17 @@ fn a_node_that_may_evict_loses_its_record_as_soon_as_a_client_looks_for_those_th
     let second = clock.run(client_with(&nodes, &clock, 3, long().wait(MINUTE)).acquire(KEY));
     assert!(second.is_err() && lease.unwrap().is_valid(at(ms(1_000))));
 }
+
+#[test]
+fn a_node_that_could_evict_has_its_vote_again_one_quarantine_after_it_may_no_more() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    nodes.iter().for_each(|node| node.set_may_evict(true));
+    let quarantine = long().fleet().unwrap().quarantine();
+    let patient = long().wait(quarantine + ms(2_000));
+    let mut client = client_with(&nodes, &clock, 1, patient);
+    assert!(clock.run(client.try_acquire(KEY)).is_err());
+    nodes.iter().for_each(|node| node.set_may_evict(false));
+    let lease = clock.run(client.acquire(KEY));
+    assert!(lease.is_ok(), "{lease:?}");
+}

@@ -292,13 +292,13 @@ impl Scene {
             Flaw::StepBack => fenced(
                 Self {
                     nodes: 1,
-                    end: 3,
+                    end: 4,
                     ..Self::EXPIRING
                 },
                 Fencing {
                     step_back: 0,
                     jumps: 1,
-                    jump_sizes: &[-2],
+                    jump_sizes: &[-3],
                     is_exclusive: false,
                     ..Fencing::CALM
                 },

@@ -103,6 +103,11 @@ fn a_quarantine_that_forgets_clocks_that_are_set_back_is_found() {
 }
 
 #[test]
+fn a_clock_that_is_set_back_by_more_than_is_agreed_is_found() {
+    is_found(Flaw::StepBack);
+}
+
+#[test]
 fn a_plain_client_with_a_longer_ttl_than_the_fleet_is_found() {
     is_found(Flaw::LongPlain);
 }
