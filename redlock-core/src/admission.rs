@@ -367,9 +367,15 @@ mod tests {
         };
         for (evicting, is_denied) in [(evicts, false), (kept, true)] {
             let mut admission = met(evicting, at(0));
-            assert_eq!(admission.check(fenced, TTL, at(0)), Err(Denial::MayEvict));
+            assert_eq!(
+                admission.check(acquire(fenced), at(0)),
+                Err(Denial::MayEvict)
+            );
             admission.introduced(Some(node(1, 1_000)), at(100));
-            assert_eq!(admission.check(fenced, TTL, at(100)).is_err(), is_denied);
+            assert_eq!(
+                admission.check(acquire(fenced), at(100)).is_err(),
+                is_denied
+            );
         }
     }
 

@@ -279,12 +279,7 @@ mod tests {
         let address = Address::parse("redis://127.0.0.1:1").unwrap();
         let (node, _actor) = RedisNode::prepare(address, Duration::from_millis(50));
         let token = Token::from_bytes([1; Token::LEN]);
-        let command = Command::Release {
-            key: b"dock-7",
-            token: &token,
-            proposal: None,
-        };
-        let call = node.call(&command);
+        let call = node.call(&Command::release(b"dock-7", &token));
         drop(node);
         assert!(!call.is_pointless(Instant::now() + Options::MAX_TTL));
     }
