@@ -395,6 +395,7 @@ fn a_failback_is_noticed_over_a_new_connection_although_the_process_is_the_same(
 fn the_eviction_policy_is_asked_for_again_after_half_of_the_longest_ttl_and_not_before() {
     let strict = Rules {
         refuse_eviction: true,
+        obeys_record: true,
         ..GUARDED
     };
     let world = World::default();
