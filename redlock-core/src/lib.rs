@@ -18,12 +18,13 @@ mod report;
 mod owned;
 mod transport;
 
+mod admission;
+mod introduction;
+
 mod command;
 mod reply;
 
-mod admission;
 mod denial;
-mod introduction;
 mod rules;
 
 mod wire;
