@@ -36,22 +36,60 @@ pub(crate) fn fenced_reply(
     let left_ms = u32::try_from(ms).unwrap_or(u32::MAX);
     let time = u64::try_from(time).ok()?;
     let fence = Fence::from_u64(u64::try_from(fence).ok()?);
-    let held_ms = if code == 1 { left_ms } else { 0 };
+    let held_ms = if code == code::REFUSED { left_ms } else { 0 };
     let reading = Reading::of(proposal, time, fence, held_ms);
     Some(match code {
-        0 if is_extend => Ok(Reply::Extended(Some(reading))),
-        1 if is_extend => Ok(Reply::NotMine),
-        0 => Ok(Reply::Acquired(Some(reading))),
-        1 => Ok(Reply::Held(Some(reading))),
-        2 => Err(Denial::Stale(reading)),
-        3 => Err(Denial::TooOld(reading)),
-        4 => Err(Denial::TooNew(reading)),
-        5 => Err(Denial::Quarantined { left_ms, reading }),
-        6 => Err(Denial::OtherFleet(reading)),
-        7 => Err(Denial::Unguarded {
+        code::GRANTED if is_extend => Ok(Reply::Extended(Some(reading))),
+        code::REFUSED if is_extend => Ok(Reply::NotMine),
+        code::GRANTED => Ok(Reply::Acquired(Some(reading))),
+        code::REFUSED => Ok(Reply::Held(Some(reading))),
+        code::STALE => Err(Denial::Stale(reading)),
+        code::TOO_OLD => Err(Denial::TooOld(reading)),
+        code::TOO_NEW => Err(Denial::TooNew(reading)),
+        code::QUARANTINED => Err(Denial::Quarantined { left_ms, reading }),
+        code::OTHER_RULES => Err(Denial::OtherFleet(reading)),
+        code::UNGUARDED => Err(Denial::Unguarded {
             has_record: left_ms > 0,
             reading,
         }),
         _ => return None,
     })
+}
+
+/// The codes of `scripts/codes.lua`, where their meaning is told.
+mod code {
+    pub(super) const GRANTED: i64 = 0;
+    pub(super) const REFUSED: i64 = 1;
+    pub(super) const STALE: i64 = 2;
+    pub(super) const TOO_OLD: i64 = 3;
+    pub(super) const TOO_NEW: i64 = 4;
+    pub(super) const QUARANTINED: i64 = 5;
+    pub(super) const OTHER_RULES: i64 = 6;
+    pub(super) const UNGUARDED: i64 = 7;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::code;
+
+    #[test]
+    fn the_codes_are_those_of_the_scripts() {
+        let lines = include_str!("scripts/codes.lua").lines();
+        let codes = lines.filter_map(|line| line.strip_prefix("local ")?.split_once(" --"));
+        let wanted = [
+            ("GRANTED", code::GRANTED),
+            ("REFUSED", code::REFUSED),
+            ("STALE", code::STALE),
+            ("TOO_OLD", code::TOO_OLD),
+            ("TOO_NEW", code::TOO_NEW),
+            ("QUARANTINED", code::QUARANTINED),
+            ("OTHER_RULES", code::OTHER_RULES),
+            ("UNGUARDED", code::UNGUARDED),
+        ];
+        assert!(
+            codes.map(|(code, _)| code).eq(wanted
+                .iter()
+                .map(|(name, number)| std::format!("{name} = {number}")))
+        );
+    }
 }

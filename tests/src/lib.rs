@@ -11,6 +11,7 @@ pub mod exclusion;
 mod impostor;
 pub mod load;
 pub mod model;
+pub mod scripts;
 mod servers;
 pub mod simulation;
 mod step_clock;

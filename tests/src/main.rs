@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use redlock_tests::{chaos, load, model, simulation};
+use redlock_tests::{chaos, load, model, scripts, simulation};
 
 /// Shows that the lock keeps its promise, for as long as one likes.
 #[derive(Debug, Parser)]
@@ -19,6 +19,7 @@ enum Command {
     Simulate(simulation::Arguments),
     Chaos(chaos::Arguments),
     Load(load::Arguments),
+    Scripts(scripts::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -27,5 +28,6 @@ fn main() -> ExitCode {
         Command::Simulate(arguments) => simulation::run(&arguments),
         Command::Chaos(arguments) => chaos::run(&arguments),
         Command::Load(arguments) => load::run(&arguments),
+        Command::Scripts(arguments) => scripts::run(&arguments),
     }
 }

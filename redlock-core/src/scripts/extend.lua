@@ -1,1 +1,11 @@
-if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0
+-- Lets a key live on for a TTL in milliseconds if it carries the token.
+--
+-- KEYS  the lock
+-- ARGV  1 token, 2 ttl
+--
+-- The Redlock specification, "Making the algorithm more reliable: Extending the lock".
+
+if redis.call('get', KEYS[1]) == ARGV[1] then
+  return redis.call('pexpire', KEYS[1], ARGV[2])
+end
+return 0

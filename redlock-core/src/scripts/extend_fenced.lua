@@ -1,34 +1,51 @@
+-- Extends a fenced lease on this node. Sets its key again if only the key is gone, and no other attempt was accepted since.
+--
+-- KEYS  the lock; its fence record; the guard record of the node
+-- ARGV  1 token, 2 ttl, 3 fence of the lease, 4 the nodes' time as the client knows it, 5 window, 6 step_back
+--
+-- The fence and the time are in microseconds, as is the node's clock; all other times are in milliseconds.
+-- Answers {code, clock, highest fence accepted, 0}. `docs/fencing.md` explains why this is safe.
+
+local call = redis.call
 local lock, fence, guard = KEYS[1], KEYS[2], KEYS[3]
-local token, ttl, t, time = ARGV[1], ARGV[2], ARGV[3] + 0, ARGV[4] + 0
+local token, ttl, own, time = ARGV[1], ARGV[2], ARGV[3] + 0, ARGV[4] + 0
 local window, step_back = ARGV[5] + 0, ARGV[6] + 0
 
-local clock = redis.call('time')
+local clock = call('time')
 local now = clock[1] * 1000000 + clock[2]
-local highest, held_until, accepted = string.match(redis.call('get', fence) or '0:0', '^(%d+):(%d+):?(.*)$')
+local now_ms = math.floor(now / 1000)
+local highest, held_until, accepted = string.match(call('get', fence) or '0:0', '^(%d+):(%d+):?(.*)$')
 highest = highest + 0
-local function say(code) return {code, now, highest, 0} end
+local function answer(code) return {code, now, highest, 0} end
 
-local holder = redis.call('get', lock)
-if holder ~= token and (holder or accepted ~= token) then return say(1) end
-local record = redis.call('get', guard) or ''
+-- The key is this attempt's, or gone while this attempt was the last to be accepted.
+local holder = call('get', lock)
+if holder ~= token and (holder or accepted ~= token) then return answer(REFUSED) end
+-- Clients with a new window or step_back rely on margins that this lease was not granted with.
+local record = call('get', guard) or ''
 local its_rules = string.match(record, '^%w+:%d+:%d+:(%d+:%d+)')
-if its_rules and its_rules ~= ARGV[5] .. ':' .. ARGV[6] then return say(1) end
-if time <= now - window * 1000 then return say(3) end
-if time > now + window * 1000 then return say(4) end
+if its_rules and its_rules ~= ARGV[5] .. ':' .. ARGV[6] then return answer(REFUSED) end
+-- By a wrong clock the key might expire at any time.
+if time <= now - window * 1000 then return answer(TOO_OLD) end
+if time > now + window * 1000 then return answer(TOO_NEW) end
 
+-- Only a node that can have forgotten nothing knows that no other attempt was accepted: see acquire_fenced.lua.
 if not holder then
-  local function info(section, field) return string.match(redis.call('info', section), field .. ':(%w+)') end
-  local id, until_ms, replid = string.match(record, '^(%w+):(%d+):%d+:%d+:%d+:(%w+)$')
-  local is_known = id and id == info('server', 'run_id') and replid == info('replication', 'master_replid')
-  if not is_known or now < until_ms * 1000 then return say(1) end
+  local function info(section, field) return string.match(call('info', section), field .. ':(%w+)') end
+  local run_id, until_ms, replid = string.match(record, '^(%w+):(%d+):%d+:%d+:%d+:(%w+)$')
+  local is_known = run_id and run_id == info('server', 'run_id') and replid == info('replication', 'master_replid')
+  if not is_known or now < until_ms * 1000 then return answer(REFUSED) end
 end
-highest, held_until = math.max(highest, t), math.max(held_until, math.floor(now / 1000) + ttl)
+
+-- A clock that was set back takes nothing off what was promised before.
+highest, held_until = math.max(highest, own), math.max(held_until, now_ms + ttl)
 local kept_until = math.max(math.ceil(highest / 1000) + window, held_until) + step_back + 1
 local known = string.format('%.0f:%.0f:', highest, held_until) .. token
-if redis.call('pttl', fence) > math.max(-1, kept_until - math.floor(now / 1000)) then
-  redis.call('set', fence, known, 'keepttl')
+-- A client with other rules may have asked for the record to be kept for longer. -1 is a record without an end.
+if call('pttl', fence) > math.max(-1, kept_until - now_ms) then
+  call('set', fence, known, 'keepttl')
 else
-  redis.call('set', fence, known, 'pxat', kept_until)
+  call('set', fence, known, 'pxat', kept_until)
 end
-redis.call('set', lock, token, 'px', ttl)
-return say(0)
+call('set', lock, token, 'px', ttl)
+return answer(GRANTED)

@@ -1,4 +1,4 @@
-//! The Lua that nodes run.
+//! The Lua that nodes run: the scripts in `scripts`, without comments and long names. A device keeps them in flash.
 
 use super::argument::{Argument, Arguments, word};
 
@@ -35,45 +35,45 @@ impl Script {
     ///
     /// The Redlock specification, "Making the algorithm more reliable: Extending the lock".
     pub(crate) const EXTEND: Self = Self {
-        text: include_str!("../scripts/extend.lua"),
-        sha1: "e95849a1757fe494b3c802dc09b717d0c074eb21",
+        text: include_str!("../scripts/sent/extend.lua"),
+        sha1: include_str!("../scripts/sent/extend.sha1"),
     };
 
     /// Deletes the key if it carries the token.
     ///
     /// The Redlock specification, "Correct implementation with a single instance".
     pub(crate) const RELEASE: Self = Self {
-        text: include_str!("../scripts/release.lua"),
-        sha1: "2e47b373b4dbd63ee966d2eb9fe24ed6a138ad4e",
+        text: include_str!("../scripts/sent/release.lua"),
+        sha1: include_str!("../scripts/sent/release.sha1"),
     };
 
     /// Sets the key to the token and its fence to the one proposed, if the key is free and the fence strictly
     /// higher than all before and near the node's clock; and only where nothing can have been forgotten: the guard
     /// record is of this process and of this data, and its quarantine is over.
     pub(crate) const ACQUIRE_FENCED: Self = Self {
-        text: include_str!("../scripts/acquire_fenced.lua"),
-        sha1: "f297f0f4dcf666ae7c1f2ef9592aedd1674040e6",
+        text: include_str!("../scripts/sent/acquire_fenced.lua"),
+        sha1: include_str!("../scripts/sent/acquire_fenced.sha1"),
     };
 
     /// Extends the key if it carries the token, where the node's clock is right. Sets one that is gone again
     /// if no other attempt was accepted since: the token is still the last that was.
     pub(crate) const EXTEND_FENCED: Self = Self {
-        text: include_str!("../scripts/extend_fenced.lua"),
-        sha1: "e24ec6f82d2b5333c67325f197b3e20b55445706",
+        text: include_str!("../scripts/sent/extend_fenced.lua"),
+        sha1: include_str!("../scripts/sent/extend_fenced.sha1"),
     };
 
     /// Deletes the key if it carries the token, and accepts its fence no more: an acquire or an extend of this
     /// attempt that arrives after its release is refused, by a node whose clock is within the window. So it leaves a fence that is one higher. What another attempt
     /// with the same fence holds stays.
     pub(crate) const RELEASE_FENCED: Self = Self {
-        text: include_str!("../scripts/release_fenced.lua"),
-        sha1: "ef22620ba49db1e637eaab36da9a487748c4455c",
+        text: include_str!("../scripts/sent/release_fenced.lua"),
+        sha1: include_str!("../scripts/sent/release_fenced.sha1"),
     };
 
     /// Asks a node who it is. See [`Introduction`](crate::Introduction).
     pub(crate) const INTRODUCE: Self = Self {
-        text: include_str!("../scripts/introduce.lua"),
-        sha1: "46a95d55ff3546181d0f259e097304328d5c99c4",
+        text: include_str!("../scripts/sent/introduce.lua"),
+        sha1: include_str!("../scripts/sent/introduce.sha1"),
     };
 
     /// The Lua text.

@@ -14,10 +14,19 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use redlock_core::mock::MockClock;
-use redlock_tests::Server;
+use redlock_tests::{Server, scripts};
 
 use crate::step::Step;
 use crate::twins::Twins;
+
+#[test]
+fn what_is_sent_is_made_of_the_commented_scripts() {
+    for made in scripts::all().unwrap() {
+        let sent = scripts::sent(made.name).unwrap();
+        let how = "run `cargo run -p redlock-tests -- scripts`";
+        assert_eq!(sent, (made.text, made.sha1), "{}: {how}", made.name);
+    }
+}
 
 #[test]
 fn the_scripts_and_the_node_in_memory_agree_reply_by_reply() {
