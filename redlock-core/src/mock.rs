@@ -42,10 +42,12 @@
 
 mod clock;
 mod entropy;
+mod error;
 mod node;
 mod slots;
 mod store;
 
 pub use clock::MockClock;
 pub use entropy::SeededEntropy;
-pub use node::{MemoryError, MemoryErrorKind, MemoryNode};
+pub use error::{MemoryError, MemoryErrorKind};
+pub use node::MemoryNode;

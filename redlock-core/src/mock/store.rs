@@ -8,7 +8,7 @@ use crate::denial::Denial;
 use crate::fence::{Fence, Fleet, Proposal, Reading};
 use crate::introduction::{Introduction, ReplicationId, RunId};
 use crate::key::KeyName;
-use crate::mock::node::MemoryErrorKind;
+use crate::mock::error::MemoryErrorKind;
 use crate::mock::slots::Slots;
 use crate::owned::OwnedCommand;
 use crate::reply::Reply;

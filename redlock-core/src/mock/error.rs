@@ -1,0 +1,77 @@
+//! What goes wrong with a node in memory.
+
+use core::fmt;
+use core::time::Duration;
+
+use crate::denial::Denial;
+
+/// What went wrong with a [`MemoryNode`](crate::mock::MemoryNode).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryError {
+    pub(super) node: usize,
+    pub(super) kind: MemoryErrorKind,
+}
+
+impl MemoryError {
+    /// The number of the node.
+    #[must_use]
+    pub const fn node(&self) -> usize {
+        self.node
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub const fn kind(&self) -> MemoryErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for MemoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {}: {}", self.node, self.kind)
+    }
+}
+
+impl core::error::Error for MemoryError {}
+
+/// What can go wrong with a [`MemoryNode`](crate::mock::MemoryNode).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MemoryErrorKind {
+    /// The node is stopped.
+    Refused,
+    /// The node was stopped while the command was on its way.
+    Reset,
+    /// The round stopped waiting after this time.
+    TimedOut(Duration),
+    /// As many commands are on their way as there is room for.
+    Full,
+    /// There is no room for another key.
+    OutOfMemory,
+    /// The key has more bytes than there is room for.
+    KeyTooLong,
+    /// The node has no vote.
+    Denied(Denial),
+    /// It is this node a second time.
+    DuplicateOf {
+        /// The number of the first.
+        node: usize,
+    },
+}
+
+impl fmt::Display for MemoryErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused => f.write_str("connection refused"),
+            Self::Reset => f.write_str("connection reset"),
+            Self::TimedOut(after) => write!(f, "timed out after {} ms", after.as_millis()),
+            Self::Full => f.write_str("too many commands on their way"),
+            Self::OutOfMemory => f.write_str("out of memory"),
+            Self::KeyTooLong => f.write_str("the key is too long for a node in memory"),
+            Self::Denied(denial) => write!(f, "{denial}"),
+            Self::DuplicateOf { node } => {
+                write!(f, "the same server as node {node}; name each server once")
+            }
+        }
+    }
+}
