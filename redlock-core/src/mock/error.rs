@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use crate::denial::Denial;
 
-/// What went wrong with a [`MemoryNode`](crate::mock::MemoryNode).
+/// What went wrong with a [`MemoryNode`](crate::mock::MemoryNode)(crate::mock::MemoryNode).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryError {
     pub(super) node: usize,
@@ -34,7 +34,7 @@ impl fmt::Display for MemoryError {
 
 impl core::error::Error for MemoryError {}
 
-/// What can go wrong with a [`MemoryNode`](crate::mock::MemoryNode).
+/// What can go wrong with a [`MemoryNode`](crate::mock::MemoryNode)(crate::mock::MemoryNode).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemoryErrorKind {
