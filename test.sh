@@ -4,28 +4,30 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
+# With each step about how many seconds it takes on two cores, after a first run; the first takes about twice as long in all.
 STEPS="\
-fmt      the code is formatted
-clippy   no lint warns, in any target of any package
-deny     every dependency of the libraries has a known source, a licence that fits, and one version
-tests    unit tests, doc tests, and the suites against real redis-servers, firmware in QEMU among them
-release  the tests of the core without debug assertions, where integers wrap
-model    every order of events in small worlds; what is wrong on purpose is found by the tests
-simulate the lock in 10,000 made-up worlds, with everything that can go wrong in them; each assumption broken is found
-chaos    real servers, broken for a minute under real clients; draws who held the lock when
-load     very many locks at once, killed connections, slow and hostile nodes: the short form, in ratios
-no_std   the libraries for microcontrollers, with no feature, each one alone, and all
-boards   the firmware for each board links; what the lock costs in flash and RAM
-fuzz     what a node may send, for 30 seconds a target
-msrv     the libraries and the command with the oldest Rust that is supported
-docs     the documentation, private items included
-demo     the demo, for 3 seconds
-benches  the benchmarks compile"
+fmt        2  the code is formatted
+clippy    60  no lint warns, in any target of any package
+deny       5  every dependency of the libraries has a known source, a licence that fits, and one version
+tests    300  unit tests, doc tests, and the suites against real redis-servers, firmware in QEMU among them
+release   30  the tests of the core without debug assertions, where integers wrap
+model    420  every order of events in small worlds; what is wrong on purpose is found by the tests
+simulate  60  the lock in 10,000 made-up worlds, with everything that can go wrong in them; each assumption broken is found
+chaos    150  real servers, broken for a minute under real clients; draws who held the lock when
+load      60  very many locks at once, killed connections, slow and hostile nodes: the short form, in ratios
+no_std    80  the libraries for microcontrollers, with no feature, each one alone, and all
+boards   120  the firmware for each board links; what the lock costs in flash and RAM
+fuzz      90  what a node may send, for 30 seconds a target
+msrv      30  the libraries and the command with the oldest Rust that is supported
+docs      20  the documentation, private items included
+demo       5  the demo, for 3 seconds
+benches   30  the benchmarks compile"
 
 ON_DEMAND="\
-miri     no undefined behaviour in the tests of the core: what unsafe code of dependencies does with its futures
-mutants  no change to the code of the core goes unnoticed by its tests; takes an hour
-advisories no dependency has a known vulnerability; asks github.com"
+quick     60  for every change: format, lints, unit and doc tests, every transport against real servers, the demo
+miri     600  no undefined behaviour in the tests of the core: what unsafe code of dependencies does with its futures
+mutants 3600  no change to the code of the core goes unnoticed by its tests
+advisories 5  no dependency has a known vulnerability; asks github.com"
 
 # Asked by whatever installs a service, before it starts that service.
 POLICY=/usr/sbin/policy-rc.d
@@ -64,19 +66,32 @@ main() {
     for step in "${steps[@]}"; do
         "need_for_$step"
     done
+    say_how_long "${steps[@]}"
     for step in "${steps[@]}"; do
         current=$step
+        local begin=$SECONDS
         echo "== $step"
         "step_$step"
+        echo "== $step took $((SECONDS - begin)) s"
     done
     echo "== passed (${steps[*]}) in $SECONDS s"
+}
+
+say_how_long() {
+    awk -v steps="$*" '
+        { seconds[$1] = $2 }
+        END {
+            count = split(steps, step, " ")
+            for (i = 1; i <= count; i++) { sum += seconds[step[i]]; list = list " " step[i] " (" seconds[step[i]] " s)" }
+            printf "== will run:%s; about %d min, and twice as long the first time\n", list, sum / 60 + 1
+        }' <<<"$STEPS"$'\n'"$ON_DEMAND"
 }
 
 usage() {
     cat <<END
 Usage: ./test.sh [STEP...]
 
-Runs the steps named, or else all of them in this order:
+Runs the steps named, or else all of them in this order. The number is about how many seconds a step takes:
 
 $STEPS
 
@@ -140,6 +155,21 @@ host_features() {
 
 need_for_release() { need_linker; }
 step_release() { cargo test --release -p redlock-core --all-features; }
+
+need_for_quick() {
+    need_for_fmt
+    need_for_clippy
+    need_redis
+    need_program jq jq
+}
+step_quick() {
+    step_fmt
+    step_clippy
+    cargo test --workspace --lib --bins --features "$(host_features)"
+    cargo test --workspace --doc --features "$(host_features)"
+    cargo test -p redlock-tests --test modules --test conformance
+    cargo run -- demo --seconds 3
+}
 
 need_for_miri() {
     need_linker
