@@ -13,6 +13,24 @@ use fencing::Fencing;
 
 /// How a lock is taken and kept. A part of a millisecond of the TTL is dropped.
 ///
+/// | option | default | meaning |
+/// |---|---|---|
+/// | `Options::new(ttl)` | | how long the keys live on the nodes; a lease is valid for the TTL minus the drift |
+/// | `wait` | the TTL | how long `acquire` keeps trying; zero means one round |
+/// | `node_timeout` | 1/200 of the TTL, from 100 ms to 1 s, at most half the validity | how long a round waits for nodes that do not answer |
+/// | `retry_delay` | 5 ms to 50 ms | the range from which the delay before another round is drawn; the upper end doubles from round to round, up to four times |
+/// | `drift_ppm` | 10,000 (1 %) | by how much the clocks of client and node may differ in rate, of the TTL; 2 ms are added |
+/// | `max_extensions` | 100 | how often `hold` and `keep_alive` extend a lease; `unlimited_extensions` lifts it |
+/// | `restart_guard` | on | whether a node that has restarted has no vote for `max_ttl`; for plain locks |
+/// | `refuse_eviction` | off; on for fenced locks | whether a node that may evict keys has no vote |
+/// | `max_ttl` | the TTL; a minute for fenced locks | the longest TTL of all clients of the nodes, and so how long a restarted node has no vote |
+/// | `fenced(window)` | off; `Options::WINDOW` is 250 ms | fencing tokens; the nodes' clocks must agree within the window |
+/// | `step_back` | a minute | by how much a node's clock may be stepped back; for fenced locks |
+/// | `tolerate_clock_jumps` | on if the TTL is at least 40 windows, with a skew of 50 ms | whether leases stay exclusive while a minority of clocks jumps; for fenced locks |
+///
+/// `window`, `max_ttl` and `step_back` are the rules of a fleet: they must be the same for all fenced clients of a node, which
+/// gives no vote to clients with other rules. A TTL of more than a minute needs `max_ttl`, called before `fenced`.
+///
 /// ```
 /// use core::time::Duration;
 /// use redlock_core::{Options, OptionsError};
@@ -63,7 +81,7 @@ impl Options {
 
     /// Options for a lease of `ttl`, everything else at its default.
     ///
-    /// The defaults stand in the table of the project's README.
+    /// For the defaults see the table above.
     ///
     /// # Errors
     ///
