@@ -51,7 +51,8 @@ use report::Report;
 /// was measured: reachable: round_trip_us; server: product, version, run_id; role: role,
 /// connected_replicas, master, repl_backlog_ttl_s; uptime: uptime_s, counts_in_ms; persistence: aof,
 /// appendfsync, save; memory: maxmemory, used_memory, policy, evicted_keys; writes: refusal (the error
-/// code); permissions: user, denied (commands), denied_keys; guard: record (absent, foreign, counts, quarantined, other_run, other_data, older,
+/// code); permissions: user, denied (commands), unknown (those of them that are renamed or disabled),
+/// denied_keys; guard: record (absent, foreign, counts, quarantined, other_run, other_data, older,
 /// unknown), settings, counts_in_ms; clock: offset_us, error_us; drift: drift_ppm, error_ppm; of the
 /// fleet: quorum: voting, nodes, quorum; nodes: nodes; duplicates and replication: groups; guard:
 /// configurations. What is not seen is null or absent.
