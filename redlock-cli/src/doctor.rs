@@ -43,6 +43,10 @@ use report::Report;
 /// data, and is lost when a majority of the nodes has restarted since it was granted, however long the
 /// pauses are. Nodes that keep their data (appendonly yes, appendfsync always) lose no key.
 ///
+/// What it says holds for clients that were connected, or that come anew. A client that had no connection
+/// meanwhile counts from its next one: a device that connects with its next command, or a laptop in
+/// suspend, finds that several nodes have restarted, and for one longest TTL takes no plain lock.
+///
 /// The next acquire of a fenced lock that a quorum of nodes answers restores missing guard records.
 /// Only where no client may restore them, a line names the command "redlock init --repair".
 ///

@@ -337,9 +337,11 @@ fn millis(micros: u64) -> u32 {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Denial {
-    /// It has restarted, and may have forgotten keys that were granted before.
+    /// It has restarted, and may have forgotten keys that were granted before: it is another process than the one this
+    /// client knows, or has other data.
     Restarted {
-        /// How long ago at the least, in milliseconds.
+        /// How long ago at the least, in milliseconds: when the client has seen it. Without a connection meanwhile that is
+        /// later than the restart.
         ago_ms: u32,
         /// When its vote counts again, in milliseconds.
         left_ms: u32,
@@ -409,7 +411,7 @@ impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Restarted { ago_ms, left_ms } => {
-                write!(f, "restarted {} ago, its vote counts again in {}", Span(*ago_ms), Span(*left_ms))
+                write!(f, "restarted at least {} ago, its vote counts again in {}", Span(*ago_ms), Span(*left_ms))
             }
             Self::Evicted { left_ms } => {
                 write!(f, "may have evicted locks, its vote counts again in {}", Span(*left_ms))
@@ -486,7 +488,7 @@ mod tests {
         assert_eq!(old.check(GUARDED, TTL, at(0)), Ok(()));
         let young = met(node(1, 3), at(100));
         let denial = young.check(GUARDED, TTL, at(104)).unwrap_err();
-        let wanted = "restarted 6 s ago, its vote counts again in 5 s";
+        let wanted = "restarted at least 6 s ago, its vote counts again in 5 s";
         assert_eq!(denial.to_string(), wanted);
         assert!(young.check(GUARDED, TTL, at(108)).is_err());
         assert_eq!(young.check(GUARDED, TTL, at(109)), Ok(()));

@@ -81,7 +81,7 @@ impl Options {
         let ttl_ms = ttl_ms as u32;
         let mut options = Self {
             ttl_ms,
-            wait: ttl,
+            wait: Duration::ZERO,
             node_timeout: Duration::ZERO,
             retry_delay_min_micros: 5_000,
             retry_delay_max_micros: 50_000,
@@ -93,11 +93,15 @@ impl Options {
             fencing: None,
         };
         options.node_timeout = options.default_node_timeout();
+        options.wait = options.default_wait();
         options.checked()
     }
 
     /// How long [`acquire`](crate::Redlock::acquire) keeps trying: a time, not a number of tries.
     /// Zero means one attempt: one round, and up to three of a fenced lock.
+    ///
+    /// The default outlasts a lease of the same TTL that nobody gives back, and a node that has restarted. If
+    /// [`max_ttl`](Self::max_ttl) is longer than the TTL, nodes that have restarted have no vote for longer than that.
     ///
     /// It begins no attempt after that time, so it returns at the latest one node time-out for each round of the last
     /// one, and one for cleaning up after it, later.
@@ -316,6 +320,14 @@ impl Options {
         Duration::from_micros(micros as u64)
     }
 
+    /// For how long a lease of this TTL keeps a node from granting another, at the rate of any clock, and time to meet the
+    /// node before that and to ask it after.
+    const fn default_wait(&self) -> Duration {
+        let drift = Duration::from_micros(drift_micros(self.ttl_ms, self.drift_ppm));
+        let rounds = self.node_timeout.saturating_mul(2);
+        self.ttl().saturating_add(drift).saturating_add(rounds)
+    }
+
     /// The node time-out of `before`, if the caller has set it; else the default, which follows from the validity.
     const fn with_node_timeout_of(mut self, before: &Self) -> Self {
         if before.node_timeout.as_nanos() == before.default_node_timeout().as_nanos() {
@@ -498,7 +510,8 @@ mod tests {
     fn what_nobody_has_set_is_as_the_readme_says() {
         let options = Options::new(ms(1_000)).unwrap();
         assert_eq!(options.extensions(), Some(100));
-        assert_eq!(options.wait_time(), ms(1_000));
+        // The TTL, 1 % and 2 ms, and two node time-outs of 100 ms.
+        assert_eq!(options.wait_time(), ms(1_000 + 12 + 200));
         assert_eq!(delay(&options, 1, 0), ms(5));
         let longest = delay(&options, 1, u32::MAX);
         assert!(longest < ms(50) && longest > ms(49), "{longest:?}");

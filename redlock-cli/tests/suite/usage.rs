@@ -25,6 +25,10 @@ fn help_and_version_are_no_error() {
             &["doctor", "--help"],
             "is lost when a majority of the nodes has restarted since it was granted",
         ),
+        (
+            &["doctor", "--help"],
+            "A client that had no connection meanwhile counts from its next one",
+        ),
         (&["inspect", "--help"], "counts (whether this state counts)"),
     ] {
         let ended = end_of(redlock(arguments));
