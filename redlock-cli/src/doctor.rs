@@ -43,6 +43,10 @@ use report::Report;
 /// data, and is lost when a majority of the nodes has restarted since it was granted, however long the
 /// pauses are. Nodes that keep their data (appendonly yes, appendfsync always) lose no key.
 ///
+/// What it says holds for clients that were connected, or that come anew. A client that had no connection
+/// meanwhile counts from its next one: a device that connects with its next command, or a laptop in
+/// suspend, finds that several nodes have restarted, and for one longest TTL takes no plain lock.
+///
 /// The next acquire of a fenced lock that a quorum of nodes answers restores missing guard records.
 /// Only where no client may restore them, a line names the command "redlock init --repair".
 ///
@@ -51,7 +55,8 @@ use report::Report;
 /// was measured: reachable: round_trip_us; server: product, version, run_id; role: role,
 /// connected_replicas, master, repl_backlog_ttl_s; uptime: uptime_s, counts_in_ms; persistence: aof,
 /// appendfsync, save; memory: maxmemory, used_memory, policy, evicted_keys; writes: refusal (the error
-/// code); permissions: user, denied (commands), denied_keys; guard: record (absent, foreign, counts, quarantined, other_run, other_data, older,
+/// code); permissions: user, denied (commands), unknown (those of them that are renamed or disabled),
+/// denied_keys; guard: record (absent, foreign, counts, quarantined, other_run, other_data, older,
 /// unknown), settings, counts_in_ms; clock: offset_us, error_us; drift: drift_ppm, error_ppm; of the
 /// fleet: quorum: voting, nodes, quorum; nodes: nodes; duplicates and replication: groups; guard:
 /// configurations. What is not seen is null or absent.

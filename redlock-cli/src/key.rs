@@ -1,6 +1,7 @@
 //! Which keys can be locks.
 
 use redlock_core::RESERVED_PREFIX;
+use redlock_std::MAX_KEY;
 
 /// Refuses a key that no lock can have.
 pub(crate) fn check(key: &[u8]) -> Result<(), String> {
@@ -11,6 +12,12 @@ pub(crate) fn check(key: &[u8]) -> Result<(), String> {
         return Err(
             "keys that begin with \"redlock:\" are reserved: name the lock differently".to_owned(),
         );
+    }
+    if key.len() > MAX_KEY {
+        return Err(format!(
+            "a key of {} bytes is too long: at most {MAX_KEY}; use a digest of it",
+            key.len()
+        ));
     }
     Ok(())
 }

@@ -180,6 +180,10 @@ fn not_acquired(error: &AcquireError, plan: &Plan) -> Failure {
             why: error.to_string(),
             code: exit::INTERNAL,
         },
+        error if wait::is_hopeless(error) => Failure {
+            why: error.to_string(),
+            code: exit::USAGE,
+        },
         _ => Failure {
             why: format!(
                 "{waited}{error}; the command was not run: see whether these nodes are up"

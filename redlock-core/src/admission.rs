@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(old.check(acquire(GUARDED), at(0)), Ok(()));
         let young = met(node(1, 3), at(100));
         let denial = young.check(acquire(GUARDED), at(104)).unwrap_err();
-        let wanted = "restarted 6 s ago, its vote counts again in 5 s";
+        let wanted = "restarted at least 6 s ago, its vote counts again in 5 s";
         assert_eq!(denial.to_string(), wanted);
         assert!(young.check(acquire(GUARDED), at(108)).is_err());
         assert_eq!(young.check(acquire(GUARDED), at(109)), Ok(()));

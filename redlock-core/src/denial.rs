@@ -10,9 +10,11 @@ use crate::time::Span;
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Denial {
-    /// It has restarted, and may have forgotten keys that were granted before.
+    /// It has restarted, and may have forgotten keys that were granted before: it is another process than the one this
+    /// client knows, or has other data.
     Restarted {
-        /// How long ago at the least, in milliseconds.
+        /// How long ago at the least, in milliseconds: when the client has seen it. Without a connection meanwhile that is
+        /// later than the restart.
         ago_ms: u32,
         /// When its vote counts again, in milliseconds.
         left_ms: u32,
@@ -82,7 +84,7 @@ impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Restarted { ago_ms, left_ms } => {
-                write!(f, "restarted {} ago, its vote counts again in {}", Span(*ago_ms), Span(*left_ms))
+                write!(f, "restarted at least {} ago, its vote counts again in {}", Span(*ago_ms), Span(*left_ms))
             }
             Self::Evicted { left_ms } => {
                 write!(f, "may have evicted locks, its vote counts again in {}", Span(*left_ms))

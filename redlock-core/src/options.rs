@@ -16,7 +16,7 @@ use fencing::Fencing;
 /// | option | default | meaning |
 /// |---|---|---|
 /// | `Options::new(ttl)` | | how long the keys live on the nodes; a lease is valid for the TTL minus the drift |
-/// | `wait` | the TTL | how long `acquire` keeps trying; zero means one round |
+/// | `wait` | the TTL, its drift and two node timeouts | how long `acquire` keeps trying; zero means one attempt |
 /// | `node_timeout` | 1/200 of the TTL, from 100 ms to 1 s, at most half the validity | how long a round waits for nodes that do not answer |
 /// | `retry_delay` | 5 ms to 50 ms | the range from which the delay before another round is drawn; the upper end doubles from round to round, up to four times |
 /// | `drift_ppm` | 10,000 (1 %) | by how much the clocks of client and node may differ in rate, of the TTL; 2 ms are added |
@@ -99,7 +99,7 @@ impl Options {
         let ttl_ms = ttl_ms as u32;
         let mut options = Self {
             ttl_ms,
-            wait: ttl,
+            wait: Duration::ZERO,
             node_timeout: Duration::ZERO,
             retry_delay_min_micros: 5_000,
             retry_delay_max_micros: 50_000,
@@ -111,11 +111,15 @@ impl Options {
             fencing: None,
         };
         options.node_timeout = options.default_node_timeout();
+        options.wait = options.default_wait();
         options.checked()
     }
 
     /// How long [`acquire`](crate::Redlock::acquire) keeps trying: a time, not a number of tries.
     /// Zero means one attempt: one round, and up to three of a fenced lock.
+    ///
+    /// The default outlasts a lease of the same TTL that nobody gives back, and a node that has restarted. If
+    /// [`max_ttl`](Self::max_ttl) is longer than the TTL, nodes that have restarted have no vote for longer than that.
     ///
     /// The last attempt begins when that time is over, or later if the task is not polled then. `acquire` returns at the
     /// latest one node timeout for each round of that attempt, and one for cleaning up after it, later.
@@ -334,6 +338,14 @@ impl Options {
         Duration::from_micros(micros as u64)
     }
 
+    /// For how long a lease of this TTL keeps a node from granting another, at the rate of any clock, and time to meet the
+    /// node before that and to ask it after.
+    const fn default_wait(&self) -> Duration {
+        let drift = Duration::from_micros(drift_micros(self.ttl_ms, self.drift_ppm));
+        let rounds = self.node_timeout.saturating_mul(2);
+        self.ttl().saturating_add(drift).saturating_add(rounds)
+    }
+
     /// The node time-out of `before`, if the caller has set it; else the default, which follows from the validity.
     const fn with_node_timeout_of(mut self, before: &Self) -> Self {
         if before.node_timeout.as_nanos() == before.default_node_timeout().as_nanos() {
@@ -529,7 +541,8 @@ mod tests {
     fn what_nobody_has_set_is_as_the_readme_says() {
         let options = Options::new(ms(1_000)).unwrap();
         assert_eq!(options.extensions(), Some(100));
-        assert_eq!(options.wait_time(), ms(1_000));
+        // The TTL, 1 % and 2 ms, and two node time-outs of 100 ms.
+        assert_eq!(options.wait_time(), ms(1_000 + 12 + 200));
         assert_eq!(delay(&options, 1, 0), ms(5));
         let longest = delay(&options, 1, u32::MAX);
         assert!(longest < ms(50) && longest > ms(49), "{longest:?}");

@@ -27,7 +27,6 @@ pub(crate) struct Link<S, const TX: usize, const RX: usize> {
     /// Connections in a row over which no command was answered.
     failures: u8,
     why: NodeErrorKind,
-    number: u8,
     /// What is known of the node, whatever the connection.
     pub(crate) admission: Admission,
     pub(crate) connect_timeout: Duration,
@@ -127,7 +126,6 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             silent_since: Instant::from_micros(0),
             failures: 0,
             why: NodeErrorKind::Disconnected,
-            number: 0,
             admission: Admission::new(),
             connect_timeout: Duration::from_secs(3),
             patience: Duration::from_secs(5),
@@ -151,11 +149,6 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     pub(crate) const fn deny(&mut self, why: NodeErrorKind) -> Stuck {
         self.why = why;
         Stuck
-    }
-
-    /// Tells one connection from the next.
-    pub(crate) const fn number(&self) -> u8 {
-        self.number
     }
 
     /// Whether a command would be taken at once, and nothing is before it.
@@ -343,7 +336,6 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 connected.map_err(NodeErrorKind::Unreachable)?;
                 self.pipeline = Pipeline::new();
                 self.is_unflushed = false;
-                self.number = self.number.wrapping_add(1);
                 self.log_in(Some(login::Step::FIRST), clock);
             }
             Step::LogIn { step, said } => match login.words(step) {

@@ -108,6 +108,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     pub async fn connect(&mut self) -> Result<(), NodeError> {
         let opened = async {
             let _why = self.reach(Goal::CaughtUp).await;
+            self.settle();
             self.link.forgive();
             self.reach(Goal::Open).await
         };
@@ -148,7 +149,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             }
             Stage::PushParked => {
                 match reached {
-                    Ok(()) => self.parked.state = ParkedState::PushedTo(self.link.number()),
+                    Ok(()) => self.parked.state = ParkedState::Pushed,
                     // It would stand before every other command for ever.
                     Err(Stuck) if matches!(self.link.why(), NodeErrorKind::TooLong) => {
                         self.parked.state = ParkedState::None;
@@ -158,8 +159,8 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                 Ok(self.admit(command))
             }
             Stage::Drain => {
-                reached?;
                 self.settle();
+                reached?;
                 self.link.ask_again(&self.clock);
                 Ok(Stage::Open)
             }
@@ -168,14 +169,14 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                 reached?;
                 match command.verb {
                     Verb::Acquire { .. } => self.attempt = Some((*command.token, true)),
-                    Verb::Release => self.park(command, ParkedState::PushedTo(self.link.number())),
+                    Verb::Release => self.park(command, ParkedState::Pushed),
                     Verb::Extend { .. } => {}
                 }
                 Ok(Stage::Await)
             }
             Stage::Await => {
-                reached?;
                 self.settle();
+                reached?;
                 self.judge(command)
             }
             // With the next connection the node is given its scripts again.
@@ -204,17 +205,19 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     }
 
     /// Looks at the replies that have come, also to calls that were dropped. After an error the node may have another
-    /// role than before. A release that is answered is forgotten, unless the error may be its own.
+    /// role than before. A release that is answered is forgotten, unless the error may be its own; one that a connection
+    /// has taken with it waits for the next. To be called before there is another connection.
     fn settle(&mut self) {
         let has_failed = self.link.has_failed();
         if has_failed {
             self.link.admission.doubt();
         }
-        if !self.link.is_answered() {
+        let is_answered = self.link.is_answered();
+        if !is_answered && self.link.is_open() {
             return;
         }
-        if self.is_parked_on_its_way() {
-            self.parked.state = if has_failed {
+        if matches!(self.parked.state, ParkedState::Pushed) {
+            self.parked.state = if has_failed || !is_answered {
                 ParkedState::Waiting
             } else {
                 ParkedState::None
@@ -225,8 +228,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
 
     /// Whether a release that is not answered goes ahead of `command`, unless it is `command` itself.
     fn must_push_parked(&self, command: &Command<'_>) -> bool {
-        let is_due = !matches!(self.parked.state, ParkedState::None);
-        is_due && !self.is_parked_on_its_way() && !self.parked.is(command)
+        matches!(self.parked.state, ParkedState::Waiting) && !self.parked.is(command)
     }
 
     /// Stops an acquire whose grant would not count, and nothing else: what was said before it leaves. If what is known
@@ -269,10 +271,6 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         };
         self.link.break_off(why, &self.clock);
         Ok(Stage::GiveUp)
-    }
-
-    fn is_parked_on_its_way(&self) -> bool {
-        matches!(self.parked.state, ParkedState::PushedTo(number) if number == self.link.number())
     }
 
     fn has_begun(&self, token: &Token) -> bool {
@@ -395,10 +393,10 @@ struct Parked {
 enum ParkedState {
     /// There is none.
     None,
+    /// The connection has taken it. It is answered when nothing is owed there.
+    Pushed,
     /// It goes ahead of the next command.
     Waiting,
-    /// The connection with this number has taken it. It is answered when nothing is owed there.
-    PushedTo(u8),
 }
 
 impl Parked {

@@ -237,13 +237,14 @@ impl Transport for RedisNode {
 
     fn timed_out(&self, after: Duration) -> NodeError {
         let acquire = self.last.and_then(|last| last.number);
-        self.error(
-            if acquire.is_none_or(|acquire| self.owner.queue.has_sent(acquire)) {
-                NodeErrorKind::TimedOut(after)
-            } else {
-                NodeErrorKind::Overloaded
-            },
-        )
+        let queue = &self.owner.queue;
+        self.error(if acquire.is_none_or(|acquire| queue.has_sent(acquire)) {
+            NodeErrorKind::TimedOut(after)
+        } else if queue.is_connecting() {
+            NodeErrorKind::NotConnected(after)
+        } else {
+            NodeErrorKind::Overloaded
+        })
     }
 
     fn duplicate_of(&self, first: &Self) -> Option<NodeError> {

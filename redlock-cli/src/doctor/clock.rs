@@ -206,7 +206,7 @@ fn judge_drift(drift: Estimate) -> Judgement {
 }
 
 fn not_seen() -> Judgement {
-    warn("not seen: the user may not run TIME; ACL SETUSER .. +time")
+    warn("not seen: TIME cannot be run, see permissions")
 }
 
 #[cfg(test)]

@@ -24,6 +24,8 @@ enum Permission {
     Denied,
     /// The command, but not on this key.
     KeyDenied,
+    /// The server knows no such command: it is renamed or disabled.
+    Unknown,
 }
 
 /// A command that clients send, itself or in a script.
@@ -40,6 +42,8 @@ struct Command {
 enum Needed {
     /// Without it there are no locks.
     Always,
+    /// Without it no node says who it is: there are plain locks without the restart guard, and no others.
+    ToSayWhoItIs,
     /// Without it there are no fenced locks.
     ForFences,
     /// Without it there is a way round.
@@ -56,9 +60,9 @@ const COMMANDS: [Command; 10] = [
     command("pexpire", &["PEXPIRE", KEY, "never"], Needed::Always),
     command("evalsha", &["EVALSHA", NO_SCRIPT, "0"], Needed::Always),
     command("eval", &["EVAL", NO_LUA, "0"], Needed::Always),
-    command("info", &["INFO", "server"], Needed::Always),
+    command("info", &["INFO", "server"], Needed::ToSayWhoItIs),
     command("script|load", &["SCRIPT", "LOAD", NO_LUA], Needed::Hardly),
-    command("time", &["TIME"], Needed::ForFences),
+    command("time", &["TIME"], Needed::ToSayWhoItIs),
     command("pttl", &["PTTL", KEY], Needed::ForFences),
 ];
 
@@ -119,17 +123,34 @@ impl Permissions {
     }
 
     pub(crate) fn finding(&self) -> Finding {
-        let user = self.user.as_deref().unwrap_or("..");
-        let denied = self.all(Permission::Denied, |_| true);
+        let missing = |is_meant: fn(&Needed) -> bool| {
+            let missing = self.all(|given| given.is_missing(), is_meant);
+            (!missing.is_empty()).then(|| missing.join(", "))
+        };
+        let denied = self.all(|given| given == Permission::Denied, |_| true);
+        let unknown = self.unknown();
         let denied_keys = self.denied_keys();
-        let grant = |names: &[&str]| format!("ACL SETUSER {user} +{}", names.join(" +"));
-        let no_locks = self.all(Permission::Denied, |needed| *needed == Needed::Always);
-        let no_fences = self.all(Permission::Denied, |needed| *needed == Needed::ForFences);
-        let judgement = if !no_locks.is_empty() {
+        let user = self.user.as_deref().unwrap_or("..");
+        let mut cures = Vec::new();
+        if !denied.is_empty() {
+            cures.push(format!("ACL SETUSER {user} +{}", denied.join(" +")));
+        }
+        if !unknown.is_empty() {
+            cures.push(format!(
+                "the server knows no {}, renamed or disabled (rename-command) and no matter of permissions: restore \
+                 it in its configuration",
+                unknown.join(", ")
+            ));
+        }
+        let cures = cures.join("; ");
+        let judgement = if let Some(commands) = missing(|needed| *needed == Needed::Always) {
             bad(format!(
-                "the user may not run {}, and cannot take locks: {}",
-                no_locks.join(", "),
-                grant(&denied)
+                "the user cannot run {commands}, and cannot take locks: {cures}"
+            ))
+        } else if let Some(commands) = missing(|needed| *needed == Needed::ToSayWhoItIs) {
+            bad(format!(
+                "the user cannot run {commands}: no fenced lock, and a plain lock only of clients without the restart \
+                 guard (--no-restart-guard): {cures}"
             ))
         } else if denied_keys.contains(&GUARD_KEY) {
             bad(format!(
@@ -137,17 +158,13 @@ impl Permissions {
                  the restart guard (--no-restart-guard), which needs that key too: ACL SETUSER {user} \
                  ~{GUARD_KEY}, and for fenced locks ~{FENCES}"
             ))
-        } else if !no_fences.is_empty() {
+        } else if let Some(commands) = missing(|needed| *needed == Needed::ForFences) {
             warn(format!(
-                "the user may not run {}, which fenced locks need: {}",
-                no_fences.join(", "),
-                grant(&denied)
+                "the user cannot run {commands}, which fenced locks need: {cures}"
             ))
-        } else if !denied.is_empty() {
+        } else if let Some(commands) = missing(|_| true) {
             warn(format!(
-                "the user may not run {}, so that scripts are sent as text: {}",
-                denied.join(", "),
-                grant(&denied)
+                "the user cannot run {commands}, so that scripts are sent as text: {cures}"
             ))
         } else if denied_keys.contains(&FENCES) {
             warn(format!(
@@ -166,7 +183,8 @@ impl Permissions {
     fn json(&self) -> Json {
         json!({
             "user": self.user,
-            "denied": self.all(Permission::Denied, |_| true),
+            "denied": self.all(|given| given.is_missing(), |_| true),
+            "unknown": self.unknown(),
             "denied_keys": self.denied_keys(),
         })
     }
@@ -178,12 +196,27 @@ impl Permissions {
             .collect()
     }
 
-    fn all(&self, answer: Permission, is_meant: impl Fn(&Needed) -> bool) -> Vec<&'static str> {
+    fn unknown(&self) -> Vec<&'static str> {
+        self.all(|given| given == Permission::Unknown, |_| true)
+    }
+
+    fn all(
+        &self,
+        is_given: fn(Permission) -> bool,
+        is_meant: fn(&Needed) -> bool,
+    ) -> Vec<&'static str> {
         let answers = COMMANDS.iter().zip(&self.answers);
         answers
-            .filter(|(command, given)| **given == answer && is_meant(&command.needed))
+            .filter(|(command, given)| is_given(**given) && is_meant(&command.needed))
             .map(|(command, _)| command.name)
             .collect()
+    }
+}
+
+impl Permission {
+    /// Whether the command cannot be run.
+    const fn is_missing(self) -> bool {
+        matches!(self, Self::Denied | Self::Unknown)
     }
 }
 
@@ -217,6 +250,14 @@ fn trial(reply: &Value) -> Permission {
     match reply {
         Value::ServerError(error) if error.code() == "NOPERM" => {
             refusal(error.details().unwrap_or_default())
+        }
+        // For a subcommand it is "unknown subcommand", from Redis 7 on.
+        Value::ServerError(error)
+            if error
+                .details()
+                .is_some_and(|words| words.starts_with("unknown ")) =>
+        {
+            Permission::Unknown
         }
         _ => Permission::Granted,
     }

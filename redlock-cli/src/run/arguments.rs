@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     nodes: NodeArguments,
 
-    /// How long a lease lasts unless it is extended, and so how long a crash keeps the lock
+    /// How long a lease lasts unless it is extended, and so how long a crash keeps the lock; at least 100ms
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     ttl: Duration,
 
@@ -119,6 +119,13 @@ pub(crate) struct Plan {
 impl Arguments {
     /// Checks what stands alone; the nodes are checked when they are connected to.
     pub(crate) fn plan(self) -> Result<Plan, String> {
+        if self.ttl < MIN_TTL {
+            return Err(format!(
+                "--ttl {}: the TTL is too short for a command, which must have ended before the lease does: at least {}",
+                humantime::format_duration(self.ttl),
+                humantime::format_duration(MIN_TTL)
+            ));
+        }
         let options = self.options().map_err(|error| match error {
             OptionsError::MaxTtl => self.ttl_is_too_long(),
             error => error.to_string(),
@@ -181,7 +188,7 @@ impl Arguments {
         let validity = options.validity();
         let most = (validity / 2).saturating_sub(Deadline::margin(validity));
         match self.kill_after {
-            None => Ok((validity / 3).min(Duration::from_secs(10))),
+            None => Ok((validity / 3).min(Duration::from_secs(10)).min(most)),
             Some(kill_after) if kill_after <= most => Ok(kill_after),
             Some(kill_after) => Err(format!(
                 "--kill-after {} is too long for --ttl {}: at most {} ms, so that the lease can be \
@@ -193,6 +200,9 @@ impl Arguments {
         }
     }
 }
+
+/// Of a shorter TTL too little is left beside the [margin](Deadline::margin) that a process needs to be ended.
+const MIN_TTL: Duration = Duration::from_millis(100);
 
 /// Longer than a server's: every run makes its connections anew, and the first round waits for them.
 fn node_timeout(options: &Options) -> Duration {

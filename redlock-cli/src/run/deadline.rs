@@ -54,7 +54,7 @@ impl Deadline {
     /// How long before the end of the validity SIGKILL is sent: for this process to be scheduled on
     /// a busy machine, and for the other to die.
     pub(crate) fn margin(validity: Duration) -> Duration {
-        (validity / 20).min(Duration::from_secs(1))
+        (validity / 20).clamp(Duration::from_millis(20), Duration::from_secs(1))
     }
 
     /// What is to be done at `now`. Each order is given once.
@@ -193,6 +193,11 @@ mod tests {
         assert_eq!(
             Deadline::margin(Duration::from_secs(1)),
             Duration::from_millis(50)
+        );
+        // What a process takes to be ended does not become less with the TTL.
+        assert_eq!(
+            Deadline::margin(Duration::from_millis(97)),
+            Duration::from_millis(20)
         );
         assert_eq!(
             Deadline::margin(Duration::from_secs(30)),

@@ -68,10 +68,36 @@ fn is_quarantine(error: &AcquireError) -> bool {
     })
 }
 
-/// Whether waiting cannot help: the machine has no randomness for tokens.
-const fn is_hopeless(error: &AcquireError) -> bool {
+/// Whether waiting cannot help: no node was asked, and none will be.
+pub(super) const fn is_hopeless(error: &AcquireError) -> bool {
     matches!(
         error,
-        AcquireError::Nodes(redlock_core::AcquireError::Entropy)
+        AcquireError::Build(_)
+            | AcquireError::KeyTooLong(_)
+            | AcquireError::Nodes(
+                // The machine has no randomness for tokens.
+                redlock_core::AcquireError::Entropy | redlock_core::AcquireError::ReservedKey
+            )
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use redlock_core::{BuildError, KeyName};
+
+    use super::*;
+
+    #[test]
+    fn what_no_wait_can_change_is_not_waited_for() {
+        for error in [
+            AcquireError::Build(BuildError::ClockTooCoarse),
+            AcquireError::KeyTooLong(66_000),
+            AcquireError::Nodes(redlock_core::AcquireError::Entropy),
+            AcquireError::Nodes(redlock_core::AcquireError::ReservedKey),
+        ] {
+            assert!(is_hopeless(&error), "{error}");
+        }
+        let key = KeyName::new(b"dock-7");
+        assert!(!is_hopeless(&AcquireError::HeldHere(key)));
+    }
 }

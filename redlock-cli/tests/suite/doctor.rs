@@ -329,11 +329,69 @@ fn each_command_in_use_is_looked_for() {
         let permissions = report.check(&servers[0], "permissions");
         assert_eq!(permissions["denied"], serde_json::json!([command]));
         let verdict = match command {
-            "script|load" | "time" | "pttl" => "warn",
+            "script|load" | "pttl" => "warn",
             _ => "bad",
         };
         assert_eq!(permissions["verdict"], verdict, "{command}");
     }
+}
+
+#[test]
+fn a_fleet_whose_users_may_not_ask_for_the_time_is_bad_and_gives_plain_locks_without_the_guard_alone()
+ {
+    let servers = healthy(3);
+    let rules = "+set +get +del +pexpire +evalsha +eval +script|load +info +pttl";
+    let user = |server| user_of(server, "app", rules);
+    let urls: Vec<_> = servers.iter().map(user).collect();
+    let report = Report::of(&urls, &[]);
+    let bad = [0, 1, 2].map(|number| (number, "permissions"));
+    report.expect_bad(&servers, &bad, &["quorum"]);
+    let message = report.message(&servers[0], "permissions");
+    assert!(message.contains("--no-restart-guard"), "{message}");
+    assert!(message.ends_with("ACL SETUSER .. +time"), "{message}");
+
+    // It is as `doctor` says.
+    let run = |options: &[&str]| {
+        let mut command = redlock(&["run", "--ttl=1s", "--no-wait"]);
+        command.args(options).args(["dock-7", "--", "true"]);
+        end_of_command(command, &urls)
+    };
+    assert_eq!(run(&[]), Some(69));
+    assert_eq!(run(&["--no-restart-guard"]), Some(0));
+}
+
+#[test]
+fn a_command_that_is_renamed_or_disabled_is_told_from_one_that_the_user_may_not_run() {
+    let words = |command: &str| {
+        format!("the server knows no {command}, renamed or disabled (rename-command)")
+    };
+    for (command, verdict) in [
+        ("TIME", "bad"),
+        ("DEL", "bad"),
+        ("PEXPIRE", "bad"),
+        ("EVAL", "bad"),
+        ("PTTL", "warn"),
+    ] {
+        let server = Server::start_without(command);
+        let report = Report::of(&[server.url()], &[]);
+        let check = report.check(&server, "permissions");
+        let name = command.to_lowercase();
+        assert_eq!(check["verdict"], verdict, "{check}");
+        assert_eq!(check["denied"], serde_json::json!([name]));
+        assert_eq!(check["unknown"], serde_json::json!([name]));
+        let message = check["message"].as_str().unwrap();
+        assert!(message.contains(&words(&name)), "{message}");
+        assert!(!message.contains("ACL"), "{message}");
+    }
+    // What ACLs deny is not said to be unknown.
+    let server = Server::start_without("TIME");
+    let report = Report::of(&[user_of(&server, "app", "+@all -del")], &[]);
+    let check = report.check(&server, "permissions");
+    assert_eq!(check["denied"], serde_json::json!(["del", "time"]));
+    assert_eq!(check["unknown"], serde_json::json!(["time"]));
+    let message = check["message"].as_str().unwrap();
+    assert!(message.contains("ACL SETUSER app +del; "), "{message}");
+    assert!(message.contains(&words("time")), "{message}");
 }
 
 #[test]

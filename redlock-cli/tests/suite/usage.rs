@@ -25,6 +25,10 @@ fn help_and_version_are_no_error() {
             &["doctor", "--help"],
             "is lost when a majority of the nodes has restarted since it was granted",
         ),
+        (
+            &["doctor", "--help"],
+            "A client that had no connection meanwhile counts from its next one",
+        ),
         (&["inspect", "--help"], "counts (whether this state counts)"),
     ] {
         let ended = end_of(redlock(arguments));
@@ -55,6 +59,10 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
         (
             &["run", NODE, "--ttl=2ms", "key", "--", "true"],
             "TTL is too short",
+        ),
+        (
+            &["run", NODE, "--ttl=99ms", "key", "--", "true"],
+            "--ttl 99ms: the TTL is too short for a command, which must have ended before the lease does: at least 100ms",
         ),
         (
             &["run", NODE, "--ttl=60d", "key", "--", "true"],
@@ -167,6 +175,25 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
         );
         assert_eq!(ended.stdout, "");
     }
+}
+
+#[test]
+fn a_key_that_no_lock_can_have_for_its_length_is_64_at_once() {
+    let too_long = "k".repeat(65_537);
+    for arguments in [
+        &["run", "--node=redis://127.0.0.1:1", &too_long, "--", "true"][..],
+        &["inspect", "--node=redis://127.0.0.1:1", &too_long],
+    ] {
+        let ended = end_of(redlock(arguments));
+        assert_eq!(ended.code, Some(64), "{}", ended.stderr);
+        let why = "redlock: a key of 65537 bytes is too long: at most 65536; use a digest of it\n";
+        assert_eq!(ended.stderr, why);
+    }
+    // One that is as long as it may be gets as far as the nodes.
+    let longest = "k".repeat(65_536);
+    let arguments = ["run", "--no-wait", "--node=redis://127.0.0.1:1", &longest];
+    let ended = end_of(redlock(&[&arguments[..], &["--", "true"]].concat()));
+    assert_eq!(ended.code, Some(69), "{}", ended.stderr);
 }
 
 #[test]

@@ -560,7 +560,7 @@ fn a_wait_outlasts_the_quarantine_of_a_majority_and_the_error_of_a_shorter_one_t
     servers[1].introduce(YOUNG);
     let error = world.run(redlock.try_acquire("dock-7")).unwrap_err();
     let text = "no quorum for dock-7: 1 of 3 nodes answered (wire: timed out after 100 ms; \
-                wire: restarted 0 ms ago, its vote counts again in 11 s)";
+                wire: restarted at least 0 ms ago, its vote counts again in 11 s)";
     assert_eq!(error.to_string(), text);
 
     let begun_at = world.now_ms();
@@ -575,6 +575,34 @@ fn a_wait_outlasts_the_quarantine_of_a_majority_and_the_error_of_a_shorter_one_t
             .iter()
             .any(|heard| heard.starts_with("SET"))
     );
+}
+
+#[test]
+fn a_client_without_a_connection_during_a_rolling_restart_counts_from_its_next_one_and_outlasts_it_by_default()
+ {
+    let world = World::default();
+    let servers = fleet(&world);
+    let mut redlock = lock(&world, servers.each_ref());
+    let lease = world.run(redlock.acquire("dock-7")).unwrap();
+    world.run(redlock.release(lease));
+    for (number, server) in servers.iter().enumerate() {
+        server.cut();
+        // A day ago, by its own word.
+        server.introduce(Who {
+            run_id: 20 + number as u64,
+            ..Who::default()
+        });
+        server.enter(Entry::After(ms(80)));
+    }
+    world.clock.advance(Duration::from_secs(86_400));
+
+    let error = world.run(redlock.try_acquire("dock-7")).unwrap_err();
+    let text = "restarted at least 0 ms ago, its vote counts again in 11 s";
+    assert!(error.to_string().contains(text), "{error}");
+    let begun_at = world.now_ms();
+    assert!(world.run(redlock.acquire("dock-7")).is_ok());
+    let waited = world.now_ms() - begun_at;
+    assert!((9_900..10_302).contains(&waited), "{waited}");
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn an_error_says_what_happened_in_one_line() {
                 ago_ms: 3_000,
                 left_ms: 7_000,
             }),
-            "restarted 3 s ago, its vote counts again in 7 s",
+            "restarted at least 3 s ago, its vote counts again in 7 s",
         ),
         (
             NodeErrorKind::DuplicateOf("10.0.0.1:6379".into()),

@@ -302,6 +302,47 @@ fn a_release_that_was_sent_and_not_answered_is_sent_again_on_the_next_connection
 }
 
 #[test]
+fn a_release_that_was_sent_and_not_answered_is_sent_again_also_on_a_connection_that_is_made_by_hand()
+ {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = connected(&world, &server);
+    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
+    server.hang(usize::MAX);
+    assert_eq!(world.round(&mut node, &release(A)), None);
+    server.cut();
+    server.resume();
+    assert_eq!(world.run(node.connect()), Ok(()));
+    assert_eq!(world.execute(&mut node, &acquire(B)), Ok(ACQUIRED));
+    assert_eq!(server.heard_on(1), ["RELEASE a", "SET b"]);
+}
+
+#[test]
+fn a_release_that_was_not_answered_outlives_any_number_of_connections_that_end_at_once() {
+    for ended in [1, 100, 254, 255, 256, 511] {
+        let world = World::default();
+        let server = Server::new(&world);
+        let mut node = connected(&world, &server);
+        assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
+        server.hang(usize::MAX);
+        assert_eq!(world.round(&mut node, &release(A)), None);
+        server.cut();
+        while server.connections() < 1 + ended {
+            // It lets in, and hangs up before it says who it is: the next call finds out.
+            let _ended = world.round(&mut node, &extend(B));
+            server.cut();
+            world.clock.advance(ms(1_600));
+        }
+        assert!(world.execute(&mut node, &extend(B)).is_err());
+        found(&world, &server);
+        server.resume();
+        assert_eq!(world.execute(&mut node, &acquire(B)), Ok(ACQUIRED));
+        let last = server.heard_on(1 + ended);
+        assert_eq!(last, ["RELEASE a", "SET b"], "{ended} connections ended");
+    }
+}
+
+#[test]
 fn a_release_that_is_rejected_for_good_is_not_sent_again() {
     for error in ["WRONGTYPE Operation against a key", "NOPERM no", "ERR", ""] {
         let world = World::default();

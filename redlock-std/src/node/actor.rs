@@ -92,7 +92,7 @@ impl Actor {
                     self.round_trip.note(round_trip);
                     // Before anything is sent: it may be another process by now.
                     self.queue.introduced(introduction);
-                    self.queue.promise();
+                    self.queue.connected();
                     let connected_at = Instant::now();
                     let mut session = Session::new(&self, link);
                     let end = session.run().await;
@@ -334,7 +334,7 @@ impl<'a> Session<'a> {
             self.pass_on(calls, asks, answers);
             count += 1;
             if std::mem::take(&mut self.is_left_out) {
-                self.queue.promise();
+                self.queue.connected();
             }
         }
         if count > 0 {

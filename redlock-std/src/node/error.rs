@@ -52,6 +52,8 @@ pub enum NodeErrorKind {
         /// How long the last answer took.
         round_trip: Duration,
     },
+    /// The round stopped waiting after this time, and the node was still being connected to. Nothing was sent to it.
+    NotConnected(Duration),
     /// No connection could be made: the network, the name, the password.
     Unreachable(Arc<str>),
     /// The connection broke; a new one is being made.
@@ -90,6 +92,11 @@ impl fmt::Display for NodeErrorKind {
                 "timed out after {} ms, and its last answer took {} ms: raise node_timeout if it is that far away",
                 node_timeout.as_millis(),
                 round_trip.as_millis()
+            ),
+            Self::NotConnected(after) => write!(
+                f,
+                "not connected yet after {} ms: see whether it answers, or raise node_timeout if it is that far away",
+                after.as_millis()
             ),
             Self::Unreachable(why) => f.write_str(why),
             Self::Disconnected => f.write_str("the connection broke"),

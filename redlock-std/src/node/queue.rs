@@ -47,8 +47,10 @@ struct State {
 /// What is known about the node.
 #[derive(Debug)]
 enum Status {
-    /// Up, or being connected to: calls wait for it.
-    Promising,
+    /// Being connected to: calls wait for the connection.
+    Connecting,
+    /// Connected: calls wait for it.
+    Up,
     /// It has not answered since then: calls fail at once, except those that wait for longer than that.
     Silent(Instant),
     /// Calls fail at once, for this reason. The first one from `probe_at` on, if there is one, lets the actor connect
@@ -116,7 +118,7 @@ impl Queue {
         Self {
             name,
             state: Mutex::new(State {
-                status: Status::Promising,
+                status: Status::Connecting,
                 waiting: Waiting::default(),
                 actor: None,
                 closed_at: None,
@@ -248,14 +250,24 @@ impl Queue {
         self.admission().may_evict()
     }
 
-    /// Lets calls wait for the node again.
+    /// The node is being connected to: lets calls wait for it.
     pub(crate) fn promise(&self) {
-        self.lock().status = Status::Promising;
+        self.lock().status = Status::Connecting;
+    }
+
+    /// There is a connection, and the node answers: lets calls wait for it.
+    pub(crate) fn connected(&self) {
+        self.lock().status = Status::Up;
+    }
+
+    /// Whether calls wait for a connection.
+    pub(crate) fn is_connecting(&self) -> bool {
+        matches!(self.lock().status, Status::Connecting)
     }
 
     /// Whether calls wait for the node.
     pub(crate) fn is_promising(&self) -> bool {
-        matches!(self.lock().status, Status::Promising)
+        matches!(self.lock().status, Status::Connecting | Status::Up)
     }
 
     /// Fails what waits, and what comes from now on. Releases stay, and no caller waits for them. A call that comes at
@@ -352,7 +364,7 @@ impl State {
     /// Why `call` fails at once.
     fn refusal(&self, call: &Call) -> Option<NodeErrorKind> {
         match &self.status {
-            Status::Promising => {}
+            Status::Connecting | Status::Up => {}
             Status::Silent(since) => {
                 let silent_for = since.elapsed();
                 if silent_for >= left_out_after(call.node_timeout) {
@@ -380,7 +392,7 @@ impl State {
     /// A call has come: calls wait again if the actor may connect for it.
     fn end_failing(&mut self) {
         if self.may_probe() {
-            self.status = Status::Promising;
+            self.status = Status::Connecting;
         }
     }
 

@@ -65,6 +65,21 @@ async fn a_node_that_is_farther_away_than_its_node_timeout_names_that_option() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_hung_node_that_was_never_connected_to_is_not_said_to_have_too_many_commands_waiting() {
+    let servers = Servers::start(1);
+    servers[0].pause();
+    let redlock = Redlock::connect(servers.urls(), Options::new(TTL).unwrap()).unwrap();
+    let AcquireError::Nodes(error) = redlock.try_acquire("dock-7").await.unwrap_err() else {
+        panic!("the node was asked");
+    };
+    let failure = error.report().unwrap().failures().next().unwrap();
+    let is_not_connected = matches!(failure.kind(), NodeErrorKind::NotConnected(_));
+    assert!(is_not_connected, "{failure}");
+    let words = failure.to_string();
+    assert!(words.contains(": not connected yet after "), "{words}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_there_and_slow_to_set_up_gets_more_time_from_attempt_to_attempt() {
     const ROUND_TRIP: Duration = Duration::from_millis(1_400);
 
