@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use redlock_std::{Options, OptionsError};
 
 use crate::nodes::{FleetArguments, Node, block_on, each};
-use crate::{duration, exit};
+use crate::{duration, exit, json};
 use examination::Examination;
 use finding::Verdict;
 use report::Report;
@@ -122,7 +122,7 @@ async fn examine(nodes: Vec<Node>, options: Options, watch: Duration, as_json: b
     let examinations = each(nodes, |node| Examination::of(node, watch)).await;
     let report = Report::new(&examinations, &options);
     let told = if as_json {
-        format!("{:#}\n", report.json())
+        json::document(&report.json()) + "\n"
     } else {
         report.to_string()
     };

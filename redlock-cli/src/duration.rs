@@ -2,9 +2,15 @@
 
 use core::time::Duration;
 
+use redlock_std::printable;
+
 /// Reads what stands in an argument.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write 30s, 500ms or 2m"))
+    humantime::parse_duration(text).map_err(|error| {
+        // It repeats a part of the text.
+        let why = printable(&error.to_string());
+        format!("{why}; write 30s, 500ms or 2m")
+    })
 }
 
 /// In the unit that suits it, with as many digits as are of interest.

@@ -3,7 +3,10 @@
 use core::fmt;
 use core::time::Duration;
 
-use crate::nodes::Info;
+use redis::{Pipeline, Value, from_redis_value};
+use redlock_core::GUARD_KEY;
+
+use crate::nodes::{Info, in_words};
 
 /// What clients read on a node before they count its vote:
 /// `run_id:until_ms:max_ttl_ms:window_ms:step_back_ms:replication_id`.
@@ -47,9 +50,38 @@ pub(crate) enum Standing {
     Older,
 }
 
+/// Asks for the value in the place of the record, and for a little more than a record can have of it: it may be
+/// anything, and of any length.
+pub(crate) fn ask(questions: &mut Pipeline) {
+    questions
+        .cmd("EVAL")
+        .arg(include_str!("guard_record.lua"))
+        .arg(1)
+        .arg(GUARD_KEY)
+        .arg(GuardRecord::MOST_BYTES + 1);
+}
+
+/// What the node says to that: the value if there is one, or why it is not seen.
+pub(crate) fn read(reply: &Value) -> Result<Option<Vec<u8>>, String> {
+    match reply {
+        // Of another type: there, but no record.
+        Value::ServerError(error) if error.code() == "WRONGTYPE" => Ok(Some(Vec::new())),
+        Value::ServerError(error) => Err(in_words(error)),
+        reply => {
+            from_redis_value(reply.clone()).map_err(|_| "an answer that makes no sense".to_owned())
+        }
+    }
+}
+
 impl GuardRecord {
+    /// Twice as long as a record gets, and as much as is shown of what a node says.
+    pub(crate) const MOST_BYTES: usize = 256;
+
     /// `None` if it is something else.
     pub(crate) fn parse(value: &[u8]) -> Option<Self> {
+        if value.len() > Self::MOST_BYTES {
+            return None;
+        }
         let mut fields = core::str::from_utf8(value).ok()?.split(':');
         let id = |id: &&str| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
         let run_id = fields.next().filter(id)?;
@@ -187,6 +219,9 @@ mod tests {
             b"ab12:7:60000:4294967296:60000:ef56",
             b"ab 12:7:60000:250:60000:ef56",
             b"\xff:7:60000:250:60000:ef56",
+            [&b"ab12:7:60000:250:60000:"[..], &[b'e'; 256]]
+                .concat()
+                .as_slice(),
         ] {
             assert_eq!(GuardRecord::parse(value), None, "{value:?}");
         }

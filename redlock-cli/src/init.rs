@@ -28,6 +28,9 @@ use site::Site;
 /// quarantine (see below): a fleet of which all nodes restarted without their data looks like a new one.
 /// On every boot, run it with --repair instead, which never lets a vote count at once.
 ///
+/// If all records are lost, nothing on the nodes tells how long the quarantine must be. It is long enough
+/// if --max-ttl, --window and --step-back are at least those that the clients have had.
+///
 /// If every node has a sound record with these settings, there is nothing to do: exit code 0. In all
 /// other cases nothing is written, and each node's line says why. If a node has lost its record, the next
 /// acquire of a fenced lock that a quorum of nodes answers restores it. The vote of the node counts
@@ -59,7 +62,8 @@ pub(crate) struct Arguments {
 
     /// Write the records that are not sound, with a quarantine: no vote counts at once
     ///
-    /// It is safe while locks are held, if --max-ttl is as long as the longest TTL in use. Sound records
+    /// It is safe while locks are held, if --max-ttl, --window and --step-back are at least those that the
+    /// clients have had. The records tell them, but not if all records are lost. Sound records
     /// with the given settings stay as they are. A minority of the nodes may be away. If no node that
     /// answers has a record, run it again when the missing nodes are back, because they may have records
     /// with other settings.
@@ -76,7 +80,8 @@ pub(crate) struct Arguments {
     ///
     /// All nodes must answer. It is safe only if everything that locks has stood still for a whole
     /// quarantine: the longer one of --max-ttl and --step-back, four times --window and one second, by these
-    /// settings and by those of the records; 62 s by default. Otherwise two clients may hold a lock, or the
+    /// settings, by those of the records and, if records are lost, by those that the clients have had; 62 s by
+    /// default. Otherwise two clients may hold a lock, or the
     /// clock of a node may be set back and fences with it.
     #[arg(long)]
     force: bool,

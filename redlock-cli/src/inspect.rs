@@ -14,10 +14,10 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use redlock_std::{KeyName, Options};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::nodes::{FleetArguments, Node, block_on, each, quorum};
-use crate::{duration, exit, key};
+use crate::{duration, exit, json, key};
 use credit::Credit;
 use holding::Holding;
 use tally::{Tally, Verdict};
@@ -87,7 +87,7 @@ async fn look(
     let credits = Credit::of(&holdings, max_ttl);
     let tally = Tally::new(&holdings, &credits);
     let told = if as_json {
-        format!("{:#}\n", json(&key, &holdings, &credits, &tally))
+        json::document(&json(&key, &holdings, &credits, &tally)) + "\n"
     } else {
         in_words(&key, &holdings, &credits, &tally)
     };
@@ -120,7 +120,7 @@ fn json(key: &[u8], holdings: &[Holding], credits: &[Credit], tally: &Tally<'_>)
         Verdict::Split => ("split", None, None),
         Verdict::Unknown => ("unknown", None, None),
     };
-    json!({
+    serde_json::json!({
         "key": String::from_utf8_lossy(key),
         "verdict": verdict,
         "message": tally.to_string(),

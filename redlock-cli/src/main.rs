@@ -3,10 +3,12 @@
 mod demo;
 mod doctor;
 mod duration;
+mod echo;
 mod exit;
 mod guard_record;
 mod init;
 mod inspect;
+mod json;
 mod key;
 mod nodes;
 mod recovery;
@@ -20,7 +22,12 @@ use clap::Parser;
 
 /// Distributed locks over independent Redis or Valkey masters
 #[derive(Debug, Parser)]
-#[command(name = "redlock", version, propagate_version = true)]
+#[command(
+    name = "redlock",
+    bin_name = "redlock",
+    version,
+    propagate_version = true
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -40,6 +47,7 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
+            let error = echo::without_secrets(error);
             let _unread = error.print();
             return ExitCode::from(if error.use_stderr() { exit::USAGE } else { 0 });
         }

@@ -19,7 +19,7 @@ use redlock_std::{AcquireError, ConnectError, Fence, Guard, Redlock};
 use rustix::process::Signal;
 use tokio::runtime::{Builder, Handle};
 
-use crate::exit;
+use crate::{echo, exit};
 pub(crate) use arguments::Arguments;
 use arguments::Plan;
 use child::Child;
@@ -199,7 +199,7 @@ fn not_started(error: &std::io::Error, plan: &Plan) -> Failure {
         _ => exit::NOT_EXECUTABLE,
     };
     Failure {
-        why: format!("cannot run {}: {error}", plan.command.display()),
+        why: format!("cannot run {}: {error}", echo::shown(&plan.command)),
         code,
     }
 }

@@ -41,7 +41,7 @@ use crate::child;
 ///
 /// Scenes: burst (all keys at once, with guards that are kept alive), tasks (1,000 at once), churn (memory and
 /// descriptors stay flat), drop (100,000 guards at once), reconnect (all connections are killed), slow (one node),
-/// hostile (one node sends what no Redis sends, idle and busy), handles (hundreds connect at once).
+/// hostile (one node sends what no Redis sends, idle and busy, plain and over TLS), handles (hundreds connect at once).
 ///
 /// Prints a row for each trial, and ends with exit code 1 if a promise is broken.
 #[derive(Debug, clap::Args)]
@@ -51,7 +51,7 @@ pub struct Arguments {
     #[arg(long)]
     short: bool,
 
-    /// Each hostile node has a minute
+    /// Each trial of a hostile node takes a minute
     #[arg(long, conflicts_with = "short")]
     long: bool,
 

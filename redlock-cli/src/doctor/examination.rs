@@ -3,12 +3,13 @@
 use core::time::Duration;
 
 use redis::{Value, from_redis_value};
-use redlock_core::{Clock, GUARD_KEY};
+use redlock_core::Clock;
 use redlock_std::{SystemClock, printable};
 
 use super::clock::Sample;
 use super::permissions::Permissions;
 use super::writes::Writes;
+use crate::guard_record;
 use crate::nodes::{Connection, Info, Node, in_words};
 
 /// A node and what it told, or why it told nothing.
@@ -66,10 +67,9 @@ impl Seen {
             .cmd("CONFIG")
             .arg(&["GET", "save"])
             .cmd("CONFIG")
-            .arg(&["GET", "repl-backlog-ttl"])
-            .cmd("GET")
-            .arg(GUARD_KEY)
-            .cmd("TIME");
+            .arg(&["GET", "repl-backlog-ttl"]);
+        guard_record::ask(&mut questions);
+        questions.cmd("TIME");
         let replies = connection.ask(&questions).await?;
         let [info, appendfsync, save, backlog_ttl, guard, time] = replies.as_slice() else {
             return Err("no answer".to_owned());
@@ -84,11 +84,7 @@ impl Seen {
             appendfsync: setting(appendfsync),
             save: setting(save),
             repl_backlog_ttl: setting(backlog_ttl),
-            guard: match guard {
-                // Of another type: there, but no record.
-                Value::ServerError(error) if error.code() == "WRONGTYPE" => Ok(Some(Vec::new())),
-                guard => answer(guard, |guard| from_redis_value(guard.clone()).ok()),
-            },
+            guard: guard_record::read(guard),
             now_ms: micros(time).map(|micros| micros.unsigned_abs() / 1_000),
             permissions: Permissions::ask(&mut connection).await?,
             writes: Writes::ask(&mut connection).await?,

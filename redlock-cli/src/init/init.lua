@@ -10,6 +10,9 @@ if not there then
 elseif type(there) == 'table' then
   if not string.find(there.err, 'WRONGTYPE', 1, true) then return redis.error_reply(there.err) end
   kind, there = 'another', ''
+elseif #there > 256 then
+  -- No record is that long, and no more of it is sent.
+  kind, there = 'another', ''
 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.ceil(time[2] / 1000)

@@ -107,11 +107,15 @@ impl Plan {
     fn write_all(looks: &[Look], settings: Settings) -> Self {
         let quarantines = records(looks).chain([settings]).map(|it| it.quarantine());
         let longest = quarantines.max().unwrap_or_default();
+        let condition = match records(looks).next() {
+            None => format!(", and if {AT_LEAST}"),
+            Some(_) => String::new(),
+        };
         Self::Proceed {
             steps: looks.iter().map(|_| Step::Write).collect(),
             quarantine: Duration::ZERO,
             rest: Some(format!(
-                "safe only if nothing has locked on these nodes for {}, a whole quarantine; if \
+                "safe only if nothing has locked on these nodes for {}, a whole quarantine{condition}; if \
                  something has, stop everything that locks for that long now",
                 duration::in_words(longest)
             )),
@@ -135,17 +139,19 @@ impl Plan {
             Ok(_) => Step::Write,
         };
         // No record confirms the given settings.
-        let is_blind = !away.is_empty() && records(looks).next().is_none();
+        let is_blind = records(looks).next().is_none();
+        let again = match away.as_slice() {
+            [] => String::new(),
+            away => format!(
+                "; run it again when the missing nodes are back, because they may have records with \
+                 other settings: {}",
+                away.join(", ")
+            ),
+        };
         Self::Proceed {
             steps: looks.iter().map(step).collect(),
             quarantine: settings.quarantine(),
-            rest: is_blind.then(|| {
-                format!(
-                    "run it again when the missing nodes are back, because they may have records \
-                     with other settings: {}",
-                    away.join(", ")
-                )
-            }),
+            rest: is_blind.then(|| format!("safe only if {AT_LEAST}{again}")),
         }
     }
 
@@ -220,6 +226,10 @@ impl Plan {
 }
 
 const REPAIR: &str = "redlock init --repair";
+
+/// What makes a quarantine long enough, where no record tells it.
+const AT_LEAST: &str =
+    "--max-ttl, --window and --step-back are at least those that the clients have had";
 
 /// For each node why nothing may be written anywhere, whatever the records say.
 fn faults(names: &[String], looks: &[Look], mode: Mode) -> Vec<Option<String>> {

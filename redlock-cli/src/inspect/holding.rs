@@ -8,9 +8,9 @@ use redlock_std::printable;
 use serde_json::{Value as Json, json};
 
 use super::credit::Credit;
-use crate::duration;
 use crate::nodes::{Connection, Info, Node, in_words};
-use redlock_core::{FENCE_KEY_PREFIX, GUARD_KEY};
+use crate::{duration, guard_record};
+use redlock_core::FENCE_KEY_PREFIX;
 
 /// What a node says of the lock, or why it says nothing.
 #[derive(Debug)]
@@ -125,7 +125,9 @@ impl Holding {
 impl Identity {
     async fn read(connection: &mut Connection) -> Result<Self, String> {
         let mut questions = redis::pipe();
-        questions.cmd("INFO").cmd("GET").arg(GUARD_KEY).cmd("TIME");
+        questions.cmd("INFO");
+        guard_record::ask(&mut questions);
+        questions.cmd("TIME");
         let replies = connection.ask(&questions).await?;
         let [info, guard, time] = replies.as_slice() else {
             return Err("no answer".to_owned());
@@ -136,13 +138,7 @@ impl Identity {
         let time: Option<(u64, u64)> = from_redis_value(time.clone()).ok();
         Ok(Self {
             info: Info::read(info).ok_or("an answer that makes no sense")?,
-            guard: match guard {
-                // Of another type: there, but no record.
-                Value::ServerError(error) if error.code() == "WRONGTYPE" => Ok(Some(Vec::new())),
-                Value::ServerError(error) => Err(in_words(error)),
-                guard => from_redis_value(guard.clone())
-                    .map_err(|_| "an answer that makes no sense".to_owned()),
-            },
+            guard: guard_record::read(guard),
             now_ms: time.map(|(seconds, micros)| {
                 seconds.saturating_mul(1_000).saturating_add(micros / 1_000)
             }),

@@ -1,12 +1,16 @@
 //! TLS as the operator wants it.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use redlock_std::system_roots;
+use redlock_std::{printable, system_roots};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
+
+use crate::echo::shown;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TlsArguments {
@@ -53,7 +57,8 @@ impl TlsArguments {
             (Some(certificate), Some(key)) => config
                 .with_client_auth_cert(certificates("--tls-cert", certificate)?, private_key(key)?)
                 .map_err(|error| {
-                    format!("--tls-cert and --tls-key are of no use together: {error}")
+                    let why = printable(&error.to_string());
+                    format!("--tls-cert and --tls-key are of no use together: {why}")
                 })?,
             _ => config.with_no_client_auth(),
         };
@@ -65,15 +70,19 @@ fn roots(file: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates("--tls-ca", file)? {
         let added = roots.add(certificate);
-        added.map_err(|error| format!("--tls-ca {}: {error}", file.display()))?;
+        added.map_err(|error| {
+            let why = printable(&error.to_string());
+            format!("--tls-ca {}: {why}", shown(file))
+        })?;
     }
     Ok(roots)
 }
 
 /// All of `file`, at least one.
 fn certificates(option: &str, file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let pem = read(option, file)?;
     let unread = |error: pem::Error| unread(option, file, "certificate", &error);
-    let certificates = CertificateDer::pem_file_iter(file).map_err(unread)?;
+    let certificates = CertificateDer::pem_slice_iter(&pem);
     let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(unread)?;
     if certificates.is_empty() {
         return Err(unread(pem::Error::NoItemsFound));
@@ -82,15 +91,35 @@ fn certificates(option: &str, file: &Path) -> Result<Vec<CertificateDer<'static>
 }
 
 fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    let key = PrivateKeyDer::from_pem_file(file);
+    let key = PrivateKeyDer::from_pem_slice(&read("--tls-key", file)?);
     key.map_err(|error| unread("--tls-key", file, "private key", &error))
 }
 
+/// The whole of `file`. A device has no end.
+fn read(option: &str, file: &Path) -> Result<Vec<u8>, String> {
+    let mut pem = Vec::new();
+    let read = File::open(file).and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut pem));
+    match read {
+        Ok(count) if count as u64 > MOST_BYTES => Err(format!(
+            "{option} {} is longer than {} MiB: name a PEM file",
+            shown(file),
+            MOST_BYTES >> 20
+        )),
+        Ok(_) => Ok(pem),
+        Err(error) => Err(format!("{option} {} cannot be read: {error}", shown(file))),
+    }
+}
+
+/// All certificates that a system trusts take 220 KB, and less than 1 MB with the text that openssl can write beside them.
+const MOST_BYTES: u64 = 4 << 20;
+
+/// Says nothing of what is in the file: it may be a private key whose lines were joined.
 fn unread(option: &str, file: &Path, what: &str, error: &pem::Error) -> String {
-    let file = file.display();
+    let file = shown(file);
     match error {
-        pem::Error::Io(error) => format!("{option} {file} cannot be read: {error}"),
         pem::Error::NoItemsFound => format!("{option} {file}: there is no {what} in it"),
-        error => format!("{option} {file}: no {what} can be read from it: {error}"),
+        _ => format!(
+            "{option} {file}: no {what} can be read from it: it is no PEM file, or its lines were broken or joined"
+        ),
     }
 }

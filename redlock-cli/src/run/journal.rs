@@ -8,9 +8,10 @@ use std::thread;
 use std::time::SystemTime;
 
 use redlock_std::KeyName;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{signals, terminal};
+use crate::json;
 
 /// Hands lines to a thread that writes them: a stderr that nobody reads must not keep a child alive
 /// past the end of its lease.
@@ -59,7 +60,7 @@ impl Journal {
             Form::Brief if !event.needs_attention() => return,
             Form::Brief | Form::Verbose => self.in_words(event),
             Form::Json => {
-                let mut line = json!({
+                let mut line = serde_json::json!({
                     "time": timestamp(SystemTime::now()),
                     "key": self.key.to_string(),
                     "event": event.name(),
@@ -69,7 +70,7 @@ impl Journal {
                 {
                     line.extend(details);
                 }
-                line.to_string()
+                json::line(&line)
             }
         };
         // Without its thread there is nobody to tell.
@@ -217,37 +218,37 @@ impl Event {
     /// What a program wants to know beside the message.
     fn details(&self) -> Value {
         match self {
-            Self::Waiting { is_held, .. } => json!({ "held": is_held }),
+            Self::Waiting { is_held, .. } => serde_json::json!({ "held": is_held }),
             Self::Acquired {
                 valid,
                 fence: Some(fence),
             } => {
-                json!({ "valid_until": timestamp(SystemTime::now() + *valid), "fence": fence })
+                serde_json::json!({ "valid_until": timestamp(SystemTime::now() + *valid), "fence": fence })
             }
             Self::Acquired { valid, .. }
             | Self::Extended { valid }
             | Self::NotExtended { valid, .. } => {
-                json!({ "valid_until": timestamp(SystemTime::now() + *valid) })
+                serde_json::json!({ "valid_until": timestamp(SystemTime::now() + *valid) })
             }
             Self::Started { pid } | Self::Killing { pid, .. } | Self::NotDead { pid } => {
-                json!({ "pid": pid })
+                serde_json::json!({ "pid": pid })
             }
-            Self::Forwarded { signal } => json!({ "signal": signals::name(*signal) }),
-            Self::Warned { .. } | Self::Suspended => json!({}),
+            Self::Forwarded { signal } => serde_json::json!({ "signal": signals::name(*signal) }),
+            Self::Warned { .. } | Self::Suspended => serde_json::json!({}),
             Self::Terminating { pid, kill_in, .. } => {
-                json!({ "pid": pid, "kill_at": timestamp(SystemTime::now() + *kill_in) })
+                serde_json::json!({ "pid": pid, "kill_at": timestamp(SystemTime::now() + *kill_in) })
             }
             Self::Ended { code, signal } => {
-                json!({ "code": code, "signal": signal.map(signals::name) })
+                serde_json::json!({ "code": code, "signal": signal.map(signals::name) })
             }
             Self::Released {
                 released,
                 gone,
                 unanswered,
             } => {
-                json!({ "released": released, "gone": gone, "unanswered": unanswered })
+                serde_json::json!({ "released": released, "gone": gone, "unanswered": unanswered })
             }
-            Self::Failed { code, .. } => json!({ "exit_code": code }),
+            Self::Failed { code, .. } => serde_json::json!({ "exit_code": code }),
         }
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use redlock_tests::{Impostor, Mischief, Servers};
 
-use crate::process::{end_of, redlock, run};
+use crate::process::{Process, end_of, redlock, run};
+use crate::server::{field, run_id, write_guard};
 
 /// Each is endless: what it begins with, and what comes again and again.
 const FLOODS: [(&[u8], &[u8]); 4] = [
@@ -77,26 +78,20 @@ fn what_a_node_says_cannot_write_into_the_terminal_of_the_operator() {
             pause: Duration::ZERO,
         });
         let url = impostor.url() + "/1";
-        for arguments in [
-            &["doctor", "--seconds=1"][..],
-            &["doctor", "--seconds=1", "--json"],
-            &["inspect", "dock-7"],
-            &["inspect", "--json", "dock-7"],
-            &["init"],
-            &["run", "--no-wait", "dock-7", "--", "true"],
-        ] {
-            let mut command = redlock(arguments);
-            command.env("REDLOCK_NODES", &url);
-            let ended = end_of(command);
-            let told = ended.stdout + &ended.stderr;
-            let is_clean = |character: char| {
-                character == '\n'
-                    || !(character.is_control() || ['\u{202e}', '\u{200b}'].contains(&character))
-            };
-            assert!(told.chars().all(is_clean), "{on} {arguments:?} {told:?}");
+        for (arguments, told) in told_of(&url) {
+            assert!(is_clean(&told), "{on} {arguments:?} {told:?}");
             assert!(!told.lines().any(|line| line.starts_with("FAKE")), "{told}");
         }
     }
+}
+
+/// Whether nothing in it moves a cursor, begins a line of somebody else's, or is invisible.
+pub(crate) fn is_clean(told: &str) -> bool {
+    let is_clean = |character: char| {
+        character == '\n'
+            || !(character.is_control() || ['\u{202e}', '\u{200b}'].contains(&character))
+    };
+    told.chars().all(is_clean)
 }
 
 #[test]
@@ -135,3 +130,146 @@ fn the_command_does_not_find_the_nodes_in_its_environment() {
     let ended = end_of(run(&servers, &[], "dock-7", script));
     assert_eq!(ended.stdout, "none dock-7\n", "{}", ended.stderr);
 }
+
+#[test]
+fn a_value_that_is_far_too_long_for_a_guard_record_is_none_and_is_repaired() {
+    let servers = Servers::start(1);
+    let id = run_id(&servers[0]);
+    let data = field(&servers[0], "master_replid");
+    for record in [
+        "x".repeat(20_000_000),
+        format!("{id}:0:60000:250:60000:{data}{}", "f".repeat(20_000_000)),
+        format!("{}:0:60000:250:60000:{data}", "f".repeat(200_000)),
+    ] {
+        write_guard(&servers[0], &record);
+        for (arguments, code, why) in [
+            (
+                &["inspect", "dock-7"][..],
+                69,
+                "what it has at redlock:guard is no guard record",
+            ),
+            (
+                &["inspect", "dock-7", "--json"],
+                69,
+                "what it has at redlock:guard is no guard record",
+            ),
+            (
+                &["doctor", "--seconds=1"],
+                1,
+                "redlock:guard is no guard record",
+            ),
+            (&["doctor", "--seconds=1", "--json"], 1, "\"foreign\""),
+            (&["init"], 1, "something at redlock:guard that is no record"),
+            (&["init", "--repair"], 0, "written: its vote counts in"),
+        ] {
+            let mut command = redlock(arguments);
+            command.env("REDLOCK_NODES", servers[0].url());
+            let ended = end_of(command);
+            let told = ended.stdout + &ended.stderr;
+            assert!(told.contains(why), "{arguments:?} {}", beginning(&told));
+            assert!(told.len() < MOST_TOLD, "{}", beginning(&told));
+            assert_eq!(ended.code, Some(code), "{arguments:?} {told}");
+        }
+    }
+}
+
+/// What a command tells of one node at the most: some dozen lines, of which a few repeat 256 bytes of the node's text.
+const MOST_TOLD: usize = 12_000;
+
+fn beginning(told: &str) -> String {
+    told.chars().take(2_000).collect()
+}
+
+#[test]
+fn of_what_a_node_says_no_more_than_some_lines_are_told() {
+    const LENGTH: usize = 200_000;
+
+    let long = "x".repeat(LENGTH);
+    let text = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+    let bulk = text(&long);
+    let error = format!("-ERR {long}\r\n");
+    let code = format!("-{}\r\n", long.to_uppercase());
+    let no_permission = format!("-NOPERM {long} key\r\n");
+    let pair = format!("*2\r\n{bulk}{bulk}");
+    let role =
+        "role:master\r\nrun_id:ab12\r\nmaster_replid:cd34\r\nmaxmemory_policy:noeviction\r\n";
+    let server = text(&format!(
+        "{role}redis_version:{long}\r\nredis_mode:{}\r\nmaxmemory:0\r\n",
+        &long[..1_000]
+    ));
+    let replica = text(&format!(
+        "role:slave\r\nrun_id:{long}\r\nmaster_host:{0}\r\nmaster_port:{0}\r\nmaxmemory_policy:{0}\r\n",
+        &long[..1_000]
+    ));
+    let nothing = text("");
+    let lock = format!("*5\r\n{bulk}{nothing}{nothing}:5\r\n{nothing}");
+    let piece = text(&long[..60_000]);
+    let token = format!("*5\r\n{}{piece}{piece}:5\r\n{nothing}", text("string"));
+    let init = format!("*4\r\n{}{}{bulk}:1\r\n", text("seen"), text("string"));
+    for (on, answer) in [
+        ("INFO", &bulk),
+        ("INFO", &server),
+        ("INFO", &replica),
+        ("INFO", &error),
+        ("INFO", &code),
+        ("CONFIG", &pair),
+        ("CONFIG", &error),
+        ("ACL", &bulk),
+        ("ACL", &no_permission),
+        ("SET", &no_permission),
+        ("SET", &error),
+        ("TIME", &pair),
+        ("TIME", &error),
+        ("EVAL", &bulk),
+        ("EVAL", &error),
+        ("EVAL", &code),
+        ("EVAL", &lock),
+        ("EVAL", &token),
+        ("EVAL", &init),
+        ("EVALSHA", &error),
+        ("SCRIPT", &error),
+        ("HELLO", &error),
+        ("CLIENT", &error),
+        ("SELECT", &error),
+    ] {
+        let impostor = Impostor::start(Mischief {
+            on,
+            answer: answer.clone().leak().as_bytes(),
+            flood: b"",
+            pause: Duration::ZERO,
+        });
+        let url = impostor.url() + "/1";
+        for (arguments, told) in told_of(&url) {
+            let beginning = beginning(&told);
+            assert!(told.len() < MOST_TOLD, "{on} {arguments:?} {beginning}");
+            assert!(!told.contains(&"x".repeat(300)), "{on} {beginning}");
+        }
+    }
+}
+
+/// What each command tells of the node at `url`. They run side by side.
+fn told_of(url: &str) -> Vec<(&'static [&'static str], String)> {
+    let started = COMMANDS.map(|arguments| {
+        let mut command = redlock(arguments);
+        command.env("REDLOCK_NODES", url);
+        (arguments, Process::start(command))
+    });
+    let told = started.into_iter().map(|(arguments, process)| {
+        let ended = process.end();
+        (arguments, ended.stdout + &ended.stderr)
+    });
+    told.collect()
+}
+
+/// All that look at nodes, in all forms in which they tell of them.
+const COMMANDS: [&[&str]; 9] = [
+    &["doctor", "--seconds=1"],
+    &["doctor", "--seconds=1", "--json"],
+    &["inspect", "dock-7"],
+    &["inspect", "--json", "dock-7"],
+    &["init"],
+    &["init", "--repair"],
+    &["init", "--force"],
+    &["run", "--no-wait", "dock-7", "--", "true"],
+    &["run", "--no-wait", "--json", "dock-7", "--", "true"],
+];

@@ -215,8 +215,11 @@ fn how_long_everything_must_have_stood_still_is_told_by_the_given_settings_and_t
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         ended.stderr
     };
-    let line = |time| format!("{}\n", safe_only(time));
-    assert_eq!(told(&[]), line("1 min 2 s"));
+    let line = |time| format!("{}\n", safe_only(time, ""));
+    // Without a record, nothing tells those that clients have had.
+    let at_least = format!(", and if {AT_LEAST}");
+    let first = format!("{}\n", safe_only("1 min 2 s", &at_least));
+    assert_eq!(told(&[]), first);
     assert_eq!(told(&[]), "", "nothing to do");
     // The settings that a lease may still have count too.
     let shorter = [
@@ -314,7 +317,8 @@ fn repair_ends_a_race_of_two_sets_of_rules_and_its_votes_count_after_the_quarant
         ended.stderr
     );
 
-    repair(&servers.urls(), &SHORT_OPTIONS);
+    let ended = repair(&servers.urls(), &SHORT_OPTIONS);
+    assert_eq!(ended.stderr, "", "the records tell the settings");
     assert_eq!(record(&servers[0]), before, "it was sound");
     for server in &servers[1..] {
         expect_quarantine(server, SHORT, 4_000);
@@ -341,8 +345,8 @@ fn repair_begins_again_where_all_nodes_that_answer_were_wiped_while_one_is_down(
     let ended = repair(&servers.urls(), &SHORT_OPTIONS);
     assert_told(&ended, &servers[2], "not written: connection refused");
     let last = format!(
-        "redlock: run it again when the missing nodes are back, because they may have records with other \
-         settings: {}\n",
+        "redlock: safe only if {AT_LEAST}; run it again when the missing nodes are back, because they may have \
+         records with other settings: {}\n",
         name(&servers[2])
     );
     assert_eq!(ended.stderr, last);
@@ -615,12 +619,14 @@ fn the_nodes_that_were_written_are_named_when_another_one_fails() {
         };
         let mut lines = ended.stderr.lines();
         assert_eq!(lines.next(), Some(&*told));
-        // Votes that count at once are on the operator.
-        let counts_at_once = mode != "--repair" && !written.is_empty();
-        assert_eq!(
-            lines.next(),
-            counts_at_once.then(|| safe_only("1 min 2 s")).as_deref()
-        );
+        // Votes that count at once are on the operator, and so are settings that no record tells.
+        let told = if mode == "--repair" {
+            format!("redlock: safe only if {AT_LEAST}")
+        } else {
+            safe_only("1 min 2 s", &format!(", and if {AT_LEAST}"))
+        };
+        let last = Some(&*told).filter(|_| !written.is_empty());
+        assert_eq!(lines.next(), last);
         assert!(mode.is_empty() || written.len() == 2, "{}", ended.stdout);
     }
 }
@@ -677,15 +683,19 @@ const SETTINGS: &str = "60000:250:60000";
 const SHORT: &str = "2000:250:1000";
 const SHORT_OPTIONS: [&str; 3] = ["--max-ttl=2s", "--window=250ms", "--step-back=1s"];
 
-/// The empty one is no option at all.
 /// What is said when votes count at once.
-fn safe_only(time: &str) -> String {
+fn safe_only(time: &str, condition: &str) -> String {
     format!(
-        "redlock: safe only if nothing has locked on these nodes for {time}, a whole quarantine; if \
+        "redlock: safe only if nothing has locked on these nodes for {time}, a whole quarantine{condition}; if \
          something has, stop everything that locks for that long now"
     )
 }
 
+/// What is said where no record tells the settings of the clients.
+const AT_LEAST: &str =
+    "--max-ttl, --window and --step-back are at least those that the clients have had";
+
+/// The empty one is no option at all.
 const EACH_MODE: [&str; 3] = ["", "--force", "--repair"];
 const WITHOUT_REPAIR: [&str; 2] = ["", "--force"];
 

@@ -115,11 +115,15 @@ impl Process {
             thread::sleep(Duration::from_millis(2));
             status = self.child.try_wait().unwrap();
         }
-        Ended {
+        let ended = Ended {
             code: status.and_then(|status| status.code()),
             stdout: self.stdout.rest(),
             stderr: self.stderr.rest(),
-        }
+        };
+        // With --nocapture, all that is told can be searched.
+        print!("{}{}", ended.stdout, ended.stderr);
+        ended.expect_no_secret();
+        ended
     }
 }
 
@@ -142,6 +146,18 @@ impl Drop for Process {
 }
 
 impl Ended {
+    /// No test has another password, and a whole token has so many digits. What a command prints under the lock is its own.
+    fn expect_no_secret(&self) {
+        const TOKEN_DIGITS: usize = 40;
+
+        assert!(!self.stderr.contains("secret"), "{}", self.stderr);
+        let words = self
+            .stderr
+            .split(|character: char| !character.is_ascii_hexdigit());
+        let longest = words.map(str::len).max().unwrap_or_default();
+        assert!(longest < TOKEN_DIGITS, "{}", self.stderr);
+    }
+
     pub(crate) fn events(&self) -> Vec<Value> {
         events(&self.stderr)
     }

@@ -102,6 +102,80 @@ fn files_that_are_of_no_use_are_named() {
     }
 }
 
+#[test]
+fn a_file_without_an_end_is_not_read_to_its_end() {
+    let authority = Authority::create();
+    let certified = authority.sign("client");
+    let certificate = certified.certificate.to_str().unwrap();
+    for files in [
+        &["--tls-ca=/dev/zero"][..],
+        &["--tls-cert=/dev/zero", "--tls-key=/dev/zero"],
+        &["--tls-cert", certificate, "--tls-key=/dev/zero"],
+    ] {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "ulimit -v 120000; exec \"$@\"", "sh"])
+            .arg(env!("CARGO_BIN_EXE_redlock"))
+            .args(["doctor", "--node=rediss://127.0.0.1:1"])
+            .args(files);
+        let ended = end_of(command);
+        assert_eq!(ended.code, Some(64), "{files:?} {}", ended.stderr);
+        let why = "/dev/zero is longer than 4 MiB: name a PEM file";
+        assert!(ended.stderr.contains(why), "{files:?} {}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_file_with_the_certificates_of_a_system_and_text_beside_them_is_read() {
+    let authority = Authority::create();
+    let server = TlsServer::start(&authority, false);
+    let own = fs::read_to_string(authority.certificate()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let bundle = directory.path().join("bundle.pem");
+    let text = "    Signature Algorithm: ecdsa-with-SHA256\n".repeat(200);
+    fs::write(&bundle, format!("{text}{own}").repeat(150)).unwrap();
+    assert!(fs::metadata(&bundle).unwrap().len() > 1_000_000);
+    let mut command = to(&server, &["inspect", "dock-7"]);
+    command.env("REDLOCK_TLS_CA", &bundle);
+    let ended = end_of(command);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+}
+
+#[test]
+fn nothing_of_a_private_key_is_told() {
+    let authority = Authority::create();
+    let Certified { certificate, key } = authority.sign("client");
+    let secret = fs::read_to_string(&key).unwrap();
+    let line = secret.lines().nth(1).unwrap().to_owned();
+    let directory = tempfile::tempdir().unwrap();
+    let broken = directory.path().join("broken.pem");
+    for text in [
+        // As it gets through an environment variable.
+        secret.replace('\n', " "),
+        secret.replace('\n', "\\n"),
+        secret.replace("-----END", ""),
+        secret.replace(&line, &format!("{line}%")),
+        format!("-----BEGIN {line}"),
+    ] {
+        fs::write(&broken, &text).unwrap();
+        for files in [
+            [("--tls-cert", &certificate), ("--tls-key", &broken)],
+            [("--tls-cert", &broken), ("--tls-key", &key)],
+        ] {
+            let mut command = redlock(&["doctor", "--node=rediss://127.0.0.1:1"]);
+            for (option, file) in files {
+                command.arg(option).arg(file);
+            }
+            let ended = end_of(command);
+            assert_eq!(ended.code, Some(64), "{text} {}", ended.stderr);
+            let bytes = format!("{:?}", &line.as_bytes()[..8]);
+            for part in [&line[..8], bytes.trim_matches(['[', ']'])] {
+                assert!(!ended.stderr.contains(part), "{text} {}", ended.stderr);
+            }
+        }
+    }
+}
+
 fn to(server: &TlsServer, arguments: &[&str]) -> Command {
     let mut command = redlock(arguments);
     command.env("REDLOCK_NODES", server.tls_url());

@@ -1,5 +1,10 @@
 //! Arguments, before any server is asked.
 
+use std::process::Command;
+
+use redlock_tests::Servers;
+
+use crate::hostile::is_clean;
 use crate::process::{end_of, redlock};
 
 #[test]
@@ -13,6 +18,14 @@ fn help_and_version_are_no_error() {
         (&["doctor", "--help"], "counts_in_ms"),
         (&["init", "--help"], "looks like a new one"),
         (&["init", "--help"], "CONFIG RESETSTAT"),
+        (
+            &["init", "--help"],
+            "It is long enough if --max-ttl, --window and --step-back are at least those that the clients have had",
+        ),
+        (
+            &["init", "--help"],
+            "It is safe while locks are held, if --max-ttl, --window and --step-back are at least",
+        ),
         (
             &["init", "--help"],
             "has stood still for a whole quarantine",
@@ -243,6 +256,140 @@ fn a_password_is_never_told() {
         let told = ended.stdout + &ended.stderr;
         assert!(!told.contains("secret"), "{told}");
     }
+}
+
+#[test]
+fn a_url_that_stands_in_the_wrong_place_is_not_repeated() {
+    const URL: &str = "redis://me:secret@127.0.0.1:1";
+    const NODE: &str = "--node=redis://127.0.0.1:1";
+    let behind = |option: &str| format!("{option}{URL}");
+    let (long, flag, number, short, misspelt, help) = (
+        behind("--ttl="),
+        behind("--json="),
+        behind("--seconds="),
+        behind("-E"),
+        behind("--nod="),
+        behind("--help="),
+    );
+    for arguments in [
+        &[URL][..],
+        &["help", URL],
+        &["--node", URL, "doctor"],
+        &[&misspelt, "doctor"],
+        &["run", NODE, "key", URL, "--", "true"],
+        &["run", NODE, "--wait", URL, "key", "--", "true"],
+        &["run", NODE, &short, "key", "--", "true"],
+        &["run", &misspelt, "key", "--", "true"],
+        &["run", "-xredis://me:secret@host", "key", "--", "true"],
+        &["inspect", NODE, "key", URL],
+        &["inspect", NODE, "--max-ttl", URL, "key"],
+        &["doctor", URL],
+        &["doctor", NODE, URL, URL],
+        &["doctor", &long],
+        &["doctor", &flag],
+        &["doctor", &number],
+        &["doctor", &help],
+        &["init", NODE, URL],
+        &["init", NODE, "--window", URL],
+        &["init", NODE, "--repair", "--", URL],
+        &["demo", URL],
+        &["demo", "--seed", URL],
+        // A space divides it.
+        &["doctor", NODE, "secret@127.0.0.1:1"],
+        &["run", "-n", "redis://me:x", "key", "secret@127.0.0.1:1"],
+    ] {
+        let ended = end_of(redlock(arguments));
+        assert_eq!(ended.code, Some(64), "{arguments:?} {}", ended.stderr);
+        assert_eq!(ended.stdout, "");
+        assert!(ended.stderr.starts_with("error: "), "{}", ended.stderr);
+        for part in ["secret", "me:", "://"] {
+            assert!(!ended.stderr.contains(part), "{}", ended.stderr);
+        }
+    }
+    // As a command or a file, too.
+    let servers = Servers::start(1);
+    let ended = end_of(under_lock(&servers, URL));
+    assert_eq!(ended.code, Some(127), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("secret"), "{}", ended.stderr);
+}
+
+#[test]
+fn what_the_operator_writes_cannot_write_into_the_terminal() {
+    const TEXT: &str = "a\x1b[2J\nFAKE LINE\r\u{9b}2J\u{202e}";
+    const NODE: &str = "--node=redis://127.0.0.1:1";
+
+    let option = format!("--{TEXT}");
+    let node = format!("--node=redis://{TEXT}");
+    let socket = format!("--node=unix:///{TEXT}");
+    let ttl = format!("--ttl={TEXT}");
+    let unit = format!("--ttl=5{}", "\u{202e}".repeat(3));
+    let mut commands: Vec<_> = [
+        &[TEXT][..],
+        &["doctor", NODE, TEXT],
+        &["doctor", NODE, &option],
+        &["doctor", NODE, &ttl],
+        &["doctor", NODE, &unit],
+        &["doctor", "--seconds=1", &node],
+        &["doctor", "--seconds=1", &socket],
+        &["doctor", "--seconds=1", "--json", &socket],
+        &["inspect", NODE, TEXT],
+        &["inspect", NODE, "--json", TEXT],
+        &["run", NODE, "--no-wait", TEXT, "--", "true"],
+        &["run", NODE, "--no-wait", "--json", TEXT, "--", "true"],
+        &["demo", "--seed", TEXT],
+    ]
+    .map(redlock)
+    .into();
+    let servers = Servers::start(1);
+    commands.push(under_lock(&servers, TEXT));
+    let mut json = under_lock(&servers, TEXT);
+    json.env("REDLOCK_NODES", servers[0].url());
+    commands.push(json);
+    if cfg!(feature = "tls") {
+        for file in ["REDLOCK_TLS_CA", "REDLOCK_TLS_CERT"] {
+            let mut command = redlock(&["doctor", NODE]);
+            command.env(file, TEXT).env("REDLOCK_TLS_KEY", TEXT);
+            commands.push(command);
+        }
+    }
+    for command in commands {
+        let name = format!("{command:?}");
+        let ended = end_of(command);
+        let told = ended.stdout + &ended.stderr;
+        assert_ne!(ended.code, Some(0), "{name} {told:?}");
+        assert!(is_clean(&told), "{name} {told:?}");
+        let is_faked = told.lines().any(|line| line.starts_with("FAKE"));
+        assert!(!is_faked, "{name} {told:?}");
+    }
+}
+
+#[test]
+fn what_the_operator_writes_is_cut_before_it_is_repeated() {
+    let long = "x".repeat(100_000);
+    let option = format!("--{long}");
+    let unit = format!("--ttl=5{long}");
+    for arguments in [
+        &[&*long][..],
+        &["doctor", &long],
+        &["doctor", &option],
+        &["doctor", &unit],
+        &["doctor", "--seconds", &long],
+    ] {
+        let ended = end_of(redlock(arguments));
+        assert_eq!(ended.code, Some(64));
+        let beginning: String = ended.stderr.chars().take(3_000).collect();
+        assert!(ended.stderr.len() < 3_000, "{beginning}");
+    }
+    let ended = end_of(under_lock(&Servers::start(1), &long));
+    assert_eq!(ended.code, Some(126));
+    assert!(ended.stderr.len() < 1_000);
+}
+
+/// Runs `program`.
+fn under_lock(servers: &Servers, program: &str) -> Command {
+    let mut command = redlock(&["run", "key", "--", program]);
+    command.env("REDLOCK_NODES", servers.urls().join(","));
+    command
 }
 
 #[cfg(not(feature = "tls"))]

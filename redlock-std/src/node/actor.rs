@@ -118,8 +118,11 @@ impl Actor {
                     kind
                 }
             };
-            let probe_at = Instant::now() + jittered(PROBE_DELAY);
-            self.queue.fail(&kind, Some(probe_at));
+            // No call makes a node that floods its connections worth another one: each connection costs the acquires that
+            // are sent on it, whose releases wait until the keys have expired.
+            let is_flooded = kind == NodeErrorKind::Flooded;
+            let probe_at = (!is_flooded).then(|| Instant::now() + jittered(PROBE_DELAY));
+            self.queue.fail(&kind, probe_at);
             known = Some(kind);
             if self.pause(jittered(backoff)).await.is_break() {
                 return;
@@ -158,7 +161,11 @@ impl Actor {
         let to_dial = ConnectLimit::to_dial(node_timeout);
         let to_set_up = limit.to_set_up(node_timeout);
         let patience = patience.min(to_dial / ROUND_TRIPS).max(MIN_PATIENCE);
-        self.queue.promise();
+        // Calls do not wait for a node that has flooded its last connection: all that wait would be sent at once, to
+        // no end.
+        if known != Some(&NodeErrorKind::Flooded) {
+            self.queue.promise();
+        }
         let mut link = pin!(Link::connect(&self.address, to_dial, to_set_up));
         let mut timer = pin!(sleep(patience));
         poll_fn(|context| {
@@ -300,7 +307,10 @@ impl<'a> Session<'a> {
 
     /// Hands everything that waits to the connection.
     fn send(&mut self, context: &mut Context<'_>) {
-        while self.in_flight.len() < MAX_IN_FLIGHT {
+        // One write until the node has answered one: an acquire that is sent to a node which then breaks the connection
+        // leaves a release that waits until the key has expired.
+        let most = if self.has_answered { MAX_IN_FLIGHT } else { 1 };
+        while self.in_flight.len() < most {
             let Some(Bundle { calls, asks }) = self.queue.take(MAX_BATCH, context.waker()) else {
                 return;
             };

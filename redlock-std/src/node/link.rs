@@ -118,6 +118,8 @@ impl Link {
     ) -> Result<Self, NodeErrorKind> {
         let stream = socket.secured(address).await;
         let stream = stream.map_err(|error| why(&error, &credit))?;
+        // What the handshake has not used is not for replies: the parser makes much more of a byte than TLS does.
+        credit.settle(0);
         // Time-outs are the round's; a command that takes long is not an error of its own.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use rustls::crypto::CryptoProvider;
 use rustls::{ClientConfig, RootCertStore};
 
+use super::printable::printable;
 use crate::ConnectError;
 
 /// The certificates that this system trusts.
@@ -21,8 +22,12 @@ pub fn system_roots() -> Result<RootCertStore, ConnectError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
-        let why = found.errors.first().map(|error| format!(" ({error})"));
-        let why = why.unwrap_or_default();
+        // It names files, by what the environment says.
+        let why = found
+            .errors
+            .first()
+            .map(|error| printable(&error.to_string()));
+        let why = why.map_or_else(String::new, |why| format!(" ({why})"));
         return Err(ConnectError::Tls {
             reason: format!("this system trusts no certificate{why}"),
         });

@@ -6,10 +6,15 @@ use std::error::Error;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// What a hostile node does.
 #[derive(Debug, clap::Args)]
@@ -19,6 +24,14 @@ pub(super) struct Arguments {
 
     #[arg(long)]
     moment: Moment,
+
+    /// As PEM; with it the node speaks TLS
+    #[arg(long, requires = "key")]
+    certificate: Option<PathBuf>,
+
+    /// As PEM
+    #[arg(long, requires = "certificate")]
+    key: Option<PathBuf>,
 }
 
 /// What it sends.
@@ -50,21 +63,57 @@ pub(super) enum Moment {
 /// Serves until the process is ended. Prints its URL.
 pub(super) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    writeln!(io::stdout(), "redis://{}", listener.local_addr()?)?;
-    let Arguments { attack, moment } = *arguments;
+    let tls = arguments.tls()?;
+    let scheme = if tls.is_some() { "rediss" } else { "redis" };
+    writeln!(io::stdout(), "{scheme}://{}", listener.local_addr()?)?;
+    let Arguments { attack, moment, .. } = *arguments;
     for stream in listener.incoming().flatten() {
+        let tls = tls.clone();
         // The victim ends a connection whenever it likes.
-        thread::spawn(move || drop(serve(&stream, attack, moment)));
+        thread::spawn(move || drop(receive(stream, tls, attack, moment)));
     }
     Ok(())
 }
 
-fn serve(stream: &TcpStream, attack: Attack, moment: Moment) -> io::Result<()> {
-    let mut reader = BufReader::new(stream);
-    let mut writer = stream;
+impl Arguments {
+    /// `None` if the node speaks plain TCP.
+    fn tls(&self) -> Result<Option<Arc<ServerConfig>>, Box<dyn Error>> {
+        let (Some(certificate), Some(key)) = (&self.certificate, &self.key) else {
+            return Ok(None);
+        };
+        let certificate = CertificateDer::from_pem_file(certificate)?;
+        let key = PrivateKeyDer::from_pem_file(key)?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], key)?;
+        Ok(Some(Arc::new(config)))
+    }
+}
+
+fn receive(
+    stream: TcpStream,
+    tls: Option<Arc<ServerConfig>>,
+    attack: Attack,
+    moment: Moment,
+) -> Result<(), Box<dyn Error>> {
     stream.set_nodelay(true)?;
+    match tls {
+        None => serve(stream, attack, moment)?,
+        Some(tls) => {
+            let session = ServerConnection::new(tls)?;
+            serve(StreamOwned::new(session, stream), attack, moment)?;
+        }
+    }
+    Ok(())
+}
+
+fn serve(stream: impl Read + Write, attack: Attack, moment: Moment) -> io::Result<()> {
+    let mut stream = BufReader::new(stream);
     loop {
-        let command = read_command(&mut reader)?;
+        let command = read_command(&mut stream)?;
+        let writer = stream.get_mut();
         let is_on_key = matches!(command.as_str(), "SET" | "EVALSHA");
         if moment == Moment::AtOnce || moment == Moment::Busy && is_on_key {
             attack.send(writer)?;

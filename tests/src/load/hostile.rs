@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use redlock_std::{Options, Redlock};
 use rustix::process::{Pid, Signal, kill_process};
+use rustls::ClientConfig;
 
 use super::attacker::{Attack, Moment};
 use super::crowd;
@@ -20,7 +21,7 @@ use super::tally::{Counts, Tally};
 use super::trial::{Length, Runtime};
 use super::usage::cpu_time;
 use super::watch::{Limits, Watch};
-use crate::child;
+use crate::{Authority, child};
 
 /// By how much the node may let this process grow.
 const MAX_GROWTH: u64 = 8 << 20;
@@ -43,25 +44,38 @@ const MAX_DELAY: Duration = Duration::from_secs(5);
 /// How many tasks use the lock.
 const TASKS: usize = 4;
 
+/// How long the lock is used beside a dead node, before the attack and after it: for some thousand acquires.
+const MAX_REFERENCE: Duration = Duration::from_secs(5);
+
+/// What the node does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Hostility {
+    pub(super) attack: Attack,
+    pub(super) moment: Moment,
+    /// Whether it speaks TLS. The good nodes do not, so that what it costs shows.
+    pub(super) over_tls: bool,
+}
+
 pub(super) fn perform(
     name: String,
-    attack: Attack,
-    moment: Moment,
+    hostility: Hostility,
     length: Length,
 ) -> Result<Report, Box<dyn Error>> {
     let (idle, length) = match length {
         Length::Short => (2, 1),
         Length::Full => (10, 10),
-        Length::Long => (60, 60),
+        // Longer than the TTL: as many releases wait as ever will.
+        Length::Long => (20, 30),
     };
     let [idle, length] = [idle, length].map(Duration::from_secs);
+    let reference = MAX_REFERENCE.min(length / 2);
     let stage = Stage::start(NODES - 1);
     // On one thread, where nothing hides that one node keeps it from the others.
     Runtime::CurrentThread.build()?.block_on(Box::pin(async {
         let mut dead = Histogram::new();
-        dead.add(&beside_dead_node(&stage, length / 2).await?);
+        dead.add(&beside_dead_node(&stage, reference).await?);
 
-        let attacker = Attacker::start(attack, moment)?;
+        let attacker = Attacker::start(hostility)?;
         let limits = Limits {
             growth: MAX_GROWTH_OF_MACHINE,
             time: idle + length + MAX_DELAY,
@@ -70,9 +84,7 @@ pub(super) fn perform(
         let measurement = Measurement::begin_with(Watch::begin_with(limits, move || {
             end(pid);
         }));
-        let redlock = stage
-            .connect_with(std::slice::from_ref(&attacker.url), Options::new(TTL)?)
-            .await?;
+        let redlock = attacker.connect(&stage).await?;
         let idle_cpu = idle_cpu(idle).await;
         let mut counts = busy(&redlock, length).await;
         drop(redlock);
@@ -80,15 +92,15 @@ pub(super) fn perform(
         let mut report = measurement.end(name, &stage, counts.clone()).await;
         drop(attacker);
 
-        dead.add(&beside_dead_node(&stage, length / 2).await?);
+        dead.add(&beside_dead_node(&stage, reference).await?);
         let ratio = |counts: &Counts, dead: &Histogram| {
             Ratio::of(counts.latencies.percentile(50), dead.percentile(50))
         };
         let mut tries = 1;
         while ratio(&counts, &dead) > MAX_RATIO && tries < TRIES && alarm.is_none() {
             tries += 1;
-            counts = again(&stage, attack, moment, length).await?;
-            dead = beside_dead_node(&stage, length).await?;
+            counts = again(&stage, hostility, length).await?;
+            dead = beside_dead_node(&stage, reference * 2).await?;
         }
 
         let ratio = ratio(&counts, &dead);
@@ -127,20 +139,17 @@ async fn beside_dead_node(stage: &Stage, length: Duration) -> Result<Histogram, 
 /// The same attack once more, for what the acquires take only.
 async fn again(
     stage: &Stage,
-    attack: Attack,
-    moment: Moment,
+    hostility: Hostility,
     length: Duration,
 ) -> Result<Counts, Box<dyn Error>> {
-    let attacker = Attacker::start(attack, moment)?;
+    let attacker = Attacker::start(hostility)?;
     let pid = attacker.pid();
     let limits = Limits {
         growth: MAX_GROWTH_OF_MACHINE,
         time: length + MAX_DELAY,
     };
     let _watch = Watch::begin_with(limits, move || end(pid));
-    let redlock = stage
-        .connect_with(std::slice::from_ref(&attacker.url), Options::new(TTL)?)
-        .await?;
+    let redlock = attacker.connect(stage).await?;
     Ok(busy(&redlock, length).await)
 }
 
@@ -166,23 +175,48 @@ async fn idle_cpu(length: Duration) -> Ratio {
 struct Attacker {
     process: Child,
     url: String,
+    /// `None` if it speaks plain TCP.
+    tls: Option<Arc<ClientConfig>>,
 }
 
 impl Attacker {
-    fn start(attack: Attack, moment: Moment) -> Result<Self, Box<dyn Error>> {
+    fn start(hostility: Hostility) -> Result<Self, Box<dyn Error>> {
+        let Hostility {
+            attack,
+            moment,
+            over_tls,
+        } = hostility;
         let mut command = child::bound(env::current_exe()?);
         command.args(["load", "attacker", "--attack", &attack.to_string()]);
         command.args(["--moment", &moment.to_string()]);
+        // Its files are there until the node has read them.
+        let authority = over_tls.then(Authority::create);
+        if let Some(authority) = &authority {
+            let own = authority.sign("127.0.0.1");
+            command.arg("--certificate").arg(own.certificate);
+            command.arg("--key").arg(own.key);
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut process = child::spawn(command)?;
         let stdout = process.stdout.take().ok_or("it has no output")?;
         let mut attacker = Self {
             process,
             url: String::new(),
+            tls: authority.as_ref().map(|authority| authority.config(None)),
         };
         BufReader::new(stdout).read_line(&mut attacker.url)?;
         attacker.url.truncate(attacker.url.trim_end().len());
         Ok(attacker)
+    }
+
+    /// A lock over the good nodes and this one.
+    async fn connect(&self, stage: &Stage) -> Result<Redlock, Box<dyn Error>> {
+        let more = std::slice::from_ref(&self.url);
+        let options = Options::new(TTL)?;
+        match &self.tls {
+            None => stage.connect_with(more, options).await,
+            Some(tls) => stage.connect_with_tls(more, options, tls).await,
+        }
     }
 
     fn pid(&self) -> Pid {

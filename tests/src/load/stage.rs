@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use redlock_core::GUARD_KEY;
 use redlock_std::{Guard, Options, Redlock};
+use rustls::ClientConfig;
 
 use super::tally::Tally;
 use crate::Servers;
@@ -51,14 +52,24 @@ impl Stage {
         more: &[String],
         options: Options,
     ) -> Result<Redlock, Box<dyn Error>> {
-        const LOCKS: u32 = 50;
-
         let urls = self.servers.urls();
-        let redlock = Redlock::connect(urls.iter().chain(more), options)?;
-        for _ in 0..LOCKS {
-            redlock.acquire("connected").await?.release().await;
-        }
-        Ok(redlock)
+        warm_up(Redlock::connect(urls.iter().chain(more), options)?).await
+    }
+
+    /// [`connect_with`](Self::connect_with), if some of the nodes speak TLS.
+    pub(super) async fn connect_with_tls(
+        &self,
+        more: &[String],
+        options: Options,
+        tls: &Arc<ClientConfig>,
+    ) -> Result<Redlock, Box<dyn Error>> {
+        let urls = self.servers.urls();
+        warm_up(Redlock::connect_with_tls(
+            urls.iter().chain(more),
+            options,
+            tls,
+        )?)
+        .await
     }
 
     /// Guards that are kept alive. [`end_kept`] counts those that are lost.
@@ -96,6 +107,16 @@ impl Stage {
         });
         counts.sum()
     }
+}
+
+/// Takes some locks, which connects.
+async fn warm_up(redlock: Redlock) -> Result<Redlock, Box<dyn Error>> {
+    const LOCKS: u32 = 50;
+
+    for _ in 0..LOCKS {
+        redlock.acquire("connected").await?.release().await;
+    }
+    Ok(redlock)
 }
 
 /// Gives guards back that were kept alive, and counts those that were lost.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::ValueEnum as _;
 
 use super::attacker::{Attack, Moment};
+use super::hostile::Hostility;
 use super::report::Report;
 use super::{burst, churn, drops, handles, hostile, reconnect, slow, tasks};
 
@@ -20,7 +21,7 @@ pub(super) enum Trial {
     Drop,
     Reconnect,
     Slow,
-    Hostile { attack: Attack, moment: Moment },
+    Hostile(Hostility),
     Handles,
 }
 
@@ -51,10 +52,15 @@ impl Trial {
         all.extend([1_000, 10].map(|keys| Self::Tasks { keys }));
         all.extend([Self::Churn, Self::Drop, Self::Reconnect, Self::Slow]);
         for attack in Attack::value_variants() {
-            all.extend(Moment::value_variants().iter().map(|moment| Self::Hostile {
-                attack: *attack,
-                moment: *moment,
-            }));
+            for moment in Moment::value_variants() {
+                all.extend([false, true].map(|over_tls| {
+                    Self::Hostile(Hostility {
+                        attack: *attack,
+                        moment: *moment,
+                        over_tls,
+                    })
+                }));
+            }
         }
         all.push(Self::Handles);
         all
@@ -68,12 +74,17 @@ impl Trial {
                 Runtime::CurrentThread => matches!(keys, 10_000 | 100_000),
                 Runtime::MultiThread => *keys == 10_000,
             },
-            // Each moment, and those attacks that differ in what they cost.
-            Self::Hostile { attack, moment } => matches!(
-                (attack, moment),
-                (Attack::Nulls, Moment::AtOnce)
-                    | (Attack::Dribble | Attack::Okays, Moment::Idle)
-                    | (Attack::Reply, Moment::Busy)
+            // Each moment, and those attacks that differ in what they cost; over TLS what is most to decrypt.
+            Self::Hostile(Hostility {
+                attack,
+                moment,
+                over_tls,
+            }) => matches!(
+                (attack, moment, over_tls),
+                (Attack::Nulls, Moment::AtOnce, false)
+                    | (Attack::Dribble | Attack::Okays, Moment::Idle, false)
+                    | (Attack::Reply, Moment::Busy, false)
+                    | (Attack::Flood, Moment::Busy, true)
             ),
             _ => true,
         }
@@ -87,7 +98,7 @@ impl Trial {
             Self::Drop => "drop",
             Self::Reconnect => "reconnect",
             Self::Slow => "slow",
-            Self::Hostile { .. } => "hostile",
+            Self::Hostile(_) => "hostile",
             Self::Handles => "handles",
         }
     }
@@ -111,7 +122,7 @@ impl Trial {
             Self::Drop => drops::perform(name),
             Self::Reconnect => reconnect::perform(name, length),
             Self::Slow => slow::perform(name, length),
-            Self::Hostile { attack, moment } => hostile::perform(name, attack, moment, length),
+            Self::Hostile(hostility) => hostile::perform(name, hostility, length),
             Self::Handles => handles::perform(name, length),
         }
     }
@@ -123,7 +134,14 @@ impl fmt::Display for Trial {
         match self {
             Self::Burst { keys, runtime } => write!(f, "-{keys}-{runtime}"),
             Self::Tasks { keys } => write!(f, "-{keys}-keys"),
-            Self::Hostile { attack, moment } => write!(f, "-{attack}-{moment}"),
+            Self::Hostile(Hostility {
+                attack,
+                moment,
+                over_tls,
+            }) => {
+                let tls = if *over_tls { "-tls" } else { "" };
+                write!(f, "-{attack}-{moment}{tls}")
+            }
             Self::Churn | Self::Drop | Self::Reconnect | Self::Slow | Self::Handles => Ok(()),
         }
     }

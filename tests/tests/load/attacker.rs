@@ -7,6 +7,9 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use redlock_tests::Authority;
+use rustls::{ClientConnection, StreamOwned};
+
 use crate::load;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -36,6 +39,27 @@ fn a_client_that_reads_everything_grows() {
         attacker.end();
         assert!(naive.join().unwrap().is_err(), "{attack}");
     }
+}
+
+#[test]
+fn over_tls_it_bites_too() {
+    let authority = Authority::create();
+    let own = authority.sign("127.0.0.1");
+    let files = [own.certificate, own.key].map(|file| file.display().to_string());
+    let tls = ["--certificate", &files[0], "--key", &files[1]];
+    let attacker = Attacker::start_with("okays", "at-once", &tls);
+    let address = attacker.url.strip_prefix("rediss://").unwrap();
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let name = "127.0.0.1".try_into().unwrap();
+    let session = ClientConnection::new(authority.config(None), name).unwrap();
+    let mut stream = StreamOwned::new(session, stream);
+    stream.write_all(PING).unwrap();
+    let mut piece = vec![0; 1 << 20];
+    for _ in 0..4 {
+        stream.read_exact(&mut piece).unwrap();
+    }
+    assert!(piece.windows(10).any(|part| part == b"+OK\r\n+OK\r\n"));
 }
 
 #[test]
@@ -95,7 +119,12 @@ struct Attacker {
 
 impl Attacker {
     fn start(attack: &str, moment: &str) -> Self {
+        Self::start_with(attack, moment, &[])
+    }
+
+    fn start_with(attack: &str, moment: &str, tls: &[&str]) -> Self {
         let mut process = load(&["attacker", "--attack", attack, "--moment", moment])
+            .args(tls)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

@@ -1,6 +1,6 @@
 //! Nodes that are in the wrong hands.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redlock_core::{Command, Rules, Token, Transport};
 use redlock_std::{NodeErrorKind, RedisNode, Redlock};
@@ -79,7 +79,7 @@ async fn a_node_that_sends_slowly_while_nothing_is_asked_is_cut_off_and_the_erro
         eventually("it is cut off", LIMIT, || impostor.cut_off() > 0).await;
         assert!(impostor.longest() < 100_000, "{}", impostor.longest());
         let token = Token::from_bytes([1; Token::LEN]);
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         loop {
             let error = node.execute(&acquire(&token)).await.unwrap_err();
             if *error.kind() == NodeErrorKind::Flooded {
@@ -145,6 +145,30 @@ async fn hostile_nodes_cost_their_votes_and_nothing_else() {
         impostors.iter().all(|impostor| impostor.cut_off() > 0)
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_floods_each_connection_has_few_of_them_however_many_locks_are_taken() {
+    const TIME: Duration = Duration::from_secs(3);
+
+    let servers = Servers::start(2);
+    let impostor = Impostor::start(Mischief {
+        on: "EVAL",
+        answer: b"*4\r\n:1\r\n:2\r\n:400000003\r\n:60000\r\n",
+        flood: b"+OK\r\n",
+        pause: Duration::ZERO,
+    });
+    let urls = servers.urls().into_iter().chain([impostor.url()]);
+    let redlock = Redlock::connect(urls, patient(LIMIT)).unwrap();
+    let start = Instant::now();
+    while start.elapsed() < TIME {
+        redlock.acquire("dock-7").await.unwrap().release().await;
+    }
+    // The delay before each doubles, from 20 ms up to a second, and jitter halves it at the most: the first, seven more in
+    // 1.2 s, then two a second.
+    let most = 1 + 7 + 2 * 2;
+    let connections = impostor.connections();
+    assert!((2..=most).contains(&connections), "{connections}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

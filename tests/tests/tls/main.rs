@@ -10,12 +10,18 @@ mod device;
 
 use std::env;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redlock_std::{Options, Redlock};
 use redlock_tests::{Authority, TlsServer, connect_storm};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 const URL: &str = "REDLOCK_TEST_TLS_URL";
 
@@ -126,7 +132,43 @@ async fn a_server_that_another_authority_has_signed_for_is_refused_and_the_error
     assert_eq!(server.calls()["set"], 0);
 }
 
-async fn refused(server: &TlsServer, tls: &std::sync::Arc<rustls::ClientConfig>) -> String {
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_handshake_may_take_is_not_left_for_replies() {
+    // More than a reply may be long, and less than a handshake.
+    const REPLY: usize = 60_000;
+
+    let authority = Authority::create();
+    let own = authority.sign("127.0.0.1");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![CertificateDer::from_pem_file(own.certificate).unwrap()],
+            PrivateKeyDer::from_pem_file(own.key).unwrap(),
+        );
+    let config = Arc::new(config.unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("rediss://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let session = ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut stream = StreamOwned::new(session, stream);
+            // To the first word of the login.
+            let _length = stream.read(&mut [0; 1_000]);
+            let reply = format!("${REPLY}\r\n{}\r\n", "x".repeat(REPLY));
+            drop(stream.write_all(reply.as_bytes()));
+            let _end = stream.read(&mut [0; 1]);
+        }
+    });
+    let tls = authority.config(None);
+    let redlock = Redlock::connect_with_tls([url], patient(), &tls).unwrap();
+    let error = redlock.try_acquire("dock-7").await.unwrap_err().to_string();
+    assert!(error.contains("sent more than was asked for"), "{error}");
+}
+
+async fn refused(server: &TlsServer, tls: &Arc<rustls::ClientConfig>) -> String {
     let redlock = Redlock::connect_with_tls([server.tls_url()], patient(), tls).unwrap();
     redlock.try_acquire("dock-7").await.unwrap_err().to_string()
 }
