@@ -144,6 +144,12 @@ impl RedisNode {
         }
     }
 
+    /// Whether the last acquire has been sent, or is not waited for any more.
+    pub(crate) fn has_sent(&self) -> bool {
+        let acquire = self.last.and_then(|last| last.number);
+        acquire.is_none_or(|acquire| self.owner.queue.has_sent(acquire))
+    }
+
     async fn answer(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorKind> {
         if self.is_needless(command) {
             return Ok(Reply::NotMine);
@@ -237,14 +243,11 @@ impl Transport for RedisNode {
     }
 
     fn timed_out(&self, after: Duration) -> NodeError {
-        let acquire = self.last.and_then(|last| last.number);
-        self.error(
-            if acquire.is_none_or(|acquire| self.owner.queue.has_sent(acquire)) {
-                NodeErrorKind::TimedOut(after)
-            } else {
-                NodeErrorKind::Overloaded
-            },
-        )
+        self.error(if self.has_sent() {
+            NodeErrorKind::TimedOut(after)
+        } else {
+            NodeErrorKind::Overloaded
+        })
     }
 
     fn duplicate_of(&self, first: &Self) -> Option<NodeError> {

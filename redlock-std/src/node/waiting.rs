@@ -72,9 +72,9 @@ impl Waiting {
         calls
     }
 
-    /// Whether the acquire with this number has left, or one behind it.
+    /// Whether the acquire with this number has left, or one behind it, or none waits.
     pub(crate) const fn has_left(&self, acquire: AcquireNumber) -> bool {
-        acquire <= self.last_out
+        acquire <= self.last_out || self.counts.acquires == 0
     }
 
     pub(crate) fn retain_mut(&mut self, mut is_kept: impl FnMut(&mut Call) -> bool) {
