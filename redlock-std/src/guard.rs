@@ -144,8 +144,9 @@ impl Guard {
     /// # Errors
     ///
     /// After [`ExtendError::Unreachable`] the lease is as it was: try again while it is valid. After
-    /// every other error the lock is lost, after [`ExtendError::NotAsked`] since the round could not begin in time: [`is_valid`](Self::is_valid) is false, [`lost`](Self::lost) returns at
-    /// once, and the background extension has ended.
+    /// every other error the lock is lost: [`is_valid`](Self::is_valid) is false, [`lost`](Self::lost) returns at
+    /// once, and the background extension has ended. [`ExtendError::NotAsked`] says that the round could not begin while
+    /// the lease was valid.
     pub async fn extend(&mut self) -> Result<(), ExtendError> {
         let Some(Held { core, lease }) = &mut self.held else {
             return Err(ExtendError::Expired);
