@@ -85,6 +85,12 @@ pub enum ExtendError<E, const MAX: usize> {
     TooLate(Report<E, MAX>),
     /// The validity was over before anything was sent. Stop the work now.
     Expired,
+    /// The validity was over before anything was sent: so many extensions of other leases of this process were ahead. Stop
+    /// the work now. Only adapters that admit extensions say so, as `redlock-std` does.
+    NotAsked {
+        /// Whether a quorum of nodes has answered the last round of the others: if so, they are too many.
+        nodes_answer: bool,
+    },
 }
 
 impl<E, const MAX: usize> ExtendError<E, MAX> {
@@ -109,6 +115,7 @@ impl<E: fmt::Display, const MAX: usize> fmt::Display for ExtendError<E, MAX> {
                 report.write_nodes(f, report.tally().granted, " extended it")
             }
             Self::Expired => f.write_str("the validity of the lease is over"),
+            Self::NotAsked { nodes_answer } => not_asked(f, *nodes_answer),
         }
     }
 }
@@ -129,6 +136,12 @@ pub enum LossCause<E, const MAX: usize> {
     /// The validity is over, after as many extensions as
     /// [`Options::max_extensions`](crate::Options::max_extensions) allows.
     ExtensionsSpent,
+    /// The validity is over, and no node was asked to extend it: so many extensions of other leases of this process were
+    /// ahead. Only adapters that admit extensions say so, as `redlock-std` does.
+    NotAsked {
+        /// Whether a quorum of nodes has answered the last round of the others: if so, they are too many.
+        nodes_answer: bool,
+    },
 }
 
 impl<E: fmt::Display, const MAX: usize> fmt::Display for LossCause<E, MAX> {
@@ -145,6 +158,7 @@ impl<E: fmt::Display, const MAX: usize> fmt::Display for LossCause<E, MAX> {
             Self::ExtensionsSpent => f.write_str(
                 "the validity of the lease is over after the most extensions that the options allow",
             ),
+            Self::NotAsked { nodes_answer } => not_asked(f, *nodes_answer),
         }
     }
 }
@@ -217,6 +231,15 @@ fn no_quorum<E: fmt::Display, const MAX: usize>(
     } else {
         report.write_nodes(f, failed, " failed")
     }
+}
+
+fn not_asked(f: &mut fmt::Formatter<'_>, nodes_answer: bool) -> fmt::Result {
+    f.write_str(if nodes_answer {
+        "the validity of the lease is over: too many extensions of this process were ahead; keep fewer locks at once, \
+         or use a longer TTL"
+    } else {
+        "the validity of the lease is over: no quorum of nodes answers the extensions that were ahead"
+    })
 }
 
 fn lost<E: fmt::Display, const MAX: usize>(

@@ -1,5 +1,6 @@
 //! The lock for the time of some work: extended while it runs, stopped when it is lost.
 
+use core::future::{Future, ready};
 use core::time::Duration;
 
 use embassy_futures::select::{Either, select};
@@ -43,7 +44,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         // If this future is dropped during the work, the next operation releases the lock.
         self.abandon(lease.key().as_ref(), lease.token(), lease.proposal());
         // The lease is looked at before the work: after a long pause the work does not run on.
-        let done = match select(self.keep_on(&mut kept, |_| (), |_| ()), work(&lease)).await {
+        let keep = self.keep_on(&mut kept, |_| (), |_| ready(()), |(), _| ());
+        let done = match select(keep, work(&lease)).await {
             Either::First(cause) => Err(HoldError::Lost(cause)),
             Either::Second(_) if !kept.is_valid(self.clock.now()) => {
                 Err(HoldError::Lost(LossCause::Expired))
@@ -65,12 +67,12 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         mut extended: impl FnMut(&Lease<K>),
     ) -> LossCause<T::Error, MAX> {
         self.hand_over_abandoned().await;
-        let tried = |result: Result<&Lease<K>, &Report<_, MAX>>| {
+        let tried = |(), result: Result<&Lease<K>, &Report<_, MAX>>| {
             if let Ok(lease) = result {
                 extended(lease);
             }
         };
-        self.keep_on(lease, |_| (), tried).await
+        self.keep_on(lease, |_| (), |_| ready(()), tried).await
     }
 
     /// Extends a lease that other clients extend too, each with a copy of it; otherwise as
@@ -80,23 +82,28 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// ([`Lease::extended_elsewhere`]). An extension of another client counts as one of this client, except that
     /// it does not count for [`Options::max_extensions`](crate::Options::max_extensions).
     ///
-    /// Calls `tried` after each extension that was tried, with the report if no quorum was reached: a caller that
-    /// watches the validity itself knows why it ends.
-    pub async fn keep_shared<K: AsRef<[u8]>>(
+    /// Waits for `admit` before each extension: a caller with many leases decides when it begins, by the end of the
+    /// validity at the latest.
+    ///
+    /// Calls `tried` after each extension that was tried, with what `admit` has returned, and with the report if no
+    /// quorum was reached: a caller that watches the validity itself knows why it ends.
+    pub async fn keep_shared<K: AsRef<[u8]>, A: Future>(
         &mut self,
         lease: &mut Lease<K>,
         update: impl FnMut(&mut Lease<K>),
-        tried: impl FnMut(Result<&Lease<K>, &Report<T::Error, MAX>>),
+        admit: impl FnMut(Instant) -> A,
+        tried: impl FnMut(A::Output, Result<&Lease<K>, &Report<T::Error, MAX>>),
     ) -> LossCause<T::Error, MAX> {
         self.hand_over_abandoned().await;
-        self.keep_on(lease, update, tried).await
+        self.keep_on(lease, update, admit, tried).await
     }
 
-    async fn keep_on<K: AsRef<[u8]>>(
+    async fn keep_on<K: AsRef<[u8]>, A: Future>(
         &mut self,
         lease: &mut Lease<K>,
         mut update: impl FnMut(&mut Lease<K>),
-        mut tried: impl FnMut(Result<&Lease<K>, &Report<T::Error, MAX>>),
+        mut admit: impl FnMut(Instant) -> A,
+        mut tried: impl FnMut(A::Output, Result<&Lease<K>, &Report<T::Error, MAX>>),
     ) -> LossCause<T::Error, MAX> {
         let mut extensions_left = self.options.extensions();
         let mut failed = None;
@@ -122,23 +129,24 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                     None => LossCause::Expired,
                 };
             }
+            let admitted = admit(lease.valid_until()).await;
             match self.extension(lease).await {
                 Ok(()) => {
                     extensions_left = extensions_left.map(|left| left.saturating_sub(1));
                     failed = None;
                     failed_rounds = 0;
                     due = self.extension_due(lease);
-                    tried(Ok(lease));
+                    tried(admitted, Ok(lease));
                 }
                 Err(ExtendError::Unreachable(report)) => {
-                    tried(Err(&report));
+                    tried(admitted, Err(&report));
                     failed = Some(report);
                     failed_rounds = failed_rounds.saturating_add(1);
                     let delay = self.retry_delay_micros(failed_rounds);
                     due = self.clock.now().plus_micros(delay);
                 }
                 Err(ExtendError::Lost(report)) => return LossCause::Lost(report),
-                Err(ExtendError::TooLate(_) | ExtendError::Expired) => {
+                Err(_) => {
                     // Unless another client was in time.
                     update(lease);
                     if !lease.is_valid(self.clock.now()) {

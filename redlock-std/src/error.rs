@@ -81,7 +81,7 @@ pub enum AcquireError {
     Build(BuildError),
     /// The key is longer than [`MAX_KEY`], the prefix included. No node was asked.
     KeyTooLong(usize),
-    /// So many other acquires of this process were ahead that no round for this one began in time. No node was asked.
+    /// So many other acquires and extensions of this process were ahead that no round for this one began in time. No node was asked.
     NotAsked {
         /// The lock.
         key: KeyName,
@@ -146,7 +146,7 @@ impl fmt::Display for AcquireError {
                 nodes_answer: true,
             } => write!(
                 f,
-                "{key} was not asked for: too many acquires of this process are ahead; use a longer wait, or fewer \
+                "{key} was not asked for: too many acquires or extensions of this process are ahead; use a longer wait, or fewer \
                  locks at once"
             ),
             Self::NotAsked {
@@ -154,7 +154,7 @@ impl fmt::Display for AcquireError {
                 nodes_answer: false,
             } => write!(
                 f,
-                "{key} was not asked for: no quorum of nodes answers the acquires that are ahead"
+                "{key} was not asked for: no quorum of nodes answers those that are ahead"
             ),
             Self::Nodes(error) => write!(f, "{error}"),
         }

@@ -13,6 +13,7 @@ use crate::clock::SystemClock;
 use crate::entropy::SystemEntropy;
 use crate::error::{ExtendError, LossCause, Released, Report};
 use crate::redlock::Core;
+use crate::rounds::{Round, Rounds};
 use crate::turns::Turn;
 
 /// The lock is held until [`valid_until`](Self::valid_until).
@@ -44,6 +45,7 @@ struct Validity {
     fence: Option<Fence>,
     /// Its end is the end of the validity.
     turn: Turn,
+    rounds: Rounds,
     ending: Mutex<Ending>,
     lost: Notify,
 }
@@ -57,16 +59,25 @@ struct Ending {
     failed: Option<Report>,
     /// Whether the keeper extends it no more.
     is_spent: bool,
+    /// Whether the keeper waits for others to be extended.
+    is_in_line: bool,
 }
 
 impl Guard {
-    pub(crate) fn new(core: Core, lease: Lease<Arc<[u8]>>, turn: Turn, runtime: Handle) -> Self {
+    pub(crate) fn new(
+        core: Core,
+        lease: Lease<Arc<[u8]>>,
+        turn: Turn,
+        rounds: Rounds,
+        runtime: Handle,
+    ) -> Self {
         turn.hold(lease.valid_until());
         let validity = Arc::new(Validity {
             key: Arc::clone(lease.key()),
             token: *lease.token(),
             fence: lease.fence(),
             turn,
+            rounds,
             ending: Mutex::default(),
             lost: Notify::new(),
         });
@@ -121,6 +132,9 @@ impl Guard {
 
     /// Lets the keys live for the TTL from now, and the lease with them. One round.
     ///
+    /// If very many leases are extended at the moment, the round begins a little later: the lease that ends soonest is
+    /// extended first. No acquire is waited for.
+    ///
     /// May be called beside [`keep_alive`](Self::keep_alive): both move the same validity. An extension that is
     /// asked for here does not count for [`Options::max_extensions`](crate::Options::max_extensions).
     ///
@@ -131,17 +145,37 @@ impl Guard {
     ///
     /// After [`ExtendError::Unreachable`] the lease is as it was: try again while it is valid. After
     /// every other error the lock is lost: [`is_valid`](Self::is_valid) is false, [`lost`](Self::lost) returns at
-    /// once, and the background extension has ended.
+    /// once, and the background extension has ended. [`ExtendError::NotAsked`] says that the round could not begin while
+    /// the lease was valid.
     pub async fn extend(&mut self) -> Result<(), ExtendError> {
         let Some(Held { core, lease }) = &mut self.held else {
             return Err(ExtendError::Expired);
         };
         loop {
+            let until = self.validity.until();
+            if SystemClock.now() >= until {
+                self.validity.expire(until);
+            }
             if self.validity.is_lost() {
                 return Err(ExtendError::Expired);
             }
             lease.extended_elsewhere(self.validity.until());
-            let (error, cause) = match core.extend(lease).await {
+            let node_timeout = core.options().round_time();
+            let extended = match self.validity.admit(node_timeout).await {
+                Some(round) => {
+                    let extended = core.extend(lease).await;
+                    match &extended {
+                        Ok(()) => round.end(true, node_timeout),
+                        Err(ExtendError::Unreachable(_)) => round.end(false, node_timeout),
+                        Err(_) => {}
+                    }
+                    extended
+                }
+                None => Err(ExtendError::NotAsked {
+                    nodes_answer: self.validity.rounds.nodes_answer(),
+                }),
+            };
+            let (error, cause) = match extended {
                 Ok(()) if self.validity.extended_until(lease.valid_until()) => return Ok(()),
                 Ok(()) => return Err(ExtendError::Expired),
                 Err(ExtendError::Lost(report)) => {
@@ -151,6 +185,10 @@ impl Guard {
                 Err(error) if error.is_retryable() => return Err(error),
                 // The extension in the background was in time.
                 Err(_) if SystemClock.now() < self.validity.until() => continue,
+                Err(ExtendError::NotAsked { nodes_answer }) => (
+                    ExtendError::NotAsked { nodes_answer },
+                    LossCause::NotAsked { nodes_answer },
+                ),
                 Err(error) => (error, LossCause::Expired),
             };
             self.validity.lose(cause);
@@ -164,6 +202,10 @@ impl Guard {
     /// [`Options::max_extensions`](crate::Options::max_extensions) are spent. Wait for
     /// [`lost`](Self::lost) beside the work to hear of it. The task runs on the runtime of
     /// [`Redlock::connect`](crate::Redlock::connect).
+    ///
+    /// Any number of guards may be kept, also if their extensions are due at one moment: as many are extended at once as
+    /// the nodes answer in time, the lease that ends soonest first, and ahead of acquires. If there are more than the nodes
+    /// extend within two thirds of the TTL, the others are lost, with [`LossCause::NotAsked`].
     pub fn keep_alive(&mut self) {
         if self.keeper.is_none()
             && let Some(keeping) = self.keeping()
@@ -214,20 +256,32 @@ impl Guard {
         Some(async move {
             let update = |lease: &mut Lease<_>| lease.extended_elsewhere(validity.until());
             let mut left = core.options().extensions();
+            let node_timeout = core.options().round_time();
             validity.kept(left);
-            let tried = |result: Result<&Lease<_>, &Report>| match result {
-                Ok(lease) => {
-                    left = left.map(|left| left.saturating_sub(1));
-                    validity.extended_until(lease.valid_until());
-                    validity.kept(left);
+            let admit = |_| async {
+                validity.lock().is_in_line = true;
+                let round = validity.admit(node_timeout).await;
+                validity.lock().is_in_line = false;
+                round
+            };
+            let tried = |round: Option<Round<'_>>, result: Result<&Lease<_>, &Report>| {
+                if let Some(round) = round {
+                    round.end(result.is_ok(), node_timeout);
                 }
-                Err(report) => validity.failed(report),
+                match result {
+                    Ok(lease) => {
+                        left = left.map(|left| left.saturating_sub(1));
+                        validity.extended_until(lease.valid_until());
+                        validity.kept(left);
+                    }
+                    Err(report) => validity.failed(report),
+                }
             };
             tokio::select! {
                 biased;
                 // Before the core can know: its timer may be a tick late.
                 _cause = validity.lost() => {}
-                cause = core.keep_shared(&mut lease, update, tried) => validity.lose(cause),
+                cause = core.keep_shared(&mut lease, update, admit, tried) => validity.lose(cause),
             }
         })
     }
@@ -270,6 +324,13 @@ impl fmt::Debug for Guard {
 impl Validity {
     fn until(&self) -> Instant {
         self.turn.until()
+    }
+
+    /// Waits until an extension may begin; `None` if it may not before the validity is over.
+    async fn admit(&self, node_timeout: Duration) -> Option<Round<'_>> {
+        // A fenced lock may need a second round.
+        let longest = node_timeout * 2;
+        self.rounds.admit_extension(self.until(), longest).await
     }
 
     /// Moves the end later; `false` if the lock is lost already.
@@ -330,6 +391,9 @@ impl Validity {
             let cause = match &ending.failed {
                 Some(report) => LossCause::Unreachable(report.clone()),
                 None if ending.is_spent => LossCause::ExtensionsSpent,
+                None if ending.is_in_line => LossCause::NotAsked {
+                    nodes_answer: self.rounds.nodes_answer(),
+                },
                 None => LossCause::Expired,
             };
             self.end(ending, cause);

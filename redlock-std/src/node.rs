@@ -144,6 +144,12 @@ impl RedisNode {
         }
     }
 
+    /// Whether the last acquire has been sent, or is not waited for any more.
+    pub(crate) fn has_sent(&self) -> bool {
+        let acquire = self.last.and_then(|last| last.number);
+        acquire.is_none_or(|acquire| self.owner.queue.has_sent(acquire))
+    }
+
     async fn answer(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorKind> {
         if self.is_needless(command) {
             return Ok(Reply::NotMine);
@@ -236,9 +242,8 @@ impl Transport for RedisNode {
     }
 
     fn timed_out(&self, after: Duration) -> NodeError {
-        let acquire = self.last.and_then(|last| last.number);
         let queue = &self.owner.queue;
-        self.error(if acquire.is_none_or(|acquire| queue.has_sent(acquire)) {
+        self.error(if self.has_sent() {
             NodeErrorKind::TimedOut(after)
         } else if queue.is_connecting() {
             NodeErrorKind::NotConnected(after)

@@ -13,7 +13,7 @@ use crate::error::{AcquireError, ConnectError, HoldError};
 use crate::guard::Guard;
 use crate::knowledge::{FleetKnowledge, Told};
 use crate::node::{Address, NodeError, RedisNode};
-use crate::rounds::Rounds;
+use crate::rounds::{Round, Rounds};
 use crate::turns::{Term, Turn, Turns};
 
 /// The most nodes that one lock may have: nine survive the loss of four.
@@ -235,9 +235,9 @@ impl Redlock {
 
     /// Tries once to acquire the lock.
     ///
-    /// One round, which ends at the quorum. If another task holds the lock through this handle or a
-    /// clone of it, or waits for it, this fails at once and asks no node. If very many tasks acquire at the moment, the round begins a
-    /// little later; if it cannot within a node timeout, this fails with [`AcquireError::NotAsked`].
+    /// One round, which ends at the quorum. If another task holds the lock through this handle or a clone of it, or waits
+    /// for it, this fails at once and asks no node. If very many tasks acquire or extend at the moment, the round begins
+    /// a little later; if it cannot within a node timeout, this fails with [`AcquireError::NotAsked`].
     ///
     /// Dropping the future releases what the round may have granted.
     ///
@@ -266,17 +266,18 @@ impl Redlock {
     ///
     /// Tasks that want the same key through this handle or a clone of it wait in a queue, first come, first served; one of
     /// them at a time asks the nodes, again and again after a random delay. Of all keys together as many are asked for
-    /// at once as the nodes answer in time; a burst of acquires waits here, and not in rounds that time out. A task ahead in the queue is waited
-    /// for until its guard is released or dropped, or the validity of its lease is over. If it is not polled when it is
-    /// next, it is waited for until its own wait is over, four node timeouts and a second later at the latest.
+    /// at once as the nodes answer in time; a burst of acquires waits here, behind extensions of leases, and not in rounds
+    /// that time out. A task ahead in the queue is waited for until its guard is released or dropped, or the validity of
+    /// its lease is over. If it is not polled when it is next, it is waited for until its own wait is over, four node
+    /// timeouts and a second later at the latest.
     ///
     /// Dropping the future leaves the queue, and releases what a round may have granted.
     ///
     /// # Errors
     ///
     /// The [`AcquireError`] of the last round. If there was none, [`AcquireError::HeldHere`] if the queue for the key did
-    /// not move in time, and [`AcquireError::NotAsked`] if too many other acquires were ahead, or no quorum of nodes
-    /// answered those that were.
+    /// not move in time, and [`AcquireError::NotAsked`] if too many other acquires or extensions were ahead, or no
+    /// quorum of nodes answered those that were.
     pub async fn acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
         check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
@@ -359,8 +360,9 @@ impl Redlock {
     ) -> Option<Result<Lease<Arc<[u8]>>, NodesError>> {
         let round_time = self.options.round_time();
         // A round and one that cleans up. What takes longer does not keep others waiting.
-        let round = self.rounds.admit(give_up_at, round_time * 2).await?;
-        let attempt = Attempt::new(core, &self.knowledge, key);
+        let longest = round_time * 2;
+        let mut round = self.rounds.admit_acquire(give_up_at, longest).await?;
+        let attempt = Attempt::new(core, &self.knowledge, key, &mut round);
         let lease = attempt.core.attempt(acquisition, Arc::clone(key)).await;
         drop(attempt);
         match &lease {
@@ -373,7 +375,8 @@ impl Redlock {
     }
 
     fn guard(&self, core: Core, lease: Lease<Arc<[u8]>>, turn: Turn) -> Guard {
-        Guard::new(core, lease, turn, self.runtime.clone())
+        let (rounds, runtime) = (self.rounds.clone(), self.runtime.clone());
+        Guard::new(core, lease, turn, rounds, runtime)
     }
 
     /// Why no round of an acquire has begun.
@@ -431,26 +434,33 @@ fn held_here(key: &[u8]) -> AcquireError {
 
 /// An attempt on its way. Dropped in the middle, it releases what it may have been granted; what it has
 /// learned of the nodes' clocks is kept, whatever came of it.
-struct Attempt<'a> {
+struct Attempt<'a, 'r> {
     core: &'a mut Core,
     knowledge: &'a FleetKnowledge,
     told: Told,
     key: &'a [u8],
+    round: &'a mut Round<'r>,
 }
 
-impl<'a> Attempt<'a> {
-    fn new(core: &'a mut Core, knowledge: &'a FleetKnowledge, key: &'a [u8]) -> Self {
+impl<'a, 'r> Attempt<'a, 'r> {
+    fn new(
+        core: &'a mut Core,
+        knowledge: &'a FleetKnowledge,
+        key: &'a [u8],
+        round: &'a mut Round<'r>,
+    ) -> Self {
         knowledge.tell(core);
         Self {
             told: Told::by(core),
             core,
             knowledge,
             key,
+            round,
         }
     }
 }
 
-impl Drop for Attempt<'_> {
+impl Drop for Attempt<'_, '_> {
     fn drop(&mut self) {
         if self.core.options().fleet().is_some() {
             self.knowledge.learn(self.core, self.told);
@@ -459,6 +469,11 @@ impl Drop for Attempt<'_> {
             for node in self.core.nodes() {
                 node.release_unattended(&release);
             }
+            let nodes: Vec<_> = self.core.nodes().cloned().collect();
+            self.round.leave_behind(move || {
+                let sent = nodes.iter().filter(|node| node.has_sent());
+                sent.count() > nodes.len() / 2
+            });
         }
     }
 }

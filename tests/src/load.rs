@@ -12,6 +12,7 @@ mod churn;
 mod drops;
 mod handles;
 mod hostile;
+mod kept;
 mod reconnect;
 mod slow;
 mod tasks;
@@ -39,9 +40,10 @@ use crate::child;
 
 /// Puts the lock under load over five redis-servers, and beside a node that is slow or hostile.
 ///
-/// Scenes: burst (all keys at once, with guards that are kept alive), tasks (1,000 at once), churn (memory and
-/// descriptors stay flat), drop (100,000 guards at once), reconnect (all connections are killed), slow (one node),
-/// hostile (one node sends what no Redis sends, idle and busy, plain and over TLS), handles (hundreds connect at once).
+/// Scenes: burst (all keys at once, with guards that are kept alive), tasks (1,000 at once), kept (guards whose
+/// extensions are due at once), churn (memory and descriptors stay flat), drop (100,000 guards at once), reconnect (all
+/// connections are killed), slow (one node), hostile (one node sends what no Redis sends, idle and busy, plain and over
+/// TLS), handles (hundreds connect at once).
 ///
 /// Prints a row for each trial, and ends with exit code 1 if a promise is broken.
 #[derive(Debug, clap::Args)]

@@ -1,5 +1,6 @@
 //! Work under the lock.
 
+use core::future::Ready;
 use core::pin::pin;
 use core::time::Duration;
 use std::cell::{Cell, RefCell};
@@ -9,7 +10,7 @@ use embassy_futures::join::join;
 use embassy_futures::select::{Either, select};
 use redlock_core::mock::{MemoryError, MemoryNode, MockClock};
 use redlock_core::{
-    Clock, Command, Denial, HoldError, Instant, Lease, LossCause, Options, Redlock, Reply,
+    Clock, Command, Denial, HoldError, Instant, Lease, LossCause, Options, Redlock, Reply, Report,
     Transport,
 };
 
@@ -197,13 +198,39 @@ fn a_lease_that_two_clients_extend_has_one_validity() {
         }
     };
     let update = |lease: &mut Lease<_>| lease.extended_elsewhere(shared.get());
-    let kept = redlock.keep_shared(&mut lease, update, |_| unreachable!());
+    let admit = |_| -> Ready<()> { unreachable!() };
+    let kept = redlock.keep_shared(&mut lease, update, admit, |(), _| unreachable!());
     let (cause, ()) = clock.run(join(kept, extensions));
     assert!(matches!(cause, LossCause::ExtensionsSpent), "{cause}");
     assert_eq!(clock.now(), copy.valid_until());
     // What is no later than what is known changes nothing.
     copy.extended_elsewhere(at(Duration::ZERO));
     assert_eq!(copy.valid_until(), shared.get());
+}
+
+#[test]
+fn an_extension_of_a_shared_lease_begins_when_it_is_admitted() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let mut redlock = client_with(&nodes, &clock, 1, one_round().max_extensions(1));
+    let mut lease = clock.run(redlock.acquire(KEY)).unwrap();
+    let (end, late) = (lease.valid_until(), at(VALIDITY / 2));
+    let admit = |valid_until| {
+        assert_eq!(valid_until, end);
+        let clock = &clock;
+        async move {
+            clock.sleep_until(late).await;
+            "admitted"
+        }
+    };
+    let extended = Cell::new(None);
+    let tried = |admitted, result: Result<&Lease<_>, &Report<_, 5>>| {
+        extended.set(Some((admitted, result.unwrap().valid_until())));
+    };
+    let cause = clock.run(redlock.keep_shared(&mut lease, |_| (), admit, tried));
+    assert!(matches!(cause, LossCause::ExtensionsSpent), "{cause}");
+    let expected = late.saturating_add(end.saturating_duration_since(at(Duration::ZERO)));
+    assert_eq!(extended.get(), Some(("admitted", expected)));
 }
 
 #[test]

@@ -362,7 +362,7 @@ impl Queue {
 
 impl State {
     /// Why `call` fails at once.
-    fn refusal(&self, call: &Call) -> Option<NodeErrorKind> {
+    fn refusal(&mut self, call: &Call) -> Option<NodeErrorKind> {
         match &self.status {
             Status::Connecting | Status::Up => {}
             Status::Silent(since) => {
@@ -685,10 +685,28 @@ mod tests {
     fn a_release_beyond_all_bounds_is_given_up_and_counted() {
         let queue = queue();
         queue.fail(&NodeErrorKind::Disconnected, None);
-        for _ in 0..=MAX_RELEASES {
-            queue.push_unattended(call('r', 1, Some(0)));
+        // Nobody knows to which acquires half of them belong.
+        for number in 0..=MAX_RELEASES {
+            let behind = (number % 2 == 0).then_some(0);
+            queue.push_unattended(call('r', 1, behind));
         }
         assert_eq!(queue.given_up(), 1);
+    }
+
+    #[test]
+    fn releases_that_wait_behind_their_acquires_take_no_room_of_other_acquires() {
+        let queue = queue();
+        let mut waiting = Vec::new();
+        for _ in 0..MAX_WAITING {
+            let acquire = queue.push(call('a', 1, None)).unwrap();
+            queue.push_unattended(call('r', 1, acquire.number));
+            waiting.push(acquire);
+        }
+        let refusal = queue.push(call('a', 1, None)).unwrap_err();
+        assert_eq!(refusal, NodeErrorKind::Overloaded);
+        // What has left makes room.
+        assert_eq!(take(&queue), 128);
+        assert!(queue.push(call('a', 1, None)).is_ok());
     }
 
     #[test]

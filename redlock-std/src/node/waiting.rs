@@ -13,9 +13,18 @@ pub(crate) struct Waiting {
     releases: VecDeque<Call>,
     /// And what must not overtake one of them.
     acquires: VecDeque<Call>,
+    /// How many there are of each kind, wherever they stand.
+    counts: Counts,
     /// Acquires are numbered from one on. The last one that has come, and the last one that has left.
     last_in: AcquireNumber,
     last_out: AcquireNumber,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    extends: usize,
+    releases: usize,
+    acquires: usize,
 }
 
 /// The place of an acquire among all that were handed to a node.
@@ -24,6 +33,7 @@ pub(crate) type AcquireNumber = u64;
 impl Waiting {
     /// The number of `call`, if it is an acquire.
     pub(crate) fn push(&mut self, mut call: Call) -> Option<AcquireNumber> {
+        *self.counts.of(&call) += 1;
         if call.is_acquire() {
             self.last_in = self.last_in.saturating_add(1);
             call.behind = Some(self.last_in);
@@ -42,6 +52,7 @@ impl Waiting {
 
     /// Puts back what has left, ahead of its class.
     pub(crate) fn push_front(&mut self, call: Call) {
+        *self.counts.of(&call) += 1;
         self.class_of(&call).push_front(call);
     }
 
@@ -52,20 +63,27 @@ impl Waiting {
             let count = class.len().min(most - calls.len());
             calls.extend(class.drain(..count));
         }
+        for call in &calls {
+            *self.counts.of(call) -= 1;
+        }
         let acquires = calls.iter().filter(|call| call.is_acquire());
         let last = acquires.filter_map(|call| call.behind).max();
         self.last_out = self.last_out.max(last.unwrap_or_default());
         calls
     }
 
-    /// Whether the acquire with this number has left, or one behind it.
+    /// Whether the acquire with this number has left, or one behind it, or none waits.
     pub(crate) const fn has_left(&self, acquire: AcquireNumber) -> bool {
-        acquire <= self.last_out
+        acquire <= self.last_out || self.counts.acquires == 0
     }
 
     pub(crate) fn retain_mut(&mut self, mut is_kept: impl FnMut(&mut Call) -> bool) {
         for class in [&mut self.extends, &mut self.releases, &mut self.acquires] {
-            class.retain_mut(&mut is_kept);
+            class.retain_mut(|call| {
+                let is_kept = is_kept(call);
+                *self.counts.of(call) -= usize::from(!is_kept);
+                is_kept
+            });
         }
     }
 
@@ -82,16 +100,22 @@ impl Waiting {
         self.len() == 0
     }
 
-    /// How many calls there are of the class of `call`.
-    pub(crate) fn len_of(&self, call: &Call) -> usize {
-        match call {
-            call if call.is_acquire() => self.acquires.len(),
-            call if call.is_release() => self.releases.len(),
-            _ => self.extends.len(),
-        }
+    /// How many calls there are of the kind of `call`.
+    pub(crate) fn len_of(&mut self, call: &Call) -> usize {
+        *self.counts.of(call)
     }
 
     fn class_of(&mut self, call: &Call) -> &mut VecDeque<Call> {
+        match call {
+            call if call.is_acquire() => &mut self.acquires,
+            call if call.is_release() => &mut self.releases,
+            _ => &mut self.extends,
+        }
+    }
+}
+
+impl Counts {
+    fn of(&mut self, call: &Call) -> &mut usize {
         match call {
             call if call.is_acquire() => &mut self.acquires,
             call if call.is_release() => &mut self.releases,

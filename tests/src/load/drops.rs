@@ -30,10 +30,10 @@ pub(super) fn perform(name: String) -> Result<Report, Box<dyn Error>> {
         let measurement = Measurement::begin();
         let tally = Arc::new(Tally::new());
         let started_at = Instant::now();
-        let guards = acquire(&redlock, &tally).await;
-        let counts = tally.counts();
+        let guards = acquire(&redlock, &tally, GUARDS).await;
         let lost = guards.iter().filter(|guard| !guard.is_valid());
         lost.for_each(|_| tally.lost());
+        let counts = tally.counts();
 
         let dropped_at = Instant::now();
         drop(guards);
@@ -53,10 +53,11 @@ pub(super) fn perform(name: String) -> Result<Report, Box<dyn Error>> {
     }))
 }
 
-async fn acquire(redlock: &Redlock, tally: &Arc<Tally>) -> Vec<Guard> {
+/// A guard of each of `count` keys.
+pub(super) async fn acquire(redlock: &Redlock, tally: &Arc<Tally>, count: usize) -> Vec<Guard> {
     let permits = Arc::new(Semaphore::new(AT_A_TIME));
     let mut crowd = JoinSet::new();
-    for number in 0..GUARDS {
+    for number in 0..count {
         let redlock = redlock.clone();
         let tally = Arc::clone(tally);
         let permits = Arc::clone(&permits);

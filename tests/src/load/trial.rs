@@ -10,13 +10,14 @@ use clap::ValueEnum as _;
 use super::attacker::{Attack, Moment};
 use super::hostile::Hostility;
 use super::report::Report;
-use super::{burst, churn, drops, handles, hostile, reconnect, slow, tasks};
+use super::{burst, churn, drops, handles, hostile, kept, reconnect, slow, tasks};
 
 /// One row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trial {
     Burst { keys: usize, runtime: Runtime },
     Tasks { keys: usize },
+    Kept { guards: usize, runtime: Runtime },
     Churn,
     Drop,
     Reconnect,
@@ -50,6 +51,11 @@ impl Trial {
             }
         }
         all.extend([1_000, 10].map(|keys| Self::Tasks { keys }));
+        for guards in [10_000, 40_000] {
+            for runtime in [Runtime::CurrentThread, Runtime::MultiThread] {
+                all.push(Self::Kept { guards, runtime });
+            }
+        }
         all.extend([Self::Churn, Self::Drop, Self::Reconnect, Self::Slow]);
         for attack in Attack::value_variants() {
             for moment in Moment::value_variants() {
@@ -74,6 +80,10 @@ impl Trial {
                 Runtime::CurrentThread => matches!(keys, 10_000 | 100_000),
                 Runtime::MultiThread => *keys == 10_000,
             },
+            // Of these most were lost when extensions were not admitted.
+            Self::Kept { guards, runtime } => {
+                *guards == 40_000 && *runtime == Runtime::CurrentThread
+            }
             // Each moment, and those attacks that differ in what they cost; over TLS what is most to decrypt.
             Self::Hostile(Hostility {
                 attack,
@@ -94,6 +104,7 @@ impl Trial {
         match self {
             Self::Burst { .. } => "burst",
             Self::Tasks { .. } => "tasks",
+            Self::Kept { .. } => "kept",
             Self::Churn => "churn",
             Self::Drop => "drop",
             Self::Reconnect => "reconnect",
@@ -118,6 +129,7 @@ impl Trial {
         match self {
             Self::Burst { keys, runtime } => burst::perform(name, keys, runtime),
             Self::Tasks { keys } => tasks::perform(name, keys, length),
+            Self::Kept { guards, runtime } => kept::perform(name, guards, runtime),
             Self::Churn => churn::perform(name, length),
             Self::Drop => drops::perform(name),
             Self::Reconnect => reconnect::perform(name, length),
@@ -134,6 +146,7 @@ impl fmt::Display for Trial {
         match self {
             Self::Burst { keys, runtime } => write!(f, "-{keys}-{runtime}"),
             Self::Tasks { keys } => write!(f, "-{keys}-keys"),
+            Self::Kept { guards, runtime } => write!(f, "-{guards}-{runtime}"),
             Self::Hostile(Hostility {
                 attack,
                 moment,

@@ -81,7 +81,9 @@ fn a_scene_that_does_not_exist_is_answered_with_those_that_do() {
     let words = words(&output);
     assert_eq!(output.status.code(), Some(1), "{words}");
     assert!(
-        words.contains("there are burst, tasks, churn, drop, reconnect, slow, hostile, handles"),
+        words.contains(
+            "there are burst, tasks, kept, churn, drop, reconnect, slow, hostile, handles"
+        ),
         "{words}"
     );
 }
