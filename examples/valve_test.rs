@@ -52,7 +52,7 @@ impl Drop for Open<'_> {
 mod tests {
     use core::time::Duration;
 
-    use redlock_core::mock::{MemoryNode, MockClock, SeededEntropy};
+    use redlock_core::mock::{MockClock, MockNode, SeededEntropy};
     use redlock_core::{Clock, HoldError, Instant, Options, Redlock};
 
     use super::{Valve, water};
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn the_valve_is_closed_when_the_lock_is_lost_half_way() {
         let clock = MockClock::new();
-        let nodes: [_; 3] = MemoryNode::fleet(&clock);
+        let nodes: [_; 3] = MockNode::array(&clock);
         let options = Options::new(Duration::from_secs(10)).unwrap();
         let random = SeededEntropy::new(1);
         let mut redlock = Redlock::<_, _, _, 3>::new(&nodes, &clock, random, options).unwrap();
@@ -69,7 +69,7 @@ mod tests {
         let result = clock.run(water(&mut redlock, &valve, async {
             assert!(valve.is_open.get());
             clock.sleep_until(Instant::from_micros(30_000_000)).await;
-            nodes[1..].iter().for_each(MemoryNode::stop);
+            nodes[1..].iter().for_each(MockNode::stop);
             core::future::pending::<()>().await;
         }));
 

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use redlock_core::{Admission, Denial, Instant, Introduction, ReplicationId, Rules, RunId, Verb};
+use redlock_core::{Admission, Denial, Instant, NodeInfo, ReplicationId, Rules, RunId, Verb};
 
 /// By how much the clocks of a client and a node may differ in rate unless options say otherwise, in millionths.
 const DRIFT_PPM: u32 = 10_000;
@@ -23,7 +23,7 @@ pub(crate) fn quarantine_left(
     };
     let now = Instant::from_micros(0);
     let mut admission = Admission::new();
-    let introduction = Introduction {
+    let node_info = NodeInfo {
         run_id: RunId::new(0),
         replication_id: ReplicationId::new(0),
         uptime: Duration::from_secs(uptime_s.max(0).unsigned_abs()),
@@ -32,7 +32,7 @@ pub(crate) fn quarantine_left(
         max_ttl_ms: record.map(|(max_ttl, _)| millis(max_ttl)),
         is_vouched: record.is_some_and(|(_, is_vouched)| is_vouched),
     };
-    admission.introduced(Some(introduction), now);
+    admission.record(Some(node_info), now);
     // Whether the record allows the TTL of a lease is another question: this one is of no TTL.
     match admission.check(Verb::Acquire { ttl_ms: 0, rules }, now) {
         Err(Denial::Restarted { left_ms, .. }) => Duration::from_millis(left_ms.into()),

@@ -2,7 +2,7 @@
 
 use crate::command::Verb;
 use crate::denial::Denial;
-use crate::introduction::{Introduction, ReplicationId, RunId};
+use crate::node_info::{NodeInfo, ReplicationId, RunId};
 use crate::time::{Instant, drift_micros};
 
 /// What one client knows of one node. It belongs to the transport, and outlives its connections.
@@ -80,39 +80,39 @@ impl Admission {
     /// A process, or a history of its data, that is not the one from before has begun just now, as far as the client
     /// can tell. On the first contact the node's own word for its age is taken: it follows the node's wall clock, and
     /// says nothing of a replica that was promoted.
-    pub fn introduced(&mut self, introduction: Option<Introduction>, now: Instant) {
+    pub fn record(&mut self, node_info: Option<NodeInfo>, now: Instant) {
         self.asked_at = now;
         self.is_in_doubt = false;
-        self.is_known = introduction.is_some();
-        let Some(introduction) = introduction else {
+        self.is_known = node_info.is_some();
+        let Some(node_info) = node_info else {
             return;
         };
         // What it has evicted it has forgotten.
-        let has_evicted = self.may_evict && !introduction.may_evict;
-        let is_same = self.run_id == introduction.run_id
-            && self.replication_id == introduction.replication_id
+        let has_evicted = self.may_evict && !node_info.may_evict;
+        let is_same = self.run_id == node_info.run_id
+            && self.replication_id == node_info.replication_id
             && self.is_master
             && !has_evicted;
         if !is_same {
             self.began_at = now.as_micros();
             if self.beginnings == 0 {
                 // A whole number of seconds, of which one may not have passed.
-                let uptime = u32::try_from(introduction.uptime.as_secs()).unwrap_or(u32::MAX);
+                let uptime = u32::try_from(node_info.uptime.as_secs()).unwrap_or(u32::MAX);
                 let age_s = u64::from(uptime.saturating_sub(1));
                 self.began_at = self.began_at.wrapping_sub(age_s * 1_000_000);
             }
             self.beginnings = self.beginnings.saturating_add(1);
         }
-        self.max_ttl_ms = introduction.max_ttl_ms.unwrap_or(0);
+        self.max_ttl_ms = node_info.max_ttl_ms.unwrap_or(0);
         self.longest_ms = self.longest_ms.max(self.max_ttl_ms);
-        self.run_id = introduction.run_id;
-        self.replication_id = introduction.replication_id;
-        self.is_vouched = introduction.is_vouched;
-        self.is_master = introduction.is_master;
-        self.may_evict = introduction.may_evict;
+        self.run_id = node_info.run_id;
+        self.replication_id = node_info.replication_id;
+        self.is_vouched = node_info.is_vouched;
+        self.is_master = node_info.is_master;
+        self.may_evict = node_info.may_evict;
         self.has_evicted |= has_evicted;
         if FENCES {
-            self.keeps_record |= introduction.may_evict && introduction.max_ttl_ms.is_some();
+            self.keeps_record |= node_info.may_evict && node_info.max_ttl_ms.is_some();
         }
     }
 
@@ -123,7 +123,7 @@ impl Admission {
 
     /// Whether the node must be asked who it is before a command that is sent at `now`: it is an acquire, and the node is in
     /// [doubt](Self::doubt), what is known of it is older than the rules allow, or its vote is denied for something
-    /// that may have changed since. The answer goes to [`introduced`](Self::introduced), and the vote to
+    /// that may have changed since. The answer goes to [`record`](Self::record), and the vote to
     /// [`check`](Self::check) after that.
     #[must_use]
     pub fn must_ask(&self, verb: Verb, now: Instant) -> bool {
@@ -177,7 +177,7 @@ impl Admission {
         };
         if !self.is_known {
             return if rules.restart_guard || rules.refuse_eviction {
-                Err(Denial::Silenced)
+                Err(Denial::InfoForbidden)
             } else {
                 Ok(())
             };
@@ -256,8 +256,8 @@ mod tests {
         Verb::Acquire { ttl_ms: TTL, rules }
     }
 
-    const fn node(run_id: u64, uptime: u64) -> Introduction {
-        Introduction {
+    const fn node(run_id: u64, uptime: u64) -> NodeInfo {
+        NodeInfo {
             run_id: RunId(run_id),
             replication_id: ReplicationId(0),
             uptime: Duration::from_secs(uptime),
@@ -272,9 +272,9 @@ mod tests {
         Instant::from_micros(seconds * 1_000_000)
     }
 
-    fn met(introduction: Introduction, now: Instant) -> Admission {
+    fn met(node_info: NodeInfo, now: Instant) -> Admission {
         let mut admission = Admission::new();
-        admission.introduced(Some(introduction), now);
+        admission.record(Some(node_info), now);
         admission
     }
 
@@ -295,17 +295,17 @@ mod tests {
     fn another_process_than_before_has_restarted_just_now_whatever_it_says() {
         let mut admission = met(node(1, 1_000), at(100));
         // A replica that was promoted: another process, that has run for long.
-        admission.introduced(Some(node(2, 1_000)), at(200));
+        admission.record(Some(node(2, 1_000)), at(200));
         assert!(admission.check(acquire(GUARDED), at(210)).is_err());
         assert_eq!(admission.check(acquire(GUARDED), at(211)), Ok(()));
         // The same one over a new connection: nothing begins again.
-        admission.introduced(Some(node(2, 0)), at(212));
+        admission.record(Some(node(2, 0)), at(212));
         assert_eq!(admission.check(acquire(GUARDED), at(212)), Ok(()));
     }
 
     #[test]
     fn a_young_node_that_is_vouched_for_counts_for_leases_that_are_not_longer() {
-        let vouched = Introduction {
+        let vouched = NodeInfo {
             max_ttl_ms: Some(TTL),
             is_vouched: true,
             ..node(1, 0)
@@ -330,20 +330,20 @@ mod tests {
             ..Rules::NONE
         };
         let mut admission = met(node(1, 1_000), at(0));
-        let evicts = Introduction {
+        let evicts = NodeInfo {
             may_evict: true,
             ..node(1, 1_000)
         };
-        admission.introduced(Some(evicts), at(100));
+        admission.record(Some(evicts), at(100));
         assert_eq!(
             admission.check(acquire(rules), at(100)),
             Err(Denial::MayEvict)
         );
-        admission.introduced(Some(node(1, 1_000)), at(200));
+        admission.record(Some(node(1, 1_000)), at(200));
         let denial = admission.check(acquire(rules), at(200)).unwrap_err();
         let words = "may have evicted locks, its vote counts again in 11 s";
         assert_eq!(denial.to_string(), words);
-        admission.introduced(Some(node(1, 1_000)), at(205));
+        admission.record(Some(node(1, 1_000)), at(205));
         assert!(admission.check(acquire(rules), at(210)).is_err());
         assert_eq!(admission.check(acquire(rules), at(211)), Ok(()));
         assert_eq!(admission.check(acquire(Rules::NONE), at(200)), Ok(()));
@@ -357,11 +357,11 @@ mod tests {
             refuse_eviction: true,
             ..Rules::NONE
         };
-        let evicts = Introduction {
+        let evicts = NodeInfo {
             may_evict: true,
             ..node(1, 1_000)
         };
-        let kept = Introduction {
+        let kept = NodeInfo {
             max_ttl_ms: Some(TTL),
             ..evicts
         };
@@ -371,7 +371,7 @@ mod tests {
                 admission.check(acquire(fenced), at(0)),
                 Err(Denial::MayEvict)
             );
-            admission.introduced(Some(node(1, 1_000)), at(100));
+            admission.record(Some(node(1, 1_000)), at(100));
             assert_eq!(
                 admission.check(acquire(fenced), at(100)).is_err(),
                 is_denied
@@ -382,8 +382,8 @@ mod tests {
     #[test]
     fn what_is_known_of_a_node_outlives_a_time_in_which_it_does_not_say_who_it_is() {
         let mut admission = met(node(1, 1_000), at(0));
-        admission.introduced(None, at(100));
-        admission.introduced(Some(node(2, 1_000)), at(200));
+        admission.record(None, at(100));
+        admission.record(Some(node(2, 1_000)), at(200));
         assert!(admission.check(acquire(GUARDED), at(210)).is_err());
         assert_eq!(admission.check(acquire(GUARDED), at(211)), Ok(()));
         // It might evict keys.
@@ -391,35 +391,35 @@ mod tests {
             refuse_eviction: true,
             ..Rules::NONE
         };
-        admission.introduced(None, at(300));
+        admission.record(None, at(300));
         assert_eq!(
             admission.check(acquire(rules), at(300)),
-            Err(Denial::Silenced)
+            Err(Denial::InfoForbidden)
         );
     }
 
     #[test]
     fn a_node_that_was_a_replica_or_has_other_data_has_restarted_just_now_although_the_process_is_the_same()
      {
-        let replica = Introduction {
+        let replica = NodeInfo {
             is_master: false,
             ..node(1, 1_000)
         };
         let mut admission = met(node(1, 1_000), at(100));
-        admission.introduced(Some(replica), at(200));
+        admission.record(Some(replica), at(200));
         assert_eq!(
             admission.check(acquire(GUARDED), at(200)),
             Err(Denial::Replica)
         );
-        admission.introduced(Some(node(1, 1_000)), at(300));
+        admission.record(Some(node(1, 1_000)), at(300));
         assert!(admission.check(acquire(GUARDED), at(310)).is_err());
         assert_eq!(admission.check(acquire(GUARDED), at(311)), Ok(()));
         // Nobody looked while it was a replica.
-        let failed_back = Introduction {
+        let failed_back = NodeInfo {
             replication_id: ReplicationId(1),
             ..node(1, 1_000)
         };
-        admission.introduced(Some(failed_back), at(400));
+        admission.record(Some(failed_back), at(400));
         assert!(admission.check(acquire(GUARDED), at(410)).is_err());
         assert_eq!(admission.check(acquire(GUARDED), at(411)), Ok(()));
     }
@@ -431,7 +431,7 @@ mod tests {
             ..GUARDED
         };
         let minute = 60_000;
-        let recorded = Introduction {
+        let recorded = NodeInfo {
             max_ttl_ms: Some(minute),
             ..node(1, 1_000)
         };
@@ -453,19 +453,19 @@ mod tests {
             "its guard record allows TTLs up to 60000 ms; use a shorter TTL, or raise max_ttl for all clients"
         );
         // It restarts without its data: fenced leases of a minute may be forgotten.
-        admission.introduced(Some(node(2, 0)), at(100));
+        admission.record(Some(node(2, 0)), at(100));
         assert!(admission.check(acquire(rules), at(165)).is_err());
         assert_eq!(admission.check(acquire(rules), at(166)), Ok(()));
     }
 
     #[test]
     fn an_older_record_that_comes_back_does_not_shorten_the_wait() {
-        let recorded = |run_id, max_ttl_ms| Introduction {
+        let recorded = |run_id, max_ttl_ms| NodeInfo {
             max_ttl_ms: Some(max_ttl_ms),
             ..node(run_id, 1_000)
         };
         let mut admission = met(recorded(1, 60_000), at(0));
-        admission.introduced(Some(recorded(2, 2_000)), at(100));
+        admission.record(Some(recorded(2, 2_000)), at(100));
         assert!(admission.check(acquire(GUARDED), at(165)).is_err());
         assert_eq!(admission.check(acquire(GUARDED), at(166)), Ok(()));
         // A longer lease than the record allows is refused all the same.
@@ -479,7 +479,7 @@ mod tests {
 
     #[test]
     fn a_record_vouches_for_the_process_that_was_met_first_and_for_no_other() {
-        let vouched = |run_id| Introduction {
+        let vouched = |run_id| NodeInfo {
             max_ttl_ms: Some(TTL),
             is_vouched: true,
             ..node(run_id, 0)
@@ -487,9 +487,9 @@ mod tests {
         let mut admission = met(vouched(1), at(0));
         assert_eq!(admission.check(acquire(GUARDED), at(0)), Ok(()));
         // Its clock may have been set since its quarantine began, and it may be a node of another fleet.
-        admission.introduced(Some(vouched(2)), at(100));
+        admission.record(Some(vouched(2)), at(100));
         assert!(admission.check(acquire(GUARDED), at(110)).is_err());
-        admission.introduced(Some(vouched(2)), at(110));
+        admission.record(Some(vouched(2)), at(110));
         assert!(admission.check(acquire(GUARDED), at(110)).is_err());
         assert_eq!(admission.check(acquire(GUARDED), at(111)), Ok(()));
     }
@@ -507,26 +507,26 @@ mod tests {
         assert!(!admission.must_ask(acquire(GUARDED), at(5)));
         admission.doubt();
         assert!(admission.must_ask(acquire(GUARDED), at(0)));
-        let evicts = Introduction {
+        let evicts = NodeInfo {
             may_evict: true,
             ..node(1, 100)
         };
-        admission.introduced(Some(evicts), at(1));
+        admission.record(Some(evicts), at(1));
         assert!(!admission.must_ask(acquire(rules), at(1)));
         assert!(admission.must_ask(acquire(rules), at(2)));
-        admission.introduced(None, at(6));
+        admission.record(None, at(6));
         assert!(admission.must_ask(acquire(rules), at(7)));
     }
 
     #[test]
     fn a_replica_has_no_vote_and_one_that_evicts_none_where_the_rules_say_so() {
-        let replica = Introduction {
+        let replica = NodeInfo {
             is_master: false,
             ..node(1, 100)
         };
         let denial = met(replica, at(0)).check(acquire(Rules::NONE), at(0));
         assert_eq!(denial, Err(Denial::Replica));
-        let evicts = Introduction {
+        let evicts = NodeInfo {
             may_evict: true,
             ..node(1, 100)
         };
@@ -546,7 +546,7 @@ mod tests {
     #[test]
     fn a_node_that_may_not_say_who_it_is_counts_only_without_the_guard() {
         let mut admission = met(node(1, 100), at(0));
-        admission.introduced(None, at(1));
+        admission.record(None, at(1));
         assert_eq!(admission.run_id(), None);
         assert_eq!(admission.check(acquire(Rules::NONE), at(1)), Ok(()));
         let denial = admission.check(acquire(GUARDED), at(1)).unwrap_err();

@@ -29,7 +29,7 @@ pub enum Denial {
         left_ms: u32,
     },
     /// The user may not ask it who it is.
-    Silenced,
+    InfoForbidden,
     /// To a fenced acquire: it may have forgotten keys or fences that it granted, by its guard record.
     Quarantined {
         /// When its vote counts again, in milliseconds.
@@ -44,7 +44,7 @@ pub enum Denial {
     /// To a fenced acquire: the fence is too far ahead of the node's clock.
     TooNew(Reading),
     /// To a fenced acquire: this client and those before it do not agree on the rules of the fleet.
-    OtherFleet(Reading),
+    FencingMismatch(Reading),
     /// To a fenced acquire: the guard record of this node, with these rules, is missing. Clients write it again, and a
     /// quarantine begins with it, when a quorum of nodes has confirmed their rules.
     Unguarded {
@@ -69,7 +69,7 @@ impl Denial {
             | Self::Stale(reading)
             | Self::TooOld(reading)
             | Self::TooNew(reading)
-            | Self::OtherFleet(reading) => Some(*reading),
+            | Self::FencingMismatch(reading) => Some(*reading),
             _ => None,
         }
     }
@@ -96,14 +96,14 @@ impl fmt::Display for Denial {
             Self::MayEvict => f.write_str(
                 "may evict locks for want of memory; set its maxmemory-policy to noeviction",
             ),
-            Self::Silenced => f.write_str(
+            Self::InfoForbidden => f.write_str(
                 "the user may not ask it who it is; grant +info +time ~redlock:guard, or switch the restart \
                  guard off",
             ),
             Self::Stale(_) => f.write_str("has accepted a higher fence"),
             Self::TooOld(_) => f.write_str("its clock is ahead of the other nodes"),
             Self::TooNew(_) => f.write_str("its clock is behind the other nodes"),
-            Self::OtherFleet(_) => f.write_str(
+            Self::FencingMismatch(_) => f.write_str(
                 "other clients follow other rules: max_ttl, window and step_back must be the same for all",
             ),
             Self::Unguarded { .. } => f.write_str(

@@ -7,7 +7,7 @@ mod redlock;
 
 mod race;
 
-mod readings;
+mod clock_samples;
 mod round;
 
 mod error;
@@ -19,7 +19,7 @@ mod owned;
 mod transport;
 
 mod admission;
-mod introduction;
+mod node_info;
 
 mod command;
 mod reply;
@@ -47,9 +47,9 @@ pub use denial::Denial;
 pub use entropy::Entropy;
 pub use error::{AcquireError, BuildError, ExtendError, HoldError, LossCause};
 pub use fence::{Fence, FenceGate, Fleet, Proposal, Reading};
-pub use introduction::{Introduction, ReplicationId, RunId};
 pub use key::{FENCE_KEY_PREFIX, GUARD_KEY, KeyName, RESERVED_PREFIX};
 pub use lease::Lease;
+pub use node_info::{NodeInfo, ReplicationId, RunId};
 pub use options::{Options, OptionsError};
 pub use owned::OwnedCommand;
 pub use redlock::{Acquisition, Redlock, Released};

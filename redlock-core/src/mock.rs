@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use core::time::Duration;
-//! use redlock_core::mock::{MemoryNode, MockClock, SeededEntropy};
+//! use redlock_core::mock::{MockNode, MockClock, SeededEntropy};
 //! use redlock_core::{Clock, Entropy, HoldError, Options, Redlock, Transport};
 //!
 //! /// The function under test: opens the dock, works for a minute, closes it.
@@ -18,7 +18,7 @@
 //! }
 //!
 //! let clock = MockClock::new();
-//! let nodes: [_; 5] = MemoryNode::fleet(&clock);
+//! let nodes: [_; 5] = MockNode::array(&clock);
 //! let options = Options::new(Duration::from_secs(10)).unwrap();
 //! let mut redlock =
 //!     Redlock::<_, _, _, 5>::new(&nodes, &clock, SeededEntropy::new(1), options).unwrap();
@@ -49,5 +49,5 @@ mod store;
 
 pub use clock::MockClock;
 pub use entropy::SeededEntropy;
-pub use error::{MemoryError, MemoryErrorKind};
-pub use node::MemoryNode;
+pub use error::{MockError, MockErrorKind};
+pub use node::MockNode;

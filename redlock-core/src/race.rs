@@ -9,9 +9,9 @@ use core::time::Duration;
 use embassy_futures::select::select_slice;
 use pin_project_lite::pin_project;
 
+use crate::clock_samples::ClockSamples;
 use crate::command::Command;
 use crate::denial::Denial;
-use crate::readings::Readings;
 use crate::report::{Outcome, Report};
 use crate::round::{NodeSet, Round, Verdict, Vote};
 use crate::time::Clock;
@@ -26,7 +26,7 @@ pub(crate) struct Ballot<'c, E, const MAX: usize> {
     /// Pending until the round is over.
     pub(crate) verdict: Verdict,
     pub(crate) report: Report<E, MAX>,
-    pub(crate) readings: Readings<MAX>,
+    pub(crate) readings: ClockSamples<MAX>,
 }
 
 impl<'c, E, const MAX: usize> Ballot<'c, E, MAX> {
@@ -38,7 +38,7 @@ impl<'c, E, const MAX: usize> Ballot<'c, E, MAX> {
             round,
             verdict: Verdict::Pending,
             report: Report::new(command.key, nodes),
-            readings: Readings::new(),
+            readings: ClockSamples::new(),
         }
     }
 }

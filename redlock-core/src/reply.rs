@@ -47,7 +47,7 @@ pub(crate) fn fenced_reply(
         code::TOO_OLD => Err(Denial::TooOld(reading)),
         code::TOO_NEW => Err(Denial::TooNew(reading)),
         code::QUARANTINED => Err(Denial::Quarantined { left_ms, reading }),
-        code::OTHER_RULES => Err(Denial::OtherFleet(reading)),
+        code::OTHER_RULES => Err(Denial::FencingMismatch(reading)),
         code::UNGUARDED => Err(Denial::Unguarded {
             has_record: left_ms > 0,
             reading,

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use crate::command::Command;
 use crate::denial::Denial;
-use crate::introduction::RunId;
+use crate::node_info::RunId;
 use crate::reply::Reply;
 
 /// One node, as seen by one client: takes a command there and brings the reply back.
@@ -35,7 +35,7 @@ use crate::reply::Reply;
 /// 9. An error says what happened and names the node, for it is printed as it is. It never means
 ///    *no*: the round counts it as unknown.
 /// 10. Nothing that the node sends may panic, block or grow without bound.
-/// 11. On every new connection the node is asked [who it is](crate::Introduction), before any command,
+/// 11. On every new connection the node is asked [who it is](crate::NodeInfo), before any command,
 ///     and an acquire is sent only when [`Admission::check`](crate::Admission::check) lets it.
 ///
 /// [`execute`]: Transport::execute

@@ -4,7 +4,7 @@ use core::future::pending;
 use core::time::Duration;
 
 use embassy_futures::select::{Either, select};
-use redlock_core::{Admission, Answer, Clock, Command, Instant, Introduction, ScriptCall};
+use redlock_core::{Admission, Answer, Clock, Command, Instant, NodeInfo, ScriptCall};
 
 use crate::error::NodeErrorKind;
 use crate::log::{debug, warning};
@@ -403,8 +403,8 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         match (step, answer) {
             (login::Step::Authenticate | login::Step::Select, Value::Ok) => {}
             (login::Step::Introduce, answer) => {
-                let introduction = match answer {
-                    Value::Integers(numbers) => Introduction::read(Answer::Integers(numbers)),
+                let node_info = match answer {
+                    Value::Integers(numbers) => NodeInfo::read(Answer::Integers(numbers)),
                     Value::Error(error) if error.is_passing() => {
                         return Err(NodeErrorKind::Rejected(error));
                     }
@@ -412,11 +412,11 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                     Value::Error(_) => None,
                     _ => return Err(NodeErrorKind::Unexpected),
                 };
-                if introduction.is_none() && matches!(answer, Value::Integers(_)) {
+                if node_info.is_none() && matches!(answer, Value::Integers(_)) {
                     return Err(NodeErrorKind::Unexpected);
                 }
                 let end_of_tick = clock.now().saturating_add(clock.resolution());
-                self.admission.introduced(introduction, end_of_tick);
+                self.admission.record(node_info, end_of_tick);
                 if self.admission.may_evict() {
                     warning!("{}: may evict locks for want of memory", self.socket.name());
                 }

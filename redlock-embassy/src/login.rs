@@ -2,7 +2,7 @@
 
 #[cfg(feature = "fence")]
 use redlock_core::Script;
-use redlock_core::{Argument, Arguments, Introduction};
+use redlock_core::{Argument, Arguments, NodeInfo};
 
 /// Who we are, and which database is ours.
 #[derive(Clone, Copy, Default)]
@@ -41,7 +41,7 @@ impl<'a> Login<'a> {
                 let database = Argument::Integer(self.database.into());
                 Some(Arguments::of(&[text("SELECT"), database]))
             }
-            (Step::Introduce, ..) => Some(Introduction::question()),
+            (Step::Introduce, ..) => Some(NodeInfo::question()),
             #[cfg(feature = "fence")]
             (Step::LoadScript(number), ..) => {
                 let script = Script::FENCED.get(usize::from(number))?;

@@ -89,13 +89,13 @@ fn serve(stream: &TcpStream, mischief: Mischief, tally: &Tally) {
     let mut writer = stream;
     // A master that never evicts and runs for years, and another server than its neighbours.
     let id = stream.local_addr().map_or(0, |address| address.port());
-    let introduction = format!("*4\r\n:{id}\r\n:2\r\n:400000003\r\n:60000\r\n");
+    let node_info = format!("*4\r\n:{id}\r\n:2\r\n:400000003\r\n:60000\r\n");
     while let Some(command) = read_command(&mut reader) {
         let is_meant = command == mischief.on;
         let answer = match command.as_str() {
             _ if is_meant => mischief.answer,
             "EVALSHA" => b":1\r\n",
-            "EVAL" => introduction.as_bytes(),
+            "EVAL" => node_info.as_bytes(),
             _ => b"+OK\r\n",
         };
         if writer.write_all(answer).is_err() {

@@ -26,7 +26,7 @@ const NAMES: [&str; 6] = [
     "acquire_fenced",
     "extend",
     "extend_fenced",
-    "introduce",
+    "node_info",
     "release",
     "release_fenced",
 ];

@@ -4,7 +4,7 @@ use core::cell::Cell;
 use core::time::Duration;
 use std::rc::Rc;
 
-use redlock_core::mock::{MemoryError, MemoryNode};
+use redlock_core::mock::{MockError, MockNode};
 use redlock_core::{Command, Denial, OwnedCommand, Reply, RunId, Token, Transport};
 use redlock_std::SystemClock;
 use tokio::sync::{mpsc, oneshot};
@@ -30,12 +30,12 @@ pub(crate) struct Link {
 }
 
 /// A node of the demo: in memory, in real time.
-pub(crate) type Node = MemoryNode<SystemClock>;
+pub(crate) type Node = MockNode<SystemClock>;
 
 /// A command on its way.
 struct Parcel {
     command: OwnedCommand<Vec<u8>>,
-    reply: oneshot::Sender<Result<Reply, MemoryError>>,
+    reply: oneshot::Sender<Result<Reply, MockError>>,
 }
 
 impl Link {
@@ -72,9 +72,9 @@ impl Link {
 }
 
 impl Transport for Link {
-    type Error = MemoryError;
+    type Error = MockError;
 
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MemoryError> {
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MockError> {
         if !self.admits(command) {
             return Err(self.timed_out(Duration::ZERO));
         }
@@ -94,11 +94,11 @@ impl Transport for Link {
             .unwrap_or_else(|_| Err(self.timed_out(Duration::ZERO)))
     }
 
-    fn timed_out(&self, after: Duration) -> MemoryError {
+    fn timed_out(&self, after: Duration) -> MockError {
         (&*self.node).timed_out(after)
     }
 
-    fn duplicate_of(&self, first: &Self) -> Option<MemoryError> {
+    fn duplicate_of(&self, first: &Self) -> Option<MockError> {
         (&*self.node).duplicate_of(&&*first.node)
     }
 
@@ -106,7 +106,7 @@ impl Transport for Link {
         (&*self.node).run_id()
     }
 
-    fn denial(error: &MemoryError) -> Option<Denial> {
+    fn denial(error: &MockError) -> Option<Denial> {
         <&Node as Transport>::denial(error)
     }
 }

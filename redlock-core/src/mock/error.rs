@@ -5,14 +5,14 @@ use core::time::Duration;
 
 use crate::denial::Denial;
 
-/// What went wrong with a [`MemoryNode`](crate::mock::MemoryNode)(crate::mock::MemoryNode).
+/// What went wrong with a [`MockNode`](crate::mock::MockNode)(crate::mock::MockNode).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MemoryError {
+pub struct MockError {
     pub(super) node: usize,
-    pub(super) kind: MemoryErrorKind,
+    pub(super) kind: MockErrorKind,
 }
 
-impl MemoryError {
+impl MockError {
     /// The number of the node.
     #[must_use]
     pub const fn node(&self) -> usize {
@@ -21,23 +21,23 @@ impl MemoryError {
 
     /// What went wrong.
     #[must_use]
-    pub const fn kind(&self) -> MemoryErrorKind {
+    pub const fn kind(&self) -> MockErrorKind {
         self.kind
     }
 }
 
-impl fmt::Display for MemoryError {
+impl fmt::Display for MockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "node {}: {}", self.node, self.kind)
     }
 }
 
-impl core::error::Error for MemoryError {}
+impl core::error::Error for MockError {}
 
-/// What can go wrong with a [`MemoryNode`](crate::mock::MemoryNode)(crate::mock::MemoryNode).
+/// What can go wrong with a [`MockNode`](crate::mock::MockNode)(crate::mock::MockNode).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum MemoryErrorKind {
+pub enum MockErrorKind {
     /// The node is stopped.
     Refused,
     /// The node was stopped while the command was on its way.
@@ -59,7 +59,7 @@ pub enum MemoryErrorKind {
     },
 }
 
-impl fmt::Display for MemoryErrorKind {
+impl fmt::Display for MockErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused => f.write_str("connection refused"),

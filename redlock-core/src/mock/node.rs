@@ -8,11 +8,11 @@ use core::time::Duration;
 use crate::command::Command;
 use crate::denial::Denial;
 use crate::fence::Fence;
-use crate::introduction::RunId;
 use crate::key::KeyName;
-use crate::mock::error::{MemoryError, MemoryErrorKind};
+use crate::mock::error::{MockError, MockErrorKind};
 use crate::mock::slots::Slots;
 use crate::mock::store::{Data, Deadline, Store};
+use crate::node_info::RunId;
 use crate::owned::OwnedCommand;
 use crate::reply::Reply;
 use crate::time::{Clock, Instant};
@@ -28,7 +28,7 @@ use crate::transport::Transport;
 /// A node that hangs keeps what was sent to it and does it when it resumes, as a stopped server with
 /// open connections does: also what the client has given up by then.
 #[derive(Debug)]
-pub struct MemoryNode<C> {
+pub struct MockNode<C> {
     number: usize,
     clock: C,
     state: RefCell<State>,
@@ -44,7 +44,7 @@ struct State {
     next_ticket: u64,
     sent: Slots<Sent, MAX_SENT>,
     store: Store,
-    /// What was saved, for [`MemoryNode::fail_back`].
+    /// What was saved, for [`MockNode::fail_back`].
     saved: Data,
     wakers: Slots<Waker, MAX_SENT>,
 }
@@ -58,12 +58,12 @@ struct Sent {
     arrives_at: Instant,
     command: OwnedCommand<KeyName>,
     /// What came of it, and since when the client can know.
-    answer: Option<(Result<Reply, MemoryErrorKind>, Instant)>,
+    answer: Option<(Result<Reply, MockErrorKind>, Instant)>,
     /// The client has dropped its future: the command still takes effect, the reply goes nowhere.
     is_abandoned: bool,
 }
 
-impl<C: Clock> MemoryNode<C> {
+impl<C: Clock> MockNode<C> {
     /// A node that is up, empty and answers at once. Errors call it by `number`.
     #[must_use]
     pub const fn new(number: usize, clock: C) -> Self {
@@ -86,7 +86,7 @@ impl<C: Clock> MemoryNode<C> {
 
     /// `N` nodes that share a clock, numbered from 1.
     #[must_use]
-    pub fn fleet<const N: usize>(clock: C) -> [Self; N]
+    pub fn array<const N: usize>(clock: C) -> [Self; N]
     where
         C: Clone,
     {
@@ -118,8 +118,7 @@ impl<C: Clock> MemoryNode<C> {
             state.is_up = false;
             state.is_hung = false;
             for sent in state.sent.iter_mut() {
-                sent.answer
-                    .get_or_insert((Err(MemoryErrorKind::Reset), now));
+                sent.answer.get_or_insert((Err(MockErrorKind::Reset), now));
             }
             state.forget_abandoned();
         });
@@ -208,7 +207,7 @@ impl<C: Clock> MemoryNode<C> {
             let deadline = Deadline::after(state.store.wall(now), ttl_ms);
             let set = state.store.set(name, token, deadline);
             if !is_short || set.is_err() {
-                panic!("a MemoryNode has no room for the key {key:?}");
+                panic!("a MockNode has no room for the key {key:?}");
             }
         });
     }
@@ -281,25 +280,25 @@ impl<C: Clock> MemoryNode<C> {
         state
     }
 
-    fn send(&self, command: &Command<'_>) -> Result<u64, MemoryErrorKind> {
+    fn send(&self, command: &Command<'_>) -> Result<u64, MockErrorKind> {
         let key = KeyName::new(command.key);
-        key.whole().ok_or(MemoryErrorKind::KeyTooLong)?;
+        key.whole().ok_or(MockErrorKind::KeyTooLong)?;
         let command = OwnedCommand::new(command, key);
         self.settled().send(command, self.clock.now())
     }
 
-    fn error(&self, kind: MemoryErrorKind) -> MemoryError {
-        MemoryError {
+    fn error(&self, kind: MockErrorKind) -> MockError {
+        MockError {
             node: self.number,
             kind,
         }
     }
 }
 
-impl<C: Clock> Transport for &MemoryNode<C> {
-    type Error = MemoryError;
+impl<C: Clock> Transport for &MockNode<C> {
+    type Error = MockError;
 
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MemoryError> {
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MockError> {
         let ticket = self.send(command).map_err(|kind| self.error(kind))?;
         let call = Call {
             state: &self.state,
@@ -315,21 +314,21 @@ impl<C: Clock> Transport for &MemoryNode<C> {
         }
     }
 
-    fn timed_out(&self, after: Duration) -> MemoryError {
-        self.error(MemoryErrorKind::TimedOut(after))
+    fn timed_out(&self, after: Duration) -> MockError {
+        self.error(MockErrorKind::TimedOut(after))
     }
 
-    fn duplicate_of(&self, first: &Self) -> Option<MemoryError> {
-        Some(self.error(MemoryErrorKind::DuplicateOf { node: first.number }))
+    fn duplicate_of(&self, first: &Self) -> Option<MockError> {
+        Some(self.error(MockErrorKind::DuplicateOf { node: first.number }))
     }
 
     fn run_id(&self) -> Option<RunId> {
         Some(self.settled().store.run_id())
     }
 
-    fn denial(error: &MemoryError) -> Option<Denial> {
+    fn denial(error: &MockError) -> Option<Denial> {
         match error.kind {
-            MemoryErrorKind::Denied(denial) => Some(denial),
+            MockErrorKind::Denied(denial) => Some(denial),
             _ => None,
         }
     }
@@ -370,19 +369,15 @@ impl Drop for Call<'_> {
 }
 
 enum Wait {
-    Over(Result<Reply, MemoryErrorKind>),
+    Over(Result<Reply, MockErrorKind>),
     Until(Instant),
     ForChange,
 }
 
 impl State {
-    fn send(
-        &mut self,
-        command: OwnedCommand<KeyName>,
-        now: Instant,
-    ) -> Result<u64, MemoryErrorKind> {
+    fn send(&mut self, command: OwnedCommand<KeyName>, now: Instant) -> Result<u64, MockErrorKind> {
         if !self.is_up {
-            return Err(MemoryErrorKind::Refused);
+            return Err(MockErrorKind::Refused);
         }
         let last_arrival = self.sent.iter().map(|sent| sent.arrives_at).max();
         let arrives_at = now
@@ -396,7 +391,7 @@ impl State {
             answer: None,
             is_abandoned: false,
         };
-        self.sent.insert(sent).ok_or(MemoryErrorKind::Full)?;
+        self.sent.insert(sent).ok_or(MockErrorKind::Full)?;
         self.next_ticket += 1;
         self.settle(now);
         Ok(ticket)
@@ -447,7 +442,7 @@ impl State {
             }) => Wait::Until(*known_at),
             Some(Sent { arrives_at, .. }) if *arrives_at > now => Wait::Until(*arrives_at),
             Some(_) => Wait::ForChange,
-            None => Wait::Over(Err(MemoryErrorKind::Reset)),
+            None => Wait::Over(Err(MockErrorKind::Reset)),
         }
     }
 

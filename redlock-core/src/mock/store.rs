@@ -6,10 +6,10 @@ use crate::admission::Admission;
 use crate::command::Verb;
 use crate::denial::Denial;
 use crate::fence::{Fence, Fleet, Proposal, Reading};
-use crate::introduction::{Introduction, ReplicationId, RunId};
 use crate::key::KeyName;
-use crate::mock::error::MemoryErrorKind;
+use crate::mock::error::MockErrorKind;
 use crate::mock::slots::Slots;
+use crate::node_info::{NodeInfo, ReplicationId, RunId};
 use crate::owned::OwnedCommand;
 use crate::reply::Reply;
 use crate::time::Instant;
@@ -194,12 +194,12 @@ impl Store {
         &mut self,
         command: &OwnedCommand<KeyName>,
         now: Instant,
-    ) -> Result<Reply, MemoryErrorKind> {
+    ) -> Result<Reply, MockErrorKind> {
         self.meet(Instant::from_micros(0));
         let wall = self.wall(now);
         self.expire(now);
         let admitted = self.admission.check(command.verb, now);
-        admitted.map_err(MemoryErrorKind::Denied)?;
+        admitted.map_err(MockErrorKind::Denied)?;
         match (command.verb, command.proposal) {
             (Verb::Acquire { ttl_ms, .. }, None) => self.acquire(command, ttl_ms, wall),
             (Verb::Acquire { ttl_ms, .. }, Some(proposal)) => {
@@ -249,7 +249,7 @@ impl Store {
         key: KeyName,
         token: Token,
         deadline: Deadline,
-    ) -> Result<(), MemoryErrorKind> {
+    ) -> Result<(), MockErrorKind> {
         self.remove(&key);
         let entry = Entry {
             key,
@@ -257,7 +257,7 @@ impl Store {
             deadline,
         };
         let place = self.data.keys.insert(entry);
-        place.map(|_| ()).ok_or(MemoryErrorKind::OutOfMemory)
+        place.map(|_| ()).ok_or(MockErrorKind::OutOfMemory)
     }
 
     /// What a client learns on a new connection.
@@ -265,7 +265,7 @@ impl Store {
         if self.may_evict {
             self.data.guard = None;
         }
-        let introduction = Introduction {
+        let node_info = NodeInfo {
             run_id: self.run_id,
             replication_id: self.replication_id,
             uptime: FIRST_UPTIME,
@@ -274,7 +274,7 @@ impl Store {
             max_ttl_ms: None,
             is_vouched: false,
         };
-        self.admission.introduced(Some(introduction), now);
+        self.admission.record(Some(node_info), now);
     }
 
     fn acquire(
@@ -282,7 +282,7 @@ impl Store {
         command: &OwnedCommand<KeyName>,
         ttl_ms: u32,
         wall: u64,
-    ) -> Result<Reply, MemoryErrorKind> {
+    ) -> Result<Reply, MockErrorKind> {
         if self.token(command).is_some() {
             return Ok(Reply::Held(None));
         }
@@ -300,7 +300,7 @@ impl Store {
         ttl_ms: u32,
         proposal: Proposal,
         wall: u64,
-    ) -> Result<Reply, MemoryErrorKind> {
+    ) -> Result<Reply, MockErrorKind> {
         let Proposal { fence, fleet, .. } = proposal;
         let known = self.known(command);
         let reading = reading_of(&known, fleet, wall);
@@ -308,7 +308,7 @@ impl Store {
         let is_old = fence.as_u64() <= low;
         let is_new = fence.as_u64() > high;
         self.guarded(proposal, ttl_ms, reading, !is_old && !is_new)
-            .map_err(MemoryErrorKind::Denied)?;
+            .map_err(MockErrorKind::Denied)?;
 
         let found = self.find(&command.key, wall);
         let held = match found {
@@ -331,7 +331,7 @@ impl Store {
             None
         };
         if let Some(denial) = denial {
-            return Err(MemoryErrorKind::Denied(denial));
+            return Err(MockErrorKind::Denied(denial));
         }
         let end = Deadline::after(wall, ttl_ms.into());
         let accepted = Highest {
@@ -365,7 +365,7 @@ impl Store {
             .as_mut()
             .is_some_and(|guard| *guard.fleet.get_or_insert(fleet) != fleet);
         if is_other || ttl_ms > fleet.max_ttl_ms {
-            return Err(Denial::OtherFleet(reading));
+            return Err(Denial::FencingMismatch(reading));
         }
         let known_until = self.guard_until();
         if known_until.is_none() && !(is_near && vouches && !self.may_evict) {
@@ -412,7 +412,7 @@ impl Store {
         ttl_ms: u32,
         proposal: Option<Proposal>,
         wall: u64,
-    ) -> Result<Reply, MemoryErrorKind> {
+    ) -> Result<Reply, MockErrorKind> {
         let holder = self.token(command);
         let end = Deadline::after(wall, ttl_ms.into());
         let Some(proposal) = proposal else {
@@ -431,10 +431,10 @@ impl Store {
         let reading = reading_of(&known, fleet, wall);
         let (low, high) = window(fleet, wall);
         if time <= low {
-            return Err(MemoryErrorKind::Denied(Denial::TooOld(reading)));
+            return Err(MockErrorKind::Denied(Denial::TooOld(reading)));
         }
         if time > high {
-            return Err(MemoryErrorKind::Denied(Denial::TooNew(reading)));
+            return Err(MockErrorKind::Denied(Denial::TooNew(reading)));
         }
         let may_have_forgotten = self.guard_until().is_none_or(|until| wall < until);
         if holder.is_none() && may_have_forgotten {
@@ -509,7 +509,7 @@ impl Store {
         })
     }
 
-    fn remember(&mut self, known: Highest, fleet: Fleet) -> Result<(), MemoryErrorKind> {
+    fn remember(&mut self, known: Highest, fleet: Fleet) -> Result<(), MockErrorKind> {
         self.data.fences.retain(|highest| highest.key != known.key);
         let accepted_until = known.fence.as_u64().div_ceil(1_000) + u64::from(fleet.window_ms);
         let kept_until = accepted_until.max(known.held_until.0) + u64::from(fleet.step_back_ms) + 1;
@@ -519,7 +519,7 @@ impl Store {
             ..known
         };
         let place = self.data.fences.insert(known);
-        place.map(|_| ()).ok_or(MemoryErrorKind::OutOfMemory)
+        place.map(|_| ()).ok_or(MockErrorKind::OutOfMemory)
     }
 }
 

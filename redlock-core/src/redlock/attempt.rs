@@ -1,5 +1,6 @@
 //! One attempt to take the lock.
 
+use crate::clock_samples::{ClockSamples, Confirmation};
 use crate::command::Command;
 use crate::entropy::Entropy;
 use crate::error::AcquireError;
@@ -7,7 +8,6 @@ use crate::fence::{Fence, Proposal};
 use crate::key::RESERVED_PREFIX;
 use crate::lease::Lease;
 use crate::race::Ballot;
-use crate::readings::{Confirmation, Readings};
 use crate::redlock::Redlock;
 use crate::report::{Outcome, Report};
 use crate::round::{Doubt, NodeSet, Round, Verdict};
@@ -189,7 +189,12 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     }
 
     /// Whether the next round may write guard records, after one that began at `asked_at`.
-    fn learn_rules(&mut self, asked_at: Instant, readings: &Readings<MAX>, learned: &mut Learned) {
+    fn learn_rules(
+        &mut self,
+        asked_at: Instant,
+        readings: &ClockSamples<MAX>,
+        learned: &mut Learned,
+    ) {
         let voters = self.all.without(self.duplicates());
         let confirmation = readings.confirmation(voters, self.quorum());
         let is_fleet = confirmation == Confirmation::Fleet;

@@ -70,10 +70,10 @@ impl Script {
         sha1: include_str!("../scripts/sent/release_fenced.sha1"),
     };
 
-    /// Asks a node who it is. See [`Introduction`](crate::Introduction).
-    pub(crate) const INTRODUCE: Self = Self {
-        text: include_str!("../scripts/sent/introduce.lua"),
-        sha1: include_str!("../scripts/sent/introduce.sha1"),
+    /// Asks a node who it is. See [`NodeInfo`](crate::NodeInfo).
+    pub(crate) const NODE_INFO: Self = Self {
+        text: include_str!("../scripts/sent/node_info.lua"),
+        sha1: include_str!("../scripts/sent/node_info.sha1"),
     };
 
     /// The Lua text.
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn the_hash_of_a_script_is_the_sha1_of_its_text() {
         let [plain, fenced] = [&Script::PLAIN[..], &Script::FENCED];
-        for script in [plain, fenced, &[&Script::INTRODUCE]].concat() {
+        for script in [plain, fenced, &[&Script::NODE_INFO]].concat() {
             let sha1 = sha1_smol::Sha1::from(script.text()).digest();
             assert_eq!(sha1.to_string(), script.sha1());
         }

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 
 use embassy_futures::join::join;
-use redlock_core::mock::{MemoryError, MemoryNode, MockClock, SeededEntropy};
+use redlock_core::mock::{MockClock, MockError, MockNode, SeededEntropy};
 use redlock_core::{AcquireError, BuildError, Clock, Entropy, Options, Redlock, Token};
 
 use crate::world::*;
@@ -16,7 +16,7 @@ fn a_lease_is_on_every_node_and_ends_at_the_start_plus_ttl_minus_drift_minus_one
     for tick in [Duration::from_micros(1), ms(1), ms(10)] {
         let clock = MockClock::with_resolution(tick);
         clock.advance(ms(1_234));
-        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        let nodes: [Node<'_>; 5] = MockNode::array(&clock);
         nodes.iter().for_each(|node| node.set_latency(ms(7)));
         let lease = clock
             .run(client(&nodes, &clock, 1).try_acquire(KEY))
@@ -44,7 +44,7 @@ fn with_any_pattern_of_nodes_in(fault: Fault) {
     for count in 1..=NODES_MAX {
         for pattern in 0..1_u32 << count {
             let clock = MockClock::new();
-            let fleet: [Node<'_>; NODES_MAX] = MemoryNode::fleet(&clock);
+            let fleet: [Node<'_>; NODES_MAX] = MockNode::array(&clock);
             let nodes = &fleet[..count];
             let faulty = || {
                 (0..count)
@@ -77,7 +77,7 @@ fn with_any_pattern_of_held_nodes_the_lock_is_taken_if_and_only_if_a_quorum_is_f
     for count in 1..=NODES_MAX {
         for pattern in 0..1_u32 << count {
             let clock = MockClock::new();
-            let fleet: [Node<'_>; NODES_MAX] = MemoryNode::fleet(&clock);
+            let fleet: [Node<'_>; NODES_MAX] = MockNode::array(&clock);
             let nodes = &fleet[..count];
             let held = (0..count).filter(|node| is_in(pattern, *node));
             held.clone()
@@ -102,7 +102,7 @@ fn any_mixture_of_free_held_hung_and_dead_nodes_ends_as_the_rule_says() {
     for count in 1..=NODES_MAX {
         for mixture in Mixture::all(count) {
             let clock = MockClock::new();
-            let fleet: [Node<'_>; NODES_MAX] = MemoryNode::fleet(&clock);
+            let fleet: [Node<'_>; NODES_MAX] = MockNode::array(&clock);
             let nodes = &fleet[..count];
             mixture.begin(nodes);
             let result = clock.run(client(nodes, &clock, 1).try_acquire(KEY));
@@ -148,7 +148,7 @@ fn any_mixture_of_free_held_hung_and_dead_nodes_ends_as_the_rule_says() {
 fn an_even_split_is_won_by_nobody_and_cleaned_up_by_both() {
     for count in [2, 4] {
         let clock = MockClock::new();
-        let fleet: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        let fleet: [Node<'_>; 5] = MockNode::array(&clock);
         let nodes = &fleet[..count];
         // Each client is faster at its own half: the other half's commands are on their way.
         for (mine, theirs) in [
@@ -162,8 +162,8 @@ fn an_even_split_is_won_by_nobody_and_cleaned_up_by_both() {
                 .run(client(nodes, &clock, 1).try_acquire(KEY))
                 .unwrap_err();
             assert!(matches!(error, AcquireError::Held(_)), "{error}");
-            assert!(nodes[theirs].iter().all(MemoryNode::is_empty), "cleaned up");
-            nodes.iter().for_each(MemoryNode::clear);
+            assert!(nodes[theirs].iter().all(MockNode::is_empty), "cleaned up");
+            nodes.iter().for_each(MockNode::clear);
         }
     }
 }
@@ -174,7 +174,7 @@ fn held_by_another_is_told_from_no_quorum_whatever_the_rest_does() {
     // Three of five are silent: no quorum, whether the other two are free or held.
     for fault in Fault::ALL {
         let clock = MockClock::new();
-        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        let nodes: [Node<'_>; 5] = MockNode::array(&clock);
         nodes[..3]
             .iter()
             .for_each(|node| node.set(KEY, thief(), TTL));
@@ -185,7 +185,7 @@ fn held_by_another_is_told_from_no_quorum_whatever_the_rest_does() {
         assert!(matches!(error, AcquireError::Held(_)), "{error}");
 
         let clock = MockClock::new();
-        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        let nodes: [Node<'_>; 5] = MockNode::array(&clock);
         nodes[..2]
             .iter()
             .for_each(|node| node.set(KEY, thief(), TTL));
@@ -200,8 +200,8 @@ fn held_by_another_is_told_from_no_quorum_whatever_the_rest_does() {
 #[test]
 fn a_majority_that_hangs_for_ever_costs_one_node_time_out_and_keeps_no_key_on_live_nodes() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
-    nodes[2..].iter().for_each(MemoryNode::hang);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
+    nodes[2..].iter().for_each(MockNode::hang);
     let error = clock
         .run(client(&nodes, &clock, 1).try_acquire(KEY))
         .unwrap_err();
@@ -217,7 +217,7 @@ fn a_majority_that_hangs_for_ever_costs_one_node_time_out_and_keeps_no_key_on_li
 #[test]
 fn a_straggler_that_grants_after_the_attempt_has_failed_is_released() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     nodes[..3]
         .iter()
         .for_each(|node| node.set(KEY, thief(), TTL));
@@ -233,7 +233,7 @@ fn a_straggler_that_grants_after_the_attempt_has_failed_is_released() {
 #[test]
 fn what_a_lost_round_was_granted_is_gone_when_its_error_is_known() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     nodes[..3]
         .iter()
         .for_each(|node| node.set(KEY, thief(), TTL));
@@ -255,14 +255,14 @@ fn what_a_lost_round_was_granted_is_gone_when_its_error_is_known() {
 #[test]
 fn a_clean_up_waits_for_those_that_granted_and_not_for_whoever_answers() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
-    nodes[..3].iter().for_each(MemoryNode::hang);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
+    nodes[..3].iter().for_each(MockNode::hang);
     let mut redlock = client(&nodes, &clock, 1);
     let others = async {
         // Two have granted, and are slow from now on; three wake up when the round has been given up.
         nodes[3..].iter().for_each(|node| node.set_latency(ms(8)));
         clock.sleep_until(at(TIMEOUT)).await;
-        nodes[..3].iter().for_each(MemoryNode::resume);
+        nodes[..3].iter().for_each(MockNode::resume);
     };
     let (result, ()) = clock.run(join(redlock.try_acquire(KEY), others));
     assert!(matches!(result, Err(AcquireError::Unreachable(_))));
@@ -288,9 +288,9 @@ fn a_grant_that_comes_when_the_validity_is_over_is_too_late_and_cleaned_up() {
 }
 
 /// The process stands still between command and reply; and how many keys there are then.
-fn acquired_after_a_pause_of(pause: Duration) -> (Result<(), AcquireError<MemoryError, 5>>, usize) {
+fn acquired_after_a_pause_of(pause: Duration) -> (Result<(), AcquireError<MockError, 5>>, usize) {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let options = Options::new(ms(1_000)).unwrap().wait(Duration::ZERO);
     let options = options.node_timeout(ms(987)).unwrap();
     let mut redlock = client_with(&nodes, &clock, 1, options);
@@ -308,7 +308,7 @@ fn acquired_after_a_pause_of(pause: Duration) -> (Result<(), AcquireError<Memory
 #[test]
 fn every_attempt_has_a_token_of_its_own() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let mut tokens = HashSet::new();
     for _ in 0..unless_miri(5_000, 5) {
@@ -321,7 +321,7 @@ fn every_attempt_has_a_token_of_its_own() {
 #[test]
 fn randomness_that_repeats_itself_or_gives_zeros_is_refused() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let zeros = |_: &mut [u8]| ();
     let mut redlock = Redlock::<_, _, _, 3>::new(&nodes, &clock, zeros, one_round()).unwrap();
     redlock.set_options(one_round().wait(TTL));
@@ -347,7 +347,7 @@ fn randomness_that_repeats_itself_or_gives_zeros_is_refused() {
 
 fn second_token_is_refused(entropy: impl Entropy) {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut redlock = Redlock::<_, _, _, 3>::new(&nodes, &clock, entropy, one_round()).unwrap();
     let lease = clock.run(redlock.acquire(KEY)).unwrap();
     clock.run(redlock.release(lease));
@@ -364,7 +364,7 @@ fn acquire_waits_as_long_as_the_option_says_and_one_round_more() {
     {
         for fault in Fault::ALL {
             let clock = MockClock::new();
-            let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+            let nodes: [Node<'_>; 5] = MockNode::array(&clock);
             nodes[..3].iter().for_each(|node| fault.begin(node));
             let mut redlock = client_with(&nodes, &clock, 1, one_round().wait(wait));
             assert!(clock.run(redlock.acquire(KEY)).is_err());
@@ -382,8 +382,8 @@ fn nodes_that_hang_after_their_grant_cost_the_clean_up_one_more_node_time_out_an
     for wait in [0, unless_miri(300, 0)].map(ms) {
         let is_over = Cell::new(false);
         let clock = MockClock::new();
-        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
-        nodes[2..].iter().for_each(MemoryNode::hang);
+        let nodes: [Node<'_>; 5] = MockNode::array(&clock);
+        nodes[2..].iter().for_each(MockNode::hang);
         let mut redlock = client_with(&nodes, &clock, 1, one_round().wait(wait));
         // Two grant at once; a moment before each round is over they hang, and resume a moment after
         // its clean-up has given them up.
@@ -391,9 +391,9 @@ fn nodes_that_hang_after_their_grant_cost_the_clean_up_one_more_node_time_out_an
             while !is_over.get() {
                 if holders(&nodes[..2]) == 2 {
                     clock.sleep_until(clock.now().saturating_add(ms(49))).await;
-                    nodes[..2].iter().for_each(MemoryNode::hang);
+                    nodes[..2].iter().for_each(MockNode::hang);
                     clock.sleep_until(clock.now().saturating_add(ms(52))).await;
-                    nodes[..2].iter().for_each(MemoryNode::resume);
+                    nodes[..2].iter().for_each(MockNode::resume);
                 }
                 clock
                     .sleep_until(clock.now().saturating_add(Duration::from_micros(100)))
@@ -414,7 +414,7 @@ fn nodes_that_hang_after_their_grant_cost_the_clean_up_one_more_node_time_out_an
         if wait.is_zero() {
             assert_eq!(ended_at, at(2 * TIMEOUT), "both were waited for");
         }
-        nodes.iter().for_each(MemoryNode::resume);
+        nodes.iter().for_each(MockNode::resume);
         assert_eq!(key_count(&nodes), 0);
     }
 }
@@ -422,7 +422,7 @@ fn nodes_that_hang_after_their_grant_cost_the_clean_up_one_more_node_time_out_an
 #[test]
 fn acquire_without_options_for_it_waits_for_the_ttl_its_drift_and_two_rounds() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     nodes
         .iter()
         .for_each(|node| node.set(KEY, thief(), 10 * TTL));
@@ -434,7 +434,7 @@ fn acquire_without_options_for_it_waits_for_the_ttl_its_drift_and_two_rounds() {
 #[test]
 fn the_delay_between_rounds_is_drawn_anew_and_grows_to_four_times() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     nodes
         .iter()
         .for_each(|node| node.set(KEY, thief(), 10 * TTL));
@@ -470,7 +470,7 @@ fn the_delay_between_rounds_is_drawn_anew_and_grows_to_four_times() {
 #[test]
 fn acquire_gets_a_lock_that_comes_free_while_it_waits() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     nodes
         .iter()
         .for_each(|node| node.set(KEY, thief(), ms(700)));
@@ -490,7 +490,7 @@ fn acquire_gets_a_lock_that_comes_free_while_it_waits() {
 #[test]
 fn a_retry_delay_of_zero_does_not_spin() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     nodes.iter().for_each(|node| node.set(KEY, thief(), TTL));
     let ticks_max = unless_miri(50, 5);
     let options = one_round()
@@ -514,7 +514,7 @@ fn a_retry_delay_of_zero_does_not_spin() {
 #[test]
 fn a_ttl_that_a_tick_of_the_clock_uses_up_is_refused_when_the_lock_is_made() {
     let clock = MockClock::with_resolution(ms(10));
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let build = |ttl| {
         let options = Options::new(ms(ttl)).unwrap();
         Redlock::<_, _, _, 3>::new(&nodes, &clock, SeededEntropy::new(1), options).map(drop)
@@ -541,7 +541,7 @@ fn a_ttl_that_a_tick_of_the_clock_uses_up_is_refused_when_the_lock_is_made() {
 #[test]
 fn a_lock_has_at_least_one_node_and_at_most_as_many_as_there_is_room_for() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 4] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 4] = MockNode::array(&clock);
     let build = |nodes| {
         Redlock::<_, _, _, 3>::new(nodes, &clock, SeededEntropy::new(1), one_round()).map(drop)
     };
@@ -560,11 +560,11 @@ fn a_lock_has_at_least_one_node_and_at_most_as_many_as_there_is_room_for() {
 #[test]
 fn a_fork_is_another_client_over_the_same_nodes() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
-    nodes.iter().for_each(MemoryNode::hang);
+    nodes.iter().for_each(MockNode::hang);
     assert!(poll_once(pin!(redlock.try_acquire(KEY))).is_pending());
-    nodes.iter().for_each(MemoryNode::resume);
+    nodes.iter().for_each(MockNode::resume);
     let mut fork = redlock.fork(SeededEntropy::new(2));
     assert_eq!(
         fork.abandoned(),
@@ -583,12 +583,12 @@ fn a_fork_is_another_client_over_the_same_nodes() {
 #[test]
 fn a_minority_that_comes_back_with_its_data_changes_nothing() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let options = one_round().restart_guard(false);
     let lease = clock
         .run(client_with(&nodes, &clock, 1, options).try_acquire(KEY))
         .unwrap();
-    nodes.iter().for_each(MemoryNode::restart);
+    nodes.iter().for_each(MockNode::restart);
     let error = clock
         .run(client_with(&nodes, &clock, 2, options).try_acquire(KEY))
         .unwrap_err();
@@ -600,13 +600,13 @@ fn a_minority_that_comes_back_with_its_data_changes_nothing() {
 #[test]
 fn exclusion_rests_on_nodes_that_do_not_forget() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let options = one_round().restart_guard(false);
-    nodes[3..].iter().for_each(MemoryNode::stop);
+    nodes[3..].iter().for_each(MockNode::stop);
     let first = clock
         .run(client(&nodes, &clock, 1).try_acquire(KEY))
         .unwrap();
-    nodes[3..].iter().for_each(MemoryNode::restart);
+    nodes[3..].iter().for_each(MockNode::restart);
     let held = clock.run(client_with(&nodes, &clock, 2, options).try_acquire(KEY));
     assert!(matches!(held, Err(AcquireError::Held(_))));
     nodes[0].restart_empty();

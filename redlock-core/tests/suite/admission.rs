@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::string::ToString;
 
-use redlock_core::mock::{MemoryErrorKind, MemoryNode, MockClock};
+use redlock_core::mock::{MockClock, MockErrorKind, MockNode};
 use redlock_core::{AcquireError, Clock, Denial};
 
 use crate::world::*;
@@ -14,7 +14,7 @@ const QUARANTINE: Duration = ms(10_102);
 #[test]
 fn a_node_that_restarted_has_no_vote_until_all_that_it_may_have_forgotten_is_over() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     nodes[2].stop();
     nodes[0].restart_empty();
@@ -38,9 +38,9 @@ fn a_node_that_restarted_has_no_vote_until_all_that_it_may_have_forgotten_is_ove
 #[test]
 fn a_wait_that_is_long_enough_outlasts_the_quarantine() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let options = one_round().wait(Duration::from_secs(20));
-    nodes.iter().for_each(MemoryNode::restart_empty);
+    nodes.iter().for_each(MockNode::restart_empty);
     let lease = clock.run(client_with(&nodes, &clock, 1, options).acquire(KEY));
     assert!(lease.is_ok());
     let now = clock.now();
@@ -55,7 +55,7 @@ fn a_wait_that_is_long_enough_outlasts_the_quarantine() {
 fn the_default_wait_outlasts_the_quarantine_of_nodes_that_are_met_late() {
     for ttl in [ms(100), ms(1_000), ms(10_000), ms(3_600_000)] {
         let clock = MockClock::new();
-        let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+        let nodes: [Node<'_>; 3] = MockNode::array(&clock);
         for node in &nodes {
             node.restart_empty();
             node.set_latency(ms(20));
@@ -69,7 +69,7 @@ fn the_default_wait_outlasts_the_quarantine_of_nodes_that_are_met_late() {
 #[test]
 fn two_that_ask_one_after_the_other_do_not_both_hold_when_the_node_between_them_forgets() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     nodes[2].stop();
     let lease = clock
         .run(client(&nodes, &clock, 1).try_acquire(KEY))
@@ -88,10 +88,10 @@ fn two_that_ask_one_after_the_other_do_not_both_hold_when_the_node_between_them_
 #[test]
 fn a_lease_is_extended_and_released_on_nodes_that_have_restarted_with_their_data() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
-    nodes.iter().for_each(MemoryNode::restart);
+    nodes.iter().for_each(MockNode::restart);
     assert_eq!(clock.run(redlock.extend(&mut lease)), Ok(()));
     let released = clock.run(redlock.release(lease));
     assert!(released.released() >= 2, "{released:?}");
@@ -100,7 +100,7 @@ fn a_lease_is_extended_and_released_on_nodes_that_have_restarted_with_their_data
 #[test]
 fn a_server_that_is_named_twice_has_one_vote_and_the_error_names_both() {
     let clock = MockClock::new();
-    let fleet: [Node<'_>; 2] = MemoryNode::fleet(&clock);
+    let fleet: [Node<'_>; 2] = MockNode::array(&clock);
     let nodes = [&fleet[0], &fleet[1], &fleet[0]];
     let build = || {
         let tokens = redlock_core::mock::SeededEntropy::new(1);
@@ -125,8 +125,8 @@ fn a_server_that_is_named_twice_has_one_vote_and_the_error_names_both() {
 #[test]
 fn a_denial_says_nothing_about_who_holds_the_lock() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
-    nodes.iter().for_each(MemoryNode::restart);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
+    nodes.iter().for_each(MockNode::restart);
     let error = clock
         .run(client(&nodes, &clock, 1).try_acquire(KEY))
         .unwrap_err();
@@ -134,7 +134,7 @@ fn a_denial_says_nothing_about_who_holds_the_lock() {
         panic!("{error:?}")
     };
     for failure in report.failures() {
-        let MemoryErrorKind::Denied(Denial::Restarted { ago_ms, left_ms }) = failure.kind() else {
+        let MockErrorKind::Denied(Denial::Restarted { ago_ms, left_ms }) = failure.kind() else {
             panic!("{failure}")
         };
         assert_eq!((ago_ms, left_ms), (0, 10_102));

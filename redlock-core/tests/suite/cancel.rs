@@ -4,7 +4,7 @@ use core::pin::pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
-use redlock_core::mock::{MemoryNode, MockClock, SeededEntropy};
+use redlock_core::mock::{MockClock, MockNode, SeededEntropy};
 use redlock_core::{Clock, Lease, Redlock};
 
 use crate::world::*;
@@ -28,15 +28,15 @@ fn leaves_nothing(operation: impl AsyncFn(&mut Lock<'_>), hung: usize) {
     let mut polls = 0;
     loop {
         let clock = MockClock::new();
-        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        let nodes: [Node<'_>; 5] = MockNode::array(&clock);
         nodes.iter().for_each(|node| node.set_latency(ms(4)));
         let options = one_round().node_timeout(ms(10)).unwrap().wait(ms(30));
         let mut redlock = client_with(&nodes, &clock, 1, options);
-        nodes[..hung].iter().for_each(MemoryNode::hang);
+        nodes[..hung].iter().for_each(MockNode::hang);
         let done = poll_times(&clock, polls, operation(&mut redlock));
         clock.run(redlock.tidy());
         assert_eq!(redlock.abandoned(), None);
-        nodes[..hung].iter().for_each(MemoryNode::resume);
+        nodes[..hung].iter().for_each(MockNode::resume);
         clock.advance(ms(100));
         assert_eq!(key_count(&nodes), 0, "{polls} polls, {hung} hung");
         assert!(
@@ -136,7 +136,7 @@ fn leaves_nothing_whatever_comes_next(operation: impl AsyncFn(&mut Lock<'_>, Lea
         for hung in unless_miri(&[0, 2, 3, 5][..], &[2]).iter().copied() {
             for polls in (1..).step_by(unless_miri(1, 25)) {
                 let clock = MockClock::new();
-                let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+                let nodes: [Node<'_>; 5] = MockNode::array(&clock);
                 let options = one_round().node_timeout(ms(6)).unwrap().wait(ms(20));
                 let options = options.retry_delay(ms(1), ms(3)).unwrap();
                 let mut redlock = client_with(&nodes, &clock, 1, options);
@@ -147,11 +147,11 @@ fn leaves_nothing_whatever_comes_next(operation: impl AsyncFn(&mut Lock<'_>, Lea
                     .iter()
                     .for_each(|node| node.set(KEY, thief(), ms(9)));
                 nodes.iter().for_each(|node| node.set_latency(ms(2)));
-                nodes[..hung].iter().for_each(MemoryNode::hang);
+                nodes[..hung].iter().for_each(MockNode::hang);
                 let done = poll_times(&clock, polls, operation(&mut redlock, mine));
                 let is_told = redlock.abandoned().is_some();
                 next.begin(&mut redlock, other);
-                nodes[..hung].iter().for_each(MemoryNode::resume);
+                nodes[..hung].iter().for_each(MockNode::resume);
                 clock.advance(ms(50));
                 let left = nodes
                     .iter()
@@ -200,7 +200,7 @@ fn what_a_release_has_left_is_released_by_whatever_comes_next() {
 #[test]
 fn a_release_that_is_never_polled_has_done_nothing_and_the_keys_expire() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     drop(redlock.release(lease));
@@ -214,11 +214,11 @@ fn a_release_that_is_never_polled_has_done_nothing_and_the_keys_expire() {
 #[test]
 fn a_dropped_release_is_told_until_something_has_made_it_good() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     let token = *lease.token();
-    nodes.iter().for_each(MemoryNode::hang);
+    nodes.iter().for_each(MockNode::hang);
     assert!(!poll_times(&clock, 2, redlock.release(lease)));
     assert_eq!(redlock.abandoned(), Some(&token));
     // Neither does a tidying that is dropped forget it, however often.
@@ -230,7 +230,7 @@ fn a_dropped_release_is_told_until_something_has_made_it_good() {
     clock.run(redlock.tidy());
     assert_eq!(clock.now(), before.saturating_add(TIMEOUT), "for no longer");
     assert_eq!(redlock.abandoned(), None);
-    nodes.iter().for_each(MemoryNode::resume);
+    nodes.iter().for_each(MockNode::resume);
     assert_eq!(key_count(&nodes), 0);
 }
 
@@ -241,7 +241,7 @@ fn what_was_dropped_while_its_nodes_were_out_of_reach_is_made_good_by_tidying() 
     for releases in [false, true] {
         for polls in (1..).step_by(unless_miri(1, 3)) {
             let clock = MockClock::new();
-            let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+            let nodes: [Node<'_>; 5] = MockNode::array(&clock);
             let detours = nodes.each_ref().map(|node| Detour {
                 node,
                 clock: &clock,
@@ -273,7 +273,7 @@ fn what_was_dropped_while_its_nodes_were_out_of_reach_is_made_good_by_tidying() 
 fn a_dropped_extension_leaves_the_lease_usable() {
     for polls in (0..8).step_by(unless_miri(1, 6)) {
         let clock = MockClock::new();
-        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        let nodes: [Node<'_>; 5] = MockNode::array(&clock);
         let mut redlock = client(&nodes, &clock, 1);
         let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
         let before = lease.valid_until();
@@ -292,11 +292,11 @@ fn a_dropped_extension_leaves_the_lease_usable() {
 #[test]
 fn the_next_operation_releases_what_a_dropped_acquire_has_left() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
-    nodes.iter().for_each(MemoryNode::hang);
+    nodes.iter().for_each(MockNode::hang);
     assert!(!poll_times(&clock, 1, redlock.acquire(KEY)));
-    nodes.iter().for_each(MemoryNode::resume);
+    nodes.iter().for_each(MockNode::resume);
     assert_eq!(holders(&nodes), 5, "granted to nobody");
     assert_eq!(redlock.abandoned().copied(), nodes[0].token(KEY));
     // Another key: it is the operation that tidies up, not the same lock.
@@ -309,7 +309,7 @@ fn the_next_operation_releases_what_a_dropped_acquire_has_left() {
 #[test]
 fn keeping_a_lease_releases_what_a_dropped_acquire_has_left() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let mut lease = clock.run(redlock.try_acquire("dock-8")).unwrap();
     nodes.iter().for_each(|node| node.set_latency(ms(4)));
@@ -323,7 +323,7 @@ fn keeping_a_lease_releases_what_a_dropped_acquire_has_left() {
 #[test]
 fn what_a_dropped_acquire_has_left_costs_the_next_operation_no_time_and_is_forgotten() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let mut lease = clock.run(redlock.try_acquire("dock-8")).unwrap();
     nodes.iter().for_each(|node| node.set_latency(ms(4)));
@@ -341,13 +341,13 @@ fn what_a_dropped_acquire_has_left_costs_the_next_operation_no_time_and_is_forgo
 #[test]
 fn a_release_that_is_dropped_while_nodes_are_away_is_made_good_when_they_are_back() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
-    nodes[..2].iter().for_each(MemoryNode::stop);
+    nodes[..2].iter().for_each(MockNode::stop);
     nodes[2..].iter().for_each(|node| node.set_latency(ms(4)));
     assert!(!poll_times(&clock, 1, redlock.release(lease)));
-    nodes[..2].iter().for_each(MemoryNode::restart);
+    nodes[..2].iter().for_each(MockNode::restart);
     assert_eq!(holders(&nodes[..2]), 2);
     clock.run(redlock.tidy());
     clock.advance(ms(4));
@@ -357,7 +357,7 @@ fn a_release_that_is_dropped_while_nodes_are_away_is_made_good_when_they_are_bac
 #[test]
 fn an_acquire_that_is_dropped_while_it_cleans_up_is_made_good() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     nodes[..3]
         .iter()
         .for_each(|node| node.set(KEY, thief(), TTL));
@@ -371,9 +371,9 @@ fn an_acquire_that_is_dropped_while_it_cleans_up_is_made_good() {
         nodes[3..].iter().for_each(|node| node.set_latency(ms(20)));
         clock.advance(ms(4));
         assert!(attempt.as_mut().poll(&mut context).is_pending());
-        nodes[3..].iter().for_each(MemoryNode::stop);
+        nodes[3..].iter().for_each(MockNode::stop);
     }
-    nodes[3..].iter().for_each(MemoryNode::restart);
+    nodes[3..].iter().for_each(MockNode::restart);
     assert_eq!(holders(&nodes), 5, "three of the thief and two of nobody");
     clock.run(redlock.tidy());
     clock.advance(ms(20));
@@ -383,7 +383,7 @@ fn an_acquire_that_is_dropped_while_it_cleans_up_is_made_good() {
 #[test]
 fn tidy_waits_for_a_quorum_and_remembers_until_then() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     nodes[..3].iter().for_each(|node| node.set_latency(ms(4)));
     nodes[3..].iter().for_each(|node| node.set_latency(ms(9)));
     let mut redlock = client(&nodes, &clock, 1);

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use redlock_core::mock::{MemoryNode, MockClock, SeededEntropy};
+use redlock_core::mock::{MockClock, MockNode, SeededEntropy};
 use redlock_core::{AcquireError, Clock, Instant, Lease, Options, Redlock};
 
 use crate::world::*;
@@ -87,7 +87,7 @@ fn a_lease_on_a_clock_of_coarse_ticks_is_over_before_the_first_key_expires() {
             .take(unless_miri(3, 1))
         {
             let clock = MockClock::new();
-            let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+            let nodes: [Node<'_>; 3] = MockNode::array(&clock);
             clock.advance(10 * tick + begins);
             let coarse = Coarse {
                 clock: &clock,
@@ -145,7 +145,7 @@ fn keys_outlive_the_lease(node_ppm: i64, client_ppm: i64) -> bool {
         clock: &clock,
         ppm: client_ppm,
     };
-    let nodes: [_; 5] = MemoryNode::fleet(node_clock);
+    let nodes: [_; 5] = MockNode::array(node_clock);
     let build = |seed| {
         let seeded = SeededEntropy::new(seed);
         Redlock::<_, _, _, 5>::new(&nodes, client_clock, seeded, one_round()).unwrap()

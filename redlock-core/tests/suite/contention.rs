@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 
 use embassy_futures::join::{join, join_array};
 use embassy_futures::select::select;
-use redlock_core::mock::{MemoryNode, MockClock, SeededEntropy};
+use redlock_core::mock::{MockClock, MockNode, SeededEntropy};
 use redlock_core::{AcquireError, Clock, Entropy, Instant, Options, Redlock};
 
 use crate::clocks::Skewed;
@@ -22,7 +22,7 @@ fn clients_that_contend_exclude_each_other_and_all_make_progress() {
 
     for seed in 0..unless_miri(25, 1) {
         let clock = MockClock::new();
-        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        let nodes: [Node<'_>; 5] = MockNode::array(&clock);
         let is_held = Cell::new(false);
         let worker = |number: u64| {
             let (clock, nodes, is_held) = (&clock, &nodes, &is_held);
@@ -56,7 +56,7 @@ fn clients_that_contend_exclude_each_other_and_all_make_progress() {
 fn two_clients_that_each_take_half_of_the_nodes_are_both_refused_and_both_clean_up() {
     for count in unless_miri(&[2, 4][..], &[2]).iter().copied() {
         let clock = MockClock::new();
-        let fleet: [Node<'_>; 4] = MemoryNode::fleet(&clock);
+        let fleet: [Node<'_>; 4] = MockNode::array(&clock);
         let nodes = &fleet[..count];
         // Each is near to one half of the nodes and far from the other, and nobody knows of a refusal
         // before the other one's has been decided as well.
@@ -158,7 +158,7 @@ fn storm(seed: u64, kind: Storm) -> Log {
     let mut numbers = 1..;
     let nodes = ppm.map(|ppm| {
         let clock = &clock;
-        MemoryNode::new(numbers.next().unwrap(), Skewed { clock, ppm })
+        MockNode::new(numbers.next().unwrap(), Skewed { clock, ppm })
     });
     let log = RefCell::new(Log::default());
     // Who holds the lock, and until when if it is not given back before.

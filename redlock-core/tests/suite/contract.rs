@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use redlock_core::mock::{MemoryNode, MockClock, SeededEntropy};
+use redlock_core::mock::{MockClock, MockNode, SeededEntropy};
 use redlock_core::{
     AcquireError, Clock, Command, Entropy, ExtendError, Instant, Lease, Options, Outcome, Redlock,
     Reply, Token, Transport, Verb,
@@ -288,7 +288,7 @@ fn a_clock_that_wakes_too_early_costs_the_lock_and_not_its_safety() {
     }
 
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     nodes.iter().for_each(|node| node.set_latency(ms(4)));
     let mut redlock = Redlock::<_, _, _, 3>::new(
         &nodes,
@@ -331,7 +331,7 @@ fn a_round_whose_time_ends_between_two_looks_at_the_clock_is_told_as_it_is() {
     // Ten milliseconds are over before a round has been polled so often that time jumps.
     let options = one_round().node_timeout(ms(10)).unwrap();
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     nodes[1].set(KEY, thief(), TTL);
     nodes[2].hang();
     let seeded = SeededEntropy::new(1);

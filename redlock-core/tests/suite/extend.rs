@@ -3,7 +3,7 @@
 use core::pin::pin;
 use core::time::Duration;
 
-use redlock_core::mock::{MemoryNode, MockClock};
+use redlock_core::mock::{MockClock, MockNode};
 use redlock_core::{Clock, ExtendError, Instant, Lease, Options};
 
 use crate::world::*;
@@ -11,7 +11,7 @@ use crate::world::*;
 #[test]
 fn an_extension_resets_the_ttl_and_the_validity() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     clock.advance(ms(4_000));
@@ -27,7 +27,7 @@ fn an_extension_resets_the_ttl_and_the_validity() {
 #[test]
 fn a_lease_is_extended_by_its_own_ttl_whatever_the_options_are_now() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     redlock.set_options(Options::new(ms(1_000)).unwrap());
@@ -42,7 +42,7 @@ fn a_lease_is_extended_by_its_own_ttl_whatever_the_options_are_now() {
 #[test]
 fn an_extension_is_valid_by_the_drift_that_the_lease_was_granted_with() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let drifting = one_round().drift_ppm(900_000).unwrap();
     let mut redlock = client_with(&nodes, &clock, 1, drifting);
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
@@ -69,7 +69,7 @@ fn an_extension_is_valid_by_the_drift_that_the_lease_was_granted_with() {
 #[test]
 fn an_extension_is_counted_from_before_its_round() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     clock.advance(ms(4_000));
@@ -89,7 +89,7 @@ fn any_mixture_of_nodes_that_carry_the_token_or_not_or_are_silent_ends_as_the_ru
     for count in 1..=NODES_MAX {
         for mixture in Mixture::all(count) {
             let clock = MockClock::new();
-            let fleet: [Node<'_>; NODES_MAX] = MemoryNode::fleet(&clock);
+            let fleet: [Node<'_>; NODES_MAX] = MockNode::array(&clock);
             let nodes = &fleet[..count];
             let mut redlock = client(nodes, &clock, 1);
             let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
@@ -134,7 +134,7 @@ fn any_mixture_of_nodes_that_carry_the_token_or_not_or_are_silent_ends_as_the_ru
 #[test]
 fn a_lease_of_which_only_the_token_is_known_cannot_be_extended() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     let mut adopted = Lease::adopt(KEY, *lease.token());
@@ -151,7 +151,7 @@ fn a_lease_of_which_only_the_token_is_known_cannot_be_extended() {
 fn a_lease_survives_a_majority_that_is_away_for_less_than_its_validity() {
     for fault in Fault::ALL {
         let clock = MockClock::new();
-        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        let nodes: [Node<'_>; 5] = MockNode::array(&clock);
         let mut redlock = client(&nodes, &clock, 1);
         let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
         let before = lease.valid_until();
@@ -174,7 +174,7 @@ fn a_lease_survives_a_majority_that_is_away_for_less_than_its_validity() {
 fn a_lease_is_lost_when_no_quorum_can_carry_its_token() {
     for stolen in 1..=5 {
         let clock = MockClock::new();
-        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        let nodes: [Node<'_>; 5] = MockNode::array(&clock);
         let mut redlock = client(&nodes, &clock, 1);
         let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
         nodes[..stolen]
@@ -197,7 +197,7 @@ fn a_lease_is_lost_when_no_quorum_can_carry_its_token() {
 #[test]
 fn a_key_that_is_gone_is_not_made_again() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     nodes[0].restart_empty();
@@ -213,7 +213,7 @@ fn a_key_that_is_gone_is_not_made_again() {
 #[test]
 fn some_that_say_no_and_some_that_say_nothing_are_not_a_loss_for_certain() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     nodes[..2].iter().for_each(|node| node.remove(KEY));
@@ -227,7 +227,7 @@ fn some_that_say_no_and_some_that_say_nothing_are_not_a_loss_for_certain() {
 #[test]
 fn an_expired_lease_is_not_extended_and_nothing_is_sent() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     clock.advance(lease.remaining(clock.now()));
@@ -244,11 +244,11 @@ fn an_expired_lease_is_not_extended_and_nothing_is_sent() {
 #[test]
 fn an_extension_does_not_outlast_the_validity_of_its_lease() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     let until = lease.valid_until();
-    nodes[..3].iter().for_each(MemoryNode::hang);
+    nodes[..3].iter().for_each(MockNode::hang);
     // Ten milliseconds before the end: the round is cut from fifty to ten.
     clock.advance(lease.remaining(clock.now()) - ms(10));
     let error = clock.run(redlock.extend(&mut lease)).unwrap_err();
@@ -259,7 +259,7 @@ fn an_extension_does_not_outlast_the_validity_of_its_lease() {
 #[test]
 fn replies_that_are_read_after_the_validity_do_not_extend_it() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     nodes.iter().for_each(|node| node.set_latency(ms(10)));

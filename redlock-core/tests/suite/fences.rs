@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::string::ToString;
 use std::vec::Vec;
 
-use redlock_core::mock::{MemoryError, MemoryNode, MockClock, SeededEntropy};
+use redlock_core::mock::{MockClock, MockError, MockNode, SeededEntropy};
 use redlock_core::{
     AcquireError, Clock, Command, Denial, Fence, FenceGate, Options, OptionsError, Proposal,
     Redlock, Reply, RunId, Token, Transport,
@@ -27,7 +27,7 @@ fn fenced_client<'c>(nodes: &'c [Node<'c>], clock: &'c MockClock, seed: u64) -> 
 #[test]
 fn every_lease_has_a_higher_fence_than_those_before_it() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut clients = [1, 2, 3].map(|seed| fenced_client(&nodes, &clock, seed));
     let mut last = Fence::ZERO;
     for turn in 0..unless_miri(30, 4) {
@@ -50,7 +50,7 @@ fn every_lease_has_a_higher_fence_than_those_before_it() {
 #[test]
 fn a_plain_lease_has_no_fence() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let lease = clock
         .run(client(&nodes, &clock, 1).try_acquire(KEY))
         .unwrap();
@@ -60,7 +60,7 @@ fn a_plain_lease_has_no_fence() {
 #[test]
 fn a_client_asks_twice_the_first_time_and_once_from_then_on() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let proposals = RefCell::new(Vec::new());
     let taps = nodes.iter().map(|node| Tap {
         node,
@@ -87,7 +87,7 @@ fn a_client_asks_twice_the_first_time_and_once_from_then_on() {
 fn the_first_attempt_of_all_wins_whatever_the_number_of_nodes() {
     for count in 1..=5 {
         let clock = MockClock::new();
-        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        let nodes: [Node<'_>; 5] = MockNode::array(&clock);
         // One answers after the other.
         for (node, latency) in nodes.iter().zip(1..) {
             node.set_latency(ms(latency));
@@ -100,7 +100,7 @@ fn the_first_attempt_of_all_wins_whatever_the_number_of_nodes() {
 #[test]
 fn a_client_whose_idea_of_the_time_is_behind_wins_in_its_second_round() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut first = fenced_client(&nodes, &clock, 1);
     let lease = clock.run(first.try_acquire(KEY)).unwrap();
     let before = lease.fence().unwrap();
@@ -114,7 +114,7 @@ fn a_client_whose_idea_of_the_time_is_behind_wins_in_its_second_round() {
 #[test]
 fn plain_and_fenced_clients_exclude_each_other() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let (mut plain, mut fenced) = (client(&nodes, &clock, 1), fenced_client(&nodes, &clock, 2));
     let lease = clock.run(plain.try_acquire(KEY)).unwrap();
     let held = clock.run(fenced.try_acquire(KEY));
@@ -130,7 +130,7 @@ fn plain_and_fenced_clients_exclude_each_other() {
 #[test]
 fn who_finds_a_fenced_lock_held_is_told_when_it_comes_free() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let lease = clock
         .run(client(&nodes, &clock, 1).try_acquire(KEY))
         .unwrap();
@@ -157,10 +157,10 @@ fn who_finds_a_fenced_lock_held_is_told_when_it_comes_free() {
 #[test]
 fn fences_grow_although_every_node_has_lost_everything() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut redlock = fenced_client(&nodes, &clock, 1);
     let before = clock.run(redlock.try_acquire(KEY)).unwrap().fence();
-    nodes.iter().for_each(MemoryNode::clear);
+    nodes.iter().for_each(MockNode::clear);
 
     let error = clock.run(redlock.try_acquire(KEY)).unwrap_err();
     // A minute, four windows and a second.
@@ -176,11 +176,11 @@ fn fences_grow_although_every_node_has_lost_everything() {
 #[test]
 fn a_wait_that_is_long_enough_outlasts_a_flush() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let options = one_round().wait(Duration::from_secs(30));
     let options = options.fenced(WINDOW).unwrap();
     let options = options.max_ttl(TTL).unwrap().step_back(TTL).unwrap();
-    nodes.iter().for_each(MemoryNode::clear);
+    nodes.iter().for_each(MockNode::clear);
     let lease = clock.run(client_with(&nodes, &clock, 1, options).acquire(KEY));
     assert!(lease.is_ok());
     assert!(clock.now() > at(ms(12_000)) && clock.now() < at(ms(12_300)));
@@ -208,7 +208,7 @@ fn when_a_majority_jumps_together_nothing_helps() {
 #[test]
 fn a_clock_that_jumps_forward_and_is_right_again_gives_nothing_away_before_the_lease_ends() {
     let clock = MockClock::new();
-    let fleet: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let fleet: [Node<'_>; 5] = MockNode::array(&clock);
     let nodes = &fleet[..3];
     // The third one does not hear of the first client in time.
     nodes[2].hang();
@@ -243,7 +243,7 @@ fn a_clock_that_jumps_forward_and_is_right_again_gives_nothing_away_before_the_l
 #[test]
 fn until_when_a_lock_is_held_is_known_for_as_long_as_it_is_held() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     // A fence alone would be forgotten long before the end of the lease.
     let options = fenced().step_back(ms(2_000)).unwrap();
     let lease = clock
@@ -263,7 +263,7 @@ fn until_when_a_lock_is_held_is_known_for_as_long_as_it_is_held() {
 #[test]
 fn an_extension_by_a_clock_that_was_set_back_takes_nothing_off_the_lease() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     nodes[2].hang();
     let mut holder = fenced_client(&nodes, &clock, 1);
     let mut lease = clock.run(holder.try_acquire(KEY)).unwrap();
@@ -286,7 +286,7 @@ fn an_extension_by_a_clock_that_was_set_back_takes_nothing_off_the_lease() {
 #[test]
 fn a_release_frees_a_lock_for_which_others_have_asked_meanwhile() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut holder = fenced_client(&nodes, &clock, 1);
     let lease = clock.run(holder.try_acquire(KEY)).unwrap();
     clock.advance(ms(1));
@@ -304,7 +304,7 @@ fn a_release_frees_a_lock_for_which_others_have_asked_meanwhile() {
 #[test]
 fn a_clock_that_is_set_right_in_quarantine_makes_two_holders_with_ordered_fences() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     nodes[2].hang();
     let options = fenced().max_ttl(TTL).unwrap();
     let mut holder = client_with(&nodes, &clock, 1, options);
@@ -333,10 +333,10 @@ fn a_clock_that_is_set_right_in_quarantine_makes_two_holders_with_ordered_fences
 /// its quorum jump.
 fn is_taken_over(count: usize, jumping: usize, jump: i64, options: Options) -> bool {
     let clock = MockClock::new();
-    let fleet: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let fleet: [Node<'_>; 5] = MockNode::array(&clock);
     let nodes = &fleet[..count];
     let quorum = count / 2 + 1;
-    nodes[quorum..].iter().for_each(MemoryNode::stop);
+    nodes[quorum..].iter().for_each(MockNode::stop);
     let mut first = client_with(nodes, &clock, 1, options);
     let lease = clock.run(first.try_acquire(KEY)).unwrap();
     // Those that did not take part keep what they know: a crash is another story.
@@ -407,7 +407,7 @@ fn rules_that_cannot_be_followed_are_refused() {
 #[test]
 fn a_client_with_other_rules_has_no_vote_anywhere() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut redlock = fenced_client(&nodes, &clock, 1);
     let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     clock.run(redlock.release(lease));
@@ -432,7 +432,7 @@ fn a_client_with_other_rules_has_no_vote_anywhere() {
 #[test]
 fn an_acquire_that_arrives_after_its_release_is_refused() {
     let clock = MockClock::new();
-    let node = MemoryNode::new(1, &clock);
+    let node = MockNode::new(1, &clock);
     let mut way = &node;
     let token = thief();
     let proposal = proposal_now(&clock, &node);
@@ -448,7 +448,7 @@ fn an_acquire_that_arrives_after_its_release_is_refused() {
 #[test]
 fn an_extend_that_arrives_after_its_release_does_not_set_the_key_again() {
     let clock = MockClock::new();
-    let node = MemoryNode::new(1, &clock);
+    let node = MockNode::new(1, &clock);
     let proposals = RefCell::new(Vec::new());
     let tap = Tap {
         node: &node,
@@ -472,7 +472,7 @@ fn an_extend_that_arrives_after_its_release_does_not_set_the_key_again() {
 #[test]
 fn nodes_whose_clocks_jumped_and_who_answer_first_do_not_keep_the_lock_from_anybody() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     for (node, latency) in nodes.iter().zip([0, 0, 1, 5, 5]) {
         node.set_latency(ms(latency));
     }
@@ -487,7 +487,7 @@ fn nodes_whose_clocks_jumped_and_who_answer_first_do_not_keep_the_lock_from_anyb
 #[test]
 fn an_extension_heals_a_node_that_lost_the_key_and_remembers_the_fence() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut redlock = fenced_client(&nodes, &clock, 1);
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     nodes[0].remove(KEY);
@@ -510,7 +510,7 @@ fn an_extension_heals_a_node_that_lost_the_key_and_remembers_the_fence() {
 fn a_node_whose_clock_is_off_has_no_vote_for_an_extension() {
     for jump in [-3_600_000_000, 3_600_000_000_i64] {
         let clock = MockClock::new();
-        let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+        let nodes: [Node<'_>; 3] = MockNode::array(&clock);
         nodes[2].stop();
         let mut redlock = fenced_client(&nodes, &clock, 1);
         let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
@@ -524,7 +524,7 @@ fn a_node_whose_clock_is_off_has_no_vote_for_an_extension() {
 #[test]
 fn an_extension_is_asked_for_once_more_where_the_client_was_wrong_about_the_time() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut redlock = fenced_client(&nodes, &clock, 1);
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     // After hours on a clock that drifts.
@@ -537,7 +537,7 @@ fn an_extension_is_asked_for_once_more_where_the_client_was_wrong_about_the_time
 #[test]
 fn a_dropped_acquire_of_a_fenced_lock_leaves_no_key() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut redlock = fenced_client(&nodes, &clock, 1);
     let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     clock.run(redlock.release(lease));
@@ -583,7 +583,7 @@ struct Tap<'t> {
 }
 
 impl Transport for Tap<'_> {
-    type Error = MemoryError;
+    type Error = MockError;
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Self::Error> {
         if command.is_acquire() {
@@ -614,9 +614,9 @@ struct Slow<'c> {
 }
 
 impl Transport for Slow<'_> {
-    type Error = MemoryError;
+    type Error = MockError;
 
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MemoryError> {
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MockError> {
         let token = command.token;
         if let Some(proposal) = command.proposal
             && command.is_acquire()
@@ -631,11 +631,11 @@ impl Transport for Slow<'_> {
         self.node.execute(command).await
     }
 
-    fn timed_out(&self, after: Duration) -> MemoryError {
+    fn timed_out(&self, after: Duration) -> MockError {
         self.node.timed_out(after)
     }
 
-    fn denial(error: &MemoryError) -> Option<Denial> {
+    fn denial(error: &MockError) -> Option<Denial> {
         <&Node<'_>>::denial(error)
     }
 }
@@ -643,7 +643,7 @@ impl Transport for Slow<'_> {
 #[test]
 fn a_late_copy_of_an_acquire_takes_nothing_off_what_an_extension_has_promised() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let (seen, late) = (RefCell::default(), RefCell::default());
     let ways = nodes.iter().zip([false, false, true]);
     let ways = ways.map(|(node, is_slow)| Slow {

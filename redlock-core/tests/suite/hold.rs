@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use embassy_futures::join::join;
 use embassy_futures::select::{Either, select};
-use redlock_core::mock::{MemoryError, MemoryNode, MockClock};
+use redlock_core::mock::{MockClock, MockError, MockNode};
 use redlock_core::{
     Clock, Command, Denial, HoldError, Instant, Lease, LossCause, Options, Redlock, Reply, Report,
     Transport,
@@ -21,7 +21,7 @@ const VALIDITY: Duration = Duration::from_micros(9_898_000);
 #[test]
 fn work_gets_the_lease_and_gives_its_result() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let result = clock.run(client(&nodes, &clock, 1).hold(KEY, async |lease| {
         assert_eq!(nodes[0].token(KEY).as_ref(), Some(lease.token()));
         42
@@ -33,7 +33,7 @@ fn work_gets_the_lease_and_gives_its_result() {
 #[test]
 fn work_that_is_not_begun_is_told_from_work_that_was_stopped() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     nodes.iter().for_each(|node| node.set(KEY, thief(), TTL));
     let result = clock.run(client(&nodes, &clock, 1).hold(KEY, async |_| unreachable!()));
     assert!(matches!(result, Err(HoldError::NotAcquired(_))));
@@ -44,7 +44,7 @@ fn the_lease_is_extended_each_time_a_third_of_its_validity_has_passed() {
     const END: u64 = unless_miri(60_000_000, 10_000_000);
 
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let extensions = Cell::new(0_u64);
     let result = clock.run(client(&nodes, &clock, 1).hold(KEY, async |_| {
         let mut last = None;
@@ -73,7 +73,7 @@ fn work_is_stopped_when_its_validity_ends_while_the_majority_hangs_or_is_dead() 
 
     for fault in unless_miri(&Fault::ALL[..], &[Fault::Hang]) {
         let clock = MockClock::new();
-        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        let nodes: [Node<'_>; 5] = MockNode::array(&clock);
         let last_alive = Cell::new(Instant::from_micros(0));
         let options = one_round().retry_delay(ms(500), ms(500)).unwrap();
         let mut redlock = client_with(&nodes, &clock, 1, options);
@@ -116,7 +116,7 @@ fn work_is_gone_before_the_lock_is_given_back() {
     // When it is done, and when it is stopped.
     for ends_at in [at(ms(1)), at(2 * TTL)] {
         let clock = MockClock::new();
-        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        let nodes: [Node<'_>; 5] = MockNode::array(&clock);
         let is_gone = Cell::new(false);
         let goes = || {
             assert_eq!(holders(&nodes), 5);
@@ -137,7 +137,7 @@ fn work_is_gone_before_the_lock_is_given_back() {
 #[test]
 fn work_that_panics_leaves_the_lock_to_the_next_operation() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let hold = redlock.hold(KEY, async |_| resume_unwind(Box::new(())));
@@ -152,7 +152,7 @@ fn work_that_panics_leaves_the_lock_to_the_next_operation() {
 #[test]
 fn keep_tells_of_each_extension_and_ends_with_the_cause() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client_with(&nodes, &clock, 1, one_round().max_extensions(3));
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     let mut ends = vec![lease.valid_until()];
@@ -168,7 +168,7 @@ fn keep_tells_of_each_extension_and_ends_with_the_cause() {
 #[test]
 fn a_lease_is_kept_by_its_own_validity_whatever_the_options_are_now() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     redlock.set_options(Options::new(ms(1_000)).unwrap().max_extensions(1));
@@ -184,7 +184,7 @@ fn a_lease_is_kept_by_its_own_validity_whatever_the_options_are_now() {
 #[test]
 fn a_lease_that_two_clients_extend_has_one_validity() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client_with(&nodes, &clock, 1, one_round().max_extensions(0));
     let mut other = client(&nodes, &clock, 2);
     let mut lease = clock.run(redlock.acquire(KEY)).unwrap();
@@ -211,7 +211,7 @@ fn a_lease_that_two_clients_extend_has_one_validity() {
 #[test]
 fn an_extension_of_a_shared_lease_begins_when_it_is_admitted() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client_with(&nodes, &clock, 1, one_round().max_extensions(1));
     let mut lease = clock.run(redlock.acquire(KEY)).unwrap();
     let (end, late) = (lease.valid_until(), at(VALIDITY / 2));
@@ -241,7 +241,7 @@ fn keep_may_be_dropped_at_any_point_and_leaves_a_lease_that_is_valid() {
         .copied()
     {
         let clock = MockClock::new();
-        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        let nodes: [Node<'_>; 5] = MockNode::array(&clock);
         let mut redlock = client(&nodes, &clock, 1);
         let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
         nodes.iter().for_each(|node| node.set_latency(ms(40)));
@@ -262,7 +262,7 @@ fn keep_may_be_dropped_at_any_point_and_leaves_a_lease_that_is_valid() {
 #[test]
 fn an_extension_whose_replies_are_read_too_late_is_not_to_blame() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     nodes.iter().for_each(|node| node.set_latency(ms(10)));
@@ -283,7 +283,7 @@ fn an_extension_whose_replies_are_read_too_late_is_not_to_blame() {
 #[test]
 fn a_lease_that_is_over_is_not_kept() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     let mut adopted = Lease::adopt(KEY, *lease.token());
@@ -298,15 +298,15 @@ fn a_lease_that_is_over_is_not_kept() {
 #[test]
 fn a_failure_that_was_overcome_is_not_blamed_for_the_end() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let options = one_round().max_extensions(1);
     let options = options.retry_delay(ms(500), ms(500)).unwrap();
     let mut redlock = client_with(&nodes, &clock, 1, options);
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
-    nodes[..3].iter().for_each(MemoryNode::stop);
+    nodes[..3].iter().for_each(MockNode::stop);
     let back = async {
         clock.sleep_until(at(ms(5_000))).await;
-        nodes[..3].iter().for_each(MemoryNode::restart);
+        nodes[..3].iter().for_each(MockNode::restart);
     };
     let (cause, ()) = clock.run(join(redlock.keep(&mut lease, |_| ()), back));
     assert_eq!(cause, LossCause::ExtensionsSpent);
@@ -319,7 +319,7 @@ fn a_failure_that_was_overcome_is_not_blamed_for_the_end() {
 #[test]
 fn extensions_are_tried_again_after_delays_that_begin_anew_after_a_success() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 1] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 1] = MockNode::array(&clock);
     let sent_at = RefCell::new(Vec::new());
     let tapped = Tapped {
         node: &nodes[0],
@@ -366,26 +366,26 @@ struct Tapped<'c> {
 }
 
 impl Transport for Tapped<'_> {
-    type Error = MemoryError;
+    type Error = MockError;
 
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MemoryError> {
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MockError> {
         self.sent_at.borrow_mut().push(self.clock.now());
         self.node.execute(command).await
     }
 
-    fn timed_out(&self, after: Duration) -> MemoryError {
+    fn timed_out(&self, after: Duration) -> MockError {
         self.node.timed_out(after)
     }
 
-    fn denial(error: &MemoryError) -> Option<Denial> {
-        <&MemoryNode<&MockClock>>::denial(error)
+    fn denial(error: &MockError) -> Option<Denial> {
+        <&MockNode<&MockClock>>::denial(error)
     }
 }
 
 #[test]
 fn work_is_stopped_at_the_next_extension_when_the_lock_is_stolen() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let result = clock.run(client(&nodes, &clock, 1).hold(KEY, async |_| {
         nodes[..3]
             .iter()
@@ -404,14 +404,14 @@ fn work_is_stopped_at_the_next_extension_when_the_lock_is_stolen() {
 #[test]
 fn a_majority_that_is_away_for_less_than_the_validity_is_not_noticed_by_the_work() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let result = clock.run(client(&nodes, &clock, 1).hold(KEY, async |_| {
         for _ in 0..unless_miri(3, 1) {
-            nodes[..3].iter().for_each(MemoryNode::hang);
+            nodes[..3].iter().for_each(MockNode::hang);
             // The first extension is tried at a third of the validity, after 3.3 seconds.
             let away = ms(unless_miri(6_000, 3_500));
             clock.sleep_until(clock.now().saturating_add(away)).await;
-            nodes[..3].iter().for_each(MemoryNode::resume);
+            nodes[..3].iter().for_each(MockNode::resume);
             clock
                 .sleep_until(clock.now().saturating_add(ms(1_000)))
                 .await;
@@ -425,7 +425,7 @@ fn a_majority_that_is_away_for_less_than_the_validity_is_not_noticed_by_the_work
 fn extensions_are_limited() {
     for limit in [0, 1, 3] {
         let clock = MockClock::new();
-        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        let nodes: [Node<'_>; 5] = MockNode::array(&clock);
         let options = one_round().max_extensions(limit);
         let result = clock.run(
             client_with(&nodes, &clock, 1, options).hold(KEY, async |_| {
@@ -450,7 +450,7 @@ fn a_clock_whose_tick_is_a_third_of_the_validity_and_more_does_not_make_extensio
         .copied()
     {
         let clock = MockClock::with_resolution(ms(10));
-        let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+        let nodes: [Node<'_>; 3] = MockNode::array(&clock);
         let options = Options::new(ms(ttl)).unwrap();
         let mut redlock = client_with(&nodes, &clock, 1, options);
         let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
@@ -470,7 +470,7 @@ fn a_clock_whose_tick_is_a_third_of_the_validity_and_more_does_not_make_extensio
 #[test]
 fn work_may_run_for_ever_when_the_caller_asks_for_it() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let options = one_round().max_extensions(3).unlimited_extensions();
     // A day; under Miri a minute, which is four times the limit that is lifted.
     let day = Instant::from_micros(unless_miri(86_400_000_000, 60_000_000));
@@ -483,7 +483,7 @@ fn work_may_run_for_ever_when_the_caller_asks_for_it() {
 #[test]
 fn work_that_keeps_the_task_busy_past_the_validity_has_not_held_the_lock() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let result = clock.run(client(&nodes, &clock, 1).hold(KEY, async |lease| {
         // Stands still: no timer of anybody runs.
         clock.advance(lease.remaining(clock.now()));
@@ -494,7 +494,7 @@ fn work_that_keeps_the_task_busy_past_the_validity_has_not_held_the_lock() {
 #[test]
 fn work_does_not_run_on_after_a_pause_past_the_validity() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let has_run_on = Cell::new(false);
     let mut redlock = client_with(&nodes, &clock, 1, Options::new(TTL).unwrap());
     let result = clock.run(async {

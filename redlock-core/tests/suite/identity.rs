@@ -7,7 +7,7 @@ use core::task::Poll;
 use core::time::Duration;
 use std::string::ToString;
 
-use redlock_core::mock::{MemoryError, MemoryNode, MockClock, SeededEntropy};
+use redlock_core::mock::{MockClock, MockError, MockNode, SeededEntropy};
 use redlock_core::{
     AcquireError, Clock, Command, Denial, ExtendError, Instant, Options, Redlock, Reply, RunId,
     Transport, Verb,
@@ -31,7 +31,7 @@ fn long() -> Options {
 #[test]
 fn a_client_with_other_rules_takes_no_node_that_lost_its_record_and_its_own_client_does() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut right = client_with(&nodes, &clock, 1, long());
     let lease = clock.run(right.try_acquire(KEY)).unwrap();
     // Its rules leave room for a shorter quarantine, and the nodes are lost one by one.
@@ -60,7 +60,7 @@ fn a_client_with_other_rules_takes_no_node_that_lost_its_record_and_its_own_clie
 #[test]
 fn a_node_that_lost_its_record_is_back_although_another_one_is_down() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let options = fenced().wait(2 * MINUTE);
     let mut redlock = client_with(&nodes, &clock, 1, options);
     let lease = clock.run(redlock.acquire(KEY)).unwrap();
@@ -80,7 +80,7 @@ fn a_node_that_lost_its_record_is_back_although_another_one_is_down() {
 #[test]
 fn nobody_takes_what_is_left_of_a_fleet_that_has_lost_all_records_while_a_node_is_not_heard() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut first = client_with(&nodes, &clock, 1, long());
     assert!(clock.run(first.try_acquire(KEY)).is_ok());
     nodes[0].hang();
@@ -95,7 +95,7 @@ fn nobody_takes_what_is_left_of_a_fleet_that_has_lost_all_records_while_a_node_i
 #[test]
 fn a_node_that_failed_back_has_no_vote_for_a_fenced_lock_until_the_quarantine_is_over() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut holder = client_with(&nodes, &clock, 1, fenced());
     let lease = clock.run(holder.try_acquire("another")).unwrap();
     clock.run(holder.release(lease));
@@ -117,7 +117,7 @@ fn a_node_that_failed_back_has_no_vote_for_a_fenced_lock_until_the_quarantine_is
 #[test]
 fn a_plain_client_that_saw_a_node_as_a_replica_counts_its_vote_when_the_ttl_is_over() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     nodes[2].stop();
     let mut redlock = client(&nodes, &clock, 1);
     nodes[0].demote();
@@ -133,7 +133,7 @@ fn a_plain_client_that_saw_a_node_as_a_replica_counts_its_vote_when_the_ttl_is_o
 #[test]
 fn a_node_that_may_evict_has_no_vote_for_a_fenced_lock_and_one_for_a_plain_lock() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     nodes[..2].iter().for_each(|node| node.set_may_evict(true));
     let error = clock.run(client_with(&nodes, &clock, 1, fenced()).try_acquire(KEY));
     let error = error.unwrap_err().to_string();
@@ -149,7 +149,7 @@ fn a_node_that_may_evict_has_no_vote_for_a_fenced_lock_and_one_for_a_plain_lock(
 #[test]
 fn fences_grow_although_all_is_lost_and_the_clocks_are_set_back_right_after() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let options = fenced().max_ttl(TTL).unwrap().wait(3 * MINUTE);
     let mut redlock = client_with(&nodes, &clock, 1, options);
     let before = clock.run(redlock.acquire(KEY)).unwrap().fence();
@@ -164,7 +164,7 @@ fn fences_grow_although_all_is_lost_and_the_clocks_are_set_back_right_after() {
 #[test]
 fn a_quarantine_that_began_on_a_clock_that_was_ahead_is_no_longer_than_any_other() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let year = 365 * 86_400_000_000;
     for node in &nodes {
         node.clear();
@@ -185,7 +185,7 @@ fn a_quarantine_that_began_on_a_clock_that_was_ahead_is_no_longer_than_any_other
 #[test]
 fn a_lease_that_is_lost_is_over_at_once() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     nodes[..2].iter().for_each(|node| node.remove(KEY));
@@ -200,7 +200,7 @@ fn a_lease_that_is_lost_is_over_at_once() {
 #[test]
 fn a_lease_keeps_the_margin_for_clocks_that_jump_whatever_the_options_say_by_then() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut redlock = client_with(&nodes, &clock, 1, fenced());
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     redlock.set_options(one_round());
@@ -218,9 +218,9 @@ struct Name<'c> {
 }
 
 impl Transport for Name<'_> {
-    type Error = MemoryError;
+    type Error = MockError;
 
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MemoryError> {
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MockError> {
         let mut node = self.node;
         let reply = node.execute(command).await;
         if matches!(command.verb, Verb::Extend { .. }) {
@@ -229,7 +229,7 @@ impl Transport for Name<'_> {
         reply
     }
 
-    fn timed_out(&self, after: Duration) -> MemoryError {
+    fn timed_out(&self, after: Duration) -> MockError {
         self.node.timed_out(after)
     }
 
@@ -237,19 +237,19 @@ impl Transport for Name<'_> {
         self.node.run_id().filter(|_| self.says_who.get())
     }
 
-    fn duplicate_of(&self, first: &Self) -> Option<MemoryError> {
+    fn duplicate_of(&self, first: &Self) -> Option<MockError> {
         self.node.duplicate_of(&first.node)
     }
 
-    fn denial(error: &MemoryError) -> Option<Denial> {
-        <&MemoryNode<&MockClock>>::denial(error)
+    fn denial(error: &MockError) -> Option<Denial> {
+        <&MockNode<&MockClock>>::denial(error)
     }
 }
 
 #[test]
 fn an_extension_is_not_won_by_one_server_with_two_names() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 2] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 2] = MockNode::array(&clock);
     let says_who = Cell::new(false);
     let names = [&nodes[0], &nodes[1], &nodes[1]].map(|node| Name {
         node,
@@ -269,7 +269,7 @@ fn an_extension_is_not_won_by_one_server_with_two_names() {
 #[test]
 fn one_clock_of_five_does_not_move_the_clients_idea_of_the_time() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client_with(&nodes, &clock, 1, fenced());
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     let right = redlock.clock_offset();
@@ -289,7 +289,7 @@ fn one_clock_of_five_does_not_move_the_clients_idea_of_the_time() {
 #[test]
 fn a_key_that_nodes_use_for_themselves_is_refused_and_nothing_is_sent() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut redlock = client_with(&nodes, &clock, 1, one_round().wait(MINUTE));
     for key in ["redlock:guard", "redlock:fence:dock-7", "redlock:"] {
         let error = clock.run(redlock.acquire(key)).unwrap_err();
@@ -305,9 +305,9 @@ fn a_key_that_nodes_use_for_themselves_is_refused_and_nothing_is_sent() {
 #[test]
 fn a_plain_client_that_is_told_the_longest_ttl_waits_for_it_after_a_restart() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let options = one_round().max_ttl(MINUTE).unwrap();
-    nodes[..2].iter().for_each(MemoryNode::restart_empty);
+    nodes[..2].iter().for_each(MockNode::restart_empty);
     let mut redlock = client_with(&nodes, &clock, 1, options);
     clock.advance(MINUTE);
     assert!(
@@ -321,7 +321,7 @@ fn a_plain_client_that_is_told_the_longest_ttl_waits_for_it_after_a_restart() {
 #[test]
 fn a_confirmation_of_the_rules_is_good_for_half_a_quarantine() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut idle = client_with(&nodes, &clock, 1, fenced());
     let lease = clock.run(idle.try_acquire(KEY)).unwrap();
     clock.run(idle.release(lease));
@@ -342,7 +342,7 @@ fn a_confirmation_of_the_rules_is_good_for_half_a_quarantine() {
 fn clients_that_try_once_restore_a_record_while_another_node_is_down() {
     for count in [3, 4, 5] {
         let clock = MockClock::new();
-        let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+        let nodes: [Node<'_>; 5] = MockNode::array(&clock);
         let nodes = &nodes[..count];
         assert!(
             clock
@@ -352,7 +352,7 @@ fn clients_that_try_once_restore_a_record_while_another_node_is_down() {
         clock.advance(EXPIRED);
         // With the one that was wiped, as many as leave no quorum.
         let down = count - (count / 2 + 1);
-        nodes[..down].iter().for_each(MemoryNode::stop);
+        nodes[..down].iter().for_each(MockNode::stop);
         nodes[down].clear();
         let restored = (2..100).any(|seed| {
             clock.advance(ms(2_000));
@@ -370,8 +370,8 @@ fn clients_that_try_once_restore_a_record_while_another_node_is_down() {
 #[test]
 fn a_server_that_is_named_twice_keeps_no_new_fleet_from_its_first_records() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 4] = MemoryNode::fleet(&clock);
-    nodes.iter().for_each(MemoryNode::clear);
+    let nodes: [Node<'_>; 4] = MockNode::array(&clock);
+    nodes.iter().for_each(MockNode::clear);
     let names = [&nodes[0], &nodes[1], &nodes[1], &nodes[2], &nodes[3]];
     let options = fenced().wait(2 * MINUTE);
     let entropy = SeededEntropy::new(1);
@@ -384,7 +384,7 @@ fn a_minority_of_wrong_clocks_that_answers_first_costs_a_client_a_round_and_not_
     for (count, wrong) in [(3, 1), (4, 1), (5, 2)] {
         for ahead in [-50_000_000, 50_000_000] {
             let clock = MockClock::new();
-            let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+            let nodes: [Node<'_>; 5] = MockNode::array(&clock);
             nodes[..wrong]
                 .iter()
                 .for_each(|node| node.set_clock_step(ahead));
@@ -398,7 +398,7 @@ fn a_minority_of_wrong_clocks_that_answers_first_costs_a_client_a_round_and_not_
 #[test]
 fn a_client_does_not_wait_for_a_hung_node_because_another_one_lost_its_record() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     assert!(
         clock
             .run(client_with(&nodes, &clock, 1, fenced()).try_acquire(KEY))
@@ -415,7 +415,7 @@ fn a_client_does_not_wait_for_a_hung_node_because_another_one_lost_its_record() 
 #[test]
 fn who_acquires_once_a_minute_restores_a_record_too() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut redlock = client_with(&nodes, &clock, 1, fenced());
     let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     clock.run(redlock.release(lease));
@@ -432,8 +432,8 @@ fn who_acquires_once_a_minute_restores_a_record_too() {
 #[test]
 fn what_was_heard_of_a_cold_start_is_forgotten_with_the_attempt() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
-    nodes.iter().for_each(MemoryNode::clear);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
+    nodes.iter().for_each(MockNode::clear);
     // Over so slow a link no fence is in the window when it arrives, and no record is written.
     let short = one_round().node_timeout(ms(2_000)).unwrap();
     let short = short.max_ttl(TTL).unwrap().fenced(ms(100)).unwrap();
@@ -450,7 +450,7 @@ fn what_was_heard_of_a_cold_start_is_forgotten_with_the_attempt() {
     let right = long().wait(4 * MINUTE);
     let lease = clock.run(client_with(&nodes, &clock, 2, right).acquire("another"));
     assert!(lease.is_ok());
-    nodes[..3].iter().for_each(MemoryNode::clear);
+    nodes[..3].iter().for_each(MockNode::clear);
     let error = clock.run(rare).unwrap_err().to_string();
     assert!(error.contains("lost its guard record"), "{error}");
 }
@@ -482,7 +482,7 @@ fn a_minority_of_wrong_clocks_that_has_no_vote_does_not_keep_the_lock_from_anybo
             (false, -700_000),
         ] {
             let clock = MockClock::new();
-            let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+            let nodes: [Node<'_>; 5] = MockNode::array(&clock);
             let nodes = &nodes[..count];
             let mut known = client_with(nodes, &clock, 1, fenced());
             let lease = clock.run(known.try_acquire(KEY)).unwrap();
@@ -515,7 +515,7 @@ fn a_minority_of_wrong_clocks_that_has_no_vote_does_not_keep_the_lock_from_anybo
 #[test]
 fn a_node_that_may_evict_loses_its_record_as_soon_as_a_client_looks_for_those_that_come_later() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let lease = clock.run(client_with(&nodes, &clock, 1, long()).try_acquire(KEY));
     for node in &nodes[..2] {
         node.set_may_evict(true);
@@ -536,7 +536,7 @@ fn a_node_that_may_evict_loses_its_record_as_soon_as_a_client_looks_for_those_th
 #[test]
 fn a_node_that_could_evict_has_its_vote_again_one_quarantine_after_it_may_no_more() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     nodes.iter().for_each(|node| node.set_may_evict(true));
     let quarantine = long().fleet().unwrap().quarantine();
     let patient = long().wait(quarantine + ms(2_000));

@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::task::Wake;
 
-use redlock_core::mock::{MemoryErrorKind, MemoryNode, MockClock, SeededEntropy};
+use redlock_core::mock::{MockClock, MockErrorKind, MockNode, SeededEntropy};
 use redlock_core::{Clock, Command, Entropy, Instant, Reply, Rules, Token, Transport};
 
 use crate::world::*;
@@ -37,7 +37,7 @@ fn a_future_that_waits_for_nothing_is_a_panic_and_not_a_hang() {
 #[test]
 fn a_key_lives_for_its_ttl() {
     let clock = MockClock::new();
-    let node = MemoryNode::new(1, &clock);
+    let node = MockNode::new(1, &clock);
     let token = thief();
     let reply = clock.run((&node).execute(&acquire(b"dock-7", &token)));
     assert_eq!(reply, Ok(Reply::Acquired(None)));
@@ -55,7 +55,7 @@ fn a_key_lives_for_its_ttl() {
 #[test]
 fn commands_arrive_in_the_order_in_which_they_were_sent_however_slow_the_first_was() {
     let clock = MockClock::new();
-    let node = MemoryNode::new(1, &clock);
+    let node = MockNode::new(1, &clock);
     let token = thief();
     node.set_latency(ms(50));
     let first = acquire(b"dock-7", &token);
@@ -71,7 +71,7 @@ fn commands_arrive_in_the_order_in_which_they_were_sent_however_slow_the_first_w
 #[test]
 fn a_node_that_stops_loses_what_was_on_its_way_and_refuses_the_rest() {
     let clock = MockClock::new();
-    let node = MemoryNode::new(3, &clock);
+    let node = MockNode::new(3, &clock);
     let token = thief();
     node.hang();
     let command = acquire(b"dock-7", &token);
@@ -79,11 +79,11 @@ fn a_node_that_stops_loses_what_was_on_its_way_and_refuses_the_rest() {
     let (lost, ()) = clock.run(embassy_futures::join::join(way.execute(&command), async {
         node.stop();
     }));
-    assert_eq!(lost.unwrap_err().kind(), MemoryErrorKind::Reset);
+    assert_eq!(lost.unwrap_err().kind(), MockErrorKind::Reset);
     let refused = clock.run((&node).execute(&command)).unwrap_err();
     assert_eq!(
         (refused.node(), refused.kind()),
-        (3, MemoryErrorKind::Refused)
+        (3, MockErrorKind::Refused)
     );
     node.restart();
     assert!(node.is_empty());
@@ -92,12 +92,12 @@ fn a_node_that_stops_loses_what_was_on_its_way_and_refuses_the_rest() {
 #[test]
 fn a_node_has_bounds_and_says_so() {
     let clock = MockClock::new();
-    let node = MemoryNode::new(1, &clock);
+    let node = MockNode::new(1, &clock);
     let token = thief();
     let too_long = clock
         .run((&node).execute(&acquire(&[b'k'; 65], &token)))
         .unwrap_err();
-    assert_eq!(too_long.kind(), MemoryErrorKind::KeyTooLong);
+    assert_eq!(too_long.kind(), MockErrorKind::KeyTooLong);
     for key in 0..64_u8 {
         let reply = clock.run((&node).execute(&acquire(&[key], &token)));
         assert_eq!(reply, Ok(Reply::Acquired(None)));
@@ -105,13 +105,13 @@ fn a_node_has_bounds_and_says_so() {
     let full = clock
         .run((&node).execute(&acquire(b"one more", &token)))
         .unwrap_err();
-    assert_eq!(full.kind(), MemoryErrorKind::OutOfMemory);
+    assert_eq!(full.kind(), MockErrorKind::OutOfMemory);
 }
 
 #[test]
 fn abandoned_commands_do_not_fill_a_node_up() {
     let clock = MockClock::new();
-    let node = MemoryNode::new(1, &clock);
+    let node = MockNode::new(1, &clock);
     let token = thief();
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..unless_miri(1_000, 65) {
@@ -129,7 +129,7 @@ fn abandoned_commands_do_not_fill_a_node_up() {
 #[test]
 fn a_node_that_resumes_does_everything_that_was_sent_in_its_order() {
     let clock = MockClock::new();
-    let node = MemoryNode::new(1, &clock);
+    let node = MockNode::new(1, &clock);
     let [first, second] = [[1; Token::LEN], [2; Token::LEN]].map(Token::from_bytes);
     node.hang();
     for command in [
@@ -153,7 +153,7 @@ fn a_node_that_resumes_does_everything_that_was_sent_in_its_order() {
 #[test]
 fn a_command_takes_half_of_the_latency_to_the_node_and_half_back() {
     let clock = MockClock::new();
-    let node = MemoryNode::new(1, &clock);
+    let node = MockNode::new(1, &clock);
     let token = thief();
     node.set_latency(ms(40));
     let command = acquire(b"dock-7", &token);
@@ -168,7 +168,7 @@ fn a_command_takes_half_of_the_latency_to_the_node_and_half_back() {
 #[test]
 fn a_node_is_restarted_with_its_data_or_without() {
     let clock = MockClock::new();
-    let node = MemoryNode::new(1, &clock);
+    let node = MockNode::new(1, &clock);
     node.set(KEY, thief(), ms(100));
     node.stop();
     clock.advance(ms(10));
@@ -192,7 +192,7 @@ fn a_node_is_restarted_with_its_data_or_without() {
 #[test]
 fn only_the_token_under_a_key_can_extend_or_release_it() {
     let clock = MockClock::new();
-    let node = MemoryNode::new(1, &clock);
+    let node = MockNode::new(1, &clock);
     let [mine, other] = [[1; Token::LEN], [2; Token::LEN]].map(Token::from_bytes);
     let key = b"dock-7";
     let extend = |token| Command::extend(key, token, 500);
@@ -223,7 +223,7 @@ fn only_the_token_under_a_key_can_extend_or_release_it() {
 #[cfg_attr(miri, ignore = "its time grows with the square of the room")]
 fn a_node_that_hangs_for_too_long_has_no_room_for_more_commands() {
     let clock = MockClock::new();
-    let node = MemoryNode::new(2, &clock);
+    let node = MockNode::new(2, &clock);
     let token = thief();
     let command = acquire(b"dock-7", &token);
     node.hang();
@@ -231,7 +231,7 @@ fn a_node_that_hangs_for_too_long_has_no_room_for_more_commands() {
         assert!(poll_once(pin!((&node).execute(&command))).is_pending());
     }
     let full = clock.run((&node).execute(&command)).unwrap_err();
-    assert_eq!((full.node(), full.kind()), (2, MemoryErrorKind::Full));
+    assert_eq!((full.node(), full.kind()), (2, MockErrorKind::Full));
     node.resume();
     assert_eq!(clock.run((&node).execute(&command)), Ok(Reply::Held(None)));
 }
@@ -240,7 +240,7 @@ fn a_node_that_hangs_for_too_long_has_no_room_for_more_commands() {
 #[should_panic(expected = "no room for the key")]
 fn a_test_that_sets_a_key_too_long_is_stopped() {
     let clock = MockClock::new();
-    MemoryNode::new(1, &clock).set(&"k".repeat(65), thief(), TTL);
+    MockNode::new(1, &clock).set(&"k".repeat(65), thief(), TTL);
 }
 
 /// Knows whether somebody was woken.
@@ -262,10 +262,10 @@ impl Wake for Woken {
 #[test]
 fn who_waits_for_a_node_is_woken_when_it_resumes_or_stops() {
     let clock = MockClock::new();
-    let node = MemoryNode::new(1, &clock);
+    let node = MockNode::new(1, &clock);
     let token = thief();
     let command = acquire(b"dock-7", &token);
-    for change in [MemoryNode::resume, MemoryNode::stop] {
+    for change in [MockNode::resume, MockNode::stop] {
         node.hang();
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));

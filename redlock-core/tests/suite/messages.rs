@@ -4,7 +4,7 @@ use core::error::Error;
 use core::pin::pin;
 use core::time::Duration;
 
-use redlock_core::mock::{MemoryError, MemoryNode, MockClock};
+use redlock_core::mock::{MockClock, MockError, MockNode};
 use redlock_core::{
     AcquireError, BuildError, Clock, ExtendError, HoldError, LossCause, Options, OptionsError,
     Redlock,
@@ -15,7 +15,7 @@ use crate::world::*;
 #[test]
 fn a_held_lock_says_how_many_hold_it_and_who_did_not_answer() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     nodes[..4]
         .iter()
         .for_each(|node| node.set(KEY, thief(), TTL));
@@ -42,7 +42,7 @@ fn a_held_lock_says_how_many_hold_it_and_who_did_not_answer() {
 #[test]
 fn no_quorum_names_each_node_that_failed_and_why() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     nodes[2].hang();
     nodes[3].stop();
     nodes[4].hang();
@@ -59,9 +59,9 @@ fn no_quorum_names_each_node_that_failed_and_why() {
 #[test]
 fn whoever_said_anything_has_answered() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     nodes[0].set(KEY, thief(), TTL);
-    nodes[2..].iter().for_each(MemoryNode::stop);
+    nodes[2..].iter().for_each(MockNode::stop);
     let error = clock
         .run(client(&nodes, &clock, 1).try_acquire(KEY))
         .unwrap_err();
@@ -77,8 +77,8 @@ fn whoever_said_anything_has_answered() {
 #[test]
 fn who_was_not_waited_for_is_not_said_to_have_failed() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
-    nodes[..3].iter().for_each(MemoryNode::stop);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
+    nodes[..3].iter().for_each(MockNode::stop);
     nodes[3..].iter().for_each(|node| node.set_latency(ms(10)));
     let error = clock
         .run(client(&nodes, &clock, 1).try_acquire(KEY))
@@ -93,7 +93,7 @@ fn who_was_not_waited_for_is_not_said_to_have_failed() {
 #[test]
 fn a_lost_lock_says_what_was_lost_and_how() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let options = one_round().retry_delay(ms(500), ms(500)).unwrap();
     let mut redlock = client_with(&nodes, &clock, 1, options);
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
@@ -105,7 +105,7 @@ fn a_lost_lock_says_what_was_lost_and_how() {
         "the lock dock-7 is lost: 2 of 3 nodes no longer carry its token",
     );
     let hold = clock.run(redlock.hold("dock-8", async |_| {
-        nodes.iter().for_each(MemoryNode::stop);
+        nodes.iter().for_each(MockNode::stop);
         core::future::pending::<()>().await;
     }));
     let Err(HoldError::<_, 5>::Lost(cause)) = hold else {
@@ -122,7 +122,7 @@ fn a_lost_lock_says_what_was_lost_and_how() {
 #[test]
 fn what_was_granted_too_late_says_so_and_what_helps() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     nodes[2].stop();
     let mut redlock = client(&nodes, &clock, 1);
     let late = clock.run(async {
@@ -154,8 +154,8 @@ fn what_was_granted_too_late_says_so_and_what_helps() {
 #[test]
 fn an_error_names_the_key_in_one_line_whatever_its_bytes_are() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
-    nodes.iter().for_each(MemoryNode::stop);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
+    nodes.iter().for_each(MockNode::stop);
     let mut redlock = client(&nodes, &clock, 1);
     let error = clock.run(redlock.try_acquire(b"a\nb\xff")).unwrap_err();
     assert!(
@@ -171,10 +171,10 @@ fn an_error_names_the_key_in_one_line_whatever_its_bytes_are() {
 
 #[test]
 fn errors_without_a_round_say_what_to_do() {
-    type Acquire = AcquireError<MemoryError, 5>;
-    type Extend = ExtendError<MemoryError, 5>;
-    type Loss = LossCause<MemoryError, 5>;
-    type Hold = HoldError<MemoryError, 5>;
+    type Acquire = AcquireError<MockError, 5>;
+    type Extend = ExtendError<MockError, 5>;
+    type Loss = LossCause<MockError, 5>;
+    type Hold = HoldError<MockError, 5>;
 
     let says = |error: &dyn Error, text: &str| {
         assert_eq!(error.to_string(), text);
@@ -229,13 +229,13 @@ fn errors_without_a_round_say_what_to_do() {
 #[test]
 fn no_message_shows_the_token() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let options = Options::new(TTL).unwrap().wait(Duration::ZERO);
     let fill = |bytes: &mut [u8]| bytes.fill(0xab);
     let mut redlock = Redlock::<_, _, _, 3>::new(&nodes, &clock, fill, options).unwrap();
-    nodes.iter().for_each(MemoryNode::hang);
+    nodes.iter().for_each(MockNode::hang);
     assert!(poll_once(pin!(redlock.acquire(KEY))).is_pending());
-    nodes.iter().for_each(MemoryNode::resume);
+    nodes.iter().for_each(MockNode::resume);
     let secret = "ab".repeat(5);
     // What a dropped future has left, the last token, and the key on a node.
     for debug in [format!("{:?}", redlock.abandoned()), format!("{nodes:?}")] {

@@ -1,6 +1,6 @@
 //! Giving the lock back.
 
-use redlock_core::mock::{MemoryNode, MockClock};
+use redlock_core::mock::{MockClock, MockNode};
 use redlock_core::{Clock, Lease, Outcome, Transport};
 
 use crate::world::*;
@@ -8,7 +8,7 @@ use crate::world::*;
 #[test]
 fn every_node_deletes_the_key_although_the_release_returns_at_the_quorum() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     nodes[3..].iter().for_each(|node| node.set_latency(ms(40)));
@@ -25,7 +25,7 @@ fn every_node_deletes_the_key_although_the_release_returns_at_the_quorum() {
 #[test]
 fn an_expired_lease_is_gone_and_not_an_error() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     clock.advance(EXPIRED);
@@ -39,7 +39,7 @@ fn an_expired_lease_is_gone_and_not_an_error() {
 #[test]
 fn a_stolen_lock_is_left_to_the_thief() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     nodes[1..]
@@ -61,16 +61,16 @@ fn a_stolen_lock_is_left_to_the_thief() {
 #[test]
 fn a_hung_minority_costs_nothing_and_deletes_the_key_when_it_resumes() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
-    nodes[..2].iter().for_each(MemoryNode::hang);
+    nodes[..2].iter().for_each(MockNode::hang);
     let released = clock.run(redlock.release(lease));
     assert_eq!(
         (released.released(), released.unanswered(), micros(&clock)),
         (3, 2, 0)
     );
-    nodes[..2].iter().for_each(MemoryNode::resume);
+    nodes[..2].iter().for_each(MockNode::resume);
     assert_eq!(key_count(&nodes), 0);
 }
 
@@ -79,7 +79,7 @@ fn any_mixture_of_nodes_is_reported_as_it_is_and_nobody_waits_for_who_does_not_m
     for count in 1..=NODES_MAX {
         for mixture in Mixture::all(count) {
             let clock = MockClock::new();
-            let fleet: [Node<'_>; NODES_MAX] = MemoryNode::fleet(&clock);
+            let fleet: [Node<'_>; NODES_MAX] = MockNode::array(&clock);
             let nodes = &fleet[..count];
             let mut redlock = client(nodes, &clock, 1);
             let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
@@ -116,7 +116,7 @@ fn any_mixture_of_nodes_is_reported_as_it_is_and_nobody_waits_for_who_does_not_m
 #[test]
 fn a_key_that_is_gone_is_as_good_an_answer_as_one_that_is_deleted() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     nodes[..2].iter().for_each(|node| node.remove(KEY));
@@ -133,10 +133,10 @@ fn a_key_that_is_gone_is_as_good_an_answer_as_one_that_is_deleted() {
 #[test]
 fn a_hung_majority_costs_one_node_time_out_and_is_named() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
-    nodes[..3].iter().for_each(MemoryNode::hang);
+    nodes[..3].iter().for_each(MockNode::hang);
     let released = clock.run(redlock.release(lease));
     assert_eq!((released.released(), released.unanswered()), (2, 3));
     assert_eq!(clock.now(), at(TIMEOUT));
@@ -146,14 +146,14 @@ fn a_hung_majority_costs_one_node_time_out_and_is_named() {
             .iter()
             .all(|outcome| matches!(outcome, Outcome::Failed(_)))
     );
-    nodes[..3].iter().for_each(MemoryNode::resume);
+    nodes[..3].iter().for_each(MockNode::resume);
     assert_eq!(key_count(&nodes), 0);
 }
 
 #[test]
 fn who_is_silent_until_the_time_is_over_is_named_although_the_others_are_a_quorum() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 3] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     // The answers of two come with the end of the time.
@@ -168,7 +168,7 @@ fn who_is_silent_until_the_time_is_over_is_named_although_the_others_are_a_quoru
 #[test]
 fn who_knows_the_token_can_release() {
     let clock = MockClock::new();
-    let nodes: [Node<'_>; 5] = MemoryNode::fleet(&clock);
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let lease = clock
         .run(client(&nodes, &clock, 1).try_acquire(KEY))
         .unwrap();

@@ -4,10 +4,10 @@ use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
-use redlock_core::mock::{MemoryError, MemoryNode, MockClock, SeededEntropy};
+use redlock_core::mock::{MockClock, MockError, MockNode, SeededEntropy};
 use redlock_core::{Clock, Command, Denial, Instant, Options, Redlock, Reply, Token, Transport};
 
-pub(crate) type Node<'c> = MemoryNode<&'c MockClock>;
+pub(crate) type Node<'c> = MockNode<&'c MockClock>;
 pub(crate) type Lock<'c> = Redlock<&'c Node<'c>, &'c MockClock, SeededEntropy, 5>;
 
 pub(crate) const KEY: &str = "dock-7";
@@ -72,7 +72,7 @@ pub(crate) fn holders(nodes: &[Node<'_>]) -> usize {
 }
 
 pub(crate) fn key_count(nodes: &[Node<'_>]) -> usize {
-    nodes.iter().map(MemoryNode::len).sum()
+    nodes.iter().map(MockNode::len).sum()
 }
 
 /// Whether bit `node` of `pattern` is set.
@@ -194,19 +194,19 @@ pub(crate) struct Detour<'c> {
 }
 
 impl Transport for Detour<'_> {
-    type Error = MemoryError;
+    type Error = MockError;
 
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MemoryError> {
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MockError> {
         let connected_at = self.clock.now().saturating_add(self.delay);
         self.clock.sleep_until(connected_at).await;
         self.node.execute(command).await
     }
 
-    fn timed_out(&self, after: Duration) -> MemoryError {
+    fn timed_out(&self, after: Duration) -> MockError {
         self.node.timed_out(after)
     }
 
-    fn denial(error: &MemoryError) -> Option<Denial> {
-        <&MemoryNode<&MockClock>>::denial(error)
+    fn denial(error: &MockError) -> Option<Denial> {
+        <&MockNode<&MockClock>>::denial(error)
     }
 }

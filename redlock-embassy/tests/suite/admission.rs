@@ -220,7 +220,7 @@ fn a_node_that_does_not_say_who_it_is_has_a_vote_if_the_guard_is_off() {
         server.introduce_with(format!("-{error}\r\n"));
         let mut node = server.node();
         let result = world.execute(&mut node, &guarded(A));
-        assert_eq!(result, denied(Denial::Silenced), "{error}");
+        assert_eq!(result, denied(Denial::InfoForbidden), "{error}");
         assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
         assert_eq!((server.connections(), node.run_id()), (1, None));
     }
@@ -512,7 +512,7 @@ fn a_node_that_fell_silent_about_itself_is_no_first_contact() {
     server.introduce_with("-NOPERM info\r\n");
     assert_eq!(
         world.execute(&mut node, &guarded(B)),
-        denied(Denial::Silenced)
+        denied(Denial::InfoForbidden)
     );
     // Another process, which has run for long as a replica.
     server.introduce(Who {

@@ -128,7 +128,7 @@ fn what_a_node_refuses_a_fence_for_is_a_denial() {
         "{quarantined:?}"
     );
     server.answer_with("*4\r\n:6\r\n:1\r\n:1\r\n:0\r\n");
-    assert!(matches!(denial(&mut node, now), Denial::OtherFleet(_)));
+    assert!(matches!(denial(&mut node, now), Denial::FencingMismatch(_)));
     server.answer_with("*4\r\n:7\r\n:1\r\n:1\r\n:1\r\n");
     let unguarded = denial(&mut node, now);
     assert!(

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 
 use embassy_futures::yield_now;
 use embedded_io_async::{ErrorKind, ErrorType, Read, Write};
-use redlock_core::{Argument, Clock, Command, Instant, Introduction, ScriptCall};
+use redlock_core::{Argument, Clock, Command, Instant, NodeInfo, ScriptCall};
 use redlock_embassy::{Connect, NodeName};
 
 use crate::scripts::{Change, Scripts};
@@ -35,7 +35,7 @@ struct State {
     farewell: Duration,
     password: Option<(&'static str, &'static str)>,
     /// What it answers when it is asked who it is.
-    introduction: Vec<u8>,
+    node_info: Vec<u8>,
     scripts: Scripts,
     /// Instead of the answers to the next commands, which are not carried out.
     scripted: VecDeque<Vec<u8>>,
@@ -85,7 +85,7 @@ impl<'w> Server<'w> {
                 room: usize::MAX,
                 farewell: Duration::ZERO,
                 password: None,
-                introduction: Who::default().answer(),
+                node_info: Who::default().answer(),
                 scripts: Scripts::default(),
                 scripted: VecDeque::new(),
                 attempts: Vec::new(),
@@ -172,7 +172,7 @@ impl<'w> Server<'w> {
 
     /// Answers with `bytes` when it is asked who it is.
     pub(crate) fn introduce_with(&self, bytes: impl AsRef<[u8]>) {
-        self.state().introduction = bytes.as_ref().to_vec();
+        self.state().node_info = bytes.as_ref().to_vec();
     }
 
     /// What it knows of fenced locks.
@@ -320,7 +320,7 @@ impl State {
                 b"+OK\r\n".to_vec()
             }
             [b"EVAL", script, b"1", b"redlock:guard"] if is_question(script) => {
-                self.introduction.clone()
+                self.node_info.clone()
             }
             [b"SCRIPT", b"LOAD", text] => self.scripts.load(text),
             [b"EVALSHA", script, _, key, arguments @ ..] => {
@@ -405,7 +405,7 @@ impl Who {
 }
 
 fn is_question(script: &[u8]) -> bool {
-    Introduction::question().nth(1) == Some(Argument::Bytes(script))
+    NodeInfo::question().nth(1) == Some(Argument::Bytes(script))
 }
 
 /// Whether connections begin with it, whatever comes then.

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, ServerError, Value};
-use redlock_core::{Denial, Entropy, Introduction};
+use redlock_core::{Denial, Entropy, NodeInfo};
 use tokio::time::{Sleep, sleep};
 
 use super::address::Address;
 use super::answer;
 use super::connect_limit::{ConnectLimit, ROUND_TRIPS};
 use super::error::NodeErrorKind;
-use super::link::{Connected, Link, NotConnected, in_words, introduction};
+use super::link::{Connected, Link, NotConnected, in_words, node_info};
 use super::queue::{Bundle, Call, Failure, Queue, left_out_after, words};
 use super::round_trip::RoundTrip;
 use crate::entropy::SystemEntropy;
@@ -84,14 +84,14 @@ impl Actor {
             let kind = match connected {
                 Ok(Connected {
                     link,
-                    introduction,
+                    node_info,
                     round_trip,
                 }) => {
                     took = started_at.elapsed();
                     limit.was_in_time();
                     self.round_trip.note(round_trip);
                     // Before anything is sent: it may be another process by now.
-                    self.queue.introduced(introduction);
+                    self.queue.record(node_info);
                     self.queue.connected();
                     let connected_at = Instant::now();
                     let mut session = Session::new(&self, link);
@@ -360,9 +360,9 @@ impl<'a> Session<'a> {
         // Why grants do not count: the node was asked who it is and could not answer, or is in doubt.
         let mut unknown = None;
         if asks {
-            match introduction(answers.next()) {
-                Ok(introduction) => {
-                    self.queue.introduced(introduction);
+            match node_info(answers.next()) {
+                Ok(node_info) => {
+                    self.queue.record(node_info);
                     self.in_doubt = 0;
                 }
                 Err(kind) => unknown = Some(kind),
@@ -570,7 +570,7 @@ fn answers(
     }
     let mut pipeline = redis::Pipeline::with_capacity(calls.len() + usize::from(asks));
     if asks {
-        pipeline.add_command(words(Introduction::question()));
+        pipeline.add_command(words(NodeInfo::question()));
     }
     for call in calls {
         pipeline.add_command(call.cmd());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisError, Value};
-use redlock_core::{Introduction, Script};
+use redlock_core::{NodeInfo, Script};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
@@ -35,7 +35,7 @@ pub(crate) struct Link {
 pub(crate) struct Connected {
     pub(crate) link: Link,
     /// `None` if it does not say so.
-    pub(crate) introduction: Option<Introduction>,
+    pub(crate) node_info: Option<NodeInfo>,
     pub(crate) round_trip: Duration,
 }
 
@@ -100,12 +100,12 @@ impl Link {
         for script in Script::PLAIN.into_iter().chain(Script::FENCED) {
             first_words.cmd("SCRIPT").arg("LOAD").arg(script.text());
         }
-        first_words.add_command(words(Introduction::question()));
+        first_words.add_command(words(NodeInfo::question()));
         let asked_at = Instant::now();
         // Whether a user may load scripts or not: one that is missing is sent as text.
         let said = link.ask(&first_words).await?.pop();
         Ok(Connected {
-            introduction: introduction(said)?,
+            node_info: node_info(said)?,
             round_trip: asked_at.elapsed(),
             link,
         })
@@ -217,7 +217,7 @@ fn why(error: &RedisError, credit: &Credit) -> NodeErrorKind {
 
 /// Reads what a node said of itself. `None` if it does not say: INFO or TIME are renamed, or the ACL user may not
 /// call them. A node that is busy or loads its data is of no use yet.
-pub(crate) fn introduction(said: Option<Value>) -> Result<Option<Introduction>, NodeErrorKind> {
+pub(crate) fn node_info(said: Option<Value>) -> Result<Option<NodeInfo>, NodeErrorKind> {
     let answer = match said {
         Some(Value::ServerError(error)) if !answer::is_unusable(answer::code(&error)) => {
             return Ok(None);
@@ -228,8 +228,8 @@ pub(crate) fn introduction(said: Option<Value>) -> Result<Option<Introduction>, 
         })?,
         None => return Err(NodeErrorKind::Unexpected),
     };
-    let introduction = Introduction::read(answer).ok_or(NodeErrorKind::Unexpected)?;
-    Ok(Some(introduction))
+    let node_info = NodeInfo::read(answer).ok_or(NodeErrorKind::Unexpected)?;
+    Ok(Some(node_info))
 }
 
 /// The part of an error that tells an operator what to do.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use redis::Cmd;
 use redlock_core::{
-    Admission, Answer, Argument, Arguments, Clock, Command, Denial, FENCE_KEY_PREFIX, Introduction,
+    Admission, Answer, Argument, Arguments, Clock, Command, Denial, FENCE_KEY_PREFIX, NodeInfo,
     OwnedCommand, Reply, RunId, ScriptCall, Verb,
 };
 use tokio::sync::oneshot;
@@ -229,10 +229,10 @@ impl Queue {
     }
 
     /// Records who answers. `None` if the node does not say who it is.
-    pub(crate) fn introduced(&self, introduction: Option<Introduction>) {
+    pub(crate) fn record(&self, node_info: Option<NodeInfo>) {
         let mut admission = self.admission_mut();
         let end_of_tick = SystemClock.now().saturating_add(SystemClock.resolution());
-        admission.introduced(introduction, end_of_tick);
+        admission.record(node_info, end_of_tick);
     }
 
     /// The node has answered as a replica does: it is asked again before its next vote.

@@ -15,7 +15,7 @@ use core::time::Duration;
 use arrayvec::ArrayVec;
 use embassy_futures::select::{Either, select};
 use redlock_core::{
-    Admission, Clock, Entropy, ExtendError, Fence, Instant, Introduction, Lease, Options, Redlock,
+    Admission, Clock, Entropy, ExtendError, Fence, Instant, Lease, NodeInfo, Options, Redlock,
     ReplicationId, RunId, Token,
 };
 
@@ -247,7 +247,7 @@ impl World {
     fn meet_all(&self) {
         let admissions = &mut *self.admissions.borrow_mut();
         for (node, admission) in admissions.iter_mut().enumerate() {
-            admission.introduced(Some(self.introduction(node)), self.now());
+            admission.record(Some(self.node_info(node)), self.now());
         }
     }
 
@@ -258,26 +258,26 @@ impl World {
         }
         view.met[node] = Some(self.now());
         // No node crashes twice.
-        let restarted = Introduction {
+        let restarted = NodeInfo {
             run_id: RunId::new((node as u64) << 32 | 1),
             max_ttl_ms: None,
             is_vouched: false,
-            ..self.introduction(node)
+            ..self.node_info(node)
         };
-        self.admissions.borrow_mut()[node].introduced(Some(restarted), self.now());
+        self.admissions.borrow_mut()[node].record(Some(restarted), self.now());
     }
 
     fn meet_evicting(&self, node: usize) {
         self.view.borrow_mut().evicting = Some(node);
-        let evicting = Introduction {
+        let evicting = NodeInfo {
             may_evict: true,
-            ..self.introduction(node)
+            ..self.node_info(node)
         };
-        self.admissions.borrow_mut()[node].introduced(Some(evicting), self.now());
+        self.admissions.borrow_mut()[node].record(Some(evicting), self.now());
     }
 
-    fn introduction(&self, node: usize) -> Introduction {
-        Introduction {
+    fn node_info(&self, node: usize) -> NodeInfo {
+        NodeInfo {
             run_id: RunId::new((node as u64) << 32),
             replication_id: ReplicationId::new(0),
             uptime: Duration::from_secs(86_400),

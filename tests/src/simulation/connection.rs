@@ -1,6 +1,6 @@
 //! How a connection ends, what outlives it, and how the next one begins.
 
-use redlock_core::Introduction;
+use redlock_core::NodeInfo;
 
 use super::fault::Kind;
 use super::history::{Message, Route, What};
@@ -124,8 +124,8 @@ impl State {
                     self.queue.add(begins_at, Event::Reconnect(route));
                 } else {
                     let machine = self.machine_of(route);
-                    let introduction = self.machines[machine].introduction(0);
-                    self.introduced(route, introduction);
+                    let node_info = self.machines[machine].node_info(0);
+                    self.record(route, node_info);
                 }
             }
         }
@@ -159,7 +159,7 @@ impl State {
     }
 
     /// The node has said who it is, and commands may follow.
-    pub(super) fn introduced(&mut self, route: Route, introduction: Introduction) {
+    pub(super) fn record(&mut self, route: Route, node_info: NodeInfo) {
         let now = self.now;
         let local = self.reading(route.client, self.moment_of(route.client));
         let tick = self.processes[route.client].clock.resolution();
@@ -169,17 +169,17 @@ impl State {
         if is_new {
             link.line = Line::Up;
         }
-        link.introductions += 1;
+        link.node_infos += 1;
         let first = link
             .met
-            .map_or(introduction.replication_id, |(first, _)| first);
-        link.met = Some((first, introduction.replication_id));
+            .map_or(node_info.replication_id, |(first, _)| first);
+        link.met = Some((first, node_info.replication_id));
         let is_another = link
             .admission
             .run_id()
-            .is_some_and(|known| known != introduction.run_id);
+            .is_some_and(|known| known != node_info.run_id);
         link.admission
-            .introduced(Some(introduction), local.saturating_add(tick));
+            .record(Some(node_info), local.saturating_add(tick));
         self.count_many(Kind::MetAgain, is_another.into());
         if !is_new {
             return;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use redlock_core::{Admission, Denial, Introduction, ReplicationId, Reply};
+use redlock_core::{Admission, Denial, NodeInfo, ReplicationId, Reply};
 
 use super::chance::Chance;
 use super::clock::Moment;
@@ -62,7 +62,7 @@ pub(crate) struct Link {
     /// What the client knows of the node.
     pub(super) admission: Admission,
     /// How many times the node has said who it is.
-    pub(super) introductions: u32,
+    pub(super) node_infos: u32,
     /// Who it was the first time and the last time.
     pub(super) met: Option<(ReplicationId, ReplicationId)>,
     /// The number of the connection.
@@ -103,7 +103,7 @@ pub(super) struct Parcel {
     number: u64,
     pub(super) content: Content,
     /// How many times the node had said who it is when this was handed over.
-    introductions: u32,
+    node_infos: u32,
     /// Who waits for the reply, if it still waits.
     pub(super) call: Name,
 }
@@ -122,7 +122,7 @@ pub(super) enum Content {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Return {
     Answer(Message, Result<Reply, Denial>),
-    Introduction(Introduction),
+    NodeInfo(NodeInfo),
 }
 
 /// What became of a command that a task wants to hand over.
@@ -143,7 +143,7 @@ impl Link {
             habits,
             line: Line::Down,
             admission: Admission::new(),
-            introductions: 0,
+            node_infos: 0,
             met: None,
             epoch: 0,
             requests: VecDeque::new(),
@@ -311,8 +311,8 @@ impl State {
             }
             Content::Question => {
                 let machine = self.machine_of(route);
-                let introduction = self.machines[machine].introduction(now);
-                self.give_back(route, parcel, Return::Introduction(introduction));
+                let node_info = self.machines[machine].node_info(now);
+                self.give_back(route, parcel, Return::NodeInfo(node_info));
             }
         }
     }
@@ -345,7 +345,7 @@ impl State {
             self.queue.add(until, Event::Answer(route, epoch));
             return;
         }
-        let is_introduction = matches!(link.replies.front(), Some((_, Return::Introduction(_))));
+        let is_introduction = matches!(link.replies.front(), Some((_, Return::NodeInfo(_))));
         let free_at = self.moment_of(route.client);
         if is_introduction && free_at > now {
             // What a client does about its connections it does when it is run.
@@ -367,7 +367,7 @@ impl State {
                 }
                 self.finish_call(parcel.call, Ok(answer));
             }
-            Some((_, Return::Introduction(introduction))) => self.introduced(route, introduction),
+            Some((_, Return::NodeInfo(node_info))) => self.record(route, node_info),
             None => (),
         }
     }
@@ -386,7 +386,7 @@ impl State {
         }
         // Also where the node was asked who it is ahead of it, since its vote was denied, and has not said so yet.
         let grants = matches!(answer, Ok(Reply::Acquired(_)));
-        if message.is_acquire() && (grants || parcel.introductions != link.introductions) {
+        if message.is_acquire() && (grants || parcel.node_infos != link.node_infos) {
             return self.admits(route, message).and(answer);
         }
         answer
@@ -413,12 +413,12 @@ impl State {
 
     pub(super) fn parcel(&mut self, route: Route, content: Content, call: Name) -> Parcel {
         self.parcels += 1;
-        let introductions = self.link(route).introductions;
+        let node_infos = self.link(route).node_infos;
         let number = self.parcels;
         Parcel {
             number,
             content,
-            introductions,
+            node_infos,
             call,
         }
     }

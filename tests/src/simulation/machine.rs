@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use redlock_core::{Denial, Instant, Introduction, ReplicationId, Reply, RunId};
+use redlock_core::{Denial, Instant, NodeInfo, ReplicationId, Reply, RunId};
 
 use super::clock::{Dial, Moment};
 use super::fault::Kind;
@@ -111,7 +111,7 @@ impl Machine {
     }
 
     /// What it says of itself. One that may evict keys loses its guard record by that.
-    pub(super) fn introduction(&mut self, now: Moment) -> Introduction {
+    pub(super) fn node_info(&mut self, now: Moment) -> NodeInfo {
         let may_evict = self.may_evict && !self.lies;
         if may_evict && self.role == Role::Master {
             self.node.forget_guard();
@@ -122,7 +122,7 @@ impl Machine {
         let uptime = self.born.map_or(LONG_AGO, |born| {
             seconds(reading.as_micros()).saturating_sub(seconds(born))
         });
-        Introduction {
+        NodeInfo {
             run_id: self.node.run_id(),
             replication_id: self.node.replication_id(),
             uptime: Duration::from_secs(uptime),
@@ -178,7 +178,7 @@ impl State {
             Err(Denial::Quarantined { .. }) => self.count(Kind::Quarantined),
             Err(Denial::Stale(_)) => self.count(Kind::StaleFence),
             Err(Denial::Replica) => self.count(Kind::ReadOnly),
-            Err(Denial::OtherFleet(_)) => self.count(Kind::OtherRules),
+            Err(Denial::FencingMismatch(_)) => self.count(Kind::OtherRules),
             Err(Denial::Unguarded { .. }) => self.count(Kind::Unguarded),
             Err(_) => self.count(Kind::FenceOutOfWindow),
         }

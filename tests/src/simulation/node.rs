@@ -10,7 +10,7 @@ use redlock_core::{
 
 /// The data of one node. Instants are readings of its own wall clock.
 ///
-/// It does what Redis does with the scripts, and to the microsecond what `MemoryNode` of the core does; a test
+/// It does what Redis does with the scripts, and to the microsecond what `MockNode` of the core does; a test
 /// compares them, and that one is compared with a real Redis.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Node {
@@ -411,7 +411,7 @@ impl Node {
         let recorded = recorded.map(|guard| *guard.fleet.get_or_insert(fleet));
         let is_other = recorded.is_some_and(|recorded| recorded != fleet);
         if is_other || Duration::from_millis(ttl_ms.into()) > fleet.max_ttl() {
-            return Err(Denial::OtherFleet(reading));
+            return Err(Denial::FencingMismatch(reading));
         }
         let known_until = self.guard_until();
         let vouches = vouches || self.lapse == Some(Lapse::TakesAnyRules);

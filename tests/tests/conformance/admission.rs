@@ -115,7 +115,7 @@ async fn a_server_that_is_named_twice_has_one_vote_and_a_replica_none() {
 
 /// What each transport owes a node that changes while it is connected.
 mod changes {
-    use redlock_core::mock::MemoryNode;
+    use redlock_core::mock::MockNode;
     use redlock_core::{Command, Reply, Rules, Transport};
 
     use super::*;
@@ -188,7 +188,7 @@ mod changes {
 
     #[tokio::test]
     async fn a_failback_of_a_node_in_memory_is_a_restart() {
-        let memory = MemoryNode::new(1, SystemClock);
+        let memory = MockNode::new(1, SystemClock);
         let demote = async || memory.demote();
         let promote = async || memory.promote();
         a_failback_is_a_restart(&mut &memory, demote, promote).await;
@@ -246,7 +246,7 @@ mod changes {
 
     #[tokio::test]
     async fn the_eviction_policy_of_a_node_in_memory_is_looked_at_again() {
-        let memory = MemoryNode::new(1, SystemClock);
+        let memory = MockNode::new(1, SystemClock);
         a_policy_is_looked_at_again(&mut &memory, |may_evict| memory.set_may_evict(may_evict))
             .await;
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock_core::mock::MemoryNode;
+use redlock_core::mock::MockNode;
 use redlock_core::{Command, Reply, Rules, Token, Transport};
 use redlock_embassy::TcpNode;
 use redlock_std::{RedisNode, SystemClock};
@@ -18,7 +18,7 @@ fn acquire_of(token: &Token) -> Command<'_> {
 
 #[tokio::test]
 async fn a_node_that_is_down_is_an_error_at_once_and_says_so() {
-    let memory = MemoryNode::new(1, SystemClock);
+    let memory = MockNode::new(1, SystemClock);
     memory.stop();
     fails_with(&memory, "node 1: connection refused").await;
 

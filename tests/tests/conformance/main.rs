@@ -11,7 +11,7 @@ mod faults;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use redlock_core::mock::MemoryNode;
+use redlock_core::mock::MockNode;
 use redlock_core::{Command, Reply, Rules, Token, Transport};
 use redlock_embassy::{Connect, TcpNode};
 use redlock_std::{RedisNode, SystemClock};
@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 
 #[tokio::test]
 async fn a_node_in_memory_conforms() {
-    let node = MemoryNode::new(1, SystemClock);
+    let node = MockNode::new(1, SystemClock);
     contract::conforms(&mut &node, "node 1").await;
     contract::handles_share_one_order(&node).await;
     dropping::conforms(&mut &node).await;

@@ -60,7 +60,7 @@ fn the_scripts_and_the_node_in_memory_agree_reply_by_reply() {
         "TooOld",
         "TooNew",
         "Quarantined",
-        "OtherFleet",
+        "FencingMismatch",
         "Unguarded",
         "Unguarded, with a record",
         "Extended",

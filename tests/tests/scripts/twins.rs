@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use redis::{Cmd, Connection, ConnectionLike, Pipeline, Value};
-use redlock_core::mock::{MemoryError, MemoryErrorKind, MemoryNode, MockClock};
+use redlock_core::mock::{MockClock, MockError, MockErrorKind, MockNode};
 use redlock_core::{
     Answer, Argument, Command, Denial, FENCE_KEY_PREFIX, Fence, Fleet, GUARD_KEY, Options,
     Proposal, Reply, Rules, ScriptCall, Token, Transport,
@@ -16,7 +16,7 @@ use crate::step::Step;
 pub(crate) struct Twins<'a> {
     server: &'a Server,
     connection: Connection,
-    memory: MemoryNode<&'a MockClock>,
+    memory: MockNode<&'a MockClock>,
     clock: &'a MockClock,
     /// What both wall clocks show, in microseconds.
     wall: u64,
@@ -35,7 +35,7 @@ impl<'a> Twins<'a> {
     pub(crate) fn begin(server: &'a Server, clock: &'a MockClock) -> Self {
         let client = redis::Client::open(server.url()).unwrap();
         let mut connection = client.get_connection().unwrap();
-        let memory = MemoryNode::new(1, clock);
+        let memory = MockNode::new(1, clock);
         // The node in memory is of the fleet of the first who asks it, and says what time it is.
         let token = Token::from_bytes([0; Token::LEN]);
         let first = Command::acquire(b"a", &token, 1, Rules::NONE).with_proposal(Some(Proposal {
@@ -255,9 +255,9 @@ pub(crate) fn other_fleet() -> Fleet {
     options.fenced(fleet().window()).unwrap().fleet().unwrap()
 }
 
-fn denial(result: Result<Reply, MemoryError>) -> Result<Reply, Denial> {
+fn denial(result: Result<Reply, MockError>) -> Result<Reply, Denial> {
     result.map_err(|error| match error.kind() {
-        MemoryErrorKind::Denied(denial) => denial,
+        MockErrorKind::Denied(denial) => denial,
         other => panic!("{other}"),
     })
 }

@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::task::{Context, Poll, Waker};
 
 use fastrand::Rng;
-use redlock_core::mock::{MemoryError, MemoryNode, MockClock, SeededEntropy};
+use redlock_core::mock::{MockClock, MockError, MockNode, SeededEntropy};
 use redlock_core::{
     Clock, Command, Denial, Fence, Instant, Options, Proposal, Redlock, ReplicationId, Reply,
     Rules, RunId, Token, Transport,
@@ -44,7 +44,7 @@ fn two_nodes_give_the_same_replies_whatever_they_are_asked_and_however_time_goes
     for seed in 0..300 {
         let mut random = Rng::with_seed(seed);
         let clock = SetClock(Cell::new(Instant::from_micros(1_000_000)));
-        let memory = MemoryNode::new(1, &clock);
+        let memory = MockNode::new(1, &clock);
         let mut node = Node::new(RunId::new(1), None).coarse();
         let mut lives = 1;
         // In some runs it loses what it has, again and again.
@@ -130,7 +130,7 @@ fn two_nodes_give_the_same_replies_whatever_they_are_asked_and_however_time_goes
 #[test]
 fn two_nodes_forget_alike() {
     let clock = SetClock(Cell::new(Instant::from_micros(0)));
-    let memory = MemoryNode::new(1, &clock);
+    let memory = MockNode::new(1, &clock);
     let mut node = Node::new(RunId::new(1), None).coarse();
     let token = &Token::from_bytes([1; Token::LEN]);
     for key in KEYS {
@@ -202,13 +202,11 @@ fn moved(now: Instant, random: &mut Rng) -> Instant {
     }
 }
 
-fn reply(mut node: &MemoryNode<&SetClock>, command: &Command<'_>) -> Result<Reply, Denial> {
+fn reply(mut node: &MockNode<&SetClock>, command: &Command<'_>) -> Result<Reply, Denial> {
     let call = pin!(node.execute(command));
     let poll = call.poll(&mut Context::from_waker(Waker::noop()));
     let Poll::Ready(reply) = poll else {
         unreachable!("a node in memory answers at once");
     };
-    reply.map_err(|error: MemoryError| {
-        <&MemoryNode<&SetClock> as Transport>::denial(&error).unwrap()
-    })
+    reply.map_err(|error: MockError| <&MockNode<&SetClock> as Transport>::denial(&error).unwrap())
 }

@@ -50,7 +50,7 @@ impl Heard {
         let said = self.sayings.iter().flatten();
         let count =
             |is_it: fn(Saying) -> bool| said.clone().filter(|saying| is_it(**saying)).count();
-        let other = count(|saying| saying == Saying::OtherFleet);
+        let other = count(|saying| saying == Saying::FencingMismatch);
         let none = count(|saying| saying == Saying::Unguarded(false));
         let own = said.clone().count() - other - none;
         let quorum = 2;

@@ -31,7 +31,7 @@ pub(in crate::model) enum Saying {
     TooNew,
     Quarantined,
     Extended,
-    OtherFleet,
+    FencingMismatch,
     /// Whether there is a record.
     Unguarded(bool),
 }
@@ -65,7 +65,7 @@ impl Answer {
             Err(Denial::TooOld(reading)) => (Saying::TooOld, reading),
             Err(Denial::TooNew(reading)) => (Saying::TooNew, reading),
             Err(Denial::Quarantined { reading, .. }) => (Saying::Quarantined, reading),
-            Err(Denial::OtherFleet(reading)) => (Saying::OtherFleet, reading),
+            Err(Denial::FencingMismatch(reading)) => (Saying::FencingMismatch, reading),
             Err(Denial::Unguarded {
                 has_record,
                 reading,
@@ -101,7 +101,7 @@ impl Answer {
                         left_ms: 0,
                         reading,
                     },
-                    Saying::OtherFleet => Denial::OtherFleet(reading),
+                    Saying::FencingMismatch => Denial::FencingMismatch(reading),
                     Saying::Unguarded(has_record) => Denial::Unguarded {
                         has_record,
                         reading,

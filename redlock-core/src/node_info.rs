@@ -39,7 +39,7 @@ impl ReplicationId {
 /// What a node says of itself to a client that has just connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Introduction {
+pub struct NodeInfo {
     /// The process.
     pub run_id: RunId,
     /// The history of its data.
@@ -56,12 +56,12 @@ pub struct Introduction {
     pub is_vouched: bool,
 }
 
-impl Introduction {
+impl NodeInfo {
     /// The question, as Redis takes it: once on every connection, before the first command.
     #[must_use]
     pub fn question() -> Arguments<'static> {
         let guard = Argument::Bytes(GUARD_KEY.as_bytes());
-        Script::INTRODUCE.call(ScriptCall::Text, 1).and(Some(guard))
+        Script::NODE_INFO.call(ScriptCall::Text, 1).and(Some(guard))
     }
 
     /// What `answer` says; none when it is no answer to the question.
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn what_a_node_says_is_read_and_nonsense_is_not() {
         let said = Answer::Integers([7, 8, 4 * 30 + 2, 10_000]);
-        let wanted = Introduction {
+        let wanted = NodeInfo {
             run_id: RunId(7),
             replication_id: ReplicationId(8),
             uptime: Duration::from_secs(30),
@@ -104,19 +104,19 @@ mod tests {
             max_ttl_ms: Some(10_000),
             is_vouched: true,
         };
-        assert_eq!(Introduction::read(said), Some(wanted));
+        assert_eq!(NodeInfo::read(said), Some(wanted));
         let said = Answer::Integers([7, 8, 1, 0]);
-        let replica = Introduction::read(said).unwrap();
+        let replica = NodeInfo::read(said).unwrap();
         assert!(!replica.is_master && !replica.may_evict);
         assert_eq!((replica.max_ttl_ms, replica.is_vouched), (None, false));
         let said = Answer::Integers([7, 8, 1, -10_000]);
-        let in_quarantine = Introduction::read(said).unwrap();
+        let in_quarantine = NodeInfo::read(said).unwrap();
         assert_eq!(
             (in_quarantine.max_ttl_ms, in_quarantine.is_vouched),
             (Some(10_000), false)
         );
         let set_back = Answer::Integers([7, 8, 4 * -30 + 2, 0]);
-        let set_back = Introduction::read(set_back).unwrap();
+        let set_back = NodeInfo::read(set_back).unwrap();
         assert_eq!(
             (set_back.uptime, set_back.is_master),
             (Duration::ZERO, true)
@@ -127,7 +127,7 @@ mod tests {
             Answer::Integers([-1, 0, 0, 0]),
             Answer::Integers([0, -1, 0, 0]),
         ] {
-            assert_eq!(Introduction::read(nonsense), None);
+            assert_eq!(NodeInfo::read(nonsense), None);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::time::Instant;
 
 /// Collected while the votes come in, for the fence of the next proposal.
 #[derive(Debug)]
-pub(crate) struct Readings<const MAX: usize> {
+pub(crate) struct ClockSamples<const MAX: usize> {
     /// By how much the clock of each node is ahead of ours, in microseconds; in no order.
     offsets: [i64; MAX],
     /// For how long each node that answered will not grant the key, in milliseconds; in no order.
@@ -43,7 +43,7 @@ pub(crate) enum Confirmation {
     Fleet,
 }
 
-impl<const MAX: usize> Readings<MAX> {
+impl<const MAX: usize> ClockSamples<MAX> {
     pub(crate) const fn new() -> Self {
         Self {
             offsets: [0; MAX],
@@ -91,7 +91,7 @@ impl<const MAX: usize> Readings<MAX> {
                         rules = &mut self.rules.none;
                     }
                 }
-                Denial::OtherFleet(_) => rules = &mut self.rules.other,
+                Denial::FencingMismatch(_) => rules = &mut self.rules.other,
                 _ => {}
             }
         }
@@ -105,7 +105,7 @@ impl<const MAX: usize> Readings<MAX> {
             *held = match answer {
                 // Who has no vote grants nothing, whatever it says of the key.
                 Err(Some(Denial::Quarantined { left_ms, .. })) => reading.held_ms().max(*left_ms),
-                Err(Some(Denial::Unguarded { .. } | Denial::OtherFleet(_))) => u32::MAX,
+                Err(Some(Denial::Unguarded { .. } | Denial::FencingMismatch(_))) => u32::MAX,
                 _ => reading.held_ms(),
             };
             self.count += 1;
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn the_offset_is_the_median_which_a_minority_of_clocks_cannot_move() {
-        let mut readings = Readings::<5>::new();
+        let mut readings = ClockSamples::<5>::new();
         assert_eq!(readings.offset(0), None);
         // Sent at 100, answered at 300: read at 200 or so.
         let (sent_at, now) = (Instant::from_micros(100), Instant::from_micros(300));
@@ -213,7 +213,7 @@ mod tests {
     };
 
     fn confirmation(answers: &[Result<Reply, Option<Denial>>]) -> Confirmation {
-        let mut readings = Readings::<3>::new();
+        let mut readings = ClockSamples::<3>::new();
         let now = Instant::from_micros(0);
         for (node, answer) in answers.iter().enumerate() {
             readings.take(node, answer, now, now);
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn rules_are_confirmed_by_a_quorum_that_has_them_or_by_a_quorum_of_which_none_has_others() {
         let own = Ok(Reply::Held(Some(reading(0, 0))));
-        let other = Err(Some(Denial::OtherFleet(reading(0, 0))));
+        let other = Err(Some(Denial::FencingMismatch(reading(0, 0))));
         let (same, none, silent) = (UNGUARDED(true), UNGUARDED(false), Err(None));
         for (answers, wanted) in [
             ([own, own, other], Confirmation::Fleet),
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_server_that_is_named_twice_confirms_rules_once() {
-        let mut readings = Readings::<3>::new();
+        let mut readings = ClockSamples::<3>::new();
         let now = Instant::from_micros(0);
         for node in [0, 1] {
             readings.take(node, &Ok(Reply::Held(Some(reading(0, 0)))), now, now);
@@ -255,7 +255,7 @@ mod tests {
         voters = voters.without(twin);
         assert_eq!(readings.confirmation(voters, 2), Confirmation::None);
         // Nor does it keep a new fleet from its first records.
-        let mut readings = Readings::<3>::new();
+        let mut readings = ClockSamples::<3>::new();
         readings.take(0, &UNGUARDED(false), now, now);
         assert_eq!(readings.confirmation(voters, 2), Confirmation::None);
         readings.take(2, &UNGUARDED(false), now, now);
@@ -264,14 +264,14 @@ mod tests {
 
     #[test]
     fn nodes_that_refuse_for_the_fence_alone_are_counted_and_no_others() {
-        let mut readings = Readings::<5>::new();
+        let mut readings = ClockSamples::<5>::new();
         let now = Instant::from_micros(0);
         for (answer, misfits) in [
             (Err(Some(Denial::Stale(reading(0, 7)))), 1),
             (Err(Some(Denial::TooOld(reading(0, 9)))), 2),
             (Err(Some(Denial::TooNew(reading(0, 8)))), 3),
             (Ok(Reply::Held(Some(reading(0, 5)))), 3),
-            (Err(Some(Denial::OtherFleet(reading(0, 9)))), 3),
+            (Err(Some(Denial::FencingMismatch(reading(0, 9)))), 3),
             (UNGUARDED(true), 3),
             (Err(None), 3),
             (Ok(Reply::NotMine), 3),
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_key_comes_free_when_a_quorum_has_let_it_go() {
-        let mut readings = Readings::<5>::new();
+        let mut readings = ClockSamples::<5>::new();
         let now = Instant::from_micros(0);
         for held_ms in [70, 0, 30] {
             let held = Reading {
