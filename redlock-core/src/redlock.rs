@@ -43,7 +43,7 @@ pub use acquisition::Acquisition;
 ///
 /// Each future may be dropped at any point. What a dropped [`acquire`](Self::acquire),
 /// [`try_acquire`](Self::try_acquire), [`hold`](Self::hold) or [`release`](Self::release) may have
-/// left on the nodes is released by the next operation, or by [`tidy`](Self::tidy), if the key has
+/// left on the nodes is released by the next operation, or by [`release_abandoned`](Self::release_abandoned), if the key has
 /// no more than 64 bytes; else it expires. A future that is dropped before its first poll has done
 /// nothing: a release that is called and not awaited keeps the lock until its TTL is over.
 #[derive(Debug)]
@@ -240,7 +240,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
 
     /// Releases what a dropped future may have left on the nodes, and waits for a quorum of them, at
     /// the longest for the node time-out. Does nothing when there is nothing.
-    pub async fn tidy(&mut self) {
+    pub async fn release_abandoned(&mut self) {
         if let Some(abandoned) = self.abandoned {
             if let Some(key) = abandoned.key.whole() {
                 let release = abandoned.release(key);

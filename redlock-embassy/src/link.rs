@@ -402,7 +402,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     ) -> Result<(), NodeErrorKind> {
         match (step, answer) {
             (login::Step::Authenticate | login::Step::Select, Value::Ok) => {}
-            (login::Step::Introduce, answer) => {
+            (login::Step::NodeInfo, answer) => {
                 let node_info = match answer {
                     Value::Integers(numbers) => NodeInfo::read(Answer::Integers(numbers)),
                     Value::Error(error) if error.is_passing() => {

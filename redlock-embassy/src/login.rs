@@ -21,7 +21,7 @@ pub(crate) enum Step {
     #[cfg(feature = "fence")]
     LoadScript(u8),
     /// The node is asked who it is.
-    Introduce,
+    NodeInfo,
 }
 
 impl<'a> Login<'a> {
@@ -41,7 +41,7 @@ impl<'a> Login<'a> {
                 let database = Argument::Integer(self.database.into());
                 Some(Arguments::of(&[text("SELECT"), database]))
             }
-            (Step::Introduce, ..) => Some(NodeInfo::question()),
+            (Step::NodeInfo, ..) => Some(NodeInfo::question()),
             #[cfg(feature = "fence")]
             (Step::LoadScript(number), ..) => {
                 let script = Script::FENCED.get(usize::from(number))?;
@@ -59,14 +59,14 @@ impl Step {
     pub(crate) const FIRST: Self = Self::Authenticate;
 
     /// The one that is said again when what is known of the node may be out of date.
-    pub(crate) const LAST: Self = Self::Introduce;
+    pub(crate) const LAST: Self = Self::NodeInfo;
 
     /// The one after it; none after the last.
     pub(crate) const fn next(self) -> Option<Self> {
         match self {
             Self::Authenticate => Some(Self::Select),
             #[cfg(not(feature = "fence"))]
-            Self::Select => Some(Self::Introduce),
+            Self::Select => Some(Self::NodeInfo),
             #[cfg(feature = "fence")]
             Self::Select => Some(Self::LoadScript(0)),
             #[cfg(feature = "fence")]
@@ -74,8 +74,8 @@ impl Step {
                 Some(Self::LoadScript(number + 1))
             }
             #[cfg(feature = "fence")]
-            Self::LoadScript(_) => Some(Self::Introduce),
-            Self::Introduce => None,
+            Self::LoadScript(_) => Some(Self::NodeInfo),
+            Self::NodeInfo => None,
         }
     }
 }

@@ -77,7 +77,7 @@ impl From<BuildError> for ConnectError {
 pub enum AcquireError {
     /// Another task of this process holds the lock, or is ahead in the queue for it.
     HeldHere(KeyName),
-    /// The options do not make a lock, see [`Redlock::with`](crate::Redlock::with). No node was asked.
+    /// The options do not make a lock, see [`Redlock::with_options`](crate::Redlock::with_options). No node was asked.
     Build(BuildError),
     /// The key is longer than [`MAX_KEY`], the prefix included. No node was asked.
     KeyTooLong(usize),

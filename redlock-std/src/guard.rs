@@ -12,9 +12,9 @@ use tokio::task::AbortHandle;
 use crate::clock::SystemClock;
 use crate::entropy::SystemEntropy;
 use crate::error::{ExtendError, LossCause, Released, Report};
+use crate::key_queues::Turn;
 use crate::redlock::Core;
 use crate::rounds::{Round, Rounds};
-use crate::turns::Turn;
 
 /// The lock is held until [`valid_until`](Self::valid_until).
 ///

@@ -4,7 +4,7 @@ mod redlock;
 mod rounds;
 
 mod guard;
-mod turns;
+mod key_queues;
 
 mod node;
 

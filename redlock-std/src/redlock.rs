@@ -11,10 +11,10 @@ use crate::clock::SystemClock;
 use crate::entropy::SystemEntropy;
 use crate::error::{AcquireError, ConnectError, HoldError};
 use crate::guard::Guard;
+use crate::key_queues::{KeyQueues, Term, Turn};
 use crate::knowledge::{FleetKnowledge, Told};
 use crate::node::{Address, NodeError, RedisNode};
 use crate::rounds::{Round, Rounds};
-use crate::turns::{Term, Turn, Turns};
 
 /// The most nodes that one lock may have: nine survive the loss of four.
 pub const MAX_NODES: usize = 9;
@@ -55,7 +55,7 @@ pub struct Redlock {
     knowledge: FleetKnowledge,
     options: Options,
     prefix: Arc<[u8]>,
-    turns: Turns,
+    key_queues: KeyQueues,
     rounds: Rounds,
     runtime: Handle,
 }
@@ -183,7 +183,7 @@ impl Redlock {
             knowledge: FleetKnowledge::nothing(),
             options,
             prefix: Arc::from([]),
-            turns: Turns::default(),
+            key_queues: KeyQueues::default(),
             rounds: Rounds::default(),
             runtime,
         })
@@ -195,7 +195,7 @@ impl Redlock {
     /// [`connect`](Self::connect) would refuse these options, because the TTL is only a few milliseconds, every acquire
     /// fails with [`AcquireError::Build`].
     #[must_use]
-    pub fn with(&self, options: Options) -> Self {
+    pub fn with_options(&self, options: Options) -> Self {
         let knowledge = if options.fleet() == self.options.fleet() {
             self.knowledge.clone()
         } else {
@@ -249,7 +249,7 @@ impl Redlock {
         let key = self.full_key(key.as_ref());
         let key = key.map_err(AcquireError::KeyTooLong)?;
         let turn = self
-            .turns
+            .key_queues
             .try_take(&key, term(&self.options, SystemClock.now()));
         let turn = turn.ok_or_else(|| held_here(&key))?;
         let mut core = self.client(self.options);
@@ -284,10 +284,10 @@ impl Redlock {
         let key = key.map_err(AcquireError::KeyTooLong)?;
         let give_up_at = SystemClock.now().saturating_add(self.options().wait_time());
         let term = term(&self.options, give_up_at);
-        let turn = match self.turns.try_take(&key, term) {
+        let turn = match self.key_queues.try_take(&key, term) {
             Some(turn) => turn,
             None => {
-                let turn = self.turns.take(&key, give_up_at, term).await;
+                let turn = self.key_queues.take(&key, give_up_at, term).await;
                 turn.ok_or_else(|| match self.rounds.nodes_answer() {
                     true => held_here(&key),
                     false => self.not_asked(&key),
@@ -410,7 +410,7 @@ impl Redlock {
     }
 }
 
-/// What [`Redlock::connect`] checks, and [`Redlock::with`] cannot refuse.
+/// What [`Redlock::connect`] checks, and [`Redlock::with_options`] cannot refuse.
 fn check(options: &Options) -> Result<(), BuildError> {
     if options.validity() <= SystemClock.resolution() {
         return Err(BuildError::ClockTooCoarse);

@@ -28,7 +28,7 @@ pub(crate) async fn acquire(
     // One round, so that an obstacle is told at once.
     let mut slice = Duration::ZERO;
     loop {
-        let attempt = redlock.with(plan.options.wait(slice));
+        let attempt = redlock.with_options(plan.options.wait(slice));
         let error = match attempt.acquire(&plan.key).await {
             Ok(guard) => return Ok(guard),
             Err(error) => error,

@@ -575,7 +575,7 @@ fn a_fork_is_another_client_over_the_same_nodes() {
     assert_eq!(fork.nodes_mut().count(), 3);
     let held = clock.run(fork.try_acquire(KEY));
     assert!(matches!(held, Err(AcquireError::Held(_))), "{held:?}");
-    clock.run(redlock.tidy());
+    clock.run(redlock.release_abandoned());
     let lease = clock.run(fork.try_acquire(KEY)).unwrap();
     assert_eq!(nodes[0].token(KEY).as_ref(), Some(lease.token()));
 }

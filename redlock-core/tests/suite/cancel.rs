@@ -34,7 +34,7 @@ fn leaves_nothing(operation: impl AsyncFn(&mut Lock<'_>), hung: usize) {
         let mut redlock = client_with(&nodes, &clock, 1, options);
         nodes[..hung].iter().for_each(MockNode::hang);
         let done = poll_times(&clock, polls, operation(&mut redlock));
-        clock.run(redlock.tidy());
+        clock.run(redlock.release_abandoned());
         assert_eq!(redlock.abandoned(), None);
         nodes[..hung].iter().for_each(MockNode::resume);
         clock.advance(ms(100));
@@ -115,7 +115,7 @@ impl Next {
     fn begin(self, redlock: &mut Lock<'_>, mut other: Lease<&str>) {
         match self {
             Self::Nothing => {}
-            Self::Tidy => drop(poll_once(pin!(redlock.tidy()))),
+            Self::Tidy => drop(poll_once(pin!(redlock.release_abandoned()))),
             Self::TryAcquire => drop(poll_once(pin!(redlock.try_acquire("third")))),
             Self::Acquire => drop(poll_once(pin!(redlock.acquire("third")))),
             Self::Extend => drop(poll_once(pin!(redlock.extend(&mut other)))),
@@ -205,7 +205,7 @@ fn a_release_that_is_never_polled_has_done_nothing_and_the_keys_expire() {
     let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     drop(redlock.release(lease));
     assert_eq!(redlock.abandoned(), None);
-    clock.run(redlock.tidy());
+    clock.run(redlock.release_abandoned());
     assert_eq!(holders(&nodes), 5);
     clock.advance(EXPIRED);
     assert_eq!(holders(&nodes), 0);
@@ -223,11 +223,11 @@ fn a_dropped_release_is_told_until_something_has_made_it_good() {
     assert_eq!(redlock.abandoned(), Some(&token));
     // Neither does a tidying that is dropped forget it, however often.
     for polls in [0, 1, 7] {
-        assert!(!poll_times(&clock, polls, redlock.tidy()));
+        assert!(!poll_times(&clock, polls, redlock.release_abandoned()));
         assert_eq!(redlock.abandoned(), Some(&token));
     }
     let before = clock.now();
-    clock.run(redlock.tidy());
+    clock.run(redlock.release_abandoned());
     assert_eq!(clock.now(), before.saturating_add(TIMEOUT), "for no longer");
     assert_eq!(redlock.abandoned(), None);
     nodes.iter().for_each(MockNode::resume);
@@ -259,7 +259,7 @@ fn what_was_dropped_while_its_nodes_were_out_of_reach_is_made_good_by_tidying() 
                     redlock.release(lease).await;
                 })
             };
-            clock.run(redlock.tidy());
+            clock.run(redlock.release_abandoned());
             assert_eq!(key_count(&nodes), 0, "{polls} polls");
             if done {
                 assert!(polls > 3);
@@ -349,7 +349,7 @@ fn a_release_that_is_dropped_while_nodes_are_away_is_made_good_when_they_are_bac
     assert!(!poll_times(&clock, 1, redlock.release(lease)));
     nodes[..2].iter().for_each(MockNode::restart);
     assert_eq!(holders(&nodes[..2]), 2);
-    clock.run(redlock.tidy());
+    clock.run(redlock.release_abandoned());
     clock.advance(ms(4));
     assert_eq!(key_count(&nodes), 0);
 }
@@ -375,7 +375,7 @@ fn an_acquire_that_is_dropped_while_it_cleans_up_is_made_good() {
     }
     nodes[3..].iter().for_each(MockNode::restart);
     assert_eq!(holders(&nodes), 5, "three of the thief and two of nobody");
-    clock.run(redlock.tidy());
+    clock.run(redlock.release_abandoned());
     clock.advance(ms(20));
     assert_eq!(holders(&nodes), 3);
 }
@@ -388,10 +388,10 @@ fn tidy_waits_for_a_quorum_and_remembers_until_then() {
     nodes[3..].iter().for_each(|node| node.set_latency(ms(9)));
     let mut redlock = client(&nodes, &clock, 1);
     assert!(!poll_times(&clock, 1, redlock.acquire(KEY)));
-    assert!(!poll_times(&clock, 1, redlock.tidy()));
+    assert!(!poll_times(&clock, 1, redlock.release_abandoned()));
     assert!(redlock.abandoned().is_some(), "dropped in the middle");
     let before = micros(&clock);
-    clock.run(redlock.tidy());
+    clock.run(redlock.release_abandoned());
     assert_eq!(
         micros(&clock) - before,
         4_000,

@@ -253,7 +253,7 @@ fn a_key_too_long_to_be_kept_is_left_to_expire_when_its_acquire_is_dropped() {
         let key = vec![b'k'; length];
         assert!(pin!(redlock.acquire(&key)).poll(&mut context).is_pending());
         assert!(redlock.abandoned().is_some());
-        clock.run(redlock.tidy());
+        clock.run(redlock.release_abandoned());
         assert_eq!(redlock.abandoned(), None);
         assert_eq!(nodes[0].verbs().len(), 1 + releases, "{length} bytes");
         // Nor does the next operation, or a dropped release, or a hold, stumble over it.
@@ -261,7 +261,7 @@ fn a_key_too_long_to_be_kept_is_left_to_expire_when_its_acquire_is_dropped() {
         let lease = Lease::adopt(&key, thief());
         assert!(pin!(redlock.release(lease)).poll(&mut context).is_pending());
         assert!(poll_once(pin!(redlock.hold(&key, async |_| ()))).is_pending());
-        clock.run(redlock.tidy());
+        clock.run(redlock.release_abandoned());
         // An attempt that ends by itself cleans up whatever the length.
         nodes.iter().for_each(|node| node.sent.borrow_mut().clear());
         assert!(clock.run(redlock.try_acquire(&key)).is_err());
@@ -479,7 +479,7 @@ fn futures_are_send_when_their_parts_are() {
         is_send(redlock.keep(&mut lease, |_| ()));
         is_send(redlock.release(lease));
         is_send(redlock.hold("key", async |_| ()));
-        is_send(redlock.tidy());
+        is_send(redlock.release_abandoned());
         is_send(redlock);
     }
 

@@ -295,7 +295,7 @@ fn a_release_frees_a_lock_for_which_others_have_asked_meanwhile() {
     other.set_clock_offset(holder.clock_offset());
     nodes.iter().for_each(|node| node.set_latency(ms(10)));
     assert!(poll_once(pin!(other.try_acquire(KEY))).is_pending());
-    clock.run(other.tidy());
+    clock.run(other.release_abandoned());
     clock.run(holder.release(lease));
     nodes.iter().for_each(|node| node.set_latency(ms(0)));
     assert!(clock.run(other.try_acquire(KEY)).is_ok());
@@ -543,7 +543,7 @@ fn a_dropped_acquire_of_a_fenced_lock_leaves_no_key() {
     clock.run(redlock.release(lease));
     nodes.iter().for_each(|node| node.set_latency(ms(10)));
     assert!(poll_once(pin!(redlock.try_acquire(KEY))).is_pending());
-    clock.run(redlock.tidy());
+    clock.run(redlock.release_abandoned());
     assert_eq!(key_count(&nodes), 0);
 }
 

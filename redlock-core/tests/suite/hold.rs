@@ -145,7 +145,7 @@ fn work_that_panics_leaves_the_lock_to_the_next_operation() {
     }));
     assert!(panicked.is_err());
     assert_eq!(redlock.abandoned().copied(), nodes[0].token(KEY));
-    clock.run(redlock.tidy());
+    clock.run(redlock.release_abandoned());
     assert_eq!(key_count(&nodes), 0);
 }
 

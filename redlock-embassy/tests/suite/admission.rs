@@ -48,7 +48,7 @@ fn a_node_is_asked_who_it_is_once_on_every_connection_before_any_command() {
     }
     let mut heard = server.heard_all();
     heard.retain(|name| !name.starts_with("LOAD"));
-    let connection = ["INTRODUCE", "EXTEND a", "EXTEND b"];
+    let connection = ["NODE_INFO", "EXTEND a", "EXTEND b"];
     assert_eq!(heard, [connection; 3].concat());
 }
 
@@ -71,7 +71,7 @@ fn the_question_leaves_through_a_send_buffer_of_any_size() {
         let server = Server::new(&world);
         let mut node = TcpNode::<_, _, TX, 1>::new(server.wire(), &world.clock);
         world.run(node.connect()).unwrap();
-        assert_eq!(server.heard_all().last().unwrap(), "INTRODUCE");
+        assert_eq!(server.heard_all().last().unwrap(), "NODE_INFO");
         assert!(node.run_id().is_some());
     }
     ask::<1>();
@@ -92,8 +92,8 @@ fn the_question_is_asked_once_wherever_the_call_is_dropped() {
             let is_done = poll_times(polls, node.execute(&guarded(A))).is_some();
             let result = world.execute(&mut node, &guarded(B));
             let heard = server.heard_all();
-            let asked = heard.iter().filter(|name| *name == "INTRODUCE").count();
-            let place = heard.iter().position(|name| name == "INTRODUCE");
+            let asked = heard.iter().filter(|name| *name == "NODE_INFO").count();
+            let place = heard.iter().position(|name| name == "NODE_INFO");
             let first_set = heard.iter().position(|name| name.starts_with("SET"));
             assert!(asked == 1 && place < first_set, "{heard:?}");
             assert_eq!(server.connections(), 1);
@@ -293,7 +293,7 @@ fn what_was_said_before_an_acquire_that_is_denied_leaves_with_it() {
 /// How often the node was asked who it is.
 fn times_asked(server: &Server<'_>) -> usize {
     let heard = server.heard_all();
-    heard.iter().filter(|name| *name == "INTRODUCE").count()
+    heard.iter().filter(|name| *name == "NODE_INFO").count()
 }
 
 const REPLICA: Who = Who {

@@ -81,7 +81,7 @@ fn the_scripts_are_put_there_on_every_connection_and_called_by_their_names() {
     assert!(matches!(result, Ok(Reply::Extended(Some(_)))), "{result:?}");
     let result = world.execute(&mut node, &release_at(first, A));
     assert_eq!(result, Ok(Reply::Released));
-    let preface = ["LOAD 0", "LOAD 1", "LOAD 2", "INTRODUCE"];
+    let preface = ["LOAD 0", "LOAD 1", "LOAD 2", "NODE_INFO"];
     let calls = ["ACQUIRE a", "RENEW a", "GIVE BACK a"];
     assert_eq!(server.heard_all(), [&preface[..], &calls].concat());
     server.cut();

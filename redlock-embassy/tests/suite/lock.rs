@@ -204,7 +204,7 @@ fn what_a_dropped_acquire_leaves_is_released_wherever_it_was_dropped() {
                 world.run(redlock.release(lease.unwrap()));
                 break;
             }
-            world.run(redlock.tidy());
+            world.run(redlock.release_abandoned());
             for node in redlock.nodes_mut() {
                 world.run(node.close());
             }

@@ -227,7 +227,7 @@ impl<'w> Server<'w> {
         heard
     }
 
-    /// All that it has read: also `INTRODUCE`, and `LOAD 0` and on, with which connections begin.
+    /// All that it has read: also `NODE_INFO`, and `LOAD 0` and on, with which connections begin.
     pub(crate) fn heard_all(&self) -> Vec<String> {
         let state = self.state();
         state.heard.iter().map(|(_, name)| name.clone()).collect()
@@ -410,7 +410,7 @@ fn is_question(script: &[u8]) -> bool {
 
 /// Whether connections begin with it, whatever comes then.
 fn is_preface(name: &str) -> bool {
-    name == "INTRODUCE" || name.starts_with("LOAD ")
+    name == "NODE_INFO" || name.starts_with("LOAD ")
 }
 
 fn is_script(script: &[u8], command: &Command<'_>) -> bool {
@@ -455,7 +455,7 @@ fn name(words: &[Vec<u8>]) -> String {
         word => word.escape_ascii().to_string(),
     };
     let verb = match words.get(1) {
-        Some(script) if is_question(script) => return "INTRODUCE".to_owned(),
+        Some(script) if is_question(script) => return "NODE_INFO".to_owned(),
         Some(load) if load == b"LOAD" => return format!("LOAD {}", Scripts::number_of(&words[2])),
         Some(sha1) if words[0] == b"EVALSHA" => return Scripts::name(sha1, &words[3..]),
         Some(script) if is_script(script, &extend(A)) => "EXTEND".to_owned(),

@@ -69,7 +69,7 @@ impl Link {
             kind,
             was_late: false,
         })?;
-        match timeout(limit, Self::introduce(socket, address, credit)).await {
+        match timeout(limit, Self::prepare(socket, address, credit)).await {
             Ok(connected) => connected.map_err(|kind| NotConnected {
                 kind,
                 was_late: false,
@@ -90,7 +90,7 @@ impl Link {
     }
 
     /// Logs in, loads the scripts, and asks the node who it is.
-    async fn introduce(
+    async fn prepare(
         socket: Socket,
         address: &Address,
         credit: Arc<Credit>,

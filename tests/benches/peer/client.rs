@@ -31,7 +31,7 @@ impl Ours {
     /// The same connections, and a fence with every lease.
     pub(crate) async fn fenced(&self) -> Self {
         let options = self.0.options().fenced(Options::WINDOW).unwrap();
-        let fenced = Self(self.0.with(options));
+        let fenced = Self(self.0.with_options(options));
         warm_up(&fenced).await;
         fenced
     }

@@ -138,7 +138,7 @@ fn begin(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         }
         // The last lease is a long one that is given back: a key that stayed would be seen.
         let last = Client {
-            redlock: client.redlock.with(long),
+            redlock: client.redlock.with_options(long),
             ttl: longest,
         };
         while !last.plain(&mut user, false).await? {}

@@ -40,7 +40,7 @@ pub(super) fn perform(
 
         // A machine on which the floor takes long gets longer leases, not a broken promise.
         let ttl = TTL.max(floor * MIN_TTL_IN_FLOORS);
-        let redlock = redlock.with(Options::new(ttl)?);
+        let redlock = redlock.with_options(Options::new(ttl)?);
         let kept = stage.keep(&redlock).await?;
         let measurement = Measurement::begin();
         let tally = Arc::new(Tally::new());

@@ -36,7 +36,7 @@ pub(super) fn perform(
         let third = options.validity() / 3;
         let measurement = Measurement::begin();
         let tally = Arc::new(Tally::new());
-        let mut kept = acquire(&redlock.with(options), &tally, guards).await;
+        let mut kept = acquire(&redlock.with_options(options), &tally, guards).await;
         // A third of every validity has passed by then: all of them are due at once.
         tokio::time::sleep(third).await;
         kept.iter_mut().for_each(Guard::keep_alive);

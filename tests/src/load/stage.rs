@@ -74,7 +74,7 @@ impl Stage {
 
     /// Guards that are kept alive. [`end_kept`] counts those that are lost.
     pub(super) async fn keep(&self, redlock: &Redlock) -> Result<Vec<Guard>, Box<dyn Error>> {
-        let redlock = redlock.with(Options::new(KEPT_TTL)?);
+        let redlock = redlock.with_options(Options::new(KEPT_TTL)?);
         let mut kept = Vec::new();
         for number in 0..KEPT {
             let mut guard = redlock.acquire(format!("kept-{number}")).await?;

@@ -436,7 +436,7 @@ async fn perform(
             world.did(Effect::Released);
         }
         Operation::Tidy => {
-            redlock.tidy().await;
+            redlock.release_abandoned().await;
             world.did(Effect::Tidied);
         }
     }

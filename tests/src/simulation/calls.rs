@@ -182,11 +182,11 @@ impl User {
         lease
     }
 
-    pub(super) async fn tidy(&mut self) {
+    pub(super) async fn release_abandoned(&mut self) {
         self.begins(Call::Tidy, self.lock.options().round_time());
         let end = self.draw_cut(6);
         let clock = self.lock.clock().clone();
-        let result = cut(self.lock.tidy(), end, &clock).await;
+        let result = cut(self.lock.release_abandoned(), end, &clock).await;
         let end = result.map_or_else(|| dropped(&self.world, end), |()| End::Done);
         self.ends(Call::Tidy, end);
     }

@@ -65,7 +65,7 @@ impl User {
                 7 => self.linger().await,
                 8 => self.stay().await,
                 9 => self.give_up().await,
-                10 => self.tidy().await,
+                10 => self.release_abandoned().await,
                 _ => self.rest().await,
             }
         }
@@ -205,7 +205,7 @@ impl User {
         if let Some(lease) = self.acquire(key, cut).await {
             self.release(key, lease).await;
         } else if self.chance.one_in(2) {
-            self.tidy().await;
+            self.release_abandoned().await;
         }
     }
 
@@ -221,7 +221,7 @@ impl User {
         self.lock.set_options(self.calm);
         self.restore().await;
         self.sleep_until(self.clear_at).await;
-        self.tidy().await;
+        self.release_abandoned().await;
         for key in 0..self.keys {
             let call = Call::CalmAcquire(key);
             if let Some(lease) = self.acquire_by(call, key, Cut::Never).await {

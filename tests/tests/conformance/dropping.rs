@@ -57,7 +57,7 @@ pub(crate) async fn conforms(node: &mut impl Transport) -> usize {
     most
 }
 
-/// Drops an acquire over five real servers after 0, 1, 2 .. polls until it is done; one `tidy` later
+/// Drops an acquire over five real servers after 0, 1, 2 .. polls until it is done; one `release_abandoned` later
 /// there is no key on any of them.
 pub(crate) async fn a_dropped_acquire_leaves_no_key<T: Transport>(node: impl Fn(&Server) -> T) {
     let servers = Servers::start(5);
@@ -78,7 +78,7 @@ pub(crate) async fn a_dropped_acquire_leaves_no_key<T: Transport>(node: impl Fn(
             };
             drop_after(polls, attempt).await
         };
-        redlock.tidy().await;
+        redlock.release_abandoned().await;
         assert_eq!(redlock.abandoned(), None);
         servers.expect_no_keys().await;
         if is_done {

@@ -79,14 +79,10 @@ fn what_trickles_in_and_what_never_ends_keeps_coming() {
 fn a_node_is_polite_until_its_moment() {
     for (moment, polite, fatal) in [
         ("at-once", vec![], PING),
-        (
-            "idle",
-            vec![(PING, PONG), (EVAL, INTRODUCTION)],
-            b"" as &[u8],
-        ),
+        ("idle", vec![(PING, PONG), (EVAL, NODE_INFO)], b"" as &[u8]),
         (
             "busy",
-            vec![(PING, PONG), (EVAL, INTRODUCTION), (PING, PONG)],
+            vec![(PING, PONG), (EVAL, NODE_INFO), (PING, PONG)],
             SET,
         ),
     ] {
@@ -108,7 +104,7 @@ fn a_node_is_polite_until_its_moment() {
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 const PONG: &[u8] = b"+PONG\r\n";
 const EVAL: &[u8] = b"*3\r\n$4\r\nEVAL\r\n$8\r\nreturn 1\r\n$1\r\n0\r\n";
-const INTRODUCTION: &[u8] = b"*4\r\n:4711\r\n:4712\r\n:4000003\r\n:60000\r\n";
+const NODE_INFO: &[u8] = b"*4\r\n:4711\r\n:4712\r\n:4000003\r\n:60000\r\n";
 const SET: &[u8] = b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$5\r\ntoken\r\n";
 
 /// A hostile node, which ends with its test.

@@ -34,7 +34,7 @@ async fn a_node_that_restarts_without_its_data_has_no_vote_until_what_it_forgot_
     assert!(message.contains("its vote counts again in "), "{message}");
 
     // A wait that is long enough succeeds by itself.
-    let patient = redlock.with(patient(TTL).wait(LIMIT));
+    let patient = redlock.with_options(patient(TTL).wait(LIMIT));
     let guard = patient.acquire("dock-7").await.unwrap();
     let after = restarted_at.elapsed();
     assert!(after >= TTL, "whatever it forgot is over: {after:?}");
@@ -75,7 +75,7 @@ async fn a_guard_record_vouches_for_a_young_node_up_to_its_longest_ttl() {
     let guard = redlock.try_acquire("dock-7").await.unwrap();
     guard.release().await;
     // Fenced clients of these nodes would not wait for it after a restart.
-    let longer = redlock.with(patient(TTL + Duration::from_millis(1)));
+    let longer = redlock.with_options(patient(TTL + Duration::from_millis(1)));
     let error = longer.try_acquire("dock-7").await.unwrap_err();
     let words = "its guard record allows TTLs up to 1500 ms";
     assert!(error.to_string().contains(words), "{error}");
@@ -159,7 +159,7 @@ async fn a_node_that_may_evict_is_warned_of_and_refused_when_the_option_says_so(
     });
     assert_eq!(warnings, expected.collect::<Vec<_>>());
 
-    let strict = redlock.with(patient(TTL).refuse_eviction(true));
+    let strict = redlock.with_options(patient(TTL).refuse_eviction(true));
     let error = strict.try_acquire("dock-7").await.unwrap_err();
     assert!(error.is_unreachable(), "{error}");
     assert!(error.to_string().contains(&warnings[0]), "{error}");
@@ -220,7 +220,11 @@ async fn denied_by_one(redlock: &Redlock, server: &Server) {
     })
     .await;
     let options: &Options = redlock.options();
-    let guard = redlock.with(*options).try_acquire("another").await.unwrap();
+    let guard = redlock
+        .with_options(*options)
+        .try_acquire("another")
+        .await
+        .unwrap();
     guard.release().await;
     assert_eq!(server.calls()["set"], 0);
 }

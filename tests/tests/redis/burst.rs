@@ -69,7 +69,7 @@ async fn a_lease_whose_extension_could_not_begin_in_time_says_that_others_were_a
         others.push(redlock.acquire(format!("other-{other}")).await.unwrap());
     }
     // Shorter than the two seconds for which the extensions of the others count.
-    let short = redlock.with(patient(Duration::from_millis(700)));
+    let short = redlock.with_options(patient(Duration::from_millis(700)));
     let mut mine = short.acquire("mine").await.unwrap();
     let mut kept = short.acquire("kept").await.unwrap();
     let mut extensions: Vec<_> = others

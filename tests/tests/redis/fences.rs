@@ -64,7 +64,11 @@ async fn a_lease_that_is_dropped_or_expires_is_followed_by_a_higher_fence() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plain_lock_has_no_fence() {
     let (_servers, redlock) = five().await;
-    let plain = redlock.with(patient(TTL)).acquire("dock-7").await.unwrap();
+    let plain = redlock
+        .with_options(patient(TTL))
+        .acquire("dock-7")
+        .await
+        .unwrap();
     assert_eq!(plain.fence(), None);
     plain.release().await;
 }
@@ -131,7 +135,7 @@ async fn an_acquire_that_fails_learns_the_time_for_the_next_and_for_all_clones()
     expect_key_on(&servers, "dock-7", 5).await;
 
     let stranger = Redlock::connect(servers.urls(), fenced()).unwrap();
-    let clone = stranger.with(*stranger.options());
+    let clone = stranger.with_options(*stranger.options());
     let error = stranger.try_acquire("dock-7").await.unwrap_err();
     assert!(error.is_held(), "{error}");
     let before = settled_scripts(&servers).await;

@@ -191,7 +191,11 @@ async fn a_key_that_nodes_use_for_themselves_is_refused() {
     let redlock = connected(&servers, fenced()).await;
     for key in ["redlock:guard", "redlock:fence:dock-7", "redlock:"] {
         for options in [fenced(), patient(TTL)] {
-            let error = redlock.with(options).acquire(key).await.unwrap_err();
+            let error = redlock
+                .with_options(options)
+                .acquire(key)
+                .await
+                .unwrap_err();
             assert!(error.to_string().contains("are reserved"), "{error}");
         }
     }

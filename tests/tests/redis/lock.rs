@@ -98,7 +98,7 @@ async fn waiting_ends_with_the_option() {
 
     let start = Instant::now();
     let error = redlock
-        .with(patient(TTL).wait(wait))
+        .with_options(patient(TTL).wait(wait))
         .acquire("dock-7")
         .await
         .unwrap_err();
@@ -107,7 +107,7 @@ async fn waiting_ends_with_the_option() {
 
     let other = connected_beside(&servers)
         .await
-        .with(patient(TTL).wait(wait));
+        .with_options(patient(TTL).wait(wait));
     let start = Instant::now();
     assert!(other.acquire("dock-7").await.unwrap_err().is_held());
     assert!(start.elapsed() >= wait);
@@ -399,7 +399,7 @@ async fn a_kept_guard_says_why_its_validity_ended() {
         assert!(matches!(cause, LossCause::ExtensionsSpent), "{cause}");
         drop(guard);
 
-        let redlock = redlock.with(patient(ttl));
+        let redlock = redlock.with_options(patient(ttl));
         let mut guard = redlock.acquire("dock-7").await.unwrap();
         guard.keep_alive();
         servers[..3].iter().for_each(redlock_tests::Server::pause);
@@ -540,7 +540,7 @@ async fn a_kept_guard_is_not_lost_while_it_is_extended_beside_the_keeper() {
 async fn one_guard_is_kept_extended_and_dropped_at_any_time() {
     let ttl = Duration::from_millis(300);
     let (servers, redlock) = five(patient(ttl)).await;
-    let longer = redlock.with(patient(ttl * 2));
+    let longer = redlock.with_options(patient(ttl * 2));
     for round in 0..40_u32 {
         let lock = if round % 2 == 0 { &redlock } else { &longer };
         let mut guard = lock.acquire("dock-7").await.unwrap();
@@ -627,7 +627,7 @@ async fn options_that_no_lock_can_be_made_of_are_refused_by_connect_and_by_every
         let connect = Redlock::connect(servers.urls(), options).map(drop);
         let refusal = ConnectError::Build(BuildError::ClockTooCoarse);
         assert_eq!(connect.err(), is_refused.then_some(refusal));
-        let redlock = redlock.with(options);
+        let redlock = redlock.with_options(options);
         for result in [
             redlock.try_acquire("dock-7").await,
             redlock.acquire("dock-7").await,

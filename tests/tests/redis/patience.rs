@@ -23,7 +23,7 @@ async fn longer_options_wait_for_a_slow_network_however_short_those_of_the_conne
     let short = Options::new(Duration::from_secs(1)).unwrap();
     let short = short.node_timeout(Duration::from_millis(20)).unwrap();
     let hasty = Redlock::connect(proxies.iter().map(Proxy::url), short).unwrap();
-    let redlock = hasty.with(patient(TTL));
+    let redlock = hasty.with_options(patient(TTL));
     redlock.acquire("first").await.unwrap().release().await;
 
     let tasks: Vec<_> = (0..TASKS)
@@ -56,7 +56,7 @@ async fn a_node_that_is_farther_away_than_its_node_timeout_names_that_option() {
     let options = Options::new(TTL).unwrap();
     let near = options.node_timeout(Duration::from_millis(20)).unwrap();
     let redlock = Redlock::connect(proxies.iter().map(Proxy::url), near).unwrap();
-    let patient = redlock.with(patient(TTL));
+    let patient = redlock.with_options(patient(TTL));
     patient.acquire("first").await.unwrap().release().await;
     for _ in 0..20 {
         let error = redlock.try_acquire("dock-7").await.unwrap_err().to_string();

@@ -76,7 +76,7 @@ async fn without_the_permission_to_ask_who_a_node_is_the_error_names_it() {
         let words = "grant +info +time ~redlock:guard, or switch the restart guard off";
         assert!(error.to_string().contains(words), "{error}");
 
-        let unguarded = redlock.with(patient(TTL).restart_guard(false));
+        let unguarded = redlock.with_options(patient(TTL).restart_guard(false));
         let guard = unguarded.try_acquire("lock:dock-7").await.unwrap();
         guard.release().await;
         servers.expect_no_keys().await;

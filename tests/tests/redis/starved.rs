@@ -20,7 +20,7 @@ async fn a_task_whose_neighbours_take_longer_than_the_node_timeout_locks_in_ever
         let impatient = options
             .node_timeout(Duration::from_millis(node_timeout))
             .unwrap();
-        let redlock = redlock.with(impatient);
+        let redlock = redlock.with_options(impatient);
         let neighbours = Neighbours::start(neighbours, Duration::from_millis(poll));
         let locking = tokio::spawn(async move {
             for _ in 0..5 {

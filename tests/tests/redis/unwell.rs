@@ -61,7 +61,7 @@ async fn a_node_that_answered_as_a_replica_is_asked_who_it_is_before_its_next_vo
     assert!(error.to_string().contains("restarted "), "{error}");
     // They were asked in the same write as the acquire, whose key is gone again.
     servers.expect_no_keys().await;
-    let unguarded = redlock.with(patient(TTL).restart_guard(false));
+    let unguarded = redlock.with_options(patient(TTL).restart_guard(false));
     unguarded.acquire("dock-7").await.unwrap().release().await;
     servers.expect_no_keys().await;
 }
@@ -100,7 +100,7 @@ async fn a_server_whose_scripts_may_not_call_info_or_time_says_so_and_locks_with
         let words = "grant +info +time ~redlock:guard";
         assert!(error.to_string().contains(words), "{command}: {error}");
 
-        let unguarded = redlock.with(patient(TTL).restart_guard(false));
+        let unguarded = redlock.with_options(patient(TTL).restart_guard(false));
         let mut guard = unguarded.try_acquire("dock-7").await.unwrap();
         guard.extend().await.unwrap();
         let released = guard.release().await;

@@ -18,8 +18,8 @@ use crate::clock::SystemClock;
 
 /// The queues of all keys.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Turns {
-    queues: Arc<Mutex<Queues>>,
+pub(crate) struct KeyQueues {
+    by_key: Arc<Mutex<Queues>>,
 }
 
 type Queues = HashMap<Arc<[u8]>, Queue>;
@@ -50,7 +50,7 @@ struct Place {
     changed: Notify,
 }
 
-impl Turns {
+impl KeyQueues {
     /// Waits for the turn of the caller; `None` if it has not come by `give_up_at`. Dropping the future leaves
     /// the queue.
     ///
@@ -83,7 +83,7 @@ impl Turns {
     /// The turn, if no other task has it or waits for it. It ends at `term.until` unless the caller
     /// [holds](Turn::hold) something by then.
     pub(crate) fn try_take(&self, key: &Arc<[u8]>, term: Term) -> Option<Turn> {
-        let mut queues = lock(&self.queues);
+        let mut queues = lock(&self.by_key);
         if let Entry::Occupied(entry) = queues.entry(Arc::clone(key))
             && entry.get().holder.is_over()
         {
@@ -100,7 +100,7 @@ impl Turns {
 
     /// Takes the last place in the queue.
     fn enter(&self, key: &Arc<[u8]>, term: Term) -> Turn {
-        let place = match lock(&self.queues).entry(Arc::clone(key)) {
+        let place = match lock(&self.by_key).entry(Arc::clone(key)) {
             Entry::Vacant(entry) => {
                 let place = Place::new(0, term);
                 entry.insert(Queue::new(Arc::clone(&place)));
@@ -115,7 +115,7 @@ impl Turns {
         Turn {
             place,
             key: Arc::clone(key),
-            queues: Arc::clone(&self.queues),
+            by_key: Arc::clone(&self.by_key),
         }
     }
 }
@@ -134,7 +134,7 @@ pub(crate) struct Term {
 pub(crate) struct Turn {
     place: Arc<Place>,
     key: Arc<[u8]>,
-    queues: Arc<Mutex<Queues>>,
+    by_key: Arc<Mutex<Queues>>,
 }
 
 enum Look {
@@ -157,7 +157,7 @@ impl Turn {
     pub(crate) fn hold(&self, until: Instant) {
         self.place.set(until);
         self.place.is_holding.store(true, Ordering::Release);
-        if let Some(queue) = lock(&self.queues).get(&self.key)
+        if let Some(queue) = lock(&self.by_key).get(&self.key)
             && Arc::ptr_eq(&queue.holder, &self.place)
         {
             queue.wake_first();
@@ -181,7 +181,7 @@ impl Turn {
         if self.place.has_left.swap(true, Ordering::AcqRel) {
             return;
         }
-        let mut queues = lock(&self.queues);
+        let mut queues = lock(&self.by_key);
         let Entry::Occupied(mut entry) = queues.entry(Arc::clone(&self.key)) else {
             return;
         };
@@ -206,7 +206,7 @@ impl Turn {
     /// Looks where this place is in the queue, and ends the turn of a holder whose validity is over, whoever is
     /// next.
     fn look(&self) -> Look {
-        let mut queues = lock(&self.queues);
+        let mut queues = lock(&self.by_key);
         loop {
             let Entry::Occupied(entry) = queues.entry(Arc::clone(&self.key)) else {
                 return Look::Gone;
@@ -338,34 +338,34 @@ mod tests {
 
     #[tokio::test]
     async fn turns_are_taken_in_the_order_in_which_they_were_asked_for() {
-        let turns = Turns::default();
-        let first = turns.try_take(&key("k"), ENDLESS).unwrap();
+        let queues = KeyQueues::default();
+        let first = queues.try_take(&key("k"), ENDLESS).unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
         for number in 0..10 {
-            let (turns, order) = (turns.clone(), Arc::clone(&order));
+            let (queues, order) = (queues.clone(), Arc::clone(&order));
             tasks.push(tokio::spawn(async move {
-                let turn = turns.take(&key("k"), after(LONG), ENDLESS).await;
+                let turn = queues.take(&key("k"), after(LONG), ENDLESS).await;
                 let _turn = turn.unwrap();
                 order.lock().unwrap().push(number);
             }));
             tokio::task::yield_now().await;
         }
-        assert!(turns.try_take(&key("k"), ENDLESS).is_none());
-        assert!(turns.try_take(&key("another"), ENDLESS).is_some());
+        assert!(queues.try_take(&key("k"), ENDLESS).is_none());
+        assert!(queues.try_take(&key("another"), ENDLESS).is_some());
         drop(first);
         for task in tasks {
             task.await.unwrap();
         }
         assert_eq!(*order.lock().unwrap(), (0..10).collect::<Vec<_>>());
-        assert!(lock(&turns.queues).is_empty());
+        assert!(lock(&queues.by_key).is_empty());
     }
 
     #[tokio::test]
     async fn nothing_is_kept_of_a_key_that_no_task_wants_any_more() {
-        let turns = Turns::default();
-        let turn = turns.try_take(&key("k"), ENDLESS).unwrap();
-        let waiting = turns.clone();
+        let queues = KeyQueues::default();
+        let turn = queues.try_take(&key("k"), ENDLESS).unwrap();
+        let waiting = queues.clone();
         let waiter = tokio::spawn(async move {
             let turn = waiting.take(&key("k"), after(LONG), ENDLESS).await;
             turn.is_some()
@@ -373,21 +373,21 @@ mod tests {
         tokio::task::yield_now().await;
         waiter.abort();
         assert!(waiter.await.is_err());
-        let late = turns.take(&key("k"), SystemClock.now(), ENDLESS).await;
+        let late = queues.take(&key("k"), SystemClock.now(), ENDLESS).await;
         assert!(late.is_none(), "it gave up");
         drop(turn);
-        assert!(lock(&turns.queues).is_empty());
+        assert!(lock(&queues.by_key).is_empty());
     }
 
     #[tokio::test]
     async fn a_long_queue_is_left_from_its_end_as_fast_as_from_its_front() {
         const TASKS: usize = 30_000;
 
-        let turns = Turns::default();
+        let queues = KeyQueues::default();
         let k = key("k");
-        let _holder = turns.try_take(&k, ENDLESS).unwrap();
+        let _holder = queues.try_take(&k, ENDLESS).unwrap();
         let [from_the_front, from_the_end] = [false, true].map(|is_reversed| {
-            let mut waiting: VecDeque<_> = (0..TASKS).map(|_| turns.enter(&k, ENDLESS)).collect();
+            let mut waiting: VecDeque<_> = (0..TASKS).map(|_| queues.enter(&k, ENDLESS)).collect();
             let started_at = std::time::Instant::now();
             while let Some(turn) = match is_reversed {
                 true => waiting.pop_back(),
@@ -405,14 +405,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_turn_ends_with_the_validity_and_the_queue_keeps_its_order() {
-        let turns = Turns::default();
-        let holder = turns.try_take(&key("k"), ENDLESS).unwrap();
+        let queues = KeyQueues::default();
+        let holder = queues.try_take(&key("k"), ENDLESS).unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
         for number in 0..3 {
-            let (turns, order) = (turns.clone(), Arc::clone(&order));
+            let (queues, order) = (queues.clone(), Arc::clone(&order));
             tasks.push(tokio::spawn(async move {
-                let turn = turns.take(&key("k"), after(LONG), ENDLESS).await;
+                let turn = queues.take(&key("k"), after(LONG), ENDLESS).await;
                 order.lock().unwrap().push(number);
                 // Nor does this one pass its turn on: its validity ends.
                 turn.unwrap().hold(after(Duration::from_millis(20)));
@@ -422,29 +422,29 @@ mod tests {
         }
         // The first in the queue watches by now, until an end that is far away.
         holder.hold(after(Duration::from_millis(20)));
-        let last = turns.take(&key("k"), after(LONG), ENDLESS).await;
+        let last = queues.take(&key("k"), after(LONG), ENDLESS).await;
         assert_eq!(*order.lock().unwrap(), [0, 1, 2]);
-        assert!(turns.try_take(&key("k"), ENDLESS).is_none());
+        assert!(queues.try_take(&key("k"), ENDLESS).is_none());
         // Those whose turn was taken away leave nothing, and take nothing away.
         drop(holder);
         for task in tasks {
             task.abort();
             assert!(task.await.is_err());
         }
-        assert!(turns.try_take(&key("k"), ENDLESS).is_none());
+        assert!(queues.try_take(&key("k"), ENDLESS).is_none());
         drop(last);
-        assert!(lock(&turns.queues).is_empty());
+        assert!(lock(&queues.by_key).is_empty());
     }
 
     #[tokio::test]
     async fn a_turn_whose_end_moves_later_is_waited_for() {
-        let turns = Turns::default();
-        let holder = turns.try_take(&key("k"), ENDLESS).unwrap();
+        let queues = KeyQueues::default();
+        let holder = queues.try_take(&key("k"), ENDLESS).unwrap();
         holder.hold(after(Duration::from_millis(20)));
         let later = after(Duration::from_millis(100));
         let mut next = std::pin::pin!({
-            let turns = turns.clone();
-            async move { turns.take(&key("k"), after(LONG), ENDLESS).await }
+            let queues = queues.clone();
+            async move { queues.take(&key("k"), after(LONG), ENDLESS).await }
         });
         let extend = async {
             tokio::task::yield_now().await;
@@ -456,31 +456,31 @@ mod tests {
 
     #[tokio::test]
     async fn a_turn_that_was_taken_away_from_a_task_that_is_not_polled_goes_to_the_next() {
-        let turns = Turns::default();
-        let holder = turns.try_take(&key("k"), ENDLESS).unwrap();
+        let queues = KeyQueues::default();
+        let holder = queues.try_take(&key("k"), ENDLESS).unwrap();
         let end = after(Duration::from_millis(20));
         let k = key("k");
         let term = Term {
             until: end,
             validity: LONG,
         };
-        let mut stuck = std::pin::pin!(turns.take(&k, after(LONG), term));
+        let mut stuck = std::pin::pin!(queues.take(&k, after(LONG), term));
         let first = std::future::poll_fn(|context| {
             std::task::Poll::Ready(stuck.as_mut().poll(context).is_ready())
         });
         assert!(!first.await);
         drop(holder);
-        let next = turns.take(&key("k"), after(LONG), ENDLESS).await;
+        let next = queues.take(&key("k"), after(LONG), ENDLESS).await;
         assert!(next.is_some() && SystemClock.now() >= end);
         assert!(stuck.await.is_none(), "it has lost its turn");
     }
 
     #[tokio::test]
     async fn a_turn_that_is_over_goes_past_a_task_that_is_not_polled() {
-        let turns = Turns::default();
+        let queues = KeyQueues::default();
         let k = key("k");
         for is_held_before in [true, false] {
-            let holder = turns.try_take(&k, ENDLESS_BUT_SHORT).unwrap();
+            let holder = queues.try_take(&k, ENDLESS_BUT_SHORT).unwrap();
             let end = after(Duration::from_millis(20));
             if is_held_before {
                 holder.hold(end);
@@ -489,9 +489,9 @@ mod tests {
                 until: after(Duration::from_millis(40)),
                 validity: LONG,
             };
-            let mut stuck = std::pin::pin!(turns.take(&k, after(LONG), term));
+            let mut stuck = std::pin::pin!(queues.take(&k, after(LONG), term));
             assert!(poll_once(stuck.as_mut()).await.is_pending());
-            let mut next = std::pin::pin!(turns.take(&k, after(LONG), ENDLESS));
+            let mut next = std::pin::pin!(queues.take(&k, after(LONG), ENDLESS));
             assert!(poll_once(next.as_mut()).await.is_pending());
             if !is_held_before {
                 // Only the first is told of it.
@@ -501,27 +501,27 @@ mod tests {
             assert!(turn.unwrap().is_some() && SystemClock.now() >= end);
             assert!(stuck.await.is_none(), "its time was over");
             drop(holder);
-            assert!(lock(&turns.queues).is_empty());
+            assert!(lock(&queues.by_key).is_empty());
         }
     }
 
     #[tokio::test]
     async fn tasks_whose_time_is_over_get_no_turn() {
-        let turns = Turns::default();
+        let queues = KeyQueues::default();
         let k = key("k");
-        let holder = turns.try_take(&k, ENDLESS).unwrap();
+        let holder = queues.try_take(&k, ENDLESS).unwrap();
         let over = Term {
             until: SystemClock.now(),
             validity: LONG,
         };
-        let mut late = std::pin::pin!(turns.take(&k, after(LONG), over));
+        let mut late = std::pin::pin!(queues.take(&k, after(LONG), over));
         assert!(poll_once(late.as_mut()).await.is_pending());
         holder.expire();
-        let turn = turns.try_take(&k, ENDLESS);
+        let turn = queues.try_take(&k, ENDLESS);
         assert!(turn.is_some(), "no other task is left");
         assert!(late.await.is_none());
         drop(holder);
-        assert!(turns.try_take(&k, ENDLESS).is_none());
+        assert!(queues.try_take(&k, ENDLESS).is_none());
     }
 
     /// Its lease is valid for a moment, and nothing is said of how long it takes to acquire it.
