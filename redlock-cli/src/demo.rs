@@ -2,6 +2,7 @@
 
 mod chaos;
 mod checker;
+mod fault;
 mod link;
 mod random;
 mod summary;

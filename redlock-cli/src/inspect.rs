@@ -134,6 +134,6 @@ fn json(key: &[u8], holdings: &[Holding], credits: &[Credit], tally: &Tally<'_>)
             .free_in
             .map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
         "fence": tally.fence,
-        "nodes": nodes.map(|(holding, credit)| holding.json(credit)).collect::<Vec<_>>(),
+        "nodes": nodes.map(|(holding, credit)| credit.json(holding)).collect::<Vec<_>>(),
     })
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use redlock_core::{BuildError, KeyName};
 
 use crate::NodeError;
-use crate::redlock::{MAX_KEY, MAX_NODES};
+use crate::core::{MAX_KEY, MAX_NODES};
 
 /// Why a [`Redlock`](crate::Redlock) cannot be made of these URLs.
 #[derive(Debug, Clone, PartialEq, Eq)]

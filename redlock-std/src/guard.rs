@@ -10,10 +10,10 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::clock::SystemClock;
+use crate::core::Core;
 use crate::entropy::SystemEntropy;
 use crate::error::{ExtendError, LossCause, Released, Report};
 use crate::key_queues::Turn;
-use crate::redlock::Core;
 use crate::rounds::{Round, Rounds};
 
 /// The lock is held until [`valid_until`](Self::valid_until).

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use redlock_core::Instant;
 
-use crate::redlock::Core;
+use crate::core::Core;
 
 /// The nodes' time, for a lock and its clones: only the first operation has to ask.
 #[derive(Debug, Clone)]

@@ -6,13 +6,18 @@ mod rounds;
 mod guard;
 mod key_queues;
 
+mod knowledge;
+
+mod error;
+
+mod core;
+
 mod node;
 
 mod clock;
 mod entropy;
-mod error;
-mod knowledge;
 
+pub use self::core::{MAX_KEY, MAX_NODES};
 pub use clock::SystemClock;
 pub use entropy::SystemEntropy;
 pub use error::{AcquireError, ConnectError, ExtendError, HoldError, LossCause, Released};
@@ -22,7 +27,7 @@ pub use node::Probe;
 #[cfg(feature = "tls-rustls")]
 pub use node::system_roots;
 pub use node::{Address, NodeError, NodeErrorKind, RedisNode, printable};
-pub use redlock::{MAX_KEY, MAX_NODES, Redlock};
+pub use redlock::Redlock;
 pub use redlock_core::{
     BuildError, Clock, Denial, Fence, FenceGate, Instant, KeyName, Options, OptionsError, Outcome,
     Report, Tally, Token,

@@ -3,6 +3,7 @@
 mod actor;
 mod address;
 mod answer;
+mod call;
 mod connect_limit;
 mod dial;
 mod error;
@@ -25,15 +26,15 @@ use tokio::runtime::Handle;
 
 pub(crate) use actor::Actor;
 pub use address::Address;
+use call::{AcquireNumber, Call, Failure};
 pub use error::{NodeError, NodeErrorKind};
 pub use printable::printable;
 #[cfg(feature = "probe")]
 pub use probe::Probe;
-use queue::{Call, Failure, Queue};
+use queue::Queue;
 use round_trip::RoundTrip;
 #[cfg(feature = "tls-rustls")]
 pub use tls::system_roots;
-use waiting::AcquireNumber;
 
 /// A handle on one node: cheap to clone, any number of them share one connection.
 ///

@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 
 use crate::LossCause;
 use crate::clock::SystemClock;
+use crate::core::{Core, MAX_KEY, MAX_NODES};
 use crate::entropy::SystemEntropy;
 use crate::error::{AcquireError, ConnectError, HoldError};
 use crate::guard::Guard;
@@ -15,15 +16,6 @@ use crate::key_queues::{KeyQueues, Term, Turn};
 use crate::knowledge::{FleetKnowledge, Told};
 use crate::node::{Address, NodeError, RedisNode};
 use crate::rounds::{Round, Rounds};
-
-/// The most nodes that one lock may have: nine survive the loss of four.
-pub const MAX_NODES: usize = 9;
-
-/// The longest key, the prefix included, in bytes: every node keeps it, and it is sent with each command.
-pub const MAX_KEY: usize = 64 * 1024;
-
-/// The state machine of one operation, over handles of its own.
-pub(crate) type Core = redlock_core::Redlock<RedisNode, SystemClock, SystemEntropy, MAX_NODES>;
 
 /// What the nodes said.
 type NodesError = redlock_core::AcquireError<NodeError, MAX_NODES>;

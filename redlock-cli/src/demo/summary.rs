@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::chaos::Faults;
+use super::fault::Faults;
 use super::worker::Record;
 use super::world::World;
 

@@ -10,8 +10,8 @@ use redlock_core::{Clock, Instant, Token};
 use redlock_std::SystemClock;
 
 use super::KEY;
-use super::chaos::{Fault, Faults};
 use super::checker::{Checker, Hold};
+use super::fault::{Fault, Faults};
 use super::link::Node;
 
 /// The nodes, the counter that the lock protects, and the record of what happens.

@@ -7,20 +7,10 @@ use core::time::Duration;
 
 use serde_json::json;
 
-use super::examination::{Examination, Seen};
+use super::examination::{Examination, Sample, Seen};
 use super::finding::{Finding, Judgement, bad, ok, warn};
 use crate::duration;
 use crate::guard_record::Settings;
-
-/// One look at a node's clock.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Sample {
-    /// By our clock.
-    pub(crate) sent: i64,
-    pub(crate) received: i64,
-    /// By the node's clock, at some moment between the two; none when it may not be seen.
-    pub(crate) node: Option<i64>,
-}
 
 /// A value, and by how much it may be wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

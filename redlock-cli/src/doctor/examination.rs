@@ -6,7 +6,6 @@ use redis::{Value, from_redis_value};
 use redlock_core::Clock;
 use redlock_std::{SystemClock, printable};
 
-use super::clock::Sample;
 use super::permissions::Permissions;
 use super::writes::Writes;
 use crate::guard_record;
@@ -42,6 +41,16 @@ const FIRST_SAMPLES: usize = 8;
 
 /// The time between two samples, after that.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// One look at a node's clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sample {
+    /// By our clock.
+    pub(crate) sent: i64,
+    pub(crate) received: i64,
+    /// By the node's clock, at some moment between the two; none when it may not be seen.
+    pub(crate) node: Option<i64>,
+}
 
 impl Examination {
     /// Asks `node` everything, and watches its clock for the time of `watch`.

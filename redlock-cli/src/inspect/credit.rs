@@ -2,7 +2,9 @@
 
 use core::time::Duration;
 
-use super::holding::{Holding, Identity};
+use serde_json::{Value as Json, json};
+
+use super::holding::{Holding, Identity, Key};
 use crate::duration;
 use crate::guard_record::{GuardRecord, Settings, Standing};
 use crate::nodes::Info;
@@ -47,6 +49,36 @@ impl Credit {
             Err(why) => Self::nothing(format!("it does not say who it is: {why}")),
         };
         holdings.iter().enumerate().map(credit).collect()
+    }
+
+    /// What a node answered, for programs. What there is not is null.
+    pub(crate) fn json(&self, holding: &Holding) -> Json {
+        let (state, error) = match &holding.state {
+            Ok(state) => (Some(state), None),
+            Err(why) => (None, Some(why)),
+        };
+        let (name, token, kind) = match state.map(|state| &state.key) {
+            None => ("unknown", None, None),
+            Some(Key::Free) => ("free", None, None),
+            Some(Key::Held { token, .. }) => ("held", Some(token.to_string()), None),
+            Some(Key::Foreign { kind, .. }) => ("foreign", None, Some(kind)),
+        };
+        json!({
+            "node": holding.node,
+            "state": name,
+            "token": token,
+            "type": kind,
+            "ends_in_ms": state
+                .and_then(|state| state.key.ends_in())
+                .map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
+            "fence": state.and_then(|state| state.fence),
+            "refuses_fenced_for_ms": state
+                .and_then(|state| state.refuses_fenced_for)
+                .map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
+            "counts": self.counts(holding),
+            "no_vote": state.and_then(|_| self.doubt()),
+            "error": error,
+        })
     }
 
     /// Whether what `holding` tells counts.

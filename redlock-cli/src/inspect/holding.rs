@@ -5,9 +5,7 @@ use core::time::Duration;
 
 use redis::{Value, from_redis_value};
 use redlock_std::printable;
-use serde_json::{Value as Json, json};
 
-use super::credit::Credit;
 use crate::nodes::{Connection, Info, Node, in_words};
 use crate::{duration, guard_record};
 use redlock_core::FENCE_KEY_PREFIX;
@@ -89,36 +87,6 @@ impl Holding {
         self.state
             .as_ref()
             .is_ok_and(|state| state.key == Key::Free)
-    }
-
-    /// For programs. What there is not is null.
-    pub(crate) fn json(&self, credit: &Credit) -> Json {
-        let (state, error) = match &self.state {
-            Ok(state) => (Some(state), None),
-            Err(why) => (None, Some(why)),
-        };
-        let (name, token, kind) = match state.map(|state| &state.key) {
-            None => ("unknown", None, None),
-            Some(Key::Free) => ("free", None, None),
-            Some(Key::Held { token, .. }) => ("held", Some(token.to_string()), None),
-            Some(Key::Foreign { kind, .. }) => ("foreign", None, Some(kind)),
-        };
-        json!({
-            "node": self.node,
-            "state": name,
-            "token": token,
-            "type": kind,
-            "ends_in_ms": state
-                .and_then(|state| state.key.ends_in())
-                .map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
-            "fence": state.and_then(|state| state.fence),
-            "refuses_fenced_for_ms": state
-                .and_then(|state| state.refuses_fenced_for)
-                .map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
-            "counts": credit.counts(self),
-            "no_vote": state.and_then(|_| credit.doubt()),
-            "error": error,
-        })
     }
 }
 

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use crate::denial::Denial;
 
-/// What went wrong with a [`MockNode`](crate::mock::MockNode)(crate::mock::MockNode).
+/// What went wrong with a [`MockNode`](crate::mock::MockNode).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MockError {
     pub(super) node: usize,
@@ -34,7 +34,7 @@ impl fmt::Display for MockError {
 
 impl core::error::Error for MockError {}
 
-/// What can go wrong with a [`MockNode`](crate::mock::MockNode)(crate::mock::MockNode).
+/// What can go wrong with a [`MockNode`](crate::mock::MockNode).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MockErrorKind {

@@ -15,10 +15,11 @@ use tokio::time::{Sleep, sleep};
 
 use super::address::Address;
 use super::answer;
+use super::call::{Call, Failure, words};
 use super::connect_limit::{ConnectLimit, ROUND_TRIPS};
 use super::error::NodeErrorKind;
 use super::link::{Connected, Link, NotConnected, in_words, node_info};
-use super::queue::{Bundle, Call, Failure, Queue, left_out_after, words};
+use super::queue::{Bundle, Queue, left_out_after};
 use super::round_trip::RoundTrip;
 use crate::entropy::SystemEntropy;
 

@@ -14,11 +14,11 @@ use tokio::time::timeout;
 
 use super::address::{Address, Place};
 use super::answer;
+use super::call::words;
 use super::dial::dial;
 use super::error::NodeErrorKind;
 use super::metered::{Credit, Metered};
 use super::printable::printable;
-use super::queue::words;
 
 /// A connection, and the future that moves its bytes.
 ///

@@ -5,15 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use redis::Cmd;
-use redlock_core::{
-    Admission, Answer, Argument, Arguments, Clock, Command, Denial, FENCE_KEY_PREFIX, NodeInfo,
-    OwnedCommand, Reply, RunId, ScriptCall, Verb,
-};
+use redlock_core::{Admission, Answer, Clock, NodeInfo, RunId};
 use tokio::sync::oneshot;
 
+use super::call::{AcquireNumber, Call, Failure, Vote};
 use super::error::{NodeError, NodeErrorKind};
-use super::waiting::{AcquireNumber, Waiting};
+use super::waiting::Waiting;
 use crate::clock::SystemClock;
 
 /// The commands that wait to be sent, and whether it is worth waiting.
@@ -63,37 +60,8 @@ enum Status {
     Ended,
 }
 
-/// A command, and who waits for its answer.
-#[derive(Debug)]
-pub(crate) struct Call {
-    command: OwnedCommand<Box<[u8]>>,
-    script_call: ScriptCall,
-    /// How long its caller waits for the node.
-    node_timeout: Duration,
-    /// The acquire with the same token, if it is known which: its own number, if it is one.
-    pub(super) behind: Option<AcquireNumber>,
-    /// It is not sent after that if no caller waits for it: an acquire or extend whose round is over, a release
-    /// whose key has expired.
-    pointless_at: Instant,
-    reply: Option<oneshot::Sender<Result<Answer, Failure>>>,
-}
-
-/// Why a call has no answer.
-#[derive(Debug, Clone)]
-pub(crate) struct Failure {
-    pub(crate) kind: NodeErrorKind,
-    /// Whether the command may have reached the node.
-    pub(crate) is_sent: bool,
-}
-
 /// How many acquires may wait, and how many extends: more than a burst of tasks, some megabytes.
 const MAX_WAITING: usize = 16_384;
-
-/// How many releases may wait: more than a process has guards. Some hundred megabytes.
-const MAX_RELEASES: usize = 1 << 20;
-
-/// And how long their keys may be together.
-const MAX_RELEASE_BYTES: usize = 256 << 20;
 
 /// How long the actor tries to deliver the releases that wait when the last handle is dropped.
 const FAREWELL: Duration = Duration::from_secs(30);
@@ -141,15 +109,14 @@ impl Queue {
     /// node does not answer.
     pub(crate) fn push(&self, mut call: Call) -> Result<Pushed, NodeErrorKind> {
         let mut state = self.lock();
-        state.longest_timeout = state.longest_timeout.max(call.node_timeout);
+        state.longest_timeout = state.longest_timeout.max(call.node_timeout());
         if let Some(kind) = state.refusal(&call) {
             if call.is_release() {
                 state.push(call);
             }
             return Err(kind);
         }
-        let (sender, receiver) = oneshot::channel();
-        call.reply = Some(sender);
+        let receiver = call.answered();
         state.end_failing();
         let number = state.push(call);
         let actor = state.actor.take();
@@ -192,13 +159,13 @@ impl Queue {
         let mut asks = false;
         if !calls.is_empty() {
             let admission = self.admission();
-            calls.retain_mut(|call| match call.denial(&admission) {
-                Verdict::Counts => true,
-                Verdict::Ask => {
+            calls.retain_mut(|call| match call.vote(&admission) {
+                Vote::Counts => true,
+                Vote::Ask => {
                     asks = true;
                     true
                 }
-                Verdict::Denied(denial) => {
+                Vote::Denied(denial) => {
                     call.answer(Err(Failure::unsent(NodeErrorKind::Denied(denial))));
                     false
                 }
@@ -289,7 +256,7 @@ impl Queue {
         let silent_for = since.elapsed();
         let kind = NodeErrorKind::Silent(silent_for);
         state.fail_waiting(&kind, |call| {
-            silent_for >= left_out_after(call.node_timeout)
+            silent_for >= left_out_after(call.node_timeout())
         });
     }
 
@@ -367,7 +334,7 @@ impl State {
             Status::Connecting | Status::Up => {}
             Status::Silent(since) => {
                 let silent_for = since.elapsed();
-                if silent_for >= left_out_after(call.node_timeout) {
+                if silent_for >= left_out_after(call.node_timeout()) {
                     return Some(NodeErrorKind::Silent(silent_for));
                 }
             }
@@ -426,144 +393,11 @@ pub(crate) const fn left_out_after(node_timeout: Duration) -> Duration {
     node_timeout.saturating_mul(2)
 }
 
-/// What becomes of an acquire.
-enum Verdict {
-    Counts,
-    /// The node must be asked who it is.
-    Ask,
-    Denied(Denial),
-}
-
-impl Failure {
-    pub(crate) const fn unsent(kind: NodeErrorKind) -> Self {
-        Self {
-            kind,
-            is_sent: false,
-        }
-    }
-
-    pub(crate) const fn sent(kind: NodeErrorKind) -> Self {
-        Self {
-            kind,
-            is_sent: true,
-        }
-    }
-}
-
-impl Call {
-    /// `command` of a caller that waits for `node_timeout`. If it is a release, the key lives for `ttl` at most.
-    pub(crate) fn new(command: &Command<'_>, node_timeout: Duration, ttl: Duration) -> Self {
-        let lasts = match command.verb {
-            Verb::Release => ttl,
-            _ => node_timeout,
-        };
-        // Both are bounded: see `RedisNode`.
-        let pointless_at = Instant::now() + lasts;
-        Self {
-            command: command.into(),
-            script_call: ScriptCall::Hash,
-            node_timeout,
-            behind: None,
-            pointless_at,
-            reply: None,
-        }
-    }
-
-    /// It is for the lock that the acquire with this number is for.
-    pub(crate) const fn behind(mut self, acquire: Option<AcquireNumber>) -> Self {
-        self.behind = acquire;
-        self
-    }
-
-    pub(crate) const fn node_timeout(&self) -> Duration {
-        self.node_timeout
-    }
-
-    /// What goes on the wire.
-    pub(crate) fn cmd(&self) -> Cmd {
-        words(self.command.command().arguments(self.script_call))
-    }
-
-    /// Whether it is sent, and what is to be known first, if it is an acquire.
-    fn denial(&self, admission: &Admission) -> Verdict {
-        let verb = self.command.command().verb;
-        let now = SystemClock.now();
-        let admitted = admission.check(verb, now);
-        let is_outdated = admission.is_outdated(verb, &admitted, now);
-        match admitted {
-            // Nothing that the node could say ends its quarantine, and the acquire would leave a key there.
-            Err(denial @ (Denial::Restarted { .. } | Denial::Evicted { .. })) => {
-                Verdict::Denied(denial)
-            }
-            _ if is_outdated => Verdict::Ask,
-            Ok(()) => Verdict::Counts,
-            Err(denial) => Verdict::Denied(denial),
-        }
-    }
-
-    /// Why the vote does not count after all if `answer` grants an acquire: what is known of the node may have
-    /// changed since it was sent.
-    pub(crate) fn late_denial(&self, answer: Answer, admission: &Admission) -> Option<Denial> {
-        let command = self.command.command();
-        if !matches!(command.reply(answer), Some(Ok(Reply::Acquired(_)))) {
-            return None;
-        }
-        admission.check(command.verb, SystemClock.now()).err()
-    }
-
-    /// Whether it may wait with so many others of its kind, if their keys are as long.
-    pub(crate) fn has_room_among(&self, others: usize) -> bool {
-        let bytes = self.command.command().key.len().saturating_mul(others);
-        others < MAX_RELEASES && bytes < MAX_RELEASE_BYTES
-    }
-
-    pub(crate) fn is_acquire(&self) -> bool {
-        self.command.command().is_acquire()
-    }
-
-    /// Whether its caller has stopped waiting, and sending it is of no use any more.
-    pub(crate) fn is_pointless(&self, now: Instant) -> bool {
-        now >= self.pointless_at && self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
-    }
-
-    pub(crate) fn is_release(&self) -> bool {
-        self.command.command().is_release()
-    }
-
-    /// Sends the text of the script the next time; false if that was done already.
-    pub(crate) fn send_script_text(&mut self) -> bool {
-        mem::replace(&mut self.script_call, ScriptCall::Text) == ScriptCall::Hash
-    }
-
-    /// Answers the caller; a second answer is dropped.
-    pub(crate) fn answer(&mut self, answer: Result<Answer, Failure>) {
-        if let Some(reply) = self.reply.take() {
-            // A caller that has left at the quorum does not need it.
-            drop(reply.send(answer));
-        }
-    }
-}
-
-/// `arguments` as the connection takes them.
-pub(crate) fn words(arguments: Arguments<'_>) -> Cmd {
-    /// Enough for a key of ordinary length, so that the words are one allocation.
-    const BYTES: usize = 256;
-
-    let mut cmd = Cmd::with_capacity(Arguments::MAX, BYTES);
-    for word in arguments {
-        match word {
-            Argument::Bytes(bytes) => cmd.arg(bytes),
-            Argument::Integer(number) => cmd.arg(number),
-            Argument::FenceKey(key) => cmd.arg([FENCE_KEY_PREFIX.as_bytes(), key].concat()),
-        };
-    }
-    cmd
-}
-
 #[cfg(test)]
 mod tests {
-    use redlock_core::{Rules, Token};
+    use redlock_core::{Command, Rules, Token, Verb};
 
+    use super::super::call::MAX_RELEASES;
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
@@ -641,7 +475,7 @@ mod tests {
         let bundle = queue.take(most, Waker::noop());
         let calls = bundle.map_or_else(Vec::new, |bundle| bundle.calls);
         let name = |call: &Call| {
-            let command = call.command.command();
+            let command = call.command();
             let verb = match command.verb {
                 Verb::Acquire { .. } => 'a',
                 Verb::Extend { .. } => 'e',

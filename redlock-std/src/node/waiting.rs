@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::queue::Call;
+use super::call::{AcquireNumber, Call};
 
 /// Extensions leave first, since leases depend on them; then releases, which make room for others; then acquires.
 ///
@@ -26,9 +26,6 @@ struct Counts {
     releases: usize,
     acquires: usize,
 }
-
-/// The place of an acquire among all that were handed to a node.
-pub(crate) type AcquireNumber = u64;
 
 impl Waiting {
     /// The number of `call`, if it is an acquire.

@@ -1,10 +1,6 @@
 //! The order of the modules: in each package every module needs only those below it, so the code can be read from the top.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "what fails here fails a test"
-)]
+#![expect(clippy::unwrap_used, reason = "what fails here fails a test")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
