@@ -41,10 +41,17 @@ pub(super) fn perform(
         tokio::time::sleep(third).await;
         kept.iter_mut().for_each(Guard::keep_alive);
         tokio::time::sleep(third * EXTENSIONS).await;
-        let lost = kept.iter().filter(|guard| !guard.is_valid());
-        lost.for_each(|_| tally.lost());
+        let lost: Vec<_> = kept.iter().filter(|guard| !guard.is_valid()).collect();
+        lost.iter().for_each(|_| tally.lost());
+        let first_cause = match lost.first() {
+            Some(guard) => Some(guard.lost().await),
+            None => None,
+        };
         drop(kept);
         let mut report = measurement.end(name, &stage, tally.counts()).await;
+        if let Some(cause) = first_cause {
+            report.note(format!("the first that was lost: {cause}"));
+        }
         report.note(format!(
             "acquired within {} ms; the TTL is {} ms",
             millis(floor),
