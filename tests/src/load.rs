@@ -13,6 +13,7 @@ mod drops;
 mod handles;
 mod hostile;
 mod kept;
+mod length;
 mod reconnect;
 mod slow;
 mod tasks;
@@ -21,6 +22,7 @@ mod crowd;
 mod histogram;
 mod proxy;
 mod report;
+mod runtime;
 mod stage;
 mod tally;
 mod usage;
@@ -34,8 +36,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use self::length::Length;
 use self::report::{FAILED, Report};
-use self::trial::{Length, Trial};
+use self::trial::Trial;
 use crate::child;
 
 /// Puts the lock under load over five redis-servers, and beside a node that is slow or hostile.

@@ -9,9 +9,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::report::{Measurement, Ratio, Report, millis};
+use super::runtime::Runtime;
 use super::stage::{NODES, Stage, TTL, end_kept};
 use super::tally::Tally;
-use super::trial::Runtime;
 
 /// So many at a time, when the application sees to it.
 const BY_HAND: usize = 500;

@@ -9,9 +9,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::report::{Measurement, Report, millis};
+use super::runtime::Runtime;
 use super::stage::{NODES, Stage};
 use super::tally::Tally;
-use super::trial::Runtime;
 
 const GUARDS: usize = 100_000;
 const AT_A_TIME: usize = 500;

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use redlock_std::{Options, Redlock};
 use tokio::task::JoinSet;
 
+use super::length::Length;
 use super::report::{Measurement, Report, millis};
+use super::runtime::Runtime;
 use super::stage::{NODES, Stage, TTL};
 use super::tally::Tally;
-use super::trial::{Length, Runtime};
 use super::usage::{descriptor_count, raise_descriptor_limit};
 
 /// For everything that is no connection of a handle.

@@ -8,9 +8,9 @@ use redlock_std::{Guard, Options};
 
 use super::drops::acquire;
 use super::report::{Measurement, Report, millis};
+use super::runtime::Runtime;
 use super::stage::{NODES, Stage, TTL};
 use super::tally::Tally;
-use super::trial::Runtime;
 
 /// Of the time that the acquires take: a slow machine gets longer leases, not a broken promise.
 const TTL_IN_FLOORS: u32 = 4;

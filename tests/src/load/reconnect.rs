@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use redlock_std::Options;
 
 use super::crowd;
+use super::length::Length;
 use super::report::{Measurement, Report, millis};
+use super::runtime::Runtime;
 use super::stage::{NODES, Stage, TTL, end_kept};
 use super::tally::Tally;
-use super::trial::{Length, Runtime};
 
 const TASKS: usize = 64;
 

@@ -8,11 +8,12 @@ use redlock_std::{Options, Redlock};
 
 use super::crowd;
 use super::histogram::Histogram;
+use super::length::Length;
 use super::proxy;
 use super::report::{Measurement, Ratio, Report, millis};
+use super::runtime::Runtime;
 use super::stage::{NODES, Stage, TTL};
 use super::tally::Tally;
-use super::trial::{Length, Runtime};
 
 const DELAY: Duration = Duration::from_millis(30);
 

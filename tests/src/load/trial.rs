@@ -2,14 +2,15 @@
 
 use std::error::Error;
 use std::fmt;
-use std::io;
 use std::time::Duration;
 
 use clap::ValueEnum as _;
 
 use super::attacker::{Attack, Moment};
 use super::hostile::Hostility;
+use super::length::Length;
 use super::report::Report;
+use super::runtime::Runtime;
 use super::{burst, churn, drops, handles, hostile, kept, reconnect, slow, tasks};
 
 /// One row.
@@ -24,21 +25,6 @@ pub(super) enum Trial {
     Slow,
     Hostile(Hostility),
     Handles,
-}
-
-/// How much of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Length {
-    Short,
-    Full,
-    Long,
-}
-
-/// On which runtime of tokio.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Runtime {
-    CurrentThread,
-    MultiThread,
 }
 
 impl Trial {
@@ -157,24 +143,5 @@ impl fmt::Display for Trial {
             }
             Self::Churn | Self::Drop | Self::Reconnect | Self::Slow | Self::Handles => Ok(()),
         }
-    }
-}
-
-impl Runtime {
-    pub(super) fn build(self) -> io::Result<tokio::runtime::Runtime> {
-        let mut builder = match self {
-            Self::CurrentThread => tokio::runtime::Builder::new_current_thread(),
-            Self::MultiThread => tokio::runtime::Builder::new_multi_thread(),
-        };
-        builder.enable_all().build()
-    }
-}
-
-impl fmt::Display for Runtime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::CurrentThread => "current-thread",
-            Self::MultiThread => "multi-thread",
-        })
     }
 }

@@ -3,6 +3,7 @@
 //! A future cannot be copied, so a search cannot go back to one. But it does nothing of its own accord: what it
 //! has been given so far makes it what it is. A client is built anew and given the same again.
 
+mod failure;
 mod heard;
 mod message;
 mod port;
@@ -20,8 +21,7 @@ use redlock_core::{
 };
 
 use super::flaw::Flaw;
-use super::scene::{Kind, Scene};
-use super::world::BASE;
+use super::scene::{BASE, Kind, Scene};
 use heard::Heard;
 pub(super) use message::{Answer, Offer, Order};
 use port::Port;

@@ -10,7 +10,6 @@ use redlock_core::{
 
 use super::client::{Answer, KEY, Offer, Order};
 use super::scene::Scene;
-use super::world::Entry;
 use crate::simulation;
 
 /// The nodes of a scene; they are all alike. What a node is, is a row of the table; what happens to it leads to
@@ -50,6 +49,15 @@ pub(super) enum Event {
     /// An operator writes a guard record, without a quarantine and with one.
     Init,
     Repair,
+}
+
+/// The key of the lock, on one node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Entry {
+    pub(super) client: u8,
+    pub(super) token: u8,
+    /// By true time, or by the clock of the node where locks are fenced.
+    pub(super) expires_at: u8,
 }
 
 /// Where an event leads.

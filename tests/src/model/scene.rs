@@ -1,6 +1,7 @@
 //! What is searched: how many take part, and what may happen to them. Each scene is a world of its own.
 
 mod fenced;
+mod flawed;
 mod plain;
 mod rules;
 
@@ -11,6 +12,9 @@ use redlock_core::{Fleet, Instant, Options};
 use super::flaw::Flaw;
 use super::promise;
 use super::stamp::Stamp;
+
+/// What the clocks of the nodes read in the beginning, in units.
+pub(super) const BASE: u8 = 16;
 
 /// A small world. Times are in units, faults are how many of them there may be in one run.
 #[derive(Debug, Clone)]

@@ -1,6 +1,7 @@
 //! The steps that a world can take next, and what must be true of each world: the model for `stateright`.
 
 mod actions;
+mod property;
 mod reduction;
 
 use std::sync::Arc;
@@ -11,7 +12,6 @@ use super::automaton::Automaton;
 use super::client::{Answer, Cause, Effect, Few, Input, Meeting, Operation, Order};
 use super::flaw::Flaw;
 use super::nodes::{Event, Nodes};
-use super::promise;
 use super::scene::{Scene, Start};
 use super::world::{Sent, World, small};
 
@@ -412,6 +412,6 @@ impl Model for Search {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        promise::all()
+        property::all()
     }
 }

@@ -5,8 +5,8 @@ use arrayvec::ArrayVec;
 use super::automaton::Automaton;
 use super::client::{Answer, Order, View};
 use super::flaw::Flaw;
-use super::nodes::Nodes;
-use super::scene::{Role, Scene, Upsets};
+use super::nodes::{Entry, Nodes};
+use super::scene::{BASE, Role, Scene, Upsets};
 use super::stamp::Stamp;
 
 /// As much as the largest scene needs; a search that needs more panics.
@@ -15,9 +15,6 @@ const MAX_CLIENTS: usize = 3;
 const MAX_ON_THE_WAY: usize = 8;
 const MAX_ANSWERS: usize = 4;
 const MAX_TOKENS: usize = 4;
-
-/// What the clocks of the nodes read in the beginning, in units.
-pub(super) const BASE: u8 = 16;
 
 /// A state of the search. Plain data: two worlds that are equal have equal futures.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -59,15 +56,6 @@ pub(super) struct Node {
     pub(super) is_seen: bool,
     /// Whose releases it has executed, where that matters: the client and the token.
     pub(super) released: ArrayVec<(u8, u8), MAX_TOKENS>,
-}
-
-/// The key of the lock, on one node.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Entry {
-    pub(super) client: u8,
-    pub(super) token: u8,
-    /// By true time, or by the clock of the node where locks are fenced.
-    pub(super) expires_at: u8,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -4,7 +4,7 @@ use core::fmt;
 
 use redlock_core::{Denial, Fence, Reading, Reply};
 
-use super::port::Failure;
+use super::failure::Failure;
 use crate::model::scene::Scene;
 use crate::model::stamp::Stamp;
 

@@ -1,12 +1,12 @@
 //! The way from a client to a node.
 
-use core::fmt;
 use core::future::poll_fn;
 use core::task::Poll;
 use core::time::Duration;
 
 use redlock_core::{Command, Denial, Proposal, Reply, RunId, Transport, Verb};
 
+use super::failure::Failure;
 use super::heard::Heard;
 use super::message::{Offer, Order};
 use super::{Effect, MAX_NODES, World, number};
@@ -165,20 +165,3 @@ impl Drop for Call<'_> {
         }
     }
 }
-
-#[derive(Debug)]
-pub(super) enum Failure {
-    Silent(usize),
-    Denied(Denial),
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Silent(node) => write!(f, "node {node} did not answer"),
-            Self::Denied(denial) => write!(f, "{denial}"),
-        }
-    }
-}
-
-impl core::error::Error for Failure {}

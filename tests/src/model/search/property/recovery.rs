@@ -3,10 +3,10 @@
 //! Both promises are looked at by one way to go on from a world in which nothing is going on: they say what can be
 //! reached, not what always is.
 
+use super::super::{Action, Search};
 use super::is_quiet;
 use crate::model::client::{Effect, Few, Operation};
 use crate::model::nodes::Event;
-use crate::model::search::{Action, Search};
 use crate::model::world::World;
 
 /// The first client follows the rules of the fleet.
