@@ -185,12 +185,12 @@ step_miri() {
 }
 
 need_for_model() { need_linker; }
-step_model() { cargo run --release -p redlock-tests -- model --skip-flaws; }
+step_model() { cargo run --release -p redlock-proof -- model --skip-flaws; }
 
 need_for_simulate() { need_linker; }
 step_simulate() {
-    cargo run --release -p redlock-tests -- simulate --seeds 10000
-    cargo run --release -p redlock-tests -- simulate --breaks
+    cargo run --release -p redlock-proof -- simulate --seeds 10000
+    cargo run --release -p redlock-proof -- simulate --breaks
 }
 
 need_for_chaos() {
@@ -203,14 +203,14 @@ need_for_chaos() {
     need_program unshare util-linux
 }
 step_chaos() {
-    cargo run --release -p redlock-tests -- chaos --plot "${CARGO_TARGET_DIR:-target}/chaos.svg"
+    cargo run --release -p redlock-proof -- chaos --plot "${CARGO_TARGET_DIR:-target}/chaos.svg"
 }
 
 need_for_load() {
     need_linker
     need_redis
 }
-step_load() { cargo run --release -p redlock-tests -- load --short; }
+step_load() { cargo run --release -p redlock-proof -- load --short; }
 
 need_for_no_std() {
     local target

@@ -10,8 +10,12 @@ use std::io;
 use std::process::{Child, Command, Stdio};
 use std::sync::{LazyLock, mpsc};
 
-/// Fails if one of `programs` cannot be run.
-pub(crate) fn expect_programs(programs: &[&str]) -> Result<(), String> {
+/// Checks that each of `programs` can be run.
+///
+/// # Errors
+///
+/// Which one cannot, and why.
+pub fn expect_programs(programs: &[&str]) -> Result<(), String> {
     for program in programs {
         let status = Command::new(program)
             .arg("--version")
@@ -23,7 +27,8 @@ pub(crate) fn expect_programs(programs: &[&str]) -> Result<(), String> {
 }
 
 /// A command that runs `program`; [`spawn`] starts it.
-pub(crate) fn bound(program: impl AsRef<OsStr>) -> Command {
+#[must_use]
+pub fn bound(program: impl AsRef<OsStr>) -> Command {
     // No signal comes to who asks for it when the parent is dead already.
     const UNLESS_ORPHANED: &str = r#"[ "$PPID" = "$0" ] && exec "$@""#;
 
@@ -35,7 +40,15 @@ pub(crate) fn bound(program: impl AsRef<OsStr>) -> Command {
 
 /// Starts the process from a thread that lives as long as this process: the signal that ends a process
 /// with its parent comes when the *thread* ends that started it.
-pub(crate) fn spawn(command: Command) -> io::Result<Child> {
+///
+/// # Errors
+///
+/// If it cannot be started.
+///
+/// # Panics
+///
+/// If that thread has ended, which it does not.
+pub fn spawn(command: Command) -> io::Result<Child> {
     type Job = (Command, mpsc::Sender<io::Result<Child>>);
     static SPAWNER: LazyLock<mpsc::Sender<Job>> = LazyLock::new(|| {
         let (sender, jobs) = mpsc::channel::<Job>();
@@ -55,7 +68,7 @@ pub(crate) fn spawn(command: Command) -> io::Result<Child> {
 }
 
 /// Ends a process and waits for its end.
-pub(crate) fn end(child: &mut Child) {
+pub fn end(child: &mut Child) {
     // It may be dead already; what counts is that it is afterwards.
     drop(child.kill());
     drop(child.wait());

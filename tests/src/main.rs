@@ -1,11 +1,11 @@
-//! What shows that the lock keeps its promise, to be run for as long as one likes.
+//! What the suites need to be made.
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use redlock_tests::{chaos, load, model, scripts, simulation};
+use redlock_tests::scripts;
 
-/// Shows that the lock keeps its promise, for as long as one likes.
+/// Makes what the suites compare with.
 #[derive(Debug, Parser)]
 #[command(name = "redlock-tests", disable_help_subcommand = true)]
 struct Arguments {
@@ -15,19 +15,10 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Model(model::Arguments),
-    Simulate(simulation::Arguments),
-    Chaos(chaos::Arguments),
-    Load(load::Arguments),
     Scripts(scripts::Arguments),
 }
 
 fn main() -> ExitCode {
-    match Arguments::parse().command {
-        Command::Model(arguments) => model::run(&arguments),
-        Command::Simulate(arguments) => simulation::run(&arguments),
-        Command::Chaos(arguments) => chaos::run(&arguments),
-        Command::Load(arguments) => load::run(&arguments),
-        Command::Scripts(arguments) => scripts::run(&arguments),
-    }
+    let Command::Scripts(arguments) = Arguments::parse().command;
+    scripts::run(&arguments)
 }

@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const PACKAGES: [&str; 5] = [
+const PACKAGES: [&str; 6] = [
     "redlock-core",
     "redlock-std",
     "redlock-embassy",
     "redlock-cli",
     "tests",
+    "proof",
 ];
 
 /// Its files are parts of one thing, the state of a made-up world: each says what happens to it in one respect.

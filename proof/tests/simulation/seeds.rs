@@ -2,7 +2,7 @@
 
 use std::num::NonZero;
 
-use redlock_tests::simulation::{Campaign, Run};
+use redlock_proof::simulation::{Campaign, Run};
 
 const ONE: NonZero<usize> = NonZero::<usize>::MIN;
 const TWO: NonZero<usize> = ONE.saturating_add(1);

@@ -8,7 +8,7 @@ use std::error::Error;
 
 use super::failback::disconnect;
 use super::random::Random;
-use crate::Server;
+use redlock_tests::Server;
 
 /// Gives a node a policy with which it may evict locks, and lets all clients know.
 pub(super) fn allow(node: &Server, random: &mut Random) -> Result<(), Box<dyn Error>> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::fault::Kind;
 use super::lock::rules;
-use crate::child;
+use redlock_tests::child;
 
 /// A command that runs. It ends with its handle, and with this process.
 #[derive(Debug)]

@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 use self::length::Length;
 use self::report::{FAILED, Report};
 use self::trial::Trial;
-use crate::child;
+use redlock_tests::child;
 
 /// Puts the lock under load over five redis-servers, and beside a node that is slow or hostile.
 ///

@@ -13,7 +13,7 @@ use redlock_core::{
     Clock, Command, Denial, Fence, Instant, Options, Proposal, Redlock, ReplicationId, Reply,
     Rules, RunId, Token, Transport,
 };
-use redlock_tests::simulation::Node;
+use redlock_proof::simulation::Node;
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
 

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::Server;
+use redlock_tests::Server;
 
 /// Starts a proxy that passes commands on at once, and replies after `delay`. It runs until the process ends. Returns
 /// its URL.

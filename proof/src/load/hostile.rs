@@ -22,7 +22,7 @@ use super::stage::{NODES, Stage, TTL};
 use super::tally::{Counts, Tally};
 use super::usage::cpu_time;
 use super::watch::{Limits, Watch};
-use crate::{Authority, child};
+use redlock_tests::{Authority, child};
 
 /// By how much the node may let this process grow.
 const MAX_GROWTH: u64 = 8 << 20;

@@ -28,7 +28,7 @@ use super::lock::node_timeout;
 use super::record::Recorder;
 use super::resource::Resource;
 use super::said::{Mark, Said};
-use crate::Emulator;
+use redlock_tests::Emulator;
 
 /// It ends with its handle, and with this process.
 #[derive(Debug)]

@@ -25,7 +25,7 @@ use super::network::Network;
 use super::operator::Operator;
 use super::record::{Fault, Left, Recorder};
 use super::resource::Resource;
-use crate::Servers;
+use redlock_tests::Servers;
 
 #[derive(Debug)]
 pub(super) struct Stage {

@@ -205,6 +205,6 @@ fn write_found(
     });
     writeln!(
         out,
-        "to see it again: cargo run -p redlock-tests --release -- simulate --seed {seed}{with}"
+        "to see it again: cargo run -p redlock-proof --release -- simulate --seed {seed}{with}"
     )
 }

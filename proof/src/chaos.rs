@@ -46,7 +46,7 @@ use self::schedule::Planned;
 use self::stage::{Programs, Stage};
 use self::summary::Summary;
 use self::verdict::Verdict;
-use crate::{Emulator, child};
+use redlock_tests::{Emulator, child};
 
 /// Breaks real servers under real clients, and looks whether two ever held one lock.
 ///

@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 fn simulate(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_redlock-tests"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_redlock-proof"));
     command.arg("simulate").args(arguments).output().unwrap()
 }
 

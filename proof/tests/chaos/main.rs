@@ -1,19 +1,19 @@
-//! The program that puts the lock under load: that it measures what it says, and that nothing escapes it.
+//! The program that breaks real servers under real clients, for a few seconds each.
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails a test")]
 
-mod attacker;
+mod end;
 mod run;
 
 use std::process::Command;
 
 /// The program. It ends with the thread of its test, and its own processes with it.
-fn load(arguments: &[&str]) -> Command {
+fn chaos(arguments: &[&str]) -> Command {
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig", "KILL", "--"])
-        .arg(env!("CARGO_BIN_EXE_redlock-tests"))
-        .arg("load")
+        .arg(env!("CARGO_BIN_EXE_redlock-proof"))
+        .args(["chaos", "--no-firmware"])
         .args(arguments);
     command
 }

@@ -2,7 +2,7 @@
 
 use std::num::NonZero;
 
-use redlock_tests::simulation::{Assumption, Campaign, Promise};
+use redlock_proof::simulation::{Assumption, Campaign, Promise};
 
 /// What is found first, with `assumption` broken.
 fn found(assumption: Assumption) -> Promise {

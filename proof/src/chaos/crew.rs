@@ -14,7 +14,7 @@ use super::client::Habit;
 use super::lock::Lock;
 use super::random::Random;
 use super::record::Recorder;
-use crate::child;
+use redlock_tests::child;
 
 #[derive(Debug)]
 pub(super) struct Crew {

@@ -8,7 +8,7 @@ use redlock_core::{FENCE_KEY_PREFIX, GUARD_KEY};
 
 use super::client::KEY;
 use super::random::Random;
-use crate::Server;
+use redlock_tests::Server;
 
 /// The server that a node follows. It has the node's guard record, and, it may be, what the node knew of the lock
 /// when this one was started.

@@ -1,6 +1,6 @@
-//! The model checker, on as much as a debug build can search; `redlock-tests model` searches the whole.
+//! The model checker, on as much as a debug build can search; `redlock-proof model` searches the whole.
 
-use redlock_tests::model::{Flaw, Outcome, Scene};
+use redlock_proof::model::{Flaw, Outcome, Scene};
 
 #[test]
 fn coarse_clocks_break_no_promise_in_any_order_of_events() {

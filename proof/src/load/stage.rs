@@ -9,7 +9,7 @@ use redlock_std::{Guard, Options, Redlock};
 use rustls::ClientConfig;
 
 use super::tally::Tally;
-use crate::Servers;
+use redlock_tests::Servers;
 
 /// Real servers, which end with it.
 #[derive(Debug, Clone)]
