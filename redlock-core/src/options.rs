@@ -26,7 +26,7 @@ use fencing::Fencing;
 /// | `max_ttl` | the TTL; a minute for fenced locks | the longest TTL of all clients of the nodes, and so how long a restarted node has no vote |
 /// | `fenced(window)` | off; `Options::WINDOW` is 250 ms | fencing tokens; the nodes' clocks must agree within the window |
 /// | `step_back` | a minute | by how much a node's clock may be stepped back; for fenced locks |
-/// | `tolerate_clock_jumps` | on if the TTL is at least 40 windows, with a skew of 50 ms | whether leases stay exclusive while a minority of clocks jumps; for fenced locks |
+/// | `tolerate_clock_jumps` | on if the TTL is at least 40 windows, with a skew of one window | whether leases stay exclusive while a minority of clocks jumps; for fenced locks |
 ///
 /// `window`, `max_ttl` and `step_back` are the rules of a fleet: they must be the same for all fenced clients of a node, which
 /// gives no vote to clients with other rules. A TTL of more than a minute needs `max_ttl`, called before `fenced`.

@@ -14,7 +14,8 @@ use crate::options::{Options, OptionsError};
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub(super) struct Fencing {
     pub(super) fleet: Fleet,
-    pub(super) clock_skew_ms: u32,
+    /// By how much clocks that do not jump may differ: by the window, if it was not said.
+    pub(super) clock_skew_ms: Option<u32>,
     pub(super) tolerates_clock_jumps: Option<bool>,
 }
 
@@ -29,7 +30,11 @@ impl Fencing {
             None => ttl_ms as u64 >= 40 * window_ms,
         };
         if is_on {
-            (4 * window_ms + self.clock_skew_ms as u64) * 1_000
+            let skew_ms = match self.clock_skew_ms {
+                Some(skew_ms) => skew_ms as u64,
+                None => window_ms,
+            };
+            (4 * window_ms + skew_ms) * 1_000
         } else {
             0
         }
@@ -85,7 +90,7 @@ impl Options {
                     step_back_ms: MINUTE_MS,
                     on: Fences,
                 },
-                clock_skew_ms: 50,
+                clock_skew_ms: None,
                 tolerates_clock_jumps: None,
             },
         };
@@ -113,9 +118,8 @@ impl Options {
 
     /// Whether fenced leases exclude each other when the clocks of a minority of nodes jump, in any direction
     /// and back again. All clients of a key must have it on: a lease that was granted without it has no margin for
-    /// such a jump. It takes `4 window` and `clock_skew` off the validity, by how much the
-    /// clocks of the nodes differ when all is well: 50 ms unless told. On unless told where the TTL is at
-    /// least 40 windows.
+    /// such a jump. It takes `4 window` and `clock_skew` off the validity. The clocks that do not jump must agree within
+    /// `clock_skew`. The default is the window. On by default if the TTL is at least 40 windows.
     ///
     /// No clock may be set back by more than [`step_back`](Self::step_back), as for fences, nor forward while
     /// its node is in quarantine, having forgotten what it knew. A plain lock may
@@ -140,7 +144,7 @@ impl Options {
         fencing.tolerates_clock_jumps = Some(is_on);
         // Rounded up, against the lease.
         let is_cut = !clock_skew.subsec_nanos().is_multiple_of(1_000_000);
-        fencing.clock_skew_ms = whole_millis(clock_skew).saturating_add(is_cut as u32);
+        fencing.clock_skew_ms = Some(whole_millis(clock_skew).saturating_add(is_cut as u32));
         self.with_node_timeout_of(&before).checked()
     }
 }

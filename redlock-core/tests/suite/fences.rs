@@ -357,7 +357,7 @@ fn is_taken_over(count: usize, jumping: usize, jump: i64, options: Options) -> b
 #[test]
 fn a_lease_loses_four_windows_and_the_skew_where_clocks_may_jump() {
     let plain = one_round().validity();
-    let cost = 4 * WINDOW + ms(50);
+    let cost = 4 * WINDOW + WINDOW;
     assert_eq!(fenced().validity(), plain - cost);
     let none = fenced().tolerate_clock_jumps(false, ms(50)).unwrap();
     assert_eq!(none.validity(), plain);

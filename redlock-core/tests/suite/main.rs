@@ -17,4 +17,6 @@ mod identity;
 mod kit;
 mod messages;
 mod release;
+#[cfg(feature = "fence")]
+mod skew;
 mod world;

@@ -391,9 +391,7 @@ impl<'a> Session<'a> {
                     }
                     if call.is_release() && answer::is_transient(code) {
                         call.answer(Err(Failure::sent(rejected(error))));
-                        if !self.postponed.push(call) {
-                            self.queue.give_up();
-                        }
+                        self.postponed.calls.push_back(call);
                         continue;
                     }
                     Err(Failure::sent(rejected(error)))
@@ -519,15 +517,6 @@ impl Postponed {
             backoff: FIRST_BACKOFF,
             timer: None,
         }
-    }
-
-    /// Whether there was room for it.
-    fn push(&mut self, call: Call) -> bool {
-        let has_room = call.has_room_among(self.calls.len());
-        if has_room {
-            self.calls.push_back(call);
-        }
-        has_room
     }
 
     /// A batch of what is to be sent again now. If the node carries it out, the next batch follows soon.

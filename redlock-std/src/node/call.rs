@@ -1,6 +1,8 @@
 //! A command for one node, and who waits for its answer.
 
 use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::Cmd;
@@ -26,6 +28,22 @@ pub(crate) struct Call {
     /// whose key has expired.
     pointless_at: Instant,
     reply: Option<oneshot::Sender<Result<Answer, Failure>>>,
+    /// If it is a release.
+    room: Option<Room>,
+}
+
+/// The releases of one node, wherever they wait. Each counts until its call is dropped.
+#[derive(Debug, Default)]
+pub(super) struct Releases {
+    count: AtomicUsize,
+    key_bytes: AtomicUsize,
+}
+
+/// The room of one release.
+#[derive(Debug)]
+struct Room {
+    releases: Arc<Releases>,
+    key_bytes: usize,
 }
 
 /// Why a call has no answer.
@@ -40,7 +58,7 @@ pub(crate) struct Failure {
 pub(super) const MAX_RELEASES: usize = 1 << 20;
 
 /// And how long their keys may be together.
-const MAX_RELEASE_BYTES: usize = 256 << 20;
+pub(super) const MAX_RELEASE_BYTES: usize = 256 << 20;
 
 /// The place of an acquire among all that were handed to a node.
 pub(crate) type AcquireNumber = u64;
@@ -85,6 +103,7 @@ impl Call {
             behind: None,
             pointless_at,
             reply: None,
+            room: None,
         }
     }
 
@@ -141,19 +160,18 @@ impl Call {
         admission.check(command.verb, SystemClock.now()).err()
     }
 
-    /// Whether it may wait with so many others of its kind, if their keys are as long.
-    pub(crate) fn has_room_among(&self, others: usize) -> bool {
-        let bytes = self.command().key.len().saturating_mul(others);
-        others < MAX_RELEASES && bytes < MAX_RELEASE_BYTES
-    }
-
     pub(crate) fn is_acquire(&self) -> bool {
         self.command().is_acquire()
     }
 
+    /// Whether no caller waits for its answer any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+
     /// Whether its caller has stopped waiting, and sending it is of no use any more.
     pub(crate) fn is_pointless(&self, now: Instant) -> bool {
-        now >= self.pointless_at && self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
+        now >= self.pointless_at && self.is_abandoned()
     }
 
     pub(crate) fn is_release(&self) -> bool {
@@ -171,6 +189,32 @@ impl Call {
             // A caller that has left at the quorum does not need it.
             drop(reply.send(answer));
         }
+    }
+}
+
+impl Releases {
+    /// Whether there is room for `release`, which it has from now on.
+    pub(super) fn admit(self: &Arc<Self>, release: &mut Call) -> bool {
+        let key_bytes = release.command().key.len();
+        let all_bytes = self.key_bytes.load(Ordering::Relaxed) + key_bytes;
+        if self.count.load(Ordering::Relaxed) >= MAX_RELEASES || all_bytes > MAX_RELEASE_BYTES {
+            return false;
+        }
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.key_bytes.fetch_add(key_bytes, Ordering::Relaxed);
+        release.room = Some(Room {
+            releases: Arc::clone(self),
+            key_bytes,
+        });
+        true
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.releases.count.fetch_sub(1, Ordering::Relaxed);
+        let key_bytes = &self.releases.key_bytes;
+        key_bytes.fetch_sub(self.key_bytes, Ordering::Relaxed);
     }
 }
 

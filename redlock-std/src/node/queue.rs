@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use redlock_core::{Admission, Answer, Clock, NodeInfo, RunId};
 use tokio::sync::oneshot;
 
-use super::call::{AcquireNumber, Call, Failure, Vote};
+use super::call::{AcquireNumber, Call, Failure, Releases, Vote};
 use super::error::{NodeError, NodeErrorKind};
 use super::waiting::Waiting;
 use crate::clock::SystemClock;
@@ -37,6 +37,7 @@ struct State {
     closed_at: Option<Instant>,
     /// How many releases were dropped because too many waited.
     given_up: u64,
+    releases: Arc<Releases>,
     /// The longest node timeout of the calls since the last connect.
     longest_timeout: Duration,
 }
@@ -91,6 +92,7 @@ impl Queue {
                 actor: None,
                 closed_at: None,
                 given_up: 0,
+                releases: Arc::default(),
                 longest_timeout: node_timeout,
             }),
             admission: RwLock::new(Admission::new()),
@@ -294,11 +296,6 @@ impl Queue {
         self.lock().given_up
     }
 
-    /// A release that is to be sent again is dropped.
-    pub(crate) fn give_up(&self) {
-        self.lock().given_up += 1;
-    }
-
     /// The longest node timeout of the calls since this was last asked, and at least `node_timeout`.
     pub(crate) fn longest_timeout(&self, node_timeout: Duration) -> Duration {
         mem::replace(&mut self.lock().longest_timeout, node_timeout)
@@ -342,7 +339,11 @@ impl State {
             Status::Failing { kind, .. } => return Some(kind.clone()),
             Status::Ended => return Some(NodeErrorKind::RuntimeGone),
         }
-        let is_full = !call.is_release() && self.waiting.len_of(call) >= MAX_WAITING;
+        if call.is_release() || self.waiting.len_of(call) < MAX_WAITING {
+            return None;
+        }
+        self.waiting.forget_abandoned_extends();
+        let is_full = self.waiting.len_of(call) >= MAX_WAITING;
         is_full.then_some(NodeErrorKind::Overloaded)
     }
 
@@ -368,7 +369,7 @@ impl State {
         if matches!(self.status, Status::Ended) {
             return None;
         }
-        if call.has_room_among(self.waiting.len_of(&call)) {
+        if !call.is_release() || self.releases.admit(&mut call) {
             return self.waiting.push(call);
         }
         call.answer(Err(Failure::unsent(NodeErrorKind::Overloaded)));
@@ -397,7 +398,7 @@ pub(crate) const fn left_out_after(node_timeout: Duration) -> Duration {
 mod tests {
     use redlock_core::{Command, Rules, Token, Verb};
 
-    use super::super::call::MAX_RELEASES;
+    use super::super::call::{MAX_RELEASE_BYTES, MAX_RELEASES};
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
@@ -513,6 +514,38 @@ mod tests {
         let order = [('a', 2), ('r', 2), ('e', 1), ('r', 3)];
         assert_eq!(sent(&queue, 128), order);
         drop(rest);
+    }
+
+    #[test]
+    fn extends_that_no_caller_waits_for_leave_last_and_take_no_room() {
+        let queue = queue();
+        let first = queue.push(call('a', 1, None)).unwrap();
+        assert_eq!(sent(&queue, 128), [('a', 1)]);
+        let push = |verb, number| queue.push(call(verb, number, first.number)).unwrap();
+        drop(push('e', 2));
+        let waiting = [push('e', 3), push('r', 4), push('a', 5)];
+        let order = [('e', 3), ('r', 4), ('a', 5), ('e', 2)];
+        assert_eq!(sent(&queue, 128), order);
+        drop(waiting);
+        for _ in 0..2 * MAX_WAITING {
+            drop(push('e', 2));
+        }
+        let waiting: Vec<_> = (0..MAX_WAITING).map(|_| push('e', 3)).collect();
+        let refusal = queue.push(call('e', 3, first.number)).unwrap_err();
+        assert_eq!(refusal, NodeErrorKind::Overloaded);
+        drop(waiting);
+    }
+
+    #[test]
+    fn the_keys_of_releases_that_wait_are_counted_whatever_their_lengths_are() {
+        let queue = queue();
+        queue.fail(&NodeErrorKind::Disconnected, None);
+        let half = vec![0; MAX_RELEASE_BYTES / 2];
+        for length in [half.len(), half.len() - 1, 1, 1] {
+            let release = Command::release(&half[..length], TOKEN);
+            queue.push_unattended(Call::new(&release, LONG, LONG));
+        }
+        assert_eq!(queue.given_up(), 1);
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use super::call::{AcquireNumber, Call};
 
-/// Extensions leave first, since leases depend on them; then releases, which make room for others; then acquires.
+/// Extensions leave first, since leases depend on them; then releases, which make room for others; then acquires; and last
+/// extensions that no caller waits for: the lease has its quorum, or the future was dropped.
 ///
 /// Nothing overtakes an acquire of the same token. What may belong to one that still waits stands behind it.
 #[derive(Debug, Default)]
@@ -13,6 +14,7 @@ pub(crate) struct Waiting {
     releases: VecDeque<Call>,
     /// And what must not overtake one of them.
     acquires: VecDeque<Call>,
+    abandoned_extends: VecDeque<Call>,
     /// How many there are of each kind, wherever they stand.
     counts: Counts,
     /// Acquires are numbered from one on. The last one that has come, and the last one that has left.
@@ -56,7 +58,20 @@ impl Waiting {
     /// At most `most` commands.
     pub(crate) fn take(&mut self, most: usize) -> Vec<Call> {
         let mut calls = Vec::with_capacity(self.len().min(most));
-        for class in [&mut self.extends, &mut self.releases, &mut self.acquires] {
+        while calls.len() < most
+            && let Some(extend) = self.extends.pop_front()
+        {
+            if extend.is_abandoned() {
+                self.abandoned_extends.push_back(extend);
+            } else {
+                calls.push(extend);
+            }
+        }
+        for class in [
+            &mut self.releases,
+            &mut self.acquires,
+            &mut self.abandoned_extends,
+        ] {
             let count = class.len().min(most - calls.len());
             calls.extend(class.drain(..count));
         }
@@ -75,7 +90,12 @@ impl Waiting {
     }
 
     pub(crate) fn retain_mut(&mut self, mut is_kept: impl FnMut(&mut Call) -> bool) {
-        for class in [&mut self.extends, &mut self.releases, &mut self.acquires] {
+        for class in [
+            &mut self.extends,
+            &mut self.releases,
+            &mut self.acquires,
+            &mut self.abandoned_extends,
+        ] {
             class.retain_mut(|call| {
                 let is_kept = is_kept(call);
                 *self.counts.of(call) -= usize::from(!is_kept);
@@ -84,13 +104,25 @@ impl Waiting {
         }
     }
 
+    /// Makes room: an extension that is not sent grants nothing, and is missed by no caller.
+    pub(crate) fn forget_abandoned_extends(&mut self) {
+        self.counts.extends -= self.abandoned_extends.len();
+        self.abandoned_extends.clear();
+        let awaited = self.extends.len();
+        self.extends.retain(|call| !call.is_abandoned());
+        self.counts.extends -= awaited - self.extends.len();
+    }
+
     /// Forgets all of them.
     pub(crate) fn clear(&mut self) {
         self.retain_mut(|_| false);
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.extends.len() + self.releases.len() + self.acquires.len()
+        self.extends.len()
+            + self.releases.len()
+            + self.acquires.len()
+            + self.abandoned_extends.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

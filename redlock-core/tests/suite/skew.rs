@@ -1,0 +1,75 @@
+//! Fenced locks over nodes whose clocks differ, by clients whose clocks run at other rates.
+
+use core::time::Duration;
+
+use redlock_core::mock::{MockClock, MockNode, SeededEntropy};
+use redlock_core::{Clock, Instant, Options, Redlock};
+
+use crate::world::{Node, ms};
+
+/// A client's clock that is fast or slow by so many millionths.
+#[derive(Debug, Clone, Copy)]
+struct Rated<'c>(&'c MockClock, i128);
+
+impl Clock for Rated<'_> {
+    fn now(&self) -> Instant {
+        let micros = i128::from(self.0.now().as_micros());
+        let micros = micros * (1_000_000 + self.1) / 1_000_000;
+        Instant::from_micros(micros.try_into().unwrap())
+    }
+
+    fn resolution(&self) -> Duration {
+        self.0.resolution()
+    }
+
+    async fn sleep_until(&self, deadline: Instant) {
+        let micros = i128::from(deadline.as_micros());
+        let micros = micros * 1_000_000 / (1_000_000 + self.1) + 1;
+        let deadline = Instant::from_micros(micros.try_into().unwrap());
+        self.0.sleep_until(deadline).await;
+    }
+}
+
+/// One clock jumps back and on, the other two differ by the `skew`, and the clients' ideas of the nodes' time are as far
+/// apart as the window allows.
+#[test]
+fn a_minority_of_clocks_may_jump_while_the_others_agree_within_the_window() {
+    for skew in [ms(0), ms(50), ms(120), ms(200), ms(240)] {
+        let clock = MockClock::new();
+        let nodes: [Node<'_>; 3] = MockNode::array(&clock);
+        let [_, ahead, jumping] = &nodes;
+        let skew_micros = i64::try_from(skew.as_micros()).unwrap();
+        ahead.set_clock_step(skew_micros);
+        clock.advance(Duration::from_secs(100));
+        let options = Options::new(ms(10_000)).unwrap().wait(Duration::ZERO);
+        let options = options.fenced(Options::WINDOW).unwrap();
+        let client = |ppm, seed| {
+            let rated = Rated(&clock, ppm);
+            Redlock::<_, _, _, 3>::new(&nodes, rated, SeededEntropy::new(seed), options).unwrap()
+        };
+        // Both within `drift_ppm`. Each learns the nodes' time, and relies on it 25 and 9 seconds later.
+        let (mut slow, mut fast) = (client(-9_900, 1), client(9_900, 2));
+        let lease = clock.run(slow.try_acquire("other")).unwrap();
+        clock.run(slow.release(lease));
+        let later = ms(9_012) - skew;
+        clock.advance(later);
+        jumping.set_clock_step(skew_micros);
+        let lease = clock.run(fast.try_acquire("another")).unwrap();
+        clock.run(fast.release(lease));
+        clock.advance(ms(25_000) - later);
+
+        jumping.set_clock_step(-495_000);
+        let first = clock.run(slow.try_acquire("dock")).unwrap();
+        clock.advance(later);
+        jumping.set_clock_step(skew_micros + 495_000);
+        let second = loop {
+            match clock.run(fast.try_acquire("dock")) {
+                Ok(lease) => break lease,
+                Err(_) => clock.advance(ms(1)),
+            }
+        };
+        assert!(second.fence() > first.fence());
+        let left = first.remaining(slow.clock().now());
+        assert!(left.is_zero(), "{skew:?} apart: two holders for {left:?}");
+    }
+}
