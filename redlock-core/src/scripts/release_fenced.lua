@@ -21,7 +21,7 @@ local highest, held_until, accepted = string.match(known, '^(%d+):(%d+)(.*)$')
 highest = highest + 0
 -- The lock is free at once, and a late extension of this attempt does not set the key again.
 if accepted == ':' .. token then held_until, accepted = 0, '' end
--- A late acquire of this attempt is stale from now on. Outside of the window it is refused anyway, and a fence from
+-- A late acquire of the last round of this attempt is stale from now on. Outside of the window it is refused anyway, and a fence from
 -- there must not become the highest.
 if highest == own or is_near and highest < own then highest = own + 1 end
 

@@ -60,6 +60,22 @@ async fn acquires_that_are_dropped_at_once_leave_others_their_place_in_the_nodes
 }
 
 #[tokio::test]
+async fn extends_that_are_dropped_at_once_leave_others_their_place_in_the_nodes_queues() {
+    let (servers, redlock) = five(Options::new(TTL).unwrap()).await;
+    let mut dropped = redlock.acquire("dropped").await.unwrap();
+    let mut mine = redlock.acquire("mine").await.unwrap();
+    for _ in 0..50_000 {
+        drop(poll_once(pin!(dropped.extend())));
+    }
+    mine.extend().await.unwrap();
+    let another = redlock.try_acquire("another").await.unwrap();
+    for guard in [dropped, mine, another] {
+        guard.release().await;
+    }
+    servers.expect_no_keys().await;
+}
+
+#[tokio::test]
 async fn a_lease_whose_extension_could_not_begin_in_time_says_that_others_were_ahead() {
     const OTHERS: usize = 128;
 
