@@ -1,4 +1,4 @@
-//! What a node must be like for its vote to count: one memory of it per client.
+//! Whether the vote of a node counts, by what one client knows of the node.
 
 use crate::command::Verb;
 use crate::denial::Denial;
@@ -8,50 +8,50 @@ use crate::time::{Instant, drift_micros};
 /// What one client knows of one node. It belongs to the transport, and outlives its connections.
 ///
 /// The Redlock specification, "Performance, crash recovery and fsync": delayed restarts, here enforced by
-/// the client. A restart ends every connection, so the node is asked on each new one. What can change on a
-/// connection that lives, its role and its `maxmemory-policy`, is asked again when [`must_ask`](Self::must_ask) says so.
-// As little of an introduction as is needed later, in a flat form: a device has one for each node, and short code.
+/// the client. A restart ends every connection, so the node is asked on each new one. Its role and its
+/// `maxmemory-policy` can change during a connection, so it is asked again if [`must_ask`](Self::must_ask) says so.
+// Flat, with only those fields of `NodeInfo` that are needed later: a device keeps one per node, and the code is shorter.
 #[derive(Debug, Clone, Copy)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Admission {
     run_id: RunId,
     replication_id: ReplicationId,
-    /// When the process began at the latest, in microseconds on the client's clock, which may have begun later: modulo
-    /// 2^64.
+    /// The latest time at which the process can have started, in microseconds on the client's clock. Modulo 2^64, because
+    /// the client's clock may have started later.
     began_at: u64,
-    /// The last time that the node was asked. Never, at first.
+    /// When the node was last asked. Zero at first.
     asked_at: Instant,
-    /// Of the guard record. Zero if there is none.
+    /// From the guard record. Zero if there is none.
     max_ttl_ms: u32,
-    /// The longest of all that were seen: the record may be gone, or an older one may be back with older data.
+    /// The longest `max_ttl_ms` seen so far: the record may be gone, or an older one may be back with older data.
     longest_ms: u32,
     is_vouched: bool,
     is_master: bool,
     may_evict: bool,
-    /// It could evict keys before it was asked last, and has begun anew since.
+    /// It could evict keys at an earlier check. Its age is counted from when it no longer could.
     has_evicted: bool,
-    /// Its guard record could not be deleted when it could evict keys: to a fenced acquire it may vouch for itself.
+    /// Its guard record could not be deleted while it could evict keys: it may vouch for itself to a fenced acquire.
     keeps_record: bool,
-    /// How often the client has seen the node begin: another process, or other data. Zero as long as it has not said who
-    /// it is. From the second time on the client's own clock tells when its vote counts again: that of the node, by
-    /// which a guard record vouches for it, may have been set since.
+    /// How often the client has seen the node begin, as another process or with other data. Zero until the node has
+    /// identified itself. From the second time on, the client's own clock decides when the vote counts again: the node's
+    /// clock, by which a guard record vouches for it, may have been set since.
     beginnings: u8,
-    /// The node has said who it is when it was last asked.
+    /// Whether the node identified itself when it was last asked.
     is_known: bool,
     is_in_doubt: bool,
 }
 
-/// Whether there can be fenced acquires: code for them costs a device of plain locks flash.
+/// Whether fenced acquires exist. If not, a device saves the flash for their code.
 const FENCES: bool = cfg!(any(feature = "fence", feature = "mock"));
 
-/// A denial may be out of date after this time.
+/// The age from which a denial may be out of date, in milliseconds.
 const DENIAL_MS: u32 = 1_000;
 
-/// What is known of a node that is in use may be out of date after this time, whatever the rules are.
+/// The age from which the knowledge of a node in use may be out of date, for any rules, in milliseconds.
 const KNOWLEDGE_MS: u32 = 60_000;
 
 impl Admission {
-    /// Nothing is known of the node, and its vote does not count yet.
+    /// An admission that knows nothing of the node: its vote does not count yet.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -72,14 +72,15 @@ impl Admission {
         }
     }
 
-    /// Records what the node said of itself at `now` on the client's clock. `None` if it may not say who it is.
+    /// Records the identity of the node at `now` on the client's clock. `node_info` is `None` if the ACL user may not
+    /// ask for it.
     ///
-    /// If the clock is coarse, `now` is the end of its tick: the reading and the clock's
-    /// [`resolution`](crate::Clock::resolution). A node is not taken for older than it is.
+    /// If the clock is coarse, `now` is the end of its tick: the reading plus the clock's
+    /// [`resolution`](crate::Clock::resolution). So a node never seems older than it is.
     ///
-    /// A process, or a history of its data, that is not the one from before has begun just now, as far as the client
-    /// can tell. On the first contact the node's own word for its age is taken: it follows the node's wall clock, and
-    /// says nothing of a replica that was promoted.
+    /// If the process or the history of its data has changed, the client counts the node's age from now on. On the
+    /// first contact, the client uses the uptime that the node reports. The uptime follows the node's wall clock, and
+    /// does not show that a replica was promoted.
     pub fn record(&mut self, node_info: Option<NodeInfo>, now: Instant) {
         self.asked_at = now;
         self.is_in_doubt = false;
@@ -87,7 +88,7 @@ impl Admission {
         let Some(node_info) = node_info else {
             return;
         };
-        // What it has evicted it has forgotten.
+        // It has forgotten the keys that it evicted.
         let has_evicted = self.may_evict && !node_info.may_evict;
         let is_same = self.run_id == node_info.run_id
             && self.replication_id == node_info.replication_id
@@ -96,7 +97,7 @@ impl Admission {
         if !is_same {
             self.began_at = now.as_micros();
             if self.beginnings == 0 {
-                // A whole number of seconds, of which one may not have passed.
+                // In whole seconds, the last of which may not have passed.
                 let uptime = u32::try_from(node_info.uptime.as_secs()).unwrap_or(u32::MAX);
                 let age_s = u64::from(uptime.saturating_sub(1));
                 self.began_at = self.began_at.wrapping_sub(age_s * 1_000_000);
@@ -116,21 +117,21 @@ impl Admission {
         }
     }
 
-    /// The node has answered as a replica does: it is asked again before its next vote.
+    /// Records that the node has answered like a replica: it is asked again before its next vote.
     pub const fn doubt(&mut self) {
         self.is_in_doubt = true;
     }
 
-    /// Whether the node must be asked who it is before a command that is sent at `now`: it is an acquire, and the node is in
-    /// [doubt](Self::doubt), what is known of it is older than the rules allow, or its vote is denied for something
-    /// that may have changed since. The answer goes to [`record`](Self::record), and the vote to
+    /// Whether the node must be asked for its identity before a command that is sent at `now`: if the command is an
+    /// acquire, and the node is in [doubt](Self::doubt), its last answer is older than the rules allow, or its vote is
+    /// denied for a reason that may have changed since. Pass the answer to [`record`](Self::record), and call
     /// [`check`](Self::check) after that.
     #[must_use]
     pub fn must_ask(&self, verb: Verb, now: Instant) -> bool {
         self.is_outdated(verb, &self.check(verb, now), now)
     }
 
-    /// The same, after a [`check`](Self::check) at `now`.
+    /// Like [`must_ask`](Self::must_ask), with the result of a [`check`](Self::check) at `now`.
     #[must_use]
     #[inline(never)]
     pub fn is_outdated(&self, verb: Verb, admitted: &Result<(), Denial>, now: Instant) -> bool {
@@ -143,7 +144,7 @@ impl Admission {
             DENIAL_MS
         };
         if rules.refuse_eviction {
-            // Not at once, whatever the rules are: what has just been asked is not asked again.
+            // At least 1 ms: a node that was just asked is not asked again.
             after_ms = after_ms.min((rules.max_ttl_ms / 2).max(1));
         }
         if self.is_in_doubt {
@@ -153,24 +154,24 @@ impl Admission {
         asked_ago >= u64::from(after_ms) * 1_000
     }
 
-    /// The process that the node was when it was last asked. `None` if it may not say who it is.
+    /// The process of the node when it was last asked. `None` if the node did not identify itself.
     #[must_use]
     pub fn run_id(&self) -> Option<RunId> {
         self.is_known.then_some(self.run_id)
     }
 
-    /// Whether the node may evict keys, as far as it is known.
+    /// Whether the node may evict keys. `false` if this is unknown.
     #[must_use]
     pub const fn may_evict(&self) -> bool {
         self.is_known && self.may_evict
     }
 
-    /// Whether the vote of the node counts at `now`. To be asked before an acquire is sent, and again when the node was
+    /// Checks whether the vote of the node counts at `now`. Call it before an acquire is sent, and again if the node was
     /// asked meanwhile. Extend and release are always sent.
     ///
     /// # Errors
     ///
-    /// Why it does not.
+    /// The [`Denial`] tells why the vote does not count.
     pub fn check(&self, verb: Verb, now: Instant) -> Result<(), Denial> {
         let Verb::Acquire { ttl_ms, rules } = verb else {
             return Ok(());
@@ -194,9 +195,9 @@ impl Admission {
         }
         // Fenced leases of the fleet may be longer than this one.
         let longest_ms = rules.max_ttl_ms.max(self.longest_ms);
-        // A record for shorter leases says nothing of the longer ones.
+        // A record for shorter leases tells nothing about longer ones.
         let is_vouched = self.is_vouched && longest_ms <= max_ttl_ms && self.beginnings < 2;
-        // A fenced acquire is judged by the node, whose record is gone.
+        // The node checks a fenced acquire itself: its record is gone.
         let is_judged_here = !FENCES || rules.obeys_record || self.keeps_record;
         let has_evicted = self.has_evicted && rules.refuse_eviction && is_judged_here;
         if !has_evicted && (!rules.restart_guard || is_vouched) {
@@ -204,13 +205,13 @@ impl Admission {
         }
         let drift = drift_micros(longest_ms, rules.drift_ppm);
         let quarantine = (u64::from(longest_ms) * 1_000).saturating_add(drift);
-        // `now` may lie before the end of the tick in which the node was asked.
+        // `now` may be before the end of the tick in which the node was asked.
         let age = now.as_micros().wrapping_sub(self.began_at).cast_signed();
         let age = age.max(0).unsigned_abs();
         if age >= quarantine {
             return Ok(());
         }
-        // Rounded up: a client that comes back then is let in.
+        // Rounded up: a client that retries then gets the vote.
         let left_ms = millis((quarantine - age).saturating_add(999));
         Err(if has_evicted {
             Denial::Evicted { left_ms }
@@ -229,7 +230,7 @@ impl Default for Admission {
     }
 }
 
-// Called in many places: once in flash.
+// `inline(never)`: many callers, one copy in flash.
 #[inline(never)]
 fn millis(micros: u64) -> u32 {
     u32::try_from(micros / 1_000).unwrap_or(u32::MAX)
@@ -280,7 +281,7 @@ mod tests {
 
     #[test]
     fn on_the_first_contact_a_node_is_as_old_as_it_says_less_a_second() {
-        // The client's own clock may have begun a moment ago.
+        // The client's own clock may have just started.
         let old = met(node(1, 12), at(0));
         assert_eq!(old.check(acquire(GUARDED), at(0)), Ok(()));
         let young = met(node(1, 3), at(100));
@@ -294,11 +295,11 @@ mod tests {
     #[test]
     fn another_process_than_before_has_restarted_just_now_whatever_it_says() {
         let mut admission = met(node(1, 1_000), at(100));
-        // A replica that was promoted: another process, that has run for long.
+        // A replica that was promoted: another process, with a long uptime.
         admission.record(Some(node(2, 1_000)), at(200));
         assert!(admission.check(acquire(GUARDED), at(210)).is_err());
         assert_eq!(admission.check(acquire(GUARDED), at(211)), Ok(()));
-        // The same one over a new connection: nothing begins again.
+        // The same process over a new connection: the wait does not start again.
         admission.record(Some(node(2, 0)), at(212));
         assert_eq!(admission.check(acquire(GUARDED), at(212)), Ok(()));
     }
@@ -312,7 +313,7 @@ mod tests {
         };
         let admission = met(vouched, at(0));
         assert_eq!(admission.check(acquire(GUARDED), at(0)), Ok(()));
-        // Whatever the TTL of this lease is: others may be longer.
+        // For any TTL of this lease: other leases may be longer.
         let longer = Rules {
             max_ttl_ms: 10_001,
             ..GUARDED
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_could_evict_and_does_no_more_has_no_vote_until_what_it_may_have_evicted_is_over()
+    fn a_node_that_can_no_longer_evict_has_no_vote_until_leases_that_it_may_have_evicted_are_over()
     {
         let rules = Rules {
             max_ttl_ms: 10_000,
@@ -380,13 +381,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_a_node_outlives_a_time_in_which_it_does_not_say_who_it_is() {
+    fn the_identity_of_a_node_is_kept_while_it_does_not_identify_itself() {
         let mut admission = met(node(1, 1_000), at(0));
         admission.record(None, at(100));
         admission.record(Some(node(2, 1_000)), at(200));
         assert!(admission.check(acquire(GUARDED), at(210)).is_err());
         assert_eq!(admission.check(acquire(GUARDED), at(211)), Ok(()));
-        // It might evict keys.
+        // It may be able to evict keys.
         let rules = Rules {
             refuse_eviction: true,
             ..Rules::NONE
@@ -414,7 +415,7 @@ mod tests {
         admission.record(Some(node(1, 1_000)), at(300));
         assert!(admission.check(acquire(GUARDED), at(310)).is_err());
         assert_eq!(admission.check(acquire(GUARDED), at(311)), Ok(()));
-        // Nobody looked while it was a replica.
+        // No client asked it while it was a replica.
         let failed_back = NodeInfo {
             replication_id: ReplicationId(1),
             ..node(1, 1_000)
@@ -468,7 +469,7 @@ mod tests {
         admission.record(Some(recorded(2, 2_000)), at(100));
         assert!(admission.check(acquire(GUARDED), at(165)).is_err());
         assert_eq!(admission.check(acquire(GUARDED), at(166)), Ok(()));
-        // A longer lease than the record allows is refused all the same.
+        // A longer lease than the record allows is still refused.
         let rules = Rules {
             obeys_record: true,
             ..GUARDED
@@ -519,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_has_no_vote_and_one_that_evicts_none_where_the_rules_say_so() {
+    fn a_replica_has_no_vote_nor_has_a_node_that_may_evict_if_the_rules_say_so() {
         let replica = NodeInfo {
             is_master: false,
             ..node(1, 100)
@@ -544,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_may_not_say_who_it_is_counts_only_without_the_guard() {
+    fn a_node_that_does_not_identify_itself_counts_only_without_the_guard() {
         let mut admission = met(node(1, 100), at(0));
         admission.record(None, at(1));
         assert_eq!(admission.run_id(), None);

@@ -1,4 +1,4 @@
-//! What the answers to one round tell of the nodes' clocks, fences and rules.
+//! What the answers of one round tell about the nodes' clocks, fences and rules.
 
 use crate::denial::Denial;
 use crate::fence::Fence;
@@ -6,12 +6,12 @@ use crate::reply::Reply;
 use crate::round::NodeSet;
 use crate::time::Instant;
 
-/// Collected while the votes come in, for the fence of the next proposal.
+/// Samples of the nodes' clocks, fences and rules, collected during a round for the next proposal.
 #[derive(Debug)]
 pub(crate) struct ClockSamples<const MAX: usize> {
-    /// By how much the clock of each node is ahead of ours, in microseconds; in no order.
+    /// How far the clock of each node is ahead of the client's, in microseconds; in no order.
     offsets: [i64; MAX],
-    /// For how long each node that answered will not grant the key, in milliseconds; in no order.
+    /// How long each node that answered will not grant the key, in milliseconds; in no order.
     held_ms: [u32; MAX],
     count: usize,
     highest: Fence,
@@ -20,26 +20,27 @@ pub(crate) struct ClockSamples<const MAX: usize> {
     rules: RulesHeard,
 }
 
-/// Which nodes follow which rules.
+/// Which nodes have which rules.
 #[derive(Debug, Clone, Copy)]
 struct RulesHeard {
-    /// Those of the client.
+    /// Nodes with the client's rules.
     own: NodeSet,
-    /// None: there is no guard record.
+    /// Nodes without a guard record.
     none: NodeSet,
-    /// Others.
+    /// Nodes with other rules.
     other: NodeSet,
 }
 
-/// What a round says of the client's rules. A client that may be wrong about them writes no guard record: it would
-/// capture the nodes that have lost theirs one by one, each with a quarantine that suits no other client.
+/// What a round tells about the client's rules. A client whose rules may be wrong writes no guard record: it would
+/// take over the nodes that have lost theirs one by one, each with a quarantine that fits no other client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Confirmation {
     /// Nothing.
     None,
-    /// All nodes have answered, and none has a record: they are new, or all have lost it. Good for the next round.
+    /// All nodes have answered, and none has a record: they are new, or all have lost it. Valid for the next round.
     ColdStart,
-    /// They are those of the fleet: a quorum follows them, or some do, none has others, and a quorum has answered.
+    /// The client's rules are those of the fleet: a quorum has them; or some nodes have them, none has others, and a
+    /// quorum has answered.
     Fleet,
 }
 
@@ -60,9 +61,9 @@ impl<const MAX: usize> ClockSamples<MAX> {
         }
     }
 
-    /// Takes note of the answer of `node` to what was sent at `sent_at` and came at `now`. Returns whether it tells
-    /// anything.
-    // Apart from the loop that takes the votes, which would be longer with it.
+    /// Records the answer of `node` to a command: sent at `sent_at`, answered at `now`. Returns whether the answer has a
+    /// reading.
+    // `inline(never)`: keeps the loop that collects the votes short.
     #[inline(never)]
     pub(crate) fn take(
         &mut self,
@@ -99,11 +100,11 @@ impl<const MAX: usize> ClockSamples<MAX> {
         self.highest = self.highest.max(reading.fence());
         // The node read its clock somewhere between the two.
         let ours = sent_at.as_micros().midpoint(now.as_micros());
-        let places = self.offsets.get_mut(self.count);
-        if let Some((offset, held)) = places.zip(self.held_ms.get_mut(self.count)) {
+        let slot = self.offsets.get_mut(self.count);
+        if let Some((offset, held)) = slot.zip(self.held_ms.get_mut(self.count)) {
             *offset = reading.time().wrapping_sub(ours).cast_signed();
             *held = match answer {
-                // Who has no vote grants nothing, whatever it says of the key.
+                // A node without a vote grants nothing, even if the key is free.
                 Err(Some(Denial::Quarantined { left_ms, .. })) => reading.held_ms().max(*left_ms),
                 Err(Some(Denial::Unguarded { .. } | Denial::FencingMismatch(_))) => u32::MAX,
                 _ => reading.held_ms(),
@@ -113,17 +114,17 @@ impl<const MAX: usize> ClockSamples<MAX> {
         true
     }
 
-    /// When `quorum` nodes will grant the key, in milliseconds, if its holder does nothing until then; none
-    /// when fewer have answered.
+    /// The time until `quorum` nodes will grant the key, in milliseconds, if its holder does nothing until then. `None`
+    /// if fewer have answered, or if the time is unknown.
     pub(crate) fn free_in_ms(&mut self, quorum: u32) -> Option<u32> {
         let held_ms = self.held_ms.get_mut(..self.count)?;
         held_ms.sort_unstable();
         let left_ms = *held_ms.get((quorum as usize).checked_sub(1)?)?;
-        // A key without a TTL too.
+        // No vote, for an unknown time, or a key without a TTL.
         if left_ms == u32::MAX {
             return None;
         }
-        // Redis drops the rest of a millisecond, and deletes what is older than its TTL by one.
+        // Redis truncates to milliseconds, and deletes a key one millisecond after its TTL.
         Some(left_ms.saturating_add(2))
     }
 
@@ -132,12 +133,12 @@ impl<const MAX: usize> ClockSamples<MAX> {
         self.highest
     }
 
-    /// How many nodes refused for the fence that was proposed, and for nothing else.
+    /// How many nodes refused only because of the proposed fence.
     pub(crate) const fn misfits(&self) -> u32 {
         self.misfits
     }
 
-    /// The nodes whose guard record is known to be there.
+    /// The nodes that are known to have their guard record.
     pub(crate) const fn guarded(&self) -> NodeSet {
         self.rules.own.without(self.unguarded)
     }
@@ -147,8 +148,8 @@ impl<const MAX: usize> ClockSamples<MAX> {
         self.unguarded
     }
 
-    /// By how much the nodes' clocks are ahead of ours: the median of at least `enough` answers. None if there are
-    /// fewer: of a few answers, most may come from clocks that are wrong.
+    /// How far the nodes' clocks are ahead of the client's: the median of at least `enough` answers. `None` if there are
+    /// fewer, because most of a few answers may come from wrong clocks.
     pub(crate) fn offset(&mut self, enough: u32) -> Option<i64> {
         let offsets = self.offsets.get_mut(..self.count)?;
         if self.count < enough as usize {
@@ -158,7 +159,7 @@ impl<const MAX: usize> ClockSamples<MAX> {
         offsets.get(self.count.checked_sub(1)? / 2).copied()
     }
 
-    /// Whether the clocks of a quorum differ from ours by `offset`, give or take `window_ms`.
+    /// Whether the clocks of a quorum differ from the client's by `offset`, plus or minus `window_ms`.
     pub(crate) fn is_confirmed(&self, offset: i64, window_ms: u32, quorum: u32) -> bool {
         let window = u64::from(window_ms) * 1_000;
         let offsets = self.offsets.iter().take(self.count);
@@ -166,8 +167,7 @@ impl<const MAX: usize> ClockSamples<MAX> {
         agreeing.count() >= quorum as usize
     }
 
-    /// What the answers of `voters`, which are all nodes but those that are the same server as another, say of the
-    /// client's rules.
+    /// What the answers of `voters` tell about the client's rules. `voters` are all nodes except duplicates of a server.
     pub(crate) fn confirmation(&self, voters: NodeSet, quorum: u32) -> Confirmation {
         let RulesHeard { own, none, other } = self.rules;
         let [own, none, other] = [own, none, other].map(|heard| heard.within(voters).len());
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(readings.confirmation(voters, 2), Confirmation::Fleet);
         voters = voters.without(twin);
         assert_eq!(readings.confirmation(voters, 2), Confirmation::None);
-        // Nor does it keep a new fleet from its first records.
+        // Nor does it prevent the first records of a new fleet.
         let mut readings = ClockSamples::<3>::new();
         readings.take(0, &UNGUARDED(false), now, now);
         assert_eq!(readings.confirmation(voters, 2), Confirmation::None);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_refuse_for_the_fence_alone_are_counted_and_no_others() {
+    fn only_nodes_that_refuse_because_of_the_fence_are_counted_as_misfits() {
         let mut readings = ClockSamples::<5>::new();
         let now = Instant::from_micros(0);
         for (answer, misfits) in [
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_comes_free_when_a_quorum_has_let_it_go() {
+    fn a_key_is_free_when_a_quorum_no_longer_holds_it() {
         let mut readings = ClockSamples::<5>::new();
         let now = Instant::from_micros(0);
         for held_ms in [70, 0, 30] {
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(
             readings.free_in_ms(4),
             None,
-            "the others may keep it for ever"
+            "the others may keep it forever"
         );
     }
 }

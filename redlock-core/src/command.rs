@@ -1,4 +1,4 @@
-//! What a client says to one node.
+//! The commands of a client to one node.
 
 use crate::denial::Denial;
 use crate::fence::Proposal;
@@ -10,17 +10,17 @@ use crate::wire::{Answer, Argument, Arguments, Script, ScriptCall, word};
 
 /// One command to one node.
 ///
-/// A transport need not look inside: [`arguments`](Self::arguments) is what goes on the wire, and
-/// [`reply`](Self::reply) reads what comes back.
+/// A transport need not read its fields: it sends [`arguments`](Self::arguments), and
+/// [`reply`](Self::reply) parses the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub struct Command<'a> {
     /// The key of the lock.
     pub key: &'a [u8],
-    /// The token of the attempt or of its lease.
+    /// The token of the attempt or lease.
     pub token: &'a Token,
-    /// The fence that an acquire proposes, that a lease has, or that an attempt has proposed last. `None` if the
+    /// The fence that an acquire proposes, that a lease has, or that an attempt proposed last. `None` if the
     /// lock is plain.
     pub proposal: Option<Proposal>,
     /// What the node does.
@@ -35,7 +35,7 @@ pub enum Verb {
     Acquire {
         /// How long the key lives, in milliseconds.
         ttl_ms: u32,
-        /// What the node must be like for its vote to count. See [`Admission`](crate::Admission).
+        /// What the node must meet for its vote to count. See [`Admission`](crate::Admission).
         rules: Rules,
     },
     /// Lets the key live for `ttl_ms` from now if it still carries the token.
@@ -43,24 +43,24 @@ pub enum Verb {
         /// How long the key lives from now, in milliseconds.
         ttl_ms: u32,
     },
-    /// Deletes the key if it still carries the token. A fenced lock's node accepts the fence no more.
+    /// Deletes the key if it still carries the token. If the lock is fenced, the node no longer accepts the fence.
     Release,
 }
 
 impl<'a> Command<'a> {
-    /// Set `key` to `token`, for `ttl_ms` milliseconds, unless it exists.
+    /// Sets `key` to `token` for `ttl_ms` milliseconds, unless the key exists.
     #[must_use]
     pub const fn acquire(key: &'a [u8], token: &'a Token, ttl_ms: u32, rules: Rules) -> Self {
         Self::new(key, token, Verb::Acquire { ttl_ms, rules })
     }
 
-    /// Let `key` live for `ttl_ms` milliseconds from now if it carries `token`.
+    /// Lets `key` live for `ttl_ms` milliseconds from now if it carries `token`.
     #[must_use]
     pub const fn extend(key: &'a [u8], token: &'a Token, ttl_ms: u32) -> Self {
         Self::new(key, token, Verb::Extend { ttl_ms })
     }
 
-    /// Delete `key` if it carries `token`.
+    /// Deletes `key` if it carries `token`.
     #[must_use]
     pub const fn release(key: &'a [u8], token: &'a Token) -> Self {
         Self::new(key, token, Verb::Release)
@@ -75,7 +75,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// The same command of a fenced lock, or of a plain one if there is no proposal.
+    /// The same command for a fenced lock, or for a plain one if `proposal` is `None`.
     #[must_use]
     pub const fn with_proposal(self, proposal: Option<Proposal>) -> Self {
         Self { proposal, ..self }
@@ -93,7 +93,7 @@ impl<'a> Command<'a> {
         matches!(self.verb, Verb::Release)
     }
 
-    /// Whether the lock is fenced. Never without the feature `fence`, as the compiler knows.
+    /// Whether the lock is fenced. Without the feature `fence`, the compiler knows that it is not.
     #[must_use]
     pub const fn is_fenced(&self) -> bool {
         self.proposal.is_some()
@@ -114,10 +114,10 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// The command as Redis takes it, word by word.
+    /// The words of the Redis command.
     ///
-    /// A node that answers `NOSCRIPT` does not know the script (any more): send the command once
-    /// more with [`ScriptCall::Text`], on the same connection.
+    /// If the node answers `NOSCRIPT`, it does not have the script in its cache: send the command again
+    /// with [`ScriptCall::Text`], on the same connection.
     #[must_use]
     pub fn arguments(&self, call: ScriptCall) -> Arguments<'a> {
         let key = Argument::Bytes(self.key);
@@ -155,14 +155,14 @@ impl<'a> Command<'a> {
             });
             arguments.push(window);
             arguments.push(step_back);
-            // Most acquires do not.
+            // Left out of most acquires.
             let vouches = self.is_acquire() && proposal.vouches();
             arguments.push(vouches.then_some(Argument::Integer(1)));
         }
         arguments
     }
 
-    /// What `answer` means for this command. `None` if it is no answer to it.
+    /// What `answer` means for this command. `None` if it is not an answer to this command.
     #[must_use]
     pub fn reply(&self, answer: Answer) -> Option<Result<Reply, Denial>> {
         let reply = match (self.verb, &self.proposal, answer) {
@@ -199,7 +199,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_answer_of_redis_is_a_yes_or_a_no() {
+    fn an_answer_of_redis_is_a_grant_or_a_refusal() {
         let [acquire, extend, release] = COMMANDS;
         for (command, answer, reply) in [
             (acquire, Answer::Ok, Reply::Acquired(None)),

@@ -5,52 +5,52 @@ use core::fmt;
 use crate::fence::Reading;
 use crate::time::Span;
 
-/// Why a node that can be reached has no vote. It is no word about who holds the lock.
+/// Why a node that can be reached has no vote. It does not tell whether the lock is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Denial {
-    /// It has restarted, and may have forgotten keys that were granted before: it is another process than the one this
+    /// It has restarted, and may have forgotten keys that it granted before: it is another process than the one this
     /// client knows, or has other data.
     Restarted {
-        /// How long ago at the least, in milliseconds: when the client has seen it. Without a connection meanwhile that is
-        /// later than the restart.
+        /// How long ago at least, in milliseconds, counted from when the client saw it. If the client had no connection
+        /// meanwhile, that is later than the restart.
         ago_ms: u32,
-        /// When its vote counts again, in milliseconds.
+        /// The time until its vote counts again, in milliseconds.
         left_ms: u32,
     },
-    /// It is a replica: what it grants, its master does not know.
+    /// It is a replica: its master does not know what it grants.
     Replica,
-    /// It may delete keys for want of memory.
+    /// It may evict keys.
     MayEvict,
-    /// It could delete keys for want of memory when it was asked before, and may have done so.
+    /// It could evict keys when it was asked before, and may have done so.
     Evicted {
-        /// When its vote counts again, in milliseconds.
+        /// The time until its vote counts again, in milliseconds.
         left_ms: u32,
     },
-    /// The user may not ask it who it is.
+    /// The ACL user lacks permission for INFO or TIME.
     InfoForbidden,
-    /// To a fenced acquire: it may have forgotten keys or fences that it granted, by its guard record.
+    /// To a fenced acquire: by its guard record, the node may have forgotten keys or fences that it granted.
     Quarantined {
-        /// When its vote counts again, in milliseconds.
+        /// The time until its vote counts again, in milliseconds.
         left_ms: u32,
-        /// What it told besides.
+        /// The rest of its answer.
         reading: Reading,
     },
-    /// To a fenced acquire: it has accepted this fence or a higher one before.
+    /// To a fenced acquire: the node has accepted this fence or a higher one before.
     Stale(Reading),
     /// To a fenced acquire: the fence is too far behind the node's clock.
     TooOld(Reading),
     /// To a fenced acquire: the fence is too far ahead of the node's clock.
     TooNew(Reading),
-    /// To a fenced acquire: this client and those before it do not agree on the rules of the fleet.
+    /// To a fenced acquire: this client and the clients before it have different rules for the fleet.
     FencingMismatch(Reading),
-    /// To a fenced acquire: the guard record of this node, with these rules, is missing. Clients write it again, and a
-    /// quarantine begins with it, when a quorum of nodes has confirmed their rules.
+    /// To a fenced acquire: the guard record of this node, with these rules, is missing. Clients write it again once a
+    /// quorum of nodes has confirmed their rules; this starts a quarantine.
     Unguarded {
         /// Whether there is a record with these rules, of another process or other data.
         has_record: bool,
-        /// What it told besides.
+        /// The rest of its answer.
         reading: Reading,
     },
     /// To a plain acquire: the TTL is longer than fenced clients of these nodes wait after a restart.
@@ -61,7 +61,7 @@ pub enum Denial {
 }
 
 impl Denial {
-    /// What the node told besides.
+    /// The rest of the node's answer.
     pub(crate) const fn reading(&self) -> Option<Reading> {
         match self {
             Self::Quarantined { reading, .. }
@@ -74,7 +74,7 @@ impl Denial {
         }
     }
 
-    /// Whether another fence would have done.
+    /// Whether the node refused only because of the fence.
     pub(crate) const fn is_misfit(&self) -> bool {
         matches!(self, Self::Stale(_) | Self::TooOld(_) | Self::TooNew(_))
     }
@@ -94,17 +94,17 @@ impl fmt::Display for Denial {
             }
             Self::Replica => f.write_str("a replica, which has no vote; name its master"),
             Self::MayEvict => f.write_str(
-                "may evict locks for want of memory; set its maxmemory-policy to noeviction",
+                "may evict locks when memory is short; set its maxmemory-policy to noeviction",
             ),
             Self::InfoForbidden => f.write_str(
-                "the user may not ask it who it is; grant +info +time ~redlock:guard, or switch the restart \
-                 guard off",
+                "the ACL user lacks permission for INFO or TIME; grant +info +time ~redlock:guard, or disable the \
+                 restart guard",
             ),
             Self::Stale(_) => f.write_str("has accepted a higher fence"),
             Self::TooOld(_) => f.write_str("its clock is ahead of the other nodes"),
             Self::TooNew(_) => f.write_str("its clock is behind the other nodes"),
             Self::FencingMismatch(_) => f.write_str(
-                "other clients follow other rules: max_ttl, window and step_back must be the same for all",
+                "other clients have other rules: max_ttl, window and step_back must be the same for all",
             ),
             Self::Unguarded { .. } => f.write_str(
                 "lost its guard record, which is restored once a quorum of nodes has confirmed the rules",

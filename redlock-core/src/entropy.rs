@@ -4,18 +4,18 @@
 ///
 /// # For callers
 ///
-/// The tokens of all clients come from their sources: two clients whose sources repeat each other
-/// can release each other's lock. A lock that is given the same token twice in a row, or one of all
-/// zeros, refuses to go on ([`AcquireError::Entropy`](crate::AcquireError::Entropy)); a source that
-/// fails more cleverly is not noticed.
+/// Tokens come from this source. If the sources of two clients give the same bytes, the clients can
+/// release each other's locks. If a source gives the same token twice in a row, or only zeros, acquire
+/// fails with [`AcquireError::Entropy`](crate::AcquireError::Entropy). Other failures of a source are
+/// not detected.
 ///
 /// # For implementers
 ///
-/// Fill all bytes, each unpredictable and independent: the operating system's source on a host; on
-/// a device the chip's true random number generator with its health tests on, or a cryptographic
-/// generator seeded from it at each start. Not the time, not a serial number, not an ADC pin, not a
-/// fixed seed, nor one that is kept over a reset: two devices that begin alike draw the same tokens.
-/// A source that fails leaves the bytes as they are.
+/// Fill all bytes, each unpredictable and independent. On a host, use the operating system's source. On
+/// a device, use the chip's true random number generator with its health tests on, or a cryptographic
+/// generator that is seeded from it at each start. Do not use the time, a serial number, an ADC pin, a
+/// fixed seed, or a seed that is kept over a reset: two devices with the same start draw the same tokens.
+/// If the source fails, leave the bytes as they are.
 pub trait Entropy {
     /// Fills `bytes`.
     fn fill(&mut self, bytes: &mut [u8]);

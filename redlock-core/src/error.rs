@@ -1,32 +1,32 @@
-//! Why a lock was not taken, not extended, not held to the end.
+//! The errors of acquire, extend, hold and build.
 
 use core::fmt;
 
 use crate::report::Report;
 use crate::time::Span;
 
-/// Why the lock was not acquired. No node keeps the key of a failed attempt for longer than its TTL,
-/// and those that can be reached are told to delete it at once.
+/// Why the lock was not acquired. Nodes that can be reached are told at once to delete the key of a
+/// failed attempt. No node keeps it for longer than its TTL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum AcquireError<E, const MAX: usize> {
-    /// Another client holds the lock, several tried at once and none won, or keys that a client has left have not
-    /// expired yet. Try again later.
+    /// Another client holds the lock, several clients tried at once and none won, or keys that a client left behind
+    /// have not expired yet. Retry later.
     Held(Report<E, MAX>),
-    /// No quorum of nodes could be reached. Nothing is known about who holds the lock.
+    /// No quorum of nodes could be reached. It is unknown whether another client holds the lock.
     Unreachable(Report<E, MAX>),
     /// A quorum granted the lock, but so late that nothing of its validity was left: the TTL is too
     /// short for these nodes or this machine.
     TooLate(Report<E, MAX>),
-    /// The source of randomness repeats itself; nothing was sent.
+    /// The source of randomness gave the last token again, or only zeros. Nothing was sent.
     Entropy,
-    /// The key begins with [`RESERVED_PREFIX`](crate::RESERVED_PREFIX); nothing was sent.
+    /// The key begins with [`RESERVED_PREFIX`](crate::RESERVED_PREFIX). Nothing was sent.
     ReservedKey,
 }
 
 impl<E, const MAX: usize> AcquireError<E, MAX> {
-    /// What each node said in the last round. `None` if no round was held.
+    /// The outcome of each node in the last round. `None` if there was no round.
     #[must_use]
     pub const fn report(&self) -> Option<&Report<E, MAX>> {
         match self {
@@ -62,7 +62,7 @@ impl<E: fmt::Display, const MAX: usize> fmt::Display for AcquireError<E, MAX> {
                  no lock is safe with it",
             ),
             Self::ReservedKey => f.write_str(
-                "keys that begin with redlock: are reserved for what nodes remember beside locks; \
+                "keys that begin with redlock: are reserved for the records of this library; \
                  use another key",
             ),
         }
@@ -78,23 +78,23 @@ impl<E: core::error::Error, const MAX: usize> core::error::Error for AcquireErro
 pub enum ExtendError<E, const MAX: usize> {
     /// No quorum of nodes carries the token any more. Stop the work now.
     Lost(Report<E, MAX>),
-    /// No quorum of nodes said yes, nor enough of them no. The lease is as it was: try again until
-    /// its validity is over.
+    /// Neither a quorum of grants nor enough refusals to conclude that the lease is lost. The lease is
+    /// unchanged: retry until its validity is over.
     Unreachable(Report<E, MAX>),
-    /// A quorum said yes, but only after the validity was over. Stop the work now.
+    /// A quorum extended the lease, but only after its validity was over. Stop the work now.
     TooLate(Report<E, MAX>),
     /// The validity was over before anything was sent. Stop the work now.
     Expired,
-    /// The validity was over before anything was sent: so many extensions of other leases of this process were ahead. Stop
-    /// the work now. Only adapters that admit extensions say so, as `redlock-std` does.
+    /// The validity was over before anything was sent, because extensions of other leases of this process were ahead.
+    /// Stop the work now. Only adapters that delay extensions return this, such as `redlock-std`.
     NotAsked {
-        /// Whether a quorum of nodes has answered the last round of the others: if so, they are too many.
+        /// Whether a quorum of nodes has answered the last round of the other extensions. If so, there are too many.
         nodes_answer: bool,
     },
 }
 
 impl<E, const MAX: usize> ExtendError<E, MAX> {
-    /// Whether the lease may still be extended by another try.
+    /// Whether a retry may still extend the lease.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::Unreachable(_))
@@ -122,24 +122,24 @@ impl<E: fmt::Display, const MAX: usize> fmt::Display for ExtendError<E, MAX> {
 
 impl<E: core::error::Error, const MAX: usize> core::error::Error for ExtendError<E, MAX> {}
 
-/// Why [`keep`](crate::Redlock::keep) and [`hold`](crate::Redlock::hold) gave a lease up.
+/// Why [`keep`](crate::Redlock::keep) and [`hold`](crate::Redlock::hold) lost a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum LossCause<E, const MAX: usize> {
     /// No quorum of nodes carries the token any more.
     Lost(Report<E, MAX>),
-    /// The validity is over and no extension came through; the last one that was tried ended so.
+    /// The validity is over, and the last attempt to extend it reached no quorum, with this report.
     Unreachable(Report<E, MAX>),
-    /// The validity is over, with no extension to blame: this task did not run for that long.
+    /// The validity is over although no extension failed: this task was not polled in time.
     Expired,
     /// The validity is over, after as many extensions as
     /// [`Options::max_extensions`](crate::Options::max_extensions) allows.
     ExtensionsSpent,
-    /// The validity is over, and no node was asked to extend it: so many extensions of other leases of this process were
-    /// ahead. Only adapters that admit extensions say so, as `redlock-std` does.
+    /// The validity is over, and no node was asked to extend it, because extensions of other leases of this process were
+    /// ahead. Only adapters that delay extensions return this, such as `redlock-std`.
     NotAsked {
-        /// Whether a quorum of nodes has answered the last round of the others: if so, they are too many.
+        /// Whether a quorum of nodes has answered the last round of the other extensions. If so, there are too many.
         nodes_answer: bool,
     },
 }
@@ -152,11 +152,11 @@ impl<E: fmt::Display, const MAX: usize> fmt::Display for LossCause<E, MAX> {
                 f.write_str("the lease could not be extended: ")?;
                 no_quorum(f, report)
             }
-            Self::Expired => f.write_str(
-                "the validity of the lease is over: it was not extended in time",
-            ),
+            Self::Expired => {
+                f.write_str("the validity of the lease is over: it was not extended in time")
+            }
             Self::ExtensionsSpent => f.write_str(
-                "the validity of the lease is over after the most extensions that the options allow",
+                "the validity of the lease is over: max_extensions allows no further extension",
             ),
             Self::NotAsked { nodes_answer } => not_asked(f, *nodes_answer),
         }
@@ -165,15 +165,15 @@ impl<E: fmt::Display, const MAX: usize> fmt::Display for LossCause<E, MAX> {
 
 impl<E: core::error::Error, const MAX: usize> core::error::Error for LossCause<E, MAX> {}
 
-/// Why the work was not done under the lock.
+/// Why the work was not completed under the lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum HoldError<E, const MAX: usize> {
-    /// The lock was not acquired; the work was not begun.
+    /// The lock was not acquired. The work did not start.
     NotAcquired(AcquireError<E, MAX>),
-    /// The lock was lost while the work ran: the work was dropped at that moment, or had run past it.
-    /// What it had done until then is done.
+    /// The lock was lost while the work ran. The work was dropped at that moment, or had already run past
+    /// it. What it had done by then is not undone.
     Lost(LossCause<E, MAX>),
 }
 
@@ -188,19 +188,19 @@ impl<E: fmt::Display, const MAX: usize> fmt::Display for HoldError<E, MAX> {
 
 impl<E: core::error::Error, const MAX: usize> core::error::Error for HoldError<E, MAX> {}
 
-/// Why a lock cannot be made of these nodes.
+/// Why a lock over these nodes cannot be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum BuildError {
     /// There is no node.
     NoNode,
-    /// There are more nodes than there is room for.
+    /// There are more nodes than the lock has room for.
     TooManyNodes {
-        /// How many there is room for.
+        /// The most nodes that the lock has room for.
         max: usize,
     },
-    /// A tick of the clock is as long as the lease would be valid.
+    /// A tick of the clock is at least as long as the validity of a lease.
     ClockTooCoarse,
 }
 
@@ -210,7 +210,7 @@ impl fmt::Display for BuildError {
             Self::NoNode => f.write_str("no node: name at least one"),
             Self::TooManyNodes { max } => write!(f, "too many nodes: at most {max}"),
             Self::ClockTooCoarse => f.write_str(
-                "a tick of the clock is as long as the lease would be valid: use a longer TTL",
+                "a tick of the clock is as long as the validity of the lease: use a longer TTL",
             ),
         }
     }
@@ -218,7 +218,7 @@ impl fmt::Display for BuildError {
 
 impl core::error::Error for BuildError {}
 
-/// Who was not waited for, since the others had decided the round, is not said to have failed.
+/// If the other nodes decided the round before a node answered, that node is not reported as failed.
 fn no_quorum<E: fmt::Display, const MAX: usize>(
     f: &mut fmt::Formatter<'_>,
     report: &Report<E, MAX>,

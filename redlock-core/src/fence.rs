@@ -1,6 +1,6 @@
-//! Fencing tokens: numbers that grow from holder to holder, and the resource that checks them.
+//! Fencing tokens: numbers that grow from holder to holder, and the gate that checks them.
 
-// The test kit reads them, also without the feature.
+// The test kit needs these types also without the feature `fence`.
 #[cfg(not(any(feature = "fence", feature = "mock")))]
 #[path = "fence/disabled.rs"]
 mod terms;
@@ -15,12 +15,12 @@ pub use terms::{Proposal, Reading};
 
 /// A fencing token: larger for every later holder of a key, over all nodes and for all time.
 ///
-/// Hand it to the resource with everything you do there, and let the resource refuse what carries a lower
-/// one than it has seen, as a [`FenceGate`] does: then a holder that was paused past the end of its lease
-/// can do no harm. Fences of two keys say nothing about each other.
+/// Pass it to the resource with every action, and let the resource refuse actions with a lower fence than
+/// it has seen, as a [`FenceGate`] does. Then a holder that was paused past the end of its lease can do no
+/// harm. Fences of different keys cannot be compared.
 ///
-/// It is a time in microseconds that the nodes have agreed to, below 2^53: it fits a number of Lua, of
-/// JavaScript and a `BIGINT` of SQL.
+/// It is a time in microseconds that the nodes have agreed on, below 2^53. So it fits in a number of Lua or
+/// JavaScript, and in a `BIGINT` of SQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Fence(u64);
@@ -29,7 +29,7 @@ impl Fence {
     /// Lower than the fence of any lease.
     pub const ZERO: Self = Self(0);
 
-    /// The fence with this number, for instance one that came over a wire.
+    /// The fence with this number, for instance one that was received over a network.
     #[must_use]
     pub const fn from_u64(number: u64) -> Self {
         Self(number)
@@ -52,9 +52,9 @@ impl fmt::Display for Fence {
     }
 }
 
-/// The resource's side: lets in whoever carries the highest fence so far, and nobody with a lower one.
+/// The check that a resource makes: admits the highest fence so far, and refuses every lower one.
 ///
-/// A new holder must show its fence *before it reads*: until then the one before it is let in.
+/// A new holder must show its fence *before it reads*: until then, the gate still admits the holder before it.
 ///
 /// ```
 /// use redlock_core::{Fence, FenceGate};
@@ -67,8 +67,8 @@ impl fmt::Display for Fence {
 /// assert!(gate.admit(Fence::from_u64(9)));
 /// ```
 ///
-/// What it has seen must outlive the resource's own restart: keep [`highest`](Self::highest) with the data,
-/// and begin with [`above`](Self::above).
+/// The highest fence must survive a restart of the resource: store [`highest`](Self::highest) with the data,
+/// and start with [`above`](Self::above).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct FenceGate {
@@ -76,20 +76,20 @@ pub struct FenceGate {
 }
 
 impl FenceGate {
-    /// A gate that has seen nobody.
+    /// A gate that has seen no fence.
     #[must_use]
     pub const fn new() -> Self {
         Self::above(Fence::ZERO)
     }
 
-    /// A gate that has seen `highest` before.
+    /// A gate that has already seen `highest`.
     #[must_use]
     pub const fn above(highest: Fence) -> Self {
         Self { highest }
     }
 
-    /// Whether the holder of `fence` may act. From now on nobody with a lower one may.
-    #[must_use = "a resource that acts without looking at the answer checks nothing"]
+    /// Returns whether the holder of `fence` may act. From then on, a lower fence is refused.
+    #[must_use = "a resource that ignores the result checks nothing"]
     pub const fn admit(&mut self, fence: Fence) -> bool {
         if fence.0 < self.highest.0 {
             return false;
@@ -98,7 +98,7 @@ impl FenceGate {
         true
     }
 
-    /// The highest fence that was let in.
+    /// The highest fence that was admitted.
     #[must_use]
     pub const fn highest(&self) -> Fence {
         self.highest
@@ -111,8 +111,8 @@ impl Default for FenceGate {
     }
 }
 
-/// What all clients of a fleet of nodes must agree on to get fences. It stands on every node, and a client
-/// that says otherwise is refused there.
+/// The rules that all fenced clients of a fleet of nodes must share. Every node stores them, and refuses a
+/// client with other rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Fleet {
@@ -122,10 +122,10 @@ pub struct Fleet {
     pub(crate) on: Fences,
 }
 
-/// Needed for whatever has to do with fences. Without the feature `fence` there is no value of it, and the
-/// compiler leaves out all code that would need one: who wants no fences pays for none.
+/// A marker that all fenced code needs. Without the feature `fence` it has no value, so the compiler leaves out
+/// all fenced code: plain locks do not pay for fences.
 ///
-/// With the test kit alone nobody makes one.
+/// With the feature `mock` alone, no code creates a value.
 #[cfg(any(feature = "fence", feature = "mock"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -137,7 +137,7 @@ pub(crate) struct Fences;
 pub(crate) enum Fences {}
 
 impl Fleet {
-    /// The longest TTL of any lease, and with it how long a node's vote does not count after a restart.
+    /// The longest TTL of any lease. How long a node has no vote after a restart depends on it.
     #[must_use]
     pub const fn max_ttl(&self) -> Duration {
         Duration::from_millis(self.max_ttl_ms as u64)
@@ -149,16 +149,16 @@ impl Fleet {
         Duration::from_millis(self.window_ms as u64)
     }
 
-    /// By how much the clock of a node may be set back while it lives.
+    /// By how much the clock of a node may be stepped back while the node runs.
     #[must_use]
     pub const fn step_back(&self) -> Duration {
         Duration::from_millis(self.step_back_ms as u64)
     }
 
-    /// For how long the vote of a node that may have forgotten does not count: the longer of `max_ttl` and
-    /// `step_back`, and `4 window + 1 s`.
+    /// How long a node that may have forgotten something has no vote: the longer of `max_ttl` and `step_back`, plus
+    /// `4 window + 1 s`.
     ///
-    /// No lease lasts longer than `max_ttl`, and a fence that was accepted before the clock was set back by `step_back`
+    /// No lease lasts longer than `max_ttl`. A fence that was accepted before the clock was stepped back by `step_back`
     /// is out of the window by then.
     #[must_use]
     pub const fn quarantine(&self) -> Duration {

@@ -1,4 +1,4 @@
-//! The lock for the time of some work: extended while it runs, stopped when it is lost.
+//! Holding the lock during some work: the lease is extended while the work runs; if it is lost, the work is dropped.
 
 use core::future::{Future, ready};
 use core::time::Duration;
@@ -16,18 +16,17 @@ use crate::transport::Transport;
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
     /// Acquires the lock, runs `work` and releases the lock.
     ///
-    /// The lease is extended while the work runs, in the same task, each time a third of its validity
-    /// has passed, or the first tick of a coarse clock after that. When an extension finds it lost, the work is dropped at
-    /// once, and no later than its validity
-    /// ends. Dropping the work does not undo what it did.
+    /// While the work runs, the lease is extended in the same task each time a third of its validity has
+    /// passed; on a coarse clock, at the first tick after that. If an extension finds that the lease is lost, the work
+    /// is dropped at once, and no later than the validity ends. Dropping the work does not undo what it did.
     ///
-    /// The lease that the work sees is the one that was granted: its `valid_until` is the earliest
-    /// end, not the one after the extensions.
+    /// The work sees the lease as it was granted: its `valid_until` is the earliest end, without the
+    /// extensions.
     ///
     /// # Errors
     ///
-    /// [`HoldError::NotAcquired`] before the work, [`HoldError::Lost`] when the lock was lost before
-    /// the work was done, also when the work kept the task busy past the end of the validity.
+    /// [`HoldError::NotAcquired`] if the work did not start. [`HoldError::Lost`] if the lock was lost before the
+    /// work was done, also if the work kept the task busy past the end of the validity.
     pub async fn hold<K: AsRef<[u8]>, R>(
         &mut self,
         key: K,
@@ -43,7 +42,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         );
         // If this future is dropped during the work, the next operation releases the lock.
         self.abandon(lease.key().as_ref(), lease.token(), lease.proposal());
-        // The lease is looked at before the work: after a long pause the work does not run on.
+        // `keep` is polled before the work: after a long pause, an expired lease stops the work first.
         let keep = self.keep_on(&mut kept, |_| (), |_| ready(()), |(), _| ());
         let done = match select(keep, work(&lease)).await {
             Either::First(cause) => Err(HoldError::Lost(cause)),
@@ -56,11 +55,11 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         done
     }
 
-    /// Extends `lease` each time a third of its validity has passed, until it is lost, and says why.
+    /// Extends `lease` each time a third of its validity has passed, until it is lost. Returns the cause.
     ///
-    /// Calls `extended` after each extension. Returns no later than the lease is valid; an extension
-    /// that fails for want of a quorum is tried again until then. Dropping the future stops the
-    /// extending and leaves the lease as it is.
+    /// Calls `extended` after each extension. Returns no later than the validity ends; until then, an
+    /// extension that reaches no quorum is retried. Dropping the future stops the extensions and leaves
+    /// the lease as it is.
     pub async fn keep<K: AsRef<[u8]>>(
         &mut self,
         lease: &mut Lease<K>,
@@ -75,18 +74,18 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.keep_on(lease, |_| (), |_| ready(()), tried).await
     }
 
-    /// Extends a lease that other clients extend too, each with a copy of it; otherwise as
+    /// Extends a lease that other clients extend too, each with a copy of it; otherwise like
     /// [`keep`](Self::keep).
     ///
-    /// Calls `update` before each decision, so that it can tell the lease of the extensions of the others
-    /// ([`Lease::extended_elsewhere`]). An extension of another client counts as one of this client, except that
+    /// Calls `update` before each decision. The caller can use it to pass on the extensions of other clients, with
+    /// [`Lease::extended_elsewhere`]. An extension by another client counts like one of this client, except that
     /// it does not count for [`Options::max_extensions`](crate::Options::max_extensions).
     ///
-    /// Waits for `admit` before each extension: a caller with many leases decides when it begins, by the end of the
-    /// validity at the latest.
+    /// Waits for `admit` before each extension, with the end of the validity: a caller with many leases decides when
+    /// each extension starts. `admit` must return by that end.
     ///
-    /// Calls `tried` after each extension that was tried, with what `admit` has returned, and with the report if no
-    /// quorum was reached: a caller that watches the validity itself knows why it ends.
+    /// Calls `tried` after each attempt to extend, with the output of `admit`, and with the report if no quorum was
+    /// reached. So a caller that watches the validity itself knows why it ends.
     pub async fn keep_shared<K: AsRef<[u8]>, A: Future>(
         &mut self,
         lease: &mut Lease<K>,
@@ -147,7 +146,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 }
                 Err(ExtendError::Lost(report)) => return LossCause::Lost(report),
                 Err(_) => {
-                    // Unless another client was in time.
+                    // Another client may have extended the lease in time.
                     update(lease);
                     if !lease.is_valid(self.clock.now()) {
                         return LossCause::Expired;
@@ -158,8 +157,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         }
     }
 
-    /// A third of the validity after the round that granted it, however long a tick is: a lease that
-    /// was due when it was granted would be extended without a pause.
+    /// A third of the validity after the start of the round that granted it, also if a tick is long. Otherwise a lease
+    /// could be due when it is granted, and would be extended without a pause.
     fn extension_due<K>(&self, lease: &Lease<K>) -> Instant {
         let validity = Duration::from_micros(lease.terms().validity);
         lease
@@ -170,10 +169,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
 }
 
 impl<K> Lease<K> {
-    /// Another client with a copy of this lease, on the same clock, has extended it: it is valid until
-    /// `valid_until`, if that is later than what is known.
+    /// Records that another client with a copy of this lease, on the same clock, has extended it until
+    /// `valid_until`. Has no effect if that is earlier than the known end.
     ///
-    /// `valid_until` must be that of the other client's [`Lease::valid_until`]. See
+    /// `valid_until` must come from the other client's [`Lease::valid_until`]. See
     /// [`Redlock::keep_shared`].
     pub fn extended_elsewhere(&mut self, valid_until: Instant) {
         self.extended_until(valid_until.max(self.valid_until()));

@@ -1,22 +1,23 @@
-//! The keys on a node: those of locks, and what nodes remember beside them.
+//! The keys on a node: the keys of locks, and the records beside them.
 
 use core::fmt;
 
-/// The key of the guard record, which says what has been agreed on a node and since when its vote counts:
+/// The key of the guard record, which holds the rules of the fleet and the time from which the vote of the node counts:
 /// `run_id:until:max_ttl:window:step_back:replication_id`, times in milliseconds.
 ///
-/// The replication ID is the last field: to clients that do not know it these are other rules, so they have no vote
-/// from the node and never write over it.
+/// The replication ID is the last field, so that older clients, which do not know it, see other rules: they get no vote
+/// from the node and never overwrite the record.
 pub const GUARD_KEY: &str = "redlock:guard";
 
-/// Before a key, it makes the key of its fence: `highest:held_until:accepted`, where `held_until` is in milliseconds
-/// and `accepted` the token whose acquire or extend was accepted last. After its release there is no `:accepted`.
+/// The prefix that turns the key of a lock into the key of its fence record: `highest:held_until:accepted`. `held_until`
+/// is in milliseconds. `accepted` is the token whose acquire or extend was accepted last; after its release, `:accepted`
+/// is missing.
 pub const FENCE_KEY_PREFIX: &str = "redlock:fence:";
 
-/// No lock may have a key that begins like this: such keys are what nodes remember beside the locks.
+/// The prefix of the keys of guard and fence records. No lock may have a key with this prefix.
 pub const RESERVED_PREFIX: &str = "redlock:";
 
-/// A key as it is shown in messages: its first bytes, what is not text escaped.
+/// A key as messages show it: its first 64 bytes, with bytes that are not text escaped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KeyName {
     bytes: [u8; Self::LEN],
@@ -26,9 +27,9 @@ pub struct KeyName {
 impl KeyName {
     const LEN: usize = 64;
 
-    /// How `key` is shown.
+    /// The name of `key` in messages.
     #[must_use]
-    // Called in many places: once in flash.
+    // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     pub fn new(key: &[u8]) -> Self {
         let mut bytes = [0; Self::LEN];
@@ -39,7 +40,7 @@ impl KeyName {
         }
     }
 
-    /// The whole key; none when it is too long to be kept.
+    /// The whole key. `None` if it is longer than 64 bytes.
     pub(crate) fn whole(&self) -> Option<&[u8]> {
         self.bytes.get(..self.len)
     }
@@ -87,7 +88,7 @@ mod tests {
     use std::string::ToString;
 
     #[test]
-    fn a_key_is_shown_in_one_line_whatever_its_bytes_are() {
+    fn a_key_is_shown_on_one_line_for_any_bytes() {
         assert_eq!(KeyName::new(b"dock-7").to_string(), "dock-7");
         assert_eq!(
             KeyName::new("d\u{f6}ck\n".as_bytes()).to_string(),

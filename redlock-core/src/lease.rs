@@ -1,4 +1,4 @@
-//! What the holder of a lock has: a right to it, until an instant.
+//! A lease: the right to a lock until an instant.
 
 use core::time::Duration;
 
@@ -7,11 +7,11 @@ use crate::fence::{Fence, Proposal};
 use crate::time::{Instant, whole_micros};
 use crate::token::Token;
 
-/// The lock is held until [`valid_until`](Self::valid_until), as told by the clock of the
+/// A granted lock. It is held until [`valid_until`](Self::valid_until) on the clock of the
 /// [`Redlock`](crate::Redlock) that granted it.
 ///
-/// A lease is a value: dropping it sends nothing, and the keys live on until their TTL is over. Give
-/// it back with [`Redlock::release`](crate::Redlock::release).
+/// A lease is a value: dropping it sends nothing, and the keys live on until their TTL is over. To give
+/// it back, call [`Redlock::release`](crate::Redlock::release).
 #[must_use = "a lease that is dropped keeps the lock until its TTL is over; release it"]
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -23,19 +23,19 @@ pub struct Lease<K> {
     proposal: Option<Proposal>,
 }
 
-/// For how long a lease was granted. They stay with it: options that are set later are for the next lease.
+/// How long a lease was granted for. A lease keeps its terms: options that are set later apply to the next lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub(crate) struct Terms {
     pub(crate) ttl_ms: u32,
-    /// The TTL less the drift and what clocks that jump take off, in microseconds.
+    /// The TTL less the drift and the margin for clocks that jump, in microseconds.
     pub(crate) validity: u64,
 }
 
 impl Terms {
-    /// The end of a lease that is asked for at `started_at`: the validity later, less one tick of the clock, or
-    /// `started_at` if that is earlier.
-    // `inline(never)`: several callers, and long code on a small machine.
+    /// The end of a lease that was requested at `started_at`: `started_at` plus the validity, less one tick of the
+    /// clock; but no earlier than `started_at`.
+    // `inline(never)`: several callers, and much code on a microcontroller.
     #[inline(never)]
     pub(crate) const fn valid_until(self, started_at: Instant, resolution: Duration) -> Instant {
         // Rounded up, against the lease.
@@ -63,9 +63,9 @@ impl<K> Lease<K> {
         }
     }
 
-    /// A lease of which nothing but the token is known, for instance one that another process has
-    /// taken: it can be released, and is not valid. Of a fenced lock its key goes, for plain clients: fenced ones wait
-    /// until the lease would have been over, since the release knows no fence.
+    /// Creates a lease from its token, for instance one that another process has acquired. It can be released, but is
+    /// not valid. For a fenced lock, the release deletes the key, so plain clients can acquire it. Fenced clients wait
+    /// until the lease would have ended, because the release has no fence.
     pub const fn adopt(key: K, token: Token) -> Self {
         let terms = Terms {
             ttl_ms: 0,
@@ -79,27 +79,27 @@ impl<K> Lease<K> {
         &self.key
     }
 
-    /// The token under the key, the same on every node.
+    /// The value of the key, the same on every node.
     #[must_use]
     pub const fn token(&self) -> &Token {
         &self.token
     }
 
-    /// The fencing token, larger than that of every earlier lease on the key; none for a plain lock, see
+    /// The fencing token: larger than that of every earlier lease on the key. `None` if the lock is plain, see
     /// `Options::fenced`.
     #[must_use]
     pub fn fence(&self) -> Option<Fence> {
         self.proposal.map(|proposal| proposal.fence())
     }
 
-    /// For how long the keys live from each grant or extension.
+    /// How long the keys live from each grant or extension.
     #[must_use]
     pub const fn ttl(&self) -> Duration {
         Duration::from_millis(self.terms.ttl_ms as u64)
     }
 
-    /// The instant from which on the lock may be another's. Computed before the first byte was sent
-    /// and rounded against the lease: no other client holds the lock before it.
+    /// The end of the lease: no other client holds the lock before this instant. It is counted from before
+    /// the first byte was sent, and rounded down.
     #[must_use]
     pub const fn valid_until(&self) -> Instant {
         self.valid_until
@@ -111,7 +111,7 @@ impl<K> Lease<K> {
         now < self.valid_until
     }
 
-    /// What is left of the validity at `now`; zero when it is over.
+    /// What is left of the validity at `now`. Zero if it is over.
     #[must_use]
     pub const fn remaining(&self, now: Instant) -> Duration {
         self.valid_until.saturating_duration_since(now)
@@ -129,15 +129,15 @@ impl<K> Lease<K> {
         self.valid_until = valid_until;
     }
 
-    /// It is lost: no later extension brings it back. It was valid at the instant `until`, which has passed.
+    /// Ends a lost lease: no later extension makes it valid again. It was valid at the instant `until`, which has passed.
     pub(crate) const fn end(&mut self, until: Instant) {
         self.valid_until = until;
     }
 }
 
 impl<K: AsRef<[u8]>> Lease<K> {
-    /// The command that gives it back, for an adapter that sends it and waits for nobody. Everybody else
-    /// calls [`Redlock::release`](crate::Redlock::release).
+    /// The command that releases the lease, for an adapter that sends it and does not wait for replies. Other
+    /// callers use [`Redlock::release`](crate::Redlock::release).
     #[must_use]
     pub fn release_command(&self) -> Command<'_> {
         Command::release(self.key.as_ref(), &self.token).with_proposal(self.proposal)

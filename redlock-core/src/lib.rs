@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![no_std]
 
-// Read from the top down: each module needs only those below it.
+// Ordered from the top down: each module uses only modules below it.
 mod hold;
 mod redlock;
 

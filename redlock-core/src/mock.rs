@@ -1,8 +1,8 @@
-//! A test kit: a clock that is set by hand, nodes that live in memory, randomness from a seed.
+//! A test kit: a virtual clock, nodes in memory, and random bytes from a seed.
 //!
-//! What does my code do when the lock is lost half-way, when two of five nodes hang, when the other
-//! client is faster? With these parts a test asks in virtual time, without a Redis and without a
-//! sleep. The lock under test is the shipping one; only its surroundings are made up.
+//! With it, a test checks what your code does if the lock is lost half-way, if two of five nodes hang, or
+//! if another client is faster. The test runs in virtual time, without Redis and without sleeping. The
+//! lock under test is the shipping one; only the nodes, the clock and the randomness are mocks.
 //!
 //! ```
 //! use core::time::Duration;
@@ -24,13 +24,13 @@
 //!     Redlock::<_, _, _, 5>::new(&nodes, &clock, SeededEntropy::new(1), options).unwrap();
 //! let minute = clock.now().saturating_add(Duration::from_secs(60));
 //!
-//! // Two nodes hang and nobody notices: the lease is extended for a minute.
+//! // Two nodes hang without effect: the lease is extended for a minute.
 //! nodes[0].hang();
 //! nodes[1].hang();
 //! clock.run(dock(&mut redlock, async || clock.sleep_until(minute).await)).unwrap();
 //! assert_eq!(clock.now(), minute);
 //!
-//! // A third one comes back without its data half-way: the lock is lost and the work stopped.
+//! // A third node restarts without its data half-way: the lock is lost and the work is stopped.
 //! let hour = clock.now().saturating_add(Duration::from_secs(3_600));
 //! let lost = clock.run(dock(&mut redlock, async || {
 //!     nodes[2].restart_empty();

@@ -1,34 +1,34 @@
-//! What a node says of itself: who it is, and what can be relied on.
+//! What a node tells about itself: its identity, role and guard record.
 
 use core::time::Duration;
 
 use crate::key::GUARD_KEY;
 use crate::wire::{Answer, Argument, Arguments, Script, ScriptCall};
 
-/// The process that a node is: another one after every restart, and the same one by whatever name or
-/// address it is reached.
+/// The ID of a node's process. It changes with every restart, and is the same for all names and
+/// addresses of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct RunId(pub(crate) u64);
 
 impl RunId {
-    /// A run id, for a transport of your own. Those of Redis are the first 13 hexadecimal digits of `run_id`.
+    /// Creates a run ID, for your own transport. For Redis, it is the first 13 hexadecimal digits of `run_id`.
     #[must_use]
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 }
 
-/// The history of a node's data: another one after every change of its role.
+/// The ID of the history of a node's data. It changes whenever the node's role changes.
 ///
-/// A master that becomes a replica takes over the data of its new master. When it is a master again the process is
-/// the same, and so may be the guard record, but the locks that it has granted are gone.
+/// A master that becomes a replica takes over the data of its new master. If it becomes a master again, the process is
+/// the same, and the guard record may be the same, but the locks that it granted are gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct ReplicationId(pub(crate) u64);
 
 impl ReplicationId {
-    /// A replication ID, for a transport of your own. Those of Redis are the first 13 hexadecimal digits of
+    /// Creates a replication ID, for your own transport. For Redis, it is the first 13 hexadecimal digits of
     /// `master_replid`.
     #[must_use]
     pub const fn new(number: u64) -> Self {
@@ -36,7 +36,7 @@ impl ReplicationId {
     }
 }
 
-/// What a node says of itself to a client that has just connected.
+/// What a node tells about itself when a client connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct NodeInfo {
@@ -44,11 +44,11 @@ pub struct NodeInfo {
     pub run_id: RunId,
     /// The history of its data.
     pub replication_id: ReplicationId,
-    /// For how long it has been running, by its own clock, in whole seconds and up to one more or less.
+    /// How long it has been running, by its own clock, in whole seconds; up to one second more or less.
     pub uptime: Duration,
-    /// Whether it is a master, and nobody's replica.
+    /// Whether it is a master, not a replica.
     pub is_master: bool,
-    /// Whether it may delete keys that live for want of memory.
+    /// Whether it may evict keys that have not expired.
     pub may_evict: bool,
     /// The longest TTL of the fleet by the guard record, in milliseconds. `None` if the node has no record.
     pub max_ttl_ms: Option<u32>,
@@ -57,14 +57,14 @@ pub struct NodeInfo {
 }
 
 impl NodeInfo {
-    /// The question, as Redis takes it: once on every connection, before the first command.
+    /// The Redis command that asks for it. Send it once on every connection, before the first command.
     #[must_use]
     pub fn question() -> Arguments<'static> {
         let guard = Argument::Bytes(GUARD_KEY.as_bytes());
         Script::NODE_INFO.call(ScriptCall::Text, 1).and(Some(guard))
     }
 
-    /// What `answer` says; none when it is no answer to the question.
+    /// Parses `answer`. `None` if it is not an answer to [`question`](Self::question).
     #[must_use]
     pub fn read(answer: Answer) -> Option<Self> {
         let Answer::Integers([run_id, replication_id, traits, max_ttl_ms]) = answer else {
@@ -73,12 +73,12 @@ impl NodeInfo {
         if run_id < 0 || replication_id < 0 {
             return None;
         }
-        // Negative if the record does not vouch for the node. More than any TTL is as good as the longest.
+        // Negative if the record does not vouch for the node. Capped at the longest TTL.
         let longest_ms = u32::try_from(max_ttl_ms.unsigned_abs()).unwrap_or(u32::MAX);
         Some(Self {
             run_id: RunId(run_id.cast_unsigned()),
             replication_id: ReplicationId(replication_id.cast_unsigned()),
-            // Negative if the clock of the node was set back.
+            // Negative if the clock of the node was stepped back.
             uptime: Duration::from_secs((traits >> 2).max(0).unsigned_abs()),
             is_master: traits & 2 != 0,
             may_evict: traits & 1 == 0,
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_node_says_is_read_and_nonsense_is_not() {
+    fn a_valid_answer_is_parsed_and_an_invalid_one_is_not() {
         let said = Answer::Integers([7, 8, 4 * 30 + 2, 10_000]);
         let wanted = NodeInfo {
             run_id: RunId(7),

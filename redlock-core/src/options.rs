@@ -1,4 +1,4 @@
-//! How a lock is taken and kept. Checked when built: options that exist are right.
+//! The options of a lock. They are checked when they are built, so an `Options` value is always valid.
 
 mod fencing;
 
@@ -11,7 +11,7 @@ use crate::rules::Rules;
 use crate::time::{drift_micros, whole_micros};
 use fencing::Fencing;
 
-/// How a lock is taken and kept. A part of a millisecond of the TTL is dropped.
+/// The options of a lock: TTL, timeouts, retries and rules. The TTL is truncated to whole milliseconds.
 ///
 /// | option | default | meaning |
 /// |---|---|---|
@@ -20,7 +20,7 @@ use fencing::Fencing;
 /// | `node_timeout` | 1/200 of the TTL, from 100 ms to 1 s, at most half the validity | how long a round waits for nodes that do not answer |
 /// | `retry_delay` | 5 ms to 50 ms | the range from which the delay before another round is drawn; the upper end doubles from round to round, up to four times |
 /// | `drift_ppm` | 10,000 (1 %) | by how much the clocks of client and node may differ in rate, of the TTL; 2 ms are added |
-/// | `max_extensions` | 100 | how often `hold` and `keep_alive` extend a lease; `unlimited_extensions` lifts it |
+/// | `max_extensions` | 100 | how often `hold` and `keep_alive` extend a lease; `unlimited_extensions` removes the limit |
 /// | `restart_guard` | on | whether a node that has restarted has no vote for `max_ttl`; for plain locks |
 /// | `refuse_eviction` | off; on for fenced locks | whether a node that may evict keys has no vote |
 /// | `max_ttl` | the TTL; a minute for fenced locks | the longest TTL of all clients of the nodes, and so how long a restarted node has no vote |
@@ -42,7 +42,7 @@ use fencing::Fencing;
 /// # }
 /// ```
 ///
-/// On a device, where they are a constant:
+/// On a device, the options can be a constant:
 ///
 /// ```
 /// use core::time::Duration;
@@ -66,7 +66,7 @@ pub struct Options {
     max_extensions: Option<u32>,
     restart_guard: bool,
     refuse_eviction: bool,
-    /// Zero if it was not said.
+    /// Zero if the caller has not set it.
     max_ttl_ms: u32,
     fencing: Option<Fencing>,
 }
@@ -75,17 +75,16 @@ impl Options {
     /// The longest TTL: what fits in 32 bits of milliseconds, more than 49 days.
     pub const MAX_TTL: Duration = Duration::from_millis(u32::MAX as u64);
 
-    /// The shortest delay before another round, whatever the range says: with an empty range the
-    /// lock is tried as fast as this, and never in a loop that gives way to nobody.
+    /// The shortest delay before another round: 1 ms, also if [`retry_delay`](Self::retry_delay) is
+    /// shorter. So `acquire` never busy-loops.
     pub const MIN_RETRY_DELAY: Duration = Duration::from_millis(1);
 
-    /// Options for a lease of `ttl`, everything else at its default.
-    ///
-    /// For the defaults see the table above.
+    /// Creates options for a lease of `ttl`. All other options have the defaults of the
+    /// [table](Self) above.
     ///
     /// # Errors
     ///
-    /// When the TTL is so short that the drift leaves nothing of it, or longer than
+    /// Fails if the drift leaves nothing of the TTL, or if the TTL is longer than
     /// [`MAX_TTL`](Self::MAX_TTL).
     pub const fn new(ttl: Duration) -> Result<Self, OptionsError> {
         let ttl_ms = ttl.as_millis();
@@ -115,41 +114,43 @@ impl Options {
         options.checked()
     }
 
-    /// How long [`acquire`](crate::Redlock::acquire) keeps trying: a time, not a number of tries.
-    /// Zero means one attempt: one round, and up to three of a fenced lock.
+    /// Sets how long [`acquire`](crate::Redlock::acquire) keeps trying. Zero means one attempt: one round for a plain
+    /// lock, up to three for a fenced one. Default: the TTL, its drift and two node timeouts.
     ///
-    /// The default outlasts a lease of the same TTL that nobody gives back, and a node that has restarted. If
-    /// [`max_ttl`](Self::max_ttl) is longer than the TTL, nodes that have restarted have no vote for longer than that.
+    /// The default is longer than a lease of the same TTL that is never released, and longer than a restarted node has
+    /// no vote. If [`max_ttl`](Self::max_ttl) is longer than the TTL, restarted nodes have no vote for longer than the
+    /// default wait.
     ///
-    /// The last attempt begins when that time is over, or later if the task is not polled then. `acquire` returns at the
-    /// latest one node timeout for each round of that attempt, and one for cleaning up after it, later.
+    /// The last attempt starts when this time is over, or later if the task is not polled then. After that, `acquire`
+    /// returns within one node timeout for each round of the attempt, plus one for its cleanup.
     #[must_use]
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// How long a round waits for nodes that do not answer.
+    /// Sets how long a round waits for nodes that do not answer. Default: 1/200 of the TTL, from 100 ms to
+    /// 1 s, and at most half the validity.
     ///
     /// The Redlock specification, step 2: small compared to the TTL. A dead node does not cost this
-    /// time, since a round ends at its quorum; a dead majority does.
+    /// time, because a round ends at its quorum. A dead majority does.
     ///
     /// # Errors
     ///
-    /// When it is zero, or not shorter than the validity.
+    /// Fails if it is zero, or not shorter than the validity.
     pub const fn node_timeout(mut self, node_timeout: Duration) -> Result<Self, OptionsError> {
         self.node_timeout = node_timeout;
         self.checked()
     }
 
-    /// The range from which the delay before another round is drawn, uniformly.
+    /// Sets the range from which the delay before another round is drawn, uniformly. Default: 5 ms to 50 ms.
     ///
-    /// From round to round the upper end doubles, up to four times `max`. Zero is legal: the delay
+    /// The upper end doubles from round to round, up to four times `max`. Zero is legal: the delay
     /// is then [`MIN_RETRY_DELAY`](Self::MIN_RETRY_DELAY).
     ///
     /// # Errors
     ///
-    /// When `min` is longer than `max`.
+    /// Fails if `min` is longer than `max`.
     pub const fn retry_delay(mut self, min: Duration, max: Duration) -> Result<Self, OptionsError> {
         if min.as_nanos() > max.as_nanos() {
             return Err(OptionsError::RetryDelay);
@@ -159,45 +160,46 @@ impl Options {
         self.checked()
     }
 
-    /// By how much the clocks of this client and of a node may differ in rate, in millionths of the
-    /// TTL. 2 ms are added to it.
+    /// Sets by how much the clocks of this client and of a node may differ in rate, in millionths of the
+    /// TTL. 2 ms are added to it. Default: 10,000 (1 %).
     ///
     /// The Redlock specification, "Safety arguments": `CLOCK_DRIFT`.
     ///
     /// # Errors
     ///
-    /// When nothing of the validity is left.
+    /// Fails if nothing of the validity is left.
     pub const fn drift_ppm(mut self, drift_ppm: u32) -> Result<Self, OptionsError> {
         let before = self;
         self.drift_ppm = drift_ppm;
         self.with_node_timeout_of(&before).checked()
     }
 
-    /// How many times [`hold`](crate::Redlock::hold) and [`keep`](crate::Redlock::keep) extend a
-    /// lease. The work is stopped when the last extension has run out.
+    /// Sets how many times [`hold`](crate::Redlock::hold) and [`keep`](crate::Redlock::keep) extend a
+    /// lease. The work is stopped when the last extension has expired. Default: 100.
     ///
     /// The Redlock specification, "Making the algorithm more reliable": the number of extensions
-    /// should be limited, or a client that is stuck keeps the lock for ever.
+    /// should be limited, because a client that hangs would keep the lock forever.
     #[must_use]
     pub const fn max_extensions(mut self, max_extensions: u32) -> Self {
         self.max_extensions = Some(max_extensions);
         self
     }
 
-    /// Extends a lease for as long as the work runs, even for ever.
+    /// Removes the limit of [`max_extensions`](Self::max_extensions): a lease is extended for as long as the
+    /// work runs, even forever.
     #[must_use]
     pub const fn unlimited_extensions(mut self) -> Self {
         self.max_extensions = None;
         self
     }
 
-    /// Whether the vote of a node that has restarted does not count until every lease that it may have
-    /// forgotten is over: for [`max_ttl`](Self::max_ttl) and the drift. On by default; switch it off for nodes that
-    /// write every command to a disk before they answer (`appendonly yes`, `appendfsync always`).
+    /// Sets whether a node that has restarted has no vote until every lease that it may have forgotten is over: for
+    /// [`max_ttl`](Self::max_ttl) and the drift. Default: on. Turn it off only if the nodes write every command to a
+    /// disk before they answer (`appendonly yes`, `appendfsync always`).
     ///
-    /// A node that does not say who it is has no vote while the guard is on. With the guard off a server that is named
-    /// twice has two votes if it does not say who it is. A fenced lock has a guard of its own, on the nodes, and is
-    /// not concerned.
+    /// If the guard is on, a node that does not identify itself has no vote. If it is off, a server that is named twice
+    /// and does not identify itself has two votes. A fenced lock has its own guard, on the nodes, and ignores this
+    /// option.
     ///
     /// The Redlock specification, "Performance, crash recovery and fsync": delayed restarts.
     #[must_use]
@@ -206,28 +208,27 @@ impl Options {
         self
     }
 
-    /// Whether a node that may delete keys for want of memory, by its `maxmemory-policy`, has no vote. Off by default
-    /// for plain locks; fenced locks always refuse such a node.
+    /// Sets whether a node that may evict keys, by its `maxmemory-policy`, has no vote. Default: off for plain locks.
+    /// Fenced locks always refuse such a node.
     ///
-    /// The policy is asked for on every connection, and again, with the next acquire, when half of the
-    /// [`max_ttl`](Self::max_ttl) has passed. Keys that are evicted between a change of the policy and the next look
-    /// are lost.
+    /// The client asks for the policy on every connection. If half of [`max_ttl`](Self::max_ttl) has passed since, the
+    /// next acquire asks again. Keys that are evicted between a change of the policy and the next check are lost.
     #[must_use]
     pub const fn refuse_eviction(mut self, is_on: bool) -> Self {
         self.refuse_eviction = is_on;
         self
     }
 
-    /// The longest TTL that any client of these nodes uses. A node that has restarted has no vote for this long, so
-    /// that it forgets no lease of another client. The default is the TTL of these options for a plain lock, and one
+    /// Sets the longest TTL that any client of these nodes uses. A node that has restarted has no vote for this long,
+    /// because it may have forgotten a lease of another client. Default: the TTL of these options for a plain lock, one
     /// minute for a fenced one.
     ///
-    /// Fenced clients of a fleet must agree on it. The guard record on each node says it to plain clients too, which
-    /// then wait for the longer of both times.
+    /// All fenced clients of a fleet must use the same value. The guard record on each node tells it to plain clients
+    /// too, which then wait for the longer of the two times.
     ///
     /// # Errors
     ///
-    /// If the TTL of these options is longer, or if it is longer than [`MAX_TTL`](Self::MAX_TTL).
+    /// Fails if the TTL of these options is longer, or if `max_ttl` is longer than [`MAX_TTL`](Self::MAX_TTL).
     pub const fn max_ttl(mut self, max_ttl: Duration) -> Result<Self, OptionsError> {
         let max_ttl_ms = max_ttl.as_millis();
         if max_ttl_ms > u32::MAX as u128 {
@@ -248,19 +249,20 @@ impl Options {
         self.checked()
     }
 
-    /// For how long the keys live, in whole milliseconds.
+    /// How long the keys live, in whole milliseconds.
     #[must_use]
     pub const fn ttl(&self) -> Duration {
         Duration::from_millis(self.ttl_ms as u64)
     }
 
-    /// For how long a lease is valid, counted from before its round: the TTL minus the drift.
+    /// How long a lease is valid, counted from before its round: the TTL minus the drift, and minus the margin of
+    /// `tolerate_clock_jumps` for a fenced lock.
     #[must_use]
     pub const fn validity(&self) -> Duration {
         Duration::from_micros(self.validity_micros())
     }
 
-    /// How long acquire keeps trying, see [`wait`](Self::wait).
+    /// How long `acquire` keeps trying, see [`wait`](Self::wait).
     #[must_use]
     pub const fn wait_time(&self) -> Duration {
         self.wait
@@ -272,7 +274,7 @@ impl Options {
         self.node_timeout
     }
 
-    /// What is asked of a node before its vote counts.
+    /// What a node must meet before its vote counts.
     #[must_use]
     pub const fn rules(&self) -> Rules {
         let longest_ms = match self.fencing {
@@ -290,7 +292,7 @@ impl Options {
         }
     }
 
-    /// What all clients of the fleet must agree on; none for a plain lock.
+    /// What all clients of the fleet must agree on. `None` if the lock is plain.
     #[must_use]
     pub const fn fleet(&self) -> Option<Fleet> {
         match self.fencing {
@@ -299,25 +301,25 @@ impl Options {
         }
     }
 
-    /// How often a lease is extended at most; `None` if there is no limit.
+    /// How many times a lease is extended at most. `None` if there is no limit.
     #[must_use]
     pub const fn extensions(&self) -> Option<u32> {
         self.max_extensions
     }
 
     /// The delay before the round after `failed_rounds` failed ones; `random` picks it from the range.
-    /// In microseconds, since the arithmetic of durations is long code on a small machine.
+    /// In microseconds, because arithmetic on `Duration` takes much flash on a microcontroller.
     pub(crate) fn delay_micros(&self, failed_rounds: u32, random: u32) -> u64 {
         let doublings = failed_rounds.saturating_sub(1).min(2);
         let min = self.retry_delay_min_micros;
-        // What is that long need not double.
+        // Capped, so that the shift does not overflow.
         let max = self.retry_delay_max_micros.min(u64::MAX >> doublings) << doublings;
         let drawn = part_of(max.saturating_sub(min), random);
         min.saturating_add(drawn)
             .max(whole_micros(Self::MIN_RETRY_DELAY))
     }
 
-    /// At least 100 ms: a runtime whose tasks are busy, or a node that is far away, takes tens of milliseconds.
+    /// At least 100 ms: a busy runtime or a distant node takes tens of milliseconds.
     const fn default_node_timeout(&self) -> Duration {
         let share = self.ttl().as_micros() / 200;
         let half_the_validity = self.validity().as_micros() / 2;
@@ -338,15 +340,15 @@ impl Options {
         Duration::from_micros(micros as u64)
     }
 
-    /// For how long a lease of this TTL keeps a node from granting another, at the rate of any clock, and time to meet the
-    /// node before that and to ask it after.
+    /// How long a lease of this TTL keeps a node from granting another, at any clock rate within the drift; plus one node
+    /// timeout to connect to the node before that, and one to ask it afterwards.
     const fn default_wait(&self) -> Duration {
         let drift = Duration::from_micros(drift_micros(self.ttl_ms, self.drift_ppm));
         let rounds = self.node_timeout.saturating_mul(2);
         self.ttl().saturating_add(drift).saturating_add(rounds)
     }
 
-    /// The node time-out of `before`, if the caller has set it; else the default, which follows from the validity.
+    /// Keeps the node timeout if the caller has set it in `before`; otherwise computes the default from the validity.
     const fn with_node_timeout_of(mut self, before: &Self) -> Self {
         if before.node_timeout.as_nanos() == before.default_node_timeout().as_nanos() {
             self.node_timeout = self.default_node_timeout();
@@ -399,7 +401,7 @@ fn part_of(whole: u64, random: u32) -> u64 {
     high * u64::from(random) + ((low * u64::from(random)) >> u32::BITS)
 }
 
-/// Why options are not right.
+/// Why options are invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
@@ -408,7 +410,7 @@ pub enum OptionsError {
     TtlTooShort,
     /// The TTL is longer than [`Options::MAX_TTL`].
     TtlTooLong,
-    /// The node time-out is zero, or not shorter than the validity.
+    /// The node timeout is zero, or not shorter than the validity.
     NodeTimeout,
     /// The shortest retry delay is longer than the longest.
     RetryDelay,
@@ -416,7 +418,7 @@ pub enum OptionsError {
     Window,
     /// The TTL is longer than [`max_ttl`](Options::max_ttl), which is a minute by default for a fenced lock.
     MaxTtl,
-    /// What was asked for needs a fenced lock.
+    /// The option needs a fenced lock.
     NotFenced,
 }
 
@@ -428,7 +430,7 @@ impl fmt::Display for OptionsError {
             }
             Self::TtlTooLong => "the TTL is too long: at most 4294967295 ms, about 49 days",
             Self::NodeTimeout => {
-                "the node time-out must be longer than zero and shorter than the validity \
+                "the node timeout must be longer than zero and shorter than the validity \
                  (the TTL minus clock drift and 2 ms)"
             }
             Self::RetryDelay => "the shortest retry delay is longer than the longest",
@@ -524,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_time_out_is_shorter_than_the_validity_and_not_zero() {
+    fn a_node_timeout_is_shorter_than_the_validity_and_not_zero() {
         let options = Options::new(ms(1_000)).unwrap();
         assert!(options.node_timeout(ms(987)).is_ok());
         for timeout in [Duration::ZERO, ms(988), Duration::MAX] {
@@ -538,10 +540,10 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_set_is_as_the_readme_says() {
+    fn the_defaults_are_those_of_the_readme() {
         let options = Options::new(ms(1_000)).unwrap();
         assert_eq!(options.extensions(), Some(100));
-        // The TTL, 1 % and 2 ms, and two node time-outs of 100 ms.
+        // The TTL, 1 % and 2 ms, and two node timeouts of 100 ms.
         assert_eq!(options.wait_time(), ms(1_000 + 12 + 200));
         assert_eq!(delay(&options, 1, 0), ms(5));
         let longest = delay(&options, 1, u32::MAX);

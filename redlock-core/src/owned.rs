@@ -4,7 +4,7 @@ use crate::command::{Command, Verb};
 use crate::fence::Proposal;
 use crate::token::Token;
 
-/// A command with a key of its own, for a transport that queues what it is told.
+/// A command that owns its key, for a transport that queues commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnedCommand<K> {
     pub(crate) key: K,
@@ -31,7 +31,7 @@ impl<'a, K: From<&'a [u8]>> From<&Command<'a>> for OwnedCommand<K> {
 }
 
 impl<K: AsRef<[u8]>> OwnedCommand<K> {
-    /// The command that it was made of.
+    /// The command from which it was created.
     #[must_use]
     pub fn command(&self) -> Command<'_> {
         Command {
@@ -50,7 +50,7 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
-    fn a_command_comes_out_as_it_went_in() {
+    fn an_owned_command_gives_back_the_same_command() {
         let (key, token) = (b"dock", &Token::from_bytes([7; Token::LEN]));
         let rules = Rules {
             refuse_eviction: true,

@@ -17,8 +17,8 @@ use crate::round::{NodeSet, Round, Verdict, Vote};
 use crate::time::Clock;
 use crate::transport::Transport;
 
-/// A round to be held, and what has come of it. It is lent to whoever holds the round: reports are large, and
-/// would be copied from call to call.
+/// A round and its result. It is passed by reference, because reports are large and would be copied from call
+/// to call.
 pub(crate) struct Ballot<'c, E, const MAX: usize> {
     pub(crate) command: Command<'c>,
     pub(crate) asked: NodeSet,
@@ -30,7 +30,7 @@ pub(crate) struct Ballot<'c, E, const MAX: usize> {
 }
 
 impl<'c, E, const MAX: usize> Ballot<'c, E, MAX> {
-    /// `command` is to be put to `asked`, of `nodes` in all.
+    /// A round that sends `command` to `asked`, out of `nodes` nodes.
     pub(crate) fn new(command: Command<'c>, asked: NodeSet, nodes: usize, round: Round) -> Self {
         Self {
             command,
@@ -43,13 +43,13 @@ impl<'c, E, const MAX: usize> Ballot<'c, E, MAX> {
     }
 }
 
-/// Hands the command of `ballot` to all that are asked at once and waits until its round is decided.
+/// Sends the command of `ballot` to all asked nodes at once, and waits until its round is decided.
 ///
-/// Every wake drains all votes that are in before it reads the verdict. The first poll is one of
-/// them: even when the round is decided by the first votes, every node has been handed the command.
+/// Every poll collects all votes that have arrived before it reads the verdict, also the first one. So
+/// every node gets the command even if the first votes decide the round.
 ///
-/// When the deadline has passed, the clock lets the transports read what has arrived by then, if the round can
-/// still be won: a task that runs late loses no vote.
+/// After the deadline, the clock lets the transports read the replies that have arrived, if the round can
+/// still be won. So a task that is polled late loses no vote.
 pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
     nodes: &mut [Option<T>; MAX],
     clock: &C,
@@ -94,7 +94,7 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
                 round.vote(node, vote(command, &outcome));
                 report.record(node, outcome);
             }
-            // Read after the last vote that counts: whatever time the votes took is in it.
+            // The clock is read after the last vote, so that the time for the votes counts.
             let verdict = round.verdict(clock.now(), false);
             if verdict != Verdict::Pending {
                 return Poll::Ready(verdict);
@@ -107,11 +107,11 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
     let now = clock.now();
     if now >= round.deadline() {
         let waited = now.saturating_duration_since(started_at);
-        name_the_silent(nodes, *asked, waited, report);
+        record_timeouts(nodes, *asked, waited, report);
     }
 }
 
-/// A release is answered once a node says anything: that the key was gone is as good as deleting it.
+/// For a release, a refusal counts as granted: a key that is gone is as good as deleted.
 fn vote<E>(command: &Command<'_>, outcome: &Outcome<E>) -> Vote {
     match outcome {
         Outcome::Granted => Vote::Granted,
@@ -121,7 +121,7 @@ fn vote<E>(command: &Command<'_>, outcome: &Outcome<E>) -> Vote {
     }
 }
 
-fn name_the_silent<T: Transport, const MAX: usize>(
+fn record_timeouts<T: Transport, const MAX: usize>(
     nodes: &[Option<T>; MAX],
     asked: NodeSet,
     waited: Duration,
@@ -138,7 +138,7 @@ fn name_the_silent<T: Transport, const MAX: usize>(
 }
 
 pin_project! {
-    /// A call that is polled to its end and no further.
+    /// A call that is not polled again after it has completed.
     struct Call<F> {
         #[pin]
         future: Option<F>,
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_not_asked_is_not_said_to_have_been_silent() {
+    fn a_node_that_was_not_asked_is_not_reported_as_timed_out() {
         let mut nodes = [Some(Silent), Some(Silent)];
         let mut asked = NodeSet::EMPTY;
         asked.insert(1);
@@ -220,7 +220,7 @@ mod tests {
         );
     }
 
-    /// A node whose reply is there, and is read at the second look.
+    /// A node whose reply has arrived, and is read by the second poll.
     struct Unread(bool);
 
     impl Transport for Unread {
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    /// A clock that is late: its first deadline has passed, and it knows to look once more.
+    /// A clock that is late: the deadline has passed, and it lets the nodes be polled once more.
     struct Late;
 
     impl Clock for Late {
@@ -264,8 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_is_there_and_unread_when_the_deadline_has_passed_counts_if_the_round_can_be_won()
-     {
+    fn a_reply_that_is_unread_when_the_deadline_has_passed_counts_if_the_round_can_still_be_won() {
         let token = Token::from_bytes([1; Token::LEN]);
         for (valid_until, verdict) in [(Instant::MAX, Verdict::Won), (NOW, Verdict::Unreachable)] {
             let mut nodes = [Some(Unread(false))];

@@ -30,22 +30,24 @@ pub use acquisition::Acquisition;
 
 /// A lock over up to `MAX` independent nodes: the Redlock algorithm.
 ///
-/// `T` is the way to one node, `C` the clock on which leases are counted, `E` the source of tokens.
+/// `T` is the transport to one node, `C` the clock that measures leases, `E` the source of random bytes for tokens.
 ///
 /// # What it guarantees
 ///
-/// While `now < lease.valid_until()` on this clock, no other client holds a lease on the key,
-/// provided that clocks run at the same rate within [`Options::drift_ppm`] and that no node forgets a
-/// key that lives. Any minority of nodes may be down, hung or slow: no operation fails or waits for
-/// them. Every key expires by itself.
+/// While `now < lease.valid_until()` on this clock, no other client holds a lease on the key, if
+/// clocks run at the same rate within [`Options::drift_ppm`] and no node loses a key that has not
+/// expired. Any minority of nodes may be down, hung or slow: no operation fails or waits for them.
+/// Every key expires by itself.
 ///
 /// # Dropping a future
 ///
-/// Each future may be dropped at any point. What a dropped [`acquire`](Self::acquire),
-/// [`try_acquire`](Self::try_acquire), [`hold`](Self::hold) or [`release`](Self::release) may have
-/// left on the nodes is released by the next operation, or by [`release_abandoned`](Self::release_abandoned), if the key has
-/// no more than 64 bytes; else it expires. A future that is dropped before its first poll has done
-/// nothing: a release that is called and not awaited keeps the lock until its TTL is over.
+/// Each future may be dropped at any point. A dropped [`acquire`](Self::acquire),
+/// [`try_acquire`](Self::try_acquire), [`hold`](Self::hold) or [`release`](Self::release) may leave its
+/// token on the nodes. If the key has at most 64 bytes, the next operation releases it, or
+/// [`release_abandoned`](Self::release_abandoned) does; a longer key expires.
+///
+/// A future that is dropped before its first poll has done nothing. So if `release` is called but not
+/// awaited, the lock stays held until its TTL is over.
 #[derive(Debug)]
 pub struct Redlock<T, C, E, const MAX: usize> {
     nodes: [Option<T>; MAX],
@@ -59,7 +61,7 @@ pub struct Redlock<T, C, E, const MAX: usize> {
     abandoned: Option<Abandoned>,
 }
 
-/// A token that may stand on nodes although nobody holds it any more.
+/// A token that nodes may still carry after the caller has dropped its future.
 #[derive(Debug, Clone, Copy)]
 struct Abandoned {
     key: KeyName,
@@ -68,32 +70,32 @@ struct Abandoned {
 }
 
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
-    /// A lock over `nodes`, which must be independent of each other: masters, each on a machine of
-    /// its own, none the replica of another.
+    /// Creates a lock over `nodes`, which must be independent masters: each on its own machine, none the
+    /// replica of another.
     ///
-    /// Nothing is sent. A quorum is `nodes / 2 + 1`; an odd number of nodes is the best use of them.
+    /// Sends nothing. A quorum is `nodes / 2 + 1`, so an odd number of nodes is the best choice.
     ///
     /// # Errors
     ///
-    /// When there is no node, or more than `MAX` or 32, or when a tick of the clock is as long as a
-    /// lease of these options would be valid.
+    /// Fails if there is no node, if there are more than `MAX` or more than 32 nodes, or if a tick of the
+    /// clock is at least as long as the validity of a lease with these options.
     pub fn new(
         nodes: impl IntoIterator<Item = T>,
         clock: C,
         entropy: E,
         options: Options,
     ) -> Result<Self, BuildError> {
-        // Not a constant, which would stand in the flash of a device in its full size.
-        let mut places = array::from_fn(|_| None);
+        // Not a constant, which would take its full size in flash.
+        let mut slots = array::from_fn(|_| None);
         let mut count = 0;
         for node in nodes {
-            let place = places
+            let slot = slots
                 .get_mut(count)
                 .filter(|_| count < NodeSet::CAPACITY)
                 .ok_or_else(|| BuildError::TooManyNodes {
                     max: MAX.min(NodeSet::CAPACITY),
                 })?;
-            *place = Some(node);
+            *slot = Some(node);
             count += 1;
         }
         if count == 0 {
@@ -104,7 +106,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             return Err(BuildError::ClockTooCoarse);
         }
         Ok(Self {
-            nodes: places,
+            nodes: slots,
             all: NodeSet::first(count),
             clock,
             entropy,
@@ -116,8 +118,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         })
     }
 
-    /// Another client over the same nodes, on the same clock, with a source of tokens of its own. It
-    /// knows nothing of what a dropped future has left to this one.
+    /// Creates another client over the same nodes, on the same clock, with its own source of random
+    /// bytes. It does not release what a dropped future of this client has left.
     #[must_use]
     pub fn fork(&self, entropy: E) -> Self
     where
@@ -144,7 +146,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     }
 
     /// Sets the options for the next lease. Existing leases keep their TTL, their drift and their rules. If the rules of
-    /// fenced locks change, they are confirmed anew.
+    /// fenced locks change, they must be confirmed again.
     pub fn set_options(&mut self, options: Options) {
         if self.options.fleet() != options.fleet() {
             self.rules_confirmed_at = None;
@@ -162,36 +164,37 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.nodes.iter().flatten()
     }
 
-    /// The clock on which leases are counted.
+    /// The clock that measures leases.
     #[must_use]
     pub const fn clock(&self) -> &C {
         &self.clock
     }
 
-    /// By how much the nodes' clocks are ahead of this one, in microseconds, as the answers to the last
-    /// fenced acquire have told; none before the first. It is what a proposed fence is made of.
+    /// How far the nodes' clocks are ahead of this clock, in microseconds, by the answers to the last
+    /// fenced acquire; `None` before the first. Proposed fences are computed from it.
     #[must_use]
     pub const fn clock_offset(&self) -> Option<i64> {
         self.clock_offset
     }
 
-    /// Takes over what another client on the same clock has learned, and saves a round.
+    /// Sets the offset that another client on the same clock has learned. This saves a round.
     pub const fn set_clock_offset(&mut self, offset: Option<i64>) {
         self.clock_offset = offset;
     }
 
-    /// When the last fenced acquire began to ask the round that confirmed the rules of its options: a quorum of nodes
-    /// follows them, or some nodes do, none follows others and a quorum has answered. `None` if it confirmed nothing.
+    /// The start of the last round of a fenced acquire, if that round confirmed the rules of the options. A round
+    /// confirms them if a quorum of nodes has them, or if some nodes have them, no node has others, and a quorum has
+    /// answered. `None` if the last round confirmed nothing.
     ///
-    /// For half a quarantine from then on, a fenced acquire restores the guard record of a node that has lost it, which
-    /// begins the node's quarantine. Rules that are changed meanwhile by `redlock init --repair` begin with a quarantine
-    /// too: no lease under them is granted before this has run out.
+    /// For half a quarantine after that instant, a fenced acquire restores the guard record of a node that has lost it.
+    /// This starts the quarantine of the node. If `redlock init --repair` changes the rules meanwhile, the new rules
+    /// start with a quarantine too: no lease under them is granted before the half quarantine is over.
     #[must_use]
     pub const fn rules_confirmed_at(&self) -> Option<Instant> {
         self.rules_confirmed_at
     }
 
-    /// Takes over what another client with the same options on the same clock has confirmed.
+    /// Sets what another client with the same options on the same clock has confirmed.
     pub const fn set_rules_confirmed_at(&mut self, confirmed_at: Option<Instant>) {
         self.rules_confirmed_at = confirmed_at;
     }
@@ -202,7 +205,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.is_recent(self.rules_confirmed_at)
     }
 
-    /// Whether what was heard of rules in a round that began then is still good.
+    /// Whether the answers about rules of a round that began at `heard_at` are still valid.
     fn is_recent(&self, heard_at: Option<Instant>) -> bool {
         let heard = heard_at.zip(self.options.fleet());
         heard.is_some_and(|(heard_at, fleet)| {
@@ -210,16 +213,17 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         })
     }
 
-    /// Lets the keys live for the lease's TTL from now, and the lease with them.
+    /// Extends the lease: its keys live for its TTL from now on.
     ///
-    /// One round, which ends before the validity of the lease does. Only keys that still carry the
-    /// token are extended. A key that is gone stays so for a plain lock; for a fenced one it is made again, on a node that
-    /// remembers the lease and has accepted no other since.
+    /// Takes one round for a plain lock, and at most two for a fenced one. No round lasts longer than the
+    /// validity of the lease. A node extends the key only if it still carries the token. If the key is gone, a
+    /// plain lock does not set it again. For a fenced lock, a node sets it again if it remembers the lease and has
+    /// accepted no other attempt since.
     ///
     /// # Errors
     ///
-    /// After [`ExtendError::Unreachable`] the lease is as it was and may be extended again while it is
-    /// valid. After every other error it is lost.
+    /// After [`ExtendError::Unreachable`], the lease is unchanged and may be extended again while it is
+    /// valid. After every other error, it is lost.
     pub async fn extend<K: AsRef<[u8]>>(
         &mut self,
         lease: &mut Lease<K>,
@@ -228,18 +232,18 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.extension(lease).await
     }
 
-    /// Gives the lock back: tells every node to delete the key if it still carries the token.
+    /// Releases the lock: tells every node to delete the key if it still carries the token.
     ///
-    /// Returns when a quorum has answered, at the latest after the node time-out; what is on its way
-    /// to the other nodes arrives all the same. A lease that has expired or was stolen is an answer
-    /// in the report, not an error.
+    /// Returns when a quorum has answered, at the latest after the node timeout. Commands on their way
+    /// to the other nodes still arrive. If the lease has expired, or the key has another token, the
+    /// report says so; this is not an error.
     pub async fn release<K: AsRef<[u8]>>(&mut self, lease: Lease<K>) -> Released<T::Error, MAX> {
         self.hand_over_abandoned().await;
         self.give_back(&lease).await
     }
 
-    /// Releases what a dropped future may have left on the nodes, and waits for a quorum of them, at
-    /// the longest for the node time-out. Does nothing when there is nothing.
+    /// Releases what a dropped future may have left on the nodes. Returns when a quorum has answered, at
+    /// the latest after the node timeout. Does nothing if nothing was left.
     pub async fn release_abandoned(&mut self) {
         if let Some(abandoned) = self.abandoned {
             if let Some(key) = abandoned.key.whole() {
@@ -251,14 +255,14 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         }
     }
 
-    /// The token that the next operation is going to release, left by a dropped future.
+    /// The token that a dropped future has left, and that the next operation releases.
     #[must_use]
     pub fn abandoned(&self) -> Option<&Token> {
         self.abandoned.as_ref().map(|abandoned| &abandoned.token)
     }
 
-    /// The release of what a dropped future has left under `key`, for an adapter that sends it at once and
-    /// waits for nobody.
+    /// The command that releases what a dropped future has left under `key`, for an adapter that sends it at
+    /// once and does not wait for replies.
     #[must_use]
     pub fn abandoned_release<'a>(&'a self, key: &'a [u8]) -> Option<Command<'a>> {
         let abandoned = self.abandoned.as_ref()?;
@@ -292,8 +296,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             .delay_micros(failed_rounds, u32::from_ne_bytes(random))
     }
 
-    /// Hands the release of a dropped future to the nodes and waits for none of them: on each
-    /// connection it is ahead of what comes next.
+    /// Sends the release for a dropped future to the nodes and waits for none of them: on each
+    /// connection it goes ahead of the next command.
     pub(crate) fn hand_over_abandoned(&mut self) -> impl Future<Output = ()> {
         OnceInFlash {
             future: async {
@@ -309,8 +313,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         }
     }
 
-    /// The round that sends `release` to all of `asked` and waits for `enough` answers of `voters`.
-    // Called in many places: once in flash.
+    /// The round that sends `release` to all of `asked` and waits for `enough` answers from `voters`.
+    // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     fn deletion<'c>(
         &self,
@@ -346,7 +350,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         Ballot::new(command, voters, self.count(), round)
     }
 
-    /// Holds the round.
+    /// Runs the round.
     async fn ask(&mut self, ballot: &mut Ballot<'_, T::Error, MAX>) {
         race(&mut self.nodes, &self.clock, ballot).await;
     }
@@ -361,7 +365,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
 }
 
 pin_project! {
-    /// A future whose code the compiler would else put into each of its callers.
+    /// A future with one copy of its code in flash. The compiler would inline it into each caller.
     struct OnceInFlash<F> {
         #[pin]
         future: F,
@@ -378,13 +382,13 @@ impl<F: Future> Future for OnceInFlash<F> {
 }
 
 impl Abandoned {
-    /// The release of the whole `key`.
+    /// The command that releases the whole `key`.
     const fn release<'a>(&'a self, key: &'a [u8]) -> Command<'a> {
         Command::release(key, &self.token).with_proposal(self.proposal)
     }
 }
 
-/// What is known after a release. Nothing in it is an error: a key that was not deleted expires.
+/// The result of a release. It is never an error: a key that was not deleted expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Released<E, const MAX: usize>(Report<E, MAX>);
@@ -396,20 +400,20 @@ impl<E, const MAX: usize> Released<E, MAX> {
         self.0.tally().granted
     }
 
-    /// How many nodes did not have it any more: it had expired, or is another's.
+    /// How many nodes no longer had the key: it had expired, or carries the token of another client.
     #[must_use]
     pub fn gone(&self) -> usize {
         self.0.tally().refused
     }
 
-    /// How many nodes had not answered when a quorum had, or when the time was over. Those that can
+    /// How many nodes had not answered when a quorum had, or when the node timeout was over. Nodes that can
     /// be reached delete the key a moment later; on the others it expires.
     #[must_use]
     pub fn unanswered(&self) -> usize {
         self.0.tally().unknown
     }
 
-    /// The outcome of each node: granted for deleted, refused for gone.
+    /// The outcome of each node: `Granted` if it deleted the key, `Refused` if the key was gone.
     #[must_use]
     pub const fn report(&self) -> &Report<E, MAX> {
         &self.0

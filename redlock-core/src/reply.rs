@@ -1,30 +1,30 @@
-//! What a node's answer means.
+//! The meaning of a node's answer.
 
 use crate::denial::Denial;
 use crate::fence::{Fence, Proposal, Reading};
 
-/// What a node's answer says.
+/// The meaning of a node's answer.
 ///
-/// A reply that does not belong to the command it came for counts as no reply.
+/// A reply of another kind of command counts as no reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Reply {
     /// To acquire: the key carries the token now, and the fence is the one proposed.
     Acquired(Option<Reading>),
-    /// To acquire: the key is there already.
+    /// To acquire: the key exists already.
     Held(Option<Reading>),
-    /// To extend: the key lives on.
+    /// To extend: the key is extended.
     Extended(Option<Reading>),
     /// To release: the key is deleted.
     Released,
-    /// To extend and to release: the key is gone or carries another token.
+    /// To extend or release: the key is gone or carries another token.
     NotMine,
 }
 
-/// Reads what the scripts of a fenced acquire and extend say: a code, the node's time, the highest fence there, and
-/// what is left of something, in milliseconds.
-// Apart from the rest, whose values would be copied with these.
+/// Parses the answer to a fenced acquire or extend: a code, the node's time, the highest fence there, and
+/// a remaining time in milliseconds, whose meaning depends on the code.
+// `inline(never)`: inlined, its values would be copied together with those of the caller.
 #[inline(never)]
 pub(crate) fn fenced_reply(
     proposal: &Proposal,
@@ -32,7 +32,7 @@ pub(crate) fn fenced_reply(
     numbers: &[i64; 4],
 ) -> Option<Result<Reply, Denial>> {
     let [code, time, fence, ms] = *numbers;
-    // A key without a TTL, which is no lock's, has -1: it does not go away.
+    // -1 means a key without a TTL, which is not a lock: it never expires.
     let left_ms = u32::try_from(ms).unwrap_or(u32::MAX);
     let time = u64::try_from(time).ok()?;
     let fence = Fence::from_u64(u64::try_from(fence).ok()?);
@@ -56,7 +56,7 @@ pub(crate) fn fenced_reply(
     })
 }
 
-/// The codes of `scripts/codes.lua`, where their meaning is told.
+/// The codes of `scripts/codes.lua`, which explains them.
 mod code {
     pub(super) const GRANTED: i64 = 0;
     pub(super) const REFUSED: i64 = 1;

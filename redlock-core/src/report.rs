@@ -1,4 +1,4 @@
-//! What came of a round, node by node.
+//! The result of a round, node by node.
 
 use core::array;
 use core::fmt;
@@ -8,22 +8,22 @@ use crate::command::{Command, Verb};
 use crate::key::KeyName;
 use crate::reply::Reply;
 
-/// What came of one node.
+/// The outcome of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Outcome<E> {
-    /// No answer by the time the round was decided without it.
+    /// The round was decided before the node answered.
     Unanswered,
     /// The node did what it was asked.
     Granted,
-    /// The node said no: the key is held by another, or gone.
+    /// The node refused: another client holds the key, or the key is gone.
     Refused,
-    /// The node could not be asked or gave no answer in time. It may have done what it was asked.
+    /// The node could not be asked, or gave no answer in time. It may have done what it was asked.
     Failed(E),
 }
 
 impl<E> Outcome<E> {
-    /// Reads `result`; a reply that belongs to another kind of command is no answer.
+    /// Converts `result`. A reply of another kind of command counts as no answer.
     pub(crate) fn of(command: &Command<'_>, result: Result<Reply, E>) -> Self {
         let reply = match result {
             Err(error) => return Self::Failed(error),
@@ -40,7 +40,7 @@ impl<E> Outcome<E> {
     }
 }
 
-/// How many nodes said what.
+/// How many nodes had which outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Tally {
@@ -48,13 +48,13 @@ pub struct Tally {
     pub nodes: usize,
     /// How many did what they were asked.
     pub granted: usize,
-    /// How many said no.
+    /// How many refused.
     pub refused: usize,
-    /// How many said nothing that counts.
+    /// How many gave no valid answer.
     pub unknown: usize,
 }
 
-/// What came of a round: the key, and the outcome of each node.
+/// The result of a round: the key, and the outcome of each node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Report<E, const MAX: usize> {
@@ -82,8 +82,8 @@ impl<E, const MAX: usize> Report<E, MAX> {
         self.free_in_ms
     }
 
-    /// How long a quorum of nodes keeps the key of another client at the most, unless it is extended. A
-    /// fenced lock tells, if so many nodes had answered; a plain one cannot.
+    /// How long at most a quorum of nodes keeps the key of another client, unless that client extends it. `None` if it is
+    /// unknown: for a plain lock, or if too few nodes have answered.
     #[must_use]
     pub fn free_in(&self) -> Option<Duration> {
         self.free_in_ms.map(|ms| Duration::from_millis(ms.into()))
@@ -111,7 +111,7 @@ impl<E, const MAX: usize> Report<E, MAX> {
         self.outcomes.get(..self.nodes).unwrap_or_default()
     }
 
-    /// How many nodes said what.
+    /// How many nodes had which outcome.
     #[must_use]
     pub fn tally(&self) -> Tally {
         let mut tally = Tally {
@@ -130,7 +130,7 @@ impl<E, const MAX: usize> Report<E, MAX> {
         tally
     }
 
-    /// What went wrong, for each node that failed.
+    /// The error of each node that failed.
     pub fn failures(&self) -> impl Iterator<Item = &E> {
         self.outcomes().iter().filter_map(|outcome| match outcome {
             Outcome::Failed(error) => Some(error),
@@ -140,7 +140,7 @@ impl<E, const MAX: usize> Report<E, MAX> {
 }
 
 impl<E: fmt::Display, const MAX: usize> Report<E, MAX> {
-    /// Writes `(` the count, then what went wrong on which node, `)`.
+    /// Writes the count, then the error of each node that failed, in brackets.
     pub(crate) fn write_nodes(
         &self,
         f: &mut fmt::Formatter<'_>,

@@ -1,4 +1,4 @@
-//! One round of votes: pure, no clock, no input or output.
+//! One round of votes: pure logic, without a clock or I/O.
 
 use crate::time::Instant;
 
@@ -7,59 +7,60 @@ use crate::time::Instant;
 pub(crate) enum Vote {
     /// The node did what it was asked.
     Granted,
-    /// The node said no.
+    /// The node refused.
     Refused,
-    /// The node said nothing that counts. It may have done what it was asked.
+    /// The node gave no valid answer. It may have done what it was asked.
     Unknown,
 }
 
-/// Where a round stands.
+/// The state of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Votes that are still out can decide it.
+    /// Missing votes can still decide it.
     Pending,
     /// A quorum granted, in time.
     Won,
     /// A quorum granted, but the validity was over by then.
     TooLate,
-    /// A quorum cannot be had any more, and some node said no.
+    /// A quorum is no longer possible, and some node refused.
     Refused,
-    /// So many nodes said nothing that a quorum cannot be had.
+    /// A quorum is not possible, because too many nodes gave no answer.
     Unreachable,
 }
 
-/// The votes of one round, and what follows from them.
+/// The votes of one round, and its verdict.
 ///
 /// The verdict is settled at the first vote after which no other vote could change whether the round
-/// is won: `granted >= quorum`, or `granted + pending < quorum`, which is exact for an even number
-/// of nodes as well.
+/// is won: `granted >= quorum`, or `granted + pending < quorum`. This is exact for an even number of
+/// nodes too.
 #[derive(Debug, Clone)]
 pub(crate) struct Round {
     voters: NodeSet,
     quorum: u32,
     /// When the caller stops waiting for votes.
     deadline: Instant,
-    /// A win counts before this instant only.
+    /// A win counts only before this instant.
     valid_until: Instant,
     granted: NodeSet,
     refused: NodeSet,
     unknown: NodeSet,
-    /// How many nodes have told what the next round is made of, and how many must before this one is lost.
+    /// How many nodes have given data for the next round.
     heard: u32,
+    /// How many nodes must give data for the next round before this one is lost.
     wanted: u32,
-    /// How many nodes refused for the fence that was proposed, and for nothing else.
+    /// How many nodes refused only because of the proposed fence.
     misfits: u32,
     wants_all: bool,
     doubt: Doubt,
 }
 
-/// What an attempt cannot be sure of that has lost a round.
+/// What an attempt that has lost a round cannot trust.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Doubt {
     None,
     /// The nodes' time.
     Time,
-    /// And that the highest fence it has heard of is one of a clock that is ahead.
+    /// The nodes' time, and the highest known fence: it may come from a clock that is ahead.
     TimeAndFences,
 }
 
@@ -87,15 +88,15 @@ impl Round {
         }
     }
 
-    /// A round that is lost does not end before all have answered or its time is over: a node has lost its guard
-    /// record, and what the others say of theirs decides who may write it again. Unless the next round may be won
-    /// without that node.
+    /// Keeps a lost round open until all nodes have answered or its time is over: a node has lost its guard record,
+    /// and the records of the others decide which client may write it again. If the next round may be won without
+    /// that node, the round does not stay open.
     pub(crate) const fn hear_all(&mut self) {
         self.wants_all = true;
     }
 
-    /// The same for a fence that does not fit: the next one is made of [`enough`](Self::enough) answers. Nodes that
-    /// cannot be reached help to lose a round, and tell nothing.
+    /// Keeps a lost round open for a fence that does not fit: the next fence needs [`enough`](Self::enough) answers.
+    /// Nodes that cannot be reached help to lose a round, but give no data.
     pub(crate) fn hear_enough(&mut self, is_stale: bool) {
         self.misfits += 1;
         let is_doubtful = match self.doubt {
@@ -111,17 +112,18 @@ impl Round {
         self.wanted = self.wanted.max(wanted);
     }
 
-    /// If the round is lost for what is doubtful, all nodes are heard: those that answered first may have wrong clocks.
+    /// If the round is lost because of doubtful data, it waits for all nodes: those that answered first may have wrong
+    /// clocks.
     pub(crate) const fn doubt(&mut self, doubt: Doubt) {
         self.doubt = doubt;
     }
 
-    /// A node has told its time.
+    /// Counts a node that has told its time.
     pub(crate) const fn heard(&mut self) {
         self.heard += 1;
     }
 
-    /// As many nodes as keep the others from a quorum.
+    /// The number of nodes that leaves the others without a quorum.
     pub(crate) fn enough(&self) -> u32 {
         (self.voters.len() + 1).saturating_sub(self.quorum)
     }
@@ -134,7 +136,7 @@ impl Round {
         self.valid_until
     }
 
-    /// Counts the vote of `node`; its first one counts, and only a voter's.
+    /// Counts the vote of `node`: only its first one, and only if it is a voter.
     pub(crate) fn vote(&mut self, node: usize, vote: Vote) {
         if !self.pending().contains(node) {
             return;
@@ -146,12 +148,12 @@ impl Round {
         }
     }
 
-    /// Where the round stands at `now`, a reading of the clock *after* the last vote that counts.
+    /// The state of the round at `now`, a reading of the clock *after* the last vote that counts.
     ///
-    /// `is_over` ends the wait for pending votes: they count as unknown. The caller says so, not the deadline:
-    /// a task that runs late first reads the votes that have arrived.
+    /// `is_over` ends the wait for pending votes: they count as unknown. The caller decides this, not the deadline:
+    /// a task that is polled late first reads the votes that have arrived.
     ///
-    /// The Redlock specification, step 3: the time that elapsed is taken when the replies are in.
+    /// The Redlock specification, step 3: the elapsed time is measured when the replies have arrived.
     pub(crate) fn verdict(&self, now: Instant, is_over: bool) -> Verdict {
         let granted = self.granted.len();
         let pending = if is_over { 0 } else { self.pending().len() };
@@ -188,7 +190,7 @@ impl Round {
 pub(crate) struct NodeSet(u32);
 
 impl NodeSet {
-    /// How many nodes can be told apart.
+    /// How many nodes a set can hold.
     pub(crate) const CAPACITY: usize = 32;
 
     pub(crate) const EMPTY: Self = Self(0);
@@ -200,7 +202,7 @@ impl NodeSet {
         set
     }
 
-    // Called in many places: once in flash.
+    // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     pub(crate) const fn len(self) -> u32 {
         self.0.count_ones()
@@ -223,7 +225,7 @@ impl NodeSet {
         Self(self.0 & other.0)
     }
 
-    /// No bit at all for a node beyond the capacity.
+    /// No bit for a node beyond the capacity.
     fn bit(node: usize) -> u32 {
         u32::try_from(node)
             .ok()

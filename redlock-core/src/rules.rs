@@ -1,6 +1,6 @@
-//! What a client asks of a node before it counts its vote.
+//! What a node must meet before a client counts its vote.
 
-/// What is asked of a node before its vote for an acquire counts.
+/// What a node must meet before its vote for an acquire counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Rules {
@@ -9,12 +9,13 @@ pub struct Rules {
     /// By how much the clocks of client and node may differ in rate, in millionths.
     pub drift_ppm: u32,
     /// Whether a node that has restarted has no vote until every lease that it may have forgotten is over:
-    /// for `max_ttl_ms` and the drift. False if its data survives.
+    /// for `max_ttl_ms` and the drift. `false` if the data survives a restart.
     pub restart_guard: bool,
-    /// Whether a node that may evict keys has no vote. It is asked again when half of `max_ttl_ms` has passed, before
-    /// the next acquire.
+    /// Whether a node that may evict keys has no vote. If half of `max_ttl_ms` has passed since the node was asked, it is
+    /// asked again before the next acquire.
     pub refuse_eviction: bool,
-    /// Whether the longest TTL of the node's guard record binds the client. Fenced acquires are judged by the node.
+    /// Whether the client obeys the longest TTL in the node's guard record. `false` for fenced locks: the node checks
+    /// fenced acquires.
     pub obeys_record: bool,
 }
 

@@ -1,9 +1,9 @@
-//! Time: one instant for every platform, and the clock that tells it.
+//! Time: one instant type for every platform, and the clock.
 
 use core::fmt;
 use core::time::Duration;
 
-/// A point in time: microseconds since the origin of the [`Clock`] that told it.
+/// A point in time: microseconds since the origin of the [`Clock`] that returned it.
 ///
 /// Instants of two clocks cannot be compared. All arithmetic saturates: an instant never wraps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,7 +11,7 @@ use core::time::Duration;
 pub struct Instant(u64);
 
 impl Instant {
-    /// The latest instant there is.
+    /// The latest instant.
     pub const MAX: Self = Self(u64::MAX);
 
     /// The instant `micros` microseconds after the clock's origin.
@@ -26,9 +26,9 @@ impl Instant {
         self.0
     }
 
-    /// This instant moved later by `by`; a part of a microsecond is dropped.
+    /// This instant moved later by `by`, which is truncated to whole microseconds.
     #[must_use]
-    // Called in many places, and long code on a small machine.
+    // `inline(never)`: many callers, and much code on a microcontroller.
     #[inline(never)]
     pub const fn saturating_add(self, by: Duration) -> Self {
         self.plus_micros(whole_micros(by))
@@ -38,38 +38,37 @@ impl Instant {
         Self(self.0.saturating_add(micros))
     }
 
-    /// This instant moved earlier by `by`; a part of a microsecond is dropped.
+    /// This instant moved earlier by `by`, which is truncated to whole microseconds.
     #[must_use]
     pub const fn saturating_sub(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(whole_micros(by)))
     }
 
-    /// How long after `earlier` this instant is; zero when it is not.
+    /// The time from `earlier` to this instant. Zero if this instant is not later.
     #[must_use]
     pub const fn saturating_duration_since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Tells the time and waits for it.
+/// A clock with a timer.
 ///
 /// # For callers
 ///
-/// A lease is counted on one clock; never compare it with another. [`sleep_until`] may be dropped
-/// at any point.
+/// A lease is measured on one clock; never compare it with another. The future of [`sleep_until`] may be
+/// dropped at any point.
 ///
 /// # For implementers
 ///
 /// - `now` never goes back.
-/// - `now` goes on counting while the machine sleeps. A clock that stands still in suspend makes a
-///   laptop that wakes up believe that it still holds its lock.
+/// - `now` continues to count while the machine sleeps. With a clock that stops in suspend, a laptop
+///   that wakes up would believe that it still holds its lock.
 /// - `now` runs at the rate of real time, within the drift that
 ///   [`Options::drift_ppm`](crate::Options::drift_ppm) allows for.
-/// - `resolution` is the larger of two steps: the one in which `now` moves (the reading is truncated
-///   to it, as a counter of ticks is), and the one to which `sleep_until` rounds up. Every lease
-///   ends by that much earlier.
-/// - `sleep_until` ends at its deadline or later, never before it, and at once where the deadline
-///   has passed. Every poll looks at the clock.
+/// - `resolution` is the larger of two steps: the tick of `now` (a reading is truncated to it), and the
+///   step to which `sleep_until` rounds up. Every lease ends earlier by this much.
+/// - `sleep_until` ends at its deadline or later, never earlier. If the deadline has passed, it ends at
+///   once. Every poll reads the clock.
 ///
 /// [`sleep_until`]: Clock::sleep_until
 #[expect(
@@ -80,18 +79,18 @@ pub trait Clock {
     /// The time now.
     fn now(&self) -> Instant;
 
-    /// How coarse this clock and its timer are.
+    /// The tick of this clock and its timer.
     fn resolution(&self) -> Duration;
 
     /// Waits until `deadline`.
     async fn sleep_until(&self, deadline: Instant);
 
-    /// Waits until `deadline`, and then lets the transports read the replies that have arrived by now, unless it is
-    /// `too_late_at` or later. The default only waits until `deadline`.
+    /// Waits until `deadline`, and then lets the transports read the replies that have arrived, unless it is
+    /// `too_late_at` or later. Returns soon after the deadline. The default only waits until `deadline`.
     ///
-    /// For a clock whose tasks share a thread with others: if those kept the thread past the deadline, the
-    /// replies are there and unread. Returns soon after the deadline.
-    // Not an async function, which would be one more future around the other, in flash too.
+    /// For a clock whose tasks share a thread with other tasks: if those keep the thread past the deadline, replies
+    /// have arrived but are unread.
+    // Not an `async fn`, which would wrap the future in another one, also in flash.
     fn sleep_and_catch_up(
         &self,
         deadline: Instant,
@@ -120,11 +119,12 @@ impl<C: Clock> Clock for &C {
     }
 }
 
-/// `ppm` millionths of `ttl_ms` and 2 ms, in microseconds and rounded up: what clocks that differ take off a lease.
+/// The margin of a lease for clocks that differ in rate: `ppm` millionths of `ttl_ms`, plus 2 ms; in microseconds, rounded
+/// up.
 ///
-/// A millisecond is for the precision of expiry in Redis and one is the least drift of a short TTL, as in all Redlock
-/// clients.
-// `inline(never)`: many callers, and long code on a small machine.
+/// As in all Redlock clients, one millisecond is for the precision of expiry in Redis, and one is the least drift of a
+/// short TTL.
+// `inline(never)`: many callers, and much code on a microcontroller.
 #[inline(never)]
 pub(crate) const fn drift_micros(ttl_ms: u32, ppm: u32) -> u64 {
     const FIXED_MICROS: u64 = 2_000;
@@ -134,8 +134,8 @@ pub(crate) const fn drift_micros(ttl_ms: u32, ppm: u32) -> u64 {
         .saturating_add(FIXED_MICROS)
 }
 
-/// Without the 128 bits of `as_micros`, which cost a microcontroller dearly.
-// Called in many places, and long code on a small machine.
+/// Like `as_micros`, but without 128-bit arithmetic, which is slow and large on a microcontroller.
+// `inline(never)`: many callers, and much code on a microcontroller.
 #[inline(never)]
 pub(crate) const fn whole_micros(duration: Duration) -> u64 {
     duration
@@ -144,7 +144,7 @@ pub(crate) const fn whole_micros(duration: Duration) -> u64 {
         .saturating_add(duration.subsec_micros() as u64)
 }
 
-/// So many milliseconds, for people: in seconds from one second on, rounded up.
+/// Displays a time in milliseconds; from one second on, in seconds, rounded up.
 pub(crate) struct Span(pub(crate) u32);
 
 impl fmt::Display for Span {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_microsecond_is_dropped() {
+    fn durations_are_truncated_to_whole_microseconds() {
         let almost_two = Duration::from_nanos(1_999);
         assert_eq!(EARLY.saturating_add(almost_two), Instant::from_micros(6));
         assert_eq!(EARLY.saturating_sub(almost_two), Instant::from_micros(4));

@@ -1,25 +1,25 @@
-//! What tells one attempt to take a lock from all others.
+//! The token of one attempt to acquire a lock.
 
 use core::fmt;
 
-/// The value of a key: 20 random bytes that name one attempt to take the lock.
+/// The value of a key: 20 random bytes that identify one attempt to acquire the lock.
 ///
-/// Every attempt has a token of its own, so that a late release of one attempt cannot delete the key
-/// of the next. Who knows the token can release the lock: `Debug` and `Format` show only its first bytes.
+/// Every attempt has its own token, so that a late release of one attempt cannot delete the key of the
+/// next. A client that knows the token can release the lock, so `Debug` and `Format` show only its first bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token([u8; Self::LEN]);
 
 impl Token {
-    /// Its length in bytes, the one that the Redlock specification assumes.
+    /// The length in bytes, as in the Redlock specification.
     pub const LEN: usize = 20;
 
-    /// The token made of `bytes`, for instance of a lease that another process has taken.
+    /// The token with these bytes, for instance that of a lease which another process has acquired.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes that stand under the key on each node.
+    /// The bytes that each node stores as the value of the key.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; Self::LEN] {
         &self.0

@@ -1,4 +1,4 @@
-//! The way to one node.
+//! The transport to one node.
 
 use core::time::Duration;
 
@@ -7,36 +7,36 @@ use crate::denial::Denial;
 use crate::node_info::RunId;
 use crate::reply::Reply;
 
-/// One node, as seen by one client: takes a command there and brings the reply back.
+/// The link from one client to one node: sends a command and returns the reply.
 ///
 /// # For callers
 ///
 /// 1. Dropping the future of [`execute`] means *unknown*, never *no*: the command may still take
 ///    effect.
-/// 2. The transport stays usable after that: the next call gets its own reply, never an abandoned
-///    one.
+/// 2. The transport stays usable after that: the next call gets its own reply, never that of a
+///    dropped call.
 /// 3. Commands reach the node in the order of the calls for as long as the connection lives. A
 ///    release that is called after an acquire cannot overtake it.
-/// 4. The first poll hands over: if the connection is up and has room, the whole command leaves with
-///    the first poll. To leave at the quorum, poll every node once and drop what is late.
+/// 4. If the connection is up and has room, the first poll sends the whole command. To return at the
+///    quorum, poll every node once and drop the calls that are late.
 ///
 /// # For implementers
 ///
-/// You keep the four promises above, and these:
+/// Keep the four promises above, and these:
 ///
-/// 5. State lives in the transport, never in the future: a dropped future loses neither unsent bytes
-///    nor the count of the replies that are still owed.
+/// 5. Keep state in the transport, never in the future: a dropped future loses neither unsent bytes
+///    nor the count of outstanding replies.
 /// 6. Never resend an acquire: a repeated `SET NX` would find its own key and report a refusal. A
 ///    release may be sent again.
-/// 7. Do not wait for longer than the caller polls: time-outs belong to the round. A node that is
-///    known to be down is an error at once.
-/// 8. Every command of a key goes over one ordered connection per node; a new connection is used only
-///    when the old one is known to be dead.
-/// 9. An error says what happened and names the node, for it is printed as it is. It never means
+/// 7. Wait no longer than the caller polls: timeouts belong to the round. If the node is known to be
+///    down, return an error at once.
+/// 8. Send every command of a key over one ordered connection per node. Use a new connection only if
+///    the old one is known to be dead.
+/// 9. An error says what happened and names the node, because it is printed unchanged. It never means
 ///    *no*: the round counts it as unknown.
-/// 10. Nothing that the node sends may panic, block or grow without bound.
-/// 11. On every new connection the node is asked [who it is](crate::NodeInfo), before any command,
-///     and an acquire is sent only when [`Admission::check`](crate::Admission::check) lets it.
+/// 10. No data from the node may cause a panic, block the client or grow without bound.
+/// 11. On every new connection, ask the node [who it is](crate::NodeInfo) before any command. Send an
+///     acquire only if [`Admission::check`](crate::Admission::check) allows it.
 ///
 /// [`execute`]: Transport::execute
 #[expect(
@@ -44,37 +44,38 @@ use crate::reply::Reply;
     reason = "callers name concrete transports, so the compiler sees whether the future is Send"
 )]
 pub trait Transport {
-    /// What went wrong, on which node.
+    /// What failed, on which node.
     type Error: core::error::Error;
 
     /// Sends `command` and waits for its reply.
     ///
     /// # Errors
     ///
-    /// When the node could not be reached or its answer is no reply to the command. The command may
-    /// have taken effect all the same.
+    /// Fails if the node cannot be reached, or if its answer is no reply to the command. The command may
+    /// still have taken effect.
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Self::Error>;
 
-    /// The error that stands for this node in the outcome of a round that stopped waiting for it
-    /// `after` so long.
+    /// Returns the error that a round reports for this node if it stopped waiting for it after the time
+    /// `after`.
     fn timed_out(&self, after: Duration) -> Self::Error;
 
-    /// The process that answers, as far as it is known: [`Admission::run_id`](crate::Admission::run_id).
-    /// Two nodes of a lock that are one process have one vote.
+    /// Returns the process that answers, see [`Admission::run_id`](crate::Admission::run_id). `None` if it is
+    /// unknown. Two nodes of a lock that are one process have one vote.
     ///
-    /// Never known unless a transport says so.
+    /// The default returns `None`.
     fn run_id(&self) -> Option<RunId> {
         None
     }
 
-    /// The error that stands for this node because it is the same process as `first`, another node of the
-    /// lock.
+    /// Returns the error that a round reports for this node if it is the same process as `first`, another node
+    /// of the lock. The default returns `None`.
     fn duplicate_of(&self, first: &Self) -> Option<Self::Error> {
         let _first = first;
         None
     }
 
-    /// The denial that `error` stands for. A transport for fenced locks must tell.
+    /// Returns the denial in `error`, or `None` if it is another error. A transport for fenced locks must
+    /// implement this: the default returns `None`.
     fn denial(error: &Self::Error) -> Option<Denial> {
         let _error = error;
         None

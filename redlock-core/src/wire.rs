@@ -1,4 +1,4 @@
-//! What goes to a node and comes back, in the words of Redis.
+//! Redis commands and answers.
 
 mod answer;
 mod argument;

@@ -83,7 +83,7 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
         ),
         (
             &["run", NODE, "--node-timeout=30s", "key", "--", "true"],
-            "node time-out",
+            "node timeout",
         ),
         (
             &[

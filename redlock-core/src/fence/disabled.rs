@@ -1,9 +1,9 @@
-//! The terms without the feature `fence`: there is no value of them, and room for one is needed nowhere. A
-//! type with fields would take their room in every command, lease and answer all the same.
+//! Proposals and readings without the feature `fence`: these types have no values and take no space. Types
+//! with fields would take space in every command, lease and answer.
 
 use crate::fence::{Fence, Fences, Fleet};
 
-/// The fence that an attempt proposes or a lease has: none without the feature `fence`.
+/// The fence that an attempt proposes or a lease has. Without the feature `fence`, there is no value of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Proposal(Fences);
@@ -38,7 +38,7 @@ impl Proposal {
     }
 }
 
-/// What a node's answer to a fenced acquire tells besides yes or no: nothing without the feature `fence`.
+/// The details of a node's answer to a fenced acquire. Without the feature `fence`, there is no value of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Reading(Fences);

@@ -1,8 +1,8 @@
-//! What a client and a node say to each other of fences.
+//! The fence data that a client and a node exchange.
 
 use crate::fence::{Fence, Fences, Fleet};
 
-/// The fence that an attempt proposes or a lease has, and the fleet whose rules it follows.
+/// The fence that an attempt proposes or a lease has, and the rules of the fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Proposal {
@@ -10,8 +10,8 @@ pub struct Proposal {
     pub fence: Fence,
     /// The rules.
     pub fleet: Fleet,
-    /// The nodes' time as the client knows it, in microseconds. A node whose clock is elsewhere has no vote
-    /// for an extension either: its key may end at any time.
+    /// The nodes' time as the client knows it, in microseconds. A node whose clock is not near it has no vote
+    /// for an extension either, because its key may expire at any time.
     pub time: u64,
     /// Whether the client may write the guard record of a node that has lost it: a quorum has confirmed its rules.
     pub vouches: bool,
@@ -31,7 +31,7 @@ impl Proposal {
         self.vouches
     }
 
-    /// The same, from a client whose rules are confirmed by now.
+    /// The same proposal, from a client whose rules are now confirmed.
     pub(crate) const fn vouching(mut self) -> Self {
         self.vouches = true;
         self
@@ -41,7 +41,7 @@ impl Proposal {
         self.fence
     }
 
-    /// The numbers of the fleet: the longest TTL, the window, and how far a clock may be set back.
+    /// The rules of the fleet in milliseconds: `max_ttl`, `window` and `step_back`.
     pub(crate) const fn fleet_ms(&self) -> [u32; 3] {
         let fleet = &self.fleet;
         [fleet.max_ttl_ms, fleet.window_ms, fleet.step_back_ms]
@@ -51,13 +51,13 @@ impl Proposal {
         self.time
     }
 
-    /// The same at another time.
+    /// The same proposal with another `time`.
     pub(crate) const fn at(self, time: u64) -> Self {
         Self { time, ..self }
     }
 }
 
-/// What a node's answer to a fenced acquire tells besides yes or no.
+/// The details of a node's answer to a fenced acquire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Reading {
@@ -65,13 +65,13 @@ pub struct Reading {
     pub time: u64,
     /// The highest fence that the node has accepted for the key, as far as it remembers.
     pub fence: Fence,
-    /// For how long the key lives on, in milliseconds, where it is another's.
+    /// How long the key still lives, in milliseconds, if another client holds it.
     pub held_ms: u32,
     pub(crate) on: Fences,
 }
 
 impl Reading {
-    /// A reading, for a transport of one's own.
+    /// Creates a reading, for your own transport.
     #[cfg(feature = "fence")]
     #[must_use]
     pub const fn new(time: u64, fence: Fence) -> Self {
@@ -83,7 +83,7 @@ impl Reading {
         }
     }
 
-    /// The answer to `proposal`.
+    /// The reading of an answer to `proposal`.
     pub(crate) const fn of(proposal: &Proposal, time: u64, fence: Fence, held_ms: u32) -> Self {
         Self {
             time,

@@ -1,4 +1,4 @@
-//! A clock that stands still until it is moved.
+//! A virtual clock.
 
 use core::cell::{Cell, RefCell};
 use core::pin::{Pin, pin};
@@ -8,8 +8,8 @@ use core::time::Duration;
 use crate::mock::slots::Slots;
 use crate::time::{Clock, Instant};
 
-/// Virtual time: it passes only when a test says so, by [`advance`](Self::advance) or in
-/// [`run`](Self::run). Pass it by reference; all that share it live at one time.
+/// A virtual clock: time passes only in [`advance`](Self::advance) and [`run`](Self::run). Pass it by
+/// reference; all users of one clock share its time.
 #[derive(Debug)]
 pub struct MockClock {
     now: Cell<Instant>,
@@ -27,17 +27,17 @@ impl MockClock {
     /// How many futures can sleep at once.
     const SLEEPERS: usize = 256;
 
-    /// How many polls in a row must be pending before time moves on. The tasks of a test may wake each
-    /// other many times at one instant; with no allocator there is no waker that could tell.
+    /// How many polls in a row must be pending before time advances. The tasks of a test may wake each
+    /// other many times at one instant; without an allocator, no waker can track this.
     const QUIET_POLLS: usize = 16;
 
-    /// A clock at zero that tells microseconds.
+    /// A clock at zero with a resolution of one microsecond.
     #[must_use]
     pub const fn new() -> Self {
         Self::with_resolution(Duration::from_micros(1))
     }
 
-    /// A clock that claims to be as coarse as `resolution`.
+    /// A clock that reports this `resolution`.
     #[must_use]
     pub const fn with_resolution(resolution: Duration) -> Self {
         Self {
@@ -47,17 +47,16 @@ impl MockClock {
         }
     }
 
-    /// Lets `by` pass and wakes whoever has slept long enough.
+    /// Advances the clock by `by` and wakes the futures whose deadline has passed.
     pub fn advance(&self, by: Duration) {
         self.set(self.now.get().saturating_add(by));
     }
 
-    /// Runs `future` to its end: whenever nothing else is to be done, time jumps to the next deadline
-    /// that somebody sleeps for.
+    /// Runs `future` to its end. Whenever it is idle, time jumps to the next deadline of a sleeping future.
     ///
     /// # Panics
     ///
-    /// When the future waits for something that time does not bring.
+    /// Panics if the future waits but no future sleeps until a deadline.
     #[expect(
         clippy::panic,
         reason = "a test that can never end is a defect of the test"
@@ -73,7 +72,7 @@ impl MockClock {
             }
             match self.next_deadline() {
                 Some(deadline) => self.set(deadline),
-                None => panic!("the future waits, but for no time: nothing can wake it"),
+                None => panic!("the future waits for no deadline: nothing can wake it"),
             }
         }
     }
@@ -99,17 +98,17 @@ impl MockClock {
         clippy::expect_used,
         reason = "a test that sleeps so often is a defect of the test"
     )]
-    fn lie_down(&self, deadline: Instant, waker: &Waker, bed: Option<usize>) -> usize {
+    fn register(&self, deadline: Instant, waker: &Waker, slot: Option<usize>) -> usize {
         let mut sleepers = self.sleepers.borrow_mut();
         let sleeper = Sleeper {
             deadline,
             waker: waker.clone(),
         };
-        if let Some(bed) = bed
-            && let Some(place) = sleepers.get_mut(bed)
+        if let Some(slot) = slot
+            && let Some(registered) = sleepers.get_mut(slot)
         {
-            *place = sleeper;
-            return bed;
+            *registered = sleeper;
+            return slot;
         }
         sleepers
             .insert(sleeper)
@@ -136,20 +135,20 @@ impl Clock for MockClock {
         Sleep {
             clock: self,
             deadline,
-            bed: None,
+            slot: None,
         }
         .await;
     }
 }
 
-/// Leaves its place when the sleep is over or dropped.
+/// Frees its slot when the sleep is over or dropped.
 ///
-/// A type and not a closure: a future that refers to a part of itself with `&mut` is refused by Miri
-/// when it stands in a slice, for the slice's iterator takes a look at all of it.
+/// A type and not a closure: Miri rejects a future that refers to a part of itself with `&mut` if it is in
+/// a slice, because the slice's iterator accesses the whole future.
 struct Sleep<'a> {
     clock: &'a MockClock,
     deadline: Instant,
-    bed: Option<usize>,
+    slot: Option<usize>,
 }
 
 impl Future for Sleep<'_> {
@@ -159,18 +158,18 @@ impl Future for Sleep<'_> {
         if self.clock.now() >= self.deadline {
             return Poll::Ready(());
         }
-        let bed = self
+        let slot = self
             .clock
-            .lie_down(self.deadline, context.waker(), self.bed);
-        self.bed = Some(bed);
+            .register(self.deadline, context.waker(), self.slot);
+        self.slot = Some(slot);
         Poll::Pending
     }
 }
 
 impl Drop for Sleep<'_> {
     fn drop(&mut self) {
-        if let Some(bed) = self.bed {
-            self.clock.sleepers.borrow_mut().take(bed);
+        if let Some(slot) = self.slot {
+            self.clock.sleepers.borrow_mut().take(slot);
         }
     }
 }

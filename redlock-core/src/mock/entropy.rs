@@ -1,14 +1,14 @@
-//! Randomness that a test can repeat.
+//! Repeatable randomness for tests.
 
 use crate::entropy::Entropy;
 
-/// Random bytes from a seed: the same seed, the same bytes. For tests only, since who knows the seed
+/// Random bytes from a seed: the same seed gives the same bytes. For tests only: anyone who knows the seed
 /// knows every token.
 #[derive(Debug, Clone)]
 pub struct SeededEntropy(u64);
 
 impl SeededEntropy {
-    /// The source that `seed` gives. Two clients in one test need two seeds.
+    /// A source with this `seed`. Two clients in one test need different seeds.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)

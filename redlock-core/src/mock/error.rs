@@ -1,11 +1,11 @@
-//! What goes wrong with a node in memory.
+//! The errors of a node in memory.
 
 use core::fmt;
 use core::time::Duration;
 
 use crate::denial::Denial;
 
-/// What went wrong with a [`MockNode`](crate::mock::MockNode).
+/// The error of a [`MockNode`](crate::mock::MockNode).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MockError {
     pub(super) node: usize,
@@ -19,7 +19,7 @@ impl MockError {
         self.node
     }
 
-    /// What went wrong.
+    /// What failed.
     #[must_use]
     pub const fn kind(&self) -> MockErrorKind {
         self.kind
@@ -34,7 +34,7 @@ impl fmt::Display for MockError {
 
 impl core::error::Error for MockError {}
 
-/// What can go wrong with a [`MockNode`](crate::mock::MockNode).
+/// What can fail on a [`MockNode`](crate::mock::MockNode).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MockErrorKind {
@@ -44,17 +44,17 @@ pub enum MockErrorKind {
     Reset,
     /// The round stopped waiting after this time.
     TimedOut(Duration),
-    /// As many commands are on their way as there is room for.
+    /// Too many commands are on their way: there is room for 64.
     Full,
-    /// There is no room for another key.
+    /// There is no room for another key: there is room for 64.
     OutOfMemory,
-    /// The key has more bytes than there is room for.
+    /// The key has more than 64 bytes.
     KeyTooLong,
     /// The node has no vote.
     Denied(Denial),
-    /// It is this node a second time.
+    /// The node is the same server as an earlier node of the lock.
     DuplicateOf {
-        /// The number of the first.
+        /// The number of the earlier node.
         node: usize,
     },
 }

@@ -19,14 +19,14 @@ use crate::time::{Clock, Instant};
 use crate::token::Token;
 use crate::transport::Transport;
 
-/// A node in memory: keys that expire, and every way in which a node can fail a client.
+/// A node in memory: keys that expire, and every way in which a node can fail.
 ///
-/// A reference to it is a [`Transport`]; any number of clients may share it, each with a reference of
-/// its own. It keeps time by its own clock, so a test can let nodes disagree. It has room for 64 keys
-/// of at most 64 bytes, and for 64 commands on their way.
+/// A reference to it is a [`Transport`]; any number of clients may share it, each with its own reference.
+/// It has its own wall clock, so the clocks of nodes can differ in a test. It has room for 64 keys of at
+/// most 64 bytes, and for 64 commands on their way.
 ///
-/// A node that hangs keeps what was sent to it and does it when it resumes, as a stopped server with
-/// open connections does: also what the client has given up by then.
+/// A node that hangs keeps the commands sent to it and executes them when it resumes, like a stopped
+/// server with open connections. It also executes commands whose futures the client has dropped by then.
 #[derive(Debug)]
 pub struct MockNode<C> {
     number: usize,
@@ -44,7 +44,7 @@ struct State {
     next_ticket: u64,
     sent: Slots<Sent, MAX_SENT>,
     store: Store,
-    /// What was saved, for [`MockNode::fail_back`].
+    /// The saved data, for [`MockNode::fail_back`].
     saved: Data,
     wakers: Slots<Waker, MAX_SENT>,
 }
@@ -57,14 +57,14 @@ struct Sent {
     ticket: u64,
     arrives_at: Instant,
     command: OwnedCommand<KeyName>,
-    /// What came of it, and since when the client can know.
+    /// The result, and when it reaches the client.
     answer: Option<(Result<Reply, MockErrorKind>, Instant)>,
     /// The client has dropped its future: the command still takes effect, the reply goes nowhere.
     is_abandoned: bool,
 }
 
 impl<C: Clock> MockNode<C> {
-    /// A node that is up, empty and answers at once. Errors call it by `number`.
+    /// A node that is up, is empty and answers at once. Its errors show `number`.
     #[must_use]
     pub const fn new(number: usize, clock: C) -> Self {
         Self {
@@ -103,7 +103,7 @@ impl<C: Clock> MockNode<C> {
         self.settled().is_hung = true;
     }
 
-    /// Does what was sent in the meantime, and answers again.
+    /// Executes what was sent in the meantime, and answers again.
     pub fn resume(&self) {
         self.change(|state, now| {
             state.is_hung = false;
@@ -111,8 +111,8 @@ impl<C: Clock> MockNode<C> {
         });
     }
 
-    /// Dies: refuses connections, and loses the commands that were on their way. The data is kept
-    /// for [`restart`](Self::restart).
+    /// Stops: refuses connections, and loses the commands that were on their way. Keeps its data for
+    /// [`restart`](Self::restart).
     pub fn stop(&self) {
         self.change(|state, now| {
             state.is_up = false;
@@ -124,8 +124,8 @@ impl<C: Clock> MockNode<C> {
         });
     }
 
-    /// Comes back with its data, as a server does that fsyncs every write. Clients notice, and do not count
-    /// its vote until the [restart guard](crate::Options::restart_guard) lets them.
+    /// Restarts with its data, like a server that fsyncs every write. Clients notice, and do not count its
+    /// vote until the [restart guard](crate::Options::restart_guard) allows it.
     pub fn restart(&self) {
         self.stop();
         self.change(|state, now| {
@@ -134,26 +134,26 @@ impl<C: Clock> MockNode<C> {
         });
     }
 
-    /// Comes back without its data.
+    /// Restarts without its data.
     pub fn restart_empty(&self) {
         self.restart();
         self.clear();
     }
 
-    /// Forgets all keys, as FLUSHALL does. Plain clients do not notice; fenced ones do not count its vote
+    /// Deletes all keys, as FLUSHALL does. Plain clients do not notice. Fenced clients do not count its vote
     /// until the quarantine of their fleet is over.
     pub fn clear(&self) {
         self.change(|state, _| state.store.clear());
     }
 
-    /// Forgets the lock `key` and its fence and nothing else, as a server that evicts keys does.
+    /// Deletes only the lock `key` and its fence, like a server that evicts keys.
     pub fn evict(&self, key: &str) {
         let key = KeyName::new(key.as_bytes());
         self.change(|state, _| state.store.evict(&key));
     }
 
-    /// Says from now on that it may evict keys, or that it does not. Fenced clients give it no vote while it may, and
-    /// plain ones none with [`Options::refuse_eviction`](crate::Options::refuse_eviction).
+    /// Sets whether it reports that it may evict keys. If it may, fenced clients give it no vote, nor do plain clients
+    /// with [`Options::refuse_eviction`](crate::Options::refuse_eviction).
     pub fn set_may_evict(&self, may_evict: bool) {
         self.change(|state, now| state.store.set_may_evict(may_evict, now));
     }
@@ -163,26 +163,26 @@ impl<C: Clock> MockNode<C> {
         self.change(|state, now| state.store.set_master(false, now));
     }
 
-    /// Is a master again. It may lack what its master had: clients do not count its vote until the restart guard, or the
-    /// quarantine of their fleet, lets them.
+    /// Becomes a master again. It may lack data that its master had: clients do not count its vote until the restart
+    /// guard, or the quarantine of their fleet, allows it.
     pub fn promote(&self) {
         self.change(|state, now| state.store.set_master(true, now));
     }
 
-    /// Saves the data of this moment, for [`fail_back`](Self::fail_back).
+    /// Saves the current data, for [`fail_back`](Self::fail_back).
     pub fn save(&self) {
         self.change(|state, _| state.saved = state.store.data());
     }
 
-    /// Has the data that was [saved](Self::save) last, or none, in the same process: as after a failover to a replica
-    /// that lagged behind, and back. Plain clients whose connection lives do not notice; fenced ones do not count its
-    /// vote until the quarantine of their fleet is over.
+    /// Goes back to the data that was [saved](Self::save) last, or to none, in the same process: as after a failover to a
+    /// replica that lagged behind, and back. Plain clients whose connection lives do not notice. Fenced clients do not
+    /// count its vote until the quarantine of their fleet is over.
     pub fn fail_back(&self) {
         self.change(|state, _| state.store.fail_back(state.saved.clone()));
     }
 
-    /// Sets its wall clock, by which keys expire and fences are accepted: so many microseconds ahead of the
-    /// clock that it was made with.
+    /// Steps its wall clock, by which keys expire and fences are accepted, to `micros` microseconds ahead of the clock
+    /// that it was created with.
     pub fn set_clock_step(&self, micros: i64) {
         self.change(|state, now| {
             state.store.clock_step = micros;
@@ -190,11 +190,11 @@ impl<C: Clock> MockNode<C> {
         });
     }
 
-    /// Puts `token` under `key`, whatever is there: another client's lock, for instance.
+    /// Sets `key` to `token`, even if the key exists: as the lock of another client, for instance.
     ///
     /// # Panics
     ///
-    /// When there is no room for the key.
+    /// Panics if there is no room for the key.
     #[expect(
         clippy::panic,
         reason = "a test that has no room for its own keys is wrong"
@@ -212,43 +212,43 @@ impl<C: Clock> MockNode<C> {
         });
     }
 
-    /// Deletes `key`, whatever is there.
+    /// Deletes `key`, with any token.
     pub fn remove(&self, key: &str) {
         let key = KeyName::new(key.as_bytes());
         self.change(|state, _| state.store.remove(&key));
     }
 
-    /// The token under `key`, if it is there and has not expired.
+    /// The token in `key`. `None` if the key does not exist or has expired.
     #[must_use]
     pub fn token(&self, key: &str) -> Option<Token> {
         self.find(key).map(|(token, _)| token)
     }
 
-    /// For how long `key` lives from now, if it is there, in whole milliseconds as Redis says it (`PTTL`).
+    /// How long `key` still lives, in whole milliseconds, like `PTTL` of Redis. `None` if it does not exist.
     #[must_use]
     pub fn ttl(&self, key: &str) -> Option<Duration> {
         self.find(key).map(|(_, left)| left)
     }
 
-    /// The highest fence that was accepted for `key`, if it is remembered.
+    /// The highest fence that was accepted for `key`. `None` if the node has no fence record for it.
     #[must_use]
     pub fn fence(&self, key: &str) -> Option<Fence> {
         self.find_fence(key).map(|(fence, _)| fence)
     }
 
-    /// For how long that fence is remembered from now, in whole milliseconds.
+    /// How long the node still keeps that fence, in whole milliseconds.
     #[must_use]
     pub fn fence_ttl(&self, key: &str) -> Option<Duration> {
         self.find_fence(key).map(|(_, left)| left)
     }
 
-    /// How many keys of locks there are that have not expired.
+    /// The number of locks whose keys have not expired.
     #[must_use]
     pub fn len(&self) -> usize {
         self.settled().store.len()
     }
 
-    /// Whether there is no key of a lock that has not expired.
+    /// Whether there is no lock whose key has not expired.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -272,7 +272,7 @@ impl<C: Clock> MockNode<C> {
         state.wakers.take_all().for_each(Waker::wake);
     }
 
-    /// The state, with everything done that has arrived by now.
+    /// The state after all commands that have arrived by now are executed.
     fn settled(&self) -> core::cell::RefMut<'_, State> {
         let mut state = self.state.borrow_mut();
         state.settle(self.clock.now());
@@ -424,7 +424,7 @@ impl State {
             })
     }
 
-    /// Nobody waits for a reply to them, and it is known what came of them.
+    /// Removes commands that are executed and whose futures are dropped.
     fn forget_abandoned(&mut self) {
         self.sent
             .retain(|sent| !sent.is_abandoned || sent.answer.is_none());
@@ -448,7 +448,7 @@ impl State {
 
     fn register(&mut self, waker: &Waker) {
         if self.wakers.insert(waker.clone()).is_none() {
-            // Whoever finds no room in a crowd asks again.
+            // Without a free slot, the task polls again at once.
             waker.wake_by_ref();
         }
     }

@@ -1,56 +1,56 @@
-//! Room for so many things, without an allocator.
+//! A collection of fixed size, without an allocator.
 
-/// Up to `N` things, each in the place that it was given until it is taken out.
+/// Up to `N` items, each in its slot until it is taken out.
 ///
-/// Nobody looks further than things have ever stood: with the few that most tests have, it costs little
-/// to go through them, also in a debug build and under Miri.
+/// Iteration stops at the highest slot that was ever used. So it is fast for the few items of most tests, also
+/// in a debug build and under Miri.
 #[derive(Debug, Clone)]
 pub(super) struct Slots<T, const N: usize> {
-    places: [Option<T>; N],
+    slots: [Option<T>; N],
     used: usize,
 }
 
 impl<T, const N: usize> Slots<T, N> {
     pub(super) const fn new() -> Self {
         Self {
-            places: [const { None }; N],
+            slots: [const { None }; N],
             used: 0,
         }
     }
 
-    /// Puts `thing` into the first free place, and says which; none when there is no room.
-    pub(super) fn insert(&mut self, thing: T) -> Option<usize> {
-        let free = self.places.iter().position(Option::is_none)?;
-        *self.places.get_mut(free)? = Some(thing);
+    /// Puts `item` into the first free slot, and returns the slot. `None` if there is no room.
+    pub(super) fn insert(&mut self, item: T) -> Option<usize> {
+        let free = self.slots.iter().position(Option::is_none)?;
+        *self.slots.get_mut(free)? = Some(item);
         self.used = self.used.max(free + 1);
         Some(free)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.places.iter().take(self.used).flatten()
+        self.slots.iter().take(self.used).flatten()
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.places.iter_mut().take(self.used).flatten()
+        self.slots.iter_mut().take(self.used).flatten()
     }
 
-    pub(super) fn get_mut(&mut self, place: usize) -> Option<&mut T> {
-        self.places.get_mut(place)?.as_mut()
+    pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut T> {
+        self.slots.get_mut(slot)?.as_mut()
     }
 
-    pub(super) fn take(&mut self, place: usize) -> Option<T> {
-        self.places.get_mut(place)?.take()
+    pub(super) fn take(&mut self, slot: usize) -> Option<T> {
+        self.slots.get_mut(slot)?.take()
     }
 
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = T> {
-        let used = self.places.iter_mut().take(self.used);
+        let used = self.slots.iter_mut().take(self.used);
         used.filter_map(Option::take)
     }
 
-    /// Takes out what `keep` says no to.
+    /// Keeps only the items for which `keep` returns `true`.
     pub(super) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
-        for place in self.places.iter_mut().take(self.used) {
-            place.take_if(|thing| !keep(thing));
+        for slot in self.slots.iter_mut().take(self.used) {
+            slot.take_if(|item| !keep(item));
         }
     }
 }

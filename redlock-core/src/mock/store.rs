@@ -1,4 +1,4 @@
-//! What a node remembers, and what commands do to it. The Lua scripts, in Rust.
+//! The data of a node, and what commands do to it: the Lua scripts, in Rust.
 
 use core::time::Duration;
 
@@ -15,8 +15,8 @@ use crate::reply::Reply;
 use crate::time::Instant;
 use crate::token::Token;
 
-/// The data of one node. Times are those of its own wall clock, in microseconds unless they are named
-/// otherwise or instants.
+/// The data of one node. Times are on its own wall clock, in microseconds, unless their names or types say
+/// otherwise.
 #[derive(Debug)]
 pub(super) struct Store {
     data: Data,
@@ -24,13 +24,13 @@ pub(super) struct Store {
     replication_id: ReplicationId,
     is_master: bool,
     may_evict: bool,
-    /// As if every client were connected at every restart.
+    /// One admission for all clients, as if all of them were connected at every restart.
     admission: Admission,
-    /// By how much its wall clock is ahead of others.
+    /// How far its wall clock is ahead of the others, in microseconds.
     pub(super) clock_step: i64,
 }
 
-/// What a server writes to its disk, and gives to its replicas.
+/// The data that a server writes to its disk and copies to its replicas.
 #[derive(Debug, Clone)]
 pub(super) struct Data {
     keys: Slots<Entry, MAX_KEYS>,
@@ -48,10 +48,10 @@ impl Data {
 
 const MAX_KEYS: usize = 64;
 
-/// What the wall clock of every node shows at the origin of the clock, so that times look like times.
+/// The wall clock of every node at the origin of the clock, in microseconds: a realistic date.
 const ORIGIN: u64 = 1_700_000_000_000_000;
 
-/// Nodes have been running for long when a test begins.
+/// The uptime of nodes when a test begins: long enough for every guard.
 const FIRST_UPTIME: Duration = Duration::from_secs(365 * 86_400);
 
 #[derive(Debug, Clone)]
@@ -61,33 +61,33 @@ struct Entry {
     deadline: Deadline,
 }
 
-/// What is known of a key beside it.
+/// The fence record of a key.
 #[derive(Debug, Clone)]
 struct Highest {
     key: KeyName,
     /// The highest fence that was accepted.
     fence: Fence,
-    /// Until when the key is held, also when a clock that was ahead has taken it away.
+    /// Until when the key is held, even if a clock that was ahead has expired it.
     held_until: Deadline,
     /// The token whose acquire or extend was accepted last.
     accepted: Option<Token>,
     deadline: Deadline,
 }
 
-/// The last millisecond in which a key is there: Redis counts no smaller parts of time, and a key lives for
-/// its TTL and up to a millisecond longer.
+/// The last millisecond in which a key exists. Redis counts in milliseconds, so a key lives for its TTL and up
+/// to a millisecond longer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadline(u64);
 
 impl Deadline {
-    /// Over since ever.
+    /// A deadline that has always passed.
     const PAST: Self = Self(0);
 
     pub(super) const fn after(wall: u64, ttl_ms: u64) -> Self {
         Self((wall / 1_000).saturating_add(ttl_ms))
     }
 
-    /// In whole milliseconds; none when it is over.
+    /// The time left, in whole milliseconds. `None` if it is over.
     fn left(self, wall: u64) -> Option<Duration> {
         let left_ms = self.0.checked_sub(wall / 1_000);
         left_ms.map(Duration::from_millis)
@@ -100,7 +100,7 @@ struct Guard {
     run_id: RunId,
     replication_id: ReplicationId,
     until: u64,
-    /// None as long as nobody has said: the first client does, as if the fleet had been set up for it.
+    /// `None` until the first fenced client sets it, as if the fleet had been set up with its rules.
     fleet: Option<Fleet>,
 }
 
@@ -132,7 +132,7 @@ impl Store {
         self.run_id
     }
 
-    /// Another process, with the data of the one before it.
+    /// Restarts: another process, with the same data.
     pub(super) fn restart(&mut self, now: Instant) {
         self.change(now, |store| {
             store.run_id = RunId(store.run_id.0.wrapping_add(1));
@@ -141,7 +141,7 @@ impl Store {
         });
     }
 
-    /// A replica from now on, or a master again.
+    /// Becomes a master or a replica.
     pub(super) fn set_master(&mut self, is_master: bool, now: Instant) {
         self.change(now, |store| {
             store.is_master = is_master;
@@ -153,7 +153,7 @@ impl Store {
         self.change(now, |store| store.may_evict = may_evict);
     }
 
-    /// A change that every client notices.
+    /// Makes a change that every client notices.
     fn change(&mut self, now: Instant, change: impl FnOnce(&mut Self)) {
         self.meet(Instant::from_micros(0));
         change(self);
@@ -168,7 +168,7 @@ impl Store {
         self.data.clone()
     }
 
-    /// Other data in the same process, as after a failover there and back.
+    /// Replaces the data in the same process, as after a failover there and back.
     pub(super) fn fail_back(&mut self, data: Data) {
         self.data = data;
         self.begin_history();
@@ -178,7 +178,7 @@ impl Store {
         self.data = Data::EMPTY;
     }
 
-    /// Forgets all that belongs to the lock of this key.
+    /// Deletes everything that belongs to the lock of this key.
     pub(super) fn evict(&mut self, key: &KeyName) {
         self.remove(key);
         self.data.fences.retain(|highest| highest.key != *key);
@@ -210,8 +210,8 @@ impl Store {
         }
     }
 
-    /// Forgets what has expired, at once. A clock that is set back does not bring it back, as on a server
-    /// that was asked for it or looked for such keys meanwhile.
+    /// Deletes what has expired, at once. If the clock is stepped back later, the key does not come back: as on a
+    /// server on which the key was read, or found by the expiry cycle, meanwhile.
     pub(super) fn expire(&mut self, now: Instant) {
         let wall = self.wall(now);
         self.data
@@ -260,7 +260,7 @@ impl Store {
         place.map(|_| ()).ok_or(MockErrorKind::OutOfMemory)
     }
 
-    /// What a client learns on a new connection.
+    /// Records what a client learns on a new connection.
     fn meet(&mut self, now: Instant) {
         if self.may_evict {
             self.data.guard = None;
@@ -336,10 +336,10 @@ impl Store {
         let end = Deadline::after(wall, ttl_ms.into());
         let accepted = Highest {
             fence,
-            // A late copy, to a clock that was set back, must not take off what an extension has promised.
+            // A late copy, on a clock that was stepped back, must not shorten what an extension has promised.
             held_until: Deadline(end.0.max(known.held_until.0)),
             accepted: Some(command.token),
-            // It follows these rules, whatever was remembered by others.
+            // Computed by these rules, not by those of earlier clients.
             deadline: Deadline::PAST,
             ..known
         };
@@ -349,7 +349,7 @@ impl Store {
         Ok(Reply::Acquired(Some(reading)))
     }
 
-    /// Whether nothing can have been forgotten, as far as leases and fences of this fleet go.
+    /// Checks that the node cannot have forgotten leases or fences of this fleet.
     fn guarded(
         &mut self,
         proposal: Proposal,
@@ -392,14 +392,14 @@ impl Store {
         Err(Denial::Quarantined { left_ms, reading })
     }
 
-    /// Whether the rules have changed since a lease with these was granted: new clients rely on other margins.
+    /// Whether the rules have changed since a lease with `fleet` was granted: new clients rely on other margins.
     fn has_other_margins(&self, fleet: Fleet) -> bool {
         let recorded = self.data.guard.as_ref().and_then(|guard| guard.fleet);
         let margins = |fleet: Fleet| (fleet.window_ms, fleet.step_back_ms);
         recorded.is_some_and(|recorded| margins(recorded) != margins(fleet))
     }
 
-    /// The end of the quarantine. None if the guard record is not of this process with this data.
+    /// The end of the quarantine. `None` if the guard record is not of this process with this data.
     fn guard_until(&self) -> Option<u64> {
         let guard = self.data.guard.as_ref()?;
         let is_mine = guard.run_id == self.run_id && guard.replication_id == self.replication_id;
@@ -424,7 +424,7 @@ impl Store {
         };
         let Proposal { fleet, time, .. } = proposal;
         let known = self.known(command);
-        // A key that is gone is made again if no other attempt was accepted since.
+        // A key that is gone is set again if no other attempt was accepted since.
         if holder.or(known.accepted) != Some(command.token) || self.has_other_margins(fleet) {
             return Ok(Reply::NotMine);
         }
@@ -442,7 +442,7 @@ impl Store {
         }
         let accepted = Highest {
             fence: known.fence.max(proposal.fence),
-            // A clock that was set back must not take off what was promised before.
+            // A clock that was stepped back must not shorten what was promised before.
             held_until: Deadline(end.0.max(known.held_until.0)),
             accepted: Some(command.token),
             ..known
@@ -469,7 +469,7 @@ impl Store {
             let is_near = fence.as_u64() > low && fence.as_u64() <= high;
             let mut known = self.known(command);
             let mut is_changed = false;
-            // A late extend must not make the key again. Another attempt with the same fence keeps what it has.
+            // A late extend must not set the key again. Another attempt with the same fence keeps what it has.
             if known.accepted == Some(command.token) {
                 known.held_until = Deadline::PAST;
                 known.accepted = None;
@@ -480,7 +480,7 @@ impl Store {
                 is_changed = true;
             }
             if is_changed {
-                // For want of room it may fail: the key is deleted all the same.
+                // This may fail for lack of room: the key is still deleted.
                 let _refused = self.remember(known, proposal.fleet);
             }
         }
@@ -536,7 +536,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A fence is accepted above the first and up to the second.
+/// The window of accepted fences: above the first value, up to and including the second.
 fn window(fleet: Fleet, wall: u64) -> (u64, u64) {
     let half = u64::from(fleet.window_ms) * 1_000;
     (wall.saturating_sub(half), wall.saturating_add(half))

@@ -9,7 +9,7 @@ use crate::fence::Fleet;
 #[cfg(feature = "fence")]
 use crate::options::{Options, OptionsError};
 
-/// How fences are got.
+/// The options that only fenced locks have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub(super) struct Fencing {
@@ -20,13 +20,13 @@ pub(super) struct Fencing {
 }
 
 impl Fencing {
-    /// What a lease of `ttl_ms` loses so that it is exclusive also where the clocks of a minority of nodes
-    /// jump.
+    /// The part of the validity that a lease of `ttl_ms` loses, in microseconds, so that it stays exclusive if the
+    /// clocks of a minority of nodes jump.
     pub(super) const fn jump_micros(self, ttl_ms: u32) -> u64 {
         let window_ms = self.fleet.window_ms as u64;
         let is_on = match self.tolerates_clock_jumps {
             Some(is_on) => is_on,
-            // Else most of a short lease would be lost.
+            // The margin would take most of a shorter lease.
             None => ttl_ms as u64 >= 40 * window_ms,
         };
         if is_on {
@@ -43,31 +43,31 @@ impl Fencing {
 
 #[cfg(feature = "fence")]
 impl Options {
-    /// The window that suits machines which keep time by NTP.
+    /// A window for nodes whose clocks are kept by NTP: 250 ms.
     pub const WINDOW: Duration = Duration::from_millis(250);
 
-    /// Gives every lease a [fencing token](crate::Fence): [`Lease::fence`](crate::Lease::fence).
+    /// Gives every lease a [fencing token](crate::Fence): [`Lease::fence`](crate::Lease::fence). Default: off.
     ///
-    /// The clocks of the nodes must agree within `window`, less the time of a message, by NTP for instance: a node whose
-    /// clock is further off has no vote. The client needs no clock that knows the date. All clients of a fleet of
-    /// nodes must agree on `window`, [`max_ttl`](Self::max_ttl) and [`step_back`](Self::step_back), which
-    /// stand on the nodes; one that says otherwise is refused there. Parts of a millisecond are dropped.
+    /// The clocks of the nodes must agree within `window`, less the time of a message; use NTP, for instance. A node
+    /// whose clock is further off has no vote. The client needs no wall clock. All clients of a fleet of nodes must use
+    /// the same `window`, [`max_ttl`](Self::max_ttl) and [`step_back`](Self::step_back). The nodes store these values
+    /// and refuse a client with others. The window is truncated to whole milliseconds.
     ///
     /// A plain client, of this or any other library, and a fenced one exclude each other on one key.
     ///
-    /// Called again, it changes the window alone.
+    /// A second call changes only the window.
     ///
     /// # What it guarantees
     ///
-    /// No two leases on a key have the same fence, and one that was asked for after another was reported
-    /// has the higher one: whatever expires, is delayed, repeated or paused, and also when nodes, even all
-    /// of them, lose their data. This assumes that no node's clock ever shows more than `step_back` less than the most it
-    /// has shown; over a crash, more than the longer of `max_ttl` and `step_back`, and `2 window + 1 s`.
+    /// No two leases on a key have the same fence. A lease that was requested after another was reported has the higher
+    /// fence. Both hold even if leases expire, messages are delayed or duplicated, processes are paused, and nodes, even
+    /// all of them, lose their data. This assumes that no node's clock ever shows more than `step_back` less than the
+    /// most it has shown; over a crash, more than the longer of `max_ttl` and `step_back`, and `2 window + 1 s`.
     ///
     /// # Errors
     ///
-    /// When the window is shorter than a millisecond or longer than an hour, when the TTL is longer than
-    /// [`max_ttl`](Self::max_ttl), or when nothing of the validity is left.
+    /// Fails if the window is shorter than a millisecond or longer than an hour, if the TTL is longer than
+    /// [`max_ttl`](Self::max_ttl), or if nothing of the validity is left.
     pub const fn fenced(mut self, window: Duration) -> Result<Self, OptionsError> {
         const MINUTE_MS: u32 = 60_000;
 
@@ -75,7 +75,7 @@ impl Options {
         if window.as_millis() > 3_600_000 {
             return Err(OptionsError::Window);
         }
-        // Rules belong to the fleet: a default that followed from this TTL would differ from client to client.
+        // Rules belong to the fleet: a default computed from this TTL would differ from client to client.
         let max_ttl_ms = if self.max_ttl_ms > 0 {
             self.max_ttl_ms
         } else {
@@ -99,12 +99,12 @@ impl Options {
         self.with_node_timeout_of(&before).checked()
     }
 
-    /// By how much the clock of a node may be set back while it lives, a minute unless told. A node keeps
-    /// the fence of a key for that much longer.
+    /// Sets by how much the clock of a node may be stepped back while the node runs. Default: one minute. A node keeps
+    /// the fence of a key for that much longer. Truncated to whole milliseconds.
     ///
     /// # Errors
     ///
-    /// When the lock is not fenced, or it is longer than [`MAX_TTL`](Self::MAX_TTL).
+    /// Fails if the lock is not fenced, or if `step_back` is longer than [`MAX_TTL`](Self::MAX_TTL).
     pub const fn step_back(mut self, step_back: Duration) -> Result<Self, OptionsError> {
         if step_back.as_millis() > u32::MAX as u128 {
             return Err(OptionsError::TtlTooLong);
@@ -116,19 +116,20 @@ impl Options {
         self.checked()
     }
 
-    /// Whether fenced leases exclude each other when the clocks of a minority of nodes jump, in any direction
-    /// and back again. All clients of a key must have it on: a lease that was granted without it has no margin for
-    /// such a jump. It takes `4 window` and `clock_skew` off the validity. The clocks that do not jump must agree within
-    /// `clock_skew`. The default is the window. On by default if the TTL is at least 40 windows.
+    /// Sets whether fenced leases exclude each other if the clocks of a minority of nodes jump, in any direction
+    /// and back again. Default: on if the TTL is at least 40 windows, with a `clock_skew` of one window.
     ///
-    /// No clock may be set back by more than [`step_back`](Self::step_back), as for fences, nor forward while
-    /// its node is in quarantine, having forgotten what it knew. A plain lock may
-    /// find the key free that a clock has taken away. When a majority jumps together, nothing helps; fences
-    /// grow all the same.
+    /// All clients of a key must have it on: a lease that was granted without it has no margin for such a jump. If it
+    /// is on, the validity is shorter by `4 window` and `clock_skew`. The clocks that do not jump must agree
+    /// within `clock_skew`. It is rounded up to whole milliseconds.
+    ///
+    /// No clock may be stepped back by more than [`step_back`](Self::step_back), as for fences, nor forward while
+    /// its node is in quarantine because it has lost data. A plain lock may find the key free if a jump made the node
+    /// expire it. If the clocks of a majority jump together, leases may overlap; fences still grow.
     ///
     /// # Errors
     ///
-    /// When the lock is not fenced, or nothing of the validity is left.
+    /// Fails if the lock is not fenced, or if nothing of the validity is left.
     pub const fn tolerate_clock_jumps(
         mut self,
         is_on: bool,

@@ -1,4 +1,4 @@
-//! An acquire, attempt by attempt.
+//! The attempts of an acquire.
 
 use crate::entropy::Entropy;
 use crate::error::AcquireError;
@@ -8,7 +8,7 @@ use crate::redlock::attempt::Learned;
 use crate::time::{Clock, Instant};
 use crate::transport::Transport;
 
-/// An acquire on its way, for an adapter that decides itself when each of its attempts begins.
+/// An acquire in progress, for an adapter that decides itself when each attempt starts.
 ///
 /// [`Redlock::acquire`] is this loop, with nothing between the attempts but the delay:
 ///
@@ -41,16 +41,16 @@ pub struct Acquisition {
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
     /// Tries once to acquire the lock.
     ///
-    /// One round: every node is asked at once, and the answer comes as soon as the missing votes
-    /// cannot change it, at the latest after the node time-out. A fenced lock takes up to two more rounds where
-    /// one was lost for the fence that was proposed, or to restore guard records. A round that is not won is
-    /// cleaned up before this returns: every node that may have granted it is told to delete the key, and
-    /// those that said so are waited for, one node time-out at the most.
+    /// Takes one round: all nodes are asked at once, and the round ends as soon as the missing votes cannot
+    /// change its result, at the latest after the node timeout. A fenced lock takes up to two more rounds, if a round
+    /// is lost because of the proposed fence, or to restore guard records. If the lock is not acquired, this cleans up
+    /// before it returns: it tells every node that may have granted the lock to delete the key, and waits for those
+    /// that did grant it, for one node timeout at most.
     ///
     /// # Errors
     ///
-    /// [`AcquireError`] tells held by another from no quorum of nodes reached, with the outcome of
-    /// each node.
+    /// [`AcquireError`] distinguishes a lock that another client holds from a quorum that was not reached, and has the
+    /// outcome of each node.
     pub async fn try_acquire<K: AsRef<[u8]>>(
         &mut self,
         key: K,
@@ -61,7 +61,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         Ok(self.lease(key, grant))
     }
 
-    /// Acquires the lock, trying again after a random delay until [`Options::wait`](crate::Options::wait) is over.
+    /// Acquires the lock. Retries after a random delay until [`Options::wait`](crate::Options::wait) is over.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         }
     }
 
-    /// Begins an acquire: [`Options::wait`](crate::Options::wait) is counted from now on. Nothing is sent.
+    /// Begins an acquire: [`Options::wait`](crate::Options::wait) is counted from now on. Sends nothing.
     pub fn begin(&self) -> Acquisition {
         Acquisition {
             give_up_at: self.clock.now().saturating_add(self.options.wait_time()),
@@ -93,8 +93,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         }
     }
 
-    /// The next attempt of an acquire, as [`try_acquire`](Self::try_acquire) is the only one. It makes use of what the
-    /// attempts before have learned. All of them are for one key.
+    /// Makes the next attempt of an acquire, like [`try_acquire`](Self::try_acquire), with what the attempts before have
+    /// learned. All attempts must be for the same key.
     ///
     /// # Errors
     ///
@@ -109,15 +109,15 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         Ok(self.lease(key, grant))
     }
 
-    /// When the next attempt is to begin, after one that failed with `error`: after a random delay, at the latest when
-    /// the wait is over. `None` if there is to be none.
+    /// Returns when the next attempt must start, after an attempt that failed with `error`: after a random delay, at the
+    /// latest when the wait is over. `None` if no further attempt is to be made.
     pub fn again_at(
         &mut self,
         acquisition: &mut Acquisition,
         error: &AcquireError<T::Error, MAX>,
     ) -> Option<Instant> {
         let now = self.clock.now();
-        // Entropy and a reserved key: nothing was sent, and nothing would be.
+        // Without a report (no entropy, a reserved key), a retry would fail too.
         if now >= acquisition.give_up_at || error.report().is_none() {
             return None;
         }

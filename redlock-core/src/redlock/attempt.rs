@@ -1,4 +1,4 @@
-//! One attempt to take the lock.
+//! One attempt to acquire the lock.
 
 use crate::clock_samples::{ClockSamples, Confirmation};
 use crate::command::Command;
@@ -22,16 +22,16 @@ pub(super) struct Grant {
     proposal: Option<Proposal>,
 }
 
-/// The most rounds of an attempt: one to ask, one that makes use of the answers, and one more if most of the first
-/// answers came from clocks that are wrong.
+/// The most rounds of an attempt: one to ask, one that uses the answers, and one more if most of the first answers came
+/// from wrong clocks.
 const ROUNDS_MAX: u32 = 3;
 
-/// What one acquire has learned in its attempts, of a fenced lock.
+/// What the attempts of one acquire have learned about a fenced lock.
 #[derive(Debug)]
 pub(super) struct Learned {
     /// The highest fence that is known to have been accepted.
     highest: Fence,
-    /// When the last round began, if no node had a guard record as of that round.
+    /// When the last round began, if no node had a guard record in that round.
     cold_start_at: Option<Instant>,
 }
 
@@ -48,7 +48,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         Lease::new(key, grant.token, terms, grant.valid_until, grant.proposal)
     }
 
-    /// One attempt with a token of its own.
+    /// Makes one attempt with its own token.
     ///
     /// The Redlock specification, "The Redlock algorithm": steps 1 to 5, with the nodes asked at once
     /// as "Retry on failure" recommends.
@@ -86,15 +86,15 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 learned.highest = learned.highest.max(proposal.fence()).max(seen);
                 self.learn(&mut ballot);
                 self.learn_rules(asked_at, &ballot.readings, learned);
-                // What was refused is not proposed again.
+                // A fence that was refused is not proposed again.
                 if rounds < ROUNDS_MAX
                     && ballot.verdict != Verdict::Won
                     && let Some(next) = self.proposal(learned, rounds)
                     && next.fence() != proposal.fence()
                     && last_but_one.replace(proposal.fence()) != Some(next.fence())
                 {
-                    // Another fence may win, with the same token. So may a client that restores guard records, now that
-                    // its rules are confirmed; at the least it begins the quarantine.
+                    // Another fence may win with the same token. So may a round that restores guard records, now that the
+                    // rules are confirmed; at least it starts the quarantine.
                     let may_restore = next.vouches()
                         && !proposal.vouches()
                         && ballot.readings.unguarded().len() > 0;
@@ -115,7 +115,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             }
         }
         if ballot.verdict != Verdict::Won {
-            // Those that granted it are waited for, so that the key is gone when the error is known.
+            // Waits for the nodes that granted it, so that they have deleted the key before the error is returned.
             let (asked, granted) = left_by(&ballot.report);
             let release = Command::release(key, &token).with_proposal(proposal);
             let mut ballot = self.deletion(release, asked, granted, granted.len());
@@ -136,7 +136,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         }
     }
 
-    /// One round of an attempt.
+    /// Creates one round of an attempt.
     fn acquisition<'c>(
         &mut self,
         key: &'c [u8],
@@ -150,10 +150,11 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.ballot(command, self.clock.now(), terms, Instant::MAX)
     }
 
-    /// The fence for the next round, after so many of the attempt: the nodes' time, or more than all before.
+    /// The fence for the next round, after `rounds` rounds of the attempt: the nodes' time, or one more than all fences
+    /// before.
     ///
-    /// Only a node whose clock is ahead of the others can have accepted one beyond the window, and they do
-    /// not accept a higher one: to follow it is to be refused for as long as the clocks differ.
+    /// Only a node whose clock is ahead of the others can have accepted a fence beyond the window, and the others do
+    /// not accept a higher one. So a proposal above it would be refused for as long as the clocks differ.
     fn proposal(&self, learned: &Learned, rounds: u32) -> Option<Proposal> {
         let fleet = self.options.fleet()?;
         let time = self.nodes_time();
@@ -162,15 +163,15 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let is_in_window = next <= Fence::from_u64(newest);
         let fence = Fence::from_u64(time);
         let fence = if is_in_window { fence.max(next) } else { fence };
-        // What an attempt before has heard of a cold start tells nothing any more.
+        // A cold start that an earlier attempt saw is out of date.
         let is_cold_start = rounds > 0 && self.is_recent(learned.cold_start_at);
         let vouches = self.may_vouch() || is_cold_start;
         Some(Proposal::new(fence, fleet, time, vouches))
     }
 
-    /// Lets the nodes that have lost their guard record, or may have, write it again, after a round that was won without
-    /// them: all but those that are `guarded`. It waits for no answer: their quarantine begins, and nothing else. Seldom
-    /// done: a client that acquires often vouches in the round itself.
+    /// Restores the guard record on the nodes that have lost it, or may have: all but `guarded`. Called after a round that
+    /// was won without them. It waits for no answer, because it only starts their quarantine. This is rare: a client that
+    /// acquires often vouches in the round itself.
     async fn restore_records(
         &mut self,
         key: &[u8],
@@ -188,7 +189,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.ask(&mut ballot).await;
     }
 
-    /// Whether the next round may write guard records, after one that began at `asked_at`.
+    /// Records whether the next round may write guard records, after a round that began at `asked_at`.
     fn learn_rules(
         &mut self,
         asked_at: Instant,
@@ -203,7 +204,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         learned.cold_start_at = is_cold_start.then_some(asked_at);
     }
 
-    /// A token that is not the last one and not what a source gives that does not work.
+    /// A new token. `None` if it equals the last one or is all zeros, as from a broken source.
     fn fresh_token(&mut self) -> Option<Token> {
         let mut bytes = [0; Token::LEN];
         self.entropy.fill(&mut bytes);
@@ -216,8 +217,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     }
 }
 
-/// Where a lost round may have left its token, and where it has. On a node that refused, the key carries
-/// another one.
+/// The nodes where a lost round may have left its token, and those where it has. On a node that refused, the
+/// key carries another token.
 ///
 /// The Redlock specification, "Retry on failure": release the locks that were acquired ASAP.
 fn left_by<E, const MAX: usize>(report: &Report<E, MAX>) -> (NodeSet, NodeSet) {

@@ -9,11 +9,11 @@ use crate::time::Clock;
 use crate::transport::Transport;
 
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
-    /// Takes away a win to which a process contributed twice.
+    /// Revokes a win to which one process contributed two votes.
     pub(super) fn judge_duplicates(&self, ballot: &mut Ballot<'_, T::Error, MAX>) {
         if self.name_duplicates(&mut ballot.report) != self.all.without(ballot.asked) {
-            // They were met in this very round, and one process has voted twice: it has refused what it had
-            // granted itself, or granted it again.
+            // The duplicates were found in this round, and one process has voted twice: it refused what it
+            // had granted itself, or granted it again.
             let is_refused = self.count() - ballot.report.tally().refused < self.quorum() as usize;
             let verdict = ballot.verdict;
             if verdict == Verdict::Won || verdict == Verdict::Refused && !is_refused {
@@ -22,7 +22,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         }
     }
 
-    /// Nodes that are the same process as one before them.
+    /// The nodes that are the same process as an earlier node.
     pub(super) fn duplicates(&self) -> NodeSet {
         let mut duplicates = NodeSet::EMPTY;
         for node in 0..self.count() {
@@ -33,7 +33,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         duplicates
     }
 
-    /// The same, each of them with its reason in the report.
+    /// Like [`duplicates`](Self::duplicates), and records the error of each in the report.
     fn name_duplicates(&self, report: &mut Report<T::Error, MAX>) -> NodeSet {
         let mut duplicates = NodeSet::EMPTY;
         for (node, transport) in self.nodes().enumerate() {
@@ -46,8 +46,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         duplicates
     }
 
-    /// The first node that is the same process as `node`; none if that is itself.
-    // Called in many places: once in flash.
+    /// The first node that is the same process as `node`. `None` if that is `node` itself.
+    // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     fn first_like(&self, node: usize) -> Option<&T> {
         let run_id = self.nodes.get(node)?.as_ref()?.run_id()?;

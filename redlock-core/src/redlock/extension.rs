@@ -47,10 +47,9 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 lease.extended_until(valid_until);
                 Ok(())
             }
-            // Its validity is over.
             Verdict::TooLate => Err(ExtendError::TooLate(report)),
-            // Lost for certain only when too few other nodes are left for a quorum; with an even number
-            // of nodes that may be so although as many are silent.
+            // Lost only if too few nodes have not refused for a quorum. With an even number of nodes, this can
+            // be so although as many nodes have not answered.
             Verdict::Refused | Verdict::Unreachable | Verdict::Pending
                 if self.count() - report.tally().refused < self.quorum() as usize =>
             {

@@ -1,4 +1,4 @@
-//! What the client knows of the nodes' time.
+//! The nodes' time, as the client knows it.
 
 use crate::entropy::Entropy;
 use crate::race::Ballot;
@@ -8,15 +8,15 @@ use crate::time::Clock;
 use crate::transport::Transport;
 
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
-    /// In microseconds. Zero as long as it is unknown: the nodes refuse it, and tell.
+    /// The nodes' time in microseconds. Zero if it is unknown: the nodes refuse this, and tell their time.
     pub(super) fn nodes_time(&self) -> u64 {
         let offset = self.clock_offset.unwrap_or(i64::MIN);
         self.clock.now().as_micros().saturating_add_signed(offset)
     }
 
-    /// Learns the nodes' time from as many answers as can decide a round. If a round was lost for something else, what
-    /// is known is given up only for what a quorum says: those that answer first and grant nothing may be wrong about
-    /// the time too.
+    /// Learns the nodes' time, if enough nodes have answered to decide a round. If the round was lost for another reason
+    /// than the time, only the answers of a quorum replace what is known: nodes that answer first and grant nothing may
+    /// have wrong clocks too.
     pub(super) fn learn(&mut self, ballot: &mut Ballot<'_, T::Error, MAX>) {
         let (enough, quorum) = (ballot.round.enough(), self.quorum());
         let readings = &mut ballot.readings;
@@ -34,11 +34,11 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         }
     }
 
-    /// Whether a round was lost for nothing but our idea of the nodes' time and fences, which is better now.
+    /// Whether a round was lost only because the client did not know the nodes' time and fences, which it has now learned.
     pub(super) fn may_fit(&self, ballot: &Ballot<'_, T::Error, MAX>) -> bool {
         let misfits = ballot.readings.misfits() as usize;
         let tally = ballot.report.tally();
-        // Of an even number of nodes, half of them decide before a quorum has answered.
+        // With an even number of nodes, half of them decide before a quorum has answered.
         let not_heard = tally
             .unknown
             .saturating_sub(ballot.report.failures().count());

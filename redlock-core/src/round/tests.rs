@@ -1,4 +1,4 @@
-//! Every order of votes, every vote and every point of time-out, for one to five nodes.
+//! Every order of votes, every vote and every point of timeout, for one to five nodes.
 
 use core::hash::Hash;
 use std::collections::{HashMap, HashSet};
@@ -14,8 +14,8 @@ const VOTES: [Vote; 3] = [Vote::Granted, Vote::Refused, Vote::Unknown];
 
 #[test]
 fn every_sequence_of_votes_is_decided_at_the_first_moment_and_rightly() {
-    // Under Miri two, whose sequences are dozens and not hundreds of thousands: there is no unsafe code
-    // to look at here.
+    // Under Miri only two nodes, with dozens of sequences instead of hundreds of thousands: there is no
+    // unsafe code here.
     for nodes in 1..=if cfg!(miri) { 2 } else { 5 } {
         let (orders, ballots) = (orders(nodes), ballots(nodes));
         assert_eq!(different(&orders), (1..=nodes).product());

@@ -41,7 +41,7 @@ local function keeps() return string.find(info('memory'), 'policy:noeviction', 1
 if not is_known and not (is_near and ARGV[7] == '1' and keeps()) then return answer(UNGUARDED, record and 1 or 0) end
 
 -- No lease lasts longer than max_ttl. After the rest of the quarantine, a fence that was accepted before the loss is out of
--- the window, also if the clock was set back by step_back since.
+-- the window, even if the clock was stepped back by step_back since.
 local last = math.ceil(now / 1000) + math.max(max_ttl, step_back) + 4 * window + 1000
 -- A quarantine that ends later than one that began now was written by a clock that was ahead: it is cut.
 if not is_known or until_ms + 0 > last then
@@ -58,12 +58,12 @@ if holder and holder ~= token then return answer(REFUSED, call('pttl', lock)) en
 -- A clock that jumped forward may have expired the key of a lease that is still valid.
 if not holder and now_ms <= held_until + 0 then return answer(REFUSED, held_until - now_ms) end
 
--- Third, the fence. The same attempt may ask twice with one fence; another attempt with an equal fence may not have it.
+-- Third, the fence. The same attempt may ask twice with one fence; another attempt with an equal fence is refused.
 if proposed < highest or proposed == highest and not (holder and accepted == token) then return answer(STALE, 0) end
 if late then return answer(TOO_OLD, 0) end
 if early then return answer(TOO_NEW, 0) end
 
--- A late copy of this command takes nothing off what an extension has promised since.
+-- A late copy of this command must not shorten what an extension has promised since.
 highest, held_until = proposed, math.max(held_until + 0, now_ms + ttl)
 -- The record is needed for as long as the fence is in the window of a clock that is set back by step_back, or the lease
 -- lasts. After that, the window refuses what the record would.

@@ -25,7 +25,7 @@ if holder ~= token and (holder or accepted ~= token) then return answer(REFUSED)
 local record = call('get', guard) or ''
 local its_rules = string.match(record, '^%w+:%d+:%d+:(%d+:%d+)')
 if its_rules and its_rules ~= ARGV[5] .. ':' .. ARGV[6] then return answer(REFUSED) end
--- By a wrong clock the key might expire at any time.
+-- On a node with a wrong clock, the key may expire at any time.
 if time <= now - window * 1000 then return answer(TOO_OLD) end
 if time > now + window * 1000 then return answer(TOO_NEW) end
 
@@ -37,7 +37,7 @@ if not holder then
   if not is_known or now < until_ms * 1000 then return answer(REFUSED) end
 end
 
--- A clock that was set back takes nothing off what was promised before.
+-- A clock that was stepped back must not shorten what was promised before.
 highest, held_until = math.max(highest, own), math.max(held_until, now_ms + ttl)
 local kept_until = math.max(math.ceil(highest / 1000) + window, held_until) + step_back + 1
 local known = string.format('%.0f:%.0f:', highest, held_until) .. token

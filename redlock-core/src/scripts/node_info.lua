@@ -1,4 +1,4 @@
--- Asks a node who it is, and whether its guard record vouches for it.
+-- Asks a node for its identity, and whether its guard record vouches for it.
 --
 -- KEYS  the guard record of the node
 --
@@ -9,7 +9,7 @@
 local info, clock = redis.call('info'), redis.call('time')
 local run_id, replid = info:match('run_id:(%w+)'), info:match('master_replid:(%w+)')
 local keeps = info:match('policy:noeviction')
--- What may evict locks must not vouch for itself later. pcall: a replica, or a full disk, refuses it.
+-- A node that may evict locks must not vouch for itself later. pcall: a replica, or a node with a full disk, refuses it.
 if not keeps then redis.pcall('del', KEYS[1]) end
 
 -- tostring: the record may be missing, or no string.

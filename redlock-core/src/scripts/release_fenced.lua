@@ -1,4 +1,4 @@
--- Releases a fenced lease or attempt on this node: deletes its key, and accepts its fence no more.
+-- Releases a fenced lease or attempt on this node: deletes its key, and no longer accepts its fence.
 --
 -- KEYS  the lock; its fence record
 -- ARGV  1 token, 2 fence of the lease or the last that the attempt proposed, 3 window, 4 step_back

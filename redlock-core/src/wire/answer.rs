@@ -1,6 +1,6 @@
-//! What comes back.
+//! The answer of a node.
 
-/// The few forms in which a node answers.
+/// A parsed Redis answer: the few forms that occur.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]

@@ -11,7 +11,7 @@ pub enum Argument<'a> {
     Bytes(&'a [u8]),
     /// A number, written in decimal.
     Integer(u64),
-    /// The key of this key's fence: [`FENCE_KEY_PREFIX`](crate::FENCE_KEY_PREFIX), then these bytes.
+    /// The key of the fence record of this key: [`FENCE_KEY_PREFIX`](crate::FENCE_KEY_PREFIX), then these bytes.
     FenceKey(&'a [u8]),
 }
 
@@ -40,9 +40,9 @@ pub(crate) const fn word(word: &str) -> Argument<'_> {
     Argument::Bytes(word.as_bytes())
 }
 
-/// The words of a command, one after the other.
+/// The words of a command, in order.
 ///
-/// One type for every command: code that sends them is needed once.
+/// One type for every command, so that the code that sends them exists once.
 #[derive(Debug, Clone)]
 pub struct Arguments<'a> {
     words: [Option<Argument<'a>>; WORDS_MAX],
@@ -52,20 +52,20 @@ pub struct Arguments<'a> {
 const WORDS_MAX: usize = 13;
 
 impl<'a> Arguments<'a> {
-    /// The most words of a command.
+    /// The largest number of words of a command.
     pub const MAX: usize = WORDS_MAX;
 
-    /// These words; those beyond [`MAX`](Self::MAX) are left out.
+    /// These words. Words beyond [`MAX`](Self::MAX) are left out.
     #[must_use]
-    // Called in many places: once in flash.
+    // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     pub fn of(words: &[Argument<'a>]) -> Self {
         let mut arguments = Self {
             words: [None; Self::MAX],
             next: 0,
         };
-        let places = arguments.words.iter_mut().zip(words);
-        places.for_each(|(place, word)| *place = Some(*word));
+        let slots = arguments.words.iter_mut().zip(words);
+        slots.for_each(|(slot, word)| *slot = Some(*word));
         arguments
     }
 
@@ -74,10 +74,10 @@ impl<'a> Arguments<'a> {
         self
     }
 
-    // Called in many places: once in flash.
+    // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     pub(crate) fn push(&mut self, word: Option<Argument<'a>>) {
-        if let Some(free) = self.words.iter_mut().find(|place| place.is_none()) {
+        if let Some(free) = self.words.iter_mut().find(|slot| slot.is_none()) {
             *free = word;
         }
     }
@@ -93,7 +93,7 @@ impl<'a> Iterator for Arguments<'a> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // The words stand at the front.
+        // All words are at the front.
         let len = self.words.iter().flatten().count() - self.next;
         (len, Some(len))
     }

@@ -1,4 +1,4 @@
-//! The Lua that nodes run: the scripts in `scripts`, without comments and long names. A device keeps them in flash.
+//! The Lua scripts that nodes run: those in `scripts`, without comments and with short names. A device keeps them in flash.
 
 use super::argument::{Argument, Arguments, word};
 
@@ -8,7 +8,7 @@ use super::argument::{Argument, Arguments, word};
 pub enum ScriptCall {
     /// By its hash, `EVALSHA`: short, but the node must know the script.
     Hash,
-    /// By its text, `EVAL`: always works, and teaches the node the script.
+    /// By its text, `EVAL`: always works, and loads the script into the node's cache.
     Text,
 }
 
@@ -47,30 +47,30 @@ impl Script {
         sha1: include_str!("../scripts/sent/release.sha1"),
     };
 
-    /// Sets the key to the token and its fence to the one proposed, if the key is free and the fence strictly
-    /// higher than all before and near the node's clock; and only where nothing can have been forgotten: the guard
-    /// record is of this process and of this data, and its quarantine is over.
+    /// Sets the key to the token and its fence to the proposed one, if the key is free and the fence is strictly
+    /// higher than all before and near the node's clock. The node must have forgotten nothing: the guard record is of
+    /// this process and of this data, and its quarantine is over.
     pub(crate) const ACQUIRE_FENCED: Self = Self {
         text: include_str!("../scripts/sent/acquire_fenced.lua"),
         sha1: include_str!("../scripts/sent/acquire_fenced.sha1"),
     };
 
-    /// Extends the key if it carries the token, where the node's clock is right. Sets one that is gone again
-    /// if no other attempt was accepted since: the token is still the last that was.
+    /// Extends the key if it carries the token and the node's clock is right. If the key is gone, sets it again
+    /// if no other attempt was accepted since: this token is still the last accepted one.
     pub(crate) const EXTEND_FENCED: Self = Self {
         text: include_str!("../scripts/sent/extend_fenced.lua"),
         sha1: include_str!("../scripts/sent/extend_fenced.sha1"),
     };
 
-    /// Deletes the key if it carries the token, and accepts its fence no more: an acquire or an extend of this
-    /// attempt that arrives after its release is refused, by a node whose clock is within the window. So it leaves a fence that is one higher. What another attempt
-    /// with the same fence holds stays.
+    /// Deletes the key if it carries the token, and no longer accepts its fence: if an acquire or an extend of this
+    /// attempt arrives after its release, a node whose clock is within the window refuses it. For this, the script
+    /// stores a fence that is one higher. It does not touch what another attempt with the same fence holds.
     pub(crate) const RELEASE_FENCED: Self = Self {
         text: include_str!("../scripts/sent/release_fenced.lua"),
         sha1: include_str!("../scripts/sent/release_fenced.sha1"),
     };
 
-    /// Asks a node who it is. See [`NodeInfo`](crate::NodeInfo).
+    /// Asks a node for its identity. See [`NodeInfo`](crate::NodeInfo).
     pub(crate) const NODE_INFO: Self = Self {
         text: include_str!("../scripts/sent/node_info.lua"),
         sha1: include_str!("../scripts/sent/node_info.sha1"),
@@ -88,7 +88,7 @@ impl Script {
         self.sha1
     }
 
-    /// A call of this script with so many keys, as far as the first of them.
+    /// The start of a call of this script: all words before the first of its `keys` keys.
     pub(crate) fn call(&self, call: ScriptCall, keys: u64) -> Arguments<'static> {
         let (verb, script) = match call {
             ScriptCall::Hash => ("EVALSHA", self.sha1),

@@ -420,9 +420,7 @@ fn a_client_with_other_rules_has_no_vote_anywhere() {
             .run(client_with(&nodes, &clock, 2, other).try_acquire(KEY))
             .unwrap_err();
         assert!(
-            error
-                .to_string()
-                .contains("other clients follow other rules"),
+            error.to_string().contains("other clients have other rules"),
             "{error}"
         );
     }

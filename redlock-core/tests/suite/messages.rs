@@ -196,7 +196,7 @@ fn errors_without_a_round_say_what_to_do() {
     );
     says(
         &Loss::ExtensionsSpent,
-        "the validity of the lease is over after the most extensions that the options allow",
+        "the validity of the lease is over: max_extensions allows no further extension",
     );
     says(&BuildError::NoNode, "no node: name at least one");
     says(
@@ -205,7 +205,7 @@ fn errors_without_a_round_say_what_to_do() {
     );
     says(
         &BuildError::ClockTooCoarse,
-        "a tick of the clock is as long as the lease would be valid: use a longer TTL",
+        "a tick of the clock is as long as the validity of the lease: use a longer TTL",
     );
     says(
         &OptionsError::TtlTooShort,
@@ -217,7 +217,7 @@ fn errors_without_a_round_say_what_to_do() {
     );
     says(
         &OptionsError::NodeTimeout,
-        "the node time-out must be longer than zero and shorter than the validity \
+        "the node timeout must be longer than zero and shorter than the validity \
          (the TTL minus clock drift and 2 ms)",
     );
     says(

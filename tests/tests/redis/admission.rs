@@ -153,7 +153,7 @@ async fn a_node_that_may_evict_is_warned_of_and_refused_when_the_option_says_so(
     let expected = servers[..2].iter().map(|server| {
         let port = server.port();
         format!(
-            "127.0.0.1:{port}: may evict locks for want of memory; set its maxmemory-policy to \
+            "127.0.0.1:{port}: may evict locks when memory is short; set its maxmemory-policy to \
              noeviction"
         )
     });

@@ -157,7 +157,7 @@ async fn a_client_with_other_rules_is_refused_with_words() {
         let other = Redlock::connect(servers.urls(), other.unwrap()).unwrap();
         let error = other.try_acquire("dock-7").await.unwrap_err();
         assert!(error.is_unreachable(), "{error}");
-        let words = "other clients follow other rules: max_ttl, window and step_back";
+        let words = "other clients have other rules: max_ttl, window and step_back";
         assert!(error.to_string().contains(words), "{error}");
     }
     servers.expect_no_keys().await;

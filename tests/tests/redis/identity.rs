@@ -88,7 +88,7 @@ async fn a_node_that_may_evict_has_no_vote_for_a_fenced_lock() {
     let redlock = Redlock::connect(servers.urls(), fenced()).unwrap();
     eventually("both have said so", LIMIT, || redlock.warnings().len() == 2).await;
     let error = redlock.try_acquire(KEY).await.unwrap_err().to_string();
-    let words = "may evict locks for want of memory; set its maxmemory-policy to noeviction";
+    let words = "may evict locks when memory is short; set its maxmemory-policy to noeviction";
     assert_eq!(error.matches(words).count(), 2, "{error}");
     assert_eq!(servers[0].calls()["evalsha"], 0, "it is not even asked");
 }
