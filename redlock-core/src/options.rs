@@ -118,8 +118,8 @@ impl Options {
     /// lock, up to three for a fenced one. Default: the TTL, its drift and two node timeouts.
     ///
     /// The default is longer than a lease of the same TTL that is never released, and longer than a restarted node has
-    /// no vote. If [`max_ttl`](Self::max_ttl) is longer than the TTL, restarted nodes have no vote for longer than the
-    /// default wait.
+    /// no vote for a plain lock. If [`max_ttl`](Self::max_ttl) is longer than the TTL, or if the lock is fenced, restarted
+    /// nodes may have no vote for longer than the default wait.
     ///
     /// The last attempt starts when this time is over, or later if the task is not polled then. After that, `acquire`
     /// returns within one node timeout for each round of the attempt, plus one for its cleanup.
@@ -139,8 +139,9 @@ impl Options {
     ///
     /// Fails if it is zero, or not shorter than the validity.
     pub const fn node_timeout(mut self, node_timeout: Duration) -> Result<Self, OptionsError> {
+        let before = self;
         self.node_timeout = node_timeout;
-        self.checked()
+        self.with_wait_of(&before).checked()
     }
 
     /// Sets the range from which the delay before another round is drawn, uniformly. Default: 5 ms to 50 ms.
@@ -171,7 +172,7 @@ impl Options {
     pub const fn drift_ppm(mut self, drift_ppm: u32) -> Result<Self, OptionsError> {
         let before = self;
         self.drift_ppm = drift_ppm;
-        self.with_node_timeout_of(&before).checked()
+        self.with_defaults_of(&before).checked()
     }
 
     /// Sets how many times [`hold`](crate::Redlock::hold) and [`keep`](crate::Redlock::keep) extend a
@@ -348,10 +349,17 @@ impl Options {
         self.ttl().saturating_add(drift).saturating_add(rounds)
     }
 
-    /// Keeps the node timeout if the caller has set it in `before`; otherwise computes the default from the validity.
-    const fn with_node_timeout_of(mut self, before: &Self) -> Self {
+    /// Keeps the node timeout and the wait if the caller has set them in `before`; otherwise computes the defaults.
+    const fn with_defaults_of(mut self, before: &Self) -> Self {
         if before.node_timeout.as_nanos() == before.default_node_timeout().as_nanos() {
             self.node_timeout = self.default_node_timeout();
+        }
+        self.with_wait_of(before)
+    }
+
+    const fn with_wait_of(mut self, before: &Self) -> Self {
+        if before.wait.as_nanos() == before.default_wait().as_nanos() {
+            self.wait = self.default_wait();
         }
         self
     }

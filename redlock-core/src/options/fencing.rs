@@ -96,7 +96,7 @@ impl Options {
         };
         fencing.fleet.window_ms = whole_millis(window);
         self.fencing = Some(fencing);
-        self.with_node_timeout_of(&before).checked()
+        self.with_defaults_of(&before).checked()
     }
 
     /// Sets by how much the clock of a node may be stepped back while the node runs. Default: one minute. A node keeps
@@ -146,7 +146,7 @@ impl Options {
         // Rounded up, against the lease.
         let is_cut = !clock_skew.subsec_nanos().is_multiple_of(1_000_000);
         fencing.clock_skew_ms = Some(whole_millis(clock_skew).saturating_add(is_cut as u32));
-        self.with_node_timeout_of(&before).checked()
+        self.with_defaults_of(&before).checked()
     }
 }
 

@@ -53,7 +53,13 @@ fn a_wait_that_is_long_enough_outlasts_the_quarantine() {
 
 #[test]
 fn the_default_wait_outlasts_the_quarantine_of_nodes_that_are_met_late() {
-    for ttl in [ms(100), ms(1_000), ms(10_000), ms(3_600_000)] {
+    for (ttl, drift_ppm) in [
+        (ms(100), 10_000),
+        (ms(1_000), 200_000),
+        (ms(10_000), 10_000),
+        (ms(10_000), 50_000),
+        (ms(3_600_000), 10_000),
+    ] {
         let clock = MockClock::new();
         let nodes: [Node<'_>; 3] = MockNode::array(&clock);
         for node in &nodes {
@@ -61,6 +67,7 @@ fn the_default_wait_outlasts_the_quarantine_of_nodes_that_are_met_late() {
             node.set_latency(ms(20));
         }
         let options = redlock_core::Options::new(ttl).unwrap();
+        let options = options.drift_ppm(drift_ppm).unwrap();
         let lease = clock.run(client_with(&nodes, &clock, 1, options).acquire(KEY));
         assert!(lease.is_ok(), "{ttl:?}: {lease:?}");
     }
