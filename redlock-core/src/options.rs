@@ -275,7 +275,7 @@ impl Options {
         self.node_timeout
     }
 
-    /// What a node must meet before its vote counts.
+    /// The conditions that a node must meet before its vote counts.
     #[must_use]
     pub const fn rules(&self) -> Rules {
         let longest_ms = match self.fencing {

@@ -328,8 +328,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         Ballot::new(release, asked, self.count(), round)
     }
 
-    /// The round that puts `command` to all nodes, for a lease on these terms that is over by `end` in any case.
-    // Called in many places: once in flash.
+    /// The round that sends `command` to all nodes, for a lease with these terms that ends at `end` at the latest.
+    // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     fn ballot<'c>(
         &self,

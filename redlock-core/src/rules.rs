@@ -1,6 +1,6 @@
-//! What a node must meet before a client counts its vote.
+//! The conditions that a node must meet before a client counts its vote.
 
-/// What a node must meet before its vote for an acquire counts.
+/// The conditions that a node must meet before its vote for an acquire counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Rules {

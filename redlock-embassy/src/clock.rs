@@ -1,4 +1,4 @@
-//! Time as embassy tells it.
+//! The clock of embassy.
 
 use core::time::Duration;
 
@@ -7,18 +7,17 @@ use redlock_core::{Clock, Instant};
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
-/// The clock of [`embassy_time`], whatever its tick: leases end by one tick earlier.
+/// The clock of [`embassy_time`], with any tick: leases end one tick earlier.
 ///
-/// Does it go on while the chip sleeps? That is the time driver's to answer. With a driver that
-/// stands still in a stop mode (a timer whose clock is gated), a device that wakes up believes that it
-/// still holds its lock: take an RTC or low-power timer as the driver, or stay out of such a mode while
-/// a lease is held.
+/// The time driver decides whether it continues while the chip sleeps. With a driver that stops in a
+/// stop mode (a timer whose clock is gated), a device that wakes up believes that it still holds its
+/// lock. Use an RTC or low-power timer as the driver, or do not enter such a mode while a lease is held.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct EmbassyClock;
 
 impl Clock for EmbassyClock {
-    // Called in many places: once in flash.
+    // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     fn now(&self) -> Instant {
         Instant::from_micros(embassy_time::Instant::now().as_micros())
@@ -29,7 +28,7 @@ impl Clock for EmbassyClock {
     }
 
     async fn sleep_until(&self, deadline: Instant) {
-        // A timer of embassy waits for its queue once, even when its time has come.
+        // A timer of embassy waits for its queue once, even if its deadline has passed.
         if self.now() < deadline {
             let ticks = ticks_at::<TICK_HZ>(deadline);
             Timer::at(embassy_time::Instant::from_ticks(ticks)).await;
@@ -39,7 +38,7 @@ impl Clock for EmbassyClock {
 
 /// The first tick that is not before `instant`.
 const fn ticks_at<const HZ: u64>(instant: Instant) -> u64 {
-    // In lowest terms: where a tick is a microsecond, nothing is left to compute.
+    // In lowest terms: if a tick is a microsecond, nothing is left to compute.
     let divisor = const { greatest_common_divisor(HZ, MICROS_PER_SECOND) };
     let (ticks, micros) = (HZ / divisor, MICROS_PER_SECOND / divisor);
     let at = instant.as_micros();
@@ -59,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deadline_is_rounded_up_to_a_tick_whatever_the_tick() {
+    fn a_deadline_is_rounded_up_to_a_tick_of_any_length() {
         const fn at<const HZ: u64>(micros: u64) -> u64 {
             ticks_at::<HZ>(Instant::from_micros(micros))
         }

@@ -1,4 +1,4 @@
-//! What a node needs of a network stack.
+//! What a node needs from a network stack.
 
 #[cfg(feature = "embassy-net")]
 pub(crate) mod embassy_net;
@@ -11,39 +11,39 @@ use crate::NodeName;
 /// A stream of bytes to one node that can be opened, closed and opened again.
 ///
 /// [`NetSocket`](crate::NetSocket) is one on embassy-net, [`NalSocket`](crate::NalSocket) on any stack with
-/// [`embedded_nal_async::TcpConnect`]. Write your own for TLS, or for a modem that speaks something else.
+/// [`embedded_nal_async::TcpConnect`]. Implement it for TLS, or for a modem with another interface.
 ///
 /// # For implementers
 ///
-/// 1. `read` and `write` lose nothing when their future is dropped: the lock stops waiting for slow nodes
-///    by dropping. What was not read can be read later, what was not written was not taken.
-/// 2. `write` takes what it has room for in its first poll, and waits only where it has none. So commands
-///    are on their way to all nodes before the first one answers.
-/// 3. Bytes leave without being asked to, or with [`flush`](Write::flush), which is called after every
-///    write, and called again when its future was dropped.
-/// 4. A stream that is not connected reads `Ok(0)` or an error, and so does one whose peer is gone.
+/// 1. `read` and `write` lose nothing if their future is dropped: the lock stops waiting for slow nodes
+///    by dropping futures. Bytes that were not returned can be read later; bytes that were not written
+///    were not taken.
+/// 2. `write` takes as many bytes as it has room for in its first poll, and waits only if it has no room. So
+///    commands are on their way to all nodes before the first one answers.
+/// 3. Bytes are sent without further calls, or by [`flush`](Write::flush). `flush` is called after every
+///    write, and again if its future was dropped.
+/// 4. If the stream is not connected, or its peer is gone, `read` returns `Ok(0)` or an error.
 #[expect(
     async_fn_in_trait,
     reason = "nodes name their stream, so the compiler sees whether the future is Send"
 )]
 pub trait Connect: Read + Write {
-    /// Where it leads, for messages.
+    /// The name of the node, for messages.
     fn name(&self) -> NodeName;
 
-    /// Connects. What was open before is given up.
+    /// Connects. Drops the connection that was open before.
     ///
-    /// There is no need for a time-out. When the future is dropped, the attempt may go on: the next call
-    /// then waits for the same one, so that a connection comes about also where it takes longer than a
-    /// round lasts.
+    /// It needs no timeout. If the future is dropped, the attempt may continue, and the next call waits for the
+    /// same attempt. So a connection can complete even if it takes longer than one round.
     ///
     /// # Errors
     ///
-    /// When no connection comes about.
+    /// Fails if no connection is made.
     async fn connect(&mut self) -> Result<(), ErrorKind>;
 
-    /// Ends the connection, or the attempt, so that the node notices: by FIN, by RST, or as the protocol
-    /// has it. A node that does not notice keeps a client, and some memory, for minutes.
+    /// Closes the connection, or cancels the attempt, so that the node notices: by FIN, by RST, or by the means of
+    /// the protocol. A node that does not notice keeps a client, and some memory, for minutes.
     ///
-    /// When the future is dropped, another call goes on with it.
+    /// If the future is dropped, the next call continues.
     async fn close(&mut self);
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a node, and what the node is called.
+//! The errors of a node, and its name in messages.
 
 use core::fmt;
 use core::net::{Ipv6Addr, SocketAddr, SocketAddrV4};
@@ -9,7 +9,7 @@ use redlock_core::Denial;
 
 use crate::resp::Rejection;
 
-/// What went wrong, on which node.
+/// An error of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct NodeError {
@@ -22,13 +22,13 @@ impl NodeError {
         Self { node, kind }
     }
 
-    /// Where the node is.
+    /// The name of the node.
     #[must_use]
     pub const fn node(&self) -> &NodeName {
         &self.node
     }
 
-    /// What went wrong.
+    /// What failed.
     #[must_use]
     pub const fn kind(&self) -> &NodeErrorKind {
         &self.kind
@@ -43,7 +43,7 @@ impl fmt::Display for NodeError {
 
 impl core::error::Error for NodeError {}
 
-/// What can go wrong with a node. It counts as unknown, never as a no.
+/// What can fail on a node. The vote of the node then counts as unknown, never as a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
@@ -52,24 +52,23 @@ pub enum NodeErrorKind {
     TimedOut(Duration),
     /// No connection could be made.
     Unreachable(ErrorKind),
-    /// The node let nobody in, or was not ready, for so long. The connection is made anew.
+    /// The node did not accept the connection, or was not ready, for this time. The next command reconnects.
     NoConnection(Duration),
-    /// The connection broke. The next command makes another one.
+    /// The connection broke. The next command reconnects.
     Disconnected,
-    /// The node has not answered for so long that its connection is replaced.
+    /// The node has not answered for so long that the client reconnects.
     Silent,
     /// The node answered with an error.
     Rejected(Rejection),
-    /// The node's answer is none to the command that was sent.
+    /// The node's answer is not an answer to the command that was sent.
     Unexpected,
     /// The command is longer than the send buffer of this node.
     TooLong,
     /// The node can be reached and has no vote.
     Denied(Denial),
-    /// It is the same server as this other node of the lock, whose vote is counted already.
+    /// The node is the same server as this other node of the lock, whose vote already counts.
     DuplicateOf(NodeName),
-    /// The node does not know the scripts of fenced locks (any more). The connection is made anew, and with
-    /// it they are put there.
+    /// The node does not have the scripts of fenced locks. The client reconnects, which loads them.
     NoScript,
 }
 
@@ -82,16 +81,16 @@ impl fmt::Display for NodeErrorKind {
                 ErrorKind::ConnectionReset => "connection refused or reset",
                 ErrorKind::ConnectionAborted => "connection aborted",
                 ErrorKind::NotConnected => "no route to it: is the network up?",
-                ErrorKind::TimedOut => "nobody answers at this address",
+                ErrorKind::TimedOut => "no answer at this address",
                 _ => "cannot connect",
             }),
             Self::NoConnection(after) => {
                 write!(f, "no connection within {} ms", after.as_millis())
             }
             Self::Disconnected => f.write_str("the connection broke"),
-            Self::Silent => f.write_str("no answer for too long, connecting anew"),
+            Self::Silent => f.write_str("no answer for too long, reconnecting"),
             Self::Rejected(error) => write!(f, "{error}"),
-            Self::Unexpected => f.write_str("answered what no Redis answers; is it one?"),
+            Self::Unexpected => f.write_str("unexpected reply; is this a Redis server?"),
             Self::TooLong => f.write_str(
                 "the command does not fit the send buffer; use a shorter key or a larger TX",
             ),
@@ -100,18 +99,18 @@ impl fmt::Display for NodeErrorKind {
                 write!(f, "the same server as {first}; name each server once")
             }
             Self::NoScript => f.write_str(
-                "has lost its scripts, connecting anew; if it happens again, grant +script|load",
+                "has lost its scripts, reconnecting; if it happens again, grant +script|load",
             ),
         }
     }
 }
 
-/// Where a node is, as messages show it.
+/// The name of a node in messages: its address, or a text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct NodeName(Inner);
 
-/// Without flow and scope of an address, which would double the size of every error.
+/// Without the flow and scope of an address, which would double the size of every error.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 enum Inner {

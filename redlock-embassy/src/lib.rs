@@ -2,7 +2,7 @@
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// Read from the top down: each module needs only those below it.
+// Ordered from the top down: each module uses only modules below it.
 mod node;
 
 mod link;

@@ -1,4 +1,4 @@
-//! The connection to one node: made, kept in order, and made again.
+//! The connection to one node: connects, keeps replies in order, and reconnects.
 
 use core::future::pending;
 use core::time::Duration;
@@ -13,21 +13,21 @@ use crate::pipeline::{Pipeline, Refused};
 use crate::resp::Value;
 use crate::{Connect, NodeName};
 
-/// All that is known of the connection. Nothing of it is in a future: each call may be dropped, and the
-/// next one goes on where it was.
+/// The state of the connection. None of it is in a future: each call may be dropped, and the next call
+/// continues from there.
 #[derive(Debug)]
 pub(crate) struct Link<S, const TX: usize, const RX: usize> {
     socket: S,
     pipeline: Pipeline<TX, RX>,
     state: State,
-    /// Bytes were written that may not have left.
+    /// Bytes were written and may not be sent yet.
     is_unflushed: bool,
-    /// Since when a reply is owed and nothing has come.
+    /// Since when a reply is outstanding and nothing has arrived.
     silent_since: Instant,
-    /// Connections in a row over which no command was answered.
+    /// The number of connections in a row on which no command was answered.
     failures: u8,
     why: NodeErrorKind,
-    /// What is known of the node, whatever the connection.
+    /// What is known of the node. It is kept when the client reconnects.
     pub(crate) admission: Admission,
     pub(crate) connect_timeout: Duration,
     pub(crate) patience: Duration,
@@ -35,61 +35,62 @@ pub(crate) struct Link<S, const TX: usize, const RX: usize> {
 
 #[derive(Debug, Clone, Copy)]
 enum State {
-    /// No connection. Another attempt is made from then on.
+    /// No connection. The next attempt may start at `again_at`.
     Closed { again_at: Instant },
-    /// On the way to a connection.
+    /// Connecting.
     Connecting { until: Instant },
-    /// Connected; so many bytes of this step of the login are said.
+    /// Connected, and in this step of the login: its first `fed` bytes are in the pipeline.
     LoggingIn {
         step: login::Step,
-        said: usize,
+        fed: usize,
         until: Instant,
     },
     /// Takes commands.
     Open,
-    /// Of no use any more, and the node may not have noticed.
+    /// No longer usable, but the node may not have noticed.
     Closing { until: Instant, again_at: Instant },
 }
 
-/// What a call wants of the connection.
+/// What a call wants from the connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Goal<'g> {
-    /// To have read what has come in meanwhile, without waiting for more: replies to calls that were
+    /// All bytes that have arrived are read, without waiting for more: replies to calls that were
     /// dropped, or the end of the connection.
     CaughtUp,
-    /// A connection that takes commands, made if there is none; after a failure not before its time.
+    /// The connection takes commands. If there is none, connects; after a failure, not before the back-off is over.
     Open,
-    /// To have the connection take this command, which leaves on the way to the next goal. Where the
-    /// room is full of what was not sent or not answered, waits for room: a node that hangs is replaced
-    /// after the patience.
+    /// The connection has taken this command, which is sent on the way to the next goal. If the pipeline is full of
+    /// bytes that are not sent or commands that are not answered, waits for room: if the node hangs, the
+    /// connection is broken off after the patience.
     Pushed(&'g Command<'g>),
-    /// To have sent everything, and the replies to it.
+    /// Everything is sent, and all replies have arrived.
     Answered,
-    /// To have sent what can be sent at once.
+    /// Everything that can be sent at once is sent.
     Sent,
-    /// To have begun to end a connection that was broken off. Never reached: what was wanted cannot be.
-    GivenUp,
-    /// The end of a connection that is of no use any more.
+    /// A connection that was broken off has begun to close. This goal always fails, because the goal before it
+    /// cannot be reached.
+    BrokenOff,
+    /// A connection that is no longer usable is closed.
     Closed,
 }
 
-/// A goal cannot be reached; [`Link::why`] knows more. Errors are large, and would be copied from call
+/// A goal cannot be reached; [`Link::why`] has the error. Errors are large, and would be copied from call
 /// to call.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Stuck;
+pub(crate) struct Failed;
 
 /// What is done next to reach a goal.
 enum Next {
-    /// This, for no longer than that.
+    /// Takes this step, within this limit.
     Step(Step, Limit),
-    /// Nothing: it is reached, or cannot be.
-    Stop(Result<(), Stuck>),
+    /// Stops: the goal is reached, or cannot be reached.
+    Stop(Result<(), Failed>),
 }
 
 #[derive(Clone, Copy)]
 enum Step {
     Connect,
-    LogIn { step: login::Step, said: usize },
+    LogIn { step: login::Step, fed: usize },
     Write,
     Flush,
     Read,
@@ -98,17 +99,17 @@ enum Step {
 
 #[derive(Clone, Copy)]
 enum Limit {
-    /// Whatever is done in one poll.
+    /// One poll.
     Now,
     Until(Instant),
-    /// As long as the caller polls.
+    /// No limit: as long as the caller polls.
     None,
 }
 
-/// How long the end of a connection is waited for.
+/// How long closing a connection may take.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
 
-/// The pause before another attempt, after the second one that failed; it doubles.
+/// The pause before the next attempt, after the second failure in a row. It doubles with each failure.
 const BACK_OFF: Duration = Duration::from_millis(50);
 
 /// How often it doubles: up to 1.6 s.
@@ -140,18 +141,18 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         matches!(self.state, State::Open)
     }
 
-    /// What went wrong last.
+    /// The last error.
     pub(crate) const fn why(&self) -> NodeErrorKind {
         self.why
     }
 
-    /// Lets a command not be sent.
-    pub(crate) const fn deny(&mut self, why: NodeErrorKind) -> Stuck {
+    /// Records the error of a command that is not sent.
+    pub(crate) const fn deny(&mut self, why: NodeErrorKind) -> Failed {
         self.why = why;
-        Stuck
+        Failed
     }
 
-    /// Whether a command would be taken at once, and nothing is before it.
+    /// Whether the next command is taken at once, with nothing before it.
     pub(crate) fn is_idle(&self) -> bool {
         self.is_open() && self.pipeline.is_idle()
     }
@@ -161,7 +162,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         self.pipeline.owed() == 0
     }
 
-    /// Whether the node has answered with an error, also to a call that was dropped.
+    /// Whether the node has answered with an error, to any call, including dropped ones.
     pub(crate) const fn has_failed(&self) -> bool {
         self.pipeline.has_failed()
     }
@@ -170,13 +171,13 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         self.pipeline.forget_errors();
     }
 
-    /// Asks the node again who it is, on the way to [`Goal::Open`]. To be called after [`Goal::Answered`].
+    /// Asks the node for its identity again, on the way to [`Goal::Open`]. Call it after [`Goal::Answered`].
     pub(crate) fn ask_again(&mut self, clock: &impl Clock) {
         self.log_in(Some(login::Step::LAST), clock);
     }
 
-    /// Lets the next attempt to connect be made at once.
-    pub(crate) const fn forgive(&mut self) {
+    /// Resets the back-off: the next attempt to connect may start at once.
+    pub(crate) const fn reset_back_off(&mut self) {
         self.failures = 0;
         if let State::Closed { again_at } | State::Closing { again_at, .. } = &mut self.state {
             *again_at = Instant::from_micros(0);
@@ -186,18 +187,18 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     /// The reply to the last command, after [`Goal::Answered`].
     pub(crate) const fn take_reply(&mut self) -> Option<Value> {
         let reply = self.pipeline.take_reply();
-        // A node that speaks, and does not let us in or is not ready, may close the connection again.
+        // A node that answers with an error (no permission, not ready) may close the connection again.
         if !matches!(reply, Some(Value::Error(_)) | None) {
             self.failures = 0;
         }
         reply
     }
 
-    /// Ends the connection in good order: after the replies that are owed, unless they take too long.
+    /// Closes the connection after the outstanding replies have arrived, or after [`CLOSE_TIME`].
     pub(crate) async fn close(&mut self, clock: &impl Clock, login: &Login<'_>) {
         let until = clock.now().saturating_add(CLOSE_TIME);
         if self.is_open() {
-            // A reply that does not come in time, or not at all, changes nothing here.
+            // If a reply comes late or never, the connection is closed anyway.
             let answered = self.reach(Goal::Answered, clock, login);
             select(answered, clock.sleep_until(until)).await;
         }
@@ -205,19 +206,22 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             let again_at = Instant::from_micros(0);
             self.state = State::Closing { until, again_at };
             let closed = self.reach(Goal::Closed, clock, login).await;
-            debug_assert!(closed.is_ok(), "its time ends, if nothing else");
+            debug_assert!(
+                closed.is_ok(),
+                "closing ends at the latest after CLOSE_TIME"
+            );
         }
-        self.forgive();
+        self.reset_back_off();
         self.why = NodeErrorKind::Disconnected;
     }
 
-    /// Takes step after step until `goal` is reached: the one place that waits.
+    /// Takes steps until `goal` is reached. This is the only place that waits.
     pub(crate) async fn reach(
         &mut self,
         mut goal: Goal<'_>,
         clock: &impl Clock,
         login: &Login<'_>,
-    ) -> Result<(), Stuck> {
+    ) -> Result<(), Failed> {
         loop {
             let (step, limit) = match self.next(goal, clock) {
                 Next::Step(step, limit) => (step, limit),
@@ -226,7 +230,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             let result = match select(self.take(step, clock, login), wait(limit, clock)).await {
                 Either::First(result) => result,
                 Either::Second(()) => match (goal, self.state) {
-                    (Goal::GivenUp, _) => return Err(Stuck),
+                    (Goal::BrokenOff, _) => return Err(Failed),
                     (_, State::Open) if self.is_silent(clock) => Err(NodeErrorKind::Silent),
                     (_, State::Open) => return Ok(()),
                     (_, State::Closing { again_at, .. }) => {
@@ -238,7 +242,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             };
             if let Err(kind) = result {
                 self.break_off(kind, clock);
-                goal = Goal::GivenUp;
+                goal = Goal::BrokenOff;
             }
         }
     }
@@ -253,7 +257,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             (Goal::Open, State::Closed { again_at }) => {
                 let now = clock.now();
                 if now < again_at {
-                    return Next::Stop(Err(Stuck));
+                    return Next::Stop(Err(Failed));
                 }
                 let until = now.saturating_add(self.connect_timeout);
                 self.state = State::Connecting { until };
@@ -262,22 +266,22 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             (Goal::Open, State::Connecting { until }) => {
                 Next::Step(Step::Connect, Limit::Until(until))
             }
-            (Goal::Open, State::LoggingIn { step, said, until }) => {
-                // A call that was dropped may have begun it.
-                let step = exchange.unwrap_or(Step::LogIn { step, said });
+            (Goal::Open, State::LoggingIn { step, fed, until }) => {
+                // A dropped call may have started this step.
+                let step = exchange.unwrap_or(Step::LogIn { step, fed });
                 Next::Step(step, Limit::Until(until))
             }
             (Goal::Open | Goal::Closed, State::Closing { until, .. }) => {
                 Next::Step(Step::Close, Limit::Until(until))
             }
-            (Goal::GivenUp, State::Closing { .. }) => Next::Step(Step::Close, Limit::Now),
+            (Goal::BrokenOff, State::Closing { .. }) => Next::Step(Step::Close, Limit::Now),
             (Goal::Closed, _) => Next::Stop(Ok(())),
 
             (Goal::Pushed(command), State::Open) => match self.push(command, clock) {
                 Ok(()) => Next::Stop(Ok(())),
                 Err(Refused::TooLong) => {
                     self.why = NodeErrorKind::TooLong;
-                    Next::Stop(Err(Stuck))
+                    Next::Stop(Err(Failed))
                 }
                 Err(Refused::Full) => Next::Step(exchange.unwrap_or(Step::Read), Limit::None),
             },
@@ -289,13 +293,13 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 Some(step @ (Step::Write | Step::Flush)) => Next::Step(step, Limit::Now),
                 _ => Next::Stop(Ok(())),
             },
-            (Goal::Pushed(_) | Goal::Answered | Goal::Sent | Goal::GivenUp, _) => {
-                Next::Stop(Err(Stuck))
+            (Goal::Pushed(_) | Goal::Answered | Goal::Sent | Goal::BrokenOff, _) => {
+                Next::Stop(Err(Failed))
             }
         }
     }
 
-    /// The next step on the way to the replies that are owed; none when there are none.
+    /// The next step towards the outstanding replies. `None` if there are none.
     fn exchange(&self) -> Option<Step> {
         if !self.pipeline.unsent().is_empty() {
             Some(Step::Write)
@@ -310,7 +314,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
 
     fn push(&mut self, command: &Command<'_>, clock: &impl Clock) -> Result<(), Refused> {
         let is_first = self.pipeline.owed() == 0;
-        // The scripts of plain locks are as short as their names, and nobody needs to put them there.
+        // The scripts of plain locks are about as short as their hashes, and need not be loaded first.
         let call = if command.is_fenced() {
             ScriptCall::Hash
         } else {
@@ -323,7 +327,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         Ok(())
     }
 
-    /// Takes one step and keeps what came of it.
+    /// Takes one step and records its result.
     async fn take(
         &mut self,
         step: Step,
@@ -338,13 +342,13 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 self.is_unflushed = false;
                 self.log_in(Some(login::Step::FIRST), clock);
             }
-            Step::LogIn { step, said } => match login.words(step) {
+            Step::LogIn { step, fed } => match login.words(step) {
                 Some(words) => {
-                    let is_said = self.pipeline.feed(words, said);
-                    if let (State::LoggingIn { said, .. }, Some(so_far)) =
-                        (&mut self.state, is_said)
+                    let rest_from = self.pipeline.feed(words, fed);
+                    if let (State::LoggingIn { fed, .. }, Some(rest_from)) =
+                        (&mut self.state, rest_from)
                     {
-                        *said = so_far;
+                        *fed = rest_from;
                     }
                 }
                 None => self.log_in(step.next(), clock),
@@ -363,7 +367,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             }
             Step::Read => {
                 let read = self.socket.read(self.pipeline.room()).await;
-                self.heard(read.unwrap_or(0), clock)?;
+                self.received(read.unwrap_or(0), clock)?;
             }
             Step::Close => {
                 self.socket.close().await;
@@ -375,7 +379,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         Ok(())
     }
 
-    fn heard(&mut self, count: usize, clock: &impl Clock) -> Result<(), NodeErrorKind> {
+    fn received(&mut self, count: usize, clock: &impl Clock) -> Result<(), NodeErrorKind> {
         if count == 0 {
             return Err(NodeErrorKind::Disconnected);
         }
@@ -391,8 +395,8 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         Ok(())
     }
 
-    /// Judges what the node answers to a step of the login.
-    // Once per connection: apart from the loop, which would be longer with it.
+    /// Handles the answer to a step of the login.
+    // `inline(never)`: runs once per connection, and would make the loop longer.
     #[inline(never)]
     fn answered(
         &mut self,
@@ -408,7 +412,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                     Value::Error(error) if error.is_passing() => {
                         return Err(NodeErrorKind::Rejected(error));
                     }
-                    // It may not say who it is.
+                    // The ACL user may not ask for it.
                     Value::Error(_) => None,
                     _ => return Err(NodeErrorKind::Unexpected),
                 };
@@ -418,12 +422,15 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 let end_of_tick = clock.now().saturating_add(clock.resolution());
                 self.admission.record(node_info, end_of_tick);
                 if self.admission.may_evict() {
-                    warning!("{}: may evict locks for want of memory", self.socket.name());
+                    warning!(
+                        "{}: may evict locks when memory is short",
+                        self.socket.name()
+                    );
                 }
             }
             #[cfg(feature = "fence")]
             (login::Step::LoadScript(_), Value::Other) => {}
-            // Plain locks need none of it, and fenced ones will tell.
+            // Plain locks do not need the scripts. Fenced ones fail later, with an error.
             #[cfg(feature = "fence")]
             (login::Step::LoadScript(_), Value::Error(error)) if error.is_about_permissions() => {}
             (_, Value::Error(error)) => return Err(NodeErrorKind::Rejected(error)),
@@ -432,8 +439,8 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         Ok(())
     }
 
-    /// Goes on to `step` of the login, or to commands. Each step has its time: long may have passed since a
-    /// call was dropped.
+    /// Starts `step` of the login; `None` opens the connection for commands. Each step has its own timeout,
+    /// because much time may have passed since a call was dropped.
     fn log_in(&mut self, step: Option<login::Step>, clock: &impl Clock) {
         let Some(step) = step else {
             debug!("{}: ready", self.socket.name());
@@ -443,12 +450,12 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         let until = clock.now().saturating_add(self.connect_timeout);
         self.state = State::LoggingIn {
             step,
-            said: 0,
+            fed: 0,
             until,
         };
     }
 
-    /// If nobody has asked for long, an attempt to connect may be as good as new.
+    /// Gives an attempt to connect a new timeout if no call has polled it for a long time.
     fn renew(&mut self, clock: &impl Clock) {
         if let State::Connecting { until } | State::LoggingIn { until, .. } = &mut self.state {
             let now = clock.now();
@@ -459,12 +466,12 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     }
 
     fn is_silent(&self, clock: &impl Clock) -> bool {
-        let patient_until = self.silent_since.saturating_add(self.patience);
-        self.pipeline.owed() > 0 && clock.now() >= patient_until
+        let silent_until = self.silent_since.saturating_add(self.patience);
+        self.pipeline.owed() > 0 && clock.now() >= silent_until
     }
 
-    /// Gives the connection up. Its end is begun on the way to [`Goal::GivenUp`], and waited for before
-    /// there is another connection.
+    /// Breaks the connection off. It begins to close on the way to [`Goal::BrokenOff`], and is closed before
+    /// the next connection is made.
     pub(crate) fn break_off(&mut self, why: NodeErrorKind, clock: &impl Clock) {
         warning!("{}: {}", self.socket.name(), why);
         let now = clock.now();
@@ -476,7 +483,8 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// None after a connection that worked: most nodes that drop one are back at once.
+    /// The pause before the next attempt. Zero after a connection that worked: most nodes that drop a connection are
+    /// back at once.
     const fn back_off(&self) -> Duration {
         match self.failures.checked_sub(1) {
             None => Duration::ZERO,

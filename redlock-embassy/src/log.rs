@@ -1,4 +1,4 @@
-//! Logging for whoever asked for it: defmt, else log, else nobody.
+//! Logging through `defmt` if that feature is on, otherwise through `log` if that is on.
 
 macro_rules! debug {
     ($format:literal $(, $argument:expr)* $(,)?) => {{

@@ -1,10 +1,10 @@
-//! What is said to a node before the first command.
+//! The login: what is sent to a node before the first command.
 
 #[cfg(feature = "fence")]
 use redlock_core::Script;
 use redlock_core::{Argument, Arguments, NodeInfo};
 
-/// Who we are, and which database is ours.
+/// The credentials and the database of the client.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Login<'a> {
     pub(crate) user: Option<&'a str>,
@@ -12,20 +12,20 @@ pub(crate) struct Login<'a> {
     pub(crate) database: u16,
 }
 
-/// One thing that is said, after those before it are answered.
+/// One step of the login. It is sent after the step before it is answered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step {
     Authenticate,
     Select,
-    /// The script of fenced locks with this number is put there: too long to be sent with each command.
+    /// Loads the script of fenced locks with this number: it is too long to be sent with each command.
     #[cfg(feature = "fence")]
     LoadScript(u8),
-    /// The node is asked who it is.
+    /// Asks the node for its identity.
     NodeInfo,
 }
 
 impl<'a> Login<'a> {
-    /// The words of `step`; none where nothing need be said.
+    /// The words of `step`. `None` if the step is not needed.
     pub(crate) fn words(&self, step: Step) -> Option<Arguments<'a>> {
         let text = |text: &'a str| Argument::Bytes(text.as_bytes());
         match (step, self.user, self.password) {
@@ -58,10 +58,10 @@ impl<'a> Login<'a> {
 impl Step {
     pub(crate) const FIRST: Self = Self::Authenticate;
 
-    /// The one that is said again when what is known of the node may be out of date.
+    /// The step that is repeated if what is known of the node may be out of date.
     pub(crate) const LAST: Self = Self::NodeInfo;
 
-    /// The one after it; none after the last.
+    /// The next step. `None` after the last.
     pub(crate) const fn next(self) -> Option<Self> {
         match self {
             Self::Authenticate => Some(Self::Select),

@@ -8,41 +8,42 @@ use redlock_core::{
 };
 
 use crate::error::{NodeError, NodeErrorKind};
-use crate::link::{Goal, Link, Stuck};
+use crate::link::{Failed, Goal, Link};
 use crate::login::Login;
 use crate::resp::Value;
 use crate::{Connect, EmbassyClock};
 
 /// One node, over one connection.
 ///
-/// It connects with the first command, and again when the connection is lost, answers with garbage or has
-/// been silent for [`patience`](Self::patience): nobody has to look after it, and no task is needed. Between
-/// two commands nothing is sent or read.
+/// It connects with the first command. It reconnects if the connection is lost, if an invalid reply
+/// arrives, or if the node has been silent for [`patience`](Self::patience). It needs no supervision and no
+/// task. Between two commands, it sends and reads nothing.
 ///
-/// `TX` is the room for commands that wait to be sent, in bytes. A release needs about 165 bytes and the
-/// length of its key; where a connection cannot take it at once, it waits here. With room for an acquire and
-/// its release, 256 bytes or for fenced locks 512, no release is lost to a slow network. `RX` is how many
-/// bytes are read at once.
+/// `TX` is the room for commands that wait to be sent, in bytes. A release needs about 165 bytes plus the
+/// length of its key; if a connection cannot take it at once, it waits here. With room for an acquire and
+/// its release (256 bytes; 512 for fenced locks), no release is lost because of a slow network. `RX` is how
+/// many bytes are read at once. The defaults are 256 and 32.
 ///
-/// Where the compiler asks for `TX` and `RX`, name the node: `TcpNode::<_, _>::new(..)`, or in full,
+/// If the compiler asks for `TX` and `RX`, name the type: `TcpNode::<_, _>::new(..)`, or in full,
 /// `type Node = TcpNode<'static, NetSocket<'static>>`, as a static needs it.
 ///
-/// Dropping a node sends nothing; [`close`](Self::close) it first, or the server keeps its client for minutes.
+/// Dropping a node sends nothing. Call [`close`](Self::close) first; otherwise the server keeps its client for
+/// minutes.
 #[derive(Debug)]
 pub struct TcpNode<'a, S, K = EmbassyClock, const TX: usize = 256, const RX: usize = 32> {
     link: Link<S, TX, RX>,
     clock: K,
     login: Login<'a>,
-    /// The last attempt to take a lock, and whether any acquire of it has left this device: else there is
+    /// The last attempt to acquire a lock, and whether any acquire of it has been queued. If none was, there is
     /// nothing to release.
     attempt: Option<(Token, bool)>,
     /// The last release, until it is answered. If it could not be sent, if its connection ended, or if the node
-    /// refused it for the moment, it is sent ahead of the next command.
+    /// refused it temporarily, it is sent ahead of the next command.
     parked: Parked,
 }
 
 impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, K, TX, RX> {
-    /// The node at the other end of `socket`. Nothing is sent yet.
+    /// Creates the node at the other end of `socket`. Sends nothing.
     pub const fn new(socket: S, clock: K) -> Self {
         Self {
             link: Link::new(socket),
@@ -57,7 +58,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         }
     }
 
-    /// Logs in with this password, as the default user.
+    /// Logs in with this password, as the default user. Default: no login.
     #[must_use]
     pub const fn password(mut self, password: &'a str) -> Self {
         self.login.password = Some(password);
@@ -71,67 +72,67 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         self.password(password)
     }
 
-    /// Uses this database; 0 unless told.
+    /// Uses this database. Default: 0.
     #[must_use]
     pub const fn database(mut self, number: u16) -> Self {
         self.login.database = number;
         self
     }
 
-    /// How long connecting may take, and each answer to the login; 3 s unless told. It may take longer than
-    /// a round: then the round does without this node, and a later one finds it connected.
+    /// Sets how long connecting may take, and each answer to the login. Default: 3 s. It may take longer than
+    /// a round: then the round runs without this node, and a later round finds it connected.
     #[must_use]
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.link.connect_timeout = timeout;
         self
     }
 
-    /// For how long a connection may be silent while it owes a reply, before it is replaced by another;
-    /// 5 s unless told.
+    /// Sets how long a connection may be silent while a reply is outstanding, before the client reconnects.
+    /// Default: 5 s.
     ///
-    /// Keep it well above the node time-out: what a node that hung has received is carried out in order
-    /// when it goes on, and that order ends with the connection.
+    /// Keep it well above the node timeout: when a hung node resumes, it executes the commands of a connection
+    /// in order, but this order does not hold across two connections.
     #[must_use]
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.link.patience = patience;
         self
     }
 
-    /// Connects and logs in if need be, at once also where an attempt has just failed.
+    /// Connects and logs in if necessary; at once, even if an attempt has just failed.
     ///
-    /// Commands do that by themselves; call it where connecting takes longer than a round, or to see what is
-    /// wrong with a node. When the future is dropped, the next call goes on with it.
+    /// Commands connect by themselves. Call this if connecting takes longer than a round, or to find out what is
+    /// wrong with a node. If the future is dropped, the next call continues the attempt.
     ///
     /// # Errors
     ///
-    /// When the node cannot be reached within the connect time-out, or does not let us in.
+    /// Fails if the node cannot be reached within the connect timeout, or rejects the login.
     pub async fn connect(&mut self) -> Result<(), NodeError> {
         let opened = async {
             let _why = self.reach(Goal::CaughtUp).await;
             self.settle();
-            self.link.forgive();
+            self.link.reset_back_off();
             self.reach(Goal::Open).await
         };
-        opened.await.map_err(|Stuck| self.error(self.link.why()))
+        opened.await.map_err(|Failed| self.error(self.link.why()))
     }
 
-    /// Ends the connection so that the server notices, after the replies that it still owes; takes a second
-    /// or two at the most. The next command connects again.
+    /// Closes the connection so that the server notices, after the outstanding replies have arrived. Takes two
+    /// seconds at most. The next command reconnects.
     ///
-    /// Before a stop mode, before the network is switched off, before the node is dropped. When the future
-    /// is dropped, the connection may stay open.
+    /// Call it before a stop mode, before the network is switched off, and before the node is dropped. If the
+    /// future is dropped, the connection may stay open.
     pub async fn close(&mut self) {
         self.link.close(&self.clock, &self.login).await;
     }
 
-    /// Goes on after `stage`, which has ended so: to the next one, or to the end of the call.
+    /// Returns the stage after `stage`, which has ended with `reached`; an error ends the call.
     fn after(
         &mut self,
         stage: Stage,
-        reached: Result<(), Stuck>,
+        reached: Result<(), Failed>,
         command: &Command<'_>,
-        may_repeat: &mut bool,
-    ) -> Result<Stage, Stuck> {
+        may_retry: &mut bool,
+    ) -> Result<Stage, Failed> {
         match stage {
             Stage::CatchUp => {
                 self.settle();
@@ -150,11 +151,11 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             Stage::PushParked => {
                 match reached {
                     Ok(()) => self.parked.state = ParkedState::Pushed,
-                    // It would stand before every other command for ever.
-                    Err(Stuck) if matches!(self.link.why(), NodeErrorKind::TooLong) => {
+                    // Otherwise it would block every other command forever.
+                    Err(Failed) if matches!(self.link.why(), NodeErrorKind::TooLong) => {
                         self.parked.state = ParkedState::None;
                     }
-                    Err(Stuck) => return Err(Stuck),
+                    Err(Failed) => return Err(Failed),
                 }
                 Ok(self.admit(command))
             }
@@ -164,7 +165,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                 self.link.ask_again(&self.clock);
                 Ok(Stage::Open)
             }
-            Stage::TurnAway(denial) => Err(self.link.deny(NodeErrorKind::Denied(denial))),
+            Stage::Deny(denial) => Err(self.link.deny(NodeErrorKind::Denied(denial))),
             Stage::Push => {
                 reached?;
                 match command.verb {
@@ -179,18 +180,18 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                 reached?;
                 self.judge(command)
             }
-            // With the next connection the node is given its scripts again.
-            Stage::GiveUp
+            // The next connection loads the scripts again.
+            Stage::BreakOff
                 if matches!(self.link.why(), NodeErrorKind::NoScript)
-                    && core::mem::take(may_repeat) =>
+                    && core::mem::take(may_retry) =>
             {
                 Ok(Stage::CatchUp)
             }
-            Stage::GiveUp | Stage::Answered(_) => Err(Stuck),
+            Stage::BreakOff | Stage::Answered(_) => Err(Failed),
         }
     }
 
-    /// Keeps a release until it is answered, in the place of the one before it, if its key is not too long.
+    /// Keeps a release until it is answered, if its key is not too long. It replaces the release before it.
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     fn park(&mut self, command: &Command<'_>, state: ParkedState) {
@@ -204,9 +205,9 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         }
     }
 
-    /// Looks at the replies that have come, also to calls that were dropped. After an error the node may have another
-    /// role than before. A release that is answered is forgotten, unless the error may be its own; one that a connection
-    /// has taken with it waits for the next. To be called before there is another connection.
+    /// Evaluates the replies that have arrived, also those to dropped calls. After an error, the node may have another
+    /// role than before. A release that is answered is dropped, unless the error may be its own. If its connection ended
+    /// before the answer, the release waits for the next connection. Call this before the next connection is made.
     fn settle(&mut self) {
         let has_failed = self.link.has_failed();
         if has_failed {
@@ -226,13 +227,13 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         self.link.forget_errors();
     }
 
-    /// Whether a release that is not answered goes ahead of `command`, unless it is `command` itself.
+    /// Whether the parked release goes ahead of `command`. `false` if it is `command` itself.
     fn must_push_parked(&self, command: &Command<'_>) -> bool {
         matches!(self.parked.state, ParkedState::Waiting) && !self.parked.is(command)
     }
 
-    /// Stops an acquire whose grant would not count, and nothing else: what was said before it leaves. If what is known
-    /// of the node may be out of date, it is asked again.
+    /// Stops only an acquire whose grant would not count; commands before it are still sent. If what is known of the
+    /// node may be out of date, the node is asked again first.
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     fn admit(&self, command: &Command<'_>) -> Stage {
@@ -245,18 +246,18 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         {
             return Stage::Drain;
         }
-        admitted.map_or_else(Stage::TurnAway, |()| Stage::Push)
+        admitted.map_or_else(Stage::Deny, |()| Stage::Push)
     }
 
-    /// What the answer to `command` means.
-    fn judge(&mut self, command: &Command<'_>) -> Result<Stage, Stuck> {
-        let value = self.link.take_reply().ok_or(Stuck)?;
+    /// Evaluates the answer to `command`.
+    fn judge(&mut self, command: &Command<'_>) -> Result<Stage, Failed> {
+        let value = self.link.take_reply().ok_or(Failed)?;
         let why = match value {
             Value::Error(error) if command.is_fenced() && error.code() == b"NOSCRIPT" => {
                 NodeErrorKind::NoScript
             }
             Value::Error(error) => {
-                // It would be rejected again.
+                // A retry would be rejected again.
                 if !error.is_passing() && command.is_release() {
                     self.parked.state = ParkedState::None;
                 }
@@ -265,12 +266,12 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             value => match reply_to(command, value) {
                 Some(Ok(reply)) => return Ok(Stage::Answered(reply)),
                 Some(Err(denial)) => return Err(self.link.deny(NodeErrorKind::Denied(denial))),
-                // It belongs to another command: nobody knows whose the next one is.
+                // It belongs to another command, so the next reply cannot be matched either.
                 None => NodeErrorKind::Unexpected,
             },
         };
         self.link.break_off(why, &self.clock);
-        Ok(Stage::GiveUp)
+        Ok(Stage::BreakOff)
     }
 
     fn has_begun(&self, token: &Token) -> bool {
@@ -283,7 +284,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         self.attempt.as_ref() == Some(&(*token, false))
     }
 
-    fn reach(&mut self, goal: Goal<'_>) -> impl Future<Output = Result<(), Stuck>> {
+    fn reach(&mut self, goal: Goal<'_>) -> impl Future<Output = Result<(), Failed>> {
         self.link.reach(goal, &self.clock, &self.login)
     }
 
@@ -299,14 +300,14 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeError> {
         let token = command.token;
-        // A fenced attempt asks twice with one token.
+        // A fenced attempt may ask more than once with one token.
         if command.is_acquire() && !self.has_begun(token) {
             self.attempt = Some((*token, false));
         }
         if command.is_release() && self.has_sent_nothing_of(token) {
             return Ok(Reply::NotMine);
         }
-        let mut may_repeat = !command.is_acquire();
+        let mut may_retry = !command.is_acquire();
         let mut stage = Stage::CatchUp;
         loop {
             let pushed = match stage {
@@ -317,15 +318,15 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
                 Stage::CatchUp => Goal::CaughtUp,
                 Stage::Open => Goal::Open,
                 Stage::PushParked | Stage::Push => Goal::Pushed(&pushed),
-                Stage::TurnAway(_) => Goal::Sent,
+                Stage::Deny(_) => Goal::Sent,
                 Stage::Drain | Stage::Await => Goal::Answered,
-                Stage::GiveUp => Goal::GivenUp,
+                Stage::BreakOff => Goal::BrokenOff,
                 Stage::Answered(reply) => return Ok(reply),
             };
             let reached = self.link.reach(goal, &self.clock, &self.login).await;
-            stage = match self.after(stage, reached, command, &mut may_repeat) {
+            stage = match self.after(stage, reached, command, &mut may_retry) {
                 Ok(next) => next,
-                Err(Stuck) => return Err(self.error(self.link.why())),
+                Err(Failed) => return Err(self.error(self.link.why())),
             };
         }
     }
@@ -350,23 +351,23 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
     }
 }
 
-/// Where a call is on its way to the answer. For each of them the connection has a goal, and one loop waits
-/// for all, so that waiting is in flash once. Up to the first wait nothing is waited for where the connection
-/// is open: the command leaves with the first poll.
+/// The stage of a call. Each stage has a goal for the connection, and one loop waits for all goals, so that
+/// the code that waits is in flash once. If the connection is open, the first poll sends the command without
+/// waiting.
 #[derive(Clone, Copy)]
 enum Stage {
     CatchUp,
     Open,
-    /// A release that could not be sent before goes first.
+    /// Sends a release first that is not answered yet.
     PushParked,
-    /// The node is going to be asked again who it is, after the replies that it owes.
+    /// Waits for the outstanding replies, before the node is asked for its identity again.
     Drain,
     Push,
     Await,
-    /// The node has no vote. What was said before leaves.
-    TurnAway(Denial),
-    /// The connection was broken off, and has begun to end.
-    GiveUp,
+    /// The node has no vote. Commands before this one are still sent.
+    Deny(Denial),
+    /// The connection was broken off, and begins to close.
+    BreakOff,
     Answered(Reply),
 }
 
@@ -380,7 +381,7 @@ fn reply_to(command: &Command<'_>, value: Value) -> Option<Result<Reply, Denial>
     })
 }
 
-/// A release that is not answered.
+/// A release that is not answered yet.
 #[derive(Debug)]
 struct Parked {
     state: ParkedState,
@@ -393,14 +394,14 @@ struct Parked {
 enum ParkedState {
     /// There is none.
     None,
-    /// The connection has taken it. It is answered when nothing is owed there.
+    /// The connection has taken it. It is answered when no reply is outstanding.
     Pushed,
-    /// It goes ahead of the next command.
+    /// It is sent ahead of the next command.
     Waiting,
 }
 
 impl Parked {
-    /// As long as the keys that a lock remembers after a future was dropped; a longer one expires.
+    /// The longest key, in bytes: as for the keys that a lock remembers after a future was dropped. A longer key expires.
     const KEY_MAX: usize = 64;
 
     const NONE: Self = Self {

@@ -1,4 +1,4 @@
-//! What is on its way to a node and back, without any input or output of its own.
+//! The commands on their way to a node and the replies on their way back, without I/O.
 
 use core::fmt;
 
@@ -7,13 +7,13 @@ use redlock_core::Argument;
 
 use crate::resp::{self, Decoder, Malformed, Value};
 
-/// The state of one connection: bytes that are not sent yet, and replies that are still owed.
+/// The state of one connection: bytes that are not sent yet, and replies that are outstanding.
 ///
-/// It outlives the calls. A call that is dropped half-way leaves the rest of its command here, to be
-/// sent before the next one, and its reply, when it comes, is passed over: the next call gets its own.
+/// It outlives the calls. If a call is dropped half-way, the rest of its command stays here and is sent
+/// before the next command. Its reply is skipped, so the next call gets its own reply.
 ///
-/// `TX` is the room for commands; what is longer must be [fed](Self::feed). `RX` is the most that is read at
-/// once.
+/// `TX` is the room for commands, in bytes; a longer command must be [fed](Self::feed). `RX` is the most bytes that
+/// are read at once.
 pub struct Pipeline<const TX: usize, const RX: usize> {
     commands: Vec<u8, TX>,
     sent: usize,
@@ -24,20 +24,20 @@ pub struct Pipeline<const TX: usize, const RX: usize> {
     reply: Option<Value>,
 }
 
-/// Why a command was not taken. Nothing of it was.
+/// Why a command was rejected. None of it was queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// It is longer than the room there is, even for it alone.
+    /// It is longer than the whole room.
     TooLong,
-    /// Too much is waiting: the node has not read or not answered for several commands.
+    /// Too much is waiting: the node has not read or not answered several commands.
     Full,
 }
 
 impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
-    /// How many replies may be owed. A node that owes more has hung for many rounds.
+    /// How many replies may be outstanding. If there are more, the node has hung for many rounds.
     pub const OWED_MAX: u8 = 64;
 
-    /// For a new connection.
+    /// The pipeline of a new connection.
     #[must_use]
     pub const fn new() -> Self {
         const { assert!(TX > 0, "there must be room to send a byte") };
@@ -53,18 +53,18 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
         }
     }
 
-    /// Takes a command, whole or not at all.
+    /// Queues a whole command, or none of it.
     ///
     /// # Errors
     ///
-    /// When there is no room for it.
+    /// Fails if there is no room for it.
     pub fn push<'a>(
         &mut self,
         words: impl ExactSizeIterator<Item = Argument<'a>>,
     ) -> Result<(), Refused> {
-        self.forget_sent();
+        self.compact();
         let waiting = self.commands.len();
-        // Written and measured in one pass; taken back if it does not fit.
+        // Written and measured in one pass, and removed again if it does not fit.
         let (taken, len) = self.write(words, 0);
         if taken < len || self.owed >= Self::OWED_MAX {
             self.commands.truncate(waiting);
@@ -74,14 +74,14 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
                 Refused::Full
             });
         }
-        self.owe();
+        self.expect_reply();
         Ok(())
     }
 
-    /// Takes what there is room for of a command of any length, from its byte `from` on; returns where to go
-    /// on once that is sent, or none when the command is in to its end.
+    /// Queues as much of a command of any length as there is room for, from its byte `from` on. Returns the byte from
+    /// which to continue once that is sent, or `None` if the whole command is queued.
     ///
-    /// Until then nothing else may be pushed or fed.
+    /// Until it returns `None`, nothing else may be pushed or fed.
     pub fn feed<'a>(
         &mut self,
         words: impl ExactSizeIterator<Item = Argument<'a>>,
@@ -90,37 +90,38 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
         if self.owed >= Self::OWED_MAX {
             return Some(from);
         }
-        self.forget_sent();
+        self.compact();
         let (taken, len) = self.write(words, from);
         if taken < len {
             return Some(taken);
         }
-        self.owe();
+        self.expect_reply();
         None
     }
 
-    /// What is to be sent next.
+    /// The bytes to send next.
     #[must_use]
     pub fn unsent(&self) -> &[u8] {
         self.commands.get(self.sent..).unwrap_or_default()
     }
 
-    /// Says that the first `count` bytes of [`unsent`](Self::unsent) are sent.
+    /// Records that the first `count` bytes of [`unsent`](Self::unsent) are sent.
     pub fn sent(&mut self, count: usize) {
         self.sent = self.sent.saturating_add(count).min(self.commands.len());
     }
 
-    /// Where to put what the node sends.
+    /// The buffer for bytes from the node.
     #[must_use]
     pub const fn room(&mut self) -> &mut [u8] {
         &mut self.received
     }
 
-    /// Says that `count` bytes were put into [`room`](Self::room), and reads them.
+    /// Parses the `count` bytes that were put into [`room`](Self::room).
     ///
     /// # Errors
     ///
-    /// When they are no replies, or more of them than are owed. The connection is of no use any more.
+    /// Fails if they are not valid replies, or more replies than are outstanding. The connection is then no longer
+    /// usable.
     pub fn received(&mut self, count: usize) -> Result<(), Malformed> {
         let mut input = self.received.get(..count).unwrap_or(&self.received);
         while let Some(value) = self.decoder.decode(&mut input)? {
@@ -133,7 +134,7 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
         Ok(())
     }
 
-    /// The reply to the command that was pushed last, once it is there.
+    /// The reply to the command that was queued last, once it has arrived.
     pub const fn take_reply(&mut self) -> Option<Value> {
         self.reply.take()
     }
@@ -144,26 +145,26 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
         self.owed
     }
 
-    /// Whether a reply was an error, also one that was passed over, since they were last
-    /// [forgotten](Self::forget_errors).
+    /// Whether any reply, including skipped ones, was an error since the last call of
+    /// [`forget_errors`](Self::forget_errors).
     #[must_use]
     pub const fn has_failed(&self) -> bool {
         self.has_failed
     }
 
-    /// Forgets the errors that have come.
+    /// Resets [`has_failed`](Self::has_failed).
     pub const fn forget_errors(&mut self) {
         self.has_failed = false;
     }
 
-    /// Whether everything is sent, and another reply may be owed.
+    /// Whether everything is sent, and one more reply may be outstanding.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.unsent().is_empty() && self.owed < Self::OWED_MAX
     }
 
-    /// Puts what there is room for of a command behind what is waiting, from its byte `from` on. Returns up
-    /// to where, and how long the command is.
+    /// Appends as much of a command as there is room for, from its byte `from` on. Returns the byte up to which it is
+    /// written, and the length of the command.
     fn write<'a>(
         &mut self,
         words: impl ExactSizeIterator<Item = Argument<'a>>,
@@ -174,10 +175,10 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
         written
     }
 
-    // Called in many places: once in flash.
+    // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     fn write_piece(&mut self, piece: &[u8], (taken, len): &mut (usize, usize)) {
-        // What was taken before, and of a piece that has begun its front.
+        // Skips the bytes that were taken before, also at the front of a piece.
         let rest = piece.get(taken.saturating_sub(*len)..).unwrap_or_default();
         let room = TX - self.commands.len();
         let fitting = rest.get(..room).unwrap_or(rest);
@@ -186,13 +187,13 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
         *len = len.saturating_add(piece.len());
     }
 
-    const fn owe(&mut self) {
+    const fn expect_reply(&mut self) {
         self.owed += 1;
         self.reply = None;
     }
 
-    /// Makes room at the end by moving what is not sent to the front.
-    fn forget_sent(&mut self) {
+    /// Makes room at the end by moving the unsent bytes to the front.
+    fn compact(&mut self) {
         let unsent = self.unsent().len();
         let len = self.commands.len();
         self.commands.copy_within(self.sent..len, 0);
@@ -208,7 +209,7 @@ impl<const TX: usize, const RX: usize> Default for Pipeline<TX, RX> {
 }
 
 impl<const TX: usize, const RX: usize> fmt::Debug for Pipeline<TX, RX> {
-    /// Without the bytes, of which some may be a password or a token.
+    /// Without the bytes, because they may contain a password or a token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pipeline")
             .field("unsent", &self.unsent().len())

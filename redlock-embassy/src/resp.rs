@@ -1,15 +1,15 @@
-//! The few forms of the Redis protocol that a lock needs. Pure: nothing waits, nothing allocates, and
-//! every length has a bound.
+//! The part of the Redis protocol that a lock needs. It neither waits nor allocates, and every length has
+//! a bound.
 
 use core::fmt;
 
 use heapless::Vec;
 use redlock_core::{Argument, FENCE_KEY_PREFIX};
 
-/// The most bytes of one reply, and of pushes between two replies. A node that sends more is none.
+/// The most bytes of one reply, and of the pushes between two replies. More bytes are an error.
 pub const REPLY_MAX: u16 = 1024;
 
-/// How many bytes `words` take on the wire.
+/// Returns how many bytes `words` take on the wire.
 #[must_use]
 pub fn encoded_len<'a>(words: impl ExactSizeIterator<Item = Argument<'a>>) -> usize {
     let mut len = 0_usize;
@@ -17,7 +17,7 @@ pub fn encoded_len<'a>(words: impl ExactSizeIterator<Item = Argument<'a>>) -> us
     len
 }
 
-/// Writes `words` as one command, an array of bulk strings, in pieces.
+/// Writes `words` in pieces as one command, an array of bulk strings.
 pub fn encode<'a>(words: impl ExactSizeIterator<Item = Argument<'a>>, mut put: impl FnMut(&[u8])) {
     put(Line::new().write(b'*', words.len() as u64));
     for word in words {
@@ -42,7 +42,7 @@ pub fn encode<'a>(words: impl ExactSizeIterator<Item = Argument<'a>>, mut put: i
     }
 }
 
-/// Room for a line with the longest number: a letter, 20 digits, and the end.
+/// A buffer for a line with the longest number: a letter, 20 digits, and the line end.
 struct Line([u8; 23]);
 
 impl Line {
@@ -58,17 +58,17 @@ impl Line {
     /// `letter` and `number` in decimal, written from the end to the front.
     fn write(&mut self, letter: u8, mut number: u64) -> &[u8] {
         let mut start = self.0.len() - Self::END.len();
-        let mut places = self.0.iter_mut().rev().skip(Self::END.len());
-        for place in places.by_ref() {
-            *place = decimal_digit(number);
+        let mut slots = self.0.iter_mut().rev().skip(Self::END.len());
+        for slot in slots.by_ref() {
+            *slot = decimal_digit(number);
             number /= 10;
             start -= 1;
             if number == 0 {
                 break;
             }
         }
-        if let Some(place) = places.next() {
-            *place = letter;
+        if let Some(slot) = slots.next() {
+            *slot = letter;
             start -= 1;
         }
         self.0.get(start..).unwrap_or_default()
@@ -79,13 +79,13 @@ const fn decimal_digit(number: u64) -> u8 {
     b'0' + (number % 10) as u8
 }
 
-/// What a node answered.
+/// The answer of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Value {
     /// The status `OK`.
     Ok,
-    /// A null, in any of its spellings.
+    /// A null, in any of its forms.
     Nil,
     /// A number.
     Integer(i64),
@@ -93,11 +93,11 @@ pub enum Value {
     Integers([i64; 4]),
     /// An error.
     Error(Rejection),
-    /// A string, another array, another status: nothing that a lock looks into.
+    /// Any other reply, which a lock does not parse further: a string, another array, another status.
     Other,
 }
 
-/// The beginning of the error that a node answered with, its code first.
+/// The beginning of an error reply. The error code comes first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Rejection {
     bytes: [u8; Self::LEN],
@@ -106,7 +106,7 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    /// How much of the error is kept.
+    /// How many bytes of the error are kept.
     pub const LEN: usize = 32;
 
     const EMPTY: Self = Self {
@@ -121,25 +121,25 @@ impl Rejection {
         self.bytes.get(..self.len.into()).unwrap_or(&self.bytes)
     }
 
-    /// The first word, which tells one error from another: `LOADING`, `NOAUTH`, `WRONGTYPE`.
+    /// The first word, which is the error code: `LOADING`, `NOAUTH`, `WRONGTYPE`.
     #[must_use]
     pub fn code(&self) -> &[u8] {
         let bytes = self.as_bytes();
         bytes.split(|byte| *byte == b' ').next().unwrap_or(bytes)
     }
 
-    /// Whether the node cannot do it for the moment, or not for this client: another time the same command may
-    /// succeed. Every other error says something about the command.
+    /// Whether the error is temporary: the node cannot execute the command at the moment, or not for this client, and a
+    /// later retry may succeed. Every other error is about the command itself.
     #[must_use]
     pub fn is_passing(&self) -> bool {
-        // LOADING, MASTERDOWN, CLUSTERDOWN, BUSY, READONLY, MISCONF, NOREPLICAS, NOAUTH, DENIED, and what has no code
-        // of its own: "ERR max number of clients reached".
-        const BEGINNINGS: [[u8; 5]; 10] = [
+        // LOADING, MASTERDOWN, CLUSTERDOWN, BUSY, READONLY, MISCONF, NOREPLICAS, NOAUTH, DENIED, and one error without
+        // its own code: "ERR max number of clients reached".
+        const PREFIXES: [[u8; 5]; 10] = [
             *b"LOADI", *b"MASTE", *b"CLUST", *b"BUSY ", *b"READO", *b"MISCO", *b"NOREP", *b"NOAUT",
             *b"DENIE", *b"ERR m",
         ];
-        let beginning = self.as_bytes().first_chunk();
-        beginning.is_some_and(|beginning| BEGINNINGS.contains(beginning))
+        let prefix = self.as_bytes().first_chunk();
+        prefix.is_some_and(|prefix| PREFIXES.contains(prefix))
     }
 
     /// Whether the user lacks the permission for a command.
@@ -149,8 +149,8 @@ impl Rejection {
     }
 
     fn push(&mut self, byte: u8) {
-        if let Some(place) = self.bytes.get_mut(usize::from(self.len)) {
-            *place = byte;
+        if let Some(slot) = self.bytes.get_mut(usize::from(self.len)) {
+            *slot = byte;
             self.len += 1;
         } else {
             self.is_cut = true;
@@ -168,7 +168,7 @@ impl fmt::Display for Rejection {
             })?;
         }
         f.write_str(match self.len {
-            0 => "an error without a word",
+            0 => "an error without a message",
             _ if self.is_cut => "..",
             _ => "",
         })
@@ -188,39 +188,39 @@ impl defmt::Format for Rejection {
     }
 }
 
-/// The node sent what is no reply.
+/// The node sent something that is not a valid reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Malformed;
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a reply of Redis")
+        f.write_str("not a valid Redis reply")
     }
 }
 
 impl core::error::Error for Malformed {}
 
-/// Reads replies, wherever the network cuts them.
+/// A decoder of replies, for input that is cut anywhere.
 ///
-/// RESP2, and of RESP3 the null and the pushes, which are passed over. After an error it is of no use
-/// any more: nobody knows where the next reply begins.
+/// It reads RESP2, and the null and pushes of RESP3; pushes are skipped. After an error, it is no longer
+/// usable, because the start of the next reply is unknown.
 #[derive(Debug)]
 pub struct Decoder {
     state: State,
-    /// Elements that are still to come in the array that is being passed over.
+    /// The number of elements that are missing in the current array.
     elements: u16,
-    /// That array is a push and no reply.
+    /// Whether that array is a push, not a reply.
     is_push: bool,
     /// Bytes since the last reply.
     taken: u16,
     kept: Kept,
 }
 
-/// What is kept of a reply that is not over. One or the other: each node has room for it.
+/// The kept part of an incomplete reply. An enum, because each node needs memory for it.
 #[derive(Debug)]
 enum Kept {
-    /// Of a line of text; empty where nothing is worth keeping.
+    /// The start of a line of text. Empty if nothing is kept.
     Text(Rejection),
     /// The elements of an array of four, as long as all of them are numbers.
     Numbers(Vec<i64, 4>),
@@ -238,13 +238,13 @@ enum State {
     Text(Text),
     /// In a line that is a number.
     Number { of: Number, value: Decimal },
-    /// After a null's underscore.
+    /// After the underscore of a null.
     Null,
-    /// In a string, of which so many bytes are to come.
+    /// In a string, of which this many bytes are missing.
     Bulk(u16),
-    /// Behind a string.
+    /// After a string.
     BulkEnd,
-    /// Behind the carriage return of what is known by now.
+    /// After the carriage return of this element.
     LineEnd(Element),
 }
 
@@ -262,7 +262,7 @@ enum Number {
     PushLength,
 }
 
-/// What a line says.
+/// The meaning of a line.
 #[derive(Debug, Clone, Copy)]
 enum Element {
     Whole(Simple),
@@ -270,7 +270,7 @@ enum Element {
     Array { elements: u16, is_push: bool },
 }
 
-/// A value, of which the text of an error is kept elsewhere.
+/// A simple value. The text of an error is in [`Kept`].
 #[derive(Debug, Clone, Copy)]
 enum Simple {
     Ok,
@@ -281,7 +281,7 @@ enum Simple {
 }
 
 impl Decoder {
-    /// Before the first reply of a connection.
+    /// A decoder for a new connection.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -293,12 +293,12 @@ impl Decoder {
         }
     }
 
-    /// Takes bytes from the front of `input`, up to the end of one reply; none when there is not yet
-    /// a whole one, and then `input` is empty.
+    /// Takes bytes from the front of `input`, up to the end of one reply, and returns it. `None` if the reply is not
+    /// complete; `input` is then empty.
     ///
     /// # Errors
     ///
-    /// When the bytes are no reply, or one longer than [`REPLY_MAX`].
+    /// Fails if the bytes are not a valid reply, or a reply is longer than [`REPLY_MAX`].
     pub fn decode(&mut self, input: &mut &[u8]) -> Result<Option<Value>, Malformed> {
         while let Some((byte, rest)) = input.split_first() {
             *input = rest;
@@ -351,7 +351,7 @@ impl Decoder {
     }
 
     fn begin(&mut self, kind: u8) -> Result<State, Malformed> {
-        // Numbers are kept only where nothing stands between them.
+        // Numbers are kept only if nothing else is between them.
         if self.elements == 0 || kind != b':' {
             self.kept = Kept::NOTHING;
         }
@@ -365,7 +365,7 @@ impl Decoder {
             b':' => number(Number::Integer),
             b'$' => number(Number::BulkLength),
             b'*' => number(Number::ArrayLength),
-            // Pushes stand between replies, never in one.
+            // Pushes occur between replies, never in one.
             b'>' if self.elements == 0 => number(Number::PushLength),
             b'_' => State::Null,
             _ => return Err(Malformed),
@@ -380,7 +380,7 @@ impl Decoder {
         }
     }
 
-    /// The end of a line; the value when it is the end of a reply too.
+    /// Handles the end of a line. Returns the value if the reply ends too.
     fn end(&mut self, element: Element) -> Option<Value> {
         self.state = State::Start;
         let is_nested = self.elements > 0;
@@ -396,14 +396,14 @@ impl Decoder {
                         self.kept = Kept::Numbers(Vec::new());
                     }
                 }
-                // One more than its elements: itself, which is counted below or was counted already.
+                // One more than its elements: the array itself, which is counted below or was counted before.
                 self.elements = self.elements.max(1).saturating_add(elements);
                 Simple::Other
             }
             Element::Whole(simple) => simple,
         };
         if let (Simple::Integer(number), Kept::Numbers(numbers)) = (simple, &mut self.kept) {
-            // There is room for all that were announced.
+            // There is room for all announced elements.
             let _full = numbers.push(number);
         }
         self.elements = self.elements.saturating_sub(1);
@@ -460,14 +460,14 @@ impl Number {
     }
 }
 
-/// A number as far as it has been read.
+/// The part of a number that has been read.
 #[derive(Debug, Clone, Copy)]
 enum Decimal {
     Empty,
     Sign {
         is_negative: bool,
     },
-    /// Not negated yet, and therefore negative: there is one more negative number than positive ones.
+    /// The absolute value as a negative number, because there is one more negative number than positive ones.
     Negated {
         is_negative: bool,
         value: i64,

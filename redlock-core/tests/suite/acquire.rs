@@ -111,7 +111,7 @@ fn any_mixture_of_free_held_hung_and_dead_nodes_ends_as_the_rule_says() {
                 .map(|condition| mixture.count(condition));
             let majority = count / 2 + 1;
             let is_decided_at_once = free >= majority || free + hung < majority;
-            // Who was not waited for is not silent.
+            // A node that was not waited for is not silent.
             let silent = if is_decided_at_once {
                 dead
             } else {
@@ -145,7 +145,7 @@ fn any_mixture_of_free_held_hung_and_dead_nodes_ends_as_the_rule_says() {
 }
 
 #[test]
-fn an_even_split_is_won_by_nobody_and_cleaned_up_by_both() {
+fn an_even_split_is_won_by_no_client_and_cleaned_up_by_both() {
     for count in [2, 4] {
         let clock = MockClock::new();
         let fleet: [Node<'_>; 5] = MockNode::array(&clock);
@@ -198,7 +198,7 @@ fn held_by_another_is_told_from_no_quorum_whatever_the_rest_does() {
 }
 
 #[test]
-fn a_majority_that_hangs_for_ever_costs_one_node_time_out_and_keeps_no_key_on_live_nodes() {
+fn a_majority_that_hangs_forever_costs_one_node_timeout_and_keeps_no_key_on_live_nodes() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     nodes[2..].iter().for_each(MockNode::hang);
@@ -231,7 +231,7 @@ fn a_straggler_that_grants_after_the_attempt_has_failed_is_released() {
 }
 
 #[test]
-fn what_a_lost_round_was_granted_is_gone_when_its_error_is_known() {
+fn keys_of_a_lost_round_are_deleted_before_its_error_is_returned() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     nodes[..3]
@@ -253,13 +253,13 @@ fn what_a_lost_round_was_granted_is_gone_when_its_error_is_known() {
 }
 
 #[test]
-fn a_clean_up_waits_for_those_that_granted_and_not_for_whoever_answers() {
+fn a_clean_up_waits_for_nodes_that_granted_and_not_for_the_others() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     nodes[..3].iter().for_each(MockNode::hang);
     let mut redlock = client(&nodes, &clock, 1);
     let others = async {
-        // Two have granted, and are slow from now on; three wake up when the round has been given up.
+        // Two nodes have granted, and are slow from now on; three resume after the round has ended.
         nodes[3..].iter().for_each(|node| node.set_latency(ms(8)));
         clock.sleep_until(at(TIMEOUT)).await;
         nodes[..3].iter().for_each(MockNode::resume);
@@ -378,7 +378,7 @@ fn acquire_waits_as_long_as_the_option_says_and_one_round_more() {
 }
 
 #[test]
-fn nodes_that_hang_after_their_grant_cost_the_clean_up_one_more_node_time_out_and_no_more() {
+fn nodes_that_hang_after_their_grant_cost_the_clean_up_one_more_node_timeout_and_no_more() {
     for wait in [0, unless_miri(300, 0)].map(ms) {
         let is_over = Cell::new(false);
         let clock = MockClock::new();
@@ -432,7 +432,7 @@ fn acquire_without_options_for_it_waits_for_the_ttl_its_drift_and_two_rounds() {
 }
 
 #[test]
-fn the_delay_between_rounds_is_drawn_anew_and_grows_to_four_times() {
+fn the_delay_between_rounds_is_drawn_again_and_grows_to_four_times() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     nodes

@@ -130,7 +130,7 @@ fn a_server_that_is_named_twice_has_one_vote_and_the_error_names_both() {
 }
 
 #[test]
-fn a_denial_says_nothing_about_who_holds_the_lock() {
+fn a_denial_does_not_tell_whether_the_lock_is_held() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     nodes.iter().for_each(MockNode::restart);

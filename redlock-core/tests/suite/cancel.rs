@@ -142,7 +142,7 @@ fn leaves_nothing_whatever_comes_next(operation: impl AsyncFn(&mut Lock<'_>, Lea
                 let mut redlock = client_with(&nodes, &clock, 1, options);
                 let mine = clock.run(redlock.try_acquire("mine")).unwrap();
                 let other = clock.run(redlock.try_acquire("other")).unwrap();
-                // Somebody else has a majority of the key that is wanted, for a while.
+                // Another client holds a majority of the key for a while.
                 nodes[2..]
                     .iter()
                     .for_each(|node| node.set(KEY, thief(), ms(9)));
@@ -171,7 +171,7 @@ fn leaves_nothing_whatever_comes_next(operation: impl AsyncFn(&mut Lock<'_>, Lea
 }
 
 #[test]
-fn what_an_acquire_under_contention_has_left_is_released_by_whatever_comes_next() {
+fn the_token_of_a_dropped_acquire_under_contention_is_released_by_any_next_operation() {
     leaves_nothing_whatever_comes_next(async |redlock, mine| {
         redlock.release(mine).await;
         if let Ok(lease) = redlock.acquire(KEY).await {
@@ -181,7 +181,7 @@ fn what_an_acquire_under_contention_has_left_is_released_by_whatever_comes_next(
 }
 
 #[test]
-fn what_a_try_to_acquire_has_left_is_released_by_whatever_comes_next() {
+fn the_token_of_a_dropped_try_acquire_is_released_by_any_next_operation() {
     leaves_nothing_whatever_comes_next(async |redlock, mine| {
         redlock.release(mine).await;
         if let Ok(lease) = redlock.try_acquire(KEY).await {
@@ -191,7 +191,7 @@ fn what_a_try_to_acquire_has_left_is_released_by_whatever_comes_next() {
 }
 
 #[test]
-fn what_a_release_has_left_is_released_by_whatever_comes_next() {
+fn the_token_of_a_dropped_release_is_released_by_any_next_operation() {
     leaves_nothing_whatever_comes_next(async |redlock, mine| {
         redlock.release(mine).await;
     });
@@ -235,7 +235,7 @@ fn a_dropped_release_is_told_until_something_has_made_it_good() {
 }
 
 #[test]
-fn what_was_dropped_while_its_nodes_were_out_of_reach_is_made_good_by_tidying() {
+fn a_token_left_while_its_nodes_were_unreachable_is_released_by_release_abandoned() {
     const DELAY: Duration = ms(3);
 
     for releases in [false, true] {

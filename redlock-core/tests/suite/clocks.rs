@@ -7,7 +7,7 @@ use redlock_core::{AcquireError, Clock, Instant, Lease, Options, Redlock};
 
 use crate::world::*;
 
-/// Truncates what it tells to whole ticks and wakes on whole ticks, as a counter of ticks does.
+/// A clock that truncates its reading to whole ticks and wakes on whole ticks, like a counter of ticks.
 #[derive(Debug, Clone, Copy)]
 struct Coarse<'c> {
     clock: &'c MockClock,
@@ -134,7 +134,7 @@ fn exclusion_rests_on_clocks_that_differ_by_no_more_than_the_drift() {
     assert!(!keys_outlive_the_lease(0, -11_000));
 }
 
-/// Whether nobody else gets the lock in the last moment of a lease.
+/// Whether no other client gets the lock in the last moment of a lease.
 fn keys_outlive_the_lease(node_ppm: i64, client_ppm: i64) -> bool {
     let clock = MockClock::new();
     let node_clock = Skewed {

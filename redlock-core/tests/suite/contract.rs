@@ -1,4 +1,4 @@
-//! What the lock asks of its transports, and what it does not believe them.
+//! What the lock requires of its transports, and what it does not trust them with.
 
 use core::fmt;
 use core::pin::pin;
@@ -101,7 +101,7 @@ fn every_node_that_may_have_granted_sees_the_clean_up() {
     ];
     let nodes = answers.map(Script::answering);
     assert!(clock.run(lock(&nodes, &clock).try_acquire(KEY)).is_err());
-    // Who has refused has not set the key.
+    // A node that has refused has not set the key.
     assert!(nodes[..3].iter().all(|node| node.verbs() == ["acquire"]));
     assert!(
         nodes[3..]
@@ -129,7 +129,7 @@ fn the_clean_up_is_handed_to_every_node_although_the_first_one_ends_it() {
     assert_eq!(releases, [0, 1, 2, 3, 4].map(|node| ("release", node)));
 }
 
-/// Writes down who was sent what; number 0 answers.
+/// Records which node was sent what; node 0 answers.
 #[derive(Debug)]
 struct First<'a> {
     number: usize,

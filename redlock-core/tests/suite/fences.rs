@@ -128,7 +128,7 @@ fn plain_and_fenced_clients_exclude_each_other() {
 }
 
 #[test]
-fn who_finds_a_fenced_lock_held_is_told_when_it_comes_free() {
+fn a_client_that_finds_a_fenced_lock_held_is_told_when_it_becomes_free() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let lease = clock
@@ -399,7 +399,7 @@ fn rules_that_cannot_be_followed_are_refused() {
     );
     let all = fenced().tolerate_clock_jumps(true, TTL);
     assert_eq!(all, Err(OptionsError::TtlTooShort));
-    // Nobody has set a node time-out, which follows from what the margin leaves.
+    // The node timeout is not set: its default follows from what the margin leaves.
     let short = Options::new(ms(100)).unwrap().fenced(ms(2)).unwrap();
     assert!(short.round_time() < short.validity());
 }
@@ -468,7 +468,7 @@ fn an_extend_that_arrives_after_its_release_does_not_set_the_key_again() {
 }
 
 #[test]
-fn nodes_whose_clocks_jumped_and_who_answer_first_do_not_keep_the_lock_from_anybody() {
+fn nodes_whose_clocks_jumped_and_that_answer_first_do_not_block_the_lock() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     for (node, latency) in nodes.iter().zip([0, 0, 1, 5, 5]) {
@@ -492,7 +492,7 @@ fn an_extension_heals_a_node_that_lost_the_key_and_remembers_the_fence() {
     clock.run(redlock.extend(&mut lease)).unwrap();
     assert_eq!(holders(&nodes), 3);
 
-    // Somebody else has been there since, when its clock was ahead: nothing is taken from them.
+    // Another attempt was accepted since, when the clock was ahead: the extension must not replace it.
     nodes[0].set_clock_step(11_000_000);
     let mut other = fenced_client(&nodes, &clock, 2);
     let ahead = redlock.clock_offset().map(|offset| offset + 11_000_000);
@@ -546,7 +546,7 @@ fn a_dropped_acquire_of_a_fenced_lock_leaves_no_key() {
 }
 
 #[test]
-fn a_gate_lets_nobody_in_who_comes_after_a_later_holder() {
+fn a_gate_refuses_an_earlier_holder_after_a_later_one() {
     let mut gate = FenceGate::above(Fence::from_u64(5));
     assert!(!gate.admit(Fence::from_u64(4)));
     assert!(
@@ -639,7 +639,7 @@ impl Transport for Slow<'_> {
 }
 
 #[test]
-fn a_late_copy_of_an_acquire_takes_nothing_off_what_an_extension_has_promised() {
+fn a_late_copy_of_an_acquire_does_not_shorten_what_an_extension_has_promised() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let (seen, late) = (RefCell::default(), RefCell::default());

@@ -317,7 +317,7 @@ fn a_failure_that_was_overcome_is_not_blamed_for_the_end() {
 }
 
 #[test]
-fn extensions_are_tried_again_after_delays_that_begin_anew_after_a_success() {
+fn extensions_are_retried_after_delays_that_start_again_after_a_success() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 1] = MockNode::array(&clock);
     let sent_at = RefCell::new(Vec::new());
@@ -468,7 +468,7 @@ fn a_clock_whose_tick_is_a_third_of_the_validity_and_more_does_not_make_extensio
 }
 
 #[test]
-fn work_may_run_for_ever_when_the_caller_asks_for_it() {
+fn work_may_run_forever_if_the_caller_asks_for_it() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let options = one_round().max_extensions(3).unlimited_extensions();

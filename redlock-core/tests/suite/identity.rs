@@ -78,7 +78,7 @@ fn a_node_that_lost_its_record_is_back_although_another_one_is_down() {
 }
 
 #[test]
-fn nobody_takes_what_is_left_of_a_fleet_that_has_lost_all_records_while_a_node_is_not_heard() {
+fn no_client_takes_over_a_fleet_that_has_lost_all_records_while_a_node_is_not_heard() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut first = client_with(&nodes, &clock, 1, long());
@@ -210,7 +210,7 @@ fn a_lease_keeps_the_margin_for_clocks_that_jump_whatever_the_options_say_by_the
     assert!(lease.valid_until() <= until, "{:?}", lease.valid_until());
 }
 
-/// A server with two names, that says who it is only once it was reached again.
+/// A server with two names that identifies itself only after it was reached again.
 #[derive(Debug, Clone, Copy)]
 struct Name<'c> {
     node: &'c Node<'c>,
@@ -330,7 +330,7 @@ fn a_confirmation_of_the_rules_is_good_for_half_a_quarantine() {
     assert!(!idle.may_vouch());
     nodes[0].clear();
     nodes[1].clear();
-    // A fleet that has other rules since, of which it is told only as it asks.
+    // The fleet has other rules since. The client learns this only when it asks.
     nodes[2].clear();
     let mut other = client_with(&nodes[2..], &clock, 2, long());
     assert!(clock.run(other.try_acquire(KEY)).is_err());
@@ -413,7 +413,7 @@ fn a_client_does_not_wait_for_a_hung_node_because_another_one_lost_its_record() 
 }
 
 #[test]
-fn who_acquires_once_a_minute_restores_a_record_too() {
+fn a_client_that_acquires_once_a_minute_restores_a_record_too() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut redlock = client_with(&nodes, &clock, 1, fenced());
@@ -430,7 +430,7 @@ fn who_acquires_once_a_minute_restores_a_record_too() {
 }
 
 #[test]
-fn what_was_heard_of_a_cold_start_is_forgotten_with_the_attempt() {
+fn what_an_attempt_learned_of_a_cold_start_is_forgotten_with_the_attempt() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     nodes.iter().for_each(MockNode::clear);
@@ -502,7 +502,7 @@ fn a_minority_of_wrong_clocks_that_has_no_vote_does_not_keep_the_lock_from_anybo
             let fresh = clock.run(client_with(nodes, &clock, 3, fenced()).try_acquire(KEY));
             assert!(fresh.is_ok(), "{world}: {fresh:?}");
             clock.advance(EXPIRED);
-            // Not even after they have told the time to somebody who asked for what is held.
+            // Not even after they have told their time to a client that asked for a held key.
             for _ in 0..3 {
                 assert!(clock.run(known.try_acquire("held")).is_err() || clock.now() > at(TTL));
             }

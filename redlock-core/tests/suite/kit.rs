@@ -139,7 +139,7 @@ fn a_node_that_resumes_does_everything_that_was_sent_in_its_order() {
         acquire(b"dock-7", &second),
         acquire(b"dock-8", &first),
     ] {
-        // Handed over by its first poll, and given up.
+        // Sent by its first poll, and dropped.
         assert!(poll_once(pin!((&node).execute(&command))).is_pending());
     }
     clock.advance(ms(30));
@@ -243,7 +243,7 @@ fn a_test_that_sets_a_key_too_long_is_stopped() {
     MockNode::new(1, &clock).set(&"k".repeat(65), thief(), TTL);
 }
 
-/// Knows whether somebody was woken.
+/// Records whether a task was woken.
 #[derive(Default)]
 struct Woken(AtomicBool);
 
@@ -260,7 +260,7 @@ impl Wake for Woken {
 }
 
 #[test]
-fn who_waits_for_a_node_is_woken_when_it_resumes_or_stops() {
+fn a_task_that_waits_for_a_node_is_woken_when_it_resumes_or_stops() {
     let clock = MockClock::new();
     let node = MockNode::new(1, &clock);
     let token = thief();
@@ -281,7 +281,7 @@ fn who_waits_for_a_node_is_woken_when_it_resumes_or_stops() {
 }
 
 #[test]
-fn who_has_slept_long_enough_is_woken_and_nobody_else() {
+fn only_tasks_whose_deadline_has_passed_are_woken() {
     let clock = MockClock::new();
     let [early, late] = [Arc::new(Woken::default()), Arc::new(Woken::default())];
     let mut sleeps = [
@@ -305,7 +305,7 @@ fn who_has_slept_long_enough_is_woken_and_nobody_else() {
 }
 
 #[test]
-fn a_sleep_that_nobody_polls_any_more_does_not_stop_time() {
+fn a_sleep_that_is_no_longer_polled_does_not_stop_time() {
     let clock = MockClock::new();
     let mut forgotten = pin!(clock.sleep_until(at(ms(5))));
     assert!(poll_once(forgotten.as_mut()).is_pending());

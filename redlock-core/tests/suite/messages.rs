@@ -13,7 +13,7 @@ use redlock_core::{
 use crate::world::*;
 
 #[test]
-fn a_held_lock_says_how_many_hold_it_and_who_did_not_answer() {
+fn a_held_lock_is_reported_with_how_many_nodes_refused_and_which_did_not_answer() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     nodes[..4]
@@ -57,7 +57,7 @@ fn no_quorum_names_each_node_that_failed_and_why() {
 }
 
 #[test]
-fn whoever_said_anything_has_answered() {
+fn every_node_that_replied_counts_as_answered() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     nodes[0].set(KEY, thief(), TTL);
@@ -75,7 +75,7 @@ fn whoever_said_anything_has_answered() {
 }
 
 #[test]
-fn who_was_not_waited_for_is_not_said_to_have_failed() {
+fn a_node_that_was_not_waited_for_is_not_reported_as_failed() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     nodes[..3].iter().for_each(MockNode::stop);
@@ -120,7 +120,7 @@ fn a_lost_lock_says_what_was_lost_and_how() {
 }
 
 #[test]
-fn what_was_granted_too_late_says_so_and_what_helps() {
+fn a_grant_that_is_too_late_says_so_and_what_helps() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     nodes[2].stop();

@@ -75,7 +75,7 @@ fn a_hung_minority_costs_nothing_and_deletes_the_key_when_it_resumes() {
 }
 
 #[test]
-fn any_mixture_of_nodes_is_reported_as_it_is_and_nobody_waits_for_who_does_not_matter() {
+fn any_mixture_of_nodes_is_reported_as_it_is_and_nodes_that_do_not_matter_are_not_waited_for() {
     for count in 1..=NODES_MAX {
         for mixture in Mixture::all(count) {
             let clock = MockClock::new();
@@ -103,7 +103,7 @@ fn any_mixture_of_nodes_is_reported_as_it_is_and_nobody_waits_for_who_does_not_m
             let waited = if is_decided_at_once { ms(0) } else { TIMEOUT };
             assert_eq!(clock.now(), at(waited), "{mixture:?}");
             assert_eq!(redlock.abandoned(), None);
-            // Who hung deletes it on resuming; who was dead keeps it until it expires.
+            // A node that hung deletes the key when it resumes; a dead node keeps it until it expires.
             mixture.end(nodes);
             assert!(mixture.thief_has_its_keys(nodes), "{mixture:?}");
             assert_eq!(key_count(nodes), taken + dead, "{mixture:?}");
@@ -131,7 +131,7 @@ fn a_key_that_is_gone_is_as_good_an_answer_as_one_that_is_deleted() {
 }
 
 #[test]
-fn a_hung_majority_costs_one_node_time_out_and_is_named() {
+fn a_hung_majority_costs_one_node_timeout_and_is_named() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
@@ -151,7 +151,7 @@ fn a_hung_majority_costs_one_node_time_out_and_is_named() {
 }
 
 #[test]
-fn who_is_silent_until_the_time_is_over_is_named_although_the_others_are_a_quorum() {
+fn a_node_that_is_silent_until_the_timeout_is_named_although_the_others_are_a_quorum() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
@@ -166,7 +166,7 @@ fn who_is_silent_until_the_time_is_over_is_named_although_the_others_are_a_quoru
 }
 
 #[test]
-fn who_knows_the_token_can_release() {
+fn a_client_that_knows_the_token_can_release() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let lease = clock

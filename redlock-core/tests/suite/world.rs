@@ -27,7 +27,7 @@ pub(crate) const fn unless_miri<T: Copy>(all: T, a_little: T) -> T {
     if cfg!(miri) { a_little } else { all }
 }
 
-/// How many nodes there are at the most where every pattern of them is tried.
+/// The most nodes of the tests that try every pattern of nodes.
 pub(crate) const NODES_MAX: usize = unless_miri(5, 2);
 
 /// The instant `after` the beginning of a test.
@@ -58,7 +58,7 @@ pub(crate) fn client_with<'c>(
     Redlock::new(nodes, clock, SeededEntropy::new(seed), options).unwrap()
 }
 
-/// The token of somebody else.
+/// The token of another client.
 pub(crate) fn thief() -> Token {
     Token::from_bytes([0x7f; Token::LEN])
 }

@@ -12,11 +12,11 @@ use embedded_io_async::{ErrorKind, ErrorType, Read, Write};
 
 use crate::{Connect, NodeName};
 
-/// A connection over embassy-net, with a socket of its own that is used again and again.
+/// A connection over embassy-net, with its own socket that every reconnect reuses.
 ///
-/// Keep-alive probes tell a node that is gone from one that is slow: after [`IDLE_MAX`](Self::IDLE_MAX) without
-/// a sign of life the connection is given up. Dropping it while it is open leaves a client on the node
-/// (embassy-net then sends nothing): close the nodes first.
+/// Keep-alive probes distinguish a node that is gone from one that is slow: if no packet arrives for
+/// [`IDLE_MAX`](Self::IDLE_MAX), the connection is dropped. Dropping an open `NetSocket` leaves a client on the node,
+/// because embassy-net then sends nothing: close the nodes first.
 #[derive(Debug)]
 pub struct NetSocket<'a> {
     socket: Socket<'a>,
@@ -24,17 +24,17 @@ pub struct NetSocket<'a> {
 }
 
 impl<'a> NetSocket<'a> {
-    /// How often an idle connection is probed.
+    /// How often an idle connection is probed: every 5 s.
     pub const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-    /// After how long without a sign of life a connection is given up.
+    /// How long a connection may be without a packet before it is dropped: 15 s.
     pub const IDLE_MAX: Duration = Duration::from_secs(15);
 
-    /// A socket for the node at `remote`, a `SocketAddrV4` or an address and a port. It takes one place of the stack's `StackResources`: where there is
-    /// none, embassy-net panics.
+    /// Creates a socket for the node at `remote`: a `SocketAddrV4`, or an address and a port. It takes one slot of the
+    /// stack's `StackResources`. If there is none, embassy-net panics.
     ///
-    /// `rx_buffer` needs room for a few short replies, 128 bytes do. `tx_buffer` should hold the longest
-    /// command, as the `TX` of the node does, so that a command leaves at once.
+    /// `rx_buffer` needs room for a few short replies; 128 bytes are enough. `tx_buffer` should hold the longest
+    /// command, like the `TX` of the node, so that a command is sent at once.
     pub fn new(
         stack: Stack<'a>,
         remote: impl Into<IpEndpoint>,
@@ -60,10 +60,10 @@ impl Connect for NetSocket<'_> {
 
     async fn connect(&mut self) -> Result<(), ErrorKind> {
         let socket = &mut self.socket.0;
-        // What a dropped call began goes on in the stack.
+        // An attempt of a dropped call continues in the stack.
         if !is_connecting(socket.state()) {
             socket.abort();
-            // The reset must be out before the socket connects anew.
+            // The reset must be sent before the socket reconnects.
             let flushed = socket.flush().await;
             debug_assert!(flushed.is_ok(), "flushing an aborted socket cannot fail");
             return socket
@@ -77,7 +77,7 @@ impl Connect for NetSocket<'_> {
                 });
         }
         let changed = poll_fn(|cx| {
-            // Any change of state wakes whoever waits for room.
+            // Any change of state wakes a task that waits for room.
             let _ready = pin!(socket.wait_write_ready()).poll(cx);
             match socket.state() {
                 state if is_connecting(state) => Poll::Pending,
@@ -117,14 +117,14 @@ impl Write for NetSocket<'_> {
         self.socket.0.write(bytes).await
     }
 
-    /// Does nothing: the stack sends what it was given, and waiting for the acknowledgement would be a
-    /// wait before the reply.
+    /// Does nothing: the stack sends the bytes by itself, and waiting for their acknowledgement would only delay
+    /// the wait for the reply.
     async fn flush(&mut self) -> Result<(), tcp::Error> {
         Ok(())
     }
 }
 
-/// Shows its state.
+/// A socket whose `Debug` shows its state.
 struct Socket<'a>(TcpSocket<'a>);
 
 impl core::fmt::Debug for Socket<'_> {

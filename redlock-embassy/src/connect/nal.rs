@@ -1,4 +1,4 @@
-//! A connection of any stack with `embedded_nal_async`.
+//! A connection over any stack with `embedded_nal_async`.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -11,40 +11,40 @@ use crate::{Connect, NodeName};
 /// A connection made by anything that implements [`TcpConnect`]: modems with AT commands, edge-net,
 /// embassy-net's `TcpClient`, a host's sockets.
 ///
-/// An attempt to connect is given up when its future is dropped, so where connecting takes longer than a
-/// round, call [`TcpNode::connect`](crate::TcpNode::connect) first. It closes politely, with `QUIT`, since not
-/// every stack tells the peer when a connection is dropped.
+/// Dropping the future of an attempt to connect cancels the attempt. So if connecting takes longer than a
+/// round, call [`TcpNode::connect`](crate::TcpNode::connect) first. `close` sends `QUIT`, because not every stack
+/// tells the peer that a connection is dropped.
 pub struct NalSocket<'a, S: TcpConnect> {
     stack: &'a S,
     remote: SocketAddr,
     connection: Option<S::Connection<'a>>,
-    farewell: &'static [u8],
+    unsent_quit: &'static [u8],
 }
 
 const QUIT: &[u8] = b"*1\r\n$4\r\nQUIT\r\n";
 
 impl<'a, S: TcpConnect> NalSocket<'a, S> {
-    /// A socket for the node at `remote`.
+    /// Creates a socket for the node at `remote`.
     pub const fn new(stack: &'a S, remote: SocketAddr) -> Self {
         Self {
             stack,
             remote,
             connection: None,
-            farewell: QUIT,
+            unsent_quit: QUIT,
         }
     }
 
-    /// Says `QUIT` and waits for the end.
-    async fn part(&mut self) -> Result<(), S::Error> {
+    /// Sends `QUIT` and waits until the node closes the connection.
+    async fn quit(&mut self) -> Result<(), S::Error> {
         let Some(connection) = &mut self.connection else {
             return Ok(());
         };
-        while !self.farewell.is_empty() {
-            let taken = connection.write(self.farewell).await?;
+        while !self.unsent_quit.is_empty() {
+            let taken = connection.write(self.unsent_quit).await?;
             if taken == 0 {
                 return Ok(());
             }
-            self.farewell = self.farewell.get(taken..).unwrap_or_default();
+            self.unsent_quit = self.unsent_quit.get(taken..).unwrap_or_default();
         }
         connection.flush().await?;
         let mut rest = [0; 16];
@@ -60,15 +60,15 @@ impl<S: TcpConnect> Connect for NalSocket<'_, S> {
 
     async fn connect(&mut self) -> Result<(), ErrorKind> {
         self.connection = None;
-        self.farewell = QUIT;
+        self.unsent_quit = QUIT;
         let connection = self.stack.connect(self.remote).await;
         self.connection = Some(connection.map_err(|error| error.kind())?);
         Ok(())
     }
 
     async fn close(&mut self) {
-        // A connection that is broken needs no farewell.
-        drop(self.part().await);
+        // A broken connection needs no `QUIT`.
+        drop(self.quit().await);
         self.connection = None;
     }
 }

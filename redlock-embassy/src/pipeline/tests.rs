@@ -84,7 +84,7 @@ fn commands_leave_whole_and_in_order_in_pieces_of_every_size() {
 }
 
 #[test]
-fn what_was_sent_is_not_sent_again_and_what_was_not_stays() {
+fn bytes_that_were_sent_are_not_sent_again_and_the_others_stay() {
     let mut pipeline = Pipeline::<64, 8>::new();
     pipeline.push(words(b"one")).unwrap();
     let whole = wire(b"one");
@@ -203,7 +203,7 @@ fn the_reply_that_is_given_is_the_one_to_the_last_command() {
 }
 
 #[test]
-fn a_reply_that_nobody_took_is_not_given_to_the_next_command() {
+fn a_reply_that_was_not_taken_is_not_given_to_the_next_command() {
     let mut pipeline = pushed::<64, 8>(1);
     assert_eq!(receive(&mut pipeline, b":1\r\n", 8), Ok(()));
     pipeline.push(words(b"x")).unwrap();
@@ -224,7 +224,7 @@ fn a_reply_is_owed_from_the_push_on_also_while_the_one_before_is_half_in() {
 }
 
 #[test]
-fn a_reply_that_nobody_is_owed_is_malformed() {
+fn a_reply_that_is_not_outstanding_is_malformed() {
     for commands in 0..=3 {
         for size in 1..=64 {
             let mut pipeline = pushed::<64, 64>(commands);
@@ -269,7 +269,7 @@ fn garbage_is_malformed_however_many_replies_are_owed() {
 }
 
 #[test]
-fn a_network_that_says_more_than_there_is_room_does_no_harm() {
+fn a_network_that_reports_more_bytes_than_there_is_room_does_no_harm() {
     let mut pipeline = pushed::<64, 4>(1);
     pipeline.room().copy_from_slice(b":1\r\n");
     assert_eq!(pipeline.received(usize::MAX), Ok(()));
@@ -323,7 +323,7 @@ fn every_short_sequence_of_events_keeps_order_and_replies() {
                     pipeline.sent(count);
                     unsent.drain(..count.min(unsent.len()));
                 }
-                // A reply says which command it belongs to; one that nobody is owed is not sent here.
+                // A reply names its command. Replies that are not outstanding are not sent here.
                 Event::Reply if answered < asked => {
                     let text = format!(":{answered}\r\n");
                     let text = &text[usize::from(is_half)..];

@@ -5,7 +5,7 @@ use std::vec::Vec;
 
 use super::*;
 
-/// What `input` says when nothing cuts it: every value, then whether the bytes were replies up to there.
+/// The values of an `input` that arrives whole, and whether all bytes up to there were replies.
 ///
 /// Written from the specification of the protocol and not from the decoder: it sees the whole input and
 /// calls itself for arrays.
@@ -163,7 +163,7 @@ fn rejection(text: &[u8]) -> Rejection {
     }
 }
 
-/// What the decoder makes of `pieces`, which come one after the other.
+/// What the decoder returns for `pieces` that arrive one after the other.
 fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Value>, Result<(), Malformed>) {
     let mut decoder = Decoder::new();
     let mut values = Vec::new();
@@ -715,7 +715,7 @@ fn every_sequence_of_tokens_is_read_as_the_protocol_says() {
                 "{input}"
             );
         }
-        // What is refused once stays so; that half of the tree need not grow.
+        // A prefix that is refused stays refused: that part of the tree need not grow.
         inputs.retain(|input| model::decode(input.as_bytes()).1.is_ok());
     }
 }
@@ -789,7 +789,7 @@ fn of_an_error_the_beginning_is_kept() {
     let Value::Error(error) = value("-\r\n") else {
         panic!("an error");
     };
-    assert_eq!(error.to_string(), "an error without a word");
+    assert_eq!(error.to_string(), "an error without a message");
 }
 
 #[test]
@@ -844,5 +844,5 @@ fn an_error_is_shown_in_one_printable_line_whatever_the_node_sent() {
         let shown_as = if is_printable { char::from(byte) } else { '?' };
         assert!(error.to_string().contains(shown_as));
     }
-    assert_eq!(Malformed.to_string(), "not a reply of Redis");
+    assert_eq!(Malformed.to_string(), "not a valid Redis reply");
 }

@@ -1,4 +1,4 @@
-//! What a node says of itself, and whether its vote counts.
+//! The identity of a node, and whether its vote counts.
 
 use core::time::Duration;
 
@@ -37,7 +37,7 @@ fn denied(denial: Denial) -> Result<Reply, NodeErrorKind> {
 }
 
 #[test]
-fn a_node_is_asked_who_it_is_once_on_every_connection_before_any_command() {
+fn a_node_is_asked_for_its_identity_once_on_every_connection_before_any_command() {
     let world = World::default();
     let server = Server::new(&world);
     let mut node = server.node();
@@ -130,7 +130,7 @@ fn a_young_node_is_denied_by_its_own_word_until_it_is_old_enough() {
 }
 
 #[test]
-fn a_node_that_is_another_process_than_before_is_denied_whatever_it_says_of_its_age() {
+fn a_node_that_is_another_process_than_before_is_denied_for_any_uptime() {
     let world = World::default();
     let server = Server::new(&world);
     let mut node = server.node();
@@ -146,7 +146,7 @@ fn a_node_that_is_another_process_than_before_is_denied_whatever_it_says_of_its_
     let result = world.execute(&mut node, &guarded(B));
     let (ago_ms, left_ms) = (0, 10_102);
     assert_eq!(result, denied(Denial::Restarted { ago_ms, left_ms }));
-    // What a lease that is out needs is sent all the same.
+    // The commands of an existing lease are still sent.
     assert_eq!(
         world.execute(&mut node, &extend(A)),
         Ok(Reply::Extended(None))
@@ -202,7 +202,7 @@ fn a_replica_has_no_vote_and_a_node_that_may_evict_has_one_unless_told() {
 }
 
 #[test]
-fn a_node_that_does_not_say_who_it_is_has_a_vote_if_the_guard_is_off() {
+fn a_node_that_does_not_identify_itself_has_a_vote_if_the_guard_is_off() {
     for error in [
         "NOPERM this user has no permissions to run the 'eval' command",
         "NOPERM No permissions to access a key",
@@ -227,8 +227,8 @@ fn a_node_that_does_not_say_who_it_is_has_a_vote_if_the_guard_is_off() {
 }
 
 #[test]
-fn a_node_that_is_not_ready_to_say_who_it_is_and_one_that_answers_nonsense_end_the_connection() {
-    let unexpected = "answered what no Redis answers; is it one?";
+fn a_node_that_is_not_ready_to_identify_itself_and_one_that_answers_nonsense_end_the_connection() {
+    let unexpected = "unexpected reply; is this a Redis server?";
     for (answer, text) in [
         ("-LOADING Redis is loading\r\n", "LOADING Redis is loading"),
         ("-MASTERDOWN Link is down\r\n", "MASTERDOWN Link is down"),
@@ -273,7 +273,7 @@ fn of_an_acquire_that_is_denied_nothing_is_sent_and_there_is_nothing_to_release(
 }
 
 #[test]
-fn what_was_said_before_an_acquire_that_is_denied_leaves_with_it() {
+fn commands_before_a_denied_acquire_are_still_sent() {
     let world = World::default();
     let server = Server::new(&world);
     let mut node = connected(&world, &server);
@@ -290,7 +290,7 @@ fn what_was_said_before_an_acquire_that_is_denied_leaves_with_it() {
     assert_eq!(server.heard(), ["SET a", "RELEASE a"]);
 }
 
-/// How often the node was asked who it is.
+/// How often the node was asked for its identity.
 fn times_asked(server: &Server<'_>) -> usize {
     let heard = server.heard_all();
     heard.iter().filter(|name| *name == "NODE_INFO").count()
@@ -318,7 +318,7 @@ fn a_replica_that_is_promoted_while_it_is_connected_is_asked_again_and_has_resta
         denied(Denial::Replica)
     );
     server.introduce(Who::default());
-    // A denial holds for a second: else a node that has no vote would be asked with each acquire.
+    // A denial holds for a second: otherwise a node that has no vote would be asked with each acquire.
     world.clock.advance(ms(999));
     assert_eq!(
         world.execute(&mut node, &guarded(A)),
@@ -369,7 +369,7 @@ fn a_node_that_answers_with_an_error_is_asked_again_before_its_next_vote() {
             denied(Denial::Restarted { ago_ms, left_ms })
         );
         assert_eq!((times_asked(&server), server.connections()), (2, 1));
-        // Once: what is sent again in the place of a release is no error any more.
+        // Only once: the release that is sent again is not answered with an error.
         assert!(world.execute(&mut node, &guarded(B)).is_err());
         assert_eq!(times_asked(&server), 2);
     }
@@ -417,7 +417,7 @@ fn the_eviction_policy_is_asked_for_again_after_half_of_the_longest_ttl_and_not_
         denial.clone()
     );
     assert_eq!((times_asked(&server), server.connections()), (2, 1));
-    // Who does not mind is not held up.
+    // A client that does not refuse eviction is not delayed.
     assert!(world.execute(&mut node, &guarded(B)).is_ok());
     server.introduce(Who::default());
     assert_eq!(world.execute(&mut node, &acquire_by(strict, B)), denial);
@@ -441,7 +441,7 @@ fn a_question_that_is_asked_again_is_answered_once_wherever_the_call_is_dropped(
             let world = World::default();
             let server = Server::new(&world);
             let mut node = connected(&world, &server);
-            // A reply is owed, and an error: the question waits for it.
+            // An error reply is outstanding: the question waits for it.
             server.hang(usize::MAX);
             server.answer_with(READONLY);
             assert!(poll_times(3, node.execute(&extend(A))).is_none());
@@ -488,7 +488,7 @@ fn a_release_goes_ahead_of_the_next_command_while_a_question_is_not_answered() {
 }
 
 #[test]
-fn a_node_that_is_not_ready_when_it_is_asked_again_is_connected_anew() {
+fn a_node_that_is_not_ready_when_it_is_asked_again_is_reconnected() {
     let world = World::default();
     let server = Server::new(&world);
     let mut node = connected(&world, &server);
@@ -587,7 +587,7 @@ fn a_client_without_a_connection_during_a_rolling_restart_counts_from_its_next_o
     world.run(redlock.release(lease));
     for (number, server) in servers.iter().enumerate() {
         server.cut();
-        // A day ago, by its own word.
+        // A day ago, by its own uptime.
         server.introduce(Who {
             run_id: 20 + number as u64,
             ..Who::default()
@@ -619,7 +619,7 @@ fn a_server_that_is_named_twice_has_one_vote_and_the_error_names_both() {
         assert!(error.to_string().contains(text), "{error}");
         assert_eq!(first.token(KEY), None);
     }
-    // Two that are two are a quorum.
+    // Two different servers are a quorum.
     second.enter(Entry::After(ms(0)));
     world.clock.advance(ms(2_000));
     let lease = world.run(redlock.try_acquire("dock-7")).unwrap();

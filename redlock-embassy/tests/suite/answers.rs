@@ -1,4 +1,4 @@
-//! What a node may answer, and what becomes of it.
+//! The answers of a node, and their effect.
 
 use core::time::Duration;
 
@@ -8,8 +8,8 @@ use redlock_embassy::NodeErrorKind;
 use crate::wire::Server;
 use crate::world::*;
 
-/// Puts `answer` in the place of the answer to `command`; gives the error, and how many connections it
-/// took to go on after that.
+/// Replaces the answer to `command` by `answer`. Returns the error, and how many connections the next
+/// command needed.
 fn answered(
     command: &Command<'_>,
     answer: impl AsRef<[u8]>,
@@ -112,7 +112,7 @@ fn an_answer_to_another_command_is_an_error_and_costs_the_connection() {
 }
 
 #[test]
-fn what_is_no_reply_costs_the_connection() {
+fn an_invalid_reply_costs_the_connection() {
     for garbage in [
         b"HTTP/1.1 400 Bad Request\r\n\r\n".as_slice(),
         b"\n",
@@ -155,7 +155,7 @@ fn a_reply_too_many_costs_the_connection_before_the_next_command_can_take_it() {
 }
 
 #[test]
-fn an_answer_that_ends_in_the_middle_is_no_answer_and_the_next_call_connects_anew() {
+fn an_answer_that_ends_in_the_middle_is_no_answer_and_the_next_call_reconnects() {
     for end in 0..7 {
         for chunk in CHUNKS {
             let world = World::default();
@@ -215,7 +215,7 @@ fn pushes_are_passed_over_wherever_they_come() {
 }
 
 #[test]
-fn what_a_node_says_unasked_costs_the_connection_before_a_command_can_take_it() {
+fn an_unrequested_reply_costs_the_connection_before_a_command_can_take_it() {
     for said in [
         "+OK\r\n",
         ":1\r\n",

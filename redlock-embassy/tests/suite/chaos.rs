@@ -64,8 +64,8 @@ fn wire_form(reply: Reply) -> &'static [u8] {
     }
 }
 
-/// Says how many commands were heard, how many were answered, and how many acquires are known not to have
-/// left.
+/// Returns how many commands the node received, how many were answered, and how many acquires are known not to have
+/// been sent.
 fn run(seed: u64) -> [usize; 3] {
     let mut dice = Dice(SeededEntropy::new(seed));
     let world = World::default();

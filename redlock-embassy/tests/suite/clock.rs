@@ -1,4 +1,4 @@
-//! Time as embassy tells it.
+//! The clock of embassy.
 
 use core::pin::pin;
 use core::time::Duration;
@@ -25,7 +25,7 @@ fn the_clock_of_embassy_tells_the_time_and_never_wakes_early() {
     }
     assert_eq!(clock.resolution(), Duration::from_micros(1));
 
-    // What is over takes no poll more.
+    // A sleep until a passed deadline takes one poll.
     for deadline in [at(0), at(4_000_000_000), clock.now()] {
         assert_eq!(poll_times(1, clock.sleep_until(deadline)), Some(()));
     }

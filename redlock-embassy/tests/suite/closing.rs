@@ -28,7 +28,7 @@ fn closing_ends_the_connection_at_once_when_no_reply_is_owed_and_the_next_comman
 }
 
 #[test]
-fn closing_what_was_never_open_does_nothing() {
+fn closing_a_connection_that_was_never_open_does_nothing() {
     let world = World::default();
     let server = Server::new(&world);
     let mut node = server.node();
@@ -56,7 +56,7 @@ fn closing_waits_for_the_replies_that_are_owed() {
 }
 
 #[test]
-fn closing_does_not_wait_for_ever() {
+fn closing_does_not_wait_forever() {
     for room in [0, 30, usize::MAX] {
         for farewell in [ms(0), ms(600), ms(60_000)] {
             let world = World::default();
@@ -118,7 +118,7 @@ fn after_closing_nothing_is_held_against_the_node() {
     }
     assert!(world.execute(&mut node, &acquire(A)).is_err());
     world.run(node.close());
-    // The pauses begin anew too: the first failure costs none.
+    // The pauses start again too: the first failure costs none.
     let attempts = server.attempts().len();
     for _ in 0..2 {
         assert!(world.execute(&mut node, &acquire(A)).is_err());
@@ -161,7 +161,7 @@ fn a_closing_that_is_dropped_anywhere_leaves_a_node_that_works() {
 }
 
 #[test]
-fn the_end_of_a_connection_that_broke_is_waited_for_before_the_next_one_but_not_for_ever() {
+fn the_end_of_a_broken_connection_is_waited_for_before_the_next_one_but_not_forever() {
     for (farewell, attempts) in [
         (ms(0), [0, 20]),
         (ms(400), [0, 400]),

@@ -12,7 +12,7 @@ use crate::world::*;
 const REFUSED: NodeErrorKind = NodeErrorKind::Unreachable(ErrorKind::ConnectionRefused);
 
 #[test]
-fn nothing_is_sent_and_nobody_connects_before_the_first_command() {
+fn nothing_is_sent_and_no_connection_is_made_before_the_first_command() {
     let world = World::default();
     let server = Server::new(&world);
     let mut node = server.node();
@@ -35,7 +35,7 @@ fn a_node_that_refuses_is_an_error_at_once_also_between_attempts() {
     assert!(server.attempts().len() < 5, "{:?}", server.attempts());
 }
 
-/// Tries every millisecond up to the end, and says when attempts were made.
+/// Tries every millisecond up to the end, and returns when attempts were made.
 fn attempts_until(
     end: Duration,
     world: &World,
@@ -71,7 +71,7 @@ fn attempts_are_made_after_pauses_that_double_up_to_a_bound() {
 }
 
 #[test]
-fn a_node_that_lets_in_and_hangs_up_at_once_is_no_reason_to_hurry() {
+fn a_node_that_accepts_and_disconnects_at_once_does_not_reset_the_back_off() {
     let world = World::default();
     let server = Server::new(&world);
     let mut node = server.node();
@@ -107,7 +107,7 @@ fn a_node_that_is_back_works_by_itself_within_the_longest_pause() {
 }
 
 #[test]
-fn after_a_node_has_answered_the_pauses_begin_anew() {
+fn the_pauses_start_again_after_a_node_has_answered() {
     let world = World::default();
     let server = Server::new(&world);
     let mut node = server.node();
@@ -147,7 +147,7 @@ fn a_connection_that_breaks_is_replaced_at_once() {
 }
 
 #[test]
-fn connecting_by_hand_does_not_wait_for_the_pause() {
+fn an_explicit_connect_does_not_wait_for_the_pause() {
     let world = World::default();
     let server = Server::new(&world);
     let mut node = server.node();
@@ -163,7 +163,7 @@ fn connecting_by_hand_does_not_wait_for_the_pause() {
 }
 
 #[test]
-fn connecting_by_hand_ends_the_pause_for_commands_too() {
+fn an_explicit_connect_ends_the_pause_for_commands_too() {
     let world = World::default();
     let server = Server::new(&world);
     let mut node = server.node();
@@ -179,7 +179,7 @@ fn connecting_by_hand_ends_the_pause_for_commands_too() {
 }
 
 #[test]
-fn connecting_by_hand_sees_that_the_connection_has_ended() {
+fn an_explicit_connect_sees_that_the_connection_has_ended() {
     let world = World::default();
     let server = Server::new(&world);
     let mut node = connected(&world, &server);
@@ -189,7 +189,7 @@ fn connecting_by_hand_sees_that_the_connection_has_ended() {
 }
 
 #[test]
-fn connecting_by_hand_waits_for_as_long_as_a_connection_may_take_and_no_longer() {
+fn an_explicit_connect_waits_as_long_as_a_connection_may_take_and_no_longer() {
     for limit in [ms(200), ms(3_000)] {
         let world = World::default();
         let server = Server::new(&world);
@@ -235,7 +235,7 @@ fn a_connection_that_comes_about_between_two_rounds_is_found_however_late() {
 }
 
 #[test]
-fn an_attempt_that_hangs_ends_after_the_connect_timeout_whoever_asks() {
+fn an_attempt_that_hangs_ends_after_the_connect_timeout_for_every_caller() {
     let world = World::default();
     let server = Server::new(&world);
     let mut node = server.node();
@@ -267,7 +267,7 @@ fn a_dropped_attempt_is_the_same_one_wherever_it_is_dropped() {
 }
 
 #[test]
-fn an_attempt_that_nobody_has_waited_for_in_long_has_its_time_again() {
+fn an_attempt_that_was_not_polled_for_long_gets_a_new_timeout() {
     let world = World::default();
     let server = Server::new(&world);
     let mut node = server.node();

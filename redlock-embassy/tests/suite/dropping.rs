@@ -26,7 +26,7 @@ impl Call {
         }
     }
 
-    /// What the node answers while `holder` has the key; and who has it then.
+    /// What the node answers while `holder` has the key, and which client has it afterwards.
     fn carried_out<'t>(self, token: &'t Token, holder: &mut Option<&'t Token>) -> Reply {
         let is_mine = *holder == Some(token);
         match self {
@@ -55,7 +55,7 @@ impl Call {
 }
 
 /// Drops `first` after each number of polls and lets `second` run: its reply is its own, each command
-/// arrives whole, once and in order. Says in how many places `first` was dropped.
+/// arrives whole, once and in order. Returns at how many points `first` was dropped.
 fn drop_everywhere(
     chunk: usize,
     needs_flush: bool,
@@ -129,7 +129,7 @@ fn the_next_call_gets_its_own_reply_wherever_the_one_before_was_dropped() {
     let mut places = 0;
     for (chunk, needs_flush) in [(13, true), (64, false), (1_000, true)] {
         for is_connected in [false, true] {
-            // What a connection begins with takes long in small pieces, and is dropped elsewhere.
+            // The login takes long in small pieces; other tests drop it.
             let chunk = if is_connected { chunk } else { chunk * 10 };
             for holder in [None, Some(A), Some(C)] {
                 for first in Call::ALL {
@@ -154,7 +154,7 @@ fn the_next_call_gets_its_own_reply_wherever_the_one_before_was_dropped() {
 }
 
 #[test]
-fn the_next_call_gets_its_own_reply_also_where_the_network_takes_single_bytes() {
+fn the_next_call_gets_its_own_reply_even_if_the_network_takes_single_bytes() {
     let (extend, release) = ((Call::Extend, A), (Call::Release, B));
     let places = drop_everywhere(1, true, true, Some(A), extend, release);
     assert!(places > 150, "{places}");
@@ -240,7 +240,7 @@ fn the_answer_of_a_fast_node_comes_with_the_first_poll() {
 }
 
 #[test]
-fn what_a_dropped_call_has_left_goes_first() {
+fn the_rest_of_a_dropped_call_is_sent_first() {
     let world = World::default();
     let server = Server::new(&world);
     let mut node = connected(&world, &server);
@@ -275,7 +275,7 @@ fn a_dropped_call_costs_the_next_one_no_connection_and_no_time() {
 }
 
 #[test]
-fn what_a_dropped_call_has_left_makes_room_as_soon_as_the_network_has_some() {
+fn the_rest_of_a_dropped_call_makes_room_as_soon_as_the_network_has_some() {
     let world = World::default();
     let server = Server::new(&world);
     let mut node = connected(&world, &server);

@@ -93,7 +93,7 @@ fn the_scripts_are_put_there_on_every_connection_and_called_by_their_names() {
 }
 
 #[test]
-fn what_a_node_refuses_a_fence_for_is_a_denial() {
+fn a_node_that_refuses_a_fence_gives_a_denial() {
     let world = World::default();
     let server = Server::new(&world);
     let mut node = server.node();
@@ -235,7 +235,7 @@ fn a_release_whose_script_is_forgotten_goes_ahead_of_the_next_command_wherever_i
 }
 
 #[test]
-fn a_node_that_takes_no_scripts_serves_plain_locks_and_says_what_is_missing() {
+fn a_node_that_loads_no_scripts_serves_plain_locks_and_says_what_is_missing() {
     let world = World::default();
     let server = Server::new(&world);
     server.scripts().refusal = Some("NOPERM this user has no permissions");
@@ -247,7 +247,7 @@ fn a_node_that_takes_no_scripts_serves_plain_locks_and_says_what_is_missing() {
         errors.insert(result.unwrap_err().to_string());
         world.clock.advance(ms(10));
     }
-    let text = "has lost its scripts, connecting anew; if it happens again, grant +script|load";
+    let text = "has lost its scripts, reconnecting; if it happens again, grant +script|load";
     assert_eq!(errors, HashSet::from([text.to_owned()]));
     assert!(server.connections() < 10, "{}", server.connections());
 

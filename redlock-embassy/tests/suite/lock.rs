@@ -42,7 +42,7 @@ fn holders(servers: &[Server<'_>]) -> usize {
         .count()
 }
 
-/// What can be wrong with a node all the time.
+/// A permanent fault of a node.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     NobodyThere,
@@ -191,7 +191,7 @@ fn a_lease_is_kept_over_a_fleet_that_is_restarted_one_by_one() {
 }
 
 #[test]
-fn what_a_dropped_acquire_leaves_is_released_wherever_it_was_dropped() {
+fn an_acquire_that_is_dropped_at_any_point_is_released() {
     for chunk in [16, 1_000] {
         let mut polls = 0;
         loop {

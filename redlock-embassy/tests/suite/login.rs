@@ -1,4 +1,4 @@
-//! What is said before the first command.
+//! The login: what is sent before the first command.
 
 use redlock_core::{Reply, Transport};
 use redlock_embassy::NodeErrorKind;
@@ -14,7 +14,7 @@ fn refused(text: &str, result: Result<Reply, NodeErrorKind>) {
 }
 
 #[test]
-fn a_node_hears_who_it_is_and_which_database_before_anything_else() {
+fn the_login_and_the_database_are_sent_before_anything_else() {
     type Login = for<'w> fn(Node<'w>) -> Node<'w>;
     let cases: [(Login, &[&str]); 6] = [
         (|node| node.password("wordword"), &["AUTH wordword"]),
@@ -72,7 +72,7 @@ fn nothing_else_is_sent_before_each_word_of_the_login_is_answered() {
     let server = Server::new(&world);
     server.require("default", "wordword");
     let mut node = server.node().password("wordword").database(3);
-    // The node takes the words and says nothing.
+    // The node reads the words and does not answer.
     server.answer_with("");
     server.answer_with("");
     for _ in 0..3 {
@@ -138,7 +138,7 @@ fn a_login_that_is_dropped_anywhere_goes_on_with_the_next_call() {
     }
 }
 
-/// The introduction, and the scripts of fenced locks.
+/// The question for the node's identity, and the scripts of fenced locks.
 const PREFACES: usize = if cfg!(feature = "fence") { 4 } else { 1 };
 
 #[test]
@@ -254,7 +254,7 @@ fn any_other_answer_to_a_login_is_an_error() {
 }
 
 #[test]
-fn a_node_that_does_not_answer_the_login_is_given_up_after_the_connect_timeout() {
+fn a_node_that_does_not_answer_the_login_is_disconnected_after_the_connect_timeout() {
     let world = World::default();
     let server = Server::new(&world);
     let mut node = server.node().password("wordword").connect_timeout(ms(700));

@@ -1,4 +1,4 @@
-//! What people read.
+//! Error messages.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -30,7 +30,7 @@ fn an_error_says_what_happened_in_one_line() {
         ),
         (
             unreachable(ErrorKind::TimedOut),
-            "nobody answers at this address",
+            "no answer at this address",
         ),
         (unreachable(ErrorKind::Other), "cannot connect"),
         (
@@ -40,11 +40,11 @@ fn an_error_says_what_happened_in_one_line() {
         (NodeErrorKind::Disconnected, "the connection broke"),
         (
             NodeErrorKind::Silent,
-            "no answer for too long, connecting anew",
+            "no answer for too long, reconnecting",
         ),
         (
             NodeErrorKind::Unexpected,
-            "answered what no Redis answers; is it one?",
+            "unexpected reply; is this a Redis server?",
         ),
         (
             NodeErrorKind::TooLong,
@@ -63,7 +63,7 @@ fn an_error_says_what_happened_in_one_line() {
         ),
         (
             NodeErrorKind::NoScript,
-            "has lost its scripts, connecting anew; if it happens again, grant +script|load",
+            "has lost its scripts, reconnecting; if it happens again, grant +script|load",
         ),
     ] {
         assert_eq!(error.to_string(), text);

@@ -21,7 +21,7 @@ fn lost<'w>(world: &World, server: &'w Server<'w>) -> Node<'w> {
     node
 }
 
-/// Lets everybody in again, when the longest pause is over.
+/// Accepts connections again, when the longest pause is over.
 fn found(world: &World, server: &Server<'_>) {
     server.enter(OPEN);
     world.clock.advance(ms(1_600));
@@ -67,7 +67,7 @@ fn a_release_that_finds_no_connection_goes_out_after_the_login() {
 }
 
 #[test]
-fn a_release_that_finds_no_connection_goes_first_also_when_one_is_made_by_hand() {
+fn a_release_that_finds_no_connection_goes_first_also_after_an_explicit_connect() {
     let world = World::default();
     let server = Server::new(&world);
     let mut node = lost(&world, &server);
@@ -136,7 +136,7 @@ fn a_late_release_is_sent_once_wherever_the_call_that_sends_it_is_dropped() {
             let mut node = lost(&world, &server);
             assert!(world.execute(&mut node, &release(A)).is_err());
             found(&world, &server);
-            // What a connection begins with takes long in single bytes, and is dropped elsewhere.
+            // The login takes long in single bytes; other tests drop it.
             world.run(node.connect()).unwrap();
             server.stutter(chunk);
             let done = poll_times(polls, node.execute(&acquire(B)));
@@ -208,7 +208,7 @@ fn of_two_releases_that_find_no_connection_the_last_one_is_kept() {
     assert_eq!(server.heard(), ["SET a", "RELEASE a", "SET c"]);
 }
 
-/// What a node answers that cannot carry out a command for the moment.
+/// The answers of a node that cannot execute a command at the moment.
 const PASSING: [&str; 7] = [
     "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
     "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
@@ -302,8 +302,7 @@ fn a_release_that_was_sent_and_not_answered_is_sent_again_on_the_next_connection
 }
 
 #[test]
-fn a_release_that_was_sent_and_not_answered_is_sent_again_also_on_a_connection_that_is_made_by_hand()
- {
+fn a_release_that_was_sent_and_not_answered_is_sent_again_also_after_an_explicit_connect() {
     let world = World::default();
     let server = Server::new(&world);
     let mut node = connected(&world, &server);
@@ -328,7 +327,7 @@ fn a_release_that_was_not_answered_outlives_any_number_of_connections_that_end_a
         assert_eq!(world.round(&mut node, &release(A)), None);
         server.cut();
         while server.connections() < 1 + ended {
-            // It lets in, and hangs up before it says who it is: the next call finds out.
+            // It accepts, and disconnects before it identifies itself: the next call detects this.
             let _ended = world.round(&mut node, &extend(B));
             server.cut();
             world.clock.advance(ms(1_600));

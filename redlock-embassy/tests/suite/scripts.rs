@@ -45,7 +45,7 @@ impl Scripts {
         Script::FENCED.iter().position(is_it).unwrap()
     }
 
-    /// How a call is called: `ACQUIRE a`.
+    /// The name of a call in tests: `ACQUIRE a`.
     pub(crate) fn name(sha1: &[u8], words: &[Vec<u8>]) -> String {
         let number = named(sha1);
         let verb = ["ACQUIRE", "RENEW", "GIVE BACK"][number];

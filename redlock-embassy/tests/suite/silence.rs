@@ -1,4 +1,4 @@
-//! Nodes that are connected and say nothing.
+//! Nodes that are connected and do not answer.
 
 use core::time::Duration;
 
@@ -26,7 +26,7 @@ fn a_silent_connection_is_replaced_when_patience_is_over_and_not_before() {
             node = node.patience(patience);
         }
         server.hang(usize::MAX);
-        // A command every second. A node that hangs lets nobody in: after the connect time-out, and a pause,
+        // A command every second. A node that hangs accepts no connection: after the connect timeout, and a pause,
         // there is another attempt.
         for second in 0..12 {
             world
@@ -113,7 +113,7 @@ fn what_was_sent_to_a_node_that_hung_is_not_sent_again_on_the_new_connection() {
     server.hang(usize::MAX);
     assert_eq!(world.round(&mut node, &acquire(A)), None);
     world.clock.advance(ms(5_000));
-    // It has not let us in again.
+    // It has not accepted a connection again.
     assert_eq!(world.round(&mut node, &acquire(B)), None);
     server.resume();
     assert_eq!(world.execute(&mut node, &acquire(C)), Ok(HELD));

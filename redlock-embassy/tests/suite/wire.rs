@@ -1,4 +1,4 @@
-//! A Redis of a few lines, and the stream that leads there.
+//! A small Redis server, and the stream to it.
 
 use core::cell::{RefCell, RefMut};
 use core::future::poll_fn;
@@ -14,8 +14,7 @@ use redlock_embassy::{Connect, NodeName};
 use crate::scripts::{Change, Scripts};
 use crate::world::{A, Node, World, extend, release};
 
-/// A node in memory that speaks the protocol, and every way in which the network and the node can be in
-/// the way.
+/// A node in memory that speaks the protocol, with every fault of the network and the node.
 pub(crate) struct Server<'w> {
     pub(crate) world: &'w World,
     state: RefCell<State>,
@@ -23,7 +22,7 @@ pub(crate) struct Server<'w> {
 
 struct State {
     entry: Entry,
-    /// How many bytes a read or a write moves, and whether each has to be asked for twice.
+    /// How many bytes a read or a write moves, and whether each must be polled twice.
     chunk: usize,
     stutters: bool,
     /// Written bytes stay where they are until they are flushed.
@@ -32,9 +31,9 @@ struct State {
     is_hung: bool,
     room: usize,
     /// How long a connection takes to end.
-    farewell: Duration,
+    close_time: Duration,
     password: Option<(&'static str, &'static str)>,
-    /// What it answers when it is asked who it is.
+    /// What it answers when it is asked for its identity.
     node_info: Vec<u8>,
     scripts: Scripts,
     /// Instead of the answers to the next commands, which are not carried out.
@@ -46,7 +45,7 @@ struct State {
     keys: HashMap<(u16, Vec<u8>), (Vec<u8>, Instant)>,
 }
 
-/// What happens to somebody who connects.
+/// What happens to a client that connects.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Entry {
     After(Duration),
@@ -72,7 +71,7 @@ struct Connection {
 }
 
 impl<'w> Server<'w> {
-    /// A node that lets everybody in at once and moves any number of bytes.
+    /// A node that accepts every client at once and moves any number of bytes.
     pub(crate) fn new(world: &'w World) -> Self {
         Self {
             world,
@@ -83,7 +82,7 @@ impl<'w> Server<'w> {
                 needs_flush: true,
                 is_hung: false,
                 room: usize::MAX,
-                farewell: Duration::ZERO,
+                close_time: Duration::ZERO,
                 password: None,
                 node_info: Who::default().answer(),
                 scripts: Scripts::default(),
@@ -142,7 +141,7 @@ impl<'w> Server<'w> {
         state.room = room;
     }
 
-    /// Carries out what has come in meanwhile.
+    /// Executes the commands that have arrived.
     pub(crate) fn resume(&self) {
         let mut state = self.state();
         state.is_hung = false;
@@ -153,24 +152,24 @@ impl<'w> Server<'w> {
     }
 
     pub(crate) fn take_time_to_close(&self, time: Duration) {
-        self.state().farewell = time;
+        self.state().close_time = time;
     }
 
     pub(crate) fn require(&self, user: &'static str, password: &'static str) {
         self.state().password = Some((user, password));
     }
 
-    /// Lets the last who connected in, whatever was said.
+    /// Accepts the login of the last client that connected, for any credentials.
     pub(crate) fn let_in(&self) {
         self.state().connections.last_mut().unwrap().is_in = true;
     }
 
-    /// Is this process from now on, to whoever connects.
+    /// From now on, is this process to every client that connects.
     pub(crate) fn introduce(&self, who: Who) {
         self.introduce_with(who.answer());
     }
 
-    /// Answers with `bytes` when it is asked who it is.
+    /// Answers with `bytes` when it is asked for its identity.
     pub(crate) fn introduce_with(&self, bytes: impl AsRef<[u8]>) {
         self.state().node_info = bytes.as_ref().to_vec();
     }
@@ -186,21 +185,21 @@ impl<'w> Server<'w> {
         self.state().scripted.push_back(bytes.as_ref().to_vec());
     }
 
-    /// Says `bytes` on its own account.
+    /// Sends `bytes` without a request.
     pub(crate) fn say(&self, bytes: impl AsRef<[u8]>) {
         let mut state = self.state();
         let connection = state.connections.last_mut().unwrap();
         connection.outbox.extend(bytes.as_ref());
     }
 
-    /// Ends every connection, behind what was said on it.
+    /// Ends every connection after the bytes that were sent on it.
     pub(crate) fn cut(&self) {
         for connection in &mut self.state().connections {
             connection.has_ended = true;
         }
     }
 
-    /// When somebody tried to connect, in milliseconds.
+    /// When clients tried to connect, in milliseconds.
     pub(crate) fn attempts(&self) -> Vec<u64> {
         let state = self.state();
         let millis = |at: &Instant| at.as_micros() / 1_000;
@@ -246,7 +245,7 @@ impl<'w> Server<'w> {
         self.state().answers.get(command).cloned()
     }
 
-    /// Whose token stands under `key`.
+    /// The token in `key`.
     pub(crate) fn token(&self, key: &[u8]) -> Option<Vec<u8>> {
         let now = self.world.clock.now();
         let key = (0, key.to_vec());
@@ -365,7 +364,7 @@ impl State {
     }
 }
 
-/// What a node says of itself.
+/// The identity that a node reports.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Who {
     pub(crate) run_id: u64,
@@ -565,7 +564,7 @@ impl Connect for Wire<'_> {
         };
         self.server.state().connections[number].is_closed = true;
         let since = *self.closing_since.get_or_insert_with(|| world.clock.now());
-        let until = since.saturating_add(self.server.state().farewell);
+        let until = since.saturating_add(self.server.state().close_time);
         world.clock.sleep_until(until).await;
         self.connection = None;
         self.closing_since = None;

@@ -1,4 +1,4 @@
-//! What every test begins with.
+//! The setup of every test.
 
 use core::cell::Cell;
 use core::future::poll_fn;
@@ -44,7 +44,7 @@ impl World {
     /// No test needs so many.
     const MOVES_MAX: u64 = 1_000_000;
 
-    /// Says that bytes have moved: whoever waits should look again before time passes.
+    /// Records that bytes have moved: tasks that wait must be polled again before time advances.
     pub(crate) fn stir(&self) {
         self.moves.set(self.moves.get() + 1);
         assert!(
@@ -80,7 +80,7 @@ impl World {
         }))
     }
 
-    /// Runs `future` for so long and drops it if it is not done by then, as a round does.
+    /// Runs `future` for this time and drops it if it is not done by then, as a round does.
     pub(crate) fn run_for<F: Future>(&self, time: Duration, future: F) -> Option<F::Output> {
         let deadline = self.after(time);
         match self.run(select(future, self.clock.sleep_until(deadline))) {
@@ -99,7 +99,7 @@ impl World {
         executed.map(|result| result.map_err(|error| *error.kind()))
     }
 
-    /// The reply to `command`, or what is wrong.
+    /// The reply to `command`, or the error.
     pub(crate) fn execute(
         &self,
         node: &mut Node<'_>,
