@@ -115,7 +115,7 @@ pub(crate) fn uptime(info: &Info, options: &Options, record: Option<(Duration, b
             ok(format!("runs for {}", duration::in_words(uptime)))
         }
         (Some(uptime), Some(left)) => bad(format!(
-            "restarted {} s ago, its vote counts again in {}: it may have forgotten locks",
+            "restarted {} s ago, its vote counts again in {}: it may have lost locks",
             uptime.max(0),
             duration::in_words(left),
         )),

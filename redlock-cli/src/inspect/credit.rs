@@ -46,7 +46,7 @@ impl Credit {
                     }
                 })
             }
-            Err(why) => Self::nothing(format!("it does not say who it is: {why}")),
+            Err(why) => Self::nothing(format!("it does not tell its identity: {why}")),
         };
         holdings.iter().enumerate().map(credit).collect()
     }
@@ -134,7 +134,7 @@ impl Credit {
     fn restarted(uptime_s: i64, left: Duration) -> Self {
         Self::KeysOnly {
             why: format!(
-                "restarted {} s ago and may have forgotten locks, its vote counts again in {}",
+                "restarted {} s ago and may have lost locks, its vote counts again in {}",
                 uptime_s.max(0),
                 duration::in_words(left)
             ),
@@ -209,7 +209,7 @@ impl Identity {
                 Some(Standing::Quarantined { left, .. }) => {
                     return Some(Credit::KeysOnly {
                         why: format!(
-                            "may have forgotten locks, its vote counts again in {}",
+                            "may have lost locks, its vote counts again in {}",
                             duration::in_words(left)
                         ),
                         left: Some(left),
