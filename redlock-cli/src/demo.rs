@@ -1,4 +1,4 @@
-//! `redlock demo`: workers fight for one key while nodes fail, all in this process.
+//! `redlock demo`: workers compete for one key while nodes fail, all in this process.
 
 mod chaos;
 mod checker;
@@ -25,23 +25,22 @@ use summary::Summary;
 use worker::Worker;
 use world::World;
 
-/// Watch the lock at work: workers fight for one key while nodes hang, die and come back
+/// Watch the lock at work: workers compete for one key while nodes hang, crash and restart
 ///
-/// Needs no server: the nodes are in the memory of this process, the lock is the real one, and so is
-/// the time. Each worker that holds the lock adds one to a counter that nothing else protects, in two
-/// steps: it reads, works for a moment, and writes. If two ever held the lock at once, a count would
-/// be missing.
+/// Needs no server: the nodes are in the memory of this process. The lock and the time are real. Each
+/// worker that holds the lock increments a counter that nothing else protects: it reads the counter, works
+/// for a moment, and writes the new value. If two workers held the lock at once, an increment would be lost.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Draw the same faults and delays as another run did; the machine adds its own [default: random]
+    /// Repeat the faults and delays of another run; the machine adds delays of its own [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// How many workers fight for the key
+    /// How many workers compete for the key
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=Link::MOST as i64))]
     workers: u8,
 
-    /// How long it goes on
+    /// For how many seconds it runs
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
 
@@ -50,13 +49,13 @@ pub(crate) struct Arguments {
     nodes: u8,
 }
 
-/// The name of the only lock there is.
+/// The name of the lock.
 const KEY: &str = "counter";
 
-/// Short, so that a wait for its end is seen often.
+/// Short, so that keys often expire during the demo.
 const TTL: Duration = Duration::from_millis(500);
 
-/// Long beside the few milliseconds of a link, so that a busy machine is not taken for a dead node.
+/// Much longer than the few milliseconds of a link, so that nodes do not time out on a busy machine.
 const NODE_TIMEOUT: Duration = Duration::from_millis(50);
 
 pub(crate) fn demo(arguments: &Arguments) -> ExitCode {

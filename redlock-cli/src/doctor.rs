@@ -29,28 +29,28 @@ use report::Report;
 
 /// Examine the nodes: are they fit to hold locks, now and after a crash?
 ///
-/// Asks each node how far away it is, what it runs and since when, whether it is a master, what a
-/// crash would make it forget, whether it evicts keys, whether it takes writes, what this user may do,
-/// what its guard record says and how its clock runs; and looks at all of them together. Each line has
-/// a verdict, ok, warn or bad, and says what to change and why, or what to wait for.
+/// Checks for each node: the round trip time, the server and its uptime, whether it is a master, what it
+/// would lose in a crash, whether it evicts keys, whether it accepts writes, the permissions of the user,
+/// the guard record and the clock. Then checks all nodes together. Each line has a verdict (ok, warn or
+/// bad), and says what to change and why, or what to wait for.
 ///
-/// Nothing is changed, and no key of a lock is touched. A node that cannot be reached costs one
-/// timeout.
+/// Nothing is changed, and no key of a lock is touched. An unreachable node costs one timeout.
 ///
-/// Between two restarts of nodes, wait until it ends with 0: then the vote of the last one counts
-/// again. That is enough for locks that are held for less than a TTL. A lock that is held meanwhile,
-/// extended again and again as by "redlock run", loses its key on each node that restarts without its
-/// data, and is lost when a majority of the nodes has restarted since it was granted, however long the
+/// Between two restarts of nodes, wait until this command ends with 0: then the vote of the last one
+/// counts again. That is enough for locks that are held for less than a TTL. A lock that is held longer and
+/// extended again and again, as by "redlock run", loses its key on each node that restarts without its
+/// data. It is lost when a majority of the nodes has restarted since it was granted, however long the
 /// pauses are. Nodes that keep their data (appendonly yes, appendfsync always) lose no key.
 ///
-/// What it says holds for clients that were connected, or that come anew. A client that had no connection
-/// meanwhile counts from its next one: a device that connects with its next command, or a laptop in
-/// suspend, finds that several nodes have restarted, and for one longest TTL takes no plain lock.
+/// The result holds for clients that stayed connected and for new clients. A client that had no connection
+/// meanwhile counts from its next connection. For example a device that connects with its next command, or
+/// a laptop after suspend, finds that several nodes have restarted, and acquires no plain lock for the
+/// longest TTL.
 ///
 /// The next acquire of a fenced lock that a quorum of nodes answers restores missing guard records.
-/// Only where no client may restore them, a line names the command "redlock init --repair".
+/// If no client may restore them, a line names the command "redlock init --repair".
 ///
-/// With --json: verdict, bad, warn (so many of them), nodes and fleet. Each node has node, verdict and
+/// With --json: verdict, bad and warn (their numbers), nodes and fleet. Each node has node, verdict and
 /// checks, the fleet verdict and checks. Each check has check (its name), verdict, message, and what
 /// was measured: reachable: round_trip_us; server: product, version, run_id; role: role,
 /// connected_replicas, master, repl_backlog_ttl_s; uptime: uptime_s, counts_in_ms; persistence: aof,
@@ -59,7 +59,7 @@ use report::Report;
 /// denied_keys; guard: record (absent, foreign, counts, quarantined, other_run, other_data, older,
 /// unknown), settings, counts_in_ms; clock: offset_us, error_us; drift: drift_ppm, error_ppm; of the
 /// fleet: quorum: voting, nodes, quorum; nodes: nodes; duplicates and replication: groups; guard:
-/// configurations. What is not seen is null or absent.
+/// configurations. A value that could not be read is null or absent.
 ///
 /// Exit codes: 0 nothing is bad; 1 something is; 64 usage; 70 internal error.
 #[derive(Debug, clap::Args)]
@@ -71,16 +71,16 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     ttl: Duration,
 
-    /// The longest TTL that any client of these nodes uses: a node that has restarted does not vote for
-    /// at least this long [default: the TTL]
+    /// The longest TTL that any client of these nodes uses: a restarted node has no vote for at least this
+    /// time [default: the TTL]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     max_ttl: Option<Duration>,
 
-    /// How long the clocks are watched
+    /// For how many seconds the clocks are measured
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
 
-    /// One JSON document on stdout
+    /// Print one JSON document on stdout
     #[arg(long)]
     json: bool,
 }
@@ -126,7 +126,7 @@ async fn examine(nodes: Vec<Node>, options: Options, watch: Duration, as_json: b
     } else {
         report.to_string()
     };
-    // Nobody needs to read it: the exit code counts.
+    // A failed write is ignored: the caller may want only the exit code.
     let _unread = std::io::stdout().write_all(told.as_bytes());
     match report.verdict() {
         Verdict::Ok | Verdict::Warn => ExitCode::SUCCESS,

@@ -1,19 +1,19 @@
-//! Durations, as people write and read them.
+//! Durations, parsed from arguments and printed.
 
 use core::time::Duration;
 
 use redlock_std::printable;
 
-/// Reads what stands in an argument.
+/// Parses an argument.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| {
-        // It repeats a part of the text.
+        // The error quotes a part of the text.
         let why = printable(&error.to_string());
         format!("{why}; write 30s, 500ms or 2m")
     })
 }
 
-/// In the unit that suits it, with as many digits as are of interest.
+/// Formats `duration` in a suitable unit, with two or three digits.
 pub(crate) fn in_words(duration: Duration) -> String {
     const MINUTE: u64 = 60;
     const HOUR: u64 = 60 * MINUTE;

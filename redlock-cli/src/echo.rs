@@ -1,4 +1,4 @@
-//! The operator's own text, where a message repeats it.
+//! Escaping of the operator's text in messages.
 
 use std::ffi::OsStr;
 
@@ -8,7 +8,7 @@ use redlock_std::printable;
 /// What is shown instead of a URL.
 const HIDDEN: &str = "(not shown, it may hold a password)";
 
-/// A file or a command as it can be shown: like text from nodes, and nothing of a URL.
+/// A file or a command, escaped for printing like text from nodes. A URL is hidden.
 pub(crate) fn shown(text: impl AsRef<OsStr>) -> String {
     let text = text.as_ref().to_string_lossy();
     if is_url(&text) {
@@ -17,15 +17,15 @@ pub(crate) fn shown(text: impl AsRef<OsStr>) -> String {
     printable(&text)
 }
 
-/// What clap says of a command line, with the operator's text as it can be shown.
+/// The error of clap, with the operator's text escaped and URLs hidden.
 pub(crate) fn without_secrets(mut error: clap::Error) -> clap::Error {
     if !error.use_stderr() {
-        // Help and version repeat nothing.
+        // Help and version do not quote arguments.
         return error;
     }
     let own: Vec<_> = error.context().filter_map(replaced).collect();
     if !own.is_empty() {
-        // Suggestions repeat the same text.
+        // Suggestions quote the same text.
         error.remove(ContextKind::Suggested);
     }
     for (kind, value) in own {
@@ -34,13 +34,13 @@ pub(crate) fn without_secrets(mut error: clap::Error) -> clap::Error {
     if is_url(&error.render().to_string()) {
         return clap::Error::raw(
             error.kind(),
-            "these arguments are not understood, and one is a URL: write it as --node=URL\n",
+            "these arguments cannot be parsed, and one is a URL: write it as --node=URL\n",
         );
     }
     error
 }
 
-/// The text of a context as it can be shown, if that differs.
+/// The text of a context, escaped, if that differs.
 fn replaced((kind, value): (ContextKind, &ContextValue)) -> Option<(ContextKind, ContextValue)> {
     let shown = match value {
         ContextValue::String(text) => ContextValue::String(shown_argument(text)),
@@ -54,7 +54,7 @@ fn replaced((kind, value): (ContextKind, &ContextValue)) -> Option<(ContextKind,
 }
 
 fn shown_argument(text: &str) -> String {
-    // A space in a password divides a URL: the second part has no scheme.
+    // A space in a password splits a URL: the second part has no scheme.
     if is_url(text) || text.contains('@') {
         return HIDDEN.to_owned();
     }

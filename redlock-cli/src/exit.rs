@@ -3,40 +3,40 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Something is not as it should be: `doctor` and `init` have said what.
+/// Something is bad: `doctor` and `init` have printed what.
 pub(crate) const BAD: u8 = 1;
-/// Arguments that make no sense: `EX_USAGE`.
+/// The arguments are not valid: `EX_USAGE`.
 pub(crate) const USAGE: u8 = 64;
 /// No quorum of nodes was reached: `EX_UNAVAILABLE`.
 pub(crate) const UNREACHABLE: u8 = 69;
-/// A defect of this program or of the machine: `EX_SOFTWARE`.
+/// An error of this program or of the machine: `EX_SOFTWARE`.
 pub(crate) const INTERNAL: u8 = 70;
-/// Another client holds the lock, or the wait was over while another held it; try again later: `EX_TEMPFAIL`.
+/// Another client holds the lock, or held it when the wait was over; try again later: `EX_TEMPFAIL`.
 #[cfg(unix)]
 pub(crate) const HELD: u8 = 75;
 /// The lock was lost while the command ran.
 #[cfg(unix)]
 pub(crate) const LOST: u8 = 76;
-/// The command cannot be executed, as shells say it.
+/// The command cannot be executed; the same code as in shells.
 #[cfg(unix)]
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
-/// There is no such command, as shells say it.
+/// There is no such command; the same code as in shells.
 #[cfg(unix)]
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// A signal ended it, as shells say it.
+/// A signal ended the command; the same code as in shells.
 #[cfg(unix)]
 pub(crate) fn signal(number: i32) -> u8 {
     u8::try_from(number.saturating_add(128)).unwrap_or(u8::MAX)
 }
 
-/// What the arguments say cannot be done.
+/// Prints why the arguments are not valid.
 pub(crate) fn usage(why: &str) -> ExitCode {
     let _unread = writeln!(std::io::stderr(), "redlock: {why}");
     ExitCode::from(USAGE)
 }
 
-/// Something that should not happen did.
+/// Prints an internal error.
 pub(crate) fn internal(message: &str) -> ExitCode {
     let _unread = writeln!(std::io::stderr(), "redlock: internal error: {message}");
     ExitCode::from(INTERNAL)

@@ -8,26 +8,26 @@ use redlock_core::GUARD_KEY;
 
 use crate::nodes::{Info, in_words};
 
-/// What clients read on a node before they count its vote:
+/// The record that clients of fenced locks read on a node before they count its vote:
 /// `run_id:until_ms:max_ttl_ms:window_ms:step_back_ms:replication_id`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GuardRecord {
     /// The run of the server: a restart changes it.
     run_id: String,
-    /// The vote counts from this moment on, in milliseconds since 1970 by the node's clock.
+    /// The vote counts from this time on, in milliseconds since 1970 on the clock of the node.
     until_ms: u64,
     pub(crate) settings: Settings,
     /// The data set: a failover changes it. `None` in records of older versions.
     replication_id: Option<String>,
 }
 
-/// What all clients and nodes of a fleet agree on.
+/// The settings that all clients and nodes of a fleet must share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) max_ttl_ms: u64,
     /// By how much a fence may differ from the time of a node.
     pub(crate) window_ms: u64,
-    /// By how much the clock of a node may go back.
+    /// By how much the clock of a node may be stepped back.
     pub(crate) step_back_ms: u64,
 }
 
@@ -36,22 +36,21 @@ pub(crate) struct Settings {
 pub(crate) enum Standing {
     Counts,
     Quarantined {
-        /// Its vote counts again after this time.
+        /// The vote counts again after this time.
         left: Duration,
-        /// What the record says, if that is longer than any quarantine: its writer's clock was ahead. The next
+        /// The time in the record, if it is longer than a quarantine, because the clock of its writer was ahead. The next
         /// fenced acquire cuts it to `left`.
         written: Option<Duration>,
     },
-    /// The server has restarted since, or is another one.
+    /// The server has restarted since then, or is another one.
     OtherRun,
-    /// The same process has another data set since, as after a failover and back.
+    /// The same process has another data set since then, for example after a failover and back.
     OtherData,
-    /// An older version wrote it, and it does not name the data set.
+    /// An older version wrote the record, so it does not name the data set.
     Older,
 }
 
-/// Asks for the value in the place of the record, and for a little more than a record can have of it: it may be
-/// anything, and of any length.
+/// Asks for the value of the record, one byte more than a record can have: the value may be anything, of any length.
 pub(crate) fn ask(questions: &mut Pipeline) {
     questions
         .cmd("EVAL")
@@ -61,23 +60,21 @@ pub(crate) fn ask(questions: &mut Pipeline) {
         .arg(GuardRecord::MOST_BYTES + 1);
 }
 
-/// What the node says to that: the value if there is one, or why it is not seen.
+/// Reads the reply to [`ask`]: the value if there is one, or why it cannot be read.
 pub(crate) fn read(reply: &Value) -> Result<Option<Vec<u8>>, String> {
     match reply {
-        // Of another type: there, but no record.
+        // The key has another type: it is no record.
         Value::ServerError(error) if error.code() == "WRONGTYPE" => Ok(Some(Vec::new())),
         Value::ServerError(error) => Err(in_words(error)),
-        reply => {
-            from_redis_value(reply.clone()).map_err(|_| "an answer that makes no sense".to_owned())
-        }
+        reply => from_redis_value(reply.clone()).map_err(|_| "unexpected reply".to_owned()),
     }
 }
 
 impl GuardRecord {
-    /// Twice as long as a record gets, and as much as is shown of what a node says.
+    /// The limit for a record: twice its largest length, and the limit for shown text of a node.
     pub(crate) const MOST_BYTES: usize = 256;
 
-    /// `None` if it is something else.
+    /// Parses a record. Returns `None` if the value is none.
     pub(crate) fn parse(value: &[u8]) -> Option<Self> {
         if value.len() > Self::MOST_BYTES {
             return None;
@@ -87,7 +84,7 @@ impl GuardRecord {
         let run_id = fields.next().filter(id)?;
         let mut number = || fields.next()?.parse::<u64>().ok();
         let until_ms = number()?;
-        // No client has longer ones.
+        // No client has a longer setting.
         let mut setting = || number().filter(|ms| *ms <= u32::MAX.into());
         let settings = Settings {
             max_ttl_ms: setting()?,
@@ -106,7 +103,7 @@ impl GuardRecord {
         })
     }
 
-    /// Whether the vote of the node that says `info` of itself counts, at `now_ms` by its clock.
+    /// Whether the vote of the node with this `info` counts, at `now_ms` on its clock.
     pub(crate) fn standing(&self, info: &Info, now_ms: u64) -> Standing {
         if self.run_id != info.run_id() {
             return Standing::OtherRun;
@@ -135,7 +132,7 @@ impl Standing {
 }
 
 impl Settings {
-    /// As they stand in the record.
+    /// The settings as fields of a record.
     pub(crate) fn fields(&self) -> String {
         let Self {
             max_ttl_ms,
@@ -145,8 +142,7 @@ impl Settings {
         format!("{max_ttl_ms}:{window_ms}:{step_back_ms}")
     }
 
-    /// For how long a node that has lost its record does not vote: longer than any lease that it may
-    /// have forgotten.
+    /// How long a node that has lost its record has no vote: longer than any lease that it may have lost.
     pub(crate) fn quarantine(&self) -> Duration {
         const GRACE_MS: u64 = 1_000;
 
@@ -155,7 +151,7 @@ impl Settings {
         Duration::from_millis(longest.saturating_add(windows).saturating_add(GRACE_MS))
     }
 
-    /// As the arguments of `redlock init` that give them.
+    /// The settings as arguments of `redlock init`.
     pub(crate) fn arguments(&self) -> String {
         format!(
             "--max-ttl={} --window={} --step-back={}",
@@ -179,7 +175,7 @@ impl fmt::Display for Settings {
     }
 }
 
-/// A duration as one word.
+/// A duration without spaces.
 fn argument(ms: u64) -> String {
     let words = humantime::format_duration(Duration::from_millis(ms)).to_string();
     words.replace(' ', "")
@@ -207,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_not_taken_for_one() {
+    fn other_values_are_not_parsed_as_a_record() {
         for value in [
             &b""[..],
             b":7:60000:250:60000:ef56",
@@ -262,13 +258,13 @@ mod tests {
                 Standing::Quarantined { left, written }
             );
         }
-        // A clock may go back by more than the longest TTL.
+        // A clock may be stepped back by more than the longest TTL.
         let record = GuardRecord::parse(b"ab12:0:1000:250:60000:ef56").unwrap();
         assert_eq!(record.settings.quarantine(), longest);
     }
 
     #[test]
-    fn settings_are_told_as_arguments() {
+    fn settings_are_formatted_as_arguments() {
         let record = GuardRecord::parse(b"ab12:0:90000:250:60000").unwrap();
         let arguments = "--max-ttl=1m30s --window=250ms --step-back=1m";
         assert_eq!(record.settings.arguments(), arguments);

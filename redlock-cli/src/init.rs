@@ -1,4 +1,4 @@
-//! `redlock init`: the guard records of a fleet, at its first start and when they cannot be restored.
+//! `redlock init`: writes the guard records of a fleet, at its first start or if no client can restore them.
 
 mod plan;
 mod site;
@@ -37,9 +37,9 @@ use site::Site;
 /// after a quarantine: the longer one of --max-ttl and --step-back, four times --window and one second;
 /// 62 s by default.
 ///
-/// Two states do not end by themselves, and "redlock doctor" names them: the records have different
-/// settings, and no settings have a quorum; or no node that answers has a record, while another node
-/// is away. Nor does a client write over a value that is no record. Then run "redlock init --repair".
+/// Three states do not end by themselves, and "redlock doctor" names them: the records have different
+/// settings, and no settings have a quorum; no node that answers has a record, while another node is
+/// away; the value of redlock:guard on a node is no record. Then run "redlock init --repair".
 ///
 /// Exit codes: 0 every node has a record with these settings (with --repair: every node that answers);
 /// 1 refused, or failed on a node; 64 usage; 70 internal error.
@@ -48,57 +48,56 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     fleet: FleetArguments,
 
-    /// The longest TTL that a client may ask for [default: 1m]
+    /// The longest TTL that any client of these nodes uses [default: 1m]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     max_ttl: Option<Duration>,
 
-    /// By how much a client's idea of the time may differ from a node's clock [default: 250ms]
+    /// By how much a fence that a client proposes may differ from the clock of a node [default: 250ms]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     window: Option<Duration>,
 
-    /// By how much the clock of a node may ever go back [default: 1m]
+    /// By how much the clock of a node may be stepped back [default: 1m]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     step_back: Option<Duration>,
 
     /// Write the records that are not sound, with a quarantine: no vote counts at once
     ///
     /// It is safe while locks are held, if --max-ttl, --window and --step-back are at least those that the
-    /// clients have had. The records tell them, but not if all records are lost. Sound records
-    /// with the given settings stay as they are. A minority of the nodes may be away. If no node that
+    /// clients have used. The records contain these settings; if all records are lost, they are unknown. Sound
+    /// records with the given settings stay as they are. A minority of the nodes may be away. If no node that
     /// answers has a record, run it again when the missing nodes are back, because they may have records
     /// with other settings.
     ///
-    /// If a record has other settings, the settings must be given and all nodes must answer. Clients with
-    /// the old settings can spread an old record from a node that is left out. The quarantine of the given
+    /// If a record has other settings, the settings must be given and all nodes must answer. Otherwise clients
+    /// with the old settings can copy them from a node that was left out. The quarantine of the given
     /// settings must be as long as that of each record, so that no old lease outlasts it: give at least
-    /// the --max-ttl, --window and --step-back of the longest one. If everything that locks has stood still
-    /// for the longest quarantine, --force can make the quarantine shorter.
+    /// the --max-ttl, --window and --step-back of the longest one. To make the quarantine shorter, stop all
+    /// clients for the longest quarantine and use --force.
     #[arg(long, conflicts_with = "force")]
     repair: bool,
 
-    /// Write all records anew, and let all votes count at once: only if no client holds a lock
+    /// Overwrite all records, and let all votes count at once: only if no client holds a lock
     ///
-    /// All nodes must answer. It is safe only if everything that locks has stood still for a whole
-    /// quarantine: the longer one of --max-ttl and --step-back, four times --window and one second, by these
-    /// settings, by those of the records and, if records are lost, by those that the clients have had; 62 s by
-    /// default. Otherwise two clients may hold a lock, or the
-    /// clock of a node may be set back and fences with it.
+    /// All nodes must answer. It is safe only if all clients have been stopped for a whole quarantine: the
+    /// longer one of --max-ttl and --step-back, four times --window and one second, by these settings, by those
+    /// of the records and, if records are lost, by those that the clients have used; 62 s by default. Otherwise
+    /// two clients may hold one lock, or the clock of a node may be stepped back, and fences with it.
     #[arg(long)]
     force: bool,
 }
 
-/// What is to be written over.
+/// What may be overwritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Nothing.
     Start,
-    /// What is not sound, with a quarantine.
+    /// Records that are not sound; the new ones have a quarantine.
     Repair,
     /// Everything.
     Force,
 }
 
-/// The settings that the records are to have.
+/// The settings for the records.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     settings: Settings,
@@ -149,7 +148,7 @@ impl Arguments {
     }
 }
 
-/// Looks at every node before the first is written to.
+/// Reads the state of every node before it writes to any.
 async fn start(nodes: Vec<Node>, wanted: Wanted, mode: Mode) -> ExitCode {
     let names: Vec<String> = nodes.iter().map(|node| node.name().to_owned()).collect();
     let looks = each(nodes, |node| async move { Site::look(&node).await }).await;
@@ -176,7 +175,7 @@ async fn start(nodes: Vec<Node>, wanted: Wanted, mode: Mode) -> ExitCode {
     }
 }
 
-/// What came of a node.
+/// The result for one node.
 #[derive(Debug)]
 enum Outcome {
     Written(String),
@@ -193,8 +192,8 @@ impl Outcome {
     }
 }
 
-/// Writes to one node after the other, in an order that is the same wherever it is run: of two who start
-/// a fleet with different settings, the second fails at the first node.
+/// Writes to one node after the other, in an order that is the same for every client. If two operators start
+/// a fleet with different settings, the second one fails at the first node.
 async fn write(
     looks: Vec<Look>,
     steps: Vec<Step>,
@@ -218,7 +217,7 @@ async fn write(
                 Ok(line) => Outcome::Written(line),
                 Err(why) => Outcome::Failed(why),
             },
-            (Step::Write, Err(_)) => Outcome::Failed("it was not seen".to_owned()),
+            (Step::Write, Err(_)) => Outcome::Failed("the node did not answer".to_owned()),
         };
         has_failed |= matches!(outcome, Outcome::Failed(_));
         outcomes.push((number, outcome));
@@ -227,7 +226,7 @@ async fn write(
     outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-/// If it failed somewhere, says on which nodes there is a new record now.
+/// If a node failed, names the nodes that have a new record.
 fn conclude(names: &[String], outcomes: &[Outcome], mode: Mode) -> ExitCode {
     let nodes = || names.iter().zip(outcomes);
     if !nodes().any(|(_, outcome)| matches!(outcome, Outcome::Failed(_))) {
@@ -259,7 +258,7 @@ fn warn(message: &str) {
 fn tell(names: &[String], lines: impl Iterator<Item = impl Display>) {
     let width = names.iter().map(String::len).max().unwrap_or_default();
     for (name, line) in names.iter().zip(lines) {
-        // Nobody needs to read it: the exit code counts.
+        // A failed write is ignored: the caller may want only the exit code.
         let _unread = writeln!(std::io::stdout(), "{name:width$}  {line}");
     }
 }

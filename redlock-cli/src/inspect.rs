@@ -24,25 +24,27 @@ use tally::{Tally, Verdict};
 
 /// Show who holds the lock KEY, on each node and by quorum
 ///
-/// Reads, and changes nothing. Of a token its first bytes are shown, in hexadecimal: who knows the
-/// whole of it can release the lock. The fence is the highest that a node has seen for the key: the
-/// holder's, if the holder has one.
+/// Reads, and changes nothing. Only the first bytes of a token are shown, in hexadecimal, because the
+/// whole token is enough to release the lock. The fence is the highest that a node has seen for the key:
+/// the holder's, if the holder has one.
 ///
 /// The last line says what a quorum of nodes knows: held, free, split (no token is on a quorum of
-/// nodes, as for a moment while several clients try at once) or unknown.
+/// nodes, for example for a moment while several clients try at once) or unknown.
 ///
-/// A node that may have forgotten the lock does not know that it is free, so a missing key counts only
-/// where the vote of the node counts for every client. It does not count after a restart, for the longest
-/// TTL of any client; nor in the quarantine of the guard record; nor if the record is missing or unlike
-/// those of other nodes, or if the node may evict keys and fenced locks are in use. Of a replica, of a
-/// second name of one server, and of a node that does not say who it is, nothing counts. The line of
-/// the node says why. What plain clients cannot notice, this command cannot either: FLUSHALL on all
-/// nodes, or on any of them where there are no guard records.
+/// A node that may have lost the key does not know that the lock is free. So a missing key counts only
+/// if the vote of the node counts for every client. It does not count for the longest TTL of any client
+/// after a restart of the node, in the quarantine of the guard record, if the guard record is missing or
+/// unlike those of other nodes, or if the node may evict keys and fenced locks are in use. If the node is a
+/// replica, is a second name of one server, or does not identify itself, nothing that it answers counts.
+/// The line of the node says why.
 ///
-/// With --json: key, verdict (held, free, split, unknown), message, token, on (so many nodes), of,
-/// answered, counted (so many answers), quorum, free_in_ms, fence, and nodes, each with node, state (held,
-/// free, foreign, unknown), token, type, ends_in_ms, fence, refuses_fenced_for_ms, counts (whether this
-/// state counts), no_vote (why the vote of the node does not count), error; null is what there is not.
+/// Two losses are invisible to plain clients and to this command: FLUSHALL on all nodes, and FLUSHALL on
+/// any node if there are no guard records.
+///
+/// With --json: key, verdict (held, free, split, unknown), message, token, on (number of nodes), of,
+/// answered, counted (number of answers), quorum, free_in_ms, fence, and nodes, each with node, state
+/// (held, free, foreign, unknown), token, type, ends_in_ms, fence, refuses_fenced_for_ms, counts (whether
+/// this state counts), no_vote (why the vote of the node does not count), error; absent values are null.
 ///
 /// Exit codes: 0 known; 69 too few answers count to know; 64 usage; 70 internal error.
 #[derive(Debug, clap::Args)]
@@ -50,12 +52,12 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     fleet: FleetArguments,
 
-    /// The longest TTL that any client of these nodes uses: for so long after its restart a node does not
-    /// know what is free [default: that of the guard records, 1m where there are none]
+    /// The longest TTL that any client of these nodes uses: for this time after a restart, a key that is
+    /// missing on the node does not count [default: that of the guard records, or 1m if there are none]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     max_ttl: Option<Duration>,
 
-    /// One JSON document on stdout
+    /// Print one JSON document on stdout
     #[arg(long)]
     json: bool,
 
@@ -91,7 +93,7 @@ async fn look(
     } else {
         in_words(&key, &holdings, &credits, &tally)
     };
-    // Nobody needs to read it: the exit code counts.
+    // A failed write is ignored: the caller may want only the exit code.
     let _unread = std::io::stdout().write_all(told.as_bytes());
     match tally.verdict {
         Verdict::Held { .. } | Verdict::Free | Verdict::Split => ExitCode::SUCCESS,
@@ -104,7 +106,7 @@ fn in_words(key: &[u8], holdings: &[Holding], credits: &[Credit], tally: &Tally<
     let width = width.unwrap_or_default();
     let mut told = String::new();
     for (holding, credit) in holdings.iter().zip(credits) {
-        // What is silent says why itself.
+        // A node that did not answer has its error in its own line.
         let doubt = credit.doubt().filter(|_| holding.state.is_ok());
         let no_vote = doubt.map_or_else(String::new, |why| format!("; no vote: {why}"));
         told += &format!("{:width$}  {holding}{no_vote}\n", holding.node);

@@ -1,4 +1,4 @@
-//! JSON that may be read by a program or end up on a terminal.
+//! JSON output, which is safe for programs and terminals.
 
 use core::fmt::Write;
 
@@ -15,8 +15,8 @@ pub(crate) fn line(value: &Value) -> String {
     printable(&value.to_string())
 }
 
-/// The same JSON, in which nothing moves a cursor or is invisible: what is not printable is written as `\u009b` and the like.
-/// Outside of strings JSON has none of it.
+/// Returns the same JSON without characters that move the cursor or are invisible: they are written as `\u009b` and so
+/// on. JSON has such characters only in strings.
 fn printable(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for character in json.chars() {
@@ -27,7 +27,7 @@ fn printable(json: &str) -> String {
             continue;
         }
         for unit in character.encode_utf16(&mut [0; 2]) {
-            // A string takes everything.
+            // Writing to a string cannot fail.
             let _never = write!(shown, "\\u{unit:04x}");
         }
     }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_reads_what_a_terminal_does_not_obey() {
+    fn control_characters_are_escaped_and_parsed_back() {
         let value = json!({ "key": "a\u{9b}2J\u{202e}\u{e0001}\u{7f}\n\"\\ D\u{fc}sseldorf" });
         for text in [document(&value), line(&value)] {
             assert_eq!(text.parse::<Value>().unwrap(), value);

@@ -1,4 +1,4 @@
-//! `redlock`: run a program under a distributed lock, look after its nodes, or watch one at work.
+//! `redlock`: runs a program under a distributed lock, examines the nodes, and shows the lock in a demo.
 
 mod demo;
 mod doctor;
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     };
     #[cfg(feature = "tls")]
     let _chosen_already = rustls::crypto::ring::default_provider().install_default();
-    // A defect has been told on stderr by then, and the command under the lock was killed.
+    // By then the panic is on stderr, and the command under the lock is killed.
     std::panic::catch_unwind(|| dispatch(arguments)).unwrap_or_else(|_| exit::INTERNAL.into())
 }
 

@@ -1,4 +1,4 @@
-//! The nodes that the operator names, and how they are asked.
+//! The nodes of the command line, and the options to reach them.
 #![expect(
     clippy::doc_markdown,
     reason = "--help prints these comments as they are"
@@ -23,15 +23,15 @@ use crate::{duration, exit};
 pub(crate) use connection::{Connection, Node, in_words, text};
 pub(crate) use info::Info;
 
-/// Which nodes there are.
+/// The options that name the nodes.
 #[derive(clap::Args)]
 pub(crate) struct NodeArguments {
     /// A node, as redis://HOST:PORT, redis://USER:PASSWORD@HOST:PORT/DB or redis+unix:///PATH; repeat
     /// for each
     ///
-    /// Arguments are seen by everybody on the machine: write passwords into REDLOCK_NODES instead,
-    /// separated by commas. In user and password, # is written %23, a comma %2C, / %2F, : %3A, ? %3F, @ %40
-    /// and % %25.
+    /// Every user of the machine can see arguments: put URLs with passwords into REDLOCK_NODES instead,
+    /// separated by commas. In user and password, write %23 for #, %2C for a comma, %2F for /, %3A for :, %3F
+    /// for ?, %40 for @ and %25 for %.
     #[arg(
         short,
         long = "node",
@@ -48,7 +48,7 @@ pub(crate) struct NodeArguments {
     tls: tls::TlsArguments,
 }
 
-/// The nodes' URLs, not read yet, and how TLS is spoken with those that have it.
+/// The URLs of the nodes, not parsed yet, and the TLS configuration.
 pub(crate) struct Urls {
     urls: Vec<String>,
     #[cfg(feature = "tls")]
@@ -63,7 +63,7 @@ impl NodeArguments {
             .filter(|url| !url.is_empty())
             .collect();
         if urls.is_empty() {
-            return Err("no node: name each with --node, or all in REDLOCK_NODES".to_owned());
+            return Err("no node: give each with --node, or all in REDLOCK_NODES".to_owned());
         }
         let has_tls = |url: &String| {
             let scheme = url.trim().split(':').next();
@@ -75,8 +75,7 @@ impl NodeArguments {
         };
         if !cfg!(feature = "tls") && urls.iter().any(has_tls) {
             return Err(
-                "this redlock was built without TLS: cargo install it with --features tls"
-                    .to_owned(),
+                "this redlock was built without TLS: install it with --features tls".to_owned(),
             );
         }
         Ok(Urls {
@@ -107,7 +106,7 @@ impl Urls {
     }
 }
 
-/// There may be passwords in them.
+/// Hides the URLs, because they may contain passwords.
 impl fmt::Debug for Urls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} URLs", self.urls.len())
@@ -120,19 +119,19 @@ impl fmt::Debug for NodeArguments {
     }
 }
 
-/// Which nodes are to be looked at, and with how much patience.
+/// The nodes to read from, and their timeout.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FleetArguments {
     #[command(flatten)]
     nodes: NodeArguments,
 
-    /// How long a node may take to connect, and to answer
+    /// How long to wait for the connection to a node, and for each of its answers
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration::parse)]
     node_timeout: Duration,
 }
 
 impl FleetArguments {
-    /// The nodes, no two of one name: what `redlock run` would take.
+    /// Returns the nodes. Refuses what `redlock run` refuses: two nodes with one name, and too many nodes.
     pub(crate) fn nodes(self) -> Result<Vec<Node>, String> {
         let mut nodes: Vec<Node> = Vec::new();
         let urls = self.nodes.urls()?;
@@ -157,7 +156,7 @@ pub(crate) const fn quorum(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// Asks all of `nodes` at once: one that is silent does not keep the others waiting.
+/// Asks all of `nodes` at once, so that a silent node does not delay the others.
 pub(crate) async fn each<N, T, F>(
     nodes: impl IntoIterator<Item = N>,
     ask: impl Fn(N) -> F,
@@ -174,7 +173,7 @@ where
     for task in tasks {
         match task.await {
             Ok(answer) => answers.push(answer),
-            // A defect there is one here.
+            // A panic in the task panics here.
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
     }
@@ -188,7 +187,7 @@ pub(crate) fn block_on(work: impl Future<Output = ExitCode>) -> ExitCode {
         Err(error) => return exit::internal(&format!("no runtime: {error}")),
     };
     let code = runtime.block_on(work);
-    // A name server that does not answer may keep a thread busy; nobody needs it any more.
+    // A thread may still wait for a name server; its result is no longer needed.
     runtime.shutdown_background();
     code
 }

@@ -1,19 +1,19 @@
-//! How the guard records of a fleet are made whole again.
+//! How the guard records of a fleet are restored.
 //!
-//! A client writes the record of a node only if it knows that its settings are those of the fleet: a
-//! quorum of nodes has a record with them; or no node has anything else, at least one has a record with
-//! them, and a quorum has either such a record or none; or all nodes answer that they have none.
+//! A client writes the record of a node only if it knows that its settings are those of the fleet. This is so if a
+//! quorum of nodes has a record with these settings; or if no node has another value, at least one has a record with
+//! these settings, and a quorum has such a record or none; or if all nodes answer that they have no record.
 
 use crate::guard_record::Settings;
 use crate::nodes::quorum;
 
-/// What stands where the guard record of a node belongs.
+/// The guard record of a node, as clients see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sight {
     /// The node does not answer, or has no vote whatever its record says.
     Unseen,
     Nothing,
-    /// Something that is no record: to clients, other settings.
+    /// A value that is no record. Clients treat it as other settings.
     Foreign,
     Record(Settings),
 }
@@ -25,18 +25,18 @@ pub(crate) enum Recovery {
     FirstStart,
     /// Clients with these settings.
     Clients(Settings),
-    /// It depends on nodes that are not seen.
+    /// It depends on nodes that do not answer.
     MoreNodes,
-    /// No client does, until an operator says which settings are right.
+    /// No client, until an operator decides which settings are right.
     Operator,
 }
 
-/// What is to be done for one node.
+/// What restores the record of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cure {
-    /// A client writes its record; the vote counts one quarantine of these settings later.
+    /// A client writes the record. The vote counts one quarantine of these settings later.
     Wait(Settings),
-    /// Other nodes have to come back.
+    /// Other nodes must be back first.
     MoreNodes,
     /// `redlock init --repair`.
     Repair,
@@ -69,7 +69,7 @@ impl Recovery {
             .map_or(Self::Operator, Self::Clients)
     }
 
-    /// What helps a node whose record is not sound.
+    /// What restores a record that is not sound.
     pub(crate) fn cure(self, sight: Sight) -> Cure {
         match (self, sight) {
             (Self::MoreNodes, _) => Cure::MoreNodes,
@@ -97,7 +97,7 @@ mod tests {
         }
     }
 
-    /// `A` and `B` are records, `.` is none, `x` is something else, `?` is not seen.
+    /// `A` and `B` are records, `.` is none, `x` is another value, `?` does not answer.
     fn sights(nodes: &str) -> Vec<Sight> {
         let sight = |node| match node {
             'A' => Sight::Record(A),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_write_where_their_settings_are_surely_the_fleet_s() {
+    fn clients_write_if_their_settings_are_certainly_those_of_the_fleet() {
         for (nodes, recovery) in [
             ("...", Recovery::FirstStart),
             ("AAA", Recovery::Clients(A)),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_never_writes_over_other_settings_or_a_foreign_value() {
+    fn a_client_never_overwrites_other_settings_or_a_foreign_value() {
         let recovery = Recovery::Clients(A);
         assert_eq!(recovery.cure(Sight::Nothing), Cure::Wait(A));
         assert_eq!(recovery.cure(Sight::Record(A)), Cure::Wait(A));

@@ -1,4 +1,4 @@
-//! `redlock run`: a command under a lock.
+//! `redlock run`: runs a command under a lock.
 
 mod arguments;
 mod child;
@@ -48,19 +48,19 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         }
     };
     journal.close();
-    // A name server that does not answer may keep a thread busy; nobody needs it any more.
+    // A thread may still wait for a name server; its result is no longer needed.
     runtime.shutdown_background();
     ExitCode::from(code)
 }
 
-/// An end of its own making, and its exit code.
+/// Why `redlock run` failed, and its exit code.
 struct Failure {
     why: String,
     code: u8,
 }
 
 async fn under_lock(plan: &Plan, journal: &Journal) -> Result<u8, Failure> {
-    // Before anything is sent: a signal must not leave a key behind.
+    // Before anything is sent, so that a signal leaves no key behind.
     let mut signals = Signals::catch().map_err(|error| internal("no signals", &error))?;
     let redlock = plan.nodes.connect(plan.options).map_err(not_connected)?;
     let result = match lock(&redlock, &mut signals, plan, journal).await {
@@ -102,7 +102,7 @@ async fn lock(
     }
 }
 
-/// Runs the command, and gives the lock back whatever comes of it.
+/// Runs the command, and releases the lock in any case.
 async fn hold(
     mut guard: Guard,
     signals: &mut Signals,
@@ -117,7 +117,7 @@ async fn hold(
         Ok(child) => {
             journal.write(&Event::Started { pid: child.pid() });
             let end = supervise(child, &mut guard, signals, plan, journal).await;
-            end.map_err(|error| internal("the command cannot be waited for", &error))
+            end.map_err(|error| internal("cannot wait for the command", &error))
         }
         Err(error) => Err(not_started(&error, plan)),
     };
@@ -133,16 +133,18 @@ async fn hold(
             .and_then(|code| u8::try_from(code).ok())
             .unwrap_or_else(|| exit::signal(status.signal().unwrap_or_default()))),
         End::Lost { why } => Err(Failure {
-            why: format!("lost the lock while the command ran; see what it left half done: {why}"),
+            why: format!(
+                "lost the lock while the command ran; check what it left half done: {why}"
+            ),
             code: exit::LOST,
         }),
     }
 }
 
-/// Waits until the nodes' tasks have sent what they were handed, releases above all: they end by
-/// themselves when everything is answered. Not for long, or a node that hangs would slow every run.
+/// Waits until the tasks of the nodes have sent their commands, above all the releases. They end by themselves when
+/// everything is answered. The wait is short, because a node that hangs must not slow every run.
 async fn all_sent() {
-    // Counted in turns for the tasks and not in time, which passes for nobody on a busy machine.
+    // Counts sleeps instead of time: on a busy machine, time passes in which no task runs.
     for _ in 0..200 {
         if Handle::current().metrics().num_alive_tasks() == 0 {
             return;
@@ -186,7 +188,7 @@ fn not_acquired(error: &AcquireError, plan: &Plan) -> Failure {
         },
         _ => Failure {
             why: format!(
-                "{waited}{error}; the command was not run: see whether these nodes are up"
+                "{waited}{error}; the command was not run: check whether these nodes are up"
             ),
             code: exit::UNREACHABLE,
         },

@@ -1,15 +1,14 @@
-//! For how long a node that has restarted has no vote.
+//! How long a restarted node has no vote.
 
 use core::time::Duration;
 
 use redlock_core::{Admission, Denial, Instant, NodeInfo, ReplicationId, Rules, RunId, Verb};
 
-/// By how much the clocks of a client and a node may differ in rate unless options say otherwise, in millionths.
+/// The default of `drift_ppm`: by how much the clocks of a client and a node may differ in rate, in millionths.
 const DRIFT_PPM: u32 = 10_000;
 
-/// For how long the vote of a master does not count for plain locks yet, as a client that meets it now would have it.
-/// `max_ttl` is the longest TTL of any client; `record` the max TTL of the guard record, and whether the record vouches
-/// for the node.
+/// Returns how long a master has no vote for plain locks, for a client that connects now. `max_ttl` is the longest TTL of
+/// any client. `record` is the max TTL of the guard record, and whether the record vouches for the node.
 pub(crate) fn quarantine_left(
     uptime_s: i64,
     max_ttl: Duration,
@@ -33,7 +32,7 @@ pub(crate) fn quarantine_left(
         is_vouched: record.is_some_and(|(_, is_vouched)| is_vouched),
     };
     admission.record(Some(node_info), now);
-    // Whether the record allows the TTL of a lease is another question: this one is of no TTL.
+    // With a TTL of zero: whether the record allows the TTL of a lease is checked elsewhere.
     match admission.check(Verb::Acquire { ttl_ms: 0, rules }, now) {
         Err(Denial::Restarted { left_ms, .. }) => Duration::from_millis(left_ms.into()),
         _ => Duration::ZERO,
@@ -49,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_uptime_is_taken_for_no_longer_than_it_surely_is() {
+    fn an_uptime_counts_for_no_longer_than_it_certainly_is() {
         // 1 % and 2 ms of drift.
         let (ttl, longer) = (Duration::from_secs(10), Duration::from_secs(20));
         for (uptime, left_ms) in [
@@ -67,11 +66,11 @@ mod tests {
         }
         let vouched = Some((ttl, true));
         assert_eq!(quarantine_left(0, ttl, vouched), Duration::ZERO);
-        // A record for shorter leases than those of other clients says nothing of theirs.
+        // A record for shorter leases does not vouch for the longer leases of other clients.
         let wait = Duration::from_millis(20_202);
         assert_eq!(quarantine_left(0, longer, vouched), wait);
         assert_eq!(quarantine_left(0, longer, None), wait);
-        // Locks of the fleet may last longer.
+        // Leases of the fleet may be longer.
         assert_eq!(quarantine_left(0, ttl, Some((longer, false))), wait);
     }
 }

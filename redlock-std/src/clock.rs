@@ -1,4 +1,4 @@
-//! The clock on which leases are counted.
+//! The clock on which leases are measured.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use redlock_core::{Clock, Instant};
 
-/// The machine's monotonic clock, which goes on counting while the machine sleeps.
+/// The monotonic clock of the machine, which also counts in suspend.
 ///
-/// `std::time::Instant` stands still in suspend on Linux and macOS: a laptop that wakes up would
-/// think that it still holds its lock. What is read instead:
+/// `std::time::Instant` does not count in suspend on Linux and macOS: after suspend, a laptop would take an expired lock
+/// for a valid one. This clock reads:
 ///
 /// | platform | clock |
 /// |---|---|
@@ -18,27 +18,27 @@ use redlock_core::{Clock, Instant};
 /// | macOS, the BSDs, other Unix | `CLOCK_MONOTONIC`; on macOS it counts in suspend, on the others read the manual |
 /// | Windows | `std::time::Instant`, which counts in suspend |
 ///
-/// Timers are tokio's. They stand still in suspend: one that is due meanwhile is noticed within a
-/// second after the machine has woken up, and by every operation at once. Where tokio's time is paused
-/// (`tokio::time::pause`), this clock goes on, and waits on a thread.
+/// Timers are those of tokio, which do not count in suspend. A timer that is due in suspend fires within a second
+/// after the machine resumes, for every operation. If tokio's time is paused (`tokio::time::pause`), this clock
+/// continues, and waits on a thread.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
 impl SystemClock {
-    /// Tokio's timers go in steps of a millisecond.
+    /// Tokio's timers have a resolution of a millisecond.
     const RESOLUTION: Duration = Duration::from_millis(1);
 
-    /// The longest sleep without a look at the clock.
+    /// The longest sleep without reading the clock.
     const LONGEST_NAP: Duration = Duration::from_secs(1);
 
-    /// The runtime waits for that thread when it shuts down.
+    /// Short, because the runtime waits for that thread when it shuts down.
     const LONGEST_NAP_ON_A_THREAD: Duration = Duration::from_millis(20);
 
     /// How often a round yields to the runtime before a node counts as timed out. After one yield the runtime
     /// has read its sockets, and the tasks of the nodes have run.
     const CATCH_UP_YIELDS: u32 = 3;
 
-    /// A timer that is later than this is late because other tasks kept the thread.
+    /// A timer that is later than this is late because other tasks have blocked the thread.
     const PUNCTUAL: Duration = Duration::from_millis(5);
 
     /// The longest extra wait for replies to commands that were sent late.
@@ -78,7 +78,7 @@ impl Clock for SystemClock {
     }
 
     /// Yields to the runtime a few times, so that it reads its sockets. If the timer was late, the commands
-    /// were sent late too: then this waits for as long again, at most for 50 ms.
+    /// were sent late too: then this waits for the same time again, at most 50 ms.
     async fn sleep_and_catch_up(&self, deadline: Instant, too_late_at: Instant) {
         self.sleep_until(deadline).await;
         let now = self.now();
@@ -95,11 +95,11 @@ impl Clock for SystemClock {
     }
 }
 
-/// For a runtime whose time is paused, as in tests: its timers are over as soon as nothing else is to be done, and a
-/// lease lasts by this machine's clock.
+/// For a runtime whose time is paused, as in tests: its timers fire as soon as all tasks are idle, but leases are
+/// measured on the clock of the machine.
 async fn sleep_on_a_thread(nap: Duration) {
     let slept = tokio::task::spawn_blocking(move || std::thread::sleep(nap)).await;
-    // The runtime shuts down.
+    // An error means that the runtime shuts down.
     drop(slept);
 }
 
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_sleep_where_tokio_s_time_is_paused_lasts_as_long_and_keeps_no_core_busy() {
+    async fn a_sleep_in_paused_tokio_time_lasts_as_long_and_does_not_busy_loop() {
         let deadline = SystemClock.now().saturating_add(Duration::from_millis(100));
         let mut sleep = pin!(SystemClock.sleep_until(deadline));
         let mut polls = 0;

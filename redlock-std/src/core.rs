@@ -4,11 +4,11 @@ use crate::clock::SystemClock;
 use crate::entropy::SystemEntropy;
 use crate::node::RedisNode;
 
-/// The most nodes that one lock may have: nine survive the loss of four.
+/// The largest number of nodes of one lock. Nine nodes survive the loss of four.
 pub const MAX_NODES: usize = 9;
 
-/// The longest key, the prefix included, in bytes: every node keeps it, and it is sent with each command.
+/// The largest length of a key with its prefix, in bytes. Every node stores the key, and each command contains it.
 pub const MAX_KEY: usize = 64 * 1024;
 
-/// The state machine of one operation, over handles of its own.
+/// The state machine of one operation, with its own handles.
 pub(crate) type Core = redlock_core::Redlock<RedisNode, SystemClock, SystemEntropy, MAX_NODES>;

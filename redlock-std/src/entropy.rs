@@ -1,4 +1,4 @@
-//! Tokens from the operating system.
+//! Randomness for tokens, from the operating system.
 
 use redlock_core::Entropy;
 
@@ -9,7 +9,7 @@ pub struct SystemEntropy;
 impl Entropy for SystemEntropy {
     fn fill(&mut self, bytes: &mut [u8]) {
         if getrandom::fill(bytes).is_err() {
-            // The lock refuses a token of zeros, so a machine without randomness gets an error.
+            // The lock refuses a token of zeros, so an acquire fails on a machine without randomness.
             bytes.fill(0);
         }
     }

@@ -1,4 +1,4 @@
-//! Why nodes cannot be used, and why a lock was not acquired.
+//! Errors of connecting, acquiring and holding.
 
 use std::fmt;
 
@@ -7,13 +7,14 @@ use redlock_core::{BuildError, KeyName};
 use crate::NodeError;
 use crate::core::{MAX_KEY, MAX_NODES};
 
-/// Why a [`Redlock`](crate::Redlock) cannot be made of these URLs.
+/// Why [`Redlock::connect`](crate::Redlock::connect) failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The URL is not one of a Redis or Valkey node.
+    /// The URL is not that of a Redis or Valkey node.
     BadUrl {
-        /// What may be shown of the URL: its scheme, and its host where it is surely that. Empty if there is neither.
+        /// The part of the URL that may be shown: its scheme, and its host if it is certain which part is the host. Empty
+        /// if there is neither.
         url: String,
         /// What is wrong with it.
         reason: String,
@@ -23,13 +24,13 @@ pub enum ConnectError {
         /// Its address.
         node: String,
     },
-    /// The nodes or the options do not make a lock.
+    /// The nodes or the options are not valid for a lock.
     Build(BuildError),
-    /// There is no tokio runtime here to run the connections.
+    /// `connect` was called outside a tokio runtime.
     NoRuntime,
-    /// A `rediss://` URL, but the application has not installed a crypto provider for rustls.
+    /// There is a `rediss://` URL, but the application has not installed a crypto provider for rustls.
     NoCryptoProvider,
-    /// A `rediss://` URL, but TLS cannot be set up: this system trusts no certificate, for instance.
+    /// There is a `rediss://` URL, but TLS cannot be set up, for example because this system trusts no certificate.
     Tls {
         /// Why not.
         reason: String,
@@ -47,14 +48,14 @@ impl fmt::Display for ConnectError {
                 write!(f, ": {reason}; write redis://HOST:PORT")
             }
             Self::DuplicateNode { node } => {
-                write!(f, "the node {node} is named twice: one node has one vote, name it once")
+                write!(f, "the node {node} is named twice, but has one vote; name it once")
             }
             Self::Build(error) => write!(f, "{error}"),
-            Self::NoRuntime => f.write_str("no tokio runtime: connect inside of one"),
+            Self::NoRuntime => f.write_str("no tokio runtime; call connect inside one"),
             Self::NoCryptoProvider => f.write_str(
-                "no crypto provider for TLS: call rustls::crypto::CryptoProvider::install_default first",
+                "no crypto provider for TLS; call rustls::crypto::CryptoProvider::install_default first",
             ),
-            Self::Tls { reason } => write!(f, "no TLS: {reason}"),
+            Self::Tls { reason } => write!(f, "TLS cannot be set up: {reason}"),
         }
     }
 }
@@ -72,29 +73,30 @@ impl From<BuildError> for ConnectError {
 #[non_exhaustive]
 #[expect(
     clippy::large_enum_variant,
-    reason = "an error that is made once per failed acquire, and mostly the large variant"
+    reason = "there is one error per failed acquire, and most are of the large variant"
 )]
 pub enum AcquireError {
     /// Another task of this process holds the lock, or is ahead in the queue for it.
     HeldHere(KeyName),
-    /// The options do not make a lock, see [`Redlock::with_options`](crate::Redlock::with_options). No node was asked.
+    /// The options are not valid, see [`Redlock::with_options`](crate::Redlock::with_options). No node was asked.
     Build(BuildError),
-    /// The key is longer than [`MAX_KEY`], the prefix included. No node was asked.
+    /// The key with its prefix is longer than [`MAX_KEY`]: its length in bytes. No node was asked.
     KeyTooLong(usize),
-    /// So many other acquires and extensions of this process were ahead that no round for this one began in time. No node was asked.
+    /// No round began in time, because too many other acquires and extensions of this process were ahead. No node was
+    /// asked.
     NotAsked {
         /// The lock.
         key: KeyName,
-        /// Whether a quorum of nodes has answered the last of the others: if so, they are too many.
+        /// Whether a quorum of nodes answered the last of the others. If so, the process asks for too many locks.
         nodes_answer: bool,
     },
-    /// What the nodes said in the last round.
+    /// The error of the last round.
     Nodes(redlock_core::AcquireError<NodeError, MAX_NODES>),
 }
 
 impl AcquireError {
-    /// Whether another client, or another task of this process, holds the lock, or is ahead of this one, or has left keys
-    /// that have not expired: try again later.
+    /// Returns whether another client or another task of this process holds the lock, is ahead of this one, or has left
+    /// keys that have not expired. If so, try again later.
     #[must_use]
     pub const fn is_held(&self) -> bool {
         matches!(
@@ -103,7 +105,7 @@ impl AcquireError {
         )
     }
 
-    /// Whether this process asks for more locks than the nodes grant in time.
+    /// Returns whether this process asks for more locks than the nodes grant in time.
     #[must_use]
     pub const fn is_overloaded(&self) -> bool {
         matches!(
@@ -115,7 +117,7 @@ impl AcquireError {
         )
     }
 
-    /// Whether no quorum of nodes could be reached: look after the nodes.
+    /// Returns whether no quorum of nodes could be reached. If so, check the nodes.
     #[must_use]
     pub const fn is_unreachable(&self) -> bool {
         matches!(
@@ -134,7 +136,7 @@ impl fmt::Display for AcquireError {
         match self {
             Self::HeldHere(key) => write!(
                 f,
-                "{key} is held by another task of this process, or one is ahead in the queue for it"
+                "{key} is held by another task of this process, or another task is ahead in the queue for it"
             ),
             Self::Build(error) => write!(f, "{error}"),
             Self::KeyTooLong(length) => write!(
@@ -146,15 +148,15 @@ impl fmt::Display for AcquireError {
                 nodes_answer: true,
             } => write!(
                 f,
-                "{key} was not asked for: too many acquires or extensions of this process are ahead; use a longer wait, or fewer \
-                 locks at once"
+                "no node was asked for {key}: too many acquires or extensions of this process are ahead; use a longer wait, or \
+                fewer locks at once"
             ),
             Self::NotAsked {
                 key,
                 nodes_answer: false,
             } => write!(
                 f,
-                "{key} was not asked for: no quorum of nodes answers those that are ahead"
+                "no node was asked for {key}: no quorum of nodes answers the acquires and extensions that are ahead"
             ),
             Self::Nodes(error) => write!(f, "{error}"),
         }
@@ -166,23 +168,23 @@ impl core::error::Error for AcquireError {}
 /// Why the lease was not extended.
 pub type ExtendError = redlock_core::ExtendError<NodeError, MAX_NODES>;
 
-/// Why a lease was given up.
+/// Why a lock was lost.
 pub type LossCause = redlock_core::LossCause<NodeError, MAX_NODES>;
 
-/// What each node answered.
+/// The answer of each node.
 pub(crate) type Report = redlock_core::Report<NodeError, MAX_NODES>;
 
-/// What is known after a release.
+/// The result of a release.
 pub type Released = redlock_core::Released<NodeError, MAX_NODES>;
 
-/// Why the work was not done under the lock.
+/// Why the work was not completed under the lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HoldError {
-    /// The lock was not acquired; the work was not begun.
+    /// The lock was not acquired; the work did not begin.
     NotAcquired(AcquireError),
-    /// The lock was lost while the work ran: the work was dropped at that moment, or had run past it.
-    /// What it had done until then is done.
+    /// The lock was lost while the work ran: the work was dropped at that moment, or ran past it. This does not undo what
+    /// the work had done.
     Lost(LossCause),
 }
 

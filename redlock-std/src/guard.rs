@@ -1,4 +1,4 @@
-//! A lock that is held.
+//! The guard of a held lock.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,15 +16,14 @@ use crate::error::{ExtendError, LossCause, Released, Report};
 use crate::key_queues::Turn;
 use crate::rounds::{Round, Rounds};
 
-/// The lock is held until [`valid_until`](Self::valid_until).
+/// A held lock, valid until [`valid_until`](Self::valid_until).
 ///
-/// Dropping the guard gives the lock back in the background: the release is put into the queue of
-/// every node before `drop` returns, and their task sends it. Nothing blocks, nothing is spawned and
-/// nothing panics, also when the runtime is going down; what is not sent then expires. To know that
-/// the lock is free, call [`release`](Self::release).
+/// Dropping the guard releases the lock in the background: `drop` queues the release for every node before it returns,
+/// and the task of each node sends it. `drop` does not block, spawn or panic, also while the runtime shuts down. Keys
+/// whose release is not sent then expire. To know that the lock is free, call [`release`](Self::release).
 ///
 /// A guard whose validity is over no longer keeps other tasks of this process waiting, even if it still exists.
-#[must_use = "the lock is given back when the guard is dropped"]
+#[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
     /// `None` once the lock has been released.
     held: Option<Held>,
@@ -38,28 +37,28 @@ struct Held {
     lease: Lease<Arc<[u8]>>,
 }
 
-/// The one validity of the lease: the guard, its extensions and the task that keeps it alive share it.
+/// The validity of the lease, shared by the guard, its extensions and the keeper.
 struct Validity {
     key: Arc<[u8]>,
     token: Token,
     fence: Option<Fence>,
-    /// Its end is the end of the validity.
+    /// The turn ends with the validity.
     turn: Turn,
     rounds: Rounds,
     ending: Mutex<Ending>,
     lost: Notify,
 }
 
-/// Why the lock is lost, or would be if the validity ended now.
+/// Why the lock is lost, or would be lost if the validity ended now.
 #[derive(Default)]
 struct Ending {
-    /// Known once the lock is lost.
+    /// `Some` once the lock is lost.
     cause: Option<LossCause>,
-    /// Why the keeper could not extend the lease since it was extended the last time.
+    /// The last failure of the keeper since the last extension.
     failed: Option<Report>,
-    /// Whether the keeper extends it no more.
+    /// Whether the keeper has no extensions left.
     is_spent: bool,
-    /// Whether the keeper waits for others to be extended.
+    /// Whether the keeper waits for its round.
     is_in_line: bool,
 }
 
@@ -89,63 +88,62 @@ impl Guard {
         }
     }
 
-    /// The key that is locked, with the prefix if there is one.
+    /// Returns the locked key, with the prefix if there is one.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         &self.validity.key
     }
 
-    /// The token under the key, the same on every node. Who knows it can release the lock.
+    /// Returns the token: the value of the key on every node. Any client that knows it can release the lock.
     #[must_use]
     pub fn token(&self) -> &Token {
         &self.validity.token
     }
 
-    /// The fencing token, higher than that of every lease on the key before; none for a plain lock, see
-    /// [`Options::fenced`](crate::Options::fenced).
+    /// Returns the fencing token, which is higher than that of every earlier lease on the key, or `None` if the lock is
+    /// plain. See [`Options::fenced`](crate::Options::fenced).
     ///
-    /// Hand it to the resource with everything you do there, and let the resource refuse what carries a
-    /// lower one than it has seen: see [`FenceGate`](crate::FenceGate).
+    /// Send it to the resource with every action. The resource must refuse actions with a lower fence than the highest it
+    /// has seen: see [`FenceGate`](crate::FenceGate).
     #[must_use]
     pub fn fence(&self) -> Option<Fence> {
         self.validity.fence
     }
 
-    /// The instant of [`SystemClock`] from which on the lock may be another's. Extensions move it.
+    /// Returns the end of the validity on [`SystemClock`]. From then on another client may hold the lock. Extensions move it.
     #[must_use]
     pub fn valid_until(&self) -> Instant {
         self.validity.until()
     }
 
-    /// Whether the lock is held now.
+    /// Returns whether the lock is held now.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         !self.remaining().is_zero()
     }
 
-    /// What is left of the validity; zero if it is over or the lock is known to be lost.
+    /// Returns the rest of the validity, or zero if it is over or the lock is known to be lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.valid_until()
             .saturating_duration_since(SystemClock.now())
     }
 
-    /// Lets the keys live for the TTL from now, and the lease with them. One round.
+    /// Extends the lease: its keys expire one TTL from now. This takes one round.
     ///
     /// If very many leases are extended at the moment, the round begins a little later: the lease that ends soonest is
-    /// extended first. No acquire is waited for.
+    /// extended first. Extensions do not wait for acquires.
     ///
-    /// May be called beside [`keep_alive`](Self::keep_alive): both move the same validity. An extension that is
-    /// asked for here does not count for [`Options::max_extensions`](crate::Options::max_extensions).
+    /// You may call this while [`keep_alive`](Self::keep_alive) is on: both move the same validity. An extension by this
+    /// method does not count for [`Options::max_extensions`](crate::Options::max_extensions).
     ///
-    /// Dropping the future leaves the guard as it was; the extension may have taken effect on the
-    /// nodes.
+    /// Dropping the future leaves the guard unchanged. The extension may have taken effect on the nodes.
     ///
     /// # Errors
     ///
-    /// After [`ExtendError::Unreachable`] the lease is as it was: try again while it is valid. After
+    /// After [`ExtendError::Unreachable`] the lease is unchanged: retry while it is valid. After
     /// every other error the lock is lost: [`is_valid`](Self::is_valid) is false, [`lost`](Self::lost) returns at
-    /// once, and the background extension has ended. [`ExtendError::NotAsked`] says that the round could not begin while
+    /// once, and the background extension has ended. [`ExtendError::NotAsked`] means that the round could not begin while
     /// the lease was valid.
     pub async fn extend(&mut self) -> Result<(), ExtendError> {
         let Some(Held { core, lease }) = &mut self.held else {
@@ -183,7 +181,7 @@ impl Guard {
                     (ExtendError::Lost(report), cause)
                 }
                 Err(error) if error.is_retryable() => return Err(error),
-                // The extension in the background was in time.
+                // The keeper has extended the lease meanwhile.
                 Err(_) if SystemClock.now() < self.validity.until() => continue,
                 Err(ExtendError::NotAsked { nodes_answer }) => (
                     ExtendError::NotAsked { nodes_answer },
@@ -197,14 +195,14 @@ impl Guard {
         }
     }
 
-    /// Extends the lease in the background from now on, each time a third of its validity has passed,
-    /// until the guard is dropped or released, the lock is lost, or
-    /// [`Options::max_extensions`](crate::Options::max_extensions) are spent. Wait for
-    /// [`lost`](Self::lost) beside the work to hear of it. The task runs on the runtime of
-    /// [`Redlock::connect`](crate::Redlock::connect).
+    /// Extends the lease in the background from now on, each time a third of its validity has passed.
     ///
-    /// Any number of guards may be kept, also if their extensions are due at one moment: as many are extended at once as
-    /// the nodes answer in time, the lease that ends soonest first, and ahead of acquires. If there are more than the nodes
+    /// It ends when the guard is dropped or released, when the lock is lost, or when
+    /// [`Options::max_extensions`](crate::Options::max_extensions) are spent. Await [`lost`](Self::lost) beside the work to
+    /// learn that the lock is lost. The task runs on the runtime of [`Redlock::connect`](crate::Redlock::connect).
+    ///
+    /// Any number of guards may be kept alive, also if their extensions are due at one moment: as many are extended at once
+    /// as the nodes answer in time, the lease that ends soonest first, and ahead of acquires. If there are more than the nodes
     /// extend within two thirds of the TTL, the others are lost, with [`LossCause::NotAsked`].
     pub fn keep_alive(&mut self) {
         if self.keeper.is_none()
@@ -214,29 +212,29 @@ impl Guard {
         }
     }
 
-    /// Waits until the lock is lost and returns the cause: as soon as an extension finds that a quorum of nodes no longer
-    /// carries the token, and no later than the moment [`valid_until`](Self::valid_until) passes.
+    /// Waits until the lock is lost, and returns the cause.
     ///
-    /// Without [`keep_alive`](Self::keep_alive) that is the end of the validity, a millisecond early. The lock stays
-    /// lost: [`is_valid`](Self::is_valid) is false from then on, and an extension that comes later does not count.
-    /// Dropping the future does nothing.
+    /// This returns as soon as an extension finds that a quorum of nodes no longer has the token, and no later than
+    /// [`valid_until`](Self::valid_until). Without [`keep_alive`](Self::keep_alive) it returns at the end of the validity, a
+    /// millisecond early. The lock stays lost: [`is_valid`](Self::is_valid) is false from then on, and a later extension does
+    /// not count. Dropping the future has no effect.
     pub async fn lost(&self) -> LossCause {
         self.validity.lost().await
     }
 
-    /// Gives the lock back, and waits for a quorum of answers, at the longest for the node timeout.
+    /// Releases the lock, and waits for a quorum of answers, at most for the node timeout.
     ///
-    /// An expired or stolen lock is an answer, not an error. A node that cannot delete the key now (it is busy, or
-    /// a replica for the moment) is asked again until it can or the key must have expired. Dropping the future does
-    /// not cancel the release.
+    /// An expired or stolen lock is an answer, not an error. If a node cannot delete the key now, because it is busy or
+    /// temporarily a replica, the release is retried until it succeeds or the key must have expired. Dropping the future
+    /// does not cancel the release.
     pub async fn release(mut self) -> Released {
         self.stop_keeping();
         let Some(Held { mut core, lease }) = self.held.take() else {
-            unreachable!("a guard is released once, since release consumes it");
+            unreachable!("a guard is released once, because release consumes it");
         };
         let mut release = std::pin::pin!(core.release(lease));
-        // The first poll hands the release to every node. The next task in the queue may send now: its acquire
-        // goes out right behind it.
+        // The first poll queues the release for every node. So the next task in the queue may send now: its acquire is
+        // sent after the release.
         let first =
             std::future::poll_fn(|context| std::task::Poll::Ready(release.as_mut().poll(context)))
                 .await;
@@ -247,7 +245,7 @@ impl Guard {
         }
     }
 
-    /// Extends the lease until it is lost, and makes known what comes of it.
+    /// Extends the lease until it is lost, and updates the shared validity.
     pub(crate) fn keeping(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
         let held = self.held.as_ref()?;
         let mut core = held.core.fork(SystemEntropy);
@@ -279,7 +277,7 @@ impl Guard {
             };
             tokio::select! {
                 biased;
-                // Before the core can know: its timer may be a tick late.
+                // This ends before the core can end: the timer of the core may be a tick late.
                 _cause = validity.lost() => {}
                 cause = core.keep_shared(&mut lease, update, admit, tried) => validity.lose(cause),
             }
@@ -305,7 +303,7 @@ impl Drop for Guard {
                 node.release_unattended(&lease.release_command());
             }
         }
-        // Behind the releases. A task that keeps the lease alive may know the validity for a moment longer.
+        // After the releases. The keeper may still have the validity for a moment.
         self.validity.turn.end();
     }
 }
@@ -326,14 +324,14 @@ impl Validity {
         self.turn.until()
     }
 
-    /// Waits until an extension may begin; `None` if it may not before the validity is over.
+    /// Waits until an extension may begin. Returns `None` if the validity is over before.
     async fn admit(&self, node_timeout: Duration) -> Option<Round<'_>> {
         // A fenced lock may need a second round.
         let longest = node_timeout * 2;
         self.rounds.admit_extension(self.until(), longest).await
     }
 
-    /// Moves the end later; `false` if the lock is lost already.
+    /// Moves the end later. Returns `false` if the lock is already lost.
     fn extended_until(&self, until: Instant) -> bool {
         let mut ending = self.lock();
         if ending.cause.is_some() {
@@ -344,12 +342,12 @@ impl Validity {
         true
     }
 
-    /// How many extensions the keeper has left.
+    /// Records how many extensions the keeper has left.
     fn kept(&self, left: Option<u32>) {
         self.lock().is_spent = left == Some(0);
     }
 
-    /// The keeper could not extend the lease.
+    /// Records that the keeper could not extend the lease.
     fn failed(&self, report: &Report) {
         self.lock().failed = Some(report.clone());
     }
@@ -362,10 +360,10 @@ impl Validity {
         self.lock().cause.clone()
     }
 
-    /// Waits until the lock is lost, and ends the validity a tick early if that is why: a timer may be a tick late.
+    /// Waits until the lock is lost. If the validity ends, this ends it a tick early, because a timer may be a tick late.
     async fn lost(&self) -> LossCause {
         loop {
-            // Listens from here on, so that a loss between the look and the wait is not missed.
+            // Registers before the check, so that a loss between check and wait is not missed.
             let mut lost = std::pin::pin!(self.lost.notified());
             lost.as_mut().enable();
             if let Some(cause) = self.cause() {
@@ -400,13 +398,13 @@ impl Validity {
         }
     }
 
-    /// Ends the validity.
+    /// Ends the validity for this cause.
     fn lose(&self, cause: LossCause) {
         self.end(self.lock(), cause);
     }
 
-    /// Ends the validity now, for the guard, the keeper and the tasks that wait for the turn. The first cause
-    /// stays.
+    /// Ends the validity now, for the guard, the keeper and the tasks that wait for the turn. If there is a cause already,
+    /// it stays.
     fn end(&self, mut ending: MutexGuard<'_, Ending>, cause: LossCause) {
         ending.cause.get_or_insert(cause);
         self.turn.expire();

@@ -1,9 +1,9 @@
-//! The tasks that want the same key through one lock and its clones, first come, first served.
+//! Queues of the tasks that want the same key through one lock and its clones, first come, first served.
 //!
-//! One contender per lock and key: the others wait here, where it costs the nodes nothing, and
-//! the next one's acquire goes out right behind the release. A turn ends with the validity of what was
-//! acquired in it: a guard that has expired and still exists keeps no task waiting. All tasks in the queue watch
-//! that end, so that it does not depend on a task that is not polled.
+//! Per lock and key, one task contends for the lock. The others wait here, which costs the nodes nothing, and the acquire
+//! of the next task is sent right after the release. A turn ends with the validity of the lease that was acquired in it,
+//! so an expired guard keeps no task waiting. All tasks in the queue watch that end, so that it does not depend on a task
+//! that is not polled.
 
 use std::collections::btree_map::{self, BTreeMap};
 use std::collections::hash_map::{Entry, HashMap, OccupiedEntry};
@@ -27,34 +27,35 @@ type Queues = HashMap<Arc<[u8]>, Queue>;
 /// The tasks that want one key.
 #[derive(Debug)]
 struct Queue {
-    holder: Arc<Place>,
-    /// By their number, in the order in which they came.
-    waiting: BTreeMap<u64, Arc<Place>>,
+    holder: Arc<Slot>,
+    /// By number, in the order of arrival.
+    waiting: BTreeMap<u64, Arc<Slot>>,
     last_number: u64,
 }
 
 /// One task in a queue.
 #[derive(Debug)]
-struct Place {
-    /// In its queue.
+struct Slot {
+    /// The position in its queue.
     number: u64,
     /// When the turn ends by itself.
     until_micros: AtomicU64,
-    /// How long a lease is valid that the task acquires in its turn.
+    /// The validity of a lease that the task acquires in its turn.
     validity: Duration,
-    /// Whether it has acquired one: its end is the end of the turn.
+    /// Whether the task holds a lease: then the turn ends with the lease.
     is_holding: AtomicBool,
-    /// Whether it is in the queue no more: it has left, or its turn was over.
+    /// Whether the task has left the queue, or its turn was over.
     has_left: AtomicBool,
-    /// Wakes the task when it becomes the holder, or the first that waits, or when the holder's end is known.
+    /// Wakes the task when it becomes the holder, when it becomes the first that waits, or when the end of the holder is
+    /// known.
     changed: Notify,
 }
 
 impl KeyQueues {
-    /// Waits for the turn of the caller; `None` if it has not come by `give_up_at`. Dropping the future leaves
+    /// Waits for the turn of the caller. Returns `None` if it has not come by `give_up_at`. Dropping the future leaves
     /// the queue.
     ///
-    /// The turn ends at `term.until` unless the caller [holds](Turn::hold) something by then.
+    /// The turn ends at `term.until` unless the caller [holds](Turn::hold) a lease by then.
     pub(crate) async fn take(
         &self,
         key: &Arc<[u8]>,
@@ -64,24 +65,24 @@ impl KeyQueues {
         // From here on, dropping it leaves the queue.
         let turn = self.enter(key, term);
         loop {
-            let again_at = match turn.look() {
-                Look::Holder => return Some(turn),
-                Look::Waiting { again_at } => again_at,
-                Look::Gone => return None,
+            let again_at = match turn.position() {
+                Position::Holder => return Some(turn),
+                Position::Waiting { again_at } => again_at,
+                Position::Gone => return None,
             };
             if SystemClock.now() >= give_up_at {
                 return None;
             }
             tokio::select! {
                 biased;
-                () = turn.place.changed.notified() => {}
+                () = turn.slot.changed.notified() => {}
                 () = SystemClock.sleep_until(again_at.min(give_up_at)) => {}
             }
         }
     }
 
-    /// The turn, if no other task has it or waits for it. It ends at `term.until` unless the caller
-    /// [holds](Turn::hold) something by then.
+    /// Returns the turn, or `None` if another task has it or waits for it. It ends at `term.until` unless the caller
+    /// [holds](Turn::hold) a lease by then.
     pub(crate) fn try_take(&self, key: &Arc<[u8]>, term: Term) -> Option<Turn> {
         let mut queues = lock(&self.by_key);
         if let Entry::Occupied(entry) = queues.entry(Arc::clone(key))
@@ -92,28 +93,28 @@ impl KeyQueues {
         let Entry::Vacant(entry) = queues.entry(Arc::clone(key)) else {
             return None;
         };
-        let place = Place::new(0, term);
-        entry.insert(Queue::new(Arc::clone(&place)));
+        let slot = Slot::new(0, term);
+        entry.insert(Queue::new(Arc::clone(&slot)));
         drop(queues);
-        Some(self.turn(key, place))
+        Some(self.turn(key, slot))
     }
 
-    /// Takes the last place in the queue.
+    /// Joins the queue at its end.
     fn enter(&self, key: &Arc<[u8]>, term: Term) -> Turn {
-        let place = match lock(&self.by_key).entry(Arc::clone(key)) {
+        let slot = match lock(&self.by_key).entry(Arc::clone(key)) {
             Entry::Vacant(entry) => {
-                let place = Place::new(0, term);
-                entry.insert(Queue::new(Arc::clone(&place)));
-                place
+                let slot = Slot::new(0, term);
+                entry.insert(Queue::new(Arc::clone(&slot)));
+                slot
             }
             Entry::Occupied(mut entry) => entry.get_mut().push(term),
         };
-        self.turn(key, place)
+        self.turn(key, slot)
     }
 
-    fn turn(&self, key: &Arc<[u8]>, place: Arc<Place>) -> Turn {
+    fn turn(&self, key: &Arc<[u8]>, slot: Arc<Slot>) -> Turn {
         Turn {
-            place,
+            slot,
             key: Arc::clone(key),
             by_key: Arc::clone(&self.by_key),
         }
@@ -123,42 +124,42 @@ impl KeyQueues {
 /// How long a turn can last.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Term {
-    /// When it ends by itself if nothing is acquired in it.
+    /// When it ends by itself if no lease is acquired in it.
     pub(crate) until: Instant,
-    /// How long a lease is valid that is acquired in it.
+    /// The validity of a lease that is acquired in it.
     pub(crate) validity: Duration,
 }
 
-/// The right to contend for the key, or a place in the queue for it. Dropping it passes it on.
+/// The right to contend for the key, or a position in the queue for it. Dropping it passes the turn on.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    place: Arc<Place>,
+    slot: Arc<Slot>,
     key: Arc<[u8]>,
     by_key: Arc<Mutex<Queues>>,
 }
 
-enum Look {
+enum Position {
     Holder,
-    /// The holder's turn does not end by itself before about `again_at`.
+    /// The turn of the holder does not end by itself before about `again_at`.
     Waiting {
         again_at: Instant,
     },
-    /// It was the holder until its turn was over.
+    /// The turn is over.
     Gone,
 }
 
 impl Turn {
     /// When the turn ends by itself.
     pub(crate) fn until(&self) -> Instant {
-        Instant::from_micros(self.place.until_micros.load(Ordering::Acquire))
+        Instant::from_micros(self.slot.until_micros.load(Ordering::Acquire))
     }
 
-    /// The lock is held: the turn ends at `until`, whether that is earlier or later than before.
+    /// Records that the lock is held: the turn ends at `until`, which may be earlier or later than before.
     pub(crate) fn hold(&self, until: Instant) {
-        self.place.set(until);
-        self.place.is_holding.store(true, Ordering::Release);
+        self.slot.set(until);
+        self.slot.is_holding.store(true, Ordering::Release);
         if let Some(queue) = lock(&self.by_key).get(&self.key)
-            && Arc::ptr_eq(&queue.holder, &self.place)
+            && Arc::ptr_eq(&queue.holder, &self.slot)
         {
             queue.wake_first();
         }
@@ -167,18 +168,18 @@ impl Turn {
     /// Moves the end later.
     pub(crate) fn extend(&self, until: Instant) {
         let until = until.as_micros();
-        self.place.until_micros.fetch_max(until, Ordering::AcqRel);
+        self.slot.until_micros.fetch_max(until, Ordering::AcqRel);
     }
 
     /// Moves the end to now if it is later.
     pub(crate) fn expire(&self) {
         let now = SystemClock.now().as_micros();
-        self.place.until_micros.fetch_min(now, Ordering::AcqRel);
+        self.slot.until_micros.fetch_min(now, Ordering::AcqRel);
     }
 
-    /// Passes the turn on, or leaves the queue. Does nothing the second time.
+    /// Passes the turn on, or leaves the queue. A second call does nothing.
     pub(crate) fn end(&self) {
-        if self.place.has_left.swap(true, Ordering::AcqRel) {
+        if self.slot.has_left.swap(true, Ordering::AcqRel) {
             return;
         }
         let mut queues = lock(&self.by_key);
@@ -186,15 +187,15 @@ impl Turn {
             return;
         };
         let queue = entry.get_mut();
-        if Arc::ptr_eq(&queue.holder, &self.place) {
+        if Arc::ptr_eq(&queue.holder, &self.slot) {
             pass_on(entry);
             return;
         }
         let first = queue.waiting.keys().next().copied();
-        let number = self.place.number;
-        // If it has been taken out meanwhile, the number may be another's, in a new queue.
+        let number = self.slot.number;
+        // If this one was removed meanwhile, the number may belong to another task in a new queue.
         if let btree_map::Entry::Occupied(waiting) = queue.waiting.entry(number)
-            && Arc::ptr_eq(waiting.get(), &self.place)
+            && Arc::ptr_eq(waiting.get(), &self.slot)
         {
             waiting.remove();
             if first == Some(number) {
@@ -203,24 +204,23 @@ impl Turn {
         }
     }
 
-    /// Looks where this place is in the queue, and ends the turn of a holder whose validity is over, whoever is
-    /// next.
-    fn look(&self) -> Look {
+    /// Returns the position in the queue. Ends the turn of a holder whose validity is over, even if the caller is not next.
+    fn position(&self) -> Position {
         let mut queues = lock(&self.by_key);
         loop {
             let Entry::Occupied(entry) = queues.entry(Arc::clone(&self.key)) else {
-                return Look::Gone;
+                return Position::Gone;
             };
-            if self.place.has_left.load(Ordering::Acquire) {
-                return Look::Gone;
+            if self.slot.has_left.load(Ordering::Acquire) {
+                return Position::Gone;
             }
             let holder = &entry.get().holder;
-            if Arc::ptr_eq(holder, &self.place) {
-                return Look::Holder;
+            if Arc::ptr_eq(holder, &self.slot) {
+                return Position::Holder;
             }
             if !holder.is_over() {
-                let again_at = holder.look_again_at();
-                return Look::Waiting { again_at };
+                let again_at = holder.check_again_at();
+                return Position::Waiting { again_at };
             }
             pass_on(entry);
         }
@@ -233,7 +233,7 @@ impl Drop for Turn {
     }
 }
 
-/// The first that waits and whose time is not over is the holder; a queue of no task is removed.
+/// Makes the first waiting task whose time is not over the holder. Removes the queue if there is none.
 fn pass_on(mut entry: OccupiedEntry<'_, Arc<[u8]>, Queue>) {
     let queue = entry.get_mut();
     queue.holder.has_left.store(true, Ordering::Release);
@@ -251,7 +251,7 @@ fn pass_on(mut entry: OccupiedEntry<'_, Arc<[u8]>, Queue>) {
 }
 
 impl Queue {
-    const fn new(holder: Arc<Place>) -> Self {
+    const fn new(holder: Arc<Slot>) -> Self {
         Self {
             holder,
             waiting: BTreeMap::new(),
@@ -259,15 +259,15 @@ impl Queue {
         }
     }
 
-    /// Another place, the last.
-    fn push(&mut self, term: Term) -> Arc<Place> {
+    /// Adds a task at the end.
+    fn push(&mut self, term: Term) -> Arc<Slot> {
         self.last_number += 1;
-        let place = Place::new(self.last_number, term);
-        self.waiting.insert(self.last_number, Arc::clone(&place));
-        place
+        let slot = Slot::new(self.last_number, term);
+        self.waiting.insert(self.last_number, Arc::clone(&slot));
+        slot
     }
 
-    /// Lets the first that waits look at the holder.
+    /// Wakes the first waiting task, which checks the holder.
     fn wake_first(&self) {
         if let Some((_, first)) = self.waiting.first_key_value() {
             first.changed.notify_one();
@@ -275,7 +275,7 @@ impl Queue {
     }
 }
 
-impl Place {
+impl Slot {
     fn new(number: u64, term: Term) -> Arc<Self> {
         Arc::new(Self {
             number,
@@ -296,9 +296,9 @@ impl Place {
             .store(until.as_micros(), Ordering::Release);
     }
 
-    /// When those that wait look at this turn again. The end of a lease is not known before it is acquired, and only
-    /// the first that waits is told: the others look again when it can be over.
-    fn look_again_at(&self) -> Instant {
+    /// When waiting tasks check this turn again. The end of a lease is not known before it is acquired, and then only
+    /// the first waiting task is woken. The others check again when the lease can be over.
+    fn check_again_at(&self) -> Instant {
         if self.is_holding.load(Ordering::Acquire) {
             return self.until();
         }
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn turns_are_taken_in_the_order_in_which_they_were_asked_for() {
+    async fn turns_are_granted_in_the_order_of_the_requests() {
         let queues = KeyQueues::default();
         let first = queues.try_take(&key("k"), ENDLESS).unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_kept_of_a_key_that_no_task_wants_any_more() {
+    async fn the_queue_of_a_key_is_removed_when_no_task_wants_the_key() {
         let queues = KeyQueues::default();
         let turn = queues.try_take(&key("k"), ENDLESS).unwrap();
         let waiting = queues.clone();
@@ -414,18 +414,18 @@ mod tests {
             tasks.push(tokio::spawn(async move {
                 let turn = queues.take(&key("k"), after(LONG), ENDLESS).await;
                 order.lock().unwrap().push(number);
-                // Nor does this one pass its turn on: its validity ends.
+                // This task does not pass its turn on either: its validity ends.
                 turn.unwrap().hold(after(Duration::from_millis(20)));
                 std::future::pending::<()>().await;
             }));
             tokio::task::yield_now().await;
         }
-        // The first in the queue watches by now, until an end that is far away.
+        // The first task in the queue waits for an end that is far away.
         holder.hold(after(Duration::from_millis(20)));
         let last = queues.take(&key("k"), after(LONG), ENDLESS).await;
         assert_eq!(*order.lock().unwrap(), [0, 1, 2]);
         assert!(queues.try_take(&key("k"), ENDLESS).is_none());
-        // Those whose turn was taken away leave nothing, and take nothing away.
+        // Tasks that have lost their turn leave nothing behind, and take no turn away.
         drop(holder);
         for task in tasks {
             task.abort();
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_turn_that_was_taken_away_from_a_task_that_is_not_polled_goes_to_the_next() {
+    async fn a_task_that_is_not_polled_loses_its_turn_to_the_next() {
         let queues = KeyQueues::default();
         let holder = queues.try_take(&key("k"), ENDLESS).unwrap();
         let end = after(Duration::from_millis(20));
@@ -464,19 +464,19 @@ mod tests {
             until: end,
             validity: LONG,
         };
-        let mut stuck = std::pin::pin!(queues.take(&k, after(LONG), term));
+        let mut unpolled = std::pin::pin!(queues.take(&k, after(LONG), term));
         let first = std::future::poll_fn(|context| {
-            std::task::Poll::Ready(stuck.as_mut().poll(context).is_ready())
+            std::task::Poll::Ready(unpolled.as_mut().poll(context).is_ready())
         });
         assert!(!first.await);
         drop(holder);
         let next = queues.take(&key("k"), after(LONG), ENDLESS).await;
         assert!(next.is_some() && SystemClock.now() >= end);
-        assert!(stuck.await.is_none(), "it has lost its turn");
+        assert!(unpolled.await.is_none(), "it has lost its turn");
     }
 
     #[tokio::test]
-    async fn a_turn_that_is_over_goes_past_a_task_that_is_not_polled() {
+    async fn a_turn_is_passed_on_past_a_task_that_is_not_polled() {
         let queues = KeyQueues::default();
         let k = key("k");
         for is_held_before in [true, false] {
@@ -489,17 +489,17 @@ mod tests {
                 until: after(Duration::from_millis(40)),
                 validity: LONG,
             };
-            let mut stuck = std::pin::pin!(queues.take(&k, after(LONG), term));
-            assert!(poll_once(stuck.as_mut()).await.is_pending());
+            let mut unpolled = std::pin::pin!(queues.take(&k, after(LONG), term));
+            assert!(poll_once(unpolled.as_mut()).await.is_pending());
             let mut next = std::pin::pin!(queues.take(&k, after(LONG), ENDLESS));
             assert!(poll_once(next.as_mut()).await.is_pending());
             if !is_held_before {
-                // Only the first is told of it.
+                // Only the first task is woken.
                 holder.hold(end);
             }
             let turn = tokio::time::timeout(LONG / 60, next).await;
             assert!(turn.unwrap().is_some() && SystemClock.now() >= end);
-            assert!(stuck.await.is_none(), "its time was over");
+            assert!(unpolled.await.is_none(), "its time was over");
             drop(holder);
             assert!(lock(&queues.by_key).is_empty());
         }
@@ -524,7 +524,7 @@ mod tests {
         assert!(queues.try_take(&k, ENDLESS).is_none());
     }
 
-    /// Its lease is valid for a moment, and nothing is said of how long it takes to acquire it.
+    /// A turn without an end whose lease is valid for a moment.
     const ENDLESS_BUT_SHORT: Term = Term {
         until: Instant::MAX,
         validity: Duration::from_millis(20),

@@ -1,4 +1,4 @@
-//! What all operations of a lock have learned of its nodes.
+//! What the operations of a lock have learned about its nodes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -7,20 +7,19 @@ use redlock_core::Instant;
 
 use crate::core::Core;
 
-/// The nodes' time, for a lock and its clones: only the first operation has to ask.
+/// The nodes' time, shared by a lock and its clones, so that only the first operation has to ask for it.
 #[derive(Debug, Clone)]
 pub(crate) struct FleetKnowledge {
-    /// By how much the nodes' clocks are ahead of this machine's.
+    /// By how much the clocks of the nodes are ahead of the clock of this machine, in microseconds.
     clock_offset: Arc<AtomicI64>,
-    /// When the last acquire confirmed the rules of fenced locks, in microseconds. The rules are those of one set of
-    /// options.
+    /// When an acquire last confirmed the rules of fenced locks, in microseconds. The rules belong to one set of options.
     rules_confirmed_at: Arc<AtomicU64>,
 }
 
 /// No clock is so far behind.
 const UNKNOWN: i64 = i64::MIN;
 
-/// No acquire begins with the clock.
+/// No acquire happens at time zero.
 const NEVER: u64 = 0;
 
 impl FleetKnowledge {
@@ -31,7 +30,7 @@ impl FleetKnowledge {
         }
     }
 
-    /// The same for options with other rules.
+    /// Returns the knowledge for options with other rules.
     pub(crate) fn with_other_rules(&self) -> Self {
         Self {
             clock_offset: Arc::clone(&self.clock_offset),
@@ -39,7 +38,7 @@ impl FleetKnowledge {
         }
     }
 
-    /// Tells it to the state machine of one operation.
+    /// Copies the knowledge into the state machine of one operation.
     pub(crate) fn tell(&self, core: &mut Core) {
         let offset = self.clock_offset.load(Ordering::Relaxed);
         core.set_clock_offset(Some(offset).filter(|offset| *offset != UNKNOWN));
@@ -48,8 +47,8 @@ impl FleetKnowledge {
         core.set_rules_confirmed_at(confirmed_at.map(Instant::from_micros));
     }
 
-    /// Learns what that operation has found out since it was told `before`. What it has not found out itself it does not
-    /// say again: another operation may know better by now.
+    /// Stores what the operation has learned since `before`. Values that did not change are not stored, because another
+    /// operation may have newer ones.
     pub(crate) fn learn(&self, core: &Core, before: Told) {
         let now = Told::by(core);
         if let Some(offset) = now.clock_offset
@@ -65,7 +64,7 @@ impl FleetKnowledge {
     }
 }
 
-/// What an operation knows of the nodes.
+/// What an operation knows about the nodes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Told {
     clock_offset: Option<i64>,

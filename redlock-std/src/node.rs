@@ -36,14 +36,13 @@ use round_trip::RoundTrip;
 #[cfg(feature = "tls-rustls")]
 pub use tls::system_roots;
 
-/// A handle on one node: cheap to clone, any number of them share one connection.
+/// A handle to one node. It is cheap to clone, and all clones share one connection.
 ///
-/// Commands are put into the node's queue before anything is awaited, so all handles speak in the
-/// order in which they were called, and dropping a future unsends nothing. A task of its own sends
-/// what is queued, as one pipeline, and keeps the connection: it connects at once, again when the
-/// connection breaks or stays silent, and ends with the last handle. While the node cannot be reached it
-/// tries again up to once a second, and for a call if the last try is 30 ms ago: that call waits for the
-/// connection, and calls that come sooner fail at once.
+/// A call queues its command before it awaits anything. So commands of all handles are queued in the order of the calls,
+/// and dropping a future does not cancel its command. The task of the node sends queued commands as one pipeline, and
+/// owns the connection. It connects at once, reconnects when the connection breaks or stays silent, and ends with the
+/// last handle. While the node cannot be reached, it reconnects up to once a second. It also reconnects for a call if the
+/// last attempt was 30 ms ago: that call waits for the connection, and earlier calls fail at once.
 #[derive(Debug, Clone)]
 pub struct RedisNode {
     owner: Arc<Owner>,
@@ -51,14 +50,14 @@ pub struct RedisNode {
     last: Option<Attempt>,
 }
 
-/// An attempt to acquire, of one round or of two.
+/// An attempt to acquire, which takes one round or two.
 #[derive(Debug, Clone, Copy)]
 struct Attempt {
     token: Token,
     ttl_ms: u32,
-    /// Whether it may have left this machine; if not, there is nothing to release.
+    /// Whether it may have been sent; if not, there is nothing to release.
     is_sent: bool,
-    /// Its last acquire that was queued.
+    /// The last acquire of this attempt that was queued.
     number: Option<AcquireNumber>,
 }
 
@@ -69,12 +68,14 @@ struct Owner {
 }
 
 impl RedisNode {
-    /// A node at `url`, on the current tokio runtime. `node_timeout` is how long its callers wait for
-    /// it; a node that is silent for several times that is left out until it answers again.
+    /// Returns a handle to the node at `url`, on the current tokio runtime.
+    ///
+    /// Callers wait for the node for `node_timeout`. If it is silent for several times that, it is skipped until it answers
+    /// again.
     ///
     /// # Errors
     ///
-    /// When the URL is not one of a Redis node, or there is no runtime.
+    /// If the URL is not that of a Redis node, or there is no runtime.
     pub fn connect(url: &str, node_timeout: Duration) -> Result<Self, crate::ConnectError> {
         let runtime = Handle::try_current().map_err(|_| crate::ConnectError::NoRuntime)?;
         let (node, actor) = Self::prepare(Address::parse(url)?, node_timeout);
@@ -82,7 +83,7 @@ impl RedisNode {
         Ok(node)
     }
 
-    /// The node, and the task that it needs.
+    /// Returns the handle and the actor of the node.
     pub(crate) fn prepare(address: Address, node_timeout: Duration) -> (Self, Actor) {
         let node_timeout = bounded(node_timeout);
         let queue = Arc::new(Queue::new(Arc::clone(address.name()), node_timeout));
@@ -98,13 +99,13 @@ impl RedisNode {
         (node, Actor::new(address, queue, node_timeout, round_trip))
     }
 
-    /// Where the node is, without its password: `host:port`, or the path of its socket.
+    /// Returns the address of the node without its password: `host:port`, or the path of its socket.
     #[must_use]
     pub fn name(&self) -> &str {
         self.owner.queue.name()
     }
 
-    /// What is wrong although the node has a vote.
+    /// Returns problems of the node that leave it its vote.
     pub(crate) fn warnings(&self) -> Vec<NodeError> {
         let queue = &self.owner.queue;
         let evicts = queue
@@ -133,19 +134,19 @@ impl RedisNode {
         self.owner.queue.error(kind)
     }
 
-    /// How long the callers of this handle wait for the node from now on.
+    /// Sets how long the callers of this handle wait for the node.
     pub(crate) fn set_node_timeout(&mut self, node_timeout: Duration) {
         self.node_timeout = bounded(node_timeout);
     }
 
-    /// Hands the node a release whose answer no caller waits for.
+    /// Queues a release whose answer no caller waits for.
     pub(crate) fn release_unattended(&self, release: &Command<'_>) {
         if !self.is_needless(release) {
             self.owner.queue.push_unattended(self.call(release));
         }
     }
 
-    /// Whether the last acquire has been sent, or is not waited for any more.
+    /// Whether the last acquire has been sent, or has left the queue unsent.
     pub(crate) fn has_sent(&self) -> bool {
         let acquire = self.last.and_then(|last| last.number);
         acquire.is_none_or(|acquire| self.owner.queue.has_sent(acquire))
@@ -183,9 +184,9 @@ impl RedisNode {
     }
 
     fn call(&self, command: &Command<'_>) -> Call {
-        /// Of a key that was not acquired last over this node: as long as any.
+        /// For a key that was not the last one acquired by this handle: the longest TTL.
         const UNKNOWN_TTL: Duration = Options::MAX_TTL;
-        /// For clocks that run at other rates.
+        /// For clocks that run at different rates.
         const SLACK: Duration = Duration::from_secs(1);
 
         let known = self.last.filter(|last| match command.verb {
@@ -199,7 +200,7 @@ impl RedisNode {
             .behind(known.and_then(|last| last.number))
     }
 
-    /// Whether `command` releases what was never sent.
+    /// Whether `command` releases an acquire that was never sent.
     fn is_needless(&self, command: &Command<'_>) -> bool {
         let last = self.last.as_ref();
         command.is_release()
@@ -229,7 +230,7 @@ impl RedisNode {
     }
 }
 
-/// Longer than any round, and short enough to be added to an instant.
+/// Limits `node_timeout`, so that it can be added to an instant. The limit is longer than any round.
 fn bounded(node_timeout: Duration) -> Duration {
     node_timeout.min(Options::MAX_TTL)
 }

@@ -1,4 +1,4 @@
-//! The lock: a handle that any number of tasks share.
+//! The lock: a handle that any number of tasks can share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +17,12 @@ use crate::knowledge::{FleetKnowledge, Told};
 use crate::node::{Address, NodeError, RedisNode};
 use crate::rounds::{Round, Rounds};
 
-/// What the nodes said.
+/// Why a round acquired no lock.
 type NodesError = redlock_core::AcquireError<NodeError, MAX_NODES>;
 
 /// A lock over independent Redis or Valkey masters.
 ///
-/// Cheap to clone; any number of tasks and keys at once. What it guarantees is written at
-/// [`redlock_core::Redlock`].
+/// Cheap to clone, for any number of tasks and keys at once. For its guarantees see [`redlock_core::Redlock`].
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -53,50 +52,50 @@ pub struct Redlock {
 }
 
 impl Redlock {
-    /// A lock over the nodes at `urls`, on the current tokio runtime.
+    /// Returns a lock over the nodes at `urls`, on the current tokio runtime.
     ///
-    /// The URLs are read at once; connections are made in the background, and made again for as long
-    /// as the lock, a clone of it or a guard lives. A node may take four node timeouts to be connected to, at least a
-    /// second and at most a minute, and as long again for the handshake and the login, over TLS at least 8 seconds.
-    /// Where it is there and takes longer, the next attempt may take twice as long, up to a minute. Of a host name with
-    /// several addresses the first one that answers is used.
+    /// The URLs are parsed at once. The connections are made in the background, and made again for as long as the lock, a
+    /// clone of it or a guard lives. A connect may take four node timeouts, at least a second and at most a minute. The
+    /// handshake and the login may take as long again, over TLS at least 8 seconds. If the node accepts the connection but
+    /// the rest takes too long, the next attempt may take twice as long, up to a minute. If a host name has several
+    /// addresses, the first one that answers is used.
     ///
-    /// URLs begin with `redis://`, `valkey://`, `redis+unix://` or, with the feature `tls-rustls`, `rediss://`; user,
+    /// URLs begin with `redis://`, `valkey://`, `redis+unix://` or, with the feature `tls-rustls`, `rediss://`. User,
     /// password and database are written as in `redis://user:password@host:port/db`, with `#`, `/`, `?`, `@`, `:` and `%`
-    /// percent-encoded in user and password. A socket has them in its parameters:
+    /// percent-encoded in user and password. The URL of a Unix socket has them as parameters:
     /// `redis+unix:///run/redis.sock?user=user&pass=password&db=1`.
     ///
-    /// Certificates are always verified, against those that this system trusts: they are read at the first `rediss://`
-    /// URL of the process.
+    /// Certificates of nodes are always verified, against the authorities that this system trusts. These are read at the
+    /// first `rediss://` URL of the process.
     ///
     /// The user needs the permissions `+set +get +del +pexpire +evalsha +eval +script|load +info +time` on the
-    /// keys of the locks and on `redlock:guard`; with a database in the URL also `+select`; for
-    /// [fenced](Options::fenced) locks also `+pttl`, and on the
-    /// same keys with `redlock:fence:` before them. To log in needs no permission, and the name that `CLIENT LIST` shows is
-    /// done without if `+client|setinfo` is missing. Say, with locks whose keys begin with `lock:`,
+    /// keys of the locks and on `redlock:guard`. With a database in the URL, the user also needs `+select`. For
+    /// [fenced](Options::fenced) locks the user also needs `+pttl`, and the permissions on the same keys with
+    /// `redlock:fence:` before them. The login itself needs no permission. Without `+client|setinfo`, `CLIENT LIST` shows no
+    /// library name. For example, if the keys of all locks begin with `lock:`,
     ///
     /// ```text
     /// ACL SETUSER locker on >password ~lock:* ~redlock:guard ~redlock:fence:lock:* +set +get +del +pexpire
     ///     +evalsha +eval +script|load +info +time +pttl
     /// ```
     ///
-    /// A node is asked who it is on every new connection before anything else, and later ahead of an acquire if
-    /// the answer may be out of date. One that has restarted, and may have forgotten locks, has no vote yet, a
-    /// replica has none, and a server that is named twice has one: see [`Options::restart_guard`]. If the server
-    /// does not let its scripts call INFO or TIME, it has no vote unless the restart guard is off. A proxy that
-    /// hides that the connection to the server behind it was made anew hides restarts too.
+    /// Each node is asked for its identity first on every new connection, and again ahead of an acquire if the last answer
+    /// may be out of date. A restarted node, which may have lost keys, has no vote yet. A replica has no vote, and a server
+    /// that is named twice has one: see [`Options::restart_guard`]. If the scripts on the server may not call INFO or TIME,
+    /// the node has no vote unless the restart guard is off. A proxy that hides its reconnects to the server behind it hides
+    /// restarts too.
     ///
     /// # Dropping
     ///
-    /// When the last clone and the last guard are dropped, the background tasks send the releases that wait, and
-    /// end. For a node that cannot be reached they try that until the keys have expired, for 30 seconds at the
-    /// most. When the runtime shuts down they end at once: what was not sent expires, and every call of a clone
-    /// that still lives fails with [`NodeErrorKind::RuntimeGone`](crate::NodeErrorKind::RuntimeGone).
+    /// When the last clone and the last guard are dropped, the background tasks send the queued releases, and
+    /// end. If a node cannot be reached, its task retries until the keys have expired, for at most 30 seconds.
+    /// When the runtime shuts down, the tasks end at once: keys whose releases were not sent expire, and every call of a
+    /// clone that still lives fails with [`NodeErrorKind::RuntimeGone`](crate::NodeErrorKind::RuntimeGone).
     ///
     /// # Errors
     ///
-    /// If a URL cannot be read or names a node that is named already, if there is none or more than
-    /// [`MAX_NODES`], if TLS is asked for and cannot be set up, or if there is no tokio runtime.
+    /// If a URL cannot be parsed, if two URLs name the same node, if there is no URL or more than [`MAX_NODES`], if TLS
+    /// cannot be set up for a `rediss://` URL, or if there is no tokio runtime.
     pub fn connect<U: AsRef<str>>(
         urls: impl IntoIterator<Item = U>,
         options: Options,
@@ -104,11 +103,11 @@ impl Redlock {
         Self::connect_to(urls, options, Address::parse)
     }
 
-    /// [`connect`](Self::connect), with TLS as `tls` says: with an authority of your own, or a certificate of this
-    /// client, which servers ask for unless they are told otherwise (`tls-auth-clients`).
+    /// Returns a lock like [`connect`](Self::connect), with the TLS configuration `tls`: for your own authority, or for a
+    /// client certificate, which servers require unless `tls-auth-clients` is `no`.
     ///
-    /// It is for all `rediss://` URLs; others have no TLS. The types are those of the [`rustls`] of this crate.
-    /// [`system_roots`](crate::system_roots) are the authorities that `connect` trusts.
+    /// The configuration applies to all `rediss://` URLs; other URLs have no TLS. The types are those of the [`rustls`] of
+    /// this crate. [`system_roots`](crate::system_roots) are the authorities that `connect` trusts.
     ///
     /// ```no_run
     /// use std::sync::Arc;
@@ -181,11 +180,11 @@ impl Redlock {
         })
     }
 
-    /// The same lock with other options: the same connections, the same queues for keys.
+    /// Returns the same lock with other options. Connections and queues for keys are shared.
     ///
-    /// How long a node may be silent before a call leaves it out follows from the node timeout of that call. If
-    /// [`connect`](Self::connect) would refuse these options, because the TTL is only a few milliseconds, every acquire
-    /// fails with [`AcquireError::Build`].
+    /// Each call uses the node timeout of its own options, also to decide for how long a node may be silent before the call
+    /// skips it. If [`connect`](Self::connect) would refuse these options, because the TTL is only a few milliseconds, every
+    /// acquire fails with [`AcquireError::Build`].
     #[must_use]
     pub fn with_options(&self, options: Options) -> Self {
         let knowledge = if options.fleet() == self.options.fleet() {
@@ -200,8 +199,7 @@ impl Redlock {
         }
     }
 
-    /// The same lock, each key with `prefix` before it. Without one the key is what other Redlock
-    /// clients use.
+    /// Returns the same lock, with `prefix` before each key. Without a prefix the keys are those of other Redlock clients.
     #[must_use]
     pub fn with_prefix(&self, prefix: impl AsRef<[u8]>) -> Self {
         Self {
@@ -216,10 +214,11 @@ impl Redlock {
         &self.options
     }
 
-    /// What is wrong with the nodes although their votes count: one that may delete keys for want of memory
-    /// ([`Options::refuse_eviction`] takes its vote away), and one for which so many releases waited, more than a
-    /// million, that some were given up. As the nodes said when they were connected to; after the first acquire a quorum of
-    /// them has.
+    /// Returns problems of nodes whose votes count.
+    ///
+    /// A node may evict keys ([`Options::refuse_eviction`] takes its vote away); or more than a million releases waited for
+    /// a node, so that some were dropped. The former is what each node answered when it was last asked for its identity:
+    /// after the first successful acquire, a quorum of nodes has answered.
     #[must_use]
     pub fn warnings(&self) -> Vec<NodeError> {
         self.core.nodes().flat_map(RedisNode::warnings).collect()
@@ -227,15 +226,15 @@ impl Redlock {
 
     /// Tries once to acquire the lock.
     ///
-    /// One round, which ends at the quorum. If another task holds the lock through this handle or a clone of it, or waits
-    /// for it, this fails at once and asks no node. If very many tasks acquire or extend at the moment, the round begins
-    /// a little later; if it cannot within a node timeout, this fails with [`AcquireError::NotAsked`].
+    /// This takes one round, which ends at the quorum. If another task holds the lock through this handle or a clone of it,
+    /// or waits for it, this fails at once and asks no node. If very many tasks acquire or extend at the moment, the round
+    /// begins a little later. If it cannot begin within a node timeout, this fails with [`AcquireError::NotAsked`].
     ///
-    /// Dropping the future releases what the round may have granted.
+    /// Dropping the future releases the keys that the round may have set.
     ///
     /// # Errors
     ///
-    /// [`AcquireError`] tells held from no quorum of nodes reached, and from no round begun.
+    /// [`AcquireError`] distinguishes a held lock, no quorum of nodes reached, and no round begun.
     pub async fn try_acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
         check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
@@ -254,21 +253,22 @@ impl Redlock {
         Ok(self.guard(core, lease, turn))
     }
 
-    /// Acquires the lock, waiting for it until [`Options::wait`] is over.
+    /// Acquires the lock, and waits for it until [`Options::wait`] is over.
     ///
-    /// Tasks that want the same key through this handle or a clone of it wait in a queue, first come, first served; one of
-    /// them at a time asks the nodes, again and again after a random delay. Of all keys together as many are asked for
-    /// at once as the nodes answer in time; a burst of acquires waits here, behind extensions of leases, and not in rounds
-    /// that time out. A task ahead in the queue is waited for until its guard is released or dropped, or the validity of
-    /// its lease is over. If it is not polled when it is next, it is waited for until its own wait is over, four node
-    /// timeouts and a second later at the latest.
+    /// Tasks that want the same key through this handle or a clone of it wait in a queue, first come, first served. The
+    /// first task in the queue asks the nodes, and retries after a random delay. It passes its turn on when its guard is
+    /// released or dropped, or when the validity of its lease is over. If it is not polled, it loses its turn four node
+    /// timeouts and a second after its own wait is over, at the latest.
     ///
-    /// Dropping the future leaves the queue, and releases what a round may have granted.
+    /// The number of rounds at once, for all keys together, is limited to what the nodes answer in time. So a burst of
+    /// acquires waits here, behind extensions of leases, and not in rounds that time out.
+    ///
+    /// Dropping the future leaves the queue, and releases the keys that a round may have set.
     ///
     /// # Errors
     ///
-    /// The [`AcquireError`] of the last round. If there was none, [`AcquireError::HeldHere`] if the queue for the key did
-    /// not move in time, and [`AcquireError::NotAsked`] if too many other acquires or extensions were ahead, or no
+    /// The [`AcquireError`] of the last round. If there was no round: [`AcquireError::HeldHere`] if the queue for the key
+    /// did not move in time; [`AcquireError::NotAsked`] if too many other acquires or extensions were ahead, or no
     /// quorum of nodes answered those that were.
     pub async fn acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
         check(&self.options).map_err(AcquireError::Build)?;
@@ -290,7 +290,7 @@ impl Redlock {
         let mut core = self.client(self.options.wait(left));
         let mut acquisition = core.begin();
         let mut failed = None;
-        // As `try_acquire` waits for its only round.
+        // The first round may begin as late as the only round of `try_acquire`.
         let first = SystemClock.now().saturating_add(self.options.round_time());
         let mut admit_until = give_up_at.max(first);
         loop {
@@ -313,14 +313,14 @@ impl Redlock {
 
     /// Acquires the lock, runs `work` and releases the lock.
     ///
-    /// The lease is extended while the work runs, in the same task, each time a third of its validity
-    /// has passed; a TTL of less than about 10 ms leaves no time for that. When an extension finds the lock lost, the work is dropped at once, and no later than the validity
-    /// ends. Dropping the work does not undo what it did.
+    /// The lease is extended in the same task while the work runs, each time a third of its validity has passed. A TTL of
+    /// less than about 10 ms leaves no time for that. When an extension finds the lock lost, the work is dropped at once.
+    /// It is dropped no later than the validity ends. Dropping the work does not undo what it did.
     ///
     /// # Errors
     ///
-    /// [`HoldError::NotAcquired`] before the work; [`HoldError::Lost`] when the lock was lost before
-    /// the work was done, also when the work kept the task busy past the end of the validity.
+    /// [`HoldError::NotAcquired`] if the lock was not acquired: the work did not begin. [`HoldError::Lost`] if the lock was
+    /// lost before the work was done, also if the work kept the task busy past the end of the validity.
     pub async fn hold<R>(
         &self,
         key: impl AsRef<[u8]>,
@@ -329,7 +329,7 @@ impl Redlock {
         let guard = self.acquire(key).await.map_err(HoldError::NotAcquired)?;
         let done = if let Some(keeping) = guard.keeping() {
             tokio::select! {
-                // The lease is looked at before the work: after a long pause the work does not run on.
+                // The lease is polled before the work, so that the work does not continue after a long pause.
                 biased;
                 () = keeping => None,
                 result = work(&guard) => Some(result).filter(|_| guard.is_valid()),
@@ -342,7 +342,7 @@ impl Redlock {
         done.ok_or(HoldError::Lost(cause))
     }
 
-    /// One attempt, when its round is admitted; `None` if it is not by `give_up_at`.
+    /// Makes one attempt, once its round is admitted. Returns `None` if it is not admitted by `give_up_at`.
     async fn attempt(
         &self,
         core: &mut Core,
@@ -351,7 +351,7 @@ impl Redlock {
         give_up_at: Instant,
     ) -> Option<Result<Lease<Arc<[u8]>>, NodesError>> {
         let round_time = self.options.round_time();
-        // A round and one that cleans up. What takes longer does not keep others waiting.
+        // A round and one that cleans up. An attempt that takes longer does not delay others.
         let longest = round_time * 2;
         let mut round = self.rounds.admit_acquire(give_up_at, longest).await?;
         let attempt = Attempt::new(core, &self.knowledge, key, &mut round);
@@ -371,7 +371,7 @@ impl Redlock {
         Guard::new(core, lease, turn, rounds, runtime)
     }
 
-    /// Why no round of an acquire has begun.
+    /// The error of an acquire without a round.
     fn not_asked(&self, key: &[u8]) -> AcquireError {
         AcquireError::NotAsked {
             key: KeyName::new(key),
@@ -389,7 +389,7 @@ impl Redlock {
         core
     }
 
-    /// Its length if it is too long.
+    /// Returns the key with the prefix, or its length if that is too long.
     fn full_key(&self, key: &[u8]) -> Result<Arc<[u8]>, usize> {
         let length = self.prefix.len() + key.len();
         if length > MAX_KEY {
@@ -402,7 +402,7 @@ impl Redlock {
     }
 }
 
-/// What [`Redlock::connect`] checks, and [`Redlock::with_options`] cannot refuse.
+/// Checks what [`Redlock::connect`] refuses, because [`Redlock::with_options`] returns no error.
 fn check(options: &Options) -> Result<(), BuildError> {
     if options.validity() <= SystemClock.resolution() {
         return Err(BuildError::ClockTooCoarse);
@@ -410,8 +410,8 @@ fn check(options: &Options) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// For an acquire that starts its last round at `last_start`, which is two rounds of a fenced lock, and one that cleans
-/// up. A task that is not polled until then loses its turn.
+/// The term of an acquire whose last attempt starts at `last_start`. That attempt takes up to two rounds for a fenced
+/// lock, and one that cleans up. A task that is not polled until the end of the term loses its turn.
 fn term(options: &Options, last_start: Instant) -> Term {
     let rounds = options.round_time().saturating_mul(4);
     Term {
@@ -424,8 +424,8 @@ fn held_here(key: &[u8]) -> AcquireError {
     AcquireError::HeldHere(KeyName::new(key))
 }
 
-/// An attempt on its way. Dropped in the middle, it releases what it may have been granted; what it has
-/// learned of the nodes' clocks is kept, whatever came of it.
+/// An attempt in progress. If it is dropped in the middle, it releases the keys that it may have set. What it has learned
+/// of the nodes' clocks is kept in any case.
 struct Attempt<'a, 'r> {
     core: &'a mut Core,
     knowledge: &'a FleetKnowledge,

@@ -1,13 +1,13 @@
-//! How many acquires and extensions of this process ask the nodes at once: as many as the nodes answer in time.
+//! Limits how many acquires and extensions of this process are in flight at once, to what the nodes answer in time.
 //!
-//! If all of a burst asked at once, their commands would wait in our own queues for longer than a round may take, and
-//! none would be granted. So they are admitted one after the other: extensions first, the lease that ends soonest ahead;
-//! then acquires, first come, first served. The clock of a round begins when it is admitted.
+//! If all acquires of a burst were sent at once, their commands would wait in our own queues for longer than a round may
+//! take, and none would be granted. So rounds are admitted one after the other: extensions first, the lease that ends
+//! soonest ahead; then acquires, first come, first served. The time of a round begins when it is admitted.
 //!
-//! Extensions count only among themselves, so that no acquire keeps a lease from being extended.
+//! The limit for extensions ignores acquires, so that no acquire delays an extension.
 
 mod limit;
-mod line;
+mod round_queue;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,10 +19,10 @@ use tokio::sync::Notify;
 
 use crate::clock::SystemClock;
 use limit::Limit;
-use line::{Line, Ticket};
+use round_queue::{RoundQueue, Ticket};
 
-/// The rounds of a lock and its clones. A round is an attempt here: up to three rounds of a fenced lock, and one that
-/// cleans up; or an extension, up to two.
+/// The rounds of a lock and its clones. A round here is an attempt, which takes up to three rounds for a fenced lock and
+/// one that cleans up; or an extension, which takes up to two.
 #[derive(Clone, Default)]
 pub(crate) struct Rounds {
     state: Arc<Mutex<State>>,
@@ -30,13 +30,13 @@ pub(crate) struct Rounds {
 
 struct State {
     limit: Limit,
-    extensions: Line,
-    acquires: Line,
-    /// Acquires whose future was dropped: each counts until its commands have left our queues.
+    extensions: RoundQueue,
+    acquires: RoundQueue,
+    /// Acquires whose future was dropped. Each counts until its commands have left our queues.
     dropped: VecDeque<(Ticket, HaveLeft)>,
     last_number: u64,
-    /// When one of the tasks in line looks next.
-    next_look: Instant,
+    /// When the next waiting task checks for a free slot.
+    next_check: Instant,
     nodes_answer: bool,
 }
 
@@ -49,12 +49,12 @@ enum Kind {
 /// Whether the commands of a round have left our queues.
 type HaveLeft = Box<dyn Fn() -> bool + Send>;
 
-/// How many looks at the rounds in flight all tasks in line together take a second, beside that one that looks as soon as
-/// there may be room: one in so long. In a long line each looks seldom, or they would leave the nodes' tasks no time on a
-/// busy machine.
-const BETWEEN_LOOKS: Duration = Duration::from_micros(200);
+/// The least time between two checks of the rounds in flight by waiting tasks, apart from the one task that checks as soon
+/// as a slot may be free. If many tasks wait, each of them checks rarely. Otherwise they would leave no time for the tasks of
+/// the nodes.
+const BETWEEN_CHECKS: Duration = Duration::from_micros(200);
 
-/// An admitted round. Dropping it makes room for the next one, and says nothing about the nodes.
+/// An admitted round. Dropping it frees its slot, and does not change the limit.
 pub(crate) struct Round<'a> {
     rounds: &'a Rounds,
     kind: Kind,
@@ -63,54 +63,55 @@ pub(crate) struct Round<'a> {
     leaves: Option<HaveLeft>,
 }
 
-/// A task that wants a round. Dropping it leaves the line.
-struct Place<'a> {
+/// A task that waits for a round. Dropping it leaves the queue.
+struct Waiter<'a> {
     rounds: &'a Rounds,
     kind: Kind,
     ticket: Ticket,
-    called: Arc<Notify>,
+    woken: Arc<Notify>,
 }
 
 impl Rounds {
-    /// Waits until an acquire may begin; `None` if it may not by `give_up_at`. It counts as in flight until it is
-    /// dropped, for `longest` at most. Dropping the future leaves the line.
+    /// Waits until an acquire may begin. Returns `None` if it may not begin by `give_up_at`.
+    ///
+    /// The round counts as in flight until it is dropped, for `longest` at most. Dropping the future leaves the queue.
     pub(crate) async fn admit_acquire(
         &self,
         give_up_at: Instant,
         longest: Duration,
     ) -> Option<Round<'_>> {
-        let place = self.enter(Kind::Acquire, Instant::MAX);
-        place.wait(give_up_at, longest).await
+        let waiter = self.enter(Kind::Acquire, Instant::MAX);
+        waiter.wait(give_up_at, longest).await
     }
 
-    /// Waits until an extension of a lease may begin that is valid until `valid_until`, and no longer; otherwise as
+    /// Waits until an extension may begin, at most until `valid_until`, the end of the lease. Otherwise like
     /// [`admit_acquire`](Self::admit_acquire).
     pub(crate) async fn admit_extension(
         &self,
         valid_until: Instant,
         longest: Duration,
     ) -> Option<Round<'_>> {
-        let place = self.enter(Kind::Extension, valid_until);
-        place.wait(valid_until, longest).await
+        let waiter = self.enter(Kind::Extension, valid_until);
+        waiter.wait(valid_until, longest).await
     }
 
-    /// Whether a quorum of nodes has answered the round that ended last.
+    /// Whether a quorum of nodes answered the round that ended last.
     pub(crate) fn nodes_answer(&self) -> bool {
         self.lock().nodes_answer
     }
 
-    fn enter(&self, kind: Kind, due: Instant) -> Place<'_> {
-        let called = Arc::new(Notify::new());
+    fn enter(&self, kind: Kind, due: Instant) -> Waiter<'_> {
+        let woken = Arc::new(Notify::new());
         let mut state = self.lock();
         state.last_number += 1;
         let number = state.last_number;
         let ticket = Ticket { due, number };
-        state.line(kind).enter(ticket, Arc::clone(&called));
-        Place {
+        state.queue(kind).enter(ticket, Arc::clone(&woken));
+        Waiter {
             rounds: self,
             kind,
             ticket,
-            called,
+            woken,
         }
     }
 
@@ -126,7 +127,7 @@ impl fmt::Debug for Rounds {
 }
 
 impl Round<'_> {
-    /// The round is over: whether a quorum of nodes `has_answered`, each of which it waited for up to `node_timeout`.
+    /// Ends the round: `has_answered` if a quorum of nodes answered within `node_timeout`.
     pub(crate) fn end(self, has_answered: bool, node_timeout: Duration) {
         let now = SystemClock.now();
         let mut state = self.rounds.lock();
@@ -140,7 +141,7 @@ impl Round<'_> {
         }
     }
 
-    /// The future of the round is being dropped: it counts until its commands `have_left` our queues.
+    /// Lets the round count after it is dropped, until its commands `have_left` our queues.
     pub(crate) fn leave_behind(&mut self, have_left: impl Fn() -> bool + Send + 'static) {
         self.leaves = Some(Box::new(have_left));
     }
@@ -151,24 +152,24 @@ impl Drop for Round<'_> {
         let mut state = self.rounds.lock();
         match self.leaves.take() {
             Some(have_left) => state.dropped.push_back((self.ticket, have_left)),
-            None => state.line(self.kind).end(self.ticket),
+            None => state.queue(self.kind).end(self.ticket),
         }
         state.pass_on(SystemClock.now());
     }
 }
 
-impl<'a> Place<'a> {
-    /// `None` if it is not admitted by `give_up_at`.
+impl<'a> Waiter<'a> {
+    /// Waits for admission. Returns `None` if there is none by `give_up_at`.
     async fn wait(&self, give_up_at: Instant, longest: Duration) -> Option<Round<'a>> {
         loop {
             let now = SystemClock.now();
-            let look_at = {
+            let check_at = {
                 let mut state = self.rounds.lock();
                 state.pass_on(now);
-                let places = state.places(self.kind);
+                let slots = state.slots(self.kind);
                 let until = now.saturating_add(longest);
-                let line = state.line(self.kind);
-                if line.begin(self.ticket, &self.called, places, until) {
+                let queue = state.queue(self.kind);
+                if queue.begin(self.ticket, &self.woken, slots, until) {
                     return Some(Round {
                         rounds: self.rounds,
                         kind: self.kind,
@@ -177,76 +178,76 @@ impl<'a> Place<'a> {
                         leaves: None,
                     });
                 }
-                state.look_again_at(now)
+                state.check_again_at(now)
             };
             if now >= give_up_at {
                 return None;
             }
             tokio::select! {
                 biased;
-                () = self.called.notified() => {}
-                () = SystemClock.sleep_until(look_at.min(give_up_at)) => {}
+                () = self.woken.notified() => {}
+                () = SystemClock.sleep_until(check_at.min(give_up_at)) => {}
             }
         }
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut state = self.rounds.lock();
-        if state.line(self.kind).leave(self.ticket) {
+        if state.queue(self.kind).leave(self.ticket) {
             state.pass_on(SystemClock.now());
         }
     }
 }
 
 impl State {
-    /// Forgets the rounds that do not count any more, and calls those who wait, as far as there is room.
+    /// Removes the rounds that no longer count, and wakes waiting tasks for the free slots.
     fn pass_on(&mut self, now: Instant) {
-        // In the order in which they were dropped, which is about that in which their commands leave.
+        // In the order of the drops, which is about the order in which their commands leave the queues.
         while let Some((ticket, have_left)) = self.dropped.front()
             && (have_left() || !self.acquires.counts(*ticket))
         {
             self.acquires.end(*ticket);
             self.dropped.pop_front();
         }
-        self.extensions.call(now, self.places(Kind::Extension));
-        self.acquires.call(now, self.places(Kind::Acquire));
+        self.extensions.wake(now, self.slots(Kind::Extension));
+        self.acquires.wake(now, self.slots(Kind::Acquire));
     }
 
-    /// How many rounds of this kind may be in flight.
-    fn places(&self, kind: Kind) -> usize {
-        let places = self.limit.places();
+    /// The largest number of rounds of this kind in flight.
+    fn slots(&self, kind: Kind) -> usize {
+        let slots = self.limit.slots();
         match kind {
-            Kind::Extension => places,
-            Kind::Acquire => places.saturating_sub(self.extensions.in_flight()),
+            Kind::Extension => slots,
+            Kind::Acquire => slots.saturating_sub(self.extensions.in_flight()),
         }
     }
 
-    /// Whether no other acquire could begin.
+    /// Whether no other acquire may begin.
     fn is_full(&self) -> bool {
-        self.acquires.waiting() > 0 || self.acquires.in_flight() >= self.places(Kind::Acquire)
+        self.acquires.waiting() > 0 || self.acquires.in_flight() >= self.slots(Kind::Acquire)
     }
 
-    /// When a task in line looks again at the rounds in flight. It relies on no other one being polled: one of them
-    /// looks as soon as there may be room, and if it has not looked by then, the next one that does takes over.
-    fn look_again_at(&mut self, now: Instant) -> Instant {
+    /// When a waiting task checks the rounds in flight again. No task relies on another one being polled: one of them
+    /// checks as soon as there may be a free slot. If it is not polled, the next task that checks takes over.
+    fn check_again_at(&mut self, now: Instant) -> Instant {
         let overdue = self.extensions.next_overdue();
         let mut due = overdue.min(self.acquires.next_overdue());
         if !self.dropped.is_empty() {
             due = now;
         }
         let due = due.max(now.saturating_add(SystemClock.resolution()));
-        if now >= self.next_look || due < self.next_look {
-            self.next_look = due;
+        if now >= self.next_check || due < self.next_check {
+            self.next_check = due;
             return due;
         }
         let others = self.extensions.waiting() + self.acquires.waiting();
         let others = u32::try_from(others).unwrap_or(u32::MAX);
-        due.max(now.saturating_add(BETWEEN_LOOKS.saturating_mul(others)))
+        due.max(now.saturating_add(BETWEEN_CHECKS.saturating_mul(others)))
     }
 
-    const fn line(&mut self, kind: Kind) -> &mut Line {
+    const fn queue(&mut self, kind: Kind) -> &mut RoundQueue {
         match kind {
             Kind::Extension => &mut self.extensions,
             Kind::Acquire => &mut self.acquires,
@@ -258,11 +259,11 @@ impl Default for State {
     fn default() -> Self {
         Self {
             limit: Limit::new(),
-            extensions: Line::new(),
-            acquires: Line::new(),
+            extensions: RoundQueue::new(),
+            acquires: RoundQueue::new(),
             dropped: VecDeque::new(),
             last_number: 0,
-            next_look: Instant::from_micros(0),
+            next_check: Instant::from_micros(0),
             nodes_answer: true,
         }
     }
@@ -283,13 +284,13 @@ mod tests {
         SystemClock.now().saturating_add(time)
     }
 
-    /// As many as are admitted at once, and one more that waits.
+    /// Fills all slots. One more round is requested, and times out at once.
     async fn crowd(rounds: &Rounds, longest: Duration) -> Vec<Round<'_>> {
         let mut admitted = Vec::new();
         while let Some(round) = rounds.admit_acquire(Instant::from_micros(0), longest).await {
             admitted.push(round);
         }
-        assert_eq!(waiting(rounds), 0, "who gives up leaves the line");
+        assert_eq!(waiting(rounds), 0, "a task that times out leaves the queue");
         admitted
     }
 
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_is_admitted_when_a_round_ends_first_come_first_served() {
+    async fn waiting_tasks_are_admitted_in_order_when_rounds_end() {
         let rounds = Rounds::default();
         let mut admitted = crowd(&rounds, LONG).await;
         let [mut first, mut second] =
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn extensions_wait_for_no_acquire_and_the_lease_that_ends_soonest_goes_first() {
+    async fn extensions_do_not_wait_for_acquires_and_the_lease_that_ends_soonest_goes_first() {
         let rounds = Rounds::default();
         let acquires = crowd(&rounds, LONG).await;
         let mut acquire = pin!(rounds.admit_acquire(after(LONG), LONG));
@@ -338,7 +339,7 @@ mod tests {
         extensions.pop();
         assert!(poll_once(later.as_mut()).await.is_none());
         extensions.push(poll_once(sooner.as_mut()).await.flatten().unwrap());
-        // Acquires have what extensions leave.
+        // Acquires get the slots that extensions leave free.
         drop(acquires);
         assert!(poll_once(acquire.as_mut()).await.is_none());
         extensions.pop();
@@ -348,49 +349,53 @@ mod tests {
         assert!(rounds.admit_extension(over, LONG).await.is_none());
         extensions.pop();
         assert!(poll_once(acquire.as_mut()).await.unwrap().is_some());
-        assert_eq!(waiting(&rounds), 0, "whose lease is over leaves the line");
+        assert_eq!(
+            waiting(&rounds),
+            0,
+            "a task whose lease is over leaves the queue"
+        );
     }
 
     #[tokio::test]
-    async fn rounds_of_tasks_that_are_not_polled_keep_nobody_for_longer_than_they_may_take() {
+    async fn rounds_of_tasks_that_are_not_polled_keep_a_slot_for_no_longer_than_they_may_take() {
         let rounds = Rounds::default();
-        let stuck = crowd(&rounds, LONGEST).await;
+        let unpolled = crowd(&rounds, LONGEST).await;
         let start = SystemClock.now();
         assert!(rounds.admit_acquire(after(LONG), LONGEST).await.is_some());
         assert!(SystemClock.now() >= start.saturating_add(LONGEST / 2));
-        drop(stuck);
+        drop(unpolled);
     }
 
     #[tokio::test]
-    async fn tasks_in_line_that_are_not_polled_keep_nobody_for_the_time_of_a_round() {
-        const STUCK: usize = 2_000;
+    async fn waiting_tasks_that_are_not_polled_do_not_delay_others_for_the_time_of_a_round() {
+        const UNPOLLED: usize = 2_000;
 
         let rounds = Rounds::default();
         let admitted = crowd(&rounds, LONG).await;
-        let mut stuck = Vec::new();
-        for _ in 0..STUCK {
-            let mut place = Box::pin(rounds.admit_acquire(after(LONG), LONG));
-            assert!(poll_once(place.as_mut()).await.is_none());
-            stuck.push(place);
+        let mut unpolled = Vec::new();
+        for _ in 0..UNPOLLED {
+            let mut waiter = Box::pin(rounds.admit_acquire(after(LONG), LONG));
+            assert!(poll_once(waiter.as_mut()).await.is_none());
+            unpolled.push(waiter);
         }
-        let places = admitted.len();
+        let slots = admitted.len();
         drop(admitted);
         let start = SystemClock.now();
         let round = rounds.admit_acquire(after(LONG), LONG).await.unwrap();
         let took = SystemClock.now().saturating_duration_since(start);
         assert!(took < LONG / 100, "{took:?}");
         drop(round);
-        // They have kept their places in line: the first of them begin at once, and no more than may.
+        // They have kept their positions: the first of them begin at once, as many as there are slots.
         let mut begun = Vec::new();
-        for place in &mut stuck {
-            begun.extend(poll_once(place.as_mut()).await.flatten());
+        for waiter in &mut unpolled {
+            begun.extend(poll_once(waiter.as_mut()).await.flatten());
         }
-        assert_eq!(begun.len(), places);
-        assert_eq!(in_flight(&rounds), places);
+        assert_eq!(begun.len(), slots);
+        assert_eq!(in_flight(&rounds), slots);
     }
 
     #[tokio::test]
-    async fn who_is_dropped_while_waiting_keeps_no_place() {
+    async fn a_task_that_is_dropped_while_waiting_keeps_no_slot() {
         let rounds = Rounds::default();
         let admitted = crowd(&rounds, LONG).await;
         {
@@ -402,20 +407,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_long_line_is_left_from_its_end_as_fast_as_from_its_front() {
+    async fn a_long_queue_is_left_from_its_end_as_fast_as_from_its_front() {
         const TASKS: usize = 30_000;
 
         let rounds = Rounds::default();
         let _admitted = crowd(&rounds, LONG).await;
         let [from_the_front, from_the_end] = [false, true].map(|is_reversed| {
-            let places = (0..TASKS).map(|_| rounds.enter(Kind::Acquire, Instant::MAX));
-            let mut places: VecDeque<_> = places.collect();
+            let waiters = (0..TASKS).map(|_| rounds.enter(Kind::Acquire, Instant::MAX));
+            let mut waiters: VecDeque<_> = waiters.collect();
             let started_at = std::time::Instant::now();
-            while let Some(place) = match is_reversed {
-                true => places.pop_back(),
-                false => places.pop_front(),
+            while let Some(waiter) = match is_reversed {
+                true => waiters.pop_back(),
+                false => waiters.pop_front(),
             } {
-                drop(place);
+                drop(waiter);
             }
             started_at.elapsed()
         });
@@ -446,7 +451,7 @@ mod tests {
         assert!(rounds.lock().dropped.is_empty());
     }
 
-    /// What it has come to, if it is ready. Its value is lost with it.
+    /// Polls once. Returns the output if it is ready.
     async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
         std::future::poll_fn(|context| {
             Poll::Ready(match future.as_mut().poll(context) {

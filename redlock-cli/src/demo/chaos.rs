@@ -1,4 +1,4 @@
-//! Nodes fail, a minority of them at a time, and come back.
+//! Makes nodes fail and recover, a minority of them at a time.
 
 use std::rc::Rc;
 
@@ -9,7 +9,7 @@ use super::fault::Fault;
 use super::random::Random;
 use super::world::World;
 
-/// Breaks nodes until it is dropped.
+/// Makes nodes fail until the future is dropped.
 pub(crate) async fn chaos(world: Rc<World>, mut random: Random) {
     loop {
         sleep(random.between_ms(100, 500)).await;

@@ -1,19 +1,19 @@
-//! Watches that no two hold the lock at once. Knows nothing of nodes, rounds and leases.
+//! Checks that no two workers hold the lock at once. Independent of nodes, rounds and leases.
 
 use core::time::Duration;
 
 use redlock_core::Instant;
 
-/// A time in which a worker took itself for the holder.
+/// A time in which a worker was the holder in its own view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hold {
     pub(crate) worker: usize,
     pub(crate) from: Instant,
-    /// The first instant at which it was over.
+    /// The end, exclusive.
     pub(crate) until: Instant,
 }
 
-/// Compares each hold with all that may have been at the same time.
+/// Compares each hold with all that may overlap it.
 #[derive(Debug, Default)]
 pub(crate) struct Checker {
     recent: Vec<Hold>,
@@ -21,10 +21,10 @@ pub(crate) struct Checker {
 }
 
 impl Checker {
-    /// How long a hold is remembered: far longer than any lasts.
+    /// How long a hold is kept: much longer than any hold lasts.
     const MEMORY: Duration = Duration::from_secs(10);
 
-    /// Takes a hold that is over, and gives an earlier one that was at the same time.
+    /// Records a hold that is over. Returns an earlier one that overlaps it.
     pub(crate) fn record(&mut self, hold: Hold) -> Option<Hold> {
         if hold.from >= hold.until {
             return None;
@@ -38,7 +38,7 @@ impl Checker {
         first
     }
 
-    /// How many times two held at once.
+    /// The number of overlaps.
     pub(crate) const fn overlaps(&self) -> usize {
         self.overlaps
     }

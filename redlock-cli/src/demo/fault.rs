@@ -1,4 +1,4 @@
-//! What can be wrong with a node.
+//! The faults of a node.
 
 use core::fmt;
 use core::time::Duration;
@@ -6,7 +6,7 @@ use core::time::Duration;
 use super::TTL;
 use super::link::Node;
 
-/// What can be wrong with a node.
+/// A fault of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     Hang,
@@ -18,8 +18,8 @@ pub(crate) enum Fault {
 impl Fault {
     pub(crate) const ALL: [Self; 4] = [Self::Hang, Self::Slowness, Self::Death, Self::DataLoss];
 
-    /// How long clients do not count the vote of a node that has restarted: their restart guard waits until
-    /// every key that it may have had has expired.
+    /// How long a restarted node has no vote: the restart guard of the clients waits until every key that the node may
+    /// have lost has expired.
     pub(crate) const WITHOUT_VOTE: Duration = TTL.saturating_add(Duration::from_millis(50));
 
     pub(crate) const fn is_death(self) -> bool {

@@ -1,4 +1,4 @@
-//! One worker's way to one node, with delays of its own.
+//! The link of one worker to one node, with its own delays.
 
 use core::cell::Cell;
 use core::time::Duration;
@@ -13,11 +13,10 @@ use tokio::time::sleep;
 
 use super::random::Random;
 
-/// Carries commands to a node in order, each as late as the dice say, and the replies back.
+/// Carries commands to a node in order, and replies back, each with a random delay.
 ///
-/// A node in memory delays all its clients alike, so that every node would see their commands in the
-/// same order. With links that differ the nodes disagree on who was first, as in a real network: that
-/// is what a quorum is for.
+/// A node in memory has the same delay for all clients, so every node would see their commands in the same order. With
+/// different links, the nodes disagree on which client was first, as in a real network: this is what a quorum is for.
 #[derive(Debug)]
 pub(crate) struct Link {
     node: Rc<Node>,
@@ -25,21 +24,21 @@ pub(crate) struct Link {
     /// How many commands the node has not answered.
     owed: Rc<Cell<usize>>,
     room: usize,
-    /// The token of an acquire that was not sent for want of room: there is nothing to release.
+    /// The token of an acquire that was not sent because there was no room: there is nothing to release.
     unsent: Option<Token>,
 }
 
 /// A node of the demo: in memory, in real time.
 pub(crate) type Node = MockNode<SystemClock>;
 
-/// A command on its way.
+/// A command in transit.
 struct Parcel {
     command: OwnedCommand<Vec<u8>>,
     reply: oneshot::Sender<Result<Reply, MockError>>,
 }
 
 impl Link {
-    /// How many clients a node has room for, if each is to have four commands on their way.
+    /// How many clients a node has room for, with four commands in flight for each.
     pub(crate) const MOST: usize = 16;
 
     /// How many commands a node takes before it answers.
@@ -59,8 +58,8 @@ impl Link {
         }
     }
 
-    /// Whether the command may go out. An acquire only with room for its release: one that gets stuck
-    /// in a node that hangs would block the key for a whole TTL after the node has come back.
+    /// Whether the command may be sent. An acquire may be sent only if there is room for its release: otherwise it could
+    /// block the key for a whole TTL after a node that hangs has recovered.
     fn admits(&mut self, command: &Command<'_>) -> bool {
         let is_full = self.owed.get() + 2 > self.room;
         let is_admitted = !is_full || !command.is_acquire();
@@ -125,7 +124,7 @@ async fn carry(
             let result = (&*node).execute(&command.command()).await;
             owed.set(owed.get() - 1);
             travel(back).await;
-            // Whether anybody waits or not: what the node was told takes effect.
+            // The command takes effect even if no caller waits for the reply.
             let _unread = reply.send(result);
         });
         // The first poll hands the command to the node, before the next one is on its way.
@@ -137,7 +136,7 @@ async fn carry(
     }
 }
 
-/// Most commands are there at once, in less than tokio's timers can tell; some take milliseconds.
+/// Most commands arrive at once, faster than the resolution of tokio's timers. Some take milliseconds.
 fn delay(random: &mut Random) -> Duration {
     if random.one_in(12) {
         random.between_ms(1, 2)

@@ -1,11 +1,11 @@
-//! Chance that a seed gives.
+//! Random numbers from a seed.
 
 use core::time::Duration;
 
 use redlock_core::Entropy;
 use redlock_core::mock::SeededEntropy;
 
-/// The dice of one task. Tasks do not share them, so what one does changes nothing for the others.
+/// The random numbers of one task. Tasks do not share them, so that they do not influence each other.
 #[derive(Debug)]
 pub(crate) struct Random(SeededEntropy);
 
@@ -14,7 +14,7 @@ impl Random {
         Self(SeededEntropy::new(seed))
     }
 
-    /// Dice for another task.
+    /// Random numbers for another task.
     pub(crate) fn fork(&mut self) -> Self {
         Self::new(self.number())
     }
@@ -32,7 +32,7 @@ impl Random {
         Duration::from_millis(min + self.below(max - min + 1))
     }
 
-    /// One of `choices`; none when there is none.
+    /// One of `choices`, or `None` if there are none.
     pub(crate) fn pick<T>(&mut self, choices: impl IntoIterator<Item = T>) -> Option<T> {
         let mut choices: Vec<T> = choices.into_iter().collect();
         let count = u64::try_from(choices.len())

@@ -1,4 +1,4 @@
-//! What came of the demo.
+//! The summary of the demo.
 
 use core::fmt;
 
@@ -6,7 +6,7 @@ use super::fault::Faults;
 use super::worker::Record;
 use super::world::World;
 
-/// The table at the end, and whether the lock did what it promises.
+/// The table at the end, and whether the lock kept its promise.
 #[derive(Debug)]
 pub(crate) struct Summary {
     records: Vec<Record>,
@@ -77,13 +77,15 @@ impl fmt::Display for Summary {
         )?;
         match (self.overlaps, self.expected.abs_diff(self.counted)) {
             (0, 0) if self.expected == 0 => f.write_str(
-                "FAILED: nobody ever held the lock, although a quorum of nodes was always up",
+                "FAILED: no worker ever held the lock, although a quorum of nodes was always up",
             ),
-            (0, 0) => f.write_str("OK: no two held the lock at once, and no count was lost"),
+            (0, 0) => {
+                f.write_str("OK: no two workers held the lock at once, and no count was lost")
+            }
             (overlaps, lost) => write!(
                 f,
-                "FAILED: the lock did not keep its promise: {overlaps} times two held it at once, \
-                 {lost} counts were lost"
+                "FAILED: the lock did not keep its promise: {overlaps} times two workers held it at \
+                once, {lost} counts were lost"
             ),
         }
     }

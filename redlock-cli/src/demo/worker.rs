@@ -1,4 +1,4 @@
-//! A worker: acquires, counts, releases, again and again.
+//! A worker, which acquires, counts and releases in a loop.
 
 use core::time::Duration;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use super::link::Link;
 use super::random::Random;
 use super::world::World;
 
-/// A client like any other: it knows the key and the nodes, and nothing of the other workers.
+/// An ordinary client: it knows the key and the nodes, but not the other workers.
 pub(crate) struct Worker {
     number: usize,
     redlock: Redlock,
@@ -24,12 +24,12 @@ pub(crate) struct Worker {
 
 type Redlock = redlock_core::Redlock<Link, SystemClock, SeededEntropy, MAX_NODES>;
 
-/// What came of a worker.
+/// The counters of a worker.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Record {
     pub(crate) acquired: u64,
     pub(crate) extended: u64,
-    /// Work that was not written, because the lease had ended by then.
+    /// Work whose result was not written, because the lease had ended.
     pub(crate) given_up: u64,
     pub(crate) refused: u64,
     pub(crate) unreachable: u64,
@@ -51,13 +51,13 @@ impl Worker {
         while let Some(lease) = self.acquire(&world).await {
             let lease = self.count(lease, &world).await;
             self.redlock.release(lease).await;
-            // Not back in the same millisecond, or the others would never get a turn.
+            // Pause, so that the other workers can acquire.
             sleep(self.random.between_ms(1, 4)).await;
         }
         self.record
     }
 
-    /// Tries until the lock is acquired. Round by round, unlike `Redlock::acquire`, to count them.
+    /// Tries until the lock is acquired, round by round to count them, unlike `Redlock::acquire`.
     async fn acquire(&mut self, world: &World) -> Option<Lease<&'static str>> {
         let asked_at = SystemClock.now();
         while !world.is_over() {
@@ -78,7 +78,7 @@ impl Worker {
         None
     }
 
-    /// Adds one to the counter, in the way that loses counts when two do it at once.
+    /// Increments the counter, in a way that loses counts if two workers do it at once.
     async fn count(
         &mut self,
         mut lease: Lease<&'static str>,
@@ -93,7 +93,7 @@ impl Worker {
             _lost = self.redlock.keep(&mut lease, |_| *extended += 1) => false,
             () = sleep(work) => true,
         };
-        // Looked at last, in the same step as the write: no other worker runs between the two.
+        // Checked right before the write: no other worker runs between the two.
         let now = SystemClock.now();
         if is_done && lease.is_valid(now) {
             world.write(self.number, count + 1);

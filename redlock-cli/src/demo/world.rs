@@ -1,4 +1,4 @@
-//! What workers, chaos and checker share.
+//! The state that workers, chaos and checker share.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -36,13 +36,13 @@ struct Place {
 }
 
 impl World {
-    /// Between two lines that tell of ordinary holders.
+    /// The least time between two lines about ordinary holders.
     const QUIET: Duration = Duration::from_millis(200);
 
-    /// How long it goes on after a violation, to show what comes of it.
+    /// How long the demo continues after a violation, to show the effects.
     const AFTERMATH: Duration = Duration::from_millis(500);
 
-    /// How many violations are told one by one.
+    /// How many violations are printed.
     const TOLD: usize = 5;
 
     pub(crate) fn new(nodes: usize, time: Duration) -> Self {
@@ -92,13 +92,13 @@ impl World {
         self.writes.get()
     }
 
-    /// Writes the counter, as whoever read it believes it should be.
+    /// Writes the value that `worker` computed from its read.
     pub(crate) fn write(&self, worker: usize, count: u64) {
         let before = self.counter.replace(count);
         self.writes.set(self.writes.get() + 1);
         if count != before + 1 {
             self.violation(format_args!(
-                "a count is lost: worker {worker} wrote {count} where {before} stood already"
+                "a count is lost: worker {worker} wrote {count}, but the counter was already {before}"
             ));
         }
     }
@@ -107,7 +107,7 @@ impl World {
         let earlier = self.checker.borrow_mut().record(hold);
         if let Some(earlier) = earlier {
             self.violation(format_args!(
-                "two held the lock at once: worker {} from {} to {}, worker {} from {} to {}",
+                "two workers held the lock at once: worker {} from {} to {}, worker {} from {} to {}",
                 earlier.worker,
                 self.time(earlier.from),
                 self.time(earlier.until),
@@ -122,7 +122,7 @@ impl World {
         self.checker.borrow().overlaps()
     }
 
-    /// The nodes that nothing is wrong with.
+    /// The numbers of the nodes without a fault.
     pub(crate) fn healthy(&self) -> impl Iterator<Item = usize> {
         (1..)
             .zip(&self.nodes)
@@ -135,7 +135,7 @@ impl World {
         (self.nodes.len() - 1) / 2
     }
 
-    /// Marks the node as failing, and hands it out to be made so.
+    /// Marks the node as failing, and returns it.
     pub(crate) fn break_down(&self, number: usize, fault: Fault) -> Option<Rc<Node>> {
         let place = self.nodes.get(number.checked_sub(1)?)?;
         place.fault.set(Some(fault));
@@ -156,7 +156,7 @@ impl World {
         *self.faults.borrow()
     }
 
-    /// A line with the time.
+    /// Prints a line with the time.
     pub(crate) fn say(&self, line: fmt::Arguments<'_>) {
         self.say_plain(format_args!(
             "{:>10}  {line}",
@@ -164,7 +164,7 @@ impl World {
         ));
     }
 
-    /// A line that is left out when there were enough of its kind.
+    /// Prints a line, unless a line of this kind was printed recently.
     pub(crate) fn say_sometimes(&self, line: impl FnOnce() -> String) {
         let now = SystemClock.now();
         if now >= self.quiet_until.get() {
@@ -173,7 +173,7 @@ impl World {
         }
     }
 
-    /// A line as it is. Nobody needs to read it: the exit code counts, and `| head` is no error.
+    /// Prints a line as it is. A failed write is ignored: the exit code is the result, and `| head` is no error.
     pub(crate) fn say_plain(&self, line: fmt::Arguments<'_>) {
         let _unread = writeln!(std::io::stdout(), "{line}");
     }

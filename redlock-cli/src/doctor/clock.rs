@@ -1,7 +1,7 @@
-//! How the clocks of the nodes run.
+//! Checks of the clocks of the nodes.
 //!
-//! All times are whole µs. A node's clock is compared with the clock of this machine that runs on in
-//! suspend and is never set; that one has an origin of its own, so only differences mean something.
+//! All times are whole µs. The clock of a node is compared with the clock of this machine that counts in suspend and is
+//! never set. The two clocks have different origins, so only differences of offsets are meaningful.
 
 use core::time::Duration;
 
@@ -12,24 +12,24 @@ use super::finding::{Finding, Judgement, bad, ok, warn};
 use crate::duration;
 use crate::guard_record::Settings;
 
-/// A value, and by how much it may be wrong.
+/// A value, and its largest error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Estimate {
     pub(crate) value: i64,
     pub(crate) error: i64,
 }
 
-/// A clock that runs wrong by so much, in parts per million, is being set while it is watched:
-/// ntpd corrects at most half as fast.
+/// A clock with more drift than this, in parts per million, is being set during the measurement: ntpd slews at most half
+/// as fast.
 const DRIFT_SUSPICIOUS: i64 = 1_000;
 
-/// By how much the clocks of a client and a node may differ in rate unless options say otherwise.
+/// The default of `drift_ppm`: by how much the clocks of a client and a node may differ in rate.
 const DRIFT_ALLOWED: i64 = 10_000;
 
-/// The window of fenced locks where no guard record says another.
+/// The window of fenced locks if there is no guard record.
 const WINDOW: Duration = Duration::from_millis(250);
 
-/// The offset of `node` from the middle of all, and its drift.
+/// The findings about the offset of the node from the median of all nodes, and about its drift.
 pub(crate) fn findings(
     seen: &Seen,
     all: &[Examination],
@@ -69,7 +69,7 @@ pub(crate) fn findings(
     ]
 }
 
-/// The median time from a question to its answer.
+/// The median round trip time.
 pub(crate) fn round_trip(samples: &[Sample]) -> Duration {
     let mut times: Vec<i64> = samples.iter().map(Sample::round_trip).collect();
     times.sort_unstable();
@@ -77,13 +77,13 @@ pub(crate) fn round_trip(samples: &[Sample]) -> Duration {
     Duration::from_micros(median.unsigned_abs())
 }
 
-/// By how much the node's clock is ahead of ours.
+/// By how much the clock of the node is ahead of ours.
 fn offset(samples: &[Sample]) -> Option<Estimate> {
     best(samples.get(..quarter(samples))?).map(|(_, offset)| offset)
 }
 
-/// How much faster the node's clock runs than ours, in parts per million: how the offset has changed
-/// from the first quarter of the samples to the last.
+/// How much faster the clock of the node runs than ours, in parts per million: the change of the offset from the first
+/// quarter of the samples to the last.
 fn drift(samples: &[Sample]) -> Option<Estimate> {
     let quarter = quarter(samples);
     let (from, before) = best(samples.get(..quarter)?)?;
@@ -93,7 +93,7 @@ fn drift(samples: &[Sample]) -> Option<Estimate> {
     let ppm = |micros: i64| micros.checked_mul(1_000_000)?.checked_div(elapsed);
     Some(Estimate {
         value: ppm(change.value)?,
-        // What the divisions drop.
+        // Rounding of the divisions.
         error: ppm(change.error)?.saturating_add(2),
     })
 }
@@ -102,21 +102,20 @@ fn quarter(samples: &[Sample]) -> usize {
     samples.len().div_ceil(4)
 }
 
-/// What the sample with the shortest round trip says, and when it was taken.
+/// The offset in the sample with the shortest round trip, and when it was taken.
 fn best(samples: &[Sample]) -> Option<(i64, Estimate)> {
     let sample = samples.iter().min_by_key(|sample| sample.round_trip())?;
     let half = sample.round_trip() / 2;
     let middle = sample.sent.saturating_add(half);
     let offset = Estimate {
         value: sample.node?.saturating_sub(middle),
-        // The node may have looked at its clock at any moment of the round trip, and what is less
-        // than a µs was cut off on all sides.
+        // The node may have read its clock at any moment of the round trip, and all times are truncated to whole µs.
         error: half.saturating_add(2),
     };
     Some((middle, offset))
 }
 
-/// The middle one; of an even number, half-way between the middle two.
+/// The median; for an even number, the mean of the two in the middle.
 fn median(mut estimates: Vec<Estimate>) -> Option<Estimate> {
     estimates.sort_unstable_by_key(|estimate| estimate.value);
     let upper = estimates.get(estimates.len() / 2)?;
@@ -134,7 +133,7 @@ impl Sample {
 }
 
 impl Estimate {
-    /// The difference. Both may be wrong, in opposite directions.
+    /// The difference. The errors add up.
     const fn minus(self, other: Self) -> Self {
         Self {
             value: self.value.saturating_sub(other.value),
@@ -142,7 +141,7 @@ impl Estimate {
         }
     }
 
-    /// Whether it is larger than `limit` on either side, however wrong it is.
+    /// Whether the absolute value is certainly larger than `limit`.
     const fn surely_exceeds(self, limit: i64) -> bool {
         self.value.saturating_abs().saturating_sub(self.error) > limit
     }
@@ -182,21 +181,21 @@ fn judge_drift(drift: Estimate) -> Judgement {
     );
     if drift.surely_exceeds(DRIFT_ALLOWED) {
         return bad(format!(
-            "{told}, more than the {DRIFT_ALLOWED} ppm that locks allow for: something sets its \
-             clock, or this machine's"
+            "{told}, more than the {DRIFT_ALLOWED} ppm that locks allow for: its clock, or the clock of \
+            this machine, is being set"
         ));
     }
     if drift.surely_exceeds(DRIFT_SUSPICIOUS) {
         return warn(format!(
-            "{told}: something is setting its clock, or this machine's; let NTP slew slowly \
-             (chrony: maxslewrate 1000)"
+            "{told}: its clock, or the clock of this machine, is being set; let NTP slew slowly \
+            (chrony: maxslewrate 1000)"
         ));
     }
     ok(told)
 }
 
 fn not_seen() -> Judgement {
-    warn("not seen: TIME cannot be run, see permissions")
+    warn("unknown: the user cannot run TIME, see permissions")
 }
 
 #[cfg(test)]
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_seen_is_not_made_up() {
+    fn without_samples_there_are_no_estimates() {
         let mut samples = samples(3, 0, 0);
         for sample in &mut samples {
             sample.node = None;
@@ -285,7 +284,7 @@ mod tests {
             (None, None, None)
         );
         assert_eq!(round_trip(&[]), Duration::ZERO);
-        // One look tells no drift.
+        // One sample gives no drift.
         assert_eq!(drift(&self::samples(3, 0, 0)[..1]), None);
     }
 
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_surely_wrong_is_judged_so() {
+    fn a_clock_is_only_judged_if_it_is_certainly_wrong() {
         use Verdict::{Bad, Ok, Warn};
 
         let fenced = Some(Settings {

@@ -1,4 +1,4 @@
-//! What one node tells: facts, not yet judged.
+//! The facts about one node, not yet judged.
 
 use core::time::Duration;
 
@@ -11,49 +11,49 @@ use super::writes::Writes;
 use crate::guard_record;
 use crate::nodes::{Connection, Info, Node, in_words};
 
-/// A node and what it told, or why it told nothing.
+/// The facts about a node, or why there are none.
 #[derive(Debug)]
 pub(crate) struct Examination {
     pub(crate) node: String,
     pub(crate) seen: Result<Seen, String>,
 }
 
-/// What could be seen; an error is what the node said instead of an answer, none that it said no.
+/// The facts. `Err` is an error of the node; `None` is a setting that could not be read.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) info: Result<Info, String>,
     pub(crate) appendfsync: Option<String>,
-    /// After how many changes in how many seconds a snapshot is saved; empty for never.
+    /// The `save` setting: after how many changes in how many seconds a snapshot is saved; empty for never.
     pub(crate) save: Option<String>,
     /// After how many seconds without replicas the replication ID changes; 0 for never.
     pub(crate) repl_backlog_ttl: Option<String>,
-    /// The guard record as it is there, if it is there.
+    /// The value of the guard record, if there is one.
     pub(crate) guard: Result<Option<Vec<u8>>, String>,
-    /// By its own clock, when the guard record was read.
+    /// The time on the clock of the node when the guard record was read.
     pub(crate) now_ms: Option<u64>,
     pub(crate) permissions: Permissions,
     pub(crate) writes: Writes,
     pub(crate) samples: Vec<Sample>,
 }
 
-/// How many samples are taken in a row before one is taken now and then.
+/// How many samples are taken without a pause at first.
 const FIRST_SAMPLES: usize = 8;
 
 /// The time between two samples, after that.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// One look at a node's clock.
+/// One reading of the clock of a node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     /// By our clock.
     pub(crate) sent: i64,
     pub(crate) received: i64,
-    /// By the node's clock, at some moment between the two; none when it may not be seen.
+    /// By the clock of the node, at some moment between the two; `None` if it could not be read.
     pub(crate) node: Option<i64>,
 }
 
 impl Examination {
-    /// Asks `node` everything, and watches its clock for the time of `watch`.
+    /// Collects the facts about `node`, and samples its clock for the time of `watch`.
     pub(crate) async fn of(node: Node, watch: Duration) -> Self {
         let seen = match node.connect().await {
             Ok(connection) => Seen::ask(connection, watch).await,
@@ -131,11 +131,11 @@ async fn sample(connection: &mut Connection) -> Result<Sample, String> {
     })
 }
 
-/// What `read` makes of a reply.
+/// Reads a reply with `read`. Returns `Err` if the reply is an error or unexpected.
 fn answer<T>(reply: &Value, read: impl Fn(&Value) -> Option<T>) -> Result<T, String> {
     match reply {
         Value::ServerError(error) => Err(in_words(error)),
-        reply => read(reply).ok_or_else(|| "an answer that makes no sense".to_owned()),
+        reply => read(reply).ok_or_else(|| "unexpected reply".to_owned()),
     }
 }
 

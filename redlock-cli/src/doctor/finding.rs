@@ -1,27 +1,27 @@
-//! What was found in one respect.
+//! The result of one check.
 
 use core::fmt;
 
 use serde_json::Value;
 
-/// One line: what is so, and what to do about it.
+/// One line of the report: the state, and what to do about it.
 #[derive(Debug)]
 pub(crate) struct Finding {
-    /// Its name, which stays the same for programs.
+    /// The name of the check, which is stable for programs.
     pub(crate) check: &'static str,
     pub(crate) verdict: Verdict,
     pub(crate) message: String,
-    /// What was measured: an object.
+    /// The measured values: a JSON object.
     pub(crate) facts: Value,
 }
 
-/// How things are; the worst of several is the greatest.
+/// The verdict of a check. The worst one is the greatest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
     Ok,
-    /// It holds as long as nothing else goes wrong.
+    /// Locks are safe unless something else fails.
     Warn,
-    /// The node does not count, or may give a lock away that is held.
+    /// The node has no vote, or may grant a lock that is held.
     Bad,
 }
 

@@ -1,4 +1,4 @@
-//! What the nodes are together.
+//! Checks of all nodes together.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::examination::Examination;
 use super::finding::{Finding, bad, ok, warn};
 use crate::nodes::{Info, quorum};
 
-/// How many of `nodes` have a vote that counts now, for fenced locks if those are in use.
+/// Whether enough votes of `nodes` count now, for fenced locks if those are in use.
 pub(crate) fn votes(voting: usize, nodes: usize, fenced_in_use: bool) -> Finding {
     let quorum = quorum(nodes);
     let told = format!("{voting} of {nodes} nodes vote, {quorum} are a quorum");
@@ -34,7 +34,7 @@ pub(crate) fn count(nodes: usize) -> Finding {
     Finding::new("nodes", judgement, json!({ "nodes": nodes }))
 }
 
-/// Nodes of which several names are one server.
+/// Finds servers with several names.
 pub(crate) fn duplicates(all: &[Examination]) -> Finding {
     let groups = groups(all, |info| info.run_id().to_owned());
     let judgement = if groups.is_empty() {
@@ -49,9 +49,9 @@ pub(crate) fn duplicates(all: &[Examination]) -> Finding {
     Finding::new("duplicates", judgement, json!({ "groups": groups }))
 }
 
-/// Nodes of which one replicates another, or which have a master in common.
+/// Finds nodes that replicate another node, or that have a common master.
 pub(crate) fn replication(all: &[Examination]) -> Finding {
-    // A replica takes over the replication ID of its master. One server with two names is no replica.
+    // A replica has the replication ID of its master. One server with two names is no replica.
     let mut groups = groups(all, |info| {
         info.text("master_replid").unwrap_or_default().to_owned()
     });
@@ -89,7 +89,7 @@ pub(crate) fn twin(all: &[Examination], number: usize) -> Option<&str> {
         .map(|(name, _)| name)
 }
 
-/// The names of nodes that are alike, if there are several; one without the mark is like no other.
+/// Groups the names of nodes with the same mark. Nodes with an empty mark, and groups of one, are left out.
 fn groups(all: &[Examination], mark: impl Fn(&Info) -> String) -> Vec<Vec<&str>> {
     let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
     for (name, info) in infos(all) {

@@ -1,4 +1,4 @@
-//! What the guard records say: whose vote counts for fenced locks, and with which settings.
+//! Checks of the guard records: whose vote counts for fenced locks, and with which settings.
 
 use core::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::guard_record::{GuardRecord, Settings, Standing};
 use crate::nodes::Info;
 use crate::recovery::{Cure, Recovery, Sight};
 
-/// What stands where a node's guard record belongs.
+/// The value at the key of the guard record of a node.
 enum Guard {
     NotSeen(String),
     Nothing,
     SomethingElse,
-    /// The standing is `None` if the run or the time of the node is not seen.
+    /// The standing is `None` if the run or the time of the node is unknown.
     Record(GuardRecord, Option<Standing>),
 }
 
@@ -38,13 +38,13 @@ impl Guard {
     }
 }
 
-/// What the guard records of all nodes say together.
+/// The guard records of all nodes together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Records {
     /// The settings that most nodes have; `None` if no node has a record, and fenced locks are not in use.
     pub(crate) in_use: Option<Settings>,
     recovery: Recovery,
-    /// Those with the longest quarantine.
+    /// The settings with the longest quarantine.
     longest: Option<Settings>,
     /// Whether all nodes answer.
     are_all: bool,
@@ -67,7 +67,7 @@ impl Records {
         }
     }
 
-    /// The settings that clients write, if some may.
+    /// The settings that clients may write, if there are any.
     const fn agreed(self) -> Option<Settings> {
         match self.recovery {
             Recovery::Clients(settings) => Some(settings),
@@ -76,7 +76,7 @@ impl Records {
     }
 }
 
-/// What the node shows to clients of fenced locks.
+/// The guard record of the node as clients of fenced locks see it.
 fn sight(all: &[Examination], number: usize) -> Sight {
     let seen = all.get(number).and_then(|node| node.seen.as_ref().ok());
     let Some(seen) = seen.filter(|_| fleet::twin(all, number).is_none()) else {
@@ -94,7 +94,7 @@ fn sight(all: &[Examination], number: usize) -> Sight {
     }
 }
 
-/// The longest TTL by the record of a node, and whether the record says that the node has forgotten no lock.
+/// The longest TTL by the record of a node, and whether the record vouches that the node has lost no lock.
 pub(crate) fn max_ttl(seen: &Seen) -> Option<(Duration, bool)> {
     match Guard::of(seen) {
         Guard::Record(record, standing) => Some((
@@ -105,26 +105,26 @@ pub(crate) fn max_ttl(seen: &Seen) -> Option<(Duration, bool)> {
     }
 }
 
-/// What the record of a node says, among all `records`, for locks of `ttl`.
+/// The finding about the record of a node, among all `records`, for locks with `ttl`.
 pub(crate) fn finding(seen: &Seen, records: Records, ttl: Duration) -> Finding {
     let guard = Guard::of(seen);
     let judgement = match (&guard, records.in_use) {
-        (Guard::NotSeen(why), _) => warn(format!("not seen: {why}")),
+        (Guard::NotSeen(why), _) => warn(format!("unknown: {why}")),
         (Guard::Nothing, None) => ok("no record: fenced locks are not in use"),
         (Guard::Nothing, Some(_)) => bad(format!(
             "no record: {}",
             nothing(seen.info.as_ref().ok(), records.recovery)
         )),
         (Guard::SomethingElse, _) => bad(format!(
-            "{GUARD_KEY} is no guard record, so it grants no fenced lock: see who wrote it, then \
-             {REPAIR}"
+            "{GUARD_KEY} is no guard record, so it grants no fenced lock: find out which program wrote it, then \
+            run {REPAIR}"
         )),
         (Guard::Record(record, standing), in_use) => {
             let settings = record.settings;
             let cure = || cure(records.recovery, Sight::Record(settings));
             match standing {
                 _ if in_use.is_some_and(|in_use| in_use != settings) => bad(format!(
-                    "{settings}, unlike other nodes: no client writes over it; {}",
+                    "{settings}, unlike other nodes: no client overwrites it; {}",
                     repair(records)
                 )),
                 Some(Standing::OtherRun) => bad(format!(
@@ -143,12 +143,12 @@ pub(crate) fn finding(seen: &Seen, records: Records, ttl: Duration) -> Finding {
                 Some(Standing::Quarantined { left, written }) => bad(quarantined(*left, *written)),
                 Some(Standing::Counts) if u128::from(settings.max_ttl_ms) < ttl.as_millis() => {
                     bad(format!(
-                        "it refuses locks with a TTL of {}, plain ones too; {settings}",
+                        "it refuses locks with a TTL of {}, also plain ones; {settings}",
                         humantime::format_duration(ttl)
                     ))
                 }
                 Some(Standing::Counts) => ok(format!("its vote counts; {settings}")),
-                None => warn("a record, but whether it is of this run and data set is not seen"),
+                None => warn("a record, but it is unknown whether it is of this run and data set"),
             }
         }
     };
@@ -185,12 +185,12 @@ fn facts(guard: &Guard) -> Value {
 
 const REPAIR: &str = "redlock init --repair";
 
-/// Why there is no record where other nodes have one, and what ends it.
+/// Why there is no record although other nodes have one, and what restores it.
 fn nothing(info: Option<&Info>, recovery: Recovery) -> String {
     let may_evict = info.is_some_and(|info| info.may_evict() == Some(true));
     if may_evict {
-        return "clients delete it on a node that may evict keys, because locks may be gone there too; set \
-                maxmemory-policy noeviction, then clients restore it, and its vote counts after a quarantine"
+        return "clients delete it on a node that may evict keys, because the node may have evicted locks too; set \
+        maxmemory-policy noeviction, then clients restore it, and its vote counts after a quarantine"
             .to_owned();
     }
     let evicted = info.and_then(|info| info.number::<u64>("evicted_keys"));
@@ -201,12 +201,12 @@ fn nothing(info: Option<&Info>, recovery: Recovery) -> String {
              {cure}"
         ),
         _ => format!(
-            "the node has lost its data, as by FLUSHALL, or had a maxmemory-policy that may evict keys; {cure}"
+            "the node has lost its data, for example by FLUSHALL, or had a maxmemory-policy that may evict keys; {cure}"
         ),
     }
 }
 
-/// What ends it, as a part of a sentence.
+/// What restores the record, as a part of a sentence.
 fn cure(recovery: Recovery, sight: Sight) -> String {
     match recovery.cure(sight) {
         Cure::Wait(settings) => format!(
@@ -221,7 +221,7 @@ fn cure(recovery: Recovery, sight: Sight) -> String {
     }
 }
 
-/// What ends two sets of rules, as a part of a sentence. `redlock init --repair` needs all nodes for it, and
+/// How to repair different settings, as a part of a sentence. `redlock init --repair` needs all nodes for this, and
 /// refuses settings that would cut a quarantine.
 fn repair(records: Records) -> String {
     let back = if records.are_all {
@@ -259,7 +259,7 @@ fn quarantined(left: Duration, written: Option<Duration>) -> String {
     }
 }
 
-/// Whether all records have the same settings, locks of `ttl` fit into them, and clients can restore them.
+/// Whether all records have the same settings, allow locks with `ttl`, and can be restored by clients.
 pub(crate) fn agreement(all: &[Examination], records: Records, ttl: Duration) -> Finding {
     let mut groups: Vec<(Settings, Vec<&str>)> = Vec::new();
     for examination in all {
@@ -277,11 +277,13 @@ pub(crate) fn agreement(all: &[Examination], records: Records, ttl: Duration) ->
                 "no node that answers has a guard record: bring the others back; if they stay away \
                  and fenced locks are in use, run {REPAIR}, and run it again when they are back"
             )),
-            _ => ok("no guard records: fenced locks are not in use; begin with redlock init"),
+            _ => ok(
+                "no guard records: fenced locks are not in use; to use them, run redlock init first",
+            ),
         },
         [(settings, _)] if u128::from(settings.max_ttl_ms) < ttl.as_millis() => bad(format!(
-            "a TTL of {} is longer than the records allow, so that locks of it are refused, plain ones too; \
-             {settings}",
+            "a TTL of {} is longer than the records allow, so such locks are refused, also plain ones; \
+            {settings}",
             humantime::format_duration(ttl)
         )),
         [(settings, _)] => ok(format!("one configuration: {settings}")),
@@ -290,7 +292,7 @@ pub(crate) fn agreement(all: &[Examination], records: Records, ttl: Duration) ->
                 .iter()
                 .map(|(settings, names)| format!("{settings} on {}", names.join(", ")));
             bad(format!(
-                "the configurations differ, and no client can have all: {}; {}",
+                "the configurations differ, and no client can match all of them: {}; {}",
                 groups.collect::<Vec<_>>().join("; "),
                 repair(records)
             ))

@@ -1,4 +1,4 @@
-//! What the user of a URL may do, found out without doing it.
+//! Checks of the permissions of a user, without side effects.
 
 use redis::Value;
 use redlock_core::GUARD_KEY;
@@ -10,7 +10,7 @@ use crate::nodes::{Connection, text};
 /// What the user may do.
 #[derive(Debug)]
 pub(crate) struct Permissions {
-    /// None when the user may not ask who it is, or the server knows no users.
+    /// `None` if the user may not run ACL WHOAMI, or the server has no users.
     user: Option<String>,
     /// In the order of [`COMMANDS`].
     answers: Vec<Permission>,
@@ -22,7 +22,7 @@ pub(crate) struct Permissions {
 enum Permission {
     Granted,
     Denied,
-    /// The command, but not on this key.
+    /// The user may run the command, but not on this key.
     KeyDenied,
     /// The server knows no such command: it is renamed or disabled.
     Unknown,
@@ -30,10 +30,10 @@ enum Permission {
 
 /// A command that clients send, itself or in a script.
 struct Command {
-    /// As an ACL grants it.
+    /// The name in an ACL.
     name: &'static str,
-    /// A form that does nothing: the key is nobody's, and what could do something is no valid command.
-    /// Permissions are checked before that is found out.
+    /// A form without effect: it reads an unused key, or it is not a valid command. The server checks permissions before
+    /// it checks that.
     harmless: &'static [&'static str],
     needed: Needed,
 }
@@ -42,15 +42,15 @@ struct Command {
 enum Needed {
     /// Without it there are no locks.
     Always,
-    /// Without it no node says who it is: there are plain locks without the restart guard, and no others.
+    /// Without it no node tells its identity: only plain locks without the restart guard work.
     ToSayWhoItIs,
     /// Without it there are no fenced locks.
     ForFences,
-    /// Without it there is a way round.
+    /// Without it clients use another way.
     Hardly,
 }
 
-/// Nobody's key, among the names that fenced locks use.
+/// An unused key, in the reserved prefix.
 const KEY: &str = "redlock:doctor";
 
 const COMMANDS: [Command; 10] = [
@@ -66,8 +66,8 @@ const COMMANDS: [Command; 10] = [
     command("pttl", &["PTTL", KEY], Needed::ForFences),
 ];
 
-/// The keys beside the locks, as an ACL grants them, and a call with each, that does nothing. To name a key to a script
-/// takes the permission to read and to write it.
+/// The keys beside the locks, as in an ACL, and a call with each that has no effect. A script call with a key needs the
+/// permission to read and to write it.
 const KEYS: [(&str, &[&str]); 2] = [
     (GUARD_KEY, &["EVALSHA", NO_SCRIPT, "1", GUARD_KEY]),
     (
@@ -78,10 +78,10 @@ const KEYS: [(&str, &[&str]); 2] = [
 
 const FENCES: &str = "redlock:fence:*";
 
-/// The hash of no script.
+/// A hash that no script has.
 const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
 
-/// A script that does not compile: the server does not keep it.
+/// A script that does not compile, so that the server does not store it.
 const NO_LUA: &str = "return )";
 
 const fn command(name: &'static str, harmless: &'static [&'static str], needed: Needed) -> Command {
@@ -93,7 +93,7 @@ const fn command(name: &'static str, harmless: &'static [&'static str], needed: 
 }
 
 impl Permissions {
-    /// Asks the server what the user may do, and tries it where the user may not ask.
+    /// Asks the server what the user may do with ACL DRYRUN, or tries the commands if the user may not use that.
     pub(crate) async fn ask(connection: &mut Connection) -> Result<Self, String> {
         let mut who = redis::pipe();
         who.cmd("ACL").arg("WHOAMI");
@@ -137,8 +137,8 @@ impl Permissions {
         }
         if !unknown.is_empty() {
             cures.push(format!(
-                "the server knows no {}, renamed or disabled (rename-command) and no matter of permissions: restore \
-                 it in its configuration",
+                "the server knows no {}, renamed or disabled (rename-command), which no permission can change: restore \
+                it in its configuration",
                 unknown.join(", ")
             ));
         }
@@ -220,7 +220,7 @@ impl Permission {
     }
 }
 
-/// Sends the harmless form of each command, and the call with each key, behind `prefix`.
+/// Sends the harmless form of each command, and the call with each key, after `prefix`.
 async fn ask(connection: &mut Connection, prefix: &[&str]) -> Result<Vec<Value>, String> {
     let mut questions = redis::pipe();
     let commands = COMMANDS.iter().map(|command| command.harmless);
@@ -236,7 +236,7 @@ async fn ask(connection: &mut Connection, prefix: &[&str]) -> Result<Vec<Value>,
     connection.ask(&questions).await
 }
 
-/// What ACL DRYRUN says; none when the user may not ask, or the server knows no such question.
+/// Reads a reply to ACL DRYRUN. Returns `None` if the user may not run it, or the server does not know it.
 fn dry_run(reply: &Value) -> Option<Permission> {
     match reply {
         Value::Okay => Some(Permission::Granted),
@@ -245,13 +245,13 @@ fn dry_run(reply: &Value) -> Option<Permission> {
     }
 }
 
-/// What came of a command. An error of any other kind comes after permissions are checked.
+/// Reads the reply to a tried command. Any other error comes after the check of permissions.
 fn trial(reply: &Value) -> Permission {
     match reply {
         Value::ServerError(error) if error.code() == "NOPERM" => {
             refusal(error.details().unwrap_or_default())
         }
-        // For a subcommand it is "unknown subcommand", from Redis 7 on.
+        // For a subcommand the text is "unknown subcommand", since Redis 7.
         Value::ServerError(error)
             if error
                 .details()
@@ -263,7 +263,7 @@ fn trial(reply: &Value) -> Permission {
     }
 }
 
-/// Servers say it in different words, but they say what it is about.
+/// The texts of servers differ, but all of them name the key if it is the reason.
 fn refusal(words: &str) -> Permission {
     if words.contains(" key") {
         Permission::KeyDenied

@@ -1,4 +1,4 @@
-//! What was found, for people and for programs.
+//! The report, as text and as JSON.
 
 use core::fmt;
 
@@ -10,14 +10,14 @@ use super::finding::{Finding, Verdict, bad};
 use super::guard::Records;
 use super::{clock, fleet, guard, server, storage};
 
-/// The findings of each node, and those of all together.
+/// The findings for each node, and those for all nodes together.
 #[derive(Debug)]
 pub(crate) struct Report {
     nodes: Vec<(String, Vec<Finding>)>,
     fleet: Vec<Finding>,
 }
 
-/// A node that fails one of these has no vote, for now.
+/// A node that fails one of these checks has no vote now.
 const NEEDED_TO_VOTE: [&str; 9] = [
     "reachable",
     "server",
@@ -27,12 +27,12 @@ const NEEDED_TO_VOTE: [&str; 9] = [
     "writes",
     "permissions",
     "guard",
-    // Bad only where fenced locks are in use, to which its vote is lost.
+    // Bad only if fenced locks are in use: then the node has no vote for them.
     "clock",
 ];
 
 impl Report {
-    /// Judges the nodes, for locks of `options`.
+    /// Judges the nodes, for locks with `options`.
     pub(crate) fn new(all: &[Examination], options: &Options) -> Self {
         let records = Records::of(all);
         let nodes: Vec<(String, Vec<Finding>)> = all
@@ -115,7 +115,7 @@ fn findings(
         Err(why) => findings.push(Finding::new(
             "server",
             bad(format!(
-                "not seen, nor its role, uptime, persistence, memory and writes: {why}"
+                "unknown, as are its role, uptime, persistence, memory and writes: {why}"
             )),
             json!({}),
         )),
@@ -129,16 +129,16 @@ fn findings(
 fn unreachable(why: &str) -> Finding {
     let is_login = why.contains("NOAUTH") || why.contains("authentication");
     let cure = if is_login {
-        "see the user and the password in its URL"
+        "check the user and the password in its URL"
     } else {
-        "see whether it is up, and who may reach it"
+        "check whether it is up, and whether this machine can reach it"
     };
     let judgement = bad(format!("{why}: {cure}"));
     Finding::new("reachable", judgement, json!({ "round_trip_us": null }))
 }
 
 fn has_vote(findings: &[Finding], records: Records) -> bool {
-    // Clients of fenced locks give a node that may evict them no vote.
+    // Clients of fenced locks give no vote to a node that may evict keys.
     let is_needed = |check: &str| {
         NEEDED_TO_VOTE.contains(&check) || check == "memory" && records.in_use.is_some()
     };
@@ -179,7 +179,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// A verdict, a name and a message that goes on below itself when it is long.
+/// Writes the verdict, the name and the message, which is wrapped and indented.
 fn write_line(f: &mut fmt::Formatter<'_>, finding: &Finding) -> fmt::Result {
     const WIDTH: usize = 100;
     const INDENT: usize = 21;

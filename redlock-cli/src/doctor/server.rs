@@ -1,4 +1,4 @@
-//! What a node is, and since when.
+//! Checks of the server: round trip, product, role and uptime.
 
 use core::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::duration;
 use crate::nodes::Info;
 use crate::uptime::quarantine_left;
 
-/// How far away a node is, for rounds of which each takes at most `round`.
+/// Whether the round trip is short enough for rounds with a node timeout of `round`.
 pub(crate) fn reachable(round_trip: Duration, round: Duration) -> Finding {
     let told = format!("answers in {}", duration::in_words(round_trip));
     let judgement = if round_trip > round / 2 {
         warn(format!(
-            "{told}, and a round waits {} by default: use a longer node time-out",
+            "{told}, and a round waits {} by default: use a longer node timeout",
             duration::in_words(round)
         ))
     } else {
@@ -25,7 +25,7 @@ pub(crate) fn reachable(round_trip: Duration, round: Duration) -> Finding {
     Finding::new("reachable", judgement, json!({ "round_trip_us": micros }))
 }
 
-/// What it runs. `same_as` is another node of the fleet that is the same server.
+/// The product and version. `same_as` is another node of the fleet that is the same server.
 pub(crate) fn server(info: &Info, same_as: Option<&str>) -> Finding {
     // Valkey calls itself a Redis of the version with which it is compatible.
     let (product, version) = match info.text("valkey_version") {
@@ -45,7 +45,7 @@ pub(crate) fn server(info: &Info, same_as: Option<&str>) -> Finding {
         )),
         (None, Some("standalone") | None) => ok(told),
         (None, Some(mode)) => bad(format!(
-            "{told}, in {mode} mode: locks need masters that stand alone"
+            "{told}, in {mode} mode: locks need standalone masters"
         )),
     };
     Finding::new(
@@ -71,13 +71,13 @@ pub(crate) fn role(info: &Info, backlog_ttl: Option<&str>) -> Finding {
         (bad(why), Some(master))
     } else if is_loading {
         (
-            bad("a master that loads its data, and has no vote until it has done so"),
+            bad("a master that loads its data, and has no vote until it has finished"),
             None,
         )
     } else if replicas > 0 {
         let why = format!(
-            "a master with {replicas} replica{}: one that takes over may have missed the last \
-             locks, so let none take over by itself",
+            "a master with {replicas} replica{}: a replica that is promoted may miss the last \
+            locks, so disable automatic failover",
             if replicas == 1 { "" } else { "s" },
         );
         let why = if forgets {
@@ -103,8 +103,8 @@ pub(crate) fn role(info: &Info, backlog_ttl: Option<&str>) -> Finding {
     )
 }
 
-/// How long it runs, and whether that is long enough for the longest TTL of `options` and that of the fleet, which
-/// its guard record says. If the record vouches for the node, any time is.
+/// Whether the uptime is long enough for the longest TTL of `options`, and for that of the fleet in the guard record. If
+/// the record vouches for the node, any uptime is.
 pub(crate) fn uptime(info: &Info, options: &Options, record: Option<(Duration, bool)>) -> Finding {
     let uptime: Option<i64> = info.number("uptime_in_seconds");
     let max_ttl = Duration::from_millis(options.rules().max_ttl_ms.into());
@@ -115,11 +115,11 @@ pub(crate) fn uptime(info: &Info, options: &Options, record: Option<(Duration, b
             ok(format!("runs for {}", duration::in_words(uptime)))
         }
         (Some(uptime), Some(left)) => bad(format!(
-            "restarted {} s ago, its vote counts again in {}: it may have forgotten locks",
+            "restarted {} s ago, its vote counts again in {}: it may have lost locks",
             uptime.max(0),
             duration::in_words(left),
         )),
-        _ => warn("not seen"),
+        _ => warn("unknown"),
     };
     let left = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
     Finding::new(

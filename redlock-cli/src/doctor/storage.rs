@@ -1,40 +1,44 @@
-//! What a node forgets: in a crash, and when its memory is full.
+//! Checks of persistence and memory: what a node loses in a crash, and when its memory is full.
 
 use serde_json::json;
 
 use super::finding::{Finding, bad, ok, warn};
 use crate::nodes::Info;
 
-/// What a crash or a restart makes it forget. Settings that may not be seen are none.
+/// What a crash or a restart makes the node lose. Settings that cannot be read are `None`.
 pub(crate) fn persistence(info: &Info, appendfsync: Option<&str>, save: Option<&str>) -> Finding {
     const CURE: &str =
-        "set appendonly yes and appendfsync always, or keep a crashed node away for a TTL";
+        "set appendonly yes and appendfsync always, or keep a crashed node down for a TTL";
 
     let has_aof = info.text("aof_enabled") == Some("1");
     let judgement = if has_aof && info.text("aof_last_write_status") == Some("err") {
-        bad("AOF cannot be written, and locks are refused: see the server's log and its disk")
+        bad(
+            "AOF cannot be written, and locks are refused: check the log and the disk of the server",
+        )
     } else if info.text("rdb_last_bgsave_status") == Some("err") {
-        warn("the last snapshot failed, and locks may be refused until one succeeds: see its disk")
+        warn(
+            "the last snapshot failed, and locks may be refused until one succeeds: check its disk",
+        )
     } else {
         match (has_aof, appendfsync, save) {
-            (true, Some("always"), _) => ok(
-                "AOF on, appendfsync always: a crash forgets no lock, if the disk keeps its word",
-            ),
+            (true, Some("always"), _) => {
+                ok("AOF on, appendfsync always: a crash loses no lock, if the disk honors fsync")
+            }
             (true, Some("everysec"), _) => warn(format!(
-                "AOF on, appendfsync everysec: a crash forgets the locks of a second or two; {CURE}"
+                "AOF on, appendfsync everysec: a crash loses the locks of a second or two; {CURE}"
             )),
             (true, Some(policy), _) => warn(format!(
-                "AOF on, appendfsync {policy}: a crash of its machine forgets locks; {CURE}"
+                "AOF on, appendfsync {policy}: a crash of its machine loses locks; {CURE}"
             )),
             (true, None, _) => warn(
-                "AOF on, appendfsync not seen: ACL SETUSER .. +config|get, or see to it that it is \
-                 always",
+                "AOF on, appendfsync unknown: ACL SETUSER .. +config|get, or make sure that it is \
+                always",
             ),
             (false, _, Some("")) => warn(format!(
-                "AOF off, no snapshots: a restart forgets all locks; {CURE}"
+                "AOF off, no snapshots: a restart loses all locks; {CURE}"
             )),
             (false, _, _) => warn(format!(
-                "AOF off: a crash forgets the locks since the last snapshot, if there is one; {CURE}"
+                "AOF off: a crash loses the locks since the last snapshot, if there is one; {CURE}"
             )),
         }
     };
@@ -45,8 +49,8 @@ pub(crate) fn persistence(info: &Info, appendfsync: Option<&str>, save: Option<&
     )
 }
 
-/// Whether it evicts locks when its memory is full. Clients of fenced locks, if those are in use, give a node
-/// that may do so no vote, whatever its limit is.
+/// Whether the node evicts locks when its memory is full. If fenced locks are in use, their clients give no vote to a
+/// node that may evict, whatever its memory limit is.
 pub(crate) fn memory(info: &Info, fenced_in_use: bool) -> Finding {
     // Nine tenths of it.
     const ALMOST: (u64, u64) = (9, 10);
@@ -63,7 +67,7 @@ pub(crate) fn memory(info: &Info, fenced_in_use: bool) -> Finding {
             if is_full {
                 warn("noeviction, and almost full: a full node refuses locks; give it more memory")
             } else {
-                ok("noeviction: a full memory forgets no lock")
+                ok("noeviction: a full memory loses no lock")
             }
         }
         (_, Some(policy)) if fenced_in_use => bad(format!(
@@ -76,11 +80,11 @@ pub(crate) fn memory(info: &Info, fenced_in_use: bool) -> Finding {
              clients delete a guard record as soon as they look"
         )),
         (Some(_), Some(policy)) => bad(format!(
-            "{policy} with maxmemory: a full memory forgets locks ({} keys so far); set \
-             maxmemory-policy noeviction",
+            "{policy} with maxmemory: a full memory loses locks ({} keys evicted so far); set \
+            maxmemory-policy noeviction",
             evicted.unwrap_or(0)
         )),
-        _ => warn("not seen: see to it yourself that maxmemory-policy is noeviction"),
+        _ => warn("unknown: make sure that maxmemory-policy is noeviction"),
     };
     Finding::new(
         "memory",
@@ -141,7 +145,7 @@ mod tests {
         ] {
             let info = Info::parse(info);
             assert_eq!(memory(&info, false).verdict, verdict, "{info:?}");
-            // A policy that is seen and is another one.
+            // A known policy that evicts.
             let may_evict = info.may_evict() == Some(true);
             let verdict = if may_evict { Verdict::Bad } else { verdict };
             assert_eq!(memory(&info, true).verdict, verdict, "{info:?}");

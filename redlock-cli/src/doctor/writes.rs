@@ -1,4 +1,4 @@
-//! Whether a node takes writes, which locks are.
+//! Checks whether a node accepts writes, because a lock is a write.
 
 use redis::Value;
 use redlock_core::GUARD_KEY;
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::finding::{Finding, Judgement, bad, ok, warn};
 use crate::nodes::{Connection, Info, in_words};
 
-/// What a node says to a write that writes nothing.
+/// The answer of a node to a write without effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Writes {
     Taken,
@@ -21,9 +21,9 @@ pub(crate) enum Writes {
 }
 
 impl Writes {
-    /// Tries it. The server finds out whether it takes writes at all before it finds out that nothing is to be written:
-    /// NX and XX exclude each other, and the script is empty. The script names no key, for users with keys of
-    /// their own; servers before Redis 7 do not know its first line.
+    /// Tries two writes without effect: NX excludes XX, and the script writes nothing. The server checks whether it
+    /// accepts writes before it finds that out. The script names no key, for users that are restricted to some keys.
+    /// Servers before Redis 7 do not know its first line.
     pub(crate) async fn ask(connection: &mut Connection) -> Result<Self, String> {
         let mut trials = redis::pipe();
         trials
@@ -50,13 +50,13 @@ impl Writes {
         })
     }
 
-    /// Whether a master takes writes; a replica takes none whatever it says.
+    /// Whether a master accepts writes. A replica accepts none, whatever it answers.
     pub(crate) fn finding(&self, info: &Info) -> Finding {
         let judgement = match self {
-            _ if !info.is_master() => warn("none, since it is a replica"),
-            Self::Taken => ok("it takes writes"),
+            _ if !info.is_master() => warn("none, because it is a replica"),
+            Self::Taken => ok("it accepts writes"),
             Self::Refused { code, told } => refused(code, told),
-            Self::NotSeen => warn("not seen: the user may not try"),
+            Self::NotSeen => warn("unknown: the user may not write"),
         };
         let refusal = match self {
             Self::Refused { code, .. } => Some(code),
@@ -66,20 +66,20 @@ impl Writes {
     }
 }
 
-/// What a server says that takes no writes, whatever they are.
+/// The error codes of a server that accepts no writes at all.
 const REFUSALS: [&str; 5] = ["MISCONF", "NOREPLICAS", "OOM", "READONLY", "MASTERDOWN"];
 
 fn refused(code: &str, told: &str) -> Judgement {
     let cure = match code {
         "NOREPLICAS" => {
-            "fewer replicas follow it than min-replicas-to-write asks for: set that to 0, a lock needs none"
+            "it has fewer replicas than min-replicas-to-write: set that to 0, because locks need no replicas"
         }
-        "OOM" => "its memory is full: raise maxmemory, or remove what is no lock",
+        "OOM" => "its memory is full: raise maxmemory, or remove keys that are no locks",
         "MISCONF" => {
-            "it cannot save its data: see its log and its disk; for a snapshot, stop-writes-on-bgsave-error no \
-             helps too"
+            "it cannot save its data: check its log and its disk; for a failed snapshot, \
+            stop-writes-on-bgsave-error no helps too"
         }
-        _ => "see its log",
+        _ => "check its log",
     };
     bad(format!("it refuses every lock; {cure} ({told})"))
 }

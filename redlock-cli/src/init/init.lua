@@ -1,7 +1,7 @@
--- The guard record of this node: what is there, and, if it is to be written, the new one.
--- KEYS: the record. ARGV: look, start, repair or force; then what was looked at: the run, the data set, the type and the
--- value of what was there; the quarantine in ms; the settings.
--- Answers {what came of it, the type of what was there, its value, the node's time in ms}.
+-- Reads the guard record of this node and, unless the mode is look, writes the new one.
+-- KEYS: the record. ARGV: the mode (look, start, repair or force); then the results of look: the run, the data set, the
+-- type and the value at the key; the quarantine in ms; the settings.
+-- Returns {outcome, type of the value that was there, the value, the time of the node in ms}.
 local function info(section, pattern) return string.match(redis.call('INFO', section), pattern) or '' end
 local there = redis.pcall('GET', KEYS[1])
 local kind = 'string'
@@ -11,13 +11,13 @@ elseif type(there) == 'table' then
   if not string.find(there.err, 'WRONGTYPE', 1, true) then return redis.error_reply(there.err) end
   kind, there = 'another', ''
 elseif #there > 256 then
-  -- No record is that long, and no more of it is sent.
+  -- No record is that long. The value is not sent.
   kind, there = 'another', ''
 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.ceil(time[2] / 1000)
 local function say(outcome) return {outcome, kind, there, string.format('%.0f', now)} end
--- Whether it has been flushed, evicted a key, or was a replica, since it started: a lock may be forgotten. CONFIG RESETSTAT
+-- Whether the node was flushed, evicted a key, or was a replica, since it started: it may have lost a lock. CONFIG RESETSTAT
 -- hides the first two.
 local function may_have_forgotten()
   local flushed = string.find(redis.call('INFO', 'commandstats'), 'cmdstat_flush', 1, true)
@@ -26,17 +26,17 @@ local function may_have_forgotten()
 end
 local mode = ARGV[1]
 if mode == 'look' then
-  -- NX and XX together write nothing, but who may not write is told so.
+  -- NX with XX is a syntax error and writes nothing. A user without the permission to write gets another error.
   local write = redis.pcall('SET', KEYS[1], '', 'NX', 'XX')
   if not string.find(write.err, 'syntax', 1, true) then return redis.error_reply(write.err) end
   return say(may_have_forgotten() and 'forgot' or 'seen')
 end
--- What was found out of one run and one data set must not be written of another.
+-- The results of look must be of the same run and data set.
 local run, data = info('server', 'run_id:(%x+)'), info('replication', 'master_replid:(%x+)')
 if run ~= ARGV[2] or data ~= ARGV[3] or info('replication', 'role:(%a+)') ~= 'master' then return say('another') end
 if info('memory', 'maxmemory_policy:([%a-]+)') ~= 'noeviction' then return say('evicts') end
 if mode ~= 'force' and (kind ~= ARGV[4] or there ~= ARGV[5]) then return say('changed') end
--- The vote counts at once, unless the clock goes back.
+-- The vote counts at once, unless the clock is stepped back.
 local until_ms = string.format('%.0f', now - 1)
 if mode == 'start' then
   for count in string.gmatch(redis.call('INFO', 'keyspace'), 'expires=(%d+)') do

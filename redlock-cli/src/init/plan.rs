@@ -1,4 +1,4 @@
-//! What to do on each node, decided when all of them have been looked at.
+//! Decides what to do on each node, from the state of all nodes.
 
 use core::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::recovery::{Cure, Recovery, Sight};
 /// What to do on all nodes together.
 #[derive(Debug)]
 pub(crate) enum Plan {
-    /// A line for each node, and what the operator can do.
+    /// Do nothing: a line for each node, and advice for the operator.
     Refuse { lines: Vec<String>, advice: String },
     /// What to do on each node.
     Proceed {
         steps: Vec<Step>,
         quarantine: Duration,
-        /// What the operator has to do after it.
+        /// What the operator must do afterwards.
         rest: Option<String>,
     },
 }
@@ -30,7 +30,7 @@ pub(crate) enum Step {
     Leave(String),
 }
 
-/// What was seen of a node.
+/// The state of a node, or why it could not be read.
 pub(crate) type Look = Result<Site, Obstacle>;
 
 impl Plan {
@@ -62,7 +62,7 @@ impl Plan {
         }
     }
 
-    /// Writes all records, or none.
+    /// Writes all records or none.
     fn start(looks: &[Look], settings: Settings) -> Self {
         let sites = || looks.iter().flatten();
         if sites().all(|site| site.there().is_right(settings)) {
@@ -115,14 +115,14 @@ impl Plan {
             steps: looks.iter().map(|_| Step::Write).collect(),
             quarantine: Duration::ZERO,
             rest: Some(format!(
-                "safe only if nothing has locked on these nodes for {}, a whole quarantine{condition}; if \
-                 something has, stop everything that locks for that long now",
+                "safe only if no client has held a lock on these nodes for {}, a whole quarantine{condition}; \
+                otherwise stop all clients for that time now",
                 duration::in_words(longest)
             )),
         }
     }
 
-    /// Writes what is not right, with a quarantine.
+    /// Writes the records that are not right, with a quarantine.
     fn repair(names: &[String], looks: &[Look], wanted: Wanted) -> Self {
         let settings = wanted.settings;
         let away = away(names, looks);
@@ -167,13 +167,13 @@ impl Plan {
                 found != settings
             });
             let advice = format!(
-                ": say which settings the clients have, as in {REPAIR} {}",
+                ": give the settings that the clients have, for example {REPAIR} {}",
                 longest.arguments()
             );
             return Some(Self::refuse(looks, &faults, advice));
         }
-        // An old record and a node without one are enough for clients with the old settings to take that node
-        // over, if the other nodes are silent.
+        // If the other nodes are silent, one old record and a node without a record are enough for clients with the old
+        // settings to write their record to that node.
         if !away.is_empty() {
             let faults: Vec<_> = looks
                 .iter()
@@ -184,8 +184,8 @@ impl Plan {
                 .collect();
             let advice = format!(
                 ": a change of settings needs all nodes, because clients with the old settings can \
-                 spread an old record from a node that is left out; bring {} back, or put empty nodes \
-                 in the place of lost ones, then run it again",
+                copy them from a node that was left out; bring {} back, or replace lost nodes by empty \
+                ones, then run it again",
                 away.join(", ")
             );
             return Some(Self::refuse(looks, &faults, advice));
@@ -198,7 +198,7 @@ impl Plan {
             });
             let advice = format!(
                 ": a lease of the old settings may outlast the quarantine of the new ones; give at \
-                 least {}, or, if everything that locks has stood still for {}, run redlock init \
+                 least {}, or, if all clients have been stopped for {}, run redlock init \
                  --force {}",
                 longest.arguments(),
                 duration::in_words(longest.quarantine()),
@@ -227,11 +227,11 @@ impl Plan {
 
 const REPAIR: &str = "redlock init --repair";
 
-/// What makes a quarantine long enough, where no record tells it.
+/// What makes a quarantine long enough, if there is no record to compare with.
 const AT_LEAST: &str =
     "--max-ttl, --window and --step-back are at least those that the clients have had";
 
-/// For each node why nothing may be written anywhere, whatever the records say.
+/// For each node, why nothing may be written to any node, independent of the records.
 fn faults(names: &[String], looks: &[Look], mode: Mode) -> Vec<Option<String>> {
     let present = looks.iter().flatten().count();
     let enough = mode == Mode::Repair && present >= quorum(looks.len());
@@ -250,7 +250,7 @@ fn faults(names: &[String], looks: &[Look], mode: Mode) -> Vec<Option<String>> {
     looks.iter().enumerate().map(fault).collect()
 }
 
-/// Why nothing may be written at a first start, if this node is the reason.
+/// Why nothing may be written at a first start, because of this node; `None` if this node is not the reason.
 fn fault_at_start(site: &Site, settings: Settings, recovery: Recovery) -> Option<String> {
     let there = site.there();
     if there.is_right(settings) {
@@ -260,8 +260,8 @@ fn fault_at_start(site: &Site, settings: Settings, recovery: Recovery) -> Option
         let keys = site.expiring_keys();
         if site.may_have_forgotten() && keys == 0 {
             return Some(
-                "flushed, evicted a key, or was a replica, since it started: it may have forgotten \
-                 a lock"
+                "flushed, evicted a key, or was a replica, since it started: it may have lost \
+                a lock"
                     .to_owned(),
             );
         }
@@ -292,7 +292,7 @@ fn fault_at_start(site: &Site, settings: Settings, recovery: Recovery) -> Option
     })
 }
 
-/// This fault for each node with a record whose settings are at fault.
+/// Returns `fault` for each node with a record whose settings fulfil `is_fault`.
 fn record_faults(
     looks: &[Look],
     fault: &str,
@@ -315,7 +315,7 @@ fn away<'a>(names: &'a [String], looks: &[Look]) -> Vec<&'a str> {
     away.map(|(name, _)| name.as_str()).collect()
 }
 
-/// The settings of all records, of whatever run or data set.
+/// The settings of all records, of any run and data set.
 fn records(looks: &[Look]) -> impl Iterator<Item = Settings> {
     let sites = looks.iter().flatten();
     sites.filter_map(|site| site.there().settings())

@@ -1,4 +1,4 @@
-//! One node, and what stands where its guard record belongs.
+//! One node, and the value at the key of its guard record.
 
 use core::fmt;
 use core::time::Duration;
@@ -12,7 +12,7 @@ use crate::guard_record::{GuardRecord, Settings, Standing};
 use crate::nodes::{Connection, Info, Node, in_words};
 use crate::recovery::Sight;
 
-/// A node that was looked at, and could be written to.
+/// A node whose state was read, and that accepts writes.
 pub(crate) struct Site {
     connection: Connection,
     info: Info,
@@ -27,11 +27,11 @@ pub(crate) struct Site {
 pub(crate) enum Obstacle {
     /// It does not answer.
     Away(String),
-    /// It answers, and is not fit to be a node.
+    /// It answers, but is not fit to be a node.
     Unfit(String),
 }
 
-/// What stands where the record belongs.
+/// The value at the key of the guard record.
 #[derive(Debug)]
 pub(crate) enum There {
     Nothing,
@@ -40,7 +40,7 @@ pub(crate) enum There {
 }
 
 impl Site {
-    /// Looks, and finds out whether it could be written to.
+    /// Reads the state of the node, and checks whether it accepts writes.
     pub(crate) async fn look(node: &Node) -> Result<Self, Obstacle> {
         let mut connection = node.connect().await.map_err(Obstacle::Away)?;
         let mut questions = Question::default().script("look");
@@ -57,13 +57,13 @@ impl Site {
             return Err(in_words(error));
         }
         let info = Info::read(info).ok_or("no answer")?;
-        // Before what the script says: a replica says that it cannot be written to.
+        // Before the answer of the script, which on a replica is only that it is read-only.
         if !info.is_master() {
             return Err(format!("a replica of {}: name masters only", info.master()));
         }
         let answer = Answer::read(answer, &info)?;
         if info.run_id().is_empty() || info.replication_id().is_empty() {
-            return Err("INFO tells no run_id or no master_replid".to_owned());
+            return Err("INFO has no run_id or no master_replid".to_owned());
         }
         if info.may_evict() != Some(false) {
             return Err(EVICTS.to_owned());
@@ -82,12 +82,12 @@ impl Site {
         self.info.run_id()
     }
 
-    /// How many keys may be locks.
+    /// The number of keys with a TTL, which may be locks.
     pub(crate) fn expiring_keys(&self) -> u64 {
         self.info.expiring_keys()
     }
 
-    /// Whether it was flushed, evicted a key, or was a replica, since it started.
+    /// Whether the node was flushed, evicted a key, or was a replica, since it started.
     pub(crate) const fn may_have_forgotten(&self) -> bool {
         self.may_have_forgotten
     }
@@ -96,7 +96,7 @@ impl Site {
         &self.there
     }
 
-    /// Writes the record; what came of it, in words.
+    /// Writes the record. Returns the result as text.
     pub(crate) async fn write(
         &mut self,
         settings: Settings,
@@ -134,7 +134,8 @@ impl Site {
                 Err("a client has just written a key that expires, maybe a lock".to_owned())
             }
             "forgot" => Err(
-                "it has just lost keys, as by FLUSHALL: it may have forgotten a lock".to_owned(),
+                "it has just lost keys, for example by FLUSHALL: it may have lost a lock"
+                    .to_owned(),
             ),
             _ => Err("it has just restarted or failed over: run it again".to_owned()),
         }
@@ -155,7 +156,7 @@ impl There {
         }
     }
 
-    /// Whether its quarantine is longer than it need be.
+    /// Whether its quarantine is longer than needed.
     pub(crate) const fn is_too_long(&self) -> bool {
         let Self::Record(_, Standing::Quarantined { written, .. }) = self else {
             return false;
@@ -209,7 +210,7 @@ impl fmt::Display for There {
     }
 }
 
-/// What the script is told.
+/// The arguments of the script.
 #[derive(Debug, Default)]
 struct Question<'a> {
     run_id: &'a str,
@@ -239,7 +240,7 @@ impl Question<'_> {
     }
 }
 
-/// What the script did, and what it found.
+/// The result of the script, and what it found.
 struct Answer {
     outcome: String,
     kind: String,
@@ -253,7 +254,7 @@ impl Answer {
             return Err(in_words(error));
         }
         let (outcome, kind, value, now_ms): (String, String, Vec<u8>, u64) =
-            from_redis_value(answer.clone()).map_err(|_| "an answer that makes no sense")?;
+            from_redis_value(answer.clone()).map_err(|_| "unexpected reply")?;
         let there = match (kind.as_str(), GuardRecord::parse(&value)) {
             ("none", _) => There::Nothing,
             (_, Some(record)) => {

@@ -1,4 +1,4 @@
-//! Whose answer counts: a node that may have forgotten a lock does not know that it is free.
+//! Which answers count: a node that may have lost a key does not know that the lock is free.
 
 use core::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::uptime::quarantine_left;
 /// How much of a node's answer counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Credit {
-    /// All of it: its vote counts for every client.
+    /// All of it: the vote of the node counts for every client.
     Full,
-    /// A key that is there. A key that is missing may be forgotten.
+    /// Only a key that is there: the node may have lost a key that is missing.
     KeysOnly {
         why: String,
-        /// After this time all of it counts; `None` if that depends on something else.
+        /// After this time all of it counts; `None` if time alone is not enough.
         left: Option<Duration>,
     },
     /// Nothing.
@@ -26,7 +26,7 @@ pub(crate) enum Credit {
 }
 
 impl Credit {
-    /// How much of each answer counts. `max_ttl` is the longest TTL of any client; the guard records tell it too.
+    /// Returns how much of each answer counts. `max_ttl` is the longest TTL of any client; the guard records contain it too.
     pub(crate) fn of(holdings: &[Holding], max_ttl: Option<Duration>) -> Vec<Self> {
         let fleet = Fleet::of(holdings);
         let longest = max_ttl.into_iter().chain(fleet.max_ttl).max();
@@ -46,12 +46,12 @@ impl Credit {
                     }
                 })
             }
-            Err(why) => Self::nothing(format!("it does not say who it is: {why}")),
+            Err(why) => Self::nothing(format!("it does not tell its identity: {why}")),
         };
         holdings.iter().enumerate().map(credit).collect()
     }
 
-    /// What a node answered, for programs. What there is not is null.
+    /// The answer of a node as JSON. Absent values are null.
     pub(crate) fn json(&self, holding: &Holding) -> Json {
         let (state, error) = match &holding.state {
             Ok(state) => (Some(state), None),
@@ -81,7 +81,7 @@ impl Credit {
         })
     }
 
-    /// Whether what `holding` tells counts.
+    /// Whether the state in `holding` counts.
     pub(crate) fn counts(&self, holding: &Holding) -> bool {
         match self {
             Self::Full => holding.state.is_ok(),
@@ -98,7 +98,7 @@ impl Credit {
         }
     }
 
-    /// When all of its answer counts, if time alone is needed.
+    /// When all of the answer counts; `None` if time alone is not enough.
     pub(crate) const fn full_in(&self) -> Option<Duration> {
         match self {
             Self::Full => Some(Duration::ZERO),
@@ -107,11 +107,11 @@ impl Credit {
         }
     }
 
-    /// `None` if its uptime decides.
+    /// The credit of a node; `None` if it depends on the uptime.
     fn of_node(identity: &Identity, fleet: Option<Settings>) -> Option<Self> {
         let info = &identity.info;
         if info.run_id().is_empty() {
-            return Some(Self::nothing("INFO tells no run_id"));
+            return Some(Self::nothing("INFO has no run_id"));
         }
         if !info.is_master() {
             return Some(Self::nothing(format!("a replica of {}", info.master())));
@@ -134,7 +134,7 @@ impl Credit {
     fn restarted(uptime_s: i64, left: Duration) -> Self {
         Self::KeysOnly {
             why: format!(
-                "restarted {} s ago and may have forgotten locks, its vote counts again in {}",
+                "restarted {} s ago and may have lost locks, its vote counts again in {}",
                 uptime_s.max(0),
                 duration::in_words(left)
             ),
@@ -154,11 +154,11 @@ impl Credit {
     }
 }
 
-/// For how long a node that has restarted is not believed if no guard record and no argument tells the longest TTL:
-/// that of fenced locks by default, and twice that of `redlock run`.
+/// The longest TTL if neither a guard record nor an argument gives it: the default of fenced locks, and twice the
+/// default TTL of `redlock run`.
 const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
 
-/// What the guard records say together.
+/// The guard records of all nodes together.
 struct Fleet {
     /// The settings that most nodes have; `None` if no node has a record, and fenced locks are not in use.
     settings: Option<Settings>,
@@ -177,7 +177,7 @@ impl Fleet {
         let count = |wanted: &Settings| settings.iter().filter(|other| *other == wanted).count();
         let longest_ms = settings.iter().map(|settings| settings.max_ttl_ms).max();
         Self {
-            // Of two that are on as many nodes none is on a quorum.
+            // If two settings are on the same number of nodes, neither has a quorum.
             settings: settings.iter().copied().max_by_key(count),
             max_ttl: longest_ms.map(Duration::from_millis),
         }
@@ -189,15 +189,15 @@ impl Identity {
         GuardRecord::parse(self.guard.as_ref().ok()?.as_ref()?)
     }
 
-    /// Why its guard record, among those of a fleet with these settings, says that its vote does not count.
+    /// Why the vote does not count by the guard record, in a fleet with these settings.
     fn guard_doubt(&self, fleet: Option<Settings>) -> Option<Credit> {
         let why = match (&self.guard, self.record(), fleet) {
-            (Err(why), ..) => format!("its guard record is not seen: {why}"),
+            (Err(why), ..) => format!("its guard record cannot be read: {why}"),
             (Ok(None), _, None) => return None,
             (Ok(None), ..) => {
                 "no guard record, unlike other nodes: it has lost its data".to_owned()
             }
-            (Ok(Some(_)), None, _) => "what it has at redlock:guard is no guard record".to_owned(),
+            (Ok(Some(_)), None, _) => "its value at redlock:guard is no guard record".to_owned(),
             (_, Some(record), Some(fleet)) if record.settings != fleet => {
                 format!(
                     "its guard record ({}) is unlike that of other nodes",
@@ -209,7 +209,7 @@ impl Identity {
                 Some(Standing::Quarantined { left, .. }) => {
                     return Some(Credit::KeysOnly {
                         why: format!(
-                            "may have forgotten locks, its vote counts again in {}",
+                            "may have lost locks, its vote counts again in {}",
                             duration::in_words(left)
                         ),
                         left: Some(left),
@@ -218,7 +218,7 @@ impl Identity {
                 Some(Standing::OtherRun) => "its guard record is of another run".to_owned(),
                 Some(Standing::OtherData) => "its guard record is of another data set".to_owned(),
                 Some(Standing::Older) => "its guard record is of an older version".to_owned(),
-                None => "its clock is not seen".to_owned(),
+                None => "its clock cannot be read".to_owned(),
             },
         };
         Some(Credit::keys_only(why))
@@ -238,7 +238,7 @@ impl Identity {
     }
 }
 
-/// An earlier node that is the same server.
+/// Returns an earlier node that is the same server.
 fn twin<'a>(earlier: &'a [Holding], identity: &Identity) -> Option<&'a str> {
     let run_id = identity.info.run_id();
     let is_same = |info: &Info| !run_id.is_empty() && info.run_id() == run_id;

@@ -1,6 +1,7 @@
--- What a node knows of a lock, read at one moment: {type, first bytes, digest, PTTL, fence}. Of a key that is not there,
--- in the place of PTTL: for how long it is held for fenced locks all the same, in milliseconds, or less than 0.
--- The tokens stay here, the one in the fence record too, and only a digest leaves: who knows a token can release the lock.
+-- Returns the state of a lock at one moment: {type, first bytes, digest, PTTL, fence}. If the key is missing, PTTL is the
+-- time for which the node still refuses fenced locks, in milliseconds, or less than 0.
+-- Tokens are not returned, also not that of the fence record, but only a digest: a client that knows the token can release
+-- the lock.
 local known = KEYS[2] and redis.pcall('GET', KEYS[2])
 local fence, held_until = string.match(type(known) == 'string' and known or '', '^(%d+):(%d+):?(.*)$')
 fence = fence or ''

@@ -1,4 +1,4 @@
-//! What one node knows of a lock.
+//! The state of a lock on one node.
 
 use core::fmt;
 use core::time::Duration;
@@ -10,32 +10,32 @@ use crate::nodes::{Connection, Info, Node, in_words};
 use crate::{duration, guard_record};
 use redlock_core::FENCE_KEY_PREFIX;
 
-/// What a node says of the lock, or why it says nothing.
+/// The answers of a node, or why there are none.
 #[derive(Debug)]
 pub(crate) struct Holding {
     pub(crate) node: String,
     pub(crate) state: Result<State, String>,
-    /// What it says of itself, when it has said something of the lock.
+    /// The identity of the node, read after the state.
     pub(crate) identity: Result<Identity, String>,
 }
 
-/// What a node says of itself: whether its vote counts follows from it.
+/// The identity of a node, which decides whether its vote counts.
 #[derive(Debug)]
 pub(crate) struct Identity {
     pub(crate) info: Info,
-    /// The guard record as it is there, if it is there.
+    /// The value of the guard record, if there is one.
     pub(crate) guard: Result<Option<Vec<u8>>, String>,
-    /// By its own clock.
+    /// The time on the clock of the node.
     pub(crate) now_ms: Option<u64>,
 }
 
-/// What was there at one moment.
+/// The state of a lock at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) key: Key,
-    /// The highest fence that the node has seen for the key, if it is to be seen.
+    /// The highest fence that the node has seen for the key, if it can be read.
     pub(crate) fence: Option<u64>,
-    /// For how long it refuses fenced locks though the key is not there, as when it was deleted by hand.
+    /// For how long the node refuses fenced locks although the key is missing, for example because an operator deleted it.
     pub(crate) refuses_fenced_for: Option<Duration>,
 }
 
@@ -46,14 +46,14 @@ pub(crate) enum Key {
         token: Mark,
         ends_in: Option<Duration>,
     },
-    /// A value that no lock has, which is in the way of every lock.
+    /// A value that is no token, which blocks every lock.
     Foreign {
         kind: String,
         ends_in: Option<Duration>,
     },
 }
 
-/// What tells tokens apart and does not tell the token.
+/// Distinguishes tokens without revealing them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) prefix: Vec<u8>,
@@ -66,7 +66,7 @@ impl Mark {
 }
 
 impl Holding {
-    /// Looks at `key` on `node`.
+    /// Reads `key` on `node`.
     pub(crate) async fn read(node: Node, key: Vec<u8>) -> Self {
         let (state, identity) = match node.connect().await {
             Ok(mut connection) => (
@@ -105,7 +105,7 @@ impl Identity {
         }
         let time: Option<(u64, u64)> = from_redis_value(time.clone()).ok();
         Ok(Self {
-            info: Info::read(info).ok_or("an answer that makes no sense")?,
+            info: Info::read(info).ok_or("unexpected reply")?,
             guard: guard_record::read(guard),
             now_ms: time.map(|(seconds, micros)| {
                 seconds.saturating_mul(1_000).saturating_add(micros / 1_000)
@@ -158,7 +158,7 @@ impl State {
 }
 
 impl Key {
-    /// When it expires; none when it is free, or there for ever.
+    /// When the key expires; `None` if it is missing or has no TTL.
     pub(crate) const fn ends_in(&self) -> Option<Duration> {
         match self {
             Self::Free => None,
@@ -178,7 +178,7 @@ impl fmt::Display for Holding {
             Key::Held { token, ends_in } => write!(f, "held     {token}, {}", left(*ends_in))?,
             Key::Foreign { kind, ends_in } => write!(
                 f,
-                "foreign  a {kind} and no lock, {}: nobody can acquire here",
+                "foreign  a {kind} and no lock, {}: no client can acquire here",
                 left(*ends_in)
             )?,
         }

@@ -1,4 +1,4 @@
-//! What the nodes know of a lock together.
+//! The state of a lock on all nodes together.
 
 use core::fmt;
 use core::time::Duration;
@@ -8,18 +8,18 @@ use super::holding::{Holding, Key, Mark, State};
 use crate::duration;
 use crate::nodes::quorum;
 
-/// What can be said of the lock.
+/// The answers of all nodes, counted.
 #[derive(Debug)]
 pub(crate) struct Tally<'a> {
     pub(crate) verdict: Verdict<'a>,
     pub(crate) nodes: usize,
     pub(crate) answered: usize,
-    /// Of how many nodes the answer counts.
+    /// The number of nodes whose answer counts.
     pub(crate) counted: usize,
-    /// After this time a quorum of nodes is free, whatever those say that did not answer; none when
-    /// it may take for ever.
+    /// After this time a quorum of nodes is free, whatever the state of the other nodes is; `None` if this may never
+    /// happen.
     pub(crate) free_in: Option<Duration>,
-    /// The highest that any node has seen.
+    /// The highest fence that any node has seen.
     pub(crate) fence: Option<u64>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Tally<'a> {
 pub(crate) enum Verdict<'a> {
     /// A quorum of nodes has this token.
     Held { token: &'a Mark, on: usize },
-    /// A quorum of nodes has no key, and none of them may have forgotten it.
+    /// A quorum of nodes has no key, and none of them may have lost it.
     Free,
     /// No token has a quorum, and no new one can get it at once.
     Split,
@@ -39,7 +39,7 @@ pub(crate) enum Verdict<'a> {
 #[derive(Debug, Clone, Copy)]
 struct Evidence<'a> {
     key: &'a Key,
-    /// Whether the node may have forgotten another key.
+    /// Whether the node may have lost another key.
     may_have_forgotten: bool,
 }
 
@@ -96,7 +96,7 @@ fn verdict<'a>(evidence: &[Evidence<'a>], nodes: usize) -> Verdict<'a> {
     if free >= quorum {
         return Verdict::Free;
     }
-    // On how many nodes a token may have been, as far as is known; or one that nobody has seen.
+    // The number of nodes on which a token may be; also for a token that no node shows.
     let may_be_on = |token: &Mark| {
         let forgotten = count(&|evidence| evidence.may_have_forgotten && !has(evidence, token));
         on(token) + forgotten + silent
@@ -113,7 +113,7 @@ fn verdict<'a>(evidence: &[Evidence<'a>], nodes: usize) -> Verdict<'a> {
     }
 }
 
-/// When so many of the keys have expired, and so many votes count, that a quorum is free.
+/// When so many keys have expired, and so many votes count, that a quorum is free.
 fn free_in<'a>(
     states: impl Iterator<Item = (&'a State, &'a Credit)>,
     nodes: usize,
@@ -155,7 +155,7 @@ impl fmt::Display for Tally<'_> {
         }
         match self.free_in {
             Some(left) => write!(f, ", free in at most {}", duration::in_words(left))?,
-            None => f.write_str(", no telling when it is free")?,
+            None => f.write_str(", unknown when it is free")?,
         }
         match self.fence {
             Some(fence) => write!(f, ", fence {fence}"),
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     /// A letter is a token, `.` a free node, `l` a list, `?` a node that did not answer; `_` is a free node that may
-    /// have forgotten a key, `a` the token `A` on such a node, and `x` one that has no vote. The n-th node's key has n
+    /// have lost a key, `a` the token `A` on such a node, and `x` a node without a vote. The key of the n-th node has n
     /// seconds left.
     fn holdings(nodes: &str) -> Vec<Holding> {
         let state = |number, node: char| match node.to_ascii_uppercase() {
@@ -253,7 +253,7 @@ mod tests {
             ),
             (
                 "ABlll",
-                "split: no token has a quorum, no telling when it is free",
+                "split: no token has a quorum, unknown when it is free",
             ),
         ] {
             assert_eq!(told(nodes), line, "{nodes}");
@@ -269,12 +269,12 @@ mod tests {
             let line = format!("unknown: {answered} of {} nodes answered", nodes.len());
             assert_eq!(told(nodes), line, "{nodes}");
         }
-        // Whatever this one has, no token and no new one gets a quorum.
+        // Whatever this node has, no token gets a quorum.
         assert!(told("ABCD?").starts_with("split"));
     }
 
     #[test]
-    fn a_node_that_may_have_forgotten_the_lock_knows_of_keys_only() {
+    fn a_missing_key_does_not_count_on_a_node_that_may_have_lost_it() {
         for (nodes, line) in [
             ("..xx_", "unknown: the answers of 2 of 5 nodes count"),
             ("A_.", "unknown: the answers of 2 of 3 nodes count"),
@@ -292,7 +292,7 @@ mod tests {
                 "aa.",
                 "held by abababab.. on 2 of 3 nodes, free in at most 9.0 s",
             ),
-            // Nobody has seen the token that two nodes may have forgotten.
+            // Two nodes may have lost a token that no node shows.
             ("abC", "unknown: 3 of 3 nodes answered"),
             ("xxA", "unknown: the answers of 1 of 3 nodes count"),
         ] {

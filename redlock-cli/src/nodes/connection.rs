@@ -1,4 +1,4 @@
-//! A node, and a connection to it that asks questions.
+//! A node, and a connection for commands to it.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::duration;
 
-/// A node that can be asked.
+/// A node of the command line.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     address: Arc<Address>,
@@ -29,7 +29,7 @@ impl Node {
         self.address.name()
     }
 
-    /// Connects and logs in; an error in words, within the node's time.
+    /// Connects and logs in, within the timeout of the node.
     pub(crate) async fn connect(&self) -> Result<Connection, String> {
         match timeout(self.patience, Probe::connect(&self.address)).await {
             Ok(Ok(probe)) => Ok(Connection {
@@ -52,7 +52,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// A reply for each command, errors among them; an error in words when the node is silent.
+    /// Returns a reply for each command, which may be an error. Returns `Err` if the node does not answer in time.
     pub(crate) async fn ask(&mut self, commands: &Pipeline) -> Result<Vec<Value>, String> {
         match timeout(self.patience, self.probe.ask(commands)).await {
             Ok(replies) => replies.map_err(|error| reason(&error)),
@@ -64,20 +64,20 @@ impl Connection {
     }
 }
 
-/// What a node said instead of an answer.
+/// The text of an error reply, in one line.
 pub(crate) fn in_words(error: &ServerError) -> String {
     let words = one_line(&match error.details() {
         Some(details) => format!("{} {details}", error.code()),
         None => error.code().to_owned(),
     });
-    // Of a script, Redis 7.0 says no more than that something in it is forbidden.
+    // Redis 7.0 says only that something in the script is forbidden, not what.
     if words.contains("The user executing the script") {
         return format!("{words}; redlock doctor says which");
     }
     words
 }
 
-/// A reply that is text, in whichever form it came, as it can be shown.
+/// The text of a reply, in any of its forms, escaped for printing.
 pub(crate) fn text(reply: &Value) -> Option<String> {
     raw_text(reply).map(|text| printable(&text))
 }
@@ -94,7 +94,7 @@ fn reason(error: &NodeError) -> String {
     one_line(&error.kind().to_string())
 }
 
-/// As a part of a sentence of ours.
+/// In one line without a full stop, to be a part of another message.
 fn one_line(message: &str) -> String {
     let words: Vec<&str> = message.split_whitespace().collect();
     printable(words.join(" ").trim_end_matches('.'))

@@ -1,4 +1,4 @@
-//! What a server says of itself.
+//! The reply of a server to INFO.
 
 use core::str::FromStr;
 use std::collections::BTreeMap;
@@ -8,12 +8,12 @@ use redlock_std::printable;
 
 use super::connection::raw_text;
 
-/// The fields of INFO, as they can be shown.
+/// The fields of INFO, escaped for printing.
 #[derive(Debug)]
 pub(crate) struct Info(BTreeMap<String, String>);
 
 impl Info {
-    /// `None` if it is not that.
+    /// Returns `None` if the reply is not text.
     pub(crate) fn read(reply: &Value) -> Option<Self> {
         Some(Self::parse(&raw_text(reply)?))
     }
@@ -35,22 +35,22 @@ impl Info {
         self.text(field)?.parse().ok()
     }
 
-    /// What names this run of the server: a restart changes it.
+    /// Identifies this run of the server: a restart changes it.
     pub(crate) fn run_id(&self) -> &str {
         self.text("run_id").unwrap_or_default()
     }
 
-    /// What names the data set: a failover changes it, and so does the first replica.
+    /// Identifies the data set: a failover changes it, and so does the first replica.
     pub(crate) fn replication_id(&self) -> &str {
         self.text("master_replid").unwrap_or_default()
     }
 
-    /// Whether it may delete keys for want of memory; `None` if it does not say.
+    /// Whether the server may evict keys; `None` if the reply does not say.
     pub(crate) fn may_evict(&self) -> Option<bool> {
         Some(self.text("maxmemory_policy")? != "noeviction")
     }
 
-    /// How many keys of all its databases have a TTL.
+    /// The number of keys with a TTL, in all databases.
     pub(crate) fn expiring_keys(&self) -> u64 {
         let databases = self.0.iter().filter(|(name, _)| {
             let number = name.strip_prefix("db");
@@ -65,7 +65,7 @@ impl Info {
         self.text("role") == Some("master")
     }
 
-    /// Where the master of a replica is.
+    /// The address of the master of a replica.
     pub(crate) fn master(&self) -> String {
         let part = |field| self.text(field).unwrap_or("?");
         format!("{}:{}", part("master_host"), part("master_port"))

@@ -1,4 +1,4 @@
-//! TLS as the operator wants it.
+//! The TLS options.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,11 +14,12 @@ use crate::echo::shown;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TlsArguments {
-    /// Whoever has signed the certificates of rediss:// nodes, as a PEM file [default: whom the system trusts]
+    /// The authorities that have signed the certificates of rediss:// nodes, as a PEM file [default: those
+    /// that the system trusts]
     #[arg(long, value_name = "FILE", env = "REDLOCK_TLS_CA")]
     tls_ca: Option<PathBuf>,
 
-    /// The certificate of this client, as a PEM file: servers ask for one unless tls-auth-clients is no
+    /// The certificate of this client, as a PEM file; servers require one unless tls-auth-clients is no
     #[arg(
         long,
         value_name = "FILE",
@@ -38,7 +39,7 @@ pub(crate) struct TlsArguments {
 }
 
 impl TlsArguments {
-    /// None if nothing is said: then the lock trusts whom the system trusts.
+    /// Returns `None` if no option is set: then the lock trusts the authorities that the system trusts.
     pub(crate) fn config(&self) -> Result<Option<Arc<ClientConfig>>, String> {
         let Self {
             tls_ca,
@@ -58,7 +59,7 @@ impl TlsArguments {
                 .with_client_auth_cert(certificates("--tls-cert", certificate)?, private_key(key)?)
                 .map_err(|error| {
                     let why = printable(&error.to_string());
-                    format!("--tls-cert and --tls-key are of no use together: {why}")
+                    format!("--tls-cert and --tls-key do not fit together: {why}")
                 })?,
             _ => config.with_no_client_auth(),
         };
@@ -78,7 +79,7 @@ fn roots(file: &Path) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// All of `file`, at least one.
+/// Returns all certificates of `file`, at least one.
 fn certificates(option: &str, file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let pem = read(option, file)?;
     let unread = |error: pem::Error| unread(option, file, "certificate", &error);
@@ -95,7 +96,7 @@ fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
     key.map_err(|error| unread("--tls-key", file, "private key", &error))
 }
 
-/// The whole of `file`. A device has no end.
+/// Reads the whole `file`. The limit is for devices, which have no end.
 fn read(option: &str, file: &Path) -> Result<Vec<u8>, String> {
     let mut pem = Vec::new();
     let read = File::open(file).and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut pem));
@@ -113,13 +114,13 @@ fn read(option: &str, file: &Path) -> Result<Vec<u8>, String> {
 /// All certificates that a system trusts take 220 KB, and less than 1 MB with the text that openssl can write beside them.
 const MOST_BYTES: u64 = 4 << 20;
 
-/// Says nothing of what is in the file: it may be a private key whose lines were joined.
+/// Does not quote the content of the file: it may be a private key whose lines were joined.
 fn unread(option: &str, file: &Path, what: &str, error: &pem::Error) -> String {
     let file = shown(file);
     match error {
-        pem::Error::NoItemsFound => format!("{option} {file}: there is no {what} in it"),
+        pem::Error::NoItemsFound => format!("{option} {file}: the file contains no {what}"),
         _ => format!(
-            "{option} {file}: no {what} can be read from it: it is no PEM file, or its lines were broken or joined"
+            "{option} {file}: no {what} can be read: the file is not PEM, or its lines were broken or joined"
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! What the operator wants, understood and checked.
+//! The arguments of `redlock run`, parsed and checked.
 #![expect(
     clippy::doc_markdown,
     reason = "--help prints these comments as they are"
@@ -18,40 +18,42 @@ use crate::{duration, key};
 /// Run a command while holding the lock KEY
 ///
 /// Acquires the lock, runs the command and releases the lock when the command has ended. The lease is
-/// extended for as long as the command runs. When it cannot be, because no quorum of nodes answers,
+/// extended for as long as the command runs. If it cannot be extended, because no quorum of nodes answers,
 /// the command gets SIGTERM, and SIGKILL before the lease ends: it never runs on without the lock.
 ///
-/// The command finds the key in REDLOCK_KEY, its token, in hexadecimal, in REDLOCK_TOKEN, and with --fenced
-/// its fencing token in REDLOCK_FENCE. It does not find REDLOCK_NODES, where passwords may be.
+/// The environment of the command has the key in REDLOCK_KEY, the token in hexadecimal in REDLOCK_TOKEN,
+/// and with --fenced the fencing token in REDLOCK_FENCE. REDLOCK_NODES is removed from it, because it may
+/// contain passwords.
 ///
-/// Exit codes: the command's own; 128+N if signal N ended it; 75 held by another, or the wait was over
-/// while another held it; 69 no quorum of nodes reached, or the wait was over without one; 76 lost while
-/// the command ran; 126 the command cannot be executed; 127 it was not found; 64 usage; 70 internal
+/// Exit codes: the command's own; 128+N if signal N ended it; 75 another client holds the lock, or held it
+/// when the wait was over; 69 no quorum of nodes reached, also when the wait was over; 76 the lock was lost
+/// while the command ran; 126 the command cannot be executed; 127 it was not found; 64 usage; 70 internal
 /// error.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     nodes: NodeArguments,
 
-    /// How long a lease lasts unless it is extended, and so how long a crash keeps the lock; at least 100ms
+    /// How long a lease lasts if it is not extended, and so how long the lock stays held after a crash; at
+    /// least 100ms
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     ttl: Duration,
 
-    /// How long to wait for the lock [default: for ever while another holds it or a restarted node has
-    /// no vote yet, for the time of the TTL while no quorum of nodes answers]
+    /// How long to wait for the lock [default: for ever while another client holds it or a restarted node
+    /// has no vote yet; one TTL while no quorum of nodes answers]
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     wait: Option<Duration>,
 
-    /// Try once and do not wait
+    /// Try once, without waiting
     #[arg(long, conflicts_with = "wait")]
     no_wait: bool,
 
-    /// The exit code when another holds the lock, or the wait is over while another holds it
+    /// The exit code if another client holds the lock, or holds it when the wait is over
     #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::HELD)]
     conflict_exit_code: u8,
 
-    /// How long the command has between SIGTERM and SIGKILL when the lock is lost [default: a third
-    /// of the TTL, at most 10s]
+    /// The time between SIGTERM and SIGKILL when the lock is lost [default: a third of the TTL, at most
+    /// 10s]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     kill_after: Option<Duration>,
 
@@ -60,7 +62,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     node_timeout: Option<Duration>,
 
-    /// Get a fencing token: a number that is higher for every later holder, for the resource to check
+    /// Get a fencing token: a number that is higher for every later holder; the resource checks it
     ///
     /// The clocks of the nodes must agree within the window. All clients of the nodes must have the same
     /// --window, --max-ttl and --step-back.
@@ -76,20 +78,20 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     max_ttl: Option<Duration>,
 
-    /// By how much the clock of a node may be set back
+    /// By how much the clock of a node may be stepped back
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration::parse, requires = "fenced")]
     step_back: Duration,
 
-    /// Count the vote of a node that has restarted at once: for nodes that write every command to a disk
+    /// Count the vote of a restarted node at once; only for nodes that write every command to a disk
     /// before they answer
     #[arg(long, conflicts_with = "fenced")]
     no_restart_guard: bool,
 
-    /// Tell what happens on stderr, one JSON object a line
+    /// Print what happens on stderr, one JSON object per line
     #[arg(long)]
     json: bool,
 
-    /// Tell what happens on stderr, each extension too
+    /// Print what happens on stderr, with each extension
     #[arg(short, long)]
     verbose: bool,
 
@@ -101,7 +103,7 @@ pub(crate) struct Arguments {
     command: Vec<OsString>,
 }
 
-/// Arguments that make sense.
+/// The checked arguments.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) nodes: Urls,
@@ -109,7 +111,7 @@ pub(crate) struct Plan {
     pub(crate) command: OsString,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) options: Options,
-    /// None for ever.
+    /// `None` to wait for ever.
     pub(crate) wait: Option<Duration>,
     pub(crate) kill_after: Duration,
     pub(crate) conflict_exit_code: u8,
@@ -117,11 +119,11 @@ pub(crate) struct Plan {
 }
 
 impl Arguments {
-    /// Checks what stands alone; the nodes are checked when they are connected to.
+    /// Checks the arguments. The nodes are checked later, by the connect.
     pub(crate) fn plan(self) -> Result<Plan, String> {
         if self.ttl < MIN_TTL {
             return Err(format!(
-                "--ttl {}: the TTL is too short for a command, which must have ended before the lease does: at least {}",
+                "--ttl {}: the TTL is too short, because the command must end before the lease ends: use at least {}",
                 humantime::format_duration(self.ttl),
                 humantime::format_duration(MIN_TTL)
             ));
@@ -156,7 +158,7 @@ impl Arguments {
         })
     }
 
-    /// As many extensions as the command takes: it is what ends the lease.
+    /// Extensions are not limited: the lease ends with the command.
     fn options(&self) -> Result<Options, OptionsError> {
         let mut options = Options::new(self.ttl)?
             .unlimited_extensions()
@@ -178,8 +180,8 @@ impl Arguments {
                 format!("--ttl {ttl} is longer than --max-ttl {max_ttl}")
             }
             None => format!(
-                "--ttl {ttl} is longer than the default of --max-ttl, 1m: give --max-ttl, the same for all \
-                 clients of these nodes"
+                "--ttl {ttl} is longer than the default of --max-ttl, 1m: set --max-ttl, to the same value for all \
+                clients of these nodes"
             ),
         }
     }
@@ -191,8 +193,8 @@ impl Arguments {
             None => Ok((validity / 3).min(Duration::from_secs(10)).min(most)),
             Some(kill_after) if kill_after <= most => Ok(kill_after),
             Some(kill_after) => Err(format!(
-                "--kill-after {} is too long for --ttl {}: at most {} ms, so that the lease can be \
-                 extended before the command must be told to end",
+                "--kill-after {} is too long for --ttl {}: use at most {} ms, so that the lease can be \
+                extended before the command must get SIGTERM",
                 humantime::format_duration(kill_after),
                 humantime::format_duration(options.ttl()),
                 most.as_millis(),
@@ -201,10 +203,10 @@ impl Arguments {
     }
 }
 
-/// Of a shorter TTL too little is left beside the [margin](Deadline::margin) that a process needs to be ended.
+/// A shorter TTL leaves too little time beside the [margin](Deadline::margin) for ending a process.
 const MIN_TTL: Duration = Duration::from_millis(100);
 
-/// Longer than a server's: every run makes its connections anew, and the first round waits for them.
+/// Longer than the default of a server, because every run makes new connections and its first round waits for them.
 fn node_timeout(options: &Options) -> Duration {
     let share = options.ttl() / 20;
     let clamped = share.clamp(Duration::from_millis(20), Duration::from_secs(1));

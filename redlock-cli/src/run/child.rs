@@ -1,4 +1,4 @@
-//! The command that runs under the lock: a process group of its own.
+//! The command that runs under the lock, in its own process group.
 
 use core::time::Duration;
 use std::ffi::{OsStr, OsString};
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::journal::{Event, Journal};
 use super::terminal::{self, Terminal};
 
-/// A running child and whatever it starts in its group. Dropped, it is killed.
+/// A running child and its process group. Dropping it kills the group.
 #[derive(Debug)]
 pub(crate) struct Child {
     process: std::process::Child,
@@ -26,8 +26,8 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts `command`, which learns the key, the token and the fence from its environment: arguments
-    /// are seen by everybody on the machine.
+    /// Starts `command`, with the key, the token and the fence in its environment: every user of the machine can see
+    /// arguments.
     pub(crate) fn start(
         command: &OsString,
         arguments: &[OsString],
@@ -45,9 +45,9 @@ impl Child {
             .args(arguments)
             .env("REDLOCK_KEY", OsStr::from_bytes(guard.key()))
             .env("REDLOCK_TOKEN", token)
-            // The passwords of the nodes are not the command's business.
+            // It may contain the passwords of the nodes.
             .env_remove("REDLOCK_NODES")
-            // One of a lock around this one would be another key's.
+            // If this process runs under another lock, the inherited fence is that of another key.
             .env_remove("REDLOCK_FENCE");
         if let Some(fence) = guard.fence() {
             process.env("REDLOCK_FENCE", fence.to_string());
@@ -72,19 +72,19 @@ impl Child {
         self.group.as_raw_pid()
     }
 
-    /// Sends `signal` to the whole group. One that is gone needs none.
+    /// Sends `signal` to the whole group. Does nothing if the group has ended.
     pub(crate) fn signal(&self, signal: Signal) {
         let _gone = kill_process_group(self.group, signal);
     }
 
-    /// Waits until the command has ended. It stays a zombie until it is reaped, so its number belongs
-    /// to nobody else and a signal cannot hit a stranger.
+    /// Waits until the command has ended. It stays a zombie until it is reaped, so its process ID is not reused, and a
+    /// signal cannot reach another process.
     pub(crate) async fn ended(&mut self) {
-        // An error means that the watcher could not wait: then reaping tells.
+        // An error means that the watcher could not wait: then `reap` returns the error.
         let _end = (&mut self.ended).await;
     }
 
-    /// What came of the command.
+    /// Reaps the command, and returns its exit status.
     pub(crate) fn reap(mut self) -> io::Result<ExitStatus> {
         let status = self.process.wait();
         self.is_reaped = true;
@@ -101,10 +101,10 @@ impl Drop for Child {
     }
 }
 
-/// How often a child that is stopped is looked at.
+/// The interval at which a stopped child is checked.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// Waits for the end of the child in a thread of its own. Meanwhile lends it the terminal.
+/// Waits for the end of the child, in its own thread. Lends the terminal to the child meanwhile.
 fn watch(child: Pid, journal: &Journal, end: oneshot::Sender<()>) {
     terminal::write_from_the_background();
     let mut terminal = Terminal::default();
@@ -126,7 +126,7 @@ fn watch(child: Pid, journal: &Journal, end: oneshot::Sender<()>) {
     let _nobody = end.send(());
 }
 
-/// The child has been stopped and is not going to go on by itself.
+/// Handles a stopped child, which does not continue by itself.
 fn on_stop(child: Pid, signal: Option<i32>, terminal: &mut Terminal, journal: &Journal) {
     let go_on = match signal.and_then(Signal::from_named_raw) {
         Some(Signal::TTIN | Signal::TTOU) => terminal.lend(child).unwrap_or(false),
@@ -134,7 +134,7 @@ fn on_stop(child: Pid, signal: Option<i32>, terminal: &mut Terminal, journal: &J
             journal.write(&Event::Suspended);
             true
         }
-        // SIGSTOP is somebody's will. The lease is extended all the same.
+        // SIGSTOP is intended by its sender. The lease is still extended.
         _ => false,
     };
     if go_on {

@@ -1,11 +1,10 @@
-//! When a child must be told to end, and when it must have ended.
+//! When the child gets SIGTERM and SIGKILL.
 
 use core::time::Duration;
 
 use redlock_std::Instant;
 
-/// The child may run while the lease is valid and not a moment longer. Pure: instants go in, orders
-/// come out.
+/// Ensures that the child runs only while the lease is valid. Pure: it takes instants and returns orders.
 ///
 /// ```text
 /// extension due          SIGTERM            SIGKILL  valid_until
@@ -13,7 +12,7 @@ use redlock_std::Instant;
 ///     | tries, one on another | kill_after      | margin |
 /// ```
 ///
-/// An extension moves everything to the right until SIGTERM is sent; then the die is cast.
+/// Until SIGTERM is sent, an extension moves everything to the right. After that, the child is ended in any case.
 #[derive(Debug)]
 pub(crate) struct Deadline {
     kill_after: Duration,
@@ -29,20 +28,20 @@ enum Stage {
     GivenUp,
 }
 
-/// What is to be done to the child.
+/// What to do with the child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     /// SIGTERM; SIGKILL follows at `kill_at`.
     Terminate { kill_at: Instant },
     /// SIGKILL.
     Kill,
-    /// SIGKILL has not ended it and the validity is over: somebody must be told.
+    /// SIGKILL has not ended it, and the validity is over: report it to the operator.
     Report,
 }
 
 impl Deadline {
-    /// SIGTERM comes `kill_after` before SIGKILL, and SIGKILL some time before `validity` is over,
-    /// since a process needs a moment to die.
+    /// SIGTERM is sent `kill_after` before SIGKILL. SIGKILL is sent some time before `validity` is over, because a process
+    /// needs time to end.
     pub(crate) fn new(kill_after: Duration, validity: Duration) -> Self {
         Self {
             kill_after,
@@ -51,13 +50,13 @@ impl Deadline {
         }
     }
 
-    /// How long before the end of the validity SIGKILL is sent: for this process to be scheduled on
-    /// a busy machine, and for the other to die.
+    /// How long before the end of the validity SIGKILL is sent. On a busy machine, this process needs time to be scheduled,
+    /// and the child needs time to end.
     pub(crate) fn margin(validity: Duration) -> Duration {
         (validity / 20).clamp(Duration::from_millis(20), Duration::from_secs(1))
     }
 
-    /// What is to be done at `now`. Each order is given once.
+    /// Returns what to do at `now`. Each order is returned once.
     pub(crate) fn order(
         &mut self,
         now: Instant,
@@ -83,7 +82,7 @@ impl Deadline {
         }
     }
 
-    /// When to look again, unless the lease is lost before.
+    /// When to call [`order`](Self::order) again, unless the lease is lost before.
     pub(crate) fn next(&self, valid_until: Instant) -> Instant {
         match self.stage {
             Stage::Running => valid_until.saturating_sub(self.margin + self.kill_after),
@@ -93,7 +92,7 @@ impl Deadline {
         }
     }
 
-    /// Whether the child was told to end.
+    /// Whether the child got SIGTERM or SIGKILL.
     pub(crate) const fn is_over(&self) -> bool {
         !matches!(self.stage, Stage::Running)
     }
@@ -178,7 +177,7 @@ mod tests {
 
     #[test]
     fn with_no_time_left_sigkill_comes_at_once() {
-        // This process stood still, or the machine slept.
+        // This process was paused, or the machine was in suspend.
         assert_eq!(deadline().order(ms(29_950), END, false), Some(Order::Kill));
         assert_eq!(deadline().order(ms(99_000), END, false), Some(Order::Kill));
         let mut at_once = Deadline {

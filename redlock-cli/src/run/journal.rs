@@ -1,4 +1,4 @@
-//! What is told to the operator, on stderr.
+//! The messages of `redlock run` on stderr.
 
 use core::fmt;
 use core::time::Duration;
@@ -13,8 +13,7 @@ use serde_json::Value;
 use super::{signals, terminal};
 use crate::json;
 
-/// Hands lines to a thread that writes them: a stderr that nobody reads must not keep a child alive
-/// past the end of its lease.
+/// Sends lines to a thread that writes them. A blocked stderr must not keep a child alive past the end of its lease.
 #[derive(Debug, Clone)]
 pub(crate) struct Journal {
     form: Form,
@@ -22,14 +21,14 @@ pub(crate) struct Journal {
     lines: Sender<Line>,
 }
 
-/// How much is told, and for whom.
+/// Which events are printed, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// What needs somebody's attention, in words.
+    /// Events that need attention, as text.
     Brief,
-    /// Everything, in words.
+    /// All events, as text.
     Verbose,
-    /// Everything, as lines of JSON.
+    /// All events, as lines of JSON.
     Json,
 }
 
@@ -40,7 +39,7 @@ enum Line {
 }
 
 impl Journal {
-    /// How long the last lines are waited for.
+    /// How long to wait until the last lines are written.
     const PATIENCE: Duration = Duration::from_secs(1);
 
     pub(crate) fn open(form: Form, key: &[u8]) -> std::io::Result<Self> {
@@ -73,11 +72,11 @@ impl Journal {
                 json::line(&line)
             }
         };
-        // Without its thread there is nobody to tell.
+        // If the thread has ended, the line is lost.
         let _untold = self.lines.send(Line::Text(line));
     }
 
-    /// Names the key once: the messages of the library do it themselves.
+    /// Adds the key, unless the message contains it, as messages of the library do.
     fn in_words(&self, event: &Event) -> String {
         let (key, message) = (self.key.to_string(), event.to_string());
         if message.contains(&key) {
@@ -87,7 +86,7 @@ impl Journal {
         }
     }
 
-    /// Waits until everything is written, as long as that is reasonable.
+    /// Waits until everything is written, for at most one second.
     pub(crate) fn close(&self) {
         let (done, written) = mpsc::channel();
         if self.lines.send(Line::Last(done)).is_ok() {
@@ -111,10 +110,10 @@ fn write_lines(queue: &Receiver<Line>) {
     }
 }
 
-/// Something that happened. Tokens are in none of them.
+/// Something that happened. No event contains a token.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// The lock cannot be had yet.
+    /// The lock cannot be acquired yet.
     Waiting {
         why: String,
         is_held: bool,
@@ -123,7 +122,7 @@ pub(crate) enum Event {
         valid: Duration,
         fence: Option<u64>,
     },
-    /// A node has a vote that it had better not have.
+    /// There is a problem with a node whose vote counts.
     Warned {
         why: String,
     },
@@ -133,19 +132,19 @@ pub(crate) enum Event {
     Extended {
         valid: Duration,
     },
-    /// A try to extend failed; `first` of a series.
+    /// An extension failed; `is_first` if it is the first failure in a row.
     NotExtended {
         why: String,
         valid: Duration,
         is_first: bool,
     },
-    /// A signal came in and goes on to the child.
+    /// A signal was forwarded to the child.
     Forwarded {
         signal: i32,
     },
-    /// The child was to be suspended.
+    /// A request to suspend was ignored.
     Suspended,
-    /// The child is told to end, since the lease does.
+    /// The child got SIGTERM, because the lease ends.
     Terminating {
         why: String,
         pid: i32,
@@ -155,7 +154,7 @@ pub(crate) enum Event {
         why: String,
         pid: i32,
     },
-    /// The child lives although it was killed and the lease is over.
+    /// The child still runs, although it was killed and the lease is over.
     NotDead {
         pid: i32,
     },
@@ -168,7 +167,7 @@ pub(crate) enum Event {
         gone: usize,
         unanswered: usize,
     },
-    /// The last event of a run that ends with a code of its own.
+    /// The last event of a run that ends with an exit code of `redlock`.
     Failed {
         why: String,
         code: u8,
@@ -176,7 +175,7 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    /// Whether it is told without --verbose.
+    /// Whether it is printed without --verbose.
     const fn needs_attention(&self) -> bool {
         match self {
             Self::Waiting { is_held, .. } => !*is_held,
@@ -215,7 +214,7 @@ impl Event {
         }
     }
 
-    /// What a program wants to know beside the message.
+    /// The JSON fields beside the message.
     fn details(&self) -> Value {
         match self {
             Self::Waiting { is_held, .. } => serde_json::json!({ "held": is_held }),
@@ -267,16 +266,14 @@ impl fmt::Display for Event {
             Self::NotExtended { why, valid, .. } => {
                 write!(
                     f,
-                    "not extended, valid for {} more, trying again: {why}",
+                    "not extended, still valid for {}, retrying: {why}",
                     seconds(*valid)
                 )
             }
             Self::Forwarded { signal } => {
-                write!(f, "{} goes on to the command", signals::name(*signal))
+                write!(f, "{} forwarded to the command", signals::name(*signal))
             }
-            Self::Suspended => {
-                f.write_str("not suspended: a lock cannot be held by a process that stands still")
-            }
+            Self::Suspended => f.write_str("not suspended: a suspended process cannot hold a lock"),
             Self::Terminating { why, pid, kill_in } => {
                 let kill_in = seconds(*kill_in);
                 write!(
@@ -289,8 +286,8 @@ impl fmt::Display for Event {
             }
             Self::NotDead { pid } => write!(
                 f,
-                "the command (process {pid}) lives although it was killed, and the lock may be \
-                 another's: see what it hangs in (ps -o stat,wchan -p {pid})"
+                "the command (process {pid}) still runs after SIGKILL, and another client may hold the \
+                lock; find out what blocks it (ps -o stat,wchan -p {pid})"
             ),
             Self::Ended {
                 code: Some(code), ..
@@ -298,7 +295,7 @@ impl fmt::Display for Event {
             Self::Ended { signal, .. } => {
                 write!(
                     f,
-                    "the command died of {}",
+                    "the command was ended by {}",
                     signals::name(signal.unwrap_or_default())
                 )
             }
@@ -308,15 +305,15 @@ impl fmt::Display for Event {
                 unanswered,
             } => write!(
                 f,
-                "released: deleted on {released} nodes, already gone on {gone}, {unanswered} have not \
-                 answered yet"
+                "released: deleted on {released} nodes, already gone on {gone}, no answer yet from \
+                {unanswered}"
             ),
             Self::Failed { why, .. } => f.write_str(why),
         }
     }
 }
 
-/// As people say it: whole milliseconds below ten seconds, tenths above.
+/// Formats whole milliseconds below ten seconds, and tenths of seconds above.
 fn seconds(duration: Duration) -> String {
     let ms = duration.as_millis();
     if ms < 10_000 {

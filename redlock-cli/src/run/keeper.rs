@@ -1,4 +1,4 @@
-//! Keeping the lease while the command runs.
+//! Extends the lease while the command runs.
 
 use core::cell::{Cell, RefCell};
 use core::time::Duration;
@@ -8,7 +8,7 @@ use redlock_std::{ExtendError, Guard, Instant, Options, SystemClock};
 
 use super::journal::{Event, Journal};
 
-/// What is known of the lease at this moment, also while an extension is on its way.
+/// The current end of the lease, also readable while an extension is in flight.
 #[derive(Debug)]
 pub(crate) struct Validity {
     until: Cell<Instant>,
@@ -27,10 +27,10 @@ impl Validity {
         self.until.get()
     }
 
-    /// Why the last try to extend failed.
+    /// Why the last extension failed.
     pub(crate) fn trouble(&self) -> String {
         self.trouble.borrow().clone().unwrap_or_else(|| {
-            "the lease was not extended in time, this process stood still".to_owned()
+            "the lease was not extended in time, because this process was paused".to_owned()
         })
     }
 
@@ -41,10 +41,10 @@ impl Validity {
     }
 }
 
-/// Extends the lease each time a third of its validity has passed, until it is lost, and says why.
+/// Extends the lease each time a third of its validity has passed, until it is lost. Returns the cause.
 ///
-/// Not [`Guard::keep_alive`]: the operator wants to know which node it was while there is time left to
-/// do something about it.
+/// This is not [`Guard::keep_alive`], because an operator needs to know which node failed while there is still time to
+/// repair it.
 pub(crate) async fn keep(
     guard: &mut Guard,
     options: &Options,

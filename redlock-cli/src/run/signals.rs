@@ -1,4 +1,4 @@
-//! The signals that this process takes on behalf of its child.
+//! The signals that this process forwards to its child.
 
 use core::future::poll_fn;
 use core::task::Poll;
@@ -7,18 +7,17 @@ use std::io;
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
-/// What comes in for the child.
+/// The received signals.
 ///
-/// A signal that was ignored when this process began stays ignored, here and in the child: so
-/// `nohup redlock run ..` does what one expects.
+/// A signal that was ignored when this process started stays ignored, here and in the child, so that `nohup redlock run
+/// ..` works as expected.
 #[derive(Debug)]
 pub(crate) struct Signals {
     streams: Vec<(Signal, unix::Signal)>,
 }
 
 impl Signals {
-    /// TSTP is caught and not obeyed: a process that is suspended cannot extend its lease nor end its
-    /// child.
+    /// TSTP is caught, but does not suspend: a suspended process can neither extend its lease nor end its child.
     const CAUGHT: [Signal; 7] = [
         Signal::INT,
         Signal::TERM,
@@ -29,7 +28,7 @@ impl Signals {
         Signal::TSTP,
     ];
 
-    /// From now on these signals do not end this process.
+    /// Catches the signals: from now on they do not end this process.
     pub(crate) fn catch() -> io::Result<Self> {
         let ignored = ignored();
         let mut streams = Vec::new();
@@ -42,7 +41,7 @@ impl Signals {
         Ok(Self { streams })
     }
 
-    /// The next signal. Dropping the future loses none.
+    /// Returns the next signal. Dropping the future loses none.
     pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|context| {
             for (signal, stream) in &mut self.streams {
@@ -82,7 +81,7 @@ pub(crate) fn name(number: i32) -> String {
     )
 }
 
-/// The signals that are ignored, a bit for each. Where the system does not say, none.
+/// The ignored signals, one bit for each. Zero if the system does not tell.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut lines = status.lines();

@@ -1,4 +1,4 @@
-//! The command, from its start to its end.
+//! Supervises the command from its start to its end.
 
 use core::pin::pin;
 use std::process::ExitStatus;
@@ -14,19 +14,19 @@ use super::journal::{Event, Journal};
 use super::keeper::{Validity, keep};
 use super::signals::Signals;
 
-/// What came of the command.
+/// How the command ended.
 #[derive(Debug)]
 pub(crate) enum End {
     /// It ended by itself, while it held the lock.
     Done(ExitStatus),
-    /// It was stopped, or the lease had ended before it did.
+    /// It was stopped, or the lease ended first.
     Lost { why: String },
 }
 
-/// Runs until the child has ended: extends the lease, passes signals on, and ends the child in time
-/// when the lease cannot be kept.
+/// Runs until the child has ended: extends the lease, forwards signals, and ends the child in time if the lease cannot be
+/// extended.
 ///
-/// Everything here is local but the extending, and nothing waits for that.
+/// Only the extensions use the network, and nothing else waits for them.
 pub(crate) async fn supervise(
     mut child: Child,
     guard: &mut Guard,
@@ -45,7 +45,7 @@ pub(crate) async fn supervise(
         match deadline.order(now, validity.until(), lost.is_some()) {
             Some(Order::Terminate { kill_at }) => {
                 child.signal(Signal::TERM);
-                // One that is stopped would not see it.
+                // A stopped child would not handle SIGTERM.
                 child.signal(Signal::CONT);
                 let kill_in = kill_at.saturating_duration_since(now);
                 journal.write(&Event::Terminating {
@@ -71,7 +71,7 @@ pub(crate) async fn supervise(
     }
     let is_over = deadline.is_over() || lost.is_some() || SystemClock.now() >= validity.until();
     if is_over {
-        // What the command has left behind in its group holds the lock no more.
+        // Other processes of the group must not run on without the lock.
         child.signal(Signal::KILL);
     }
     let status = child.reap()?;

@@ -1,4 +1,4 @@
-//! The terminal, lent to a child that asks for it.
+//! Lends the terminal to a child that needs it.
 
 use std::fs::File;
 use std::io;
@@ -7,9 +7,9 @@ use nix::sys::signal::{SigSet, Signal as NixSignal};
 use rustix::process::{Pid, getpgrp};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
-/// The child runs in a process group of its own, so to the terminal it is in the background: when it
-/// reads, or sets the modes, the system stops it. That stop is the request. A child that never asks
-/// leaves the terminal to whoever has it, a pager at the end of the pipe for instance.
+/// The terminal. The child runs in its own process group, so for the terminal it is in the background: if it reads from
+/// the terminal or sets its modes, the system stops it. This stop is the request for the terminal. If the child makes no
+/// request, the terminal stays with its present user, for example a pager at the end of a pipe.
 #[derive(Debug, Default)]
 pub(crate) struct Terminal {
     lent: Option<Lent>,
@@ -18,13 +18,13 @@ pub(crate) struct Terminal {
 #[derive(Debug)]
 struct Lent {
     terminal: File,
-    /// As they were before the child changed them.
+    /// The modes before the child changed them.
     modes: Termios,
 }
 
 impl Terminal {
-    /// Makes `group` the one in the foreground, if that is for this process to give away: not while
-    /// it is in the background itself, as a job with `&` is.
+    /// Puts `group` into the foreground, if this process is in the foreground itself and not, for example, a job started
+    /// with `&`. Returns whether `group` is in the foreground now.
     pub(crate) fn lend(&mut self, group: Pid) -> io::Result<bool> {
         let terminal = File::options().read(true).write(true).open("/dev/tty")?;
         let foreground = tcgetpgrp(&terminal)?;
@@ -37,8 +37,8 @@ impl Terminal {
         Ok(foreground == group)
     }
 
-    /// Takes the foreground back. The modes too if the child had no chance to: an editor that was
-    /// killed leaves a terminal that nobody can type in.
+    /// Takes the foreground back. If the child was killed, also restores the modes: after a killed editor, the terminal
+    /// would be unusable.
     pub(crate) fn take_back(&mut self, was_killed: bool) -> io::Result<()> {
         if let Some(Lent { terminal, modes }) = self.lent.take() {
             tcsetpgrp(&terminal, getpgrp())?;
@@ -50,11 +50,11 @@ impl Terminal {
     }
 }
 
-/// Lets the calling thread write to the terminal, and take it back, while it is in the background,
-/// where the default is to be stopped. Not for a thread that starts processes: they would inherit it.
+/// Lets the calling thread write to the terminal, and take it back, from the background. By default the system would
+/// stop the process. Do not call this in a thread that starts processes, because they inherit it.
 pub(crate) fn write_from_the_background() {
     let mut signals = SigSet::empty();
     signals.add(NixSignal::SIGTTOU);
-    // What can fail is only the name of the operation, which is a constant.
+    // This fails only for an invalid operation, and the operation is a constant.
     let _never = signals.thread_block();
 }

@@ -1,4 +1,4 @@
-//! Waiting for the lock.
+//! Waits for the lock.
 
 use core::time::Duration;
 
@@ -10,12 +10,11 @@ use redlock_std::{
 use super::arguments::Plan;
 use super::journal::{Event, Journal};
 
-/// How long the lock is asked for before the operator is told what keeps it.
+/// How long to try before the obstacle is reported to the operator.
 const SLICE: Duration = Duration::from_secs(2);
 
-/// Waits as long as the plan says. Without a limit it waits for ever for another holder, and for nodes
-/// whose votes will count again, but not for nodes that are down: a job that hangs because Redis is down
-/// should say so.
+/// Waits for the lock as long as the plan says. Without a limit it waits for ever for another holder, and for nodes whose
+/// votes will count again, but only one TTL for nodes that are down, so that a job fails if Redis is down.
 pub(crate) async fn acquire(
     redlock: &Redlock,
     plan: &Plan,
@@ -25,7 +24,7 @@ pub(crate) async fn acquire(
     let give_up_at = plan.wait.map(|wait| started_at.saturating_add(wait));
     let mut failing_since = started_at;
     let mut was_held = None;
-    // One round, so that an obstacle is told at once.
+    // One round at first, so that an obstacle is reported at once.
     let mut slice = Duration::ZERO;
     loop {
         let attempt = redlock.with_options(plan.options.wait(slice));
@@ -52,7 +51,7 @@ pub(crate) async fn acquire(
     }
 }
 
-/// Whether there is a node that will have a vote again, by itself.
+/// Whether there is a node that gets its vote back by itself.
 fn is_quarantine(error: &AcquireError) -> bool {
     let AcquireError::Nodes(error) = error else {
         return false;
@@ -68,7 +67,7 @@ fn is_quarantine(error: &AcquireError) -> bool {
     })
 }
 
-/// Whether waiting cannot help: no node was asked, and none will be.
+/// Whether waiting cannot help, because no node was asked and none will be.
 pub(super) const fn is_hopeless(error: &AcquireError) -> bool {
     matches!(
         error,
@@ -88,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_wait_can_change_is_not_waited_for() {
+    fn errors_that_waiting_cannot_change_are_hopeless() {
         for error in [
             AcquireError::Build(BuildError::ClockTooCoarse),
             AcquireError::KeyTooLong(66_000),

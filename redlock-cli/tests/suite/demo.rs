@@ -13,7 +13,7 @@ fn the_demo_ends_with_a_summary_and_no_count_is_lost() {
         "--seed",
         "worker   acquired",
         "overlaps     0",
-        "OK: no two held the lock at once, and no count was lost",
+        "OK: no two workers held the lock at once, and no count was lost",
     ] {
         assert!(ended.stdout.contains(text), "{text}: {}", ended.stdout);
     }

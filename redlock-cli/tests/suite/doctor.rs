@@ -94,7 +94,7 @@ fn a_node_that_wants_a_password_says_so() {
         assert_eq!(report.code, Some(1));
         let message = report.message(&servers[0], "reachable");
         assert!(
-            message.ends_with(": see the user and the password in its URL"),
+            message.ends_with(": check the user and the password in its URL"),
             "{message}"
         );
     }

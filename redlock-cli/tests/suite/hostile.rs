@@ -146,12 +146,12 @@ fn a_value_that_is_far_too_long_for_a_guard_record_is_none_and_is_repaired() {
             (
                 &["inspect", "dock-7"][..],
                 69,
-                "what it has at redlock:guard is no guard record",
+                "its value at redlock:guard is no guard record",
             ),
             (
                 &["inspect", "dock-7", "--json"],
                 69,
-                "what it has at redlock:guard is no guard record",
+                "its value at redlock:guard is no guard record",
             ),
             (
                 &["doctor", "--seconds=1"],

@@ -161,7 +161,7 @@ fn a_fleet_that_was_flushed_whole_while_a_lease_is_out_is_no_new_one() {
     assert_told(
         &ended,
         &servers[0],
-        "flushed, evicted a key, or was a replica, since it started: it may have forgotten a lock",
+        "flushed, evicted a key, or was a replica, since it started: it may have lost a lock",
     );
 }
 
@@ -175,8 +175,7 @@ fn a_node_that_has_evicted_a_key_may_have_forgotten_a_lock() {
     set(&servers[1], "maxmemory", "0");
     set(&servers[1], "maxmemory-policy", "noeviction");
     let ended = expect_no_write(&servers.urls(), &servers, &[]);
-    let why =
-        "flushed, evicted a key, or was a replica, since it started: it may have forgotten a lock";
+    let why = "flushed, evicted a key, or was a replica, since it started: it may have lost a lock";
     assert_told(&ended, &servers[1], why);
     assert_told(&ended, &servers[0], "not written: there is no record");
 }
@@ -686,8 +685,8 @@ const SHORT_OPTIONS: [&str; 3] = ["--max-ttl=2s", "--window=250ms", "--step-back
 /// What is said when votes count at once.
 fn safe_only(time: &str, condition: &str) -> String {
     format!(
-        "redlock: safe only if nothing has locked on these nodes for {time}, a whole quarantine{condition}; if \
-         something has, stop everything that locks for that long now"
+        "redlock: safe only if no client has held a lock on these nodes for {time}, a whole quarantine{condition}; \
+         otherwise stop all clients for that time now"
     )
 }
 

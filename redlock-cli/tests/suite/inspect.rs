@@ -420,7 +420,7 @@ fn a_node_that_does_not_say_who_it_is_does_not_count() {
     let url = user_of(&servers[0], "app", "+@all -info");
     let ended = inspect(&[url], &[]);
     assert_eq!(ended.code, Some(69), "{}", ended.stdout);
-    let why = "free; no vote: it does not say who it is: NOPERM";
+    let why = "free; no vote: it does not tell its identity: NOPERM";
     assert!(ended.stdout.contains(why), "{}", ended.stdout);
 }
 

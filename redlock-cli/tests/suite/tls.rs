@@ -68,9 +68,9 @@ fn files_that_are_of_no_use_are_named() {
         (vec![("--tls-ca", &missing)], "missing.pem cannot be read"),
         (
             vec![("--tls-ca", &empty)],
-            "empty.pem: there is no certificate",
+            "empty.pem: the file contains no certificate",
         ),
-        (vec![("--tls-ca", &key)], "there is no certificate"),
+        (vec![("--tls-ca", &key)], "the file contains no certificate"),
         (vec![("--tls-key", &key)], "--tls-cert"),
         (vec![("--tls-cert", &certificate)], "--tls-key"),
         (
@@ -79,7 +79,7 @@ fn files_that_are_of_no_use_are_named() {
         ),
         (
             vec![("--tls-cert", &certificate), ("--tls-key", &certificate)],
-            "there is no private key",
+            "the file contains no private key",
         ),
         (
             vec![
@@ -87,7 +87,7 @@ fn files_that_are_of_no_use_are_named() {
                 ("--tls-cert", &certificate),
                 ("--tls-key", &other.key),
             ],
-            "are of no use together",
+            "do not fit together",
         ),
     ] {
         for command in ["doctor", "init"] {

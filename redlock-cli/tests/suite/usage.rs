@@ -28,11 +28,11 @@ fn help_and_version_are_no_error() {
         ),
         (
             &["init", "--help"],
-            "has stood still for a whole quarantine",
+            "only if all clients have been stopped for a whole quarantine",
         ),
         (
             &["run", "--help"],
-            "the wait was over while another held it; 69 no quorum of nodes reached",
+            "held it when the wait was over; 69 no quorum of nodes reached",
         ),
         (
             &["doctor", "--help"],
@@ -40,7 +40,7 @@ fn help_and_version_are_no_error() {
         ),
         (
             &["doctor", "--help"],
-            "A client that had no connection meanwhile counts from its next one",
+            "A client that had no connection meanwhile counts from its next connection",
         ),
         (&["inspect", "--help"], "counts (whether this state counts)"),
     ] {
@@ -75,7 +75,7 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
         ),
         (
             &["run", NODE, "--ttl=99ms", "key", "--", "true"],
-            "--ttl 99ms: the TTL is too short for a command, which must have ended before the lease does: at least 100ms",
+            "--ttl 99ms: the TTL is too short, because the command must end before the lease ends: use at least 100ms",
         ),
         (
             &["run", NODE, "--ttl=60d", "key", "--", "true"],
@@ -120,7 +120,7 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
         ),
         (
             &["run", NODE, "--fenced", "--ttl=2m", "key", "--", "true"],
-            "--ttl 2m is longer than the default of --max-ttl, 1m: give --max-ttl",
+            "--ttl 2m is longer than the default of --max-ttl, 1m: set --max-ttl",
         ),
         (&["run", NODE, "-E256", "key", "--", "true"], "256"),
         (

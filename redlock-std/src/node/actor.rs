@@ -23,36 +23,37 @@ use super::queue::{Bundle, Queue, left_out_after};
 use super::round_trip::RoundTrip;
 use crate::entropy::SystemEntropy;
 
-/// Sends what is queued for one node, and keeps the connection to it.
+/// Sends the queued commands of one node, and owns its connection.
 ///
 /// If it is dropped before its end, its runtime has shut down: then every call of the node fails.
 #[derive(Debug)]
 pub(crate) struct Actor {
     address: Address,
     queue: Arc<Queue>,
-    /// That of the options at the time of the connect. Calls have their own.
+    /// The node timeout of the first options. Calls have their own.
     node_timeout: Duration,
     round_trip: Arc<RoundTrip>,
 }
 
-/// The delay before another connect if no call comes, and before a release is sent again: doubles from the first to the
+/// The delay before a reconnect if no call comes, and before a release is sent again. It doubles from the first to the
 /// last.
 const FIRST_BACKOFF: Duration = Duration::from_millis(20);
 const LAST_BACKOFF: Duration = Duration::from_secs(1);
 
-/// A call does not wait for the backoff: it lets the actor connect if the last connect failed that long ago, or half as
-/// long. So a node that is back is found by the first call, and a dead one is not flooded. Until then calls fail at once.
+/// A call does not wait for the backoff: it lets the actor reconnect if the last connect failed at least this time ago, or
+/// half of it (jitter). So the first call reaches a node that is back, and a dead node is not flooded with connects.
+/// Earlier calls fail at once.
 const PROBE_DELAY: Duration = Duration::from_millis(30);
 
-/// A connection that lasted that long, and answered, is made anew without a delay when it ends: the server closes idle
+/// If a connection that answered lasted this long, the actor reconnects without delay when it ends: the server closes idle
 /// connections, or has restarted.
 const MIN_LIFE: Duration = PROBE_DELAY;
 
-/// A connection on which nothing was asked for must have lasted longer for that.
+/// The same for a connection that never answered, for example because nothing was sent.
 const MIN_IDLE_LIFE: Duration = Duration::from_millis(500);
 
-/// Calls wait for a new connection for twice as long as the last one took to make, and for no less than this. Then they
-/// fail at once until it is there: a node that drops all packets is not waited for.
+/// Calls wait for a new connection for twice the time that the last connect took, and for no less than this. After that
+/// they fail at once until it is connected, so that they do not wait for a node that drops all packets.
 const MIN_PATIENCE: Duration = Duration::from_millis(50);
 
 impl Actor {
@@ -70,12 +71,12 @@ impl Actor {
         }
     }
 
-    /// Runs until the last handle of the node is gone and everything is sent.
+    /// Runs until the last handle of the node is dropped and all commands are sent.
     pub(crate) async fn run(self) {
         let mut backoff = FIRST_BACKOFF;
         let mut limit = ConnectLimit::new(self.address.is_tls());
         let mut took = Duration::ZERO;
-        // Why there is no connection any more; calls wait for the first one for as long as it takes.
+        // Why the last connection ended. `None` at first: calls wait for the first connection as long as it takes.
         let mut known = None;
         loop {
             let started_at = Instant::now();
@@ -91,7 +92,7 @@ impl Actor {
                     took = started_at.elapsed();
                     limit.was_in_time();
                     self.round_trip.note(round_trip);
-                    // Before anything is sent: it may be another process by now.
+                    // Before any command is sent, because the node may be another process now.
                     self.queue.record(node_info);
                     self.queue.connected();
                     let connected_at = Instant::now();
@@ -102,7 +103,7 @@ impl Actor {
                     let End::Broken(kind) = end else {
                         return;
                     };
-                    // Not for a server that accepts connections only to close them, or to flood them.
+                    // Delay if the server accepts connections and closes or floods them at once.
                     let lived = connected_at.elapsed();
                     let has_lasted = lived >= MIN_IDLE_LIFE || has_answered && lived >= MIN_LIFE;
                     if has_lasted && kind != NodeErrorKind::Flooded {
@@ -119,8 +120,8 @@ impl Actor {
                     kind
                 }
             };
-            // No call makes a node that floods its connections worth another one: each connection costs the acquires that
-            // are sent on it, whose releases wait until the keys have expired.
+            // If the node floods its connections, calls do not cause a reconnect: acquires that are sent on such a
+            // connection leave releases that wait until the keys have expired.
             let is_flooded = kind == NodeErrorKind::Flooded;
             let probe_at = (!is_flooded).then(|| Instant::now() + jittered(PROBE_DELAY));
             self.queue.fail(&kind, probe_at);
@@ -132,7 +133,7 @@ impl Actor {
         }
     }
 
-    /// Waits before the next connect, at most until a call wants one; ends at once if no handle is left and no
+    /// Waits before the next connect, at most until a call wants one. Breaks at once if no handle is left and no
     /// release waits.
     async fn pause(&self, backoff: Duration) -> ControlFlow<()> {
         self.queue.prune();
@@ -150,8 +151,8 @@ impl Actor {
         .await
     }
 
-    /// A new connection; `None` if no handle is left and no release waits. If the node has failed before, calls wait
-    /// for `patience`, and then fail for the reason that is `known`.
+    /// Connects. Returns `None` if no handle is left and no release waits. If an earlier connection failed, calls wait for
+    /// `patience`, and then fail with the `known` reason.
     async fn connect(
         &self,
         mut known: Option<&NodeErrorKind>,
@@ -162,8 +163,8 @@ impl Actor {
         let to_dial = ConnectLimit::to_dial(node_timeout);
         let to_set_up = limit.to_set_up(node_timeout);
         let patience = patience.min(to_dial / ROUND_TRIPS).max(MIN_PATIENCE);
-        // Calls do not wait for a node that has flooded its last connection: all that wait would be sent at once, to
-        // no end.
+        // Calls do not wait for a node that has flooded its last connection, because all of them would be sent at once,
+        // in vain.
         if known != Some(&NodeErrorKind::Flooded) {
             self.queue.promise();
         }
@@ -195,7 +196,8 @@ impl Drop for Actor {
     }
 }
 
-/// Between a half of `backoff` and the whole: clients that lost a node at the same time come back one by one.
+/// Returns a random time between a half of `backoff` and all of it, so that clients that lost a node at the same time do
+/// not reconnect at the same time.
 fn jittered(backoff: Duration) -> Duration {
     let mut random = [0; 1];
     SystemEntropy.fill(&mut random);
@@ -203,7 +205,7 @@ fn jittered(backoff: Duration) -> Duration {
     backoff / 2 + backoff / 2 * u32::from(random) / u32::from(u8::MAX)
 }
 
-/// The life of one connection.
+/// The state of one connection.
 struct Session<'a> {
     queue: &'a Queue,
     round_trip: &'a RoundTrip,
@@ -214,41 +216,41 @@ struct Session<'a> {
     alarm_is_set: bool,
     postponed: Postponed,
     has_answered: bool,
-    /// How many batches in flight were sent before the node answered as a replica does: their grants do not count.
+    /// The number of batches in flight that were sent before the node answered like a replica. Their grants do not count.
     in_doubt: usize,
 }
 
 /// Commands that were sent in one write.
 struct Batch {
     calls: Vec<Call>,
-    /// Whether the first answer is that to the question who the node is.
+    /// Whether the first reply is the identity of the node.
     asks: bool,
     sent_at: Instant,
     answers: Pin<Box<dyn Future<Output = Result<Vec<Value>, RedisError>> + Send>>,
 }
 
-/// Releases that the node could not carry out. They are sent again after a delay.
+/// Releases that the node could not execute. They are sent again after a delay.
 struct Postponed {
     calls: VecDeque<Call>,
     backoff: Duration,
-    /// Set if there are any.
+    /// `Some` while there are calls.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 enum End {
-    /// No task needs the node any more.
+    /// All handles are dropped.
     Closed,
-    /// The connection is of no use any more, for this reason.
+    /// The connection failed for this reason.
     Broken(NodeErrorKind),
 }
 
-/// How many commands go out in one write: what Redis reads at once.
+/// The largest number of commands in one write: what Redis reads at once.
 const MAX_BATCH: usize = 128;
 
-/// How many writes may be unanswered. Beyond it commands wait in the queue, where they are counted.
+/// The largest number of unanswered writes. Further commands wait in the queue, which is bounded.
 const MAX_IN_FLIGHT: usize = 16;
 
-/// How many times in a row it sends and receives before it lets other tasks run.
+/// How many times in a row the session sends and receives before it yields to other tasks.
 const MAX_TURNS: u32 = 32;
 
 impl<'a> Session<'a> {
@@ -268,8 +270,8 @@ impl<'a> Session<'a> {
     }
 
     async fn run(&mut self) -> End {
-        // To a task that has done much in one turn tokio makes every channel look full: then a batch
-        // would not be handed over by its first poll, and the next one would overtake it.
+        // When a task has used up its budget, tokio makes every channel look full. Then the first poll of a batch would
+        // not hand it to the connection, and the next batch would overtake it.
         let end = tokio::task::unconstrained(poll_fn(|context| self.poll(context))).await;
         self.rescue_releases();
         end
@@ -278,8 +280,8 @@ impl<'a> Session<'a> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
         for turn in 1.. {
             self.send(context);
-            // It always comes to an end, and the alarm gets its turn, whatever the node sends: no more is read than
-            // there is credit for. The alarm is last, so that what has arrived is read before a node counts as silent.
+            // The driver reads no more than there is credit for. So it always becomes pending, and the alarm is polled,
+            // whatever the node sends. The alarm is last, so that arrived data is read before a node counts as silent.
             if self.link.driver.as_mut().poll(context).is_ready() {
                 return Poll::Ready(End::Broken(if self.link.credit.is_overdrawn() {
                     NodeErrorKind::Flooded
@@ -306,10 +308,10 @@ impl<'a> Session<'a> {
         self.poll_alarm(context).map(End::Broken)
     }
 
-    /// Hands everything that waits to the connection.
+    /// Hands the queued commands to the connection.
     fn send(&mut self, context: &mut Context<'_>) {
-        // One write until the node has answered one: an acquire that is sent to a node which then breaks the connection
-        // leaves a release that waits until the key has expired.
+        // Only one write until the node has answered one: if the connection breaks after an acquire was sent, its
+        // release waits until the key has expired.
         let most = if self.has_answered { MAX_IN_FLIGHT } else { 1 };
         while self.in_flight.len() < most {
             let Some(Bundle { calls, asks }) = self.queue.take(MAX_BATCH, context.waker()) else {
@@ -322,7 +324,7 @@ impl<'a> Session<'a> {
                 sent_at: Instant::now(),
             };
             self.link.credit.grant(batch.replies());
-            // The first poll hands the batch over. What comes of it is looked at in its turn.
+            // The first poll hands the batch to the connection. Its result is processed later, in order.
             let answered = batch.answers.as_mut().poll(context);
             if let Poll::Ready(result) = answered {
                 batch.answers = Box::pin(std::future::ready(result));
@@ -331,7 +333,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Passes on the answers that are in, and says how many batches were answered.
+    /// Passes the received answers to the callers. Returns how many batches were answered.
     fn receive(&mut self, context: &mut Context<'_>) -> Result<usize, NodeErrorKind> {
         let mut count = 0;
         while let Some(batch) = self.in_flight.front_mut()
@@ -358,7 +360,7 @@ impl<'a> Session<'a> {
     fn pass_on(&mut self, calls: Vec<Call>, asks: bool, answers: Vec<Value>) {
         let mut unknown_scripts = Vec::new();
         let mut answers = answers.into_iter();
-        // Why grants do not count: the node was asked who it is and could not answer, or is in doubt.
+        // Why grants do not count: the node was asked for its identity and could not answer, or is in doubt.
         let mut unknown = None;
         if asks {
             match node_info(answers.next()) {
@@ -417,12 +419,12 @@ impl<'a> Session<'a> {
             call.answer(answer);
         }
         if !unknown_scripts.is_empty() {
-            // SCRIPT FLUSH, or a restart behind a proxy: ahead of what has not been sent yet.
+            // After SCRIPT FLUSH, or a restart behind a proxy. Ahead of commands that have not been sent yet.
             self.queue.push_front(unknown_scripts.into_iter());
         }
     }
 
-    /// Queues postponed releases when their delay is over, and says whether there were any.
+    /// Queues postponed releases when their delay is over. Returns whether there were any.
     fn resume_postponed(&mut self, context: &mut Context<'_>) -> bool {
         let calls = self.postponed.poll(context);
         let is_some = !calls.is_empty();
@@ -430,8 +432,8 @@ impl<'a> Session<'a> {
         is_some
     }
 
-    /// Leaves a silent node out, and ends the session of one that has been silent for too long. How long that
-    /// is follows from how long the callers of what is on its way wait.
+    /// Lets callers skip a silent node, and ends the session if the node has been silent for too long. Both times depend on
+    /// the timeouts of the callers whose commands are in flight.
     fn poll_alarm(&mut self, context: &mut Context<'_>) -> Poll<NodeErrorKind> {
         loop {
             let Some(oldest) = self.in_flight.front() else {
@@ -465,7 +467,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The connection is given up, and a new one made, after so long without an answer.
+    /// After this time without an answer, the actor closes the connection and reconnects.
     fn replaced_after(&self) -> Duration {
         const LEAST: Duration = Duration::from_secs(1);
 
@@ -474,8 +476,8 @@ impl<'a> Session<'a> {
         longest.saturating_mul(8).max(LEAST)
     }
 
-    /// A release may be sent twice, and must not be lost: the next connection sends it again. What
-    /// else was on its way is unknown.
+    /// Requeues releases for the next connection: a release may be sent twice, but must not be lost. For other commands in
+    /// flight, the result is unknown.
     fn rescue_releases(&mut self) {
         let mut releases = std::mem::take(&mut self.postponed.calls);
         for mut call in self.in_flight.drain(..).flat_map(|batch| batch.calls) {
@@ -489,7 +491,7 @@ impl<'a> Session<'a> {
 }
 
 impl Drop for Session<'_> {
-    /// Before its end: the runtime shuts down.
+    /// If calls are in flight, the runtime shuts down.
     fn drop(&mut self) {
         for call in self.in_flight.iter_mut().flat_map(|batch| &mut batch.calls) {
             call.answer(Err(Failure::sent(NodeErrorKind::RuntimeGone)));
@@ -498,12 +500,12 @@ impl Drop for Session<'_> {
 }
 
 impl Batch {
-    /// How many replies it gets.
+    /// The number of expected replies.
     fn replies(&self) -> usize {
         self.calls.len() + usize::from(self.asks)
     }
 
-    /// When those of its callers that wait the shortest leave the node out.
+    /// After this silence, the callers with the shortest timeout skip the node.
     fn left_out_after(&self) -> Duration {
         let shortest = self.calls.iter().map(Call::node_timeout).min();
         left_out_after(shortest.unwrap_or_default())
@@ -519,7 +521,7 @@ impl Postponed {
         }
     }
 
-    /// A batch of what is to be sent again now. If the node carries it out, the next batch follows soon.
+    /// Returns a batch of releases to send again now. If the node executes them, the next batch follows soon.
     fn poll(&mut self, context: &mut Context<'_>) -> Vec<Call> {
         if self.calls.is_empty() {
             return Vec::new();
@@ -547,8 +549,7 @@ fn rejected(error: ServerError) -> NodeErrorKind {
     }
 }
 
-/// Sends `calls` in one write: a lone command as it is, several as one pipeline. The question who the node is
-/// goes first.
+/// Sends `calls` in one write: one command as it is, several as one pipeline. The identity request goes first.
 fn answers(
     mut connection: MultiplexedConnection,
     calls: &[Call],
@@ -576,7 +577,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_that_lost_a_node_together_come_back_one_by_one() {
+    fn clients_that_lost_a_node_together_do_not_reconnect_together() {
         let delays: HashSet<_> = (0..100).map(|_| jittered(LAST_BACKOFF)).collect();
         assert!(delays.len() > 10, "{delays:?}");
         let range = LAST_BACKOFF / 2..=LAST_BACKOFF;

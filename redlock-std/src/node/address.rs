@@ -1,4 +1,4 @@
-//! Where a node is, out of a URL.
+//! The address of a node, parsed from a URL.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use redis::{ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, parse_redis
 use super::printable::printable;
 use crate::ConnectError;
 
-/// A URL of a node that was understood.
+/// The address and the login of a node, parsed from a URL.
 ///
-/// For tools that look into nodes with questions of their own: they read URLs and call nodes as the
-/// lock does. Its `Debug` is its name: the password is not in it.
+/// This is for tools that send commands of their own: they parse URLs and name nodes as the lock does. `Debug` shows the
+/// name, without the password.
 pub struct Address {
     name: Arc<str>,
     place: Place,
@@ -36,12 +36,12 @@ pub(crate) enum Place {
 }
 
 impl Address {
-    /// Reads a URL as [`Redlock::connect`](crate::Redlock::connect) does.
+    /// Parses a URL as [`Redlock::connect`](crate::Redlock::connect) does.
     ///
     /// # Errors
     ///
-    /// When it is not one of a Redis or Valkey node, or asks for TLS that there is not. Of the URL no more than its scheme
-    /// and host are in the error, and the host only where it is surely the host.
+    /// If the URL is not that of a Redis or Valkey node, or if it needs TLS and TLS is not available. The error contains at
+    /// most the scheme and the host of the URL, and the host only if it is certain which part is the host.
     pub fn parse(url: &str) -> Result<Self, ConnectError> {
         let parts = Parts::read(url)?;
         #[cfg(feature = "tls-rustls")]
@@ -51,7 +51,7 @@ impl Address {
         parts.without_tls()
     }
 
-    /// Reads a URL as [`Redlock::connect_with_tls`](crate::Redlock::connect_with_tls) does.
+    /// Parses a URL as [`Redlock::connect_with_tls`](crate::Redlock::connect_with_tls) does.
     ///
     /// # Errors
     ///
@@ -69,7 +69,8 @@ impl Address {
         }
     }
 
-    /// `host:port`, or the path of a socket. Without the password; the same for two URLs of one server.
+    /// Returns `host:port`, or the path of a socket, without the password. Two URLs with the same host and port have the same
+    /// name.
     #[must_use]
     pub const fn name(&self) -> &Arc<str> {
         &self.name
@@ -87,7 +88,7 @@ impl Address {
         }
     }
 
-    /// Who logs in, to which database; and what CLIENT LIST shows to an operator, on servers that know it.
+    /// The user, the database and the library name. CLIENT LIST shows the library name if the server supports it.
     pub(crate) fn login(&self) -> RedisConnectionInfo {
         self.login
             .clone()
@@ -101,9 +102,9 @@ impl fmt::Debug for Address {
     }
 }
 
-/// What a URL says.
+/// The parts of a URL.
 struct Parts {
-    /// What of the URL may be shown.
+    /// The part of the URL that may be shown.
     shown: String,
     address: ConnectionAddr,
     login: RedisConnectionInfo,
@@ -112,7 +113,12 @@ struct Parts {
 
 impl Parts {
     fn read(url: &str) -> Result<Self, ConnectError> {
-        let scheme = scheme(url).ok_or_else(|| bad("", "it begins with no scheme of a node (in a list, write a comma of a password as %2C)"))?;
+        let scheme = scheme(url).ok_or_else(|| {
+            bad(
+                "",
+                "it has no scheme of a node (in a list, write %2C for a comma in a password)",
+            )
+        })?;
         let start = format!("{scheme}://..");
         let is_tls = matches!(scheme, "rediss" | "valkeys");
         let mut url = parse_redis_url(url).ok_or_else(|| {
@@ -122,40 +128,40 @@ impl Parts {
         if is_tls && url.fragment() == Some("insecure") {
             return Err(bad(
                 &start,
-                "#insecure is refused, because a node that is not verified may be anybody: trust the \
-                 authority that has signed its certificate",
+                "#insecure is refused, because a node that is not verified may be an impostor: trust the \
+                authority that has signed its certificate",
             ));
         }
         if url.fragment().is_some() {
-            return Err(bad(&start, &format!("there is a # in it{ENCODE}")));
+            return Err(bad(&start, &format!("it contains a #{ENCODE}")));
         }
         if is_unix(scheme) {
             if !url.username().is_empty() || url.password().is_some() {
                 return Err(bad(&start, "a socket takes ?user=USER&pass=PASSWORD"));
             }
             if url.path().contains("pass=") || url.path().contains("user=") {
-                return Err(bad(&start, "there is a ? missing before user or password"));
+                return Err(bad(&start, "a ? is missing before user or password"));
             }
         } else if url.path().contains('@') || url.query().is_some_and(|query| query.contains('@')) {
             return Err(bad(
                 &start,
-                &format!("there is an @ behind the host{ENCODE}"),
+                &format!("there is an @ after the host{ENCODE}"),
             ));
         }
-        // From here on the host is surely the host.
+        // From here on it is certain which part is the host.
         let shown = match url.host_str() {
             Some(host) if !is_unix(scheme) => format!("{scheme}://{}..", printable(host)),
             _ => start,
         };
-        // TLS is not that of the crate: without it the crate reads no such URL.
+        // TLS is our own, and the redis crate does not parse `rediss://` without its TLS feature.
         if is_tls && url.set_scheme("redis").is_err() {
-            return Err(bad(&shown, "it cannot be read"));
+            return Err(bad(&shown, "it cannot be parsed"));
         }
         let info = url
             .into_connection_info()
             .map_err(|error| match error.detail() {
-                // It repeats what was written, and that may be anything.
-                Some(_) => bad(&shown, "there is a parameter in it that is not understood"),
+                // The detail quotes the URL, which may contain a password.
+                Some(_) => bad(&shown, "it has an unknown parameter"),
                 None => bad(&shown, &error.to_string()),
             })?;
         Ok(Self {
@@ -170,7 +176,7 @@ impl Parts {
         if self.is_tls {
             return Err(bad(
                 &self.shown,
-                "TLS is not built in: switch the feature tls-rustls of redlock-std on",
+                "TLS is not built in: enable the feature tls-rustls of redlock-std",
             ));
         }
         let (name, place) = match self.address {
@@ -180,7 +186,7 @@ impl Parts {
             _ => {
                 return Err(bad(
                     &self.shown,
-                    "there is no such connection on this system",
+                    "this system does not support this kind of connection",
                 ));
             }
         };
@@ -194,10 +200,10 @@ impl Parts {
     #[cfg(feature = "tls-rustls")]
     fn over_tls(self, config: Arc<rustls::ClientConfig>) -> Result<Address, ConnectError> {
         let ConnectionAddr::Tcp(host, port) = self.address else {
-            return Err(bad(&self.shown, "there is no TLS over this"));
+            return Err(bad(&self.shown, "TLS needs TCP"));
         };
         let server = rustls::pki_types::ServerName::try_from(host.clone())
-            .map_err(|_| bad(&self.shown, "no certificate can be for this host name"))?;
+            .map_err(|_| bad(&self.shown, "this host name is not valid in a certificate"))?;
         Ok(Address {
             name: name(&host, port).into(),
             place: Place::Tls {
@@ -211,11 +217,11 @@ impl Parts {
     }
 }
 
-/// What helps who has written a password as it is.
+/// Advice for an operator who has not percent-encoded a password.
 const ENCODE: &str = "; in user and password write %23 for #, %2C for a comma, %2F for /, %3A for :, \
                       %3F for ?, %40 for @ and %25 for %";
 
-/// One of those that are known. Anything else may be a part of a password.
+/// Returns the scheme if it is a known one. Any other text may be a part of a password.
 fn scheme(url: &str) -> Option<&'static str> {
     const SCHEMES: [&str; 7] = [
         "redis",

@@ -1,4 +1,4 @@
-//! What a node answers, as the lock reads it.
+//! Conversion of replies to answers of the core.
 
 use redis::{ServerError, Value};
 use redlock_core::Answer;
@@ -27,7 +27,7 @@ pub(crate) fn read(value: Value) -> Result<Answer, NodeErrorKind> {
     }
 }
 
-/// The code of an error. Servers before Redis 7 put that of a command in a script into the text.
+/// The code of an error. If a command in a script fails, servers before Redis 7 put its code into the text.
 pub(crate) fn code(error: &ServerError) -> &str {
     if error.code() != "ERR" {
         return error.code();
@@ -39,9 +39,9 @@ pub(crate) fn code(error: &ServerError) -> &str {
     nested.unwrap_or("ERR")
 }
 
-/// Whether the node is to be asked again later: the command did not fail for what it is.
+/// Whether the command may succeed if it is sent again later.
 pub(crate) fn is_transient(code: &str) -> bool {
-    /// What a node answers that may carry out a release later.
+    /// Error codes of a node that may execute a release later.
     const CODES: [&str; 9] = [
         "BUSY",
         "CLUSTERDOWN",
@@ -56,8 +56,8 @@ pub(crate) fn is_transient(code: &str) -> bool {
     CODES.contains(&code)
 }
 
-/// Whether a node with this error to the question who it is is of no use yet, or at all: it is busy or loading its
-/// data, or the login is wrong. With every other error it does not say who it is: its script may not call INFO or
+/// Whether a node that answers the identity request with this error cannot be used: it is busy or loading its data, or
+/// the login is wrong. With every other error, the node only does not tell its identity: its script may not call INFO or
 /// TIME.
 pub(crate) fn is_unusable(code: &str) -> bool {
     const CODES: [&str; 6] = [
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_array_of_four_numbers_is_an_answer_and_no_other_array_is() {
+    fn only_an_array_of_four_numbers_is_an_answer() {
         let numbers = |count| Value::Array((0..count).map(Value::Int).collect());
         assert_eq!(read(numbers(4)), Ok(Answer::Integers([0, 1, 2, 3])));
         for wrong in [

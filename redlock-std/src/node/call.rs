@@ -1,4 +1,4 @@
-//! A command for one node, and who waits for its answer.
+//! A command for one node, with the channel for its answer.
 
 use std::mem;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use tokio::sync::oneshot;
 use super::error::NodeErrorKind;
 use crate::clock::SystemClock;
 
-/// A command, and who waits for its answer.
+/// A command, with the channel for its answer.
 #[derive(Debug)]
 pub(crate) struct Call {
     command: OwnedCommand<Box<[u8]>>,
     script_call: ScriptCall,
     /// How long its caller waits for the node.
     node_timeout: Duration,
-    /// The acquire with the same token, if it is known which: its own number, if it is one.
+    /// The number of the acquire with the same token, if it is known; its own number if this is an acquire.
     pub(super) behind: Option<AcquireNumber>,
-    /// It is not sent after that if no caller waits for it: an acquire or extend whose round is over, a release
-    /// whose key has expired.
+    /// After this time the command is not sent if no caller waits for it: the round of an acquire or extend is over, or
+    /// the key of a release has expired.
     pointless_at: Instant,
     reply: Option<oneshot::Sender<Result<Answer, Failure>>>,
     /// If it is a release.
@@ -54,19 +54,19 @@ pub(crate) struct Failure {
     pub(crate) is_sent: bool,
 }
 
-/// How many releases may wait: more than a process has guards. Some hundred megabytes.
+/// The largest number of waiting releases: more than a process has guards, some hundred megabytes.
 pub(super) const MAX_RELEASES: usize = 1 << 20;
 
-/// And how long their keys may be together.
+/// The largest total length of their keys.
 pub(super) const MAX_RELEASE_BYTES: usize = 256 << 20;
 
-/// The place of an acquire among all that were handed to a node.
+/// The number of an acquire in the order of queueing for one node.
 pub(crate) type AcquireNumber = u64;
 
-/// What becomes of an acquire.
+/// Whether a call is sent.
 pub(super) enum Vote {
     Counts,
-    /// The node must be asked who it is.
+    /// The call is sent, but the node is asked for its identity first.
     Ask,
     Denied(Denial),
 }
@@ -88,13 +88,13 @@ impl Failure {
 }
 
 impl Call {
-    /// `command` of a caller that waits for `node_timeout`. If it is a release, the key lives for `ttl` at most.
+    /// A call of a caller that waits for `node_timeout`. If it is a release, the key lives for `ttl` at most.
     pub(crate) fn new(command: &Command<'_>, node_timeout: Duration, ttl: Duration) -> Self {
         let lasts = match command.verb {
             Verb::Release => ttl,
             _ => node_timeout,
         };
-        // Both are bounded: see `RedisNode`.
+        // Both are bounded by `RedisNode`.
         let pointless_at = Instant::now() + lasts;
         Self {
             command: command.into(),
@@ -107,13 +107,13 @@ impl Call {
         }
     }
 
-    /// It is for the lock that the acquire with this number is for.
+    /// Queues the call behind the acquire with this number, which is for the same lock.
     pub(crate) const fn behind(mut self, acquire: Option<AcquireNumber>) -> Self {
         self.behind = acquire;
         self
     }
 
-    /// The answer, once it is there.
+    /// Returns the receiver of the answer.
     pub(super) fn answered(&mut self) -> oneshot::Receiver<Result<Answer, Failure>> {
         let (sender, receiver) = oneshot::channel();
         self.reply = Some(sender);
@@ -128,19 +128,19 @@ impl Call {
         self.node_timeout
     }
 
-    /// What goes on the wire.
+    /// The command as it is sent.
     pub(crate) fn cmd(&self) -> Cmd {
         words(self.command().arguments(self.script_call))
     }
 
-    /// Whether it is sent, and what is to be known first, if it is an acquire.
+    /// Whether the call is sent, and whether the node is asked for its identity first.
     pub(super) fn vote(&self, admission: &Admission) -> Vote {
         let verb = self.command().verb;
         let now = SystemClock.now();
         let admitted = admission.check(verb, now);
         let is_outdated = admission.is_outdated(verb, &admitted, now);
         match admitted {
-            // Nothing that the node could say ends its quarantine, and the acquire would leave a key there.
+            // No answer of the node ends these denials, and the acquire would leave a key there.
             Err(denial @ (Denial::Restarted { .. } | Denial::Evicted { .. })) => {
                 Vote::Denied(denial)
             }
@@ -150,8 +150,8 @@ impl Call {
         }
     }
 
-    /// Why the vote does not count after all if `answer` grants an acquire: what is known of the node may have
-    /// changed since it was sent.
+    /// Returns why the vote does not count although `answer` grants an acquire, if so. What is known about the node may have
+    /// changed since the acquire was sent.
     pub(crate) fn late_denial(&self, answer: Answer, admission: &Admission) -> Option<Denial> {
         let command = self.command();
         if !matches!(command.reply(answer), Some(Ok(Reply::Acquired(_)))) {
@@ -164,12 +164,12 @@ impl Call {
         self.command().is_acquire()
     }
 
-    /// Whether no caller waits for its answer any more.
+    /// Whether no caller waits for the answer any more.
     pub(super) fn is_abandoned(&self) -> bool {
         self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
-    /// Whether its caller has stopped waiting, and sending it is of no use any more.
+    /// Whether the call need not be sent: it is too late, and its caller has stopped waiting.
     pub(crate) fn is_pointless(&self, now: Instant) -> bool {
         now >= self.pointless_at && self.is_abandoned()
     }
@@ -178,15 +178,15 @@ impl Call {
         self.command().is_release()
     }
 
-    /// Sends the text of the script the next time; false if that was done already.
+    /// Sends the text of the script next time. Returns `false` if it was sent already.
     pub(crate) fn send_script_text(&mut self) -> bool {
         mem::replace(&mut self.script_call, ScriptCall::Text) == ScriptCall::Hash
     }
 
-    /// Answers the caller; a second answer is dropped.
+    /// Answers the caller. A second answer is ignored.
     pub(crate) fn answer(&mut self, answer: Result<Answer, Failure>) {
         if let Some(reply) = self.reply.take() {
-            // A caller that has left at the quorum does not need it.
+            // If the caller's round ended at its quorum, the answer is not needed.
             drop(reply.send(answer));
         }
     }
@@ -218,9 +218,9 @@ impl Drop for Room {
     }
 }
 
-/// `arguments` as the connection takes them.
+/// Converts `arguments` to a command of the redis crate.
 pub(crate) fn words(arguments: Arguments<'_>) -> Cmd {
-    /// Enough for a key of ordinary length, so that the words are one allocation.
+    /// Enough for a key of usual length, so that the arguments take one allocation.
     const BYTES: usize = 256;
 
     let mut cmd = Cmd::with_capacity(Arguments::MAX, BYTES);

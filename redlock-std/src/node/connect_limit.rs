@@ -1,25 +1,25 @@
-//! How long a connect may take.
+//! The timeouts of a connect.
 
 use std::time::Duration;
 
-/// Grows with each connection that was there and was not set up in time: a node to which many come at once is slow for
-/// all of them, and who gives up early has wasted its time.
+/// The timeouts of a connect. The timeout for the setup doubles each time that the node accepts the connection but the
+/// setup is not done in time: if many clients connect at once, the node is slow for all of them, and an attempt that is
+/// cancelled early was wasted work.
 ///
-/// To be there at all it always takes as long as at first: packets that were dropped are sent again more and more
-/// rarely, and a new attempt finds a node that is back sooner than an old one.
+/// The timeout for the connection itself stays the same: TCP retransmits lost packets less and less often, so a new
+/// attempt finds a node that is back sooner than an old attempt.
 #[derive(Debug)]
 pub(crate) struct ConnectLimit {
     least: Duration,
     late_in_a_row: u32,
 }
 
-/// For the connect, the handshake and the scripts together: as many node timeouts as they take round trips, and
-/// no less and no more than this.
+/// The timeout is one node timeout for each round trip of connect, handshake and scripts together, within these bounds.
 pub(crate) const ROUND_TRIPS: u32 = 4;
 const LEAST: Duration = Duration::from_secs(1);
 const MOST: Duration = Duration::from_secs(60);
 
-/// A handshake that is given up was work for both ends, and the next one finds no less to do.
+/// A cancelled TLS handshake was wasted work for both ends, and the next one takes as long.
 const LEAST_OVER_TLS: Duration = Duration::from_secs(8);
 
 impl ConnectLimit {
@@ -30,12 +30,12 @@ impl ConnectLimit {
         }
     }
 
-    /// For the connection alone.
+    /// The timeout for the connection alone.
     pub(crate) fn to_dial(node_timeout: Duration) -> Duration {
         node_timeout.saturating_mul(ROUND_TRIPS).clamp(LEAST, MOST)
     }
 
-    /// For the handshake, the login, the scripts.
+    /// The timeout for the handshake, the login and the scripts.
     pub(crate) fn to_set_up(&self, node_timeout: Duration) -> Duration {
         let doubled = 2_u32.saturating_pow(self.late_in_a_row);
         let first = Self::to_dial(node_timeout).max(self.least);
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_doubles_up_to_a_minute_and_falls_back() {
+    fn the_timeout_doubles_up_to_a_minute_and_is_reset_by_a_connection() {
         let node_timeout = Duration::from_millis(500);
         let mut limit = ConnectLimit::new(false);
         let mut seconds = Vec::new();

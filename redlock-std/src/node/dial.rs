@@ -11,16 +11,16 @@ use redis::io::tcp::socket2;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-/// How long an address has before the next one is tried beside it (RFC 8305 says a quarter of a second).
+/// How long to wait for an address before the next one is tried in parallel, as in RFC 8305.
 const HEAD_START: Duration = Duration::from_millis(250);
 
-/// More than a name server has reason to name.
+/// More addresses than a host name normally has.
 const MAX_ADDRESSES: usize = 16;
 
-/// A connection whose other end has vanished is noticed without traffic after about half a minute.
+/// With this, a dead connection without traffic is noticed after about half a minute.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// Connects to whichever address of `host` answers first: one that drops all packets does not keep the others from it.
+/// Connects to the address of `host` that answers first. An address that drops all packets does not block the others.
 pub(crate) async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
     let addresses = lookup_host((host, port)).await?;
     let stream = race(addresses.take(MAX_ADDRESSES)).await?;
@@ -34,7 +34,7 @@ pub(crate) async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
 
 type Attempt = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
 
-/// Tries one address after the other; the next one when the one before has failed or had its head start.
+/// Tries one address after the other: the next one when the last one has failed or its head start is over.
 async fn race(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
     let mut waiting = addresses.peekable();
     let mut attempts: Vec<Attempt> = Vec::new();
@@ -59,7 +59,7 @@ async fn race(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStre
     }
 }
 
-/// What comes of the first attempt that ends, which is taken out.
+/// Removes the first attempt that ends, and returns its result.
 async fn first(attempts: &mut Vec<Attempt>) -> io::Result<TcpStream> {
     poll_fn(|context| {
         for number in 0..attempts.len() {

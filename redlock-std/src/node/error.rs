@@ -1,4 +1,4 @@
-//! What went wrong with a node.
+//! Errors of one node.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redlock_core::Denial;
 
-/// What went wrong, on which node.
+/// An error of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeError {
     node: Arc<str>,
@@ -18,13 +18,13 @@ impl NodeError {
         Self { node, kind }
     }
 
-    /// Where the node is: `host:port`, or the path of its socket.
+    /// Returns the address of the node: `host:port`, or the path of its socket.
     #[must_use]
     pub fn node(&self) -> &str {
         &self.node
     }
 
-    /// What went wrong.
+    /// Returns what went wrong.
     #[must_use]
     pub const fn kind(&self) -> &NodeErrorKind {
         &self.kind
@@ -39,44 +39,44 @@ impl fmt::Display for NodeError {
 
 impl core::error::Error for NodeError {}
 
-/// What can go wrong with a node. It counts as unknown, never as a no.
+/// What went wrong with a node. For the round, the answer of the node is unknown; it never counts as a refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeErrorKind {
-    /// The round stopped waiting after this time.
+    /// The round stopped waiting for the node after this time.
     TimedOut(Duration),
-    /// The round stopped waiting after its node timeout, and the node's last answer took longer than that.
+    /// The round stopped waiting after its node timeout, and the last answer of the node took longer than that.
     TooFar {
         /// How long the round waits.
         node_timeout: Duration,
         /// How long the last answer took.
         round_trip: Duration,
     },
-    /// The round stopped waiting after this time, and the node was still being connected to. Nothing was sent to it.
+    /// The round stopped waiting after this time, before the node was connected. Nothing was sent to it.
     NotConnected(Duration),
-    /// No connection could be made: the network, the name, the password.
+    /// No connection could be made, because of the network, the host name or the password, for example.
     Unreachable(Arc<str>),
-    /// The connection broke; a new one is being made.
+    /// The connection broke. The client reconnects.
     Disconnected,
-    /// The node sent more than the answers to what it was asked can take. The connection was ended: what follows would have
-    /// to be kept.
+    /// The node sent more data than the replies to its commands can take. The connection was closed, because the data
+    /// would have to be kept in memory.
     Flooded,
-    /// The node has not answered for so long that it is left out until it does.
+    /// The node has not answered for this time, which is so long that it is skipped until it answers.
     Silent(Duration),
     /// The tokio runtime on which the node was connected has shut down, so no task sends commands to the node.
-    /// Connect again on a runtime that lives.
+    /// Connect again on a running one.
     RuntimeGone,
-    /// More commands are waiting for this node than there is room for.
+    /// The queue of the node is full.
     Overloaded,
-    /// So many releases were given up, since more than a million waited. Their keys expire.
+    /// This number of releases were dropped, because more than a million waited. Their keys expire.
     ReleasesGivenUp(u64),
-    /// The node answered with an error.
+    /// The node answered with this error.
     Rejected(Arc<str>),
-    /// The node's answer is none to the command that was sent.
+    /// The reply does not fit the command.
     Unexpected,
-    /// The node can be reached and has no vote.
+    /// The node can be reached, but has no vote.
     Denied(Denial),
-    /// It is the same server as this other node of the lock, whose vote is counted already.
+    /// The node is the same server as this other node of the lock, whose vote is already counted.
     DuplicateOf(Arc<str>),
 }
 
@@ -89,31 +89,31 @@ impl fmt::Display for NodeErrorKind {
                 round_trip,
             } => write!(
                 f,
-                "timed out after {} ms, and its last answer took {} ms: raise node_timeout if it is that far away",
+                "timed out after {} ms, its last answer took {} ms; raise node_timeout if the node is that far away",
                 node_timeout.as_millis(),
                 round_trip.as_millis()
             ),
             Self::NotConnected(after) => write!(
                 f,
-                "not connected yet after {} ms: see whether it answers, or raise node_timeout if it is that far away",
+                "not connected yet after {} ms; check that the node answers, or raise node_timeout if it is that far away",
                 after.as_millis()
             ),
             Self::Unreachable(why) => f.write_str(why),
             Self::Disconnected => f.write_str("the connection broke"),
-            Self::Flooded => f.write_str("sent more than was asked for; is it a Redis?"),
+            Self::Flooded => f.write_str("sent more than was asked for; is this a Redis server?"),
             Self::Silent(since) => write!(f, "no answer for {} ms", since.as_millis()),
             Self::RuntimeGone => f.write_str(
-                "the tokio runtime of the connect has shut down; connect again on one that lives",
+                "the tokio runtime of the connection has shut down; connect again on a running one",
             ),
             Self::Overloaded => f.write_str("too many commands are waiting for it"),
             Self::ReleasesGivenUp(count) => {
                 write!(
                     f,
-                    "{count} releases were given up, too many waited; their keys expire"
+                    "{count} releases were dropped because too many waited; their keys expire"
                 )
             }
             Self::Rejected(error) => f.write_str(error),
-            Self::Unexpected => f.write_str("answered what no Redis answers; is it one?"),
+            Self::Unexpected => f.write_str("unexpected reply; is this a Redis server?"),
             Self::Denied(denial) => denial.fmt(f),
             Self::DuplicateOf(first) => {
                 write!(f, "the same server as {first}; name each server once")

@@ -22,37 +22,37 @@ use super::printable::printable;
 
 /// A connection, and the future that moves its bytes.
 ///
-/// Who has it polls that future itself: a task less to wake for every command and every reply, and a
-/// connection that the node has closed is noticed at once, also when nothing is on its way.
+/// The owner polls that future itself. This saves waking another task for every command and every reply, and the owner
+/// notices at once that the node has closed the connection, also when no command is in flight.
 pub(crate) struct Link {
     pub(crate) connection: MultiplexedConnection,
     pub(crate) driver: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// What may still arrive. Who sends grants it.
+    /// The number of bytes that may still arrive. The sender of a command grants it.
     pub(crate) credit: Arc<Credit>,
 }
 
-/// A link whose node has been asked who it is.
+/// A link whose node was asked for its identity.
 pub(crate) struct Connected {
     pub(crate) link: Link,
-    /// `None` if it does not say so.
+    /// `None` if the node does not tell its identity.
     pub(crate) node_info: Option<NodeInfo>,
     pub(crate) round_trip: Duration,
 }
 
-/// Why there is no link.
+/// Why the connect failed.
 pub(crate) struct NotConnected {
     pub(crate) kind: NodeErrorKind,
-    /// The node was there, and the rest took too long.
+    /// Whether the node accepted the connection, but the rest took too long.
     pub(crate) was_late: bool,
 }
 
-/// A stream to a node that knows nothing of Redis yet.
+/// A stream of bytes to a node.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 impl Link {
-    /// Connects within `to_dial`; logs in, loads the scripts and asks the node who it is within `to_set_up`.
+    /// Connects within `to_dial`. Then logs in, loads the scripts and asks for the identity of the node within `to_set_up`.
     pub(crate) async fn connect(
         address: &Address,
         to_dial: Duration,
@@ -81,7 +81,7 @@ impl Link {
         }
     }
 
-    /// Connects and logs in; whoever calls this looks at the time.
+    /// Connects and logs in, without a timeout.
     #[cfg(feature = "probe")]
     pub(crate) async fn open(address: &Address) -> Result<Self, NodeErrorKind> {
         let credit = Credit::new();
@@ -89,23 +89,23 @@ impl Link {
         Self::log_in(socket, address, credit).await
     }
 
-    /// Logs in, loads the scripts, and asks the node who it is.
+    /// Logs in, loads the scripts, and asks for the identity of the node.
     async fn prepare(
         socket: Socket,
         address: &Address,
         credit: Arc<Credit>,
     ) -> Result<Connected, NodeErrorKind> {
         let mut link = Self::log_in(socket, address, credit).await?;
-        let mut first_words = redis::pipe();
+        let mut setup = redis::pipe();
         for script in Script::PLAIN.into_iter().chain(Script::FENCED) {
-            first_words.cmd("SCRIPT").arg("LOAD").arg(script.text());
+            setup.cmd("SCRIPT").arg("LOAD").arg(script.text());
         }
-        first_words.add_command(words(NodeInfo::question()));
+        setup.add_command(words(NodeInfo::question()));
         let asked_at = Instant::now();
-        // Whether a user may load scripts or not: one that is missing is sent as text.
-        let said = link.ask(&first_words).await?.pop();
+        // Errors of SCRIPT LOAD are ignored: if a script is missing, it is sent as text.
+        let reply = link.ask(&setup).await?.pop();
         Ok(Connected {
-            node_info: node_info(said)?,
+            node_info: node_info(reply)?,
             round_trip: asked_at.elapsed(),
             link,
         })
@@ -118,9 +118,10 @@ impl Link {
     ) -> Result<Self, NodeErrorKind> {
         let stream = socket.secured(address).await;
         let stream = stream.map_err(|error| why(&error, &credit))?;
-        // What the handshake has not used is not for replies: the parser makes much more of a byte than TLS does.
+        // Credit that the handshake has not used must not be used for replies: the parser takes much more memory per byte than
+        // TLS does.
         credit.settle(0);
-        // Time-outs are the round's; a command that takes long is not an error of its own.
+        // Rounds have timeouts of their own, so a slow command is not an error.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None);
@@ -134,7 +135,7 @@ impl Link {
         })
     }
 
-    /// A reply for each command, errors among them.
+    /// Sends `commands`, and returns a reply for each, which may be an error.
     pub(crate) async fn ask(
         &mut self,
         commands: &redis::Pipeline,
@@ -146,7 +147,8 @@ impl Link {
             biased;
             answers = &mut answers => answers,
             () = &mut self.driver => {
-                // It has what is still on its way: without it the answers end. Whoever polls it next learns that.
+                // The ended driver still holds the pending replies: dropping it ends `answers`. The next poll of the new
+                // driver reports the end.
                 self.driver = Box::pin(poll_fn(|_| Poll::Ready(())));
                 answers.await
             }
@@ -162,7 +164,7 @@ fn no_connection_within(limit: Duration) -> NodeErrorKind {
     NodeErrorKind::Unreachable(message.into())
 }
 
-/// What is connected, and counts what arrives.
+/// A connected socket that counts arriving bytes.
 enum Socket {
     Tcp(Metered<tokio::net::TcpStream>),
     #[cfg(unix)]
@@ -191,7 +193,7 @@ impl Socket {
         socket.map_err(|error| NodeErrorKind::Unreachable(in_words(&error.into())))
     }
 
-    /// With the TLS handshake done, if there is to be one.
+    /// Does the TLS handshake if the address needs one.
     async fn secured(self, address: &Address) -> Result<Box<dyn Stream>, RedisError> {
         match (self, address.place()) {
             #[cfg(feature = "tls-rustls")]
@@ -207,7 +209,7 @@ impl Socket {
     }
 }
 
-/// Why a connection failed, on which so much could arrive.
+/// The error of a connection with this credit.
 fn why(error: &RedisError, credit: &Credit) -> NodeErrorKind {
     if credit.is_overdrawn() {
         return NodeErrorKind::Flooded;
@@ -215,14 +217,14 @@ fn why(error: &RedisError, credit: &Credit) -> NodeErrorKind {
     NodeErrorKind::Unreachable(in_words(error))
 }
 
-/// Reads what a node said of itself. `None` if it does not say: INFO or TIME are renamed, or the ACL user may not
-/// call them. A node that is busy or loads its data is of no use yet.
-pub(crate) fn node_info(said: Option<Value>) -> Result<Option<NodeInfo>, NodeErrorKind> {
-    let answer = match said {
+/// Reads the identity of a node. Returns `None` if the node does not tell it, because INFO or TIME are renamed or the ACL
+/// user may not call them. Returns `Err` if the node cannot be used, for example because it is busy or loads its data.
+pub(crate) fn node_info(reply: Option<Value>) -> Result<Option<NodeInfo>, NodeErrorKind> {
+    let answer = match reply {
         Some(Value::ServerError(error)) if !answer::is_unusable(answer::code(&error)) => {
             return Ok(None);
         }
-        Some(said) => answer::read(said).map_err(|kind| match kind {
+        Some(reply) => answer::read(reply).map_err(|kind| match kind {
             NodeErrorKind::Rejected(why) => NodeErrorKind::Unreachable(why),
             other => other,
         })?,
@@ -232,7 +234,7 @@ pub(crate) fn node_info(said: Option<Value>) -> Result<Option<NodeInfo>, NodeErr
     Ok(Some(node_info))
 }
 
-/// The part of an error that tells an operator what to do.
+/// The part of an error that helps an operator.
 pub(crate) fn in_words(error: &RedisError) -> Arc<str> {
     if error.is_connection_refusal() {
         return "connection refused".into();

@@ -1,4 +1,4 @@
-//! What a node may send: no more than what it was asked can explain.
+//! A limit for the data that a node may send: no more than the replies to its commands can take.
 
 use std::io;
 use std::pin::Pin;
@@ -8,19 +8,19 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How many bytes may still arrive on a connection.
+/// The number of bytes that may still arrive on a connection.
 ///
-/// The parser of replies knows no limit: it keeps what it has not understood yet, in memory, for as long as more
-/// comes. So the bytes are limited ahead of it, also while nothing is on its way, and whatever they are.
+/// The reply parser has no limit: it keeps an incomplete reply in memory while more data arrives. So the bytes are
+/// limited before the parser, also while no command is in flight, and whatever their content is.
 #[derive(Debug)]
 pub(crate) struct Credit {
     left: AtomicUsize,
     is_overdrawn: AtomicBool,
 }
 
-/// A socket on which no more arrives than there is credit for: then reading fails, for good.
+/// A socket that limits reading. If more data arrives than there is credit for, reading fails for good.
 ///
-/// It is below TLS, which makes no fewer bytes of what it carries, so that what TLS keeps is bounded too.
+/// It is below TLS, so that the data that TLS buffers is bounded too. TLS never decrypts to more bytes than it receives.
 #[derive(Debug)]
 pub(crate) struct Metered<S> {
     inner: S,
@@ -28,15 +28,15 @@ pub(crate) struct Metered<S> {
 }
 
 impl Credit {
-    /// For the login, the scripts and what a server says unasked. TLS 1.3 servers send tickets, which may carry the
-    /// certificate of the client.
+    /// For the login, the scripts and unrequested data. TLS 1.3 servers send tickets, which may contain the certificate
+    /// of the client.
     const BASE: usize = 16 * 1024;
 
     /// For the certificates of a TLS server.
     #[cfg(feature = "tls-rustls")]
     const HANDSHAKE: usize = 128 * 1024;
 
-    /// For the reply to a command of the lock: four numbers, or the words of an error.
+    /// For the reply to a command of the lock: four numbers, or the text of an error.
     const REPLY: usize = 512;
 
     pub(crate) fn new() -> Arc<Self> {
@@ -46,26 +46,26 @@ impl Credit {
         })
     }
 
-    /// A TLS handshake begins.
+    /// Grants the bytes of a TLS handshake.
     #[cfg(feature = "tls-rustls")]
     pub(crate) fn grant_handshake(&self) {
         self.grant_bytes(Self::HANDSHAKE);
     }
 
-    /// So many commands were sent.
+    /// Grants the bytes of the replies to this number of commands.
     pub(crate) fn grant(&self, commands: usize) {
         self.grant_bytes(commands.saturating_mul(Self::REPLY));
     }
 
     pub(crate) fn grant_bytes(&self, bytes: usize) {
-        // One task sends and reads: nothing comes in between.
+        // The same task sends and reads, so there is no race.
         let left = self.left.load(Ordering::Relaxed);
         self.left
             .store(left.saturating_add(bytes), Ordering::Relaxed);
     }
 
-    /// What was asked has been answered, except so many commands. Credit does not pile up over the life of a
-    /// connection, nor does a long answer wear it out.
+    /// Resets the credit to that of this number of unanswered commands. So credit does not accumulate over the life of a
+    /// connection, and long replies do not use it up.
     pub(crate) fn settle(&self, commands: usize) {
         let left = Self::BASE.saturating_add(commands.saturating_mul(Self::REPLY));
         self.left.store(left, Ordering::Relaxed);
@@ -86,9 +86,9 @@ impl Credit {
             _ => {
                 self.is_overdrawn.store(true, Ordering::Relaxed);
                 Err(io::Error::new(
-                    // A kind after which the redis crate reads no further.
+                    // After an error of this kind the redis crate stops reading.
                     io::ErrorKind::ConnectionAborted,
-                    "more has arrived than was asked for",
+                    "more data arrived than was asked for",
                 ))
             }
         }
@@ -154,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    /// How many bytes can be read until reading fails.
+    /// The number of bytes that can be read until reading fails.
     async fn read_all(credit: &Arc<Credit>) -> usize {
         let mut stream = Metered::new(tokio::io::repeat(b'+'), Arc::clone(credit));
         let mut count = 0;
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_more_is_read_than_the_commands_on_their_way_explain() {
+    async fn no_more_is_read_than_the_replies_to_commands_in_flight() {
         let ends = |limit: usize| limit.saturating_sub(99)..=limit;
         let credit = Credit::new();
         assert!(ends(Credit::BASE).contains(&read_all(&credit).await));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn credit_does_not_pile_up() {
+    async fn credit_does_not_accumulate() {
         let credit = Credit::new();
         for _ in 0..1_000 {
             credit.grant(128);

@@ -1,17 +1,17 @@
-//! Text that comes from a node, for the eyes of an operator.
+//! Escaping of text from nodes.
 
-/// `text` as it can be shown: at most 256 bytes, in which nothing moves a cursor, begins a line, or is invisible.
+/// Returns `text` escaped and cut to at most 256 bytes. No character moves the cursor, begins a line, or is invisible.
 ///
-/// A node that means harm could otherwise write into the terminal and the logs of its clients. What is not printable is
-/// written as `\n`, `\u{1b}` and the like; what is cut ends with `..`. For tools that look into nodes with
-/// questions of their own.
+/// Without this, a hostile node could write into the terminal and the logs of its clients. Characters that are not
+/// printable are written as `\n`, `\u{1b}` and so on. Text that was cut ends with `..`. This is for tools that send
+/// commands of their own.
 #[must_use]
 pub fn printable(text: &str) -> String {
     const MOST: usize = 256;
     const CUT: &str = "..";
 
     let mut shown = String::new();
-    // Where it is cut if the rest does not fit.
+    // Where the text is cut if the rest does not fit.
     let mut end = 0;
     for character in text.chars() {
         match character {
@@ -43,7 +43,7 @@ mod tests {
             ),
             ("a\nb\r\tc\0", "a\\nb\\r\\tc\\0"),
             ("\u{1b}[2J\u{7f}\u{9b}", "\\u{1b}[2J\\u{7f}\\u{9b}"),
-            // To the right and back, without a width, a line of Unicode's own.
+            // Right-to-left override, zero width, line separator.
             (
                 "\u{202e}\u{200b}\u{2028}\u{feff}",
                 "\\u{202e}\\u{200b}\\u{2028}\\u{feff}",

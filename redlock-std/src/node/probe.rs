@@ -1,4 +1,4 @@
-//! A connection for questions of another kind than the lock's.
+//! A connection for commands other than those of the lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use super::address::Address;
 use super::error::NodeError;
 use super::link::Link;
 
-/// A connection to one node, for tools that look into nodes with questions of their own.
+/// A connection to one node, for tools that send commands of their own.
 ///
-/// It logs in, verifies and bounds as the lock does: a node that sends more than the answers to what it was asked can
-/// take, or anything unasked, costs its connection and nothing else. No call has a time limit of its own.
+/// It logs in, verifies certificates and limits data as the lock does: if a node sends more data than the replies can
+/// take, or unrequested data, only its connection is closed. Calls have no timeout of their own.
 pub struct Probe {
     name: Arc<str>,
     link: Link,
 }
 
-/// For one question: all that INFO tells, several times over.
+/// For one call: several times the size of INFO.
 const ANSWER_BYTES: usize = 256 * 1024;
 
 impl Probe {
-    /// Connects and logs in. Dropped, there is no connection.
+    /// Connects and logs in. Dropping the future closes the connection.
     ///
     /// # Errors
     ///
-    /// When the node cannot be reached, does not let this user in, or sends what no node sends.
+    /// If the node cannot be reached, refuses the login, or sends an unexpected reply.
     pub async fn connect(address: &Address) -> Result<Self, NodeError> {
         let name = Arc::clone(address.name());
         match Link::open(address).await {
@@ -35,12 +35,14 @@ impl Probe {
         }
     }
 
-    /// A reply for each command, what the node refused among them. Together they may be 256 KiB long. A call that is dropped
-    /// may have been carried out; its replies are dropped when they come.
+    /// Sends `commands`, and returns a reply for each. A reply may be an error of the node. All replies together may be 256
+    /// KiB long.
+    ///
+    /// Dropping the future does not cancel the commands; their replies are discarded.
     ///
     /// # Errors
     ///
-    /// When the connection breaks, now or earlier.
+    /// If the connection breaks, or broke earlier.
     pub async fn ask(&mut self, commands: &Pipeline) -> Result<Vec<Value>, NodeError> {
         self.link.credit.grant_bytes(ANSWER_BYTES);
         let answers = self.link.ask(commands).await;

@@ -1,4 +1,4 @@
-//! Pending commands for one node, drained by its actor, and what is known of the node.
+//! Pending commands for one node, drained by its actor, and what is known about the node.
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
@@ -13,17 +13,17 @@ use super::error::{NodeError, NodeErrorKind};
 use super::waiting::Waiting;
 use crate::clock::SystemClock;
 
-/// The commands that wait to be sent, and whether it is worth waiting.
+/// The pending commands of one node, and the status of the node.
 ///
-/// Bounded: acquires and extends are refused if very many of them wait or the node does not
-/// answer. Releases are queued even then: on a node that comes back, no key of a released lease is left. Each belongs to
-/// an acquire that was sent, so there are no more of them than there were guards; and it waits no longer than until the
-/// key must have expired.
+/// The queue is bounded: acquires and extends are refused if very many of them wait or the node does not answer.
+/// Releases are queued even then, so that no key of a released lease is left when the node is back. Each release belongs
+/// to an acquire that was sent, so there are no more releases than there were guards. A release is dropped when its key
+/// must have expired.
 #[derive(Debug)]
 pub(crate) struct Queue {
     name: Arc<str>,
     state: Mutex<State>,
-    /// Outlives the connections: another process behind the same address is noticed. Read for every round
+    /// Outlives the connections, so that another process behind the same address is noticed. Read for every round
     /// and written on every connect.
     admission: RwLock<Admission>,
 }
@@ -42,43 +42,43 @@ struct State {
     longest_timeout: Duration,
 }
 
-/// What is known about the node.
+/// The status of the node.
 #[derive(Debug)]
 enum Status {
-    /// Being connected to: calls wait for the connection.
+    /// Connecting: calls wait for the connection.
     Connecting,
-    /// Connected: calls wait for it.
+    /// Connected: calls wait for replies.
     Up,
-    /// It has not answered since then: calls fail at once, except those that wait for longer than that.
+    /// The node has not answered since then. Calls fail at once, except those with a longer timeout.
     Silent(Instant),
-    /// Calls fail at once, for this reason. The first one from `probe_at` on, if there is one, lets the actor connect
-    /// anew, and waits for that.
+    /// Calls fail at once, for this reason. If there is a `probe_at`, the first call from then on lets the actor
+    /// reconnect, and waits for the connection.
     Failing {
         kind: NodeErrorKind,
         probe_at: Option<Instant>,
     },
-    /// The actor has ended: calls fail at once, and no release is kept.
+    /// The actor has ended. Calls fail at once, and releases are not queued.
     Ended,
 }
 
-/// How many acquires may wait, and how many extends: more than a burst of tasks, some megabytes.
+/// The largest number of waiting acquires, and of waiting extends: more than a burst of tasks needs, some megabytes.
 const MAX_WAITING: usize = 16_384;
 
-/// How long the actor tries to deliver the releases that wait when the last handle is dropped.
+/// How long the actor tries to send the queued releases after the last handle was dropped.
 const FAREWELL: Duration = Duration::from_secs(30);
 
 /// A call that was queued.
 #[derive(Debug)]
 pub(crate) struct Pushed {
     pub(crate) answer: oneshot::Receiver<Result<Answer, Failure>>,
-    /// If it is an acquire.
+    /// `Some` if it is an acquire.
     pub(crate) number: Option<AcquireNumber>,
 }
 
-/// What is to be sent in one write.
+/// Calls for one write.
 pub(crate) struct Bundle {
     pub(crate) calls: Vec<Call>,
-    /// Whether the node is asked who it is, ahead of the calls.
+    /// Whether the node is asked for its identity ahead of the calls.
     pub(crate) asks: bool,
 }
 
@@ -107,8 +107,8 @@ impl Queue {
         NodeError::new(Arc::clone(&self.name), kind)
     }
 
-    /// Queues `call`, or says why not. A release is queued in any case, and its caller does not wait if the
-    /// node does not answer.
+    /// Queues `call`. Returns `Err` if it is refused. A release is queued even then, but its caller gets the error at
+    /// once.
     pub(crate) fn push(&self, mut call: Call) -> Result<Pushed, NodeErrorKind> {
         let mut state = self.lock();
         state.longest_timeout = state.longest_timeout.max(call.node_timeout());
@@ -148,9 +148,9 @@ impl Queue {
         }
     }
 
-    /// What is to be sent next, at most `most` calls; `None` if there is nothing, and `actor` is woken when there
-    /// is. Pointless calls are left out. Acquires are answered here and now if the vote of the node would not
-    /// count; if that may have changed, the node is asked.
+    /// Returns the next calls to send, at most `most`. Returns `None` if there are none; then `actor` is woken when there
+    /// are. Pointless calls are removed. If the vote of the node does not count, acquires are answered here and not
+    /// sent. If that may have changed, the node is asked for its identity.
     pub(crate) fn take(&self, most: usize, actor: &Waker) -> Option<Bundle> {
         let mut state = self.lock();
         let mut calls = state.waiting.take(most);
@@ -184,12 +184,12 @@ impl Queue {
         None
     }
 
-    /// Whether the acquire with this number was sent, or is not waited for any more.
+    /// Whether the acquire with this number was sent, or has left the queue unsent.
     pub(crate) fn has_sent(&self, acquire: AcquireNumber) -> bool {
         self.lock().waiting.has_left(acquire)
     }
 
-    /// What is known of the node's vote, to judge the answers of acquires.
+    /// Returns what decides whether the vote of the node counts.
     pub(crate) fn admission(&self) -> Admission {
         *self
             .admission
@@ -197,34 +197,34 @@ impl Queue {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records who answers. `None` if the node does not say who it is.
+    /// Records the identity of the node. `None` if the node does not tell it.
     pub(crate) fn record(&self, node_info: Option<NodeInfo>) {
         let mut admission = self.admission_mut();
         let end_of_tick = SystemClock.now().saturating_add(SystemClock.resolution());
         admission.record(node_info, end_of_tick);
     }
 
-    /// The node has answered as a replica does: it is asked again before its next vote.
+    /// Records that the node answered like a replica: it is asked for its identity again before its next vote.
     pub(crate) fn doubt(&self) {
         self.admission_mut().doubt();
     }
 
-    /// The process that answers, as far as it is known.
+    /// The server process, if it is known.
     pub(crate) fn run_id(&self) -> Option<RunId> {
         self.admission().run_id()
     }
 
-    /// Whether the node may evict keys, as far as it is known.
+    /// Whether the node is known to evict keys.
     pub(crate) fn may_evict(&self) -> bool {
         self.admission().may_evict()
     }
 
-    /// The node is being connected to: lets calls wait for it.
+    /// Records that the actor connects: calls wait for the connection.
     pub(crate) fn promise(&self) {
         self.lock().status = Status::Connecting;
     }
 
-    /// There is a connection, and the node answers: lets calls wait for it.
+    /// Records that the node is connected and answers: calls wait for it.
     pub(crate) fn connected(&self) {
         self.lock().status = Status::Up;
     }
@@ -239,7 +239,7 @@ impl Queue {
         matches!(self.lock().status, Status::Connecting | Status::Up)
     }
 
-    /// Fails what waits, and what comes from now on. Releases stay, and no caller waits for them. A call that comes at
+    /// Fails waiting calls, and new calls from now on. Releases stay queued, but their callers get the error. A call at
     /// `probe_at` or later ends this, and wakes the actor.
     pub(crate) fn fail(&self, kind: &NodeErrorKind, probe_at: Option<Instant>) {
         let mut state = self.lock();
@@ -250,8 +250,8 @@ impl Queue {
         state.fail_waiting(kind, |_| true);
     }
 
-    /// The node has not answered since `since`: fails what does not wait for longer than that, now and from now
-    /// on.
+    /// Records that the node has not answered since `since`. Fails calls whose timeout is not longer than that, now and
+    /// from now on.
     pub(crate) fn leave_out(&self, since: Instant) {
         let mut state = self.lock();
         state.status = Status::Silent(since);
@@ -262,7 +262,7 @@ impl Queue {
         });
     }
 
-    /// The actor is gone: nothing is sent any more.
+    /// Records that the actor has ended: nothing is sent any more.
     pub(crate) fn end(&self) {
         let mut state = self.lock();
         state.status = Status::Ended;
@@ -279,8 +279,8 @@ impl Queue {
         actor.inspect(Waker::wake_by_ref);
     }
 
-    /// Whether the actor may end: the last handle is gone, and so are the commands that wait, if it `is_idle`
-    /// besides, or the time for them is over. Forgets the releases whose key has expired.
+    /// Whether the actor may end. It may if the last handle was dropped, and either nothing is queued and the actor
+    /// `is_idle`, or the time to send the rest is over. Removes releases whose key has expired.
     pub(crate) fn is_done(&self, is_idle: bool) -> bool {
         let mut state = self.lock();
         let Some(closed_at) = state.closed_at else {
@@ -291,24 +291,24 @@ impl Queue {
         is_idle && state.waiting.is_empty() || now.saturating_duration_since(closed_at) >= FAREWELL
     }
 
-    /// How many releases were dropped because too many waited.
+    /// The number of releases that were dropped because too many waited.
     pub(crate) fn given_up(&self) -> u64 {
         self.lock().given_up
     }
 
-    /// The longest node timeout of the calls since this was last asked, and at least `node_timeout`.
+    /// Returns the longest node timeout of the calls since the last call of this method, and at least `node_timeout`.
     pub(crate) fn longest_timeout(&self, node_timeout: Duration) -> Duration {
         mem::replace(&mut self.lock().longest_timeout, node_timeout)
     }
 
-    /// Forgets releases whose key has expired.
+    /// Removes releases whose key has expired.
     pub(crate) fn prune(&self) {
         let now = Instant::now();
         let mut state = self.lock();
         state.waiting.retain_mut(|call| !call.is_pointless(now));
     }
 
-    /// Wakes `actor` when there is something to send, or the queue is closed.
+    /// Registers `actor`, to be woken when there is something to send or the queue is closed.
     pub(crate) fn register(&self, actor: &Waker) {
         self.lock().actor = Some(actor.clone());
     }
@@ -325,7 +325,7 @@ impl Queue {
 }
 
 impl State {
-    /// Why `call` fails at once.
+    /// Returns why `call` fails at once, or `None` if it may wait.
     fn refusal(&mut self, call: &Call) -> Option<NodeErrorKind> {
         match &self.status {
             Status::Connecting | Status::Up => {}
@@ -347,7 +347,7 @@ impl State {
         is_full.then_some(NodeErrorKind::Overloaded)
     }
 
-    /// Whether a call may let the actor connect anew.
+    /// Whether a call may let the actor reconnect.
     fn may_probe(&self) -> bool {
         match self.status {
             Status::Failing {
@@ -357,14 +357,14 @@ impl State {
         }
     }
 
-    /// A call has come: calls wait again if the actor may connect for it.
+    /// Lets calls wait again if the actor may reconnect for a call.
     fn end_failing(&mut self) {
         if self.may_probe() {
             self.status = Status::Connecting;
         }
     }
 
-    /// The number of `call`, if it is an acquire. Beyond the bound a release is dropped: its key expires.
+    /// Queues `call`. Returns its number if it is an acquire. A release beyond the bound is dropped: its key expires.
     fn push(&mut self, mut call: Call) -> Option<AcquireNumber> {
         if matches!(self.status, Status::Ended) {
             return None;
@@ -377,7 +377,7 @@ impl State {
         None
     }
 
-    /// Answers those waiting calls that `fails` picks. Releases stay.
+    /// Fails the waiting calls that `fails` selects. Releases stay queued.
     fn fail_waiting(&mut self, kind: &NodeErrorKind, fails: impl Fn(&Call) -> bool) {
         self.waiting.retain_mut(|call| {
             if !fails(call) {
@@ -389,7 +389,7 @@ impl State {
     }
 }
 
-/// How long a node may be silent before callers that wait for `node_timeout` leave it out.
+/// How long a node may be silent before callers with this `node_timeout` skip it.
 pub(crate) const fn left_out_after(node_timeout: Duration) -> Duration {
     node_timeout.saturating_mul(2)
 }
@@ -451,7 +451,7 @@ mod tests {
         queue.prune();
         assert_eq!(queue.lock().waiting.len(), 1);
         queue.close();
-        assert!(!queue.is_done(true), "it is delivered first");
+        assert!(!queue.is_done(true), "it is sent first");
         assert_eq!(take(&queue), 1);
         assert!(!queue.is_done(false) && queue.is_done(true));
     }
@@ -471,7 +471,7 @@ mod tests {
         Call::new(&command, LONG, LONG).behind(behind)
     }
 
-    /// What is sent next.
+    /// The calls that are sent next.
     fn sent(queue: &Queue, most: usize) -> Vec<(char, u8)> {
         let bundle = queue.take(most, Waker::noop());
         let calls = bundle.map_or_else(Vec::new, |bundle| bundle.calls);
@@ -505,7 +505,7 @@ mod tests {
         let rest = [
             queue.push(call('r', 2, two.number)),
             queue.push(call('e', 1, one.number)),
-            // Nobody knows which acquire it belongs to.
+            // Its acquire is unknown.
             queue.push(call('r', 3, None)),
         ];
         assert!(!queue.has_sent(one.number.unwrap()));
@@ -549,10 +549,10 @@ mod tests {
     }
 
     #[test]
-    fn a_release_beyond_all_bounds_is_given_up_and_counted() {
+    fn a_release_beyond_the_bound_is_dropped_and_counted() {
         let queue = queue();
         queue.fail(&NodeErrorKind::Disconnected, None);
-        // Nobody knows to which acquires half of them belong.
+        // For half of them the acquire is unknown.
         for number in 0..=MAX_RELEASES {
             let behind = (number % 2 == 0).then_some(0);
             queue.push_unattended(call('r', 1, behind));
@@ -571,7 +571,7 @@ mod tests {
         }
         let refusal = queue.push(call('a', 1, None)).unwrap_err();
         assert_eq!(refusal, NodeErrorKind::Overloaded);
-        // What has left makes room.
+        // Sent acquires make room.
         assert_eq!(take(&queue), 128);
         assert!(queue.push(call('a', 1, None)).is_ok());
     }
@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_node_is_left_out_by_callers_that_do_not_wait_for_as_long() {
+    fn callers_with_a_shorter_timeout_skip_a_silent_node() {
         let queue = queue();
         let mut hasty = queue
             .push(acquire(Duration::from_millis(1)))

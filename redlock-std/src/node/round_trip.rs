@@ -1,9 +1,9 @@
-//! How far away a node is.
+//! The round trip time of a node.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long the last answer took, in microseconds; zero before there is one.
+/// How long the last answer took, in microseconds; zero before the first answer.
 #[derive(Debug, Default)]
 pub(crate) struct RoundTrip(AtomicU64);
 

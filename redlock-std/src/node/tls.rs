@@ -1,4 +1,4 @@
-//! Whom a `rediss://` node is trusted by.
+//! The TLS configuration of `rediss://` nodes.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,21 +8,21 @@ use rustls::{ClientConfig, RootCertStore};
 use super::printable::printable;
 use crate::ConnectError;
 
-/// The certificates that this system trusts.
+/// Returns the root certificates that this system trusts.
 ///
-/// For a configuration of your own on top of them: a certificate of the client, say, see
-/// [`Redlock::connect_with_tls`](crate::Redlock::connect_with_tls). Certificates that cannot be read are left out. Reads
-/// files: a few milliseconds, in which the thread waits.
+/// Use them for your own configuration, for example with a client certificate, see
+/// [`Redlock::connect_with_tls`](crate::Redlock::connect_with_tls). Certificates that cannot be read are skipped. This
+/// reads files, and blocks the thread for a few milliseconds.
 ///
 /// # Errors
 ///
-/// [`ConnectError::Tls`] if there is none.
+/// [`ConnectError::Tls`] if there are none.
 pub fn system_roots() -> Result<RootCertStore, ConnectError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
-        // It names files, by what the environment says.
+        // The error contains file names from the environment.
         let why = found
             .errors
             .first()
@@ -35,7 +35,7 @@ pub fn system_roots() -> Result<RootCertStore, ConnectError> {
     Ok(roots)
 }
 
-/// The configuration of those who bring none: read once per process, and shared by all connections.
+/// The default configuration, which is read once per process and shared by all connections.
 pub(crate) fn system_config() -> Result<Arc<ClientConfig>, ConnectError> {
     static SYSTEM: OnceLock<Arc<ClientConfig>> = OnceLock::new();
 

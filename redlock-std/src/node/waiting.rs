@@ -1,24 +1,26 @@
-//! The commands that wait to be sent to one node, in the order in which they leave.
+//! The commands that wait to be sent to one node, in the order of sending.
 
 use std::collections::VecDeque;
 
 use super::call::{AcquireNumber, Call};
 
-/// Extensions leave first, since leases depend on them; then releases, which make room for others; then acquires; and last
-/// extensions that no caller waits for: the lease has its quorum, or the future was dropped.
+/// Waiting commands, in four classes. Extensions are sent first, because leases depend on them; then releases, which free
+/// keys; then acquires; last, extensions that no caller waits for: the lease has its quorum, or the future was dropped.
 ///
-/// Nothing overtakes an acquire of the same token. What may belong to one that still waits stands behind it.
+/// No command overtakes the acquire with the same token. A command that may belong to a waiting acquire is queued behind
+/// it.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     extends: VecDeque<Call>,
     releases: VecDeque<Call>,
-    /// And what must not overtake one of them.
+    /// Also commands that must not overtake one of them.
     acquires: VecDeque<Call>,
     abandoned_extends: VecDeque<Call>,
-    /// How many there are of each kind, wherever they stand.
+    /// The number of commands of each kind, in all classes.
     counts: Counts,
-    /// Acquires are numbered from one on. The last one that has come, and the last one that has left.
+    /// The number of the last queued acquire. The first one has number one.
     last_in: AcquireNumber,
+    /// The number of the last sent acquire.
     last_out: AcquireNumber,
 }
 
@@ -30,7 +32,7 @@ struct Counts {
 }
 
 impl Waiting {
-    /// The number of `call`, if it is an acquire.
+    /// Queues `call`. Returns its number if it is an acquire.
     pub(crate) fn push(&mut self, mut call: Call) -> Option<AcquireNumber> {
         *self.counts.of(&call) += 1;
         if call.is_acquire() {
@@ -49,13 +51,13 @@ impl Waiting {
         None
     }
 
-    /// Puts back what has left, ahead of its class.
+    /// Requeues a call at the front of its class.
     pub(crate) fn push_front(&mut self, call: Call) {
         *self.counts.of(&call) += 1;
         self.class_of(&call).push_front(call);
     }
 
-    /// At most `most` commands.
+    /// Removes and returns the first commands, at most `most`.
     pub(crate) fn take(&mut self, most: usize) -> Vec<Call> {
         let mut calls = Vec::with_capacity(self.len().min(most));
         while calls.len() < most
@@ -84,7 +86,7 @@ impl Waiting {
         calls
     }
 
-    /// Whether the acquire with this number has left, or one behind it, or none waits.
+    /// Whether this acquire or a later one was removed, or no acquire waits.
     pub(crate) const fn has_left(&self, acquire: AcquireNumber) -> bool {
         acquire <= self.last_out || self.counts.acquires == 0
     }
@@ -104,7 +106,7 @@ impl Waiting {
         }
     }
 
-    /// Makes room: an extension that is not sent grants nothing, and is missed by no caller.
+    /// Removes the extensions that no caller waits for. An extension that is not sent grants nothing.
     pub(crate) fn forget_abandoned_extends(&mut self) {
         self.counts.extends -= self.abandoned_extends.len();
         self.abandoned_extends.clear();
@@ -113,7 +115,7 @@ impl Waiting {
         self.counts.extends -= awaited - self.extends.len();
     }
 
-    /// Forgets all of them.
+    /// Removes all commands.
     pub(crate) fn clear(&mut self) {
         self.retain_mut(|_| false);
     }
@@ -129,7 +131,7 @@ impl Waiting {
         self.len() == 0
     }
 
-    /// How many calls there are of the kind of `call`.
+    /// The number of calls of the kind of `call`.
     pub(crate) fn len_of(&mut self, call: &Call) -> usize {
         *self.counts.of(call)
     }

@@ -1,31 +1,32 @@
-//! The number of places, and when it changes.
+//! The limit of rounds in flight, which adapts to the nodes.
 
 use std::time::Duration;
 
 use redlock_core::Instant;
 
-/// How many rounds are in flight at most. It grows while nodes answer well within the node timeout, and shrinks when
-/// they take much of it: additive increase, multiplicative decrease, as TCP does it.
+/// The largest number of rounds in flight. It grows while nodes answer well within the node timeout, and shrinks when
+/// they take much of it: additive increase, multiplicative decrease, as in TCP.
 ///
-/// The time that nodes take is measured against the shortest, so that a far network is not taken for a queue. With few
-/// rounds in flight there is no queue of ours: then it is measured anew, since networks change, and near nodes die.
+/// Times are compared with the shortest recent one, so that the latency of the network does not look like a queue. With
+/// few rounds in flight we have no queue of our own. Then the shortest time is measured again, because networks change
+/// and near nodes may be down.
 #[derive(Debug)]
 pub(super) struct Limit {
-    places: usize,
-    /// Whether it doubles while the nodes answer in time: at first, and after it has been at its least.
+    slots: usize,
+    /// Whether it doubles while the nodes answer in time: at first, and after it was at its minimum.
     doubles: bool,
-    /// Rounds that were answered in time since it grew.
+    /// Rounds that were answered in time since the limit grew.
     in_time: usize,
-    /// The shortest time that a round has taken of late, and when.
+    /// The shortest time of a recent round, and when it ended.
     shortest: Option<(Duration, Instant)>,
-    /// A round that began before is no reason to shrink again.
+    /// When the limit shrank last. A round that began before does not shrink it again.
     shrunk_at: Instant,
 }
 
-/// So few that a round waits for none of the others for long.
+/// So small that no round waits long for the others.
 const FIRST: usize = 128;
 const LEAST: usize = 32;
-/// What a node's queue sends before it waits for answers.
+/// What the queue of a node sends before it waits for answers.
 const MOST: usize = 2_048;
 
 const LATELY: Duration = Duration::from_secs(10);
@@ -33,7 +34,7 @@ const LATELY: Duration = Duration::from_secs(10);
 impl Limit {
     pub(super) const fn new() -> Self {
         Self {
-            places: FIRST,
+            slots: FIRST,
             doubles: true,
             in_time: 0,
             shortest: None,
@@ -41,11 +42,11 @@ impl Limit {
         }
     }
 
-    pub(super) const fn places(&self) -> usize {
-        self.places
+    pub(super) const fn slots(&self) -> usize {
+        self.slots
     }
 
-    /// A quorum of nodes has answered a round. `is_full` if no other round could have begun.
+    /// Adapts to a round that a quorum of nodes answered. `is_full` if no other round could begin.
     pub(super) fn answered(
         &mut self,
         started_at: Instant,
@@ -58,23 +59,23 @@ impl Limit {
         let queued = took.saturating_sub(shortest);
         let room = node_timeout.saturating_sub(shortest);
         if queued > room / 2 {
-            self.shrink(started_at, now, self.places / 4 * 3);
+            self.shrink(started_at, now, self.slots / 4 * 3);
         } else if is_full && queued <= room / 4 {
             self.grow();
         }
     }
 
-    /// No quorum of nodes has answered. If that took long, commands may have waited in our own queues.
+    /// Adapts to a round that no quorum answered. If it took long, commands may have waited in our own queues.
     pub(super) fn unanswered(&mut self, started_at: Instant, now: Instant, node_timeout: Duration) {
         if now.saturating_duration_since(started_at) > node_timeout / 2 {
-            self.shrink(started_at, now, self.places / 2);
+            self.shrink(started_at, now, self.slots / 2);
         }
     }
 
     fn shortest(&mut self, took: Duration, now: Instant) -> Duration {
         let is_old = |at| {
             let age = now.saturating_duration_since(at);
-            age >= LATELY && self.places <= FIRST || self.places == LEAST && at < self.shrunk_at
+            age >= LATELY && self.slots <= FIRST || self.slots == LEAST && at < self.shrunk_at
         };
         match self.shortest {
             Some((shortest, at)) if shortest < took && !is_old(at) => shortest,
@@ -85,26 +86,26 @@ impl Limit {
         }
     }
 
-    /// By one for each round, or by an eighth for all of them together.
+    /// Grows by one for each round while it doubles, otherwise by an eighth after as many rounds as the limit allows.
     fn grow(&mut self) {
         self.in_time += 1;
         let more = if self.doubles {
             1
-        } else if self.in_time >= self.places {
-            self.places / 8
+        } else if self.in_time >= self.slots {
+            self.slots / 8
         } else {
             return;
         };
         self.in_time = 0;
-        self.places = self.places.saturating_add(more).min(MOST);
+        self.slots = self.slots.saturating_add(more).min(MOST);
     }
 
-    fn shrink(&mut self, started_at: Instant, now: Instant, places: usize) {
+    fn shrink(&mut self, started_at: Instant, now: Instant, slots: usize) {
         if started_at < self.shrunk_at {
             return;
         }
-        self.places = places.max(LEAST);
-        self.doubles = self.places == LEAST;
+        self.slots = slots.max(LEAST);
+        self.doubles = self.slots == LEAST;
         self.in_time = 0;
         self.shrunk_at = now;
     }
@@ -116,7 +117,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_millis(100);
 
-    /// Rounds that take `millis` each, one generation after the other.
+    /// Rounds that take `millis` each, one after the other.
     fn rounds(limit: &mut Limit, clock: &mut u64, millis: u64, count: usize) {
         for _ in 0..count {
             let started_at = Instant::from_micros(*clock);
@@ -127,73 +128,73 @@ mod tests {
     }
 
     #[test]
-    fn it_grows_while_nodes_answer_in_time_and_others_wait_and_never_beyond_what_a_node_takes() {
+    fn it_grows_while_nodes_answer_in_time_and_tasks_wait_up_to_what_a_node_queue_sends() {
         let (mut limit, mut clock) = (Limit::new(), 0);
         rounds(&mut limit, &mut clock, 1, FIRST);
-        assert_eq!(limit.places(), 2 * FIRST);
+        assert_eq!(limit.slots(), 2 * FIRST);
         limit.answered(
             Instant::from_micros(0),
             Instant::from_micros(1_000),
             TIMEOUT,
             false,
         );
-        assert_eq!(limit.places(), 2 * FIRST, "nobody waits");
+        assert_eq!(limit.slots(), 2 * FIRST, "no task waits");
         rounds(&mut limit, &mut clock, 1, 2 * MOST);
-        assert_eq!(limit.places(), MOST);
+        assert_eq!(limit.slots(), MOST);
     }
 
     #[test]
-    fn a_far_network_is_not_a_queue_and_a_queue_is() {
+    fn latency_does_not_shrink_the_limit_and_queueing_does() {
         let (mut limit, mut clock) = (Limit::new(), 0);
         rounds(&mut limit, &mut clock, 80, 10);
-        assert_eq!(limit.places(), FIRST + 10);
+        assert_eq!(limit.slots(), FIRST + 10);
         let (mut limit, mut clock) = (Limit::new(), 0);
         rounds(&mut limit, &mut clock, 1, 10);
         rounds(&mut limit, &mut clock, 80, 1);
-        assert_eq!(limit.places(), (FIRST + 10) / 4 * 3);
+        assert_eq!(limit.slots(), (FIRST + 10) / 4 * 3);
         // Half-way it stays.
         rounds(&mut limit, &mut clock, 40, 100);
-        assert_eq!(limit.places(), (FIRST + 10) / 4 * 3);
+        assert_eq!(limit.slots(), (FIRST + 10) / 4 * 3);
     }
 
     #[test]
-    fn one_bad_moment_costs_half_of_the_places_once_and_some_always_stay() {
+    fn rounds_that_fail_together_halve_the_limit_once_and_it_has_a_minimum() {
         let (mut limit, start) = (Limit::new(), Instant::from_micros(0));
         let later = Instant::from_micros(90_000);
         for _ in 0..FIRST {
             limit.unanswered(start, later, TIMEOUT);
         }
-        assert_eq!(limit.places(), FIRST / 2);
-        // Refused at once: no sign of a queue.
+        assert_eq!(limit.slots(), FIRST / 2);
+        // Refused at once: this does not indicate a queue.
         limit.unanswered(later, later, TIMEOUT);
-        assert_eq!(limit.places(), FIRST / 2);
+        assert_eq!(limit.slots(), FIRST / 2);
         for moment in 1..10 {
             let started_at = Instant::from_micros(moment * 100_000);
             let now = Instant::from_micros((moment + 1) * 100_000);
             limit.unanswered(started_at, now, TIMEOUT);
         }
-        assert_eq!(limit.places(), LEAST);
+        assert_eq!(limit.slots(), LEAST);
     }
 
     #[test]
-    fn where_it_is_at_its_least_a_longer_way_is_no_queue_and_it_doubles_again() {
+    fn at_its_minimum_the_limit_takes_a_longer_time_for_latency_and_doubles_again() {
         let (mut limit, mut clock) = (Limit::new(), 0);
         rounds(&mut limit, &mut clock, 1, 1);
-        // The near nodes have died.
+        // The near nodes are down.
         rounds(&mut limit, &mut clock, 60, 10);
         rounds(&mut limit, &mut clock, 60, LEAST);
-        assert!(limit.places() > LEAST + LEAST / 2, "{}", limit.places());
+        assert!(limit.slots() > LEAST + LEAST / 2, "{}", limit.slots());
     }
 
     #[test]
-    fn with_few_rounds_the_shortest_time_is_measured_anew_now_and_then() {
+    fn with_few_rounds_the_shortest_time_is_measured_again_after_a_while() {
         let (mut limit, mut clock) = (Limit::new(), 0);
-        limit.places = FIRST - 2;
+        limit.slots = FIRST - 2;
         rounds(&mut limit, &mut clock, 1, 1);
         rounds(&mut limit, &mut clock, 40, 10);
-        assert_eq!(limit.places(), FIRST - 1);
+        assert_eq!(limit.slots(), FIRST - 1);
         clock += 10_000_000;
         rounds(&mut limit, &mut clock, 40, 2);
-        assert_eq!(limit.places(), FIRST + 1);
+        assert_eq!(limit.slots(), FIRST + 1);
     }
 }

@@ -50,7 +50,7 @@ async fn a_node_that_does_not_say_who_it_is_gets_no_command_and_is_asked_again()
             "-LOADING Redis is loading the dataset in memory\r\n",
             "LOADING Redis is loading the dataset in memory",
         ),
-        ("+OK\r\n", "answered what no Redis answers; is it one?"),
+        ("+OK\r\n", "unexpected reply; is this a Redis server?"),
     ] {
         let fault = Fault {
             command: "EVAL",

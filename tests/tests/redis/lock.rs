@@ -58,7 +58,7 @@ async fn a_held_lock_is_refused_and_says_so() {
     assert!(matches!(same_process, AcquireError::HeldHere(_)));
     assert_eq!(
         same_process.to_string(),
-        "dock-7 is held by another task of this process, or one is ahead in the queue for it"
+        "dock-7 is held by another task of this process, or another task is ahead in the queue for it"
     );
 
     let other = connected_beside(&servers).await;

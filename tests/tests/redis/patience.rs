@@ -153,7 +153,7 @@ fn expect_runtime_gone(error: &AcquireError) {
     let mut failures = error.report().unwrap().failures();
     let is_gone = |kind: &NodeErrorKind| matches!(kind, NodeErrorKind::RuntimeGone);
     assert!(failures.all(|failure| is_gone(failure.kind())), "{error}");
-    let words = "the tokio runtime of the connect has shut down; connect again on one that lives";
+    let words = "the tokio runtime of the connection has shut down; connect again on a running one";
     assert!(error.to_string().contains(words), "{error}");
 }
 

@@ -56,7 +56,7 @@ fn one_bad_certificate_does_not_keep_the_others_of_the_system_from_being_trusted
     for pem in [NONE, ""] {
         fs::write(&store, pem).unwrap();
         let client = client_that_trusts(&store, &server);
-        let words = "no TLS: this system trusts no certificate";
+        let words = "TLS cannot be set up: this system trusts no certificate";
         assert!(told(&client).contains(words), "{}", told(&client));
     }
 }

@@ -1,4 +1,4 @@
-//! The rounds of one kind, in flight and waiting.
+//! The rounds of one kind, waiting and in flight.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,109 +7,108 @@ use std::time::Duration;
 use redlock_core::Instant;
 use tokio::sync::Notify;
 
-/// The place of a round among all of its kind: those that are due sooner go first, then those that came sooner.
+/// The order of rounds of one kind: by due time, then by arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Ticket {
     pub(super) due: Instant,
     pub(super) number: u64,
 }
 
-/// A task that waits stands in line until it is called. It begins its round when it is polled.
+/// The queue of one kind of rounds. A waiting task is woken when a slot is free, and begins its round when it is polled.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct RoundQueue {
     waiting: BTreeMap<Ticket, Arc<Notify>>,
-    /// Those that have been called, and have not noticed yet.
-    called: Counted,
+    /// Rounds whose tasks have been woken, but not polled yet.
+    woken: Counted,
     begun: Counted,
 }
 
-/// Rounds that count, each until an instant: the task may not be polled until its future is dropped, and must not keep
-/// the others waiting for so long.
+/// Rounds in flight. Each counts until an instant at most, because a task that is not polled must not delay the others.
 #[derive(Debug)]
 struct Counted {
     until: BTreeMap<Ticket, Instant>,
-    /// None of them stops to count before.
+    /// No round stops counting before.
     next_overdue: Instant,
 }
 
-/// A task that is polled notices within this time that it has been called. After that others are called as well.
+/// A woken task is normally polled within this time. After that, another task is woken as well.
 const NOTICE: Duration = Duration::from_millis(5);
 
-impl Line {
+impl RoundQueue {
     pub(super) const fn new() -> Self {
         Self {
             waiting: BTreeMap::new(),
-            called: Counted::new(),
+            woken: Counted::new(),
             begun: Counted::new(),
         }
     }
 
-    /// Takes a place in the line.
-    pub(super) fn enter(&mut self, ticket: Ticket, called: Arc<Notify>) {
-        self.waiting.insert(ticket, called);
+    /// Adds a waiting task.
+    pub(super) fn enter(&mut self, ticket: Ticket, woken: Arc<Notify>) {
+        self.waiting.insert(ticket, woken);
     }
 
-    /// Calls those who wait, as far as there is room among `places`.
-    pub(super) fn call(&mut self, now: Instant, places: usize) {
-        self.called.forget_overdue(now);
+    /// Wakes waiting tasks while less than `slots` rounds are in flight.
+    pub(super) fn wake(&mut self, now: Instant, slots: usize) {
+        self.woken.forget_overdue(now);
         self.begun.forget_overdue(now);
-        while self.in_flight() < places
-            && let Some((ticket, called)) = self.waiting.pop_first()
+        while self.in_flight() < slots
+            && let Some((ticket, woken)) = self.waiting.pop_first()
         {
-            self.called.insert(ticket, now.saturating_add(NOTICE));
-            called.notify_one();
+            self.woken.insert(ticket, now.saturating_add(NOTICE));
+            woken.notify_one();
         }
     }
 
-    /// Begins a round that counts until `until`, if its task has been called. If there is no room any more, since it did
-    /// not notice for long, it waits again, at its old place.
+    /// Begins a round that counts until `until`, and returns whether it did. If its task has not been woken, it does not
+    /// begin. If its task was polled so late that there is no free slot, it waits again, at its old position.
     pub(super) fn begin(
         &mut self,
         ticket: Ticket,
-        called: &Arc<Notify>,
-        places: usize,
+        woken: &Arc<Notify>,
+        slots: usize,
         until: Instant,
     ) -> bool {
         if self.waiting.contains_key(&ticket) {
             return false;
         }
-        self.called.remove(ticket);
-        let has_room = self.begun.until.len() < places;
+        self.woken.remove(ticket);
+        let has_room = self.begun.until.len() < slots;
         if has_room {
             self.begun.insert(ticket, until);
         } else {
-            self.enter(ticket, Arc::clone(called));
+            self.enter(ticket, Arc::clone(woken));
         }
         has_room
     }
 
-    /// The round is over.
+    /// Ends the round.
     pub(super) fn end(&mut self, ticket: Ticket) {
         self.begun.remove(ticket);
     }
 
-    /// Takes a task out that has not begun its round, and says whether it had been called.
+    /// Removes a task whose round has not begun. Returns whether it had been woken.
     pub(super) fn leave(&mut self, ticket: Ticket) -> bool {
         self.waiting.remove(&ticket);
-        self.called.remove(ticket)
+        self.woken.remove(ticket)
     }
 
-    /// Whether its round has begun, and counts.
+    /// Whether the round has begun, and counts.
     pub(super) fn counts(&self, ticket: Ticket) -> bool {
         self.begun.until.contains_key(&ticket)
     }
 
     pub(super) fn in_flight(&self) -> usize {
-        self.called.until.len() + self.begun.until.len()
+        self.woken.until.len() + self.begun.until.len()
     }
 
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// None of those in flight stops to count before.
+    /// No round in flight stops counting before.
     pub(super) fn next_overdue(&self) -> Instant {
-        self.called.next_overdue.min(self.begun.next_overdue)
+        self.woken.next_overdue.min(self.begun.next_overdue)
     }
 }
 
