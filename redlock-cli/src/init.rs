@@ -24,8 +24,10 @@ use site::Site;
 /// distinct masters and have maxmemory-policy noeviction; that no node has a record or a key with
 /// a TTL, which may be a lock; and that no node was flushed, evicted a key, or was a replica, since
 /// it started. Flushes and evictions are in the statistics of the server: after CONFIG RESETSTAT, this
-/// command does not see them. Do not run it if a client has held a lock on these nodes within a whole
-/// quarantine (see below): a fleet of which all nodes restarted without their data looks like a new one.
+/// command does not see them. Nor does it see that a node was a replica longer ago than its
+/// repl-backlog-ttl. If these nodes were ever used for locks, do not run it until a whole quarantine (see
+/// below) has passed since all of them were started, without a client that held a lock: a fleet of which
+/// all nodes restarted without their data looks like a new one, and their clocks may have gone back.
 /// On every boot, run it with --repair instead, which never lets a vote count at once.
 ///
 /// If all records are lost, nothing on the nodes tells how long the quarantine must be. It is long enough
@@ -78,7 +80,8 @@ pub(crate) struct Arguments {
 
     /// Overwrite all records, and let all votes count at once: only if no client holds a lock
     ///
-    /// All nodes must answer. It is safe only if all clients have been stopped for a whole quarantine: the
+    /// All nodes must answer. It is safe only if all clients have been stopped, and all nodes have been running,
+    /// for a whole quarantine: the
     /// longer one of --max-ttl and --step-back, four times --window and one second, by these settings, by those
     /// of the records and, if records are lost, by those that the clients have used; 62 s by default. Otherwise
     /// two clients may hold one lock, or the clock of a node may be stepped back, and fences with it.

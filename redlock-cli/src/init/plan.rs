@@ -115,7 +115,7 @@ impl Plan {
             steps: looks.iter().map(|_| Step::Write).collect(),
             quarantine: Duration::ZERO,
             rest: Some(format!(
-                "safe only if no client has held a lock on these nodes for {}, a whole quarantine{condition}; \
+                "safe only if these nodes have been running for {}, a whole quarantine, without a client that held a lock, or are new{condition}; \
                 otherwise stop all clients for that time now",
                 duration::in_words(longest)
             )),

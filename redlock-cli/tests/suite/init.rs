@@ -685,7 +685,7 @@ const SHORT_OPTIONS: [&str; 3] = ["--max-ttl=2s", "--window=250ms", "--step-back
 /// What is said when votes count at once.
 fn safe_only(time: &str, condition: &str) -> String {
     format!(
-        "redlock: safe only if no client has held a lock on these nodes for {time}, a whole quarantine{condition}; \
+        "redlock: safe only if these nodes have been running for {time}, a whole quarantine, without a client that held a lock, or are new{condition}; \
          otherwise stop all clients for that time now"
     )
 }

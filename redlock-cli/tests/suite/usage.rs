@@ -28,7 +28,7 @@ fn help_and_version_are_no_error() {
         ),
         (
             &["init", "--help"],
-            "only if all clients have been stopped for a whole quarantine",
+            "all clients have been stopped, and all nodes have been running",
         ),
         (
             &["run", "--help"],
