@@ -195,8 +195,8 @@ impl Options {
     }
 
     /// Sets whether a node that has restarted has no vote until every lease that it may have forgotten is over: for
-    /// [`max_ttl`](Self::max_ttl) and the drift. Default: on. Turn it off only if the nodes write every command to a
-    /// disk before they answer (`appendonly yes`, `appendfsync always`).
+    /// [`max_ttl`](Self::max_ttl) and the drift. Default: on. Turn it off if the nodes write every command to a disk
+    /// before they answer (`appendonly yes`, `appendfsync always`).
     ///
     /// If the guard is on, a node that does not identify itself has no vote. If it is off, a server that is named twice
     /// and does not identify itself has two votes. A fenced lock has its own guard, on the nodes, and ignores this

@@ -16,8 +16,8 @@ use crate::NodeName;
 /// # For implementers
 ///
 /// 1. `read` and `write` lose nothing if their future is dropped: the lock stops waiting for slow nodes
-///    by dropping futures. Bytes that were not returned can be read later; bytes that were not written
-///    were not taken.
+///    by dropping futures. Bytes that a dropped `read` did not return can be read later. A dropped `write`
+///    has taken no bytes.
 /// 2. `write` takes as many bytes as it has room for in its first poll, and waits only if it has no room. So
 ///    commands are on their way to all nodes before the first one answers.
 /// 3. Bytes are sent without further calls, or by [`flush`](Write::flush). `flush` is called after every

@@ -1,4 +1,4 @@
-//! Taking the lock.
+//! Acquiring the lock.
 
 use core::pin::pin;
 use core::time::Duration;
@@ -91,7 +91,7 @@ fn with_any_pattern_of_held_nodes_the_lock_is_taken_if_and_only_if_a_quorum_is_f
                 let error = result.unwrap_err();
                 assert!(matches!(error, AcquireError::Held(_)), "{error}");
             }
-            // Only the other one's keys are left, and all of them.
+            // Only the keys of the other client are left, and all of them.
             assert_eq!(key_count(nodes), held, "{count} nodes, {pattern:b}");
         }
     }
@@ -170,8 +170,8 @@ fn an_even_split_is_won_by_no_client_and_cleaned_up_by_both() {
 
 #[test]
 fn held_by_another_is_told_from_no_quorum_whatever_the_rest_does() {
-    // Three of five hold another's key: held, whether the other two are free, dead or hung.
-    // Three of five are silent: no quorum, whether the other two are free or held.
+    // If three of five nodes hold the key of another client, the lock is held, for any state of the other two.
+    // If three of five nodes are silent, there is no quorum, whether the other two are free or held.
     for fault in Fault::ALL {
         let clock = MockClock::new();
         let nodes: [Node<'_>; 5] = MockNode::array(&clock);
@@ -298,7 +298,7 @@ fn acquired_after_a_pause_of(pause: Duration) -> (Result<(), AcquireError<MockEr
         let mut attempt = pin!(redlock.try_acquire(KEY));
         nodes.iter().for_each(|node| node.set_latency(ms(100)));
         assert!(poll_once(attempt.as_mut()).is_pending());
-        // It finds all replies in when it goes on.
+        // All replies have arrived when it resumes.
         clock.advance(pause);
         attempt.await
     });
@@ -596,7 +596,7 @@ fn a_minority_that_comes_back_with_its_data_changes_nothing() {
     assert!(lease.is_valid(clock.now()));
 }
 
-/// What the guarantee excludes: a node that forgets a key that lives.
+/// What the guarantee excludes: a node that loses a key that has not expired.
 #[test]
 fn exclusion_rests_on_nodes_that_do_not_forget() {
     let clock = MockClock::new();

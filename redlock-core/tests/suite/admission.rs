@@ -8,7 +8,7 @@ use redlock_core::{AcquireError, Clock, Denial};
 
 use crate::world::*;
 
-/// For how long a node has no vote after a restart: the TTL and its drift, 1 % and 2 ms.
+/// How long a node has no vote after a restart: the TTL and its drift, 1 % and 2 ms.
 const QUARANTINE: Duration = ms(10_102);
 
 #[test]
@@ -115,7 +115,7 @@ fn a_server_that_is_named_twice_has_one_vote_and_the_error_names_both() {
     };
     let mut redlock = build();
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
-    // One of the two servers is not a quorum of three nodes, whatever it is called.
+    // One of the two servers is not a quorum of three nodes, under any name.
     fleet[1].stop();
     let error = clock.run(redlock.extend(&mut lease)).unwrap_err();
     assert!(error.is_retryable(), "{error:?}");

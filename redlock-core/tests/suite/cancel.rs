@@ -9,7 +9,7 @@ use redlock_core::{Clock, Lease, Redlock};
 
 use crate::world::*;
 
-/// Polls `future` `polls` times, a millisecond apart, and drops it. Says whether it was done.
+/// Polls `future` `polls` times, a millisecond apart, and drops it. Returns whether it was done.
 fn poll_times(clock: &MockClock, polls: usize, future: impl Future) -> bool {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -23,7 +23,7 @@ fn poll_times(clock: &MockClock, polls: usize, future: impl Future) -> bool {
 }
 
 /// Drops what `operation` makes after 0, 1, 2 .. polls, on slow nodes of which `hung` hang, until it
-/// is done; each time nothing may be left once the next operation has tidied up.
+/// is done; each time nothing may be left once the next operation has released the abandoned token.
 fn leaves_nothing(operation: impl AsyncFn(&mut Lock<'_>), hung: usize) {
     let mut polls = 0;
     loop {
@@ -55,7 +55,7 @@ fn leaves_nothing(operation: impl AsyncFn(&mut Lock<'_>), hung: usize) {
 #[test]
 fn a_dropped_acquire_leaves_nothing() {
     for hung in (0..=5).step_by(unless_miri(1, 6)) {
-        // Given back when it was not dropped: what is looked for is what the dropping leaves.
+        // Released if it was not dropped: the test looks only for what dropping leaves.
         leaves_nothing(
             async |redlock| {
                 if let Ok(lease) = redlock.acquire(KEY).await {
@@ -221,7 +221,7 @@ fn a_dropped_release_is_told_until_something_has_made_it_good() {
     nodes.iter().for_each(MockNode::hang);
     assert!(!poll_times(&clock, 2, redlock.release(lease)));
     assert_eq!(redlock.abandoned(), Some(&token));
-    // Neither does a tidying that is dropped forget it, however often.
+    // Nor is it forgotten if `release_abandoned` is dropped, any number of times.
     for polls in [0, 1, 7] {
         assert!(!poll_times(&clock, polls, redlock.release_abandoned()));
         assert_eq!(redlock.abandoned(), Some(&token));
@@ -299,7 +299,7 @@ fn the_next_operation_releases_what_a_dropped_acquire_has_left() {
     nodes.iter().for_each(MockNode::resume);
     assert_eq!(holders(&nodes), 5, "granted to nobody");
     assert_eq!(redlock.abandoned().copied(), nodes[0].token(KEY));
-    // Another key: it is the operation that tidies up, not the same lock.
+    // Another key: any operation releases it, not only one on the same lock.
     let lease = clock.run(redlock.try_acquire("dock-8")).unwrap();
     assert_eq!(holders(&nodes), 0);
     assert_eq!(redlock.abandoned(), None);

@@ -40,7 +40,7 @@ impl Clock for Coarse<'_> {
     }
 }
 
-/// Runs fast by so many millionths; slow when negative.
+/// A clock that is fast by this many millionths; slow if negative.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Skewed<'c> {
     pub(crate) clock: &'c MockClock,
@@ -74,7 +74,7 @@ impl Clock for Skewed<'_> {
 
 #[test]
 fn a_lease_on_a_clock_of_coarse_ticks_is_over_before_the_first_key_expires() {
-    // No drift: of the TTL, two milliseconds and one tick are kept back.
+    // No drift: two milliseconds and one tick are taken off the TTL.
     let options = Options::new(ms(500)).unwrap().drift_ppm(0).unwrap();
     let options = options.wait(Duration::ZERO).node_timeout(ms(50)).unwrap();
     for tick in unless_miri(&[ms(1), ms(10), ms(100)][..], &[ms(100)])
@@ -118,7 +118,7 @@ fn never_outlives_its_keys<K>(lease: &Lease<K>, coarse: &Coarse<'_>, nodes: &[No
 
 #[test]
 fn a_lease_is_over_before_its_keys_are_while_clocks_differ_by_no_more_than_the_drift() {
-    // Of ten seconds, 1 % and two milliseconds are kept back.
+    // 1 % and two milliseconds are taken off ten seconds.
     for (node_ppm, client_ppm) in [(10_000, 0), (0, -9_900), (5_000, -4_950), (-10_000, 0)] {
         assert!(
             keys_outlive_the_lease(node_ppm, client_ppm),

@@ -1,6 +1,6 @@
-//! Many want one lock.
+//! Many clients compete for one lock.
 //!
-//! Futures that are joined as an array stand in boxes, or else Miri refuses them: see `Sleep` of the mock
+//! Futures that are joined as an array are boxed; otherwise Miri rejects them: see `Sleep` of the mock
 //! clock.
 
 use core::pin::pin;
@@ -58,8 +58,8 @@ fn two_clients_that_each_take_half_of_the_nodes_are_both_refused_and_both_clean_
         let clock = MockClock::new();
         let fleet: [Node<'_>; 4] = MockNode::array(&clock);
         let nodes = &fleet[..count];
-        // Each is near to one half of the nodes and far from the other, and nobody knows of a refusal
-        // before the other one's has been decided as well.
+        // Each client is near one half of the nodes and far from the other, and neither learns of a refusal
+        // before the other client's round is decided too.
         nodes.iter().for_each(|node| node.set_latency(ms(2)));
         let build = |near: bool| {
             let ways = nodes.iter().enumerate().map(|(number, node)| Detour {
@@ -92,14 +92,14 @@ struct Log {
     overlaps: u32,
 }
 
-/// What may go wrong with the nodes of a stormy run beside hanging, dying and being slow.
+/// What may fail on the nodes of a stormy run, in addition to hanging, dying and being slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Storm {
     /// Nothing that the guarantee excludes.
     Fair,
     /// Nodes come back without their data.
     Guarded,
-    /// The same, and nobody minds.
+    /// Like `Guarded`, with the restart guard off.
     Forgetful,
     /// The clocks of the nodes are faster than the drift allows.
     Hasty,

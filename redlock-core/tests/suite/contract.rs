@@ -16,7 +16,7 @@ use redlock_core::{
 
 use crate::world::*;
 
-/// Answers every command with the same reply, or never, and writes down what it was sent.
+/// Answers every command with the same reply, or never, and records what it was sent.
 #[derive(Debug, Clone)]
 struct Script {
     reply: Option<Result<Reply, Broken>>,
@@ -200,7 +200,7 @@ fn the_time_that_it_takes_to_read_the_votes_counts_against_the_validity() {
     }
 }
 
-/// Does what it is asked, and keeps the whole process waiting for it.
+/// Executes each command, and blocks the whole process meanwhile.
 #[derive(Debug)]
 struct Blocking<'c> {
     clock: &'c MockClock,
@@ -271,7 +271,7 @@ fn a_key_too_long_to_be_kept_is_left_to_expire_when_its_acquire_is_dropped() {
 
 #[test]
 fn a_clock_that_wakes_too_early_costs_the_lock_and_not_its_safety() {
-    /// Sleeps for no time.
+    /// Does not sleep.
     #[derive(Debug, Clone, Copy)]
     struct Sleepless<'c>(&'c MockClock);
 
@@ -308,7 +308,7 @@ fn a_clock_that_wakes_too_early_costs_the_lock_and_not_its_safety() {
 
 #[test]
 fn a_round_whose_time_ends_between_two_looks_at_the_clock_is_told_as_it_is() {
-    /// Each look at it takes a millisecond.
+    /// Each reading takes a millisecond.
     #[derive(Debug, Clone, Copy)]
     struct Slow<'c>(&'c MockClock);
 
@@ -337,7 +337,7 @@ fn a_round_whose_time_ends_between_two_looks_at_the_clock_is_told_as_it_is() {
     let seeded = SeededEntropy::new(1);
     let mut redlock = Redlock::<_, _, _, 3>::new(&nodes, Slow(&clock), seeded, options).unwrap();
     let result = clock.run(redlock.try_acquire(KEY));
-    // Two of three have answered, and one of them with a no.
+    // Two of three nodes have answered, one of them with a refusal.
     assert!(matches!(result, Err(AcquireError::Held(_))), "{result:?}");
 }
 

@@ -46,7 +46,7 @@ fn an_extension_is_valid_by_the_drift_that_the_lease_was_granted_with() {
     let drifting = one_round().drift_ppm(900_000).unwrap();
     let mut redlock = client_with(&nodes, &clock, 1, drifting);
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
-    // Of ten seconds nine are drift, whatever the options say by now.
+    // Nine of ten seconds are drift, although the options have changed since.
     redlock.set_options(one_round());
     clock.run(redlock.extend(&mut lease)).unwrap();
     let until = at(ms(1_000) - ms(2) - Duration::from_micros(1));
@@ -118,7 +118,7 @@ fn any_mixture_of_nodes_that_carry_the_token_or_not_or_are_silent_ends_as_the_ru
             let is_decided_at_once = carry >= majority || carry + hung < majority;
             let waited = if is_decided_at_once { ms(0) } else { TIMEOUT };
             assert_eq!(clock.now(), at(ms(1_000) + waited), "{mixture:?}");
-            // Once all is well again, it can be extended as long as it is not lost.
+            // When all nodes work again, it can be extended unless it is lost.
             mixture.end(nodes);
             assert_eq!(key_count(nodes), count, "no key is made or deleted");
             assert!(mixture.thief_has_its_keys(nodes), "{mixture:?}");

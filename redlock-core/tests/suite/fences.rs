@@ -1,4 +1,4 @@
-//! Fencing tokens: they grow, whatever is lost; and clocks of nodes that jump.
+//! Fencing tokens, which grow even if nodes lose data; and clocks of nodes that jump.
 
 use core::pin::pin;
 use core::time::Duration;
@@ -290,7 +290,7 @@ fn a_release_frees_a_lock_for_which_others_have_asked_meanwhile() {
     let mut holder = fenced_client(&nodes, &clock, 1);
     let lease = clock.run(holder.try_acquire(KEY)).unwrap();
     clock.advance(ms(1));
-    // One that takes back what it has asked for leaves a higher fence behind.
+    // An attempt that is released leaves a higher fence behind.
     let mut other = fenced_client(&nodes, &clock, 2);
     other.set_clock_offset(holder.clock_offset());
     nodes.iter().for_each(|node| node.set_latency(ms(10)));
@@ -329,8 +329,8 @@ fn a_clock_that_is_set_right_in_quarantine_makes_two_holders_with_ordered_fences
     assert!(other.fence() > lease.fence());
 }
 
-/// Whether another client gets the lock of one who holds it, when the clocks of the last `jumping` nodes of
-/// its quorum jump.
+/// Whether another client gets a lock that is held, if the clocks of the last `jumping` nodes of the holder's
+/// quorum jump.
 fn is_taken_over(count: usize, jumping: usize, jump: i64, options: Options) -> bool {
     let clock = MockClock::new();
     let fleet: [Node<'_>; 5] = MockNode::array(&clock);
@@ -513,7 +513,7 @@ fn a_node_whose_clock_is_off_has_no_vote_for_an_extension() {
         let mut redlock = fenced_client(&nodes, &clock, 1);
         let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
         nodes[1].set_clock_step(jump);
-        // A key that lives for an hour and may be gone the moment the clock is right again.
+        // A key that lives for an hour, and may expire at the moment when the clock is right again.
         let error = clock.run(redlock.extend(&mut lease)).unwrap_err();
         assert!(error.is_retryable(), "{error}");
     }
@@ -558,7 +558,7 @@ fn a_gate_refuses_an_earlier_holder_after_a_later_one() {
     assert_eq!(gate.highest(), Fence::from_u64(8));
 }
 
-/// A fence that the node takes now.
+/// A fence that the node accepts now.
 fn proposal_now(clock: &MockClock, node: &Node<'_>) -> Proposal {
     let proposals = RefCell::new(Vec::new());
     let tap = Tap {
@@ -573,7 +573,7 @@ fn proposal_now(clock: &MockClock, node: &Node<'_>) -> Proposal {
     *proposals.last().unwrap()
 }
 
-/// Takes note of what is proposed.
+/// Records what is proposed.
 #[derive(Clone)]
 struct Tap<'t> {
     node: &'t Node<'t>,
@@ -603,7 +603,7 @@ impl Transport for Tap<'_> {
     }
 }
 
-/// The way to a node on which the second copy of an acquire is late.
+/// A transport to a node on which the second copy of an acquire is late.
 struct Slow<'c> {
     node: &'c Node<'c>,
     is_slow: bool,
@@ -654,7 +654,7 @@ fn a_late_copy_of_an_acquire_does_not_shorten_what_an_extension_has_promised() {
         Redlock::<_, _, _, 3>::new(ways, &clock, SeededEntropy::new(1), fenced()).unwrap();
     let first = clock.run(holder.try_acquire("another")).unwrap();
     clock.run(holder.release(first));
-    // So long ago that it vouches no more: the slow node is handed the acquire once again.
+    // So long ago that the client no longer vouches: the slow node gets the acquire once again.
     clock.advance(ms(40_000));
     nodes[2].set_latency(ms(2));
     let mut lease = clock.run(holder.try_acquire(KEY)).unwrap();
@@ -669,7 +669,7 @@ fn a_late_copy_of_an_acquire_does_not_shorten_what_an_extension_has_promised() {
         .with_proposal(Some(proposal));
     assert!(clock.run((&nodes[2]).execute(&copy)).is_ok());
     nodes[2].set_clock_step(0);
-    // The other one's key is over, and the lease is not.
+    // The key of the other client has expired, and the lease has not.
     clock.advance(ms(3_700));
     nodes[1].resume();
     let second = clock.run(fenced_client(&nodes, &clock, 2).try_acquire(KEY));

@@ -203,7 +203,7 @@ fn a_lease_that_two_clients_extend_has_one_validity() {
     let (cause, ()) = clock.run(join(kept, extensions));
     assert!(matches!(cause, LossCause::ExtensionsSpent), "{cause}");
     assert_eq!(clock.now(), copy.valid_until());
-    // What is no later than what is known changes nothing.
+    // An end that is not later than the known one changes nothing.
     copy.extended_elsewhere(at(Duration::ZERO));
     assert_eq!(copy.valid_until(), shared.get());
 }
@@ -357,7 +357,7 @@ fn extensions_are_retried_after_delays_that_start_again_after_a_success() {
     );
 }
 
-/// Writes down when it is sent a command.
+/// Records when it is sent a command.
 #[derive(Debug)]
 struct Tapped<'c> {
     node: &'c Node<'c>,
@@ -485,7 +485,7 @@ fn work_that_keeps_the_task_busy_past_the_validity_has_not_held_the_lock() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let result = clock.run(client(&nodes, &clock, 1).hold(KEY, async |lease| {
-        // Stands still: no timer of anybody runs.
+        // The process is paused: no timer runs.
         clock.advance(lease.remaining(clock.now()));
     }));
     assert_eq!(result, Err(HoldError::Lost(LossCause::Expired)));

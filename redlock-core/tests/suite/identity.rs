@@ -1,4 +1,4 @@
-//! Rules, data and attempts have identities: what a node has forgotten, or never knew, is no reason to vote.
+//! Rules, data and attempts have identities: a node that has forgotten them, or never knew them, has no vote.
 
 use core::cell::Cell;
 use core::future::{Future, poll_fn};
@@ -145,7 +145,7 @@ fn a_node_that_may_evict_has_no_vote_for_a_fenced_lock_and_one_for_a_plain_lock(
     );
 }
 
-/// The longest TTL is ten seconds, and the clocks may be set back by a minute.
+/// The longest TTL is ten seconds, and the clocks may be stepped back by a minute.
 #[test]
 fn fences_grow_although_all_is_lost_and_the_clocks_are_set_back_right_after() {
     let clock = MockClock::new();
@@ -274,7 +274,7 @@ fn one_clock_of_five_does_not_move_the_clients_idea_of_the_time() {
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     let right = redlock.clock_offset();
     for ahead in [-5_000_000, 5_000_000] {
-        // Two say nothing, and one is wrong: an extension learns from all three that answer.
+        // Two do not answer, and one is wrong: an extension learns from all three that answer.
         nodes[3].hang();
         nodes[4].hang();
         nodes[0].set_clock_step(ahead);

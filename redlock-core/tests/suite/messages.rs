@@ -1,4 +1,4 @@
-//! What people read.
+//! Error messages.
 
 use core::error::Error;
 use core::pin::pin;
@@ -65,7 +65,7 @@ fn every_node_that_replied_counts_as_answered() {
     let error = clock
         .run(client(&nodes, &clock, 1).try_acquire(KEY))
         .unwrap_err();
-    // One with a no, one with a yes.
+    // One refused, one granted.
     assert!(
         error
             .to_string()

@@ -1,4 +1,4 @@
-//! Giving the lock back.
+//! Releasing the lock.
 
 use redlock_core::mock::{MockClock, MockNode};
 use redlock_core::{Clock, Lease, Outcome, Transport};
@@ -156,7 +156,7 @@ fn a_node_that_is_silent_until_the_timeout_is_named_although_the_others_are_a_qu
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let mut redlock = client(&nodes, &clock, 1);
     let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
-    // The answers of two come with the end of the time.
+    // The answers of two nodes arrive at the timeout.
     nodes[..2].iter().for_each(|node| node.set_latency(TIMEOUT));
     nodes[2].hang();
     let released = clock.run(redlock.release(lease));

@@ -1,4 +1,4 @@
-//! What every test begins with.
+//! The setup of every test.
 
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
@@ -20,9 +20,9 @@ pub(crate) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// How much a test goes through: all there is, or a little under Miri. That takes a thousand times as
-/// long, and looks for something else: what the unsafe code of the dependencies does with our futures,
-/// which shows in the first of a thousand like cases.
+/// How many cases a test runs: all, or a few under Miri. Miri takes a thousand times as long, and looks for
+/// something else: what the unsafe code of the dependencies does with the futures of the lock. The first of
+/// a thousand similar cases shows this.
 pub(crate) const fn unless_miri<T: Copy>(all: T, a_little: T) -> T {
     if cfg!(miri) { a_little } else { all }
 }
@@ -44,7 +44,7 @@ pub(crate) fn one_round() -> Options {
         .unwrap()
 }
 
-/// A client of its own, with tokens that no other seed gives.
+/// A separate client, with tokens that no other seed gives.
 pub(crate) fn client<'c>(nodes: &'c [Node<'c>], clock: &'c MockClock, seed: u64) -> Lock<'c> {
     client_with(nodes, clock, seed, one_round())
 }
@@ -88,7 +88,7 @@ pub(crate) fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// What can be wrong with a node for a while.
+/// A temporary fault of a node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fault {
     Hang,
@@ -114,11 +114,11 @@ impl Fault {
     }
 }
 
-/// How a node is when an operation on [`KEY`] begins.
+/// The condition of a node when an operation on [`KEY`] begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Condition {
     Well,
-    /// The key is another's.
+    /// Another client holds the key.
     Taken,
     Hung,
     /// It keeps its data.
@@ -184,8 +184,8 @@ impl Mixture {
     }
 }
 
-/// A way to a node that has to connect first: a command that is dropped before the delay is over was
-/// never sent.
+/// A transport that has to connect first: a command that is dropped before the delay is over was never
+/// sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Detour<'c> {
     pub(crate) node: &'c Node<'c>,
