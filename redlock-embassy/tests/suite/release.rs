@@ -485,8 +485,9 @@ fn a_release_for_which_there_is_no_room_waits_and_goes_ahead_of_the_next_command
     let server = Server::new(&world);
     let mut node = connected(&world, &server);
     server.hang(0);
+    let long = Command::extend(&[b'k'; 40], B, TTL_MS);
     for _ in 0..2 {
-        assert!(poll_times(1, node.execute(&extend(B))).is_none());
+        assert!(poll_times(1, node.execute(&long)).is_none());
     }
     for _ in 0..3 {
         assert_eq!(world.round(&mut node, &release(A)), None);
@@ -495,7 +496,7 @@ fn a_release_for_which_there_is_no_room_waits_and_goes_ahead_of_the_next_command
     assert_eq!(world.execute(&mut node, &acquire(C)), Ok(ACQUIRED));
     assert_eq!(
         server.heard(),
-        ["EXTEND b", "EXTEND b", "RELEASE a", "SET c"]
+        ["EXTEND k b", "EXTEND k b", "RELEASE a", "SET c"]
     );
 }
 
