@@ -161,7 +161,14 @@ impl Guard {
             let node_timeout = core.options().round_time();
             let extended = match self.validity.admit(node_timeout).await {
                 Some(round) => {
-                    let extended = core.extend(lease).await;
+                    let mut extension = Extension {
+                        core,
+                        round: Some(round),
+                    };
+                    let extended = extension.core.extend(lease).await;
+                    let Some(round) = extension.round.take() else {
+                        continue;
+                    };
                     match &extended {
                         Ok(()) => round.end(true, node_timeout),
                         Err(ExtendError::Unreachable(_)) => round.end(false, node_timeout),
@@ -203,7 +210,8 @@ impl Guard {
     ///
     /// Any number of guards may be kept alive, also if their extensions are due at one moment: as many are extended at once
     /// as the nodes answer in time, the lease that ends soonest first, and ahead of acquires. If there are more than the nodes
-    /// extend within two thirds of the TTL, the others are lost, with [`LossCause::NotAsked`].
+    /// extend within two thirds of the TTL, the others are lost, with [`LossCause::NotAsked`]. An [`extend`](Self::extend) that
+    /// is begun and not polled counts for two node timeouts.
     pub fn keep_alive(&mut self) {
         if self.keeper.is_none()
             && let Some(keeping) = self.keeping()
@@ -291,6 +299,29 @@ impl Guard {
     fn stop_keeping(&mut self) {
         if let Some(keeper) = self.keeper.take() {
             keeper.abort();
+        }
+    }
+}
+
+/// An extension in progress. If it is dropped in the middle, its round counts until its commands have left the queues of a
+/// majority of the nodes.
+struct Extension<'a, 'r> {
+    core: &'a mut Core,
+    /// `None` when the extension is over.
+    round: Option<Round<'r>>,
+}
+
+impl Drop for Extension<'_, '_> {
+    fn drop(&mut self) {
+        if let Some(mut round) = self.round.take() {
+            let nodes = self.core.nodes().cloned();
+            let sent: Vec<_> = nodes.map(|node| (node.last_extend(), node)).collect();
+            round.leave_behind(move || {
+                let have_sent = sent
+                    .iter()
+                    .filter(|(last, node)| node.has_sent_extend(*last));
+                have_sent.count() > sent.len() / 2
+            });
         }
     }
 }

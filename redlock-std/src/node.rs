@@ -152,6 +152,16 @@ impl RedisNode {
         acquire.is_none_or(|acquire| self.owner.queue.has_sent(acquire))
     }
 
+    /// The number of the last extension that any handle has queued.
+    pub(crate) fn last_extend(&self) -> u64 {
+        self.owner.queue.last_extend()
+    }
+
+    /// Whether the extension with this number has been sent, or is not waited for any more.
+    pub(crate) fn has_sent_extend(&self, extend: u64) -> bool {
+        self.owner.queue.has_sent_extend(extend)
+    }
+
     async fn answer(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorKind> {
         if self.is_needless(command) {
             return Ok(Reply::NotMine);

@@ -216,7 +216,7 @@ impl Redlock {
 
     /// Returns problems of nodes whose votes count.
     ///
-    /// A node may evict keys ([`Options::refuse_eviction`] takes its vote away); or more than a million releases waited for
+    /// A node may evict keys ([`Options::refuse_eviction`] takes its vote away); or more than a million releases, or 256 MB of their keys, waited for
     /// a node, so that some were dropped. The former is what each node answered when it was last asked for its identity:
     /// after the first successful acquire, a quorum of nodes has answered.
     #[must_use]

@@ -33,7 +33,7 @@ struct State {
     extensions: RoundQueue,
     acquires: RoundQueue,
     /// Acquires whose future was dropped. Each counts until its commands have left our queues.
-    dropped: VecDeque<(Ticket, HaveLeft)>,
+    dropped: VecDeque<(Kind, Ticket, HaveLeft)>,
     last_number: u64,
     /// When the next waiting task checks for a free slot.
     next_check: Instant,
@@ -151,7 +151,7 @@ impl Drop for Round<'_> {
     fn drop(&mut self) {
         let mut state = self.rounds.lock();
         match self.leaves.take() {
-            Some(have_left) => state.dropped.push_back((self.ticket, have_left)),
+            Some(have_left) => state.dropped.push_back((self.kind, self.ticket, have_left)),
             None => state.queue(self.kind).end(self.ticket),
         }
         state.pass_on(SystemClock.now());
@@ -205,10 +205,12 @@ impl State {
     /// Removes the rounds that no longer count, and wakes waiting tasks for the free slots.
     fn pass_on(&mut self, now: Instant) {
         // In the order of the drops, which is about the order in which their commands leave the queues.
-        while let Some((ticket, have_left)) = self.dropped.front()
-            && (have_left() || !self.acquires.counts(*ticket))
-        {
-            self.acquires.end(*ticket);
+        while let Some((kind, ticket, have_left)) = self.dropped.front() {
+            let (kind, ticket, have_left) = (*kind, *ticket, have_left());
+            if !have_left && self.queue(kind).counts(ticket) {
+                break;
+            }
+            self.queue(kind).end(ticket);
             self.dropped.pop_front();
         }
         self.extensions.wake(now, self.slots(Kind::Extension));

@@ -24,6 +24,8 @@ pub(crate) struct Call {
     node_timeout: Duration,
     /// The number of the acquire with the same token, if it is known; its own number if this is an acquire.
     pub(super) behind: Option<AcquireNumber>,
+    /// Its own number if this is an extension. The first one has number one.
+    pub(super) extend: u64,
     /// After this time the command is not sent if no caller waits for it: the round of an acquire or extend is over, or
     /// the key of a release has expired.
     pointless_at: Instant,
@@ -101,6 +103,7 @@ impl Call {
             script_call: ScriptCall::Hash,
             node_timeout,
             behind: None,
+            extend: 0,
             pointless_at,
             reply: None,
             room: None,

@@ -68,7 +68,8 @@ pub enum NodeErrorKind {
     RuntimeGone,
     /// The queue of the node is full.
     Overloaded,
-    /// This number of releases were dropped, because more than a million waited. Their keys expire.
+    /// This number of releases were dropped, because more than a million waited, or more than 256 MB of
+    /// their keys. Their keys expire.
     ReleasesGivenUp(u64),
     /// The node answered with this error.
     Rejected(Arc<str>),

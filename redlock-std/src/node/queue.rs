@@ -64,6 +64,9 @@ enum Status {
 /// The largest number of waiting acquires, and of waiting extends: more than a burst of tasks needs, some megabytes.
 const MAX_WAITING: usize = 16_384;
 
+/// The largest total length of their keys, about.
+const MAX_KEY_BYTES: usize = 64 << 20;
+
 /// How long the actor tries to send the queued releases after the last handle was dropped.
 const FAREWELL: Duration = Duration::from_secs(30);
 
@@ -187,6 +190,16 @@ impl Queue {
     /// Whether the acquire with this number was sent, or has left the queue unsent.
     pub(crate) fn has_sent(&self, acquire: AcquireNumber) -> bool {
         self.lock().waiting.has_left(acquire)
+    }
+
+    /// The number of the last queued extension.
+    pub(crate) fn last_extend(&self) -> u64 {
+        self.lock().waiting.last_extend()
+    }
+
+    /// Whether the extension with this number was sent, or has left the queue unsent.
+    pub(crate) fn has_sent_extend(&self, extend: u64) -> bool {
+        self.lock().waiting.has_left_extend(extend)
     }
 
     /// Returns what decides whether the vote of the node counts.
@@ -339,12 +352,18 @@ impl State {
             Status::Failing { kind, .. } => return Some(kind.clone()),
             Status::Ended => return Some(NodeErrorKind::RuntimeGone),
         }
-        if call.is_release() || self.waiting.len_of(call) < MAX_WAITING {
+        if call.is_release() || !self.is_full(call) {
             return None;
         }
-        self.waiting.forget_abandoned_extends();
-        let is_full = self.waiting.len_of(call) >= MAX_WAITING;
-        is_full.then_some(NodeErrorKind::Overloaded)
+        if !call.is_acquire() {
+            self.waiting.forget_abandoned_extends();
+        }
+        self.is_full(call).then_some(NodeErrorKind::Overloaded)
+    }
+
+    /// Whether there is no room for `call`, an acquire or an extend.
+    fn is_full(&mut self, call: &Call) -> bool {
+        self.waiting.len_of(call) >= MAX_WAITING || self.waiting.key_bytes() >= MAX_KEY_BYTES
     }
 
     /// Whether a call may let the actor reconnect.
@@ -517,22 +536,39 @@ mod tests {
     }
 
     #[test]
-    fn extends_that_no_caller_waits_for_leave_last_and_take_no_room() {
+    fn a_queue_full_of_extends_that_no_caller_waits_for_has_room_for_another_extend() {
         let queue = queue();
         let first = queue.push(call('a', 1, None)).unwrap();
         assert_eq!(sent(&queue, 128), [('a', 1)]);
         let push = |verb, number| queue.push(call(verb, number, first.number)).unwrap();
-        drop(push('e', 2));
-        let waiting = [push('e', 3), push('r', 4), push('a', 5)];
-        let order = [('e', 3), ('r', 4), ('a', 5), ('e', 2)];
-        assert_eq!(sent(&queue, 128), order);
-        drop(waiting);
         for _ in 0..2 * MAX_WAITING {
             drop(push('e', 2));
         }
+        let last = queue.last_extend();
         let waiting: Vec<_> = (0..MAX_WAITING).map(|_| push('e', 3)).collect();
         let refusal = queue.push(call('e', 3, first.number)).unwrap_err();
         assert_eq!(refusal, NodeErrorKind::Overloaded);
+        // An acquire takes their room from none of them.
+        let acquires: Vec<_> = (0..MAX_WAITING).map(|_| push('a', 4)).collect();
+        assert!(queue.push(call('a', 4, None)).is_err());
+        assert!(!queue.has_sent_extend(last));
+        assert_eq!(take(&queue), 128);
+        assert!(queue.has_sent_extend(last) && !queue.has_sent_extend(queue.last_extend()));
+        drop((waiting, acquires));
+    }
+
+    #[test]
+    fn acquires_with_long_keys_are_refused_earlier_and_room_is_free_when_they_have_left() {
+        let queue = queue();
+        let key = vec![0; MAX_KEY_BYTES / 100];
+        let push = || {
+            let acquire = Command::acquire(&key, TOKEN, 60_000, Rules::NONE);
+            queue.push(Call::new(&acquire, LONG, LONG))
+        };
+        let waiting: Vec<_> = (0..101).map(|_| push().unwrap()).collect();
+        assert_eq!(push().unwrap_err(), NodeErrorKind::Overloaded);
+        assert_eq!(take(&queue), 101);
+        assert!(push().is_ok());
         drop(waiting);
     }
 

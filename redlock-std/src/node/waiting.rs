@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use super::call::{AcquireNumber, Call};
 
-/// Waiting commands, in four classes. Extensions are sent first, because leases depend on them; then releases, which free
-/// keys; then acquires; last, extensions that no caller waits for: the lease has its quorum, or the future was dropped.
+/// Waiting commands, in three classes. Extensions are sent first, because leases depend on them; then releases, which free
+/// keys; then acquires.
 ///
 /// No command overtakes the acquire with the same token. A command that may belong to a waiting acquire is queued behind
 /// it.
@@ -15,13 +15,15 @@ pub(crate) struct Waiting {
     releases: VecDeque<Call>,
     /// Also commands that must not overtake one of them.
     acquires: VecDeque<Call>,
-    abandoned_extends: VecDeque<Call>,
     /// The number of commands of each kind, in all classes.
     counts: Counts,
     /// The number of the last queued acquire. The first one has number one.
     last_in: AcquireNumber,
     /// The number of the last sent acquire.
     last_out: AcquireNumber,
+    /// The same for extensions.
+    last_extend_in: u64,
+    last_extend_out: u64,
 }
 
 #[derive(Debug, Default)]
@@ -29,17 +31,23 @@ struct Counts {
     extends: usize,
     releases: usize,
     acquires: usize,
+    /// Of the acquires and extends together.
+    key_bytes: usize,
 }
 
 impl Waiting {
     /// Queues `call`. Returns its number if it is an acquire.
     pub(crate) fn push(&mut self, mut call: Call) -> Option<AcquireNumber> {
-        *self.counts.of(&call) += 1;
+        self.counts.add(&call);
         if call.is_acquire() {
             self.last_in = self.last_in.saturating_add(1);
             call.behind = Some(self.last_in);
             self.acquires.push_back(call);
             return Some(self.last_in);
+        }
+        if !call.is_release() {
+            self.last_extend_in = self.last_extend_in.saturating_add(1);
+            call.extend = self.last_extend_in;
         }
         let is_free = call.behind.is_some_and(|acquire| self.has_left(acquire));
         let class = if is_free {
@@ -53,36 +61,23 @@ impl Waiting {
 
     /// Requeues a call at the front of its class.
     pub(crate) fn push_front(&mut self, call: Call) {
-        *self.counts.of(&call) += 1;
+        self.counts.add(&call);
         self.class_of(&call).push_front(call);
     }
 
     /// Removes and returns the first commands, at most `most`.
     pub(crate) fn take(&mut self, most: usize) -> Vec<Call> {
         let mut calls = Vec::with_capacity(self.len().min(most));
-        while calls.len() < most
-            && let Some(extend) = self.extends.pop_front()
-        {
-            if extend.is_abandoned() {
-                self.abandoned_extends.push_back(extend);
-            } else {
-                calls.push(extend);
-            }
-        }
-        for class in [
-            &mut self.releases,
-            &mut self.acquires,
-            &mut self.abandoned_extends,
-        ] {
+        for class in [&mut self.extends, &mut self.releases, &mut self.acquires] {
             let count = class.len().min(most - calls.len());
             calls.extend(class.drain(..count));
         }
-        for call in &calls {
-            *self.counts.of(call) -= 1;
-        }
+        calls.iter().for_each(|call| self.counts.remove(call));
         let acquires = calls.iter().filter(|call| call.is_acquire());
         let last = acquires.filter_map(|call| call.behind).max();
         self.last_out = self.last_out.max(last.unwrap_or_default());
+        let last = calls.iter().map(|call| call.extend).max();
+        self.last_extend_out = self.last_extend_out.max(last.unwrap_or_default());
         calls
     }
 
@@ -91,16 +86,23 @@ impl Waiting {
         acquire <= self.last_out || self.counts.acquires == 0
     }
 
+    /// The number of the last queued extension.
+    pub(crate) const fn last_extend(&self) -> u64 {
+        self.last_extend_in
+    }
+
+    /// Whether this extension or a later one was removed, or no extension waits.
+    pub(crate) const fn has_left_extend(&self, extend: u64) -> bool {
+        extend <= self.last_extend_out || self.counts.extends == 0
+    }
+
     pub(crate) fn retain_mut(&mut self, mut is_kept: impl FnMut(&mut Call) -> bool) {
-        for class in [
-            &mut self.extends,
-            &mut self.releases,
-            &mut self.acquires,
-            &mut self.abandoned_extends,
-        ] {
+        for class in [&mut self.extends, &mut self.releases, &mut self.acquires] {
             class.retain_mut(|call| {
                 let is_kept = is_kept(call);
-                *self.counts.of(call) -= usize::from(!is_kept);
+                if !is_kept {
+                    self.counts.remove(call);
+                }
                 is_kept
             });
         }
@@ -108,11 +110,12 @@ impl Waiting {
 
     /// Removes the extensions that no caller waits for. An extension that is not sent grants nothing.
     pub(crate) fn forget_abandoned_extends(&mut self) {
-        self.counts.extends -= self.abandoned_extends.len();
-        self.abandoned_extends.clear();
-        let awaited = self.extends.len();
-        self.extends.retain(|call| !call.is_abandoned());
-        self.counts.extends -= awaited - self.extends.len();
+        self.extends.retain(|call| {
+            if call.is_abandoned() {
+                self.counts.remove(call);
+            }
+            !call.is_abandoned()
+        });
     }
 
     /// Removes all commands.
@@ -121,10 +124,7 @@ impl Waiting {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.extends.len()
-            + self.releases.len()
-            + self.acquires.len()
-            + self.abandoned_extends.len()
+        self.extends.len() + self.releases.len() + self.acquires.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -134,6 +134,11 @@ impl Waiting {
     /// The number of calls of the kind of `call`.
     pub(crate) fn len_of(&mut self, call: &Call) -> usize {
         *self.counts.of(call)
+    }
+
+    /// The total length of the keys of acquires and extends.
+    pub(crate) const fn key_bytes(&self) -> usize {
+        self.counts.key_bytes
     }
 
     fn class_of(&mut self, call: &Call) -> &mut VecDeque<Call> {
@@ -146,6 +151,24 @@ impl Waiting {
 }
 
 impl Counts {
+    fn add(&mut self, call: &Call) {
+        *self.of(call) += 1;
+        self.key_bytes += Self::key_bytes_of(call);
+    }
+
+    fn remove(&mut self, call: &Call) {
+        *self.of(call) -= 1;
+        self.key_bytes -= Self::key_bytes_of(call);
+    }
+
+    /// Releases have a bound of their own.
+    fn key_bytes_of(call: &Call) -> usize {
+        if call.is_release() {
+            return 0;
+        }
+        call.command().key.len()
+    }
+
     fn of(&mut self, call: &Call) -> &mut usize {
         match call {
             call if call.is_acquire() => &mut self.acquires,
