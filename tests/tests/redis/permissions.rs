@@ -73,7 +73,7 @@ async fn without_the_permission_to_ask_who_a_node_is_the_error_names_it() {
         let redlock = connect(&servers, patient(TTL));
         let error = redlock.try_acquire("lock:dock-7").await.unwrap_err();
         assert!(error.is_unreachable(), "{error}");
-        let words = "grant +info +time ~redlock:guard, or switch the restart guard off";
+        let words = "grant +info +time ~redlock:guard, or disable the restart guard";
         assert!(error.to_string().contains(words), "{error}");
 
         let unguarded = redlock.with_options(patient(TTL).restart_guard(false));
