@@ -54,11 +54,17 @@ fn replaced((kind, value): (ContextKind, &ContextValue)) -> Option<(ContextKind,
 }
 
 fn shown_argument(text: &str) -> String {
-    // A space in a password splits a URL: the second part has no scheme.
-    if is_url(text) || text.contains('@') {
+    // A space in a password splits a URL: the other parts have no scheme.
+    let may_be_part = !text.starts_with('-') && has_url(std::env::args_os());
+    if is_url(text) || text.contains('@') || may_be_part {
         return HIDDEN.to_owned();
     }
     printable(text)
+}
+
+/// Whether one of these arguments holds a URL.
+fn has_url(mut arguments: impl Iterator<Item = std::ffi::OsString>) -> bool {
+    arguments.any(|argument| is_url(&argument.to_string_lossy()))
 }
 
 fn is_url(text: &str) -> bool {

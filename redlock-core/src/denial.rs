@@ -101,8 +101,8 @@ impl fmt::Display for Denial {
                  restart guard",
             ),
             Self::Stale(_) => f.write_str("has accepted a higher fence"),
-            Self::TooOld(_) => f.write_str("its clock is ahead of the other nodes"),
-            Self::TooNew(_) => f.write_str("its clock is behind the other nodes"),
+            Self::TooOld(_) => f.write_str("its clock is ahead of the nodes' time as this client knows it"),
+            Self::TooNew(_) => f.write_str("its clock is behind the nodes' time as this client knows it"),
             Self::FencingMismatch(_) => f.write_str(
                 "other clients have other rules: max_ttl, window and step_back must be the same for all",
             ),

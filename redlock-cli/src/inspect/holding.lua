@@ -4,6 +4,8 @@
 -- the lock.
 local known = KEYS[2] and redis.pcall('GET', KEYS[2])
 local fence, held_until = string.match(type(known) == 'string' and known or '', '^(%d+):(%d+):?(.*)$')
+-- No client has written such numbers.
+if fence and #fence + #held_until > 40 then fence, held_until = nil, nil end
 fence = fence or ''
 local value = redis.pcall('GET', KEYS[1])
 if not value then

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 use std::io::Write;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::thread;
 use std::time::SystemTime;
 
@@ -18,7 +18,7 @@ use crate::json;
 pub(crate) struct Journal {
     form: Form,
     key: KeyName,
-    lines: Sender<Line>,
+    lines: SyncSender<Line>,
 }
 
 /// Which events are printed, and how.
@@ -42,8 +42,11 @@ impl Journal {
     /// How long to wait until the last lines are written.
     const PATIENCE: Duration = Duration::from_secs(1);
 
+    /// The largest number of lines that wait. Later ones are lost if nobody reads stderr.
+    const MOST: usize = 1_000;
+
     pub(crate) fn open(form: Form, key: &[u8]) -> std::io::Result<Self> {
-        let (lines, queue) = mpsc::channel();
+        let (lines, queue) = mpsc::sync_channel(Self::MOST);
         thread::Builder::new()
             .name("journal".to_owned())
             .spawn(move || write_lines(&queue))?;
@@ -72,8 +75,8 @@ impl Journal {
                 json::line(&line)
             }
         };
-        // If the thread has ended, the line is lost.
-        let _untold = self.lines.send(Line::Text(line));
+        // If the thread has ended or is stuck, the line is lost.
+        let _untold = self.lines.try_send(Line::Text(line));
     }
 
     /// Adds the key, unless the message contains it, as messages of the library do.
@@ -89,7 +92,7 @@ impl Journal {
     /// Waits until everything is written, for at most one second.
     pub(crate) fn close(&self) {
         let (done, written) = mpsc::channel();
-        if self.lines.send(Line::Last(done)).is_ok() {
+        if self.lines.try_send(Line::Last(done)).is_ok() {
             let _written: Result<(), RecvTimeoutError> = written.recv_timeout(Self::PATIENCE);
         }
     }

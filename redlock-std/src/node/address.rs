@@ -139,8 +139,12 @@ impl Parts {
             if !url.username().is_empty() || url.password().is_some() {
                 return Err(bad(&start, "a socket takes ?user=USER&pass=PASSWORD"));
             }
-            if url.path().contains("pass=") || url.path().contains("user=") {
-                return Err(bad(&start, "a ? is missing before user or password"));
+            // Part of a password, more likely than of a path.
+            if url.path().contains(['@', '&', ';', '=']) || url.path().contains("%3D") {
+                return Err(bad(
+                    &start,
+                    "a ? is missing before user or password, or the path holds one of @ & ; =",
+                ));
             }
         } else if url.path().contains('@') || url.query().is_some_and(|query| query.contains('@')) {
             return Err(bad(

@@ -16,6 +16,10 @@ pub fn printable(text: &str) -> String {
     for character in text.chars() {
         match character {
             '\'' | '"' | '\\' => shown.push(character),
+            // Letters by their class, and blank.
+            '\u{115f}' | '\u{1160}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}' => {
+                shown.extend(character.escape_unicode());
+            }
             other => shown.extend(other.escape_debug()),
         }
         if shown.len() <= MOST - CUT.len() {
@@ -41,6 +45,7 @@ mod tests {
                 "D\u{fc}sseldorf \u{4e16}\u{754c}",
                 "D\u{fc}sseldorf \u{4e16}\u{754c}",
             ),
+            ("a\u{3164}\u{2800}b", "a\\u{3164}\\u{2800}b"),
             ("a\nb\r\tc\0", "a\\nb\\r\\tc\\0"),
             ("\u{1b}[2J\u{7f}\u{9b}", "\\u{1b}[2J\\u{7f}\\u{9b}"),
             // Right-to-left override, zero width, line separator.
