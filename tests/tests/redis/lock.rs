@@ -454,16 +454,19 @@ fn lost_resolves_before_the_validity_is_over_and_ends_it() {
         .unwrap();
     runtime.block_on(async {
         let redlock = connected(&servers, patient(Duration::from_millis(200))).await;
-        let mut in_time = 0;
-        for _ in 0..10 {
+        // A busy machine may be late, but not each time.
+        let mut is_in_time = false;
+        for _ in 0..100 {
             let guard = redlock.acquire("dock-7").await.unwrap();
             let end = guard.valid_until();
             assert_eq!(guard.lost().await, LossCause::Expired);
             assert!(!guard.is_valid() && guard.valid_until() <= end);
-            in_time += u32::from(redlock_core::Clock::now(&redlock_std::SystemClock) <= end);
-            drop(guard);
+            is_in_time = redlock_core::Clock::now(&redlock_std::SystemClock) <= end;
+            if is_in_time {
+                break;
+            }
         }
-        assert!(in_time > 0, "the timer is a tick early");
+        assert!(is_in_time, "the timer is a tick early");
     });
 }
 
