@@ -78,6 +78,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_url_among_the_arguments_is_seen() {
+        let seen = |arguments: [&str; 2]| has_url(arguments.map(Into::into).into_iter());
+        assert!(seen(["doctor", "--node=redis://me:two"]));
+        assert!(!seen(["inspect", "dock-7"]));
+    }
+
+    #[test]
     fn text_is_escaped_and_cut_and_a_url_is_hidden() {
         assert_eq!(shown("./backup@home.sh"), "./backup@home.sh");
         assert_eq!(shown("a\n\u{1b}[2J\u{202e}"), "a\\n\\u{1b}[2J\\u{202e}");

@@ -42,7 +42,7 @@ impl Journal {
     /// How long to wait until the last lines are written.
     const PATIENCE: Duration = Duration::from_secs(1);
 
-    /// The largest number of lines that wait. Later ones are lost if nobody reads stderr.
+    /// The largest number of lines that wait. If stderr is not read, further lines are lost.
     const MOST: usize = 1_000;
 
     pub(crate) fn open(form: Form, key: &[u8]) -> std::io::Result<Self> {

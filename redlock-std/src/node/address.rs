@@ -140,7 +140,11 @@ impl Parts {
                 return Err(bad(&start, "a socket takes ?user=USER&pass=PASSWORD"));
             }
             // Part of a password, more likely than of a path.
-            if url.path().contains(['@', '&', ';', '=']) || url.path().contains("%3D") {
+            let path = url.path().to_ascii_lowercase();
+            let is_encoded = ["%40", "%26", "%3b", "%3d"]
+                .iter()
+                .any(|part| path.contains(part));
+            if path.contains(['@', '&', ';', '=']) || is_encoded {
                 return Err(bad(
                     &start,
                     "a ? is missing before user or password, or the path holds one of @ & ; =",
@@ -297,6 +301,9 @@ mod tests {
             "redis//me:secret@host",
             "\u{e4}@secret",
             "redis+unix:///run/r.sock&pass=secret",
+            "redis+unix:///run/r.sock;auth%3dsecret",
+            "unix:///:secret@/run/r.sock",
+            "unix:///:secret%40/run/r.sock",
             "redis+unix://me:secret@/run/r.sock",
             "redis+unix://me:secret@host/run/r.sock",
             "redis+unix://localhost?pass=secret&db=x",
