@@ -36,8 +36,9 @@ pub use acquisition::Acquisition;
 ///
 /// While `now < lease.valid_until()` on this clock, no other client holds a lease on the key, if
 /// clocks run at the same rate within [`Options::drift_ppm`] and no node loses a key that has not
-/// expired. Any minority of nodes may be down, hung or slow: no operation fails or waits for them.
-/// Every key expires by itself.
+/// expired. Every key of a lock expires by itself. Any minority of nodes may be down, hung or slow: an acquire that
+/// competes with no other client, an extend and a release neither fail nor wait for them. The README names the
+/// exceptions.
 ///
 /// # Dropping a future
 ///

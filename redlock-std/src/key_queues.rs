@@ -85,12 +85,15 @@ impl KeyQueues {
     /// [holds](Turn::hold) a lease by then.
     pub(crate) fn try_take(&self, key: &Arc<[u8]>, term: Term) -> Option<Turn> {
         let mut queues = lock(&self.by_key);
-        if let Entry::Occupied(entry) = queues.entry(Arc::clone(key))
-            && entry.get().holder.is_over()
-        {
-            pass_on(entry);
+        let mut entry = queues.entry(Arc::clone(key));
+        if let Entry::Occupied(occupied) = entry {
+            if !occupied.get().holder.is_over() {
+                return None;
+            }
+            pass_on(occupied);
+            entry = queues.entry(Arc::clone(key));
         }
-        let Entry::Vacant(entry) = queues.entry(Arc::clone(key)) else {
+        let Entry::Vacant(entry) = entry else {
             return None;
         };
         let slot = Slot::new(0, term);

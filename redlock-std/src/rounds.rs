@@ -54,13 +54,20 @@ type HaveLeft = Box<dyn Fn() -> bool + Send>;
 /// the nodes.
 const BETWEEN_CHECKS: Duration = Duration::from_micros(200);
 
-/// An admitted round. Dropping it frees its slot, and does not change the limit.
+/// An admitted round. Dropping it frees its slot. It does not change the limit unless it has [ended](Round::end).
 pub(crate) struct Round<'a> {
     rounds: &'a Rounds,
     kind: Kind,
     ticket: Ticket,
     started_at: Instant,
+    result: Option<RoundResult>,
     leaves: Option<HaveLeft>,
+}
+
+struct RoundResult {
+    /// Whether a quorum of nodes answered within `node_timeout`.
+    has_answered: bool,
+    node_timeout: Duration,
 }
 
 /// A task that waits for a round. Dropping it leaves the queue.
@@ -80,8 +87,8 @@ impl Rounds {
         give_up_at: Instant,
         longest: Duration,
     ) -> Option<Round<'_>> {
-        let waiter = self.enter(Kind::Acquire, Instant::MAX);
-        waiter.wait(give_up_at, longest).await
+        self.admit(Kind::Acquire, Instant::MAX, give_up_at, longest)
+            .await
     }
 
     /// Waits until an extension may begin, at most until `valid_until`, the end of the lease. Otherwise like
@@ -91,8 +98,8 @@ impl Rounds {
         valid_until: Instant,
         longest: Duration,
     ) -> Option<Round<'_>> {
-        let waiter = self.enter(Kind::Extension, valid_until);
-        waiter.wait(valid_until, longest).await
+        self.admit(Kind::Extension, valid_until, valid_until, longest)
+            .await
     }
 
     /// Whether a quorum of nodes answered the round that ended last.
@@ -100,18 +107,52 @@ impl Rounds {
         self.lock().nodes_answer
     }
 
-    fn enter(&self, kind: Kind, due: Instant) -> Waiter<'_> {
-        let woken = Arc::new(Notify::new());
+    async fn admit(
+        &self,
+        kind: Kind,
+        due: Instant,
+        give_up_at: Instant,
+        longest: Duration,
+    ) -> Option<Round<'_>> {
+        // The common case: no task waits, and a slot is free.
+        let waiter = match self.enter(kind, due, longest) {
+            Ok(round) => return Some(round),
+            Err(waiter) => waiter,
+        };
+        waiter.wait(give_up_at, longest).await
+    }
+
+    /// Begins a round if no other task waits and a slot is free. Otherwise joins the queue.
+    fn enter(&self, kind: Kind, due: Instant, longest: Duration) -> Result<Round<'_>, Waiter<'_>> {
+        let now = SystemClock.now();
         let mut state = self.lock();
         state.last_number += 1;
         let number = state.last_number;
         let ticket = Ticket { due, number };
-        state.queue(kind).enter(ticket, Arc::clone(&woken));
-        Waiter {
+        let slots = state.slots(kind);
+        let queue = state.queue(kind);
+        if queue.waiting() == 0 && queue.in_flight() < slots {
+            queue.begin_now(ticket, now.saturating_add(longest));
+            return Ok(self.round(kind, ticket, now));
+        }
+        let woken = Arc::new(Notify::new());
+        queue.enter(ticket, Arc::clone(&woken));
+        Err(Waiter {
             rounds: self,
             kind,
             ticket,
             woken,
+        })
+    }
+
+    const fn round(&self, kind: Kind, ticket: Ticket, started_at: Instant) -> Round<'_> {
+        Round {
+            rounds: self,
+            kind,
+            ticket,
+            started_at,
+            result: None,
+            leaves: None,
         }
     }
 
@@ -128,17 +169,11 @@ impl fmt::Debug for Rounds {
 
 impl Round<'_> {
     /// Ends the round: `has_answered` if a quorum of nodes answered within `node_timeout`.
-    pub(crate) fn end(self, has_answered: bool, node_timeout: Duration) {
-        let now = SystemClock.now();
-        let mut state = self.rounds.lock();
-        state.nodes_answer = has_answered;
-        let is_full = state.is_full();
-        if has_answered {
-            let limit = &mut state.limit;
-            limit.answered(self.started_at, now, node_timeout, is_full);
-        } else {
-            state.limit.unanswered(self.started_at, now, node_timeout);
-        }
+    pub(crate) fn end(mut self, has_answered: bool, node_timeout: Duration) {
+        self.result = Some(RoundResult {
+            has_answered,
+            node_timeout,
+        });
     }
 
     /// Lets the round count after it is dropped, until its commands `have_left` our queues.
@@ -149,12 +184,16 @@ impl Round<'_> {
 
 impl Drop for Round<'_> {
     fn drop(&mut self) {
+        let now = SystemClock.now();
         let mut state = self.rounds.lock();
+        if let Some(result) = &self.result {
+            state.adapt(self.started_at, now, result);
+        }
         match self.leaves.take() {
             Some(have_left) => state.dropped.push_back((self.kind, self.ticket, have_left)),
             None => state.queue(self.kind).end(self.ticket),
         }
-        state.pass_on(SystemClock.now());
+        state.pass_on(now);
     }
 }
 
@@ -170,13 +209,7 @@ impl<'a> Waiter<'a> {
                 let until = now.saturating_add(longest);
                 let queue = state.queue(self.kind);
                 if queue.begin(self.ticket, &self.woken, slots, until) {
-                    return Some(Round {
-                        rounds: self.rounds,
-                        kind: self.kind,
-                        ticket: self.ticket,
-                        started_at: now,
-                        leaves: None,
-                    });
+                    return Some(self.rounds.round(self.kind, self.ticket, now));
                 }
                 state.check_again_at(now)
             };
@@ -215,6 +248,18 @@ impl State {
         }
         self.extensions.wake(now, self.slots(Kind::Extension));
         self.acquires.wake(now, self.slots(Kind::Acquire));
+    }
+
+    /// Adapts the limit to a round that has ended.
+    fn adapt(&mut self, started_at: Instant, now: Instant, result: &RoundResult) {
+        let node_timeout = result.node_timeout;
+        self.nodes_answer = result.has_answered;
+        if result.has_answered {
+            let is_full = self.is_full();
+            self.limit.answered(started_at, now, node_timeout, is_full);
+        } else {
+            self.limit.unanswered(started_at, now, node_timeout);
+        }
     }
 
     /// The largest number of rounds of this kind in flight.
@@ -415,8 +460,9 @@ mod tests {
         let rounds = Rounds::default();
         let _admitted = crowd(&rounds, LONG).await;
         let [from_the_front, from_the_end] = [false, true].map(|is_reversed| {
-            let waiters = (0..TASKS).map(|_| rounds.enter(Kind::Acquire, Instant::MAX));
-            let mut waiters: VecDeque<_> = waiters.collect();
+            let entered = (0..TASKS).map(|_| rounds.enter(Kind::Acquire, Instant::MAX, LONG));
+            let mut waiters: VecDeque<_> = entered.filter_map(Result::err).collect();
+            assert_eq!(waiters.len(), TASKS);
             let started_at = std::time::Instant::now();
             while let Some(waiter) = match is_reversed {
                 true => waiters.pop_back(),

@@ -1,6 +1,9 @@
 //! Nodes of one lock that are one process.
 
+use core::array;
+
 use crate::entropy::Entropy;
+use crate::node_info::RunId;
 use crate::race::Ballot;
 use crate::redlock::Redlock;
 use crate::report::{Outcome, Report};
@@ -24,9 +27,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
 
     /// The nodes that are the same process as an earlier node.
     pub(super) fn duplicates(&self) -> NodeSet {
+        let run_ids = self.run_ids();
         let mut duplicates = NodeSet::EMPTY;
         for node in 0..self.count() {
-            if self.first_like(node).is_some() {
+            if first_like(node, &run_ids).is_some() {
                 duplicates.insert(node);
             }
         }
@@ -35,9 +39,12 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
 
     /// Like [`duplicates`](Self::duplicates), and records the error of each in the report.
     fn name_duplicates(&self, report: &mut Report<T::Error, MAX>) -> NodeSet {
+        let run_ids = self.run_ids();
         let mut duplicates = NodeSet::EMPTY;
         for (node, transport) in self.nodes().enumerate() {
-            if let Some(first) = self.first_like(node) {
+            if let Some(first) = first_like(node, &run_ids)
+                && let Some(first) = self.nodes().nth(first)
+            {
                 duplicates.insert(node);
                 let error = transport.duplicate_of(first);
                 report.record(node, error.map_or(Outcome::Unanswered, Outcome::Failed));
@@ -46,12 +53,15 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         duplicates
     }
 
-    /// The first node that is the same process as `node`. `None` if that is `node` itself.
-    // `inline(never)`: many callers, one copy in flash.
-    #[inline(never)]
-    fn first_like(&self, node: usize) -> Option<&T> {
-        let run_id = self.nodes.get(node)?.as_ref()?.run_id()?;
-        let mut before = self.nodes.iter().take(node).flatten();
-        before.find(|other| other.run_id() == Some(run_id))
+    /// The processes of the nodes, as far as they are known.
+    fn run_ids(&self) -> [Option<RunId>; MAX] {
+        array::from_fn(|node| self.nodes.get(node)?.as_ref()?.run_id())
     }
+}
+
+/// The first node that is the same process as `node`. `None` if that is `node` itself.
+fn first_like(node: usize, run_ids: &[Option<RunId>]) -> Option<usize> {
+    let run_id = (*run_ids.get(node)?)?;
+    let first = run_ids.iter().position(|other| *other == Some(run_id));
+    first.filter(|first| *first < node)
 }

@@ -31,14 +31,14 @@ local run_id, until_ms, its_rules, replid = string.match(record or '', '^(%w+):(
 if record and its_rules ~= rules or ttl > max_ttl then return answer(OTHER_RULES, 0) end
 
 -- A restart changes the run ID. A failover, or a time as a replica, changes the replication ID: the data may be older.
-local function info(section) return call('info', section) end
-local is_known = record and string.find(info('server'), 'run_id:' .. run_id .. '\r', 1, true)
-  and string.find(info('replication'), 'master_replid:' .. replid .. '\r', 1, true)
+local is_known = record and string.find(call('info', 'server'), 'run_id:' .. run_id .. '\r', 1, true)
+  and string.find(call('info', 'replication'), 'master_replid:' .. replid .. '\r', 1, true)
 -- A record is written only by a client that vouches for the rules, to a node whose clock is near the client's: a wrong
 -- clock would make the quarantine end at a wrong time. A node that may evict keys could lose the record again.
 local is_near = not early and not late
-local function keeps() return string.find(info('memory'), 'policy:noeviction', 1, true) end
-if not is_known and not (is_near and ARGV[7] == '1' and keeps()) then return answer(UNGUARDED, record and 1 or 0) end
+if not is_known and not (is_near and ARGV[7] == '1' and string.find(call('info', 'memory'), 'policy:noeviction', 1, true)) then
+  return answer(UNGUARDED, record and 1 or 0)
+end
 
 -- No lease lasts longer than max_ttl. After the rest of the quarantine, a fence that was accepted before the loss is out of
 -- the window, even if the clock was stepped back by step_back since.
@@ -46,7 +46,8 @@ local last = math.ceil(now / 1000) + math.max(max_ttl, step_back) + 4 * window +
 -- A quarantine that ends later than one that began now was written by a clock that was ahead: it is cut.
 if not is_known or until_ms + 0 > last then
   until_ms = last
-  run_id, replid = string.match(info('server'), 'run_id:(%w+)'), string.match(info('replication'), 'master_replid:(%w+)')
+  run_id = string.match(call('info', 'server'), 'run_id:(%w+)')
+  replid = string.match(call('info', 'replication'), 'master_replid:(%w+)')
   if is_near then call('set', guard, string.format('%s:%.0f:%s:%s', run_id, last, rules, replid)) end
 end
 local left = until_ms * 1000 - now

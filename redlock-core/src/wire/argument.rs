@@ -47,6 +47,7 @@ pub(crate) const fn word(word: &str) -> Argument<'_> {
 pub struct Arguments<'a> {
     words: [Option<Argument<'a>>; WORDS_MAX],
     next: usize,
+    end: usize,
 }
 
 const WORDS_MAX: usize = 13;
@@ -63,6 +64,7 @@ impl<'a> Arguments<'a> {
         let mut arguments = Self {
             words: [None; Self::MAX],
             next: 0,
+            end: words.len().min(Self::MAX),
         };
         let slots = arguments.words.iter_mut().zip(words);
         slots.for_each(|(slot, word)| *slot = Some(*word));
@@ -77,8 +79,9 @@ impl<'a> Arguments<'a> {
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     pub(crate) fn push(&mut self, word: Option<Argument<'a>>) {
-        if let Some(free) = self.words.iter_mut().find(|slot| slot.is_none()) {
-            *free = word;
+        if let (Some(slot), Some(_)) = (self.words.get_mut(self.end), word) {
+            *slot = word;
+            self.end += 1;
         }
     }
 }
@@ -93,8 +96,7 @@ impl<'a> Iterator for Arguments<'a> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // All words are at the front.
-        let len = self.words.iter().flatten().count() - self.next;
+        let len = self.end - self.next;
         (len, Some(len))
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, ServerError, Value};
-use redlock_core::{Denial, Entropy, NodeInfo};
+use redlock_core::{Clock, Denial, Entropy, NodeInfo};
 use tokio::time::{Sleep, sleep};
 
 use super::address::Address;
@@ -21,6 +21,7 @@ use super::error::NodeErrorKind;
 use super::link::{Connected, Link, NotConnected, in_words, node_info};
 use super::queue::{Bundle, Queue, left_out_after};
 use super::round_trip::RoundTrip;
+use crate::clock::SystemClock;
 use crate::entropy::SystemEntropy;
 
 /// Sends the queued commands of one node, and owns its connection.
@@ -71,8 +72,16 @@ impl Actor {
         }
     }
 
-    /// Runs until the last handle of the node is dropped and all commands are sent.
+    /// Runs until the last handle of the node is dropped, and all commands are sent or 30 seconds have passed since.
     pub(crate) async fn run(self) {
+        tokio::select! {
+            biased;
+            () = self.serve() => {}
+            () = self.queue.farewell() => {}
+        }
+    }
+
+    async fn serve(&self) {
         let mut backoff = FIRST_BACKOFF;
         let mut limit = ConnectLimit::new(self.address.is_tls());
         let mut took = Duration::ZERO;
@@ -96,7 +105,7 @@ impl Actor {
                     self.queue.record(node_info);
                     self.queue.connected();
                     let connected_at = Instant::now();
-                    let mut session = Session::new(&self, link);
+                    let mut session = Session::new(self, link);
                     let end = session.run().await;
                     let has_answered = session.has_answered;
                     drop(session);
@@ -140,7 +149,7 @@ impl Actor {
         let mut timer = pin!(sleep(backoff));
         poll_fn(|context| {
             self.queue.register(context.waker());
-            if self.queue.is_done(true) {
+            if self.queue.is_done() {
                 return Poll::Ready(ControlFlow::Break(()));
             }
             if self.queue.is_promising() {
@@ -172,7 +181,7 @@ impl Actor {
         let mut timer = pin!(sleep(patience));
         poll_fn(|context| {
             self.queue.register(context.waker());
-            if self.queue.is_done(true) {
+            if self.queue.is_done() {
                 return Poll::Ready(None);
             }
             if let Poll::Ready(link) = link.as_mut().poll(context) {
@@ -279,7 +288,11 @@ impl<'a> Session<'a> {
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
         for turn in 1.. {
-            self.send(context);
+            let has_sent = self.send(context);
+            if turn > 1 && !has_sent {
+                // The driver is pending since the last turn, and there is nothing new for it.
+                break;
+            }
             // The driver reads no more than there is credit for. So it always becomes pending, and the alarm is polled,
             // whatever the node sends. The alarm is last, so that arrived data is read before a node counts as silent.
             if self.link.driver.as_mut().poll(context).is_ready() {
@@ -302,21 +315,23 @@ impl<'a> Session<'a> {
             }
         }
         let is_idle = self.in_flight.is_empty() && self.postponed.calls.is_empty();
-        if self.queue.is_done(is_idle) {
+        if is_idle && self.queue.is_done() {
             return Poll::Ready(End::Closed);
         }
         self.poll_alarm(context).map(End::Broken)
     }
 
-    /// Hands the queued commands to the connection.
-    fn send(&mut self, context: &mut Context<'_>) {
+    /// Hands the queued commands to the connection. Returns whether there were any.
+    fn send(&mut self, context: &mut Context<'_>) -> bool {
         // Only one write until the node has answered one: if the connection breaks after an acquire was sent, its
         // release waits until the key has expired.
         let most = if self.has_answered { MAX_IN_FLIGHT } else { 1 };
+        let mut has_sent = false;
         while self.in_flight.len() < most {
             let Some(Bundle { calls, asks }) = self.queue.take(MAX_BATCH, context.waker()) else {
-                return;
+                break;
             };
+            has_sent = true;
             let mut batch = Batch {
                 answers: answers(self.link.connection.clone(), &calls, asks),
                 calls,
@@ -331,6 +346,7 @@ impl<'a> Session<'a> {
             }
             self.in_flight.push_back(batch);
         }
+        has_sent
     }
 
     /// Passes the received answers to the callers. Returns how many batches were answered.
@@ -377,7 +393,7 @@ impl<'a> Session<'a> {
         let admission = calls
             .iter()
             .any(Call::is_acquire)
-            .then(|| self.queue.admission());
+            .then(|| (self.queue.admission(), SystemClock.now()));
         for mut call in calls {
             let answer = match answers.next() {
                 Some(Value::ServerError(error)) => {
@@ -410,7 +426,7 @@ impl<'a> Session<'a> {
                 }
                 let denial = admission
                     .as_ref()
-                    .and_then(|admission| call.late_denial(answer, admission));
+                    .and_then(|(admission, now)| call.late_denial(answer, admission, *now));
                 match denial {
                     Some(denial) => Err(Failure::sent(NodeErrorKind::Denied(denial))),
                     None => Ok(answer),
@@ -428,7 +444,9 @@ impl<'a> Session<'a> {
     fn resume_postponed(&mut self, context: &mut Context<'_>) -> bool {
         let calls = self.postponed.poll(context);
         let is_some = !calls.is_empty();
-        self.queue.push_front(calls.into_iter());
+        if is_some {
+            self.queue.push_front(calls.into_iter());
+        }
         is_some
     }
 
@@ -573,8 +591,12 @@ fn answers(
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+    use std::net::TcpListener;
+
+    use redlock_core::{Command, Token};
 
     use super::*;
+    use crate::node::RedisNode;
 
     #[test]
     fn clients_that_lost_a_node_together_do_not_reconnect_together() {
@@ -582,5 +604,20 @@ mod tests {
         assert!(delays.len() > 10, "{delays:?}");
         let range = LAST_BACKOFF / 2..=LAST_BACKOFF;
         assert!(delays.iter().all(|delay| range.contains(delay)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_actor_of_a_hung_node_ends_30_seconds_after_the_last_handle() {
+        const LONG: Duration = Duration::from_secs(600);
+
+        let hung = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("redis://{}", hung.local_addr().unwrap());
+        let (node, actor) = RedisNode::prepare(Address::parse(&url).unwrap(), LONG);
+        let token = Token::from_bytes([1; Token::LEN]);
+        node.release_unattended(&Command::release(b"dock", &token));
+        drop(node);
+        let start = tokio::time::Instant::now();
+        actor.run().await;
+        assert_eq!(start.elapsed().as_secs(), 30);
     }
 }

@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 
 use redis::Cmd;
 use redlock_core::{
-    Admission, Answer, Argument, Arguments, Clock, Command, Denial, FENCE_KEY_PREFIX, OwnedCommand,
-    Reply, ScriptCall, Verb,
+    Admission, Answer, Argument, Arguments, Command, Denial, FENCE_KEY_PREFIX, OwnedCommand, Reply,
+    ScriptCall, Verb,
 };
 use tokio::sync::oneshot;
 
 use super::error::NodeErrorKind;
-use crate::clock::SystemClock;
 
 /// A command, with the channel for its answer.
 #[derive(Debug)]
@@ -37,7 +36,7 @@ pub(crate) struct Call {
 /// The releases of one node, wherever they wait. Each counts until its call is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Releases {
-    count: AtomicUsize,
+    /// Their number is that of the other references to this.
     key_bytes: AtomicUsize,
 }
 
@@ -137,9 +136,8 @@ impl Call {
     }
 
     /// Whether the call is sent, and whether the node is asked for its identity first.
-    pub(super) fn vote(&self, admission: &Admission) -> Vote {
+    pub(super) fn vote(&self, admission: &Admission, now: redlock_core::Instant) -> Vote {
         let verb = self.command().verb;
-        let now = SystemClock.now();
         let admitted = admission.check(verb, now);
         let is_outdated = admission.is_outdated(verb, &admitted, now);
         match admitted {
@@ -155,12 +153,17 @@ impl Call {
 
     /// Returns why the vote does not count although `answer` grants an acquire, if so. What is known about the node may have
     /// changed since the acquire was sent.
-    pub(crate) fn late_denial(&self, answer: Answer, admission: &Admission) -> Option<Denial> {
+    pub(crate) fn late_denial(
+        &self,
+        answer: Answer,
+        admission: &Admission,
+        now: redlock_core::Instant,
+    ) -> Option<Denial> {
         let command = self.command();
         if !matches!(command.reply(answer), Some(Ok(Reply::Acquired(_)))) {
             return None;
         }
-        admission.check(command.verb, SystemClock.now()).err()
+        admission.check(command.verb, now).err()
     }
 
     pub(crate) fn is_acquire(&self) -> bool {
@@ -200,10 +203,9 @@ impl Releases {
     pub(super) fn admit(self: &Arc<Self>, release: &mut Call) -> bool {
         let key_bytes = release.command().key.len();
         let all_bytes = self.key_bytes.load(Ordering::Relaxed) + key_bytes;
-        if self.count.load(Ordering::Relaxed) >= MAX_RELEASES || all_bytes > MAX_RELEASE_BYTES {
+        if Arc::strong_count(self) > MAX_RELEASES || all_bytes > MAX_RELEASE_BYTES {
             return false;
         }
-        self.count.fetch_add(1, Ordering::Relaxed);
         self.key_bytes.fetch_add(key_bytes, Ordering::Relaxed);
         release.room = Some(Room {
             releases: Arc::clone(self),
@@ -215,7 +217,6 @@ impl Releases {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        self.releases.count.fetch_sub(1, Ordering::Relaxed);
         let key_bytes = &self.releases.key_bytes;
         key_bytes.fetch_sub(self.key_bytes, Ordering::Relaxed);
     }

@@ -6,7 +6,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use redlock_core::{Admission, Answer, Clock, NodeInfo, RunId};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::call::{AcquireNumber, Call, Failure, Releases, Vote};
 use super::error::{NodeError, NodeErrorKind};
@@ -26,6 +26,8 @@ pub(crate) struct Queue {
     /// Outlives the connections, so that another process behind the same address is noticed. Read for every round
     /// and written on every connect.
     admission: RwLock<Admission>,
+    /// Notified when the last handle is dropped.
+    closed: Notify,
 }
 
 #[derive(Debug)]
@@ -33,8 +35,8 @@ struct State {
     status: Status,
     waiting: Waiting,
     actor: Option<Waker>,
-    /// When the last handle was dropped.
-    closed_at: Option<Instant>,
+    /// Whether the last handle was dropped.
+    is_closed: bool,
     /// How many releases were dropped because too many waited.
     given_up: u64,
     releases: Arc<Releases>,
@@ -93,12 +95,13 @@ impl Queue {
                 status: Status::Connecting,
                 waiting: Waiting::default(),
                 actor: None,
-                closed_at: None,
+                is_closed: false,
                 given_up: 0,
                 releases: Arc::default(),
                 longest_timeout: node_timeout,
             }),
             admission: RwLock::new(Admission::new()),
+            closed: Notify::new(),
         }
     }
 
@@ -164,7 +167,8 @@ impl Queue {
         let mut asks = false;
         if !calls.is_empty() {
             let admission = self.admission();
-            calls.retain_mut(|call| match call.vote(&admission) {
+            let now = SystemClock.now();
+            calls.retain_mut(|call| match call.vote(&admission, now) {
                 Vote::Counts => true,
                 Vote::Ask => {
                     asks = true;
@@ -180,7 +184,7 @@ impl Queue {
             return Some(Bundle { calls, asks });
         }
         if state.waiting.is_empty() {
-            state.actor = Some(actor.clone());
+            state.register(actor);
         } else {
             actor.wake_by_ref();
         }
@@ -286,22 +290,28 @@ impl Queue {
     /// Lets the actor end once everything is sent.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
-        state.closed_at = Some(Instant::now());
+        state.is_closed = true;
         let actor = state.actor.take();
         drop(state);
         actor.inspect(Waker::wake_by_ref);
+        self.closed.notify_one();
     }
 
-    /// Whether the actor may end. It may if the last handle was dropped, and either nothing is queued and the actor
-    /// `is_idle`, or the time to send the rest is over. Removes releases whose key has expired.
-    pub(crate) fn is_done(&self, is_idle: bool) -> bool {
+    /// Whether the last handle was dropped and nothing is queued. Removes releases whose key has expired.
+    pub(crate) fn is_done(&self) -> bool {
         let mut state = self.lock();
-        let Some(closed_at) = state.closed_at else {
+        if !state.is_closed {
             return false;
-        };
+        }
         let now = Instant::now();
         state.waiting.retain_mut(|call| !call.is_pointless(now));
-        is_idle && state.waiting.is_empty() || now.saturating_duration_since(closed_at) >= FAREWELL
+        state.waiting.is_empty()
+    }
+
+    /// Waits until the last handle is dropped and the time to send the rest is over.
+    pub(crate) async fn farewell(&self) {
+        self.closed.notified().await;
+        tokio::time::sleep(FAREWELL).await;
     }
 
     /// The number of releases that were dropped because too many waited.
@@ -323,7 +333,7 @@ impl Queue {
 
     /// Registers `actor`, to be woken when there is something to send or the queue is closed.
     pub(crate) fn register(&self, actor: &Waker) {
-        self.lock().actor = Some(actor.clone());
+        self.lock().register(actor);
     }
 
     fn admission_mut(&self) -> RwLockWriteGuard<'_, Admission> {
@@ -338,6 +348,12 @@ impl Queue {
 }
 
 impl State {
+    fn register(&mut self, actor: &Waker) {
+        if !self.actor.as_ref().is_some_and(|old| old.will_wake(actor)) {
+            self.actor = Some(actor.clone());
+        }
+    }
+
     /// Returns why `call` fails at once, or `None` if it may wait.
     fn refusal(&mut self, call: &Call) -> Option<NodeErrorKind> {
         match &self.status {
@@ -470,9 +486,9 @@ mod tests {
         queue.prune();
         assert_eq!(queue.lock().waiting.len(), 1);
         queue.close();
-        assert!(!queue.is_done(true), "it is sent first");
+        assert!(!queue.is_done(), "it is sent first");
         assert_eq!(take(&queue), 1);
-        assert!(!queue.is_done(false) && queue.is_done(true));
+        assert!(queue.is_done());
     }
 
     fn token(number: u8) -> Token {

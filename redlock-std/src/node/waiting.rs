@@ -72,12 +72,13 @@ impl Waiting {
             let count = class.len().min(most - calls.len());
             calls.extend(class.drain(..count));
         }
-        calls.iter().for_each(|call| self.counts.remove(call));
-        let acquires = calls.iter().filter(|call| call.is_acquire());
-        let last = acquires.filter_map(|call| call.behind).max();
-        self.last_out = self.last_out.max(last.unwrap_or_default());
-        let last = calls.iter().map(|call| call.extend).max();
-        self.last_extend_out = self.last_extend_out.max(last.unwrap_or_default());
+        for call in &calls {
+            self.counts.remove(call);
+            if call.is_acquire() {
+                self.last_out = self.last_out.max(call.behind.unwrap_or_default());
+            }
+            self.last_extend_out = self.last_extend_out.max(call.extend);
+        }
         calls
     }
 

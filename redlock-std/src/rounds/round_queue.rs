@@ -60,6 +60,11 @@ impl RoundQueue {
         }
     }
 
+    /// Begins a round that counts until `until`. Its task has not waited.
+    pub(super) fn begin_now(&mut self, ticket: Ticket, until: Instant) {
+        self.begun.insert(ticket, until);
+    }
+
     /// Begins a round that counts until `until`, and returns whether it did. If its task has not been woken, it does not
     /// begin. If its task was polled so late that there is no free slot, it waits again, at its old position.
     pub(super) fn begin(
