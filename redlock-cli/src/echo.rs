@@ -13,6 +13,7 @@ const HIDDEN_PEM: &str = "(not shown, it is PEM text: give the path of a file)";
 
 /// The name of a file, escaped for printing like text from nodes. A URL is hidden, and so is a private key in place of its
 /// file.
+#[cfg(any(feature = "tls", test))]
 pub(crate) fn file(name: impl AsRef<OsStr>) -> String {
     let name = name.as_ref().to_string_lossy();
     if is_url(&name) {
@@ -26,7 +27,7 @@ pub(crate) fn file(name: impl AsRef<OsStr>) -> String {
 
 /// The name of a program, escaped like that of a file. A blank or a `=` ends it: behind them are arguments in the same word, or
 /// the value of a variable, either of which may hold a password.
-#[cfg(unix)]
+#[cfg(any(unix, test))]
 pub(crate) fn program(name: impl AsRef<OsStr>) -> String {
     let name = name.as_ref().to_string_lossy();
     let end = name.find(|letter: char| letter.is_whitespace() || letter == '=');
