@@ -8,16 +8,37 @@ use redlock_std::printable;
 /// What is shown instead of a URL.
 const HIDDEN: &str = "(not shown, it may hold a password)";
 
-/// A file or a command, escaped for printing like text from nodes. A URL is hidden.
-pub(crate) fn shown(text: impl AsRef<OsStr>) -> String {
-    let text = text.as_ref().to_string_lossy();
-    if is_url(&text) {
+/// What is shown instead of the content of a file that should have been named.
+const HIDDEN_PEM: &str = "(not shown, it is PEM text: give the path of a file)";
+
+/// The name of a file, escaped for printing like text from nodes. A URL is hidden, and so is a private key in place of its
+/// file.
+#[cfg(any(feature = "tls", test))]
+pub(crate) fn file(name: impl AsRef<OsStr>) -> String {
+    let name = name.as_ref().to_string_lossy();
+    if is_url(&name) {
         return HIDDEN.to_owned();
     }
-    printable(&text)
+    if is_pem(&name) || name.contains(['\n', '\r']) {
+        return HIDDEN_PEM.to_owned();
+    }
+    printable(&name)
 }
 
-/// The error of clap, with the operator's text escaped and URLs hidden.
+/// The name of a program, escaped like that of a file. A blank or a `=` ends it: behind them are arguments in the same word, or
+/// the value of a variable, either of which may hold a password.
+#[cfg(any(unix, test))]
+pub(crate) fn program(name: impl AsRef<OsStr>) -> String {
+    let name = name.as_ref().to_string_lossy();
+    let end = name.find(|letter: char| letter.is_whitespace() || letter == '=');
+    match end.and_then(|end| name.get(..end)) {
+        _ if is_url(&name) => HIDDEN.to_owned(),
+        Some(word) => format!("{}..", printable(word)),
+        None => printable(&name),
+    }
+}
+
+/// The error of clap, with the operator's text escaped, and URLs and private keys hidden.
 pub(crate) fn without_secrets(mut error: clap::Error) -> clap::Error {
     if !error.use_stderr() {
         // Help and version do not quote arguments.
@@ -31,13 +52,15 @@ pub(crate) fn without_secrets(mut error: clap::Error) -> clap::Error {
     for (kind, value) in own {
         error.insert(kind, value);
     }
-    if is_url(&error.render().to_string()) {
-        return clap::Error::raw(
-            error.kind(),
-            "these arguments cannot be parsed, and one is a URL: write it as --node=URL\n",
-        );
-    }
-    error
+    let told = error.render().to_string();
+    let why = if is_url(&told) {
+        "these arguments cannot be parsed, and one is a URL: write it as --node=URL\n"
+    } else if is_pem(&told) {
+        "these arguments cannot be parsed, and one is PEM text: give the path of a file\n"
+    } else {
+        return error;
+    };
+    clap::Error::raw(error.kind(), why)
 }
 
 /// The text of a context, escaped, if that differs.
@@ -59,6 +82,9 @@ fn shown_argument(text: &str) -> String {
     if is_url(text) || text.contains('@') || may_be_part {
         return HIDDEN.to_owned();
     }
+    if is_pem(text) {
+        return HIDDEN_PEM.to_owned();
+    }
     printable(text)
 }
 
@@ -69,6 +95,13 @@ fn has_url(mut arguments: impl Iterator<Item = std::ffi::OsString>) -> bool {
 
 fn is_url(text: &str) -> bool {
     text.contains("://")
+}
+
+/// Whether the text is the content of a PEM file, also in base64, as in a Kubernetes secret.
+fn is_pem(text: &str) -> bool {
+    ["-----BEGIN", "LS0tLS1CRUdJTi"]
+        .iter()
+        .any(|start| text.contains(start))
 }
 
 #[cfg(test)]
@@ -86,14 +119,48 @@ mod tests {
 
     #[test]
     fn text_is_escaped_and_cut_and_a_url_is_hidden() {
-        assert_eq!(shown("./backup@home.sh"), "./backup@home.sh");
-        assert_eq!(shown("a\n\u{1b}[2J\u{202e}"), "a\\n\\u{1b}[2J\\u{202e}");
-        assert_eq!(shown("redis://me:secret@host"), HIDDEN);
-        assert!(shown("x".repeat(10_000)).len() <= 256);
+        let [file, program]: [fn(&str) -> String; 2] = [|name| file(name), |name| program(name)];
+        for shown in [file, program] {
+            assert_eq!(shown("./backup@home.sh"), "./backup@home.sh");
+            assert_eq!(shown("a\u{1b}[2J\u{202e}"), "a\\u{1b}[2J\\u{202e}");
+            assert_eq!(shown("redis://me:secret@host"), HIDDEN);
+            assert!(shown(&"x".repeat(10_000)).len() <= 256);
+        }
     }
 
     #[test]
-    fn a_url_is_hidden_wherever_clap_puts_it() {
+    fn a_private_key_in_place_of_its_file_is_hidden() {
+        const BODY: &str = "MC4CAQAwBQYDK2VwBCIE";
+        for text in [
+            &format!("-----BEGIN PRIVATE KEY-----\n{BODY}\n-----END PRIVATE KEY-----\n"),
+            &format!("-----BEGIN PRIVATE KEY----- {BODY} -----END PRIVATE KEY-----"),
+            &format!("{BODY}\n"),
+            &format!("{BODY}\r{BODY}"),
+            "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCk1DNENBUUF3QlFZREsyVndCQ0lFCi0tLS0t",
+        ] {
+            assert_eq!(file(text), HIDDEN_PEM, "{text}");
+        }
+        assert_eq!(file("/etc/redlock/my key.pem"), "/etc/redlock/my key.pem");
+    }
+
+    #[test]
+    fn of_a_command_in_one_word_only_the_program_is_shown() {
+        for (command, shown) in [
+            ("mysqldump -psecret db", "mysqldump.."),
+            ("./backup\t--password secret", "./backup.."),
+            ("a\nsecret", "a.."),
+            ("PASSWORD=secret", "PASSWORD.."),
+            (" secret", ".."),
+        ] {
+            assert_eq!(program(command), shown);
+        }
+    }
+
+    #[test]
+    fn a_url_or_a_private_key_is_hidden_wherever_clap_puts_it() {
+        const URL: &str = "redis://me:secret@host";
+        const PEM: &str = "-----BEGIN PRIVATE KEY-----\nsecret\n-----END PRIVATE KEY-----";
+
         for kind in [
             ContextKind::InvalidArg,
             ContextKind::InvalidSubcommand,
@@ -102,20 +169,23 @@ mod tests {
             ContextKind::SuggestedArg,
             ContextKind::SuggestedValue,
         ] {
-            let secret = "redis://me:secret@host".to_owned();
-            for value in [
-                ContextValue::String(secret.clone()),
-                ContextValue::Strings(vec![secret]),
-            ] {
-                let mut error = clap::Error::new(ErrorKind::UnknownArgument);
-                error.insert(kind, value);
-                let told = without_secrets(error).render().to_string();
-                assert!(!told.contains("secret"), "{kind:?}: {told}");
+            for secret in [URL, PEM].map(str::to_owned) {
+                for value in [
+                    ContextValue::String(secret.clone()),
+                    ContextValue::Strings(vec![secret]),
+                ] {
+                    let mut error = clap::Error::new(ErrorKind::UnknownArgument);
+                    error.insert(kind, value);
+                    let told = without_secrets(error).render().to_string();
+                    assert!(!told.contains("secret"), "{kind:?}: {told}");
+                }
             }
         }
-        let error = clap::Error::raw(ErrorKind::Io, "redis://me:secret@host");
-        let told = without_secrets(error).render().to_string();
-        assert!(told.contains("--node=URL"), "{told}");
-        assert!(!told.contains("secret"), "{told}");
+        for (text, advice) in [(URL, "--node=URL"), (PEM, "the path of a file")] {
+            let error = clap::Error::raw(ErrorKind::Io, text);
+            let told = without_secrets(error).render().to_string();
+            assert!(told.contains(advice), "{told}");
+            assert!(!told.contains("secret"), "{told}");
+        }
     }
 }

@@ -43,8 +43,9 @@ use tally::{Tally, Verdict};
 ///
 /// With --json: key, verdict (held, free, split, unknown), message, token, on (number of nodes), of,
 /// answered, counted (number of answers), quorum, free_in_ms, fence, and nodes, each with node, state
-/// (held, free, foreign, unknown), token, type, ends_in_ms, fence, refuses_fenced_for_ms, counts (whether
-/// this state counts), no_vote (why the vote of the node does not count), error; absent values are null.
+/// (held, free, foreign, unknown), token, type, ends_in_ms, fence, fence_error (why no fence can be read),
+/// refuses_fenced_for_ms, counts (whether this state counts), no_vote (why the vote of the node does not
+/// count), error; absent values are null.
 ///
 /// Exit codes: 0 known; 69 too few answers count to know; 64 usage; 70 internal error.
 #[derive(Debug, clap::Args)]

@@ -11,6 +11,13 @@ pub(crate) fn check(key: &[u8]) -> Result<(), String> {
     if key.starts_with(RESERVED_PREFIX.as_bytes()) {
         return Err("keys that begin with \"redlock:\" are reserved: use another name".to_owned());
     }
+    if is_url_of_node(key) {
+        return Err(
+            "the key is the URL of a node (not shown, it may hold a password): write it as --node=URL, and then the name of \
+             the lock"
+                .to_owned(),
+        );
+    }
     if key.len() > MAX_KEY {
         return Err(format!(
             "a key of {} bytes is too long: at most {MAX_KEY}; use a digest of it",
@@ -18,4 +25,59 @@ pub(crate) fn check(key: &[u8]) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// Whether the key can only be a node whose option was forgotten. The name of a lock may well hold another URL.
+fn is_url_of_node(key: &[u8]) -> bool {
+    let key = String::from_utf8_lossy(key).to_ascii_lowercase();
+    let scheme = key.trim().split_once(':').map(|(scheme, _)| scheme);
+    scheme.is_some_and(|scheme| SCHEMES.contains(&scheme))
+        && (key.contains("://") || key.contains('@'))
+}
+
+/// The schemes of `redlock_std::Address`.
+const SCHEMES: [&str; 7] = [
+    "redis",
+    "rediss",
+    "valkey",
+    "valkeys",
+    "redis+unix",
+    "valkey+unix",
+    "unix",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_is_the_url_of_a_node_is_refused_and_not_repeated() {
+        for key in [
+            "redis://me:secret@host",
+            "Redis://secret",
+            " rediss://secret",
+            "redis:me:secret@host",
+            "redis:/:secret@host",
+            "valkey+unix:///secret",
+        ] {
+            let why = check(key.as_bytes()).unwrap_err();
+            assert!(
+                why.contains("--node=URL") && !why.contains("secret"),
+                "{why}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_key_that_names_another_resource_is_a_key() {
+        for key in [
+            "https://me@example.org/page",
+            "redis:migration",
+            "redis",
+            "dock-7@harbour",
+            "s3://bucket/redis://",
+        ] {
+            assert_eq!(check(key.as_bytes()), Ok(()), "{key}");
+        }
+    }
 }

@@ -200,8 +200,16 @@ fn not_started(error: &std::io::Error, plan: &Plan) -> Failure {
         ErrorKind::NotFound => exit::NOT_FOUND,
         _ => exit::NOT_EXECUTABLE,
     };
+    let program = echo::program(&plan.command);
+    // Many who see this have written the whole command in one word, or a variable before it.
+    let advice = match program.ends_with("..") {
+        true => {
+            "; give the program and each argument as words of their own, and variables with env"
+        }
+        false => "",
+    };
     Failure {
-        why: format!("cannot run {}: {error}", echo::shown(&plan.command)),
+        why: format!("cannot run {program}: {error}{advice}"),
         code,
     }
 }

@@ -13,7 +13,7 @@ use crate::core::{MAX_KEY, MAX_NODES};
 pub enum ConnectError {
     /// The URL is not that of a Redis or Valkey node.
     BadUrl {
-        /// The part of the URL that may be shown: its scheme, and its host if it is certain which part is the host. Empty
+        /// The part of the URL that may be shown: its scheme, and its host if the URL is read without doubt. Empty
         /// if there is neither.
         url: String,
         /// What is wrong with it.

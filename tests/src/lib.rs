@@ -40,3 +40,39 @@ pub async fn eventually(what: &str, limit: Duration, mut fact: impl FnMut() -> b
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
+
+/// Checks that `output` holds no password of a test, each of which contains `secret`, and no whole token.
+///
+/// # Panics
+///
+/// When it does.
+pub fn expect_no_secret(output: &str) {
+    const TOKEN_DIGITS: usize = 40;
+
+    assert!(!output.contains("secret"), "a password: {output}");
+    let words = output.split(|character: char| !character.is_ascii_hexdigit());
+    let longest = words.map(str::len).max().unwrap_or_default();
+    assert!(longest < TOKEN_DIGITS, "a whole token: {output}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::expect_no_secret;
+
+    #[test]
+    fn the_first_bytes_of_a_token_are_no_secret() {
+        expect_no_secret("dock-7: held by 0011aaff.. on 3 of 5 nodes");
+    }
+
+    #[test]
+    #[should_panic(expected = "a whole token")]
+    fn a_whole_token_is_a_secret() {
+        expect_no_secret(&format!("token {}.", "0011aaFF".repeat(5)));
+    }
+
+    #[test]
+    #[should_panic(expected = "a password")]
+    fn a_password_is_a_secret() {
+        expect_no_secret("redis://me:secret@host");
+    }
+}

@@ -71,7 +71,8 @@ impl Credit {
             "ends_in_ms": state
                 .and_then(|state| state.key.ends_in())
                 .map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
-            "fence": state.and_then(|state| state.fence),
+            "fence": state.and_then(|state| state.fence.highest()),
+            "fence_error": state.and_then(|state| state.fence.error()),
             "refuses_fenced_for_ms": state
                 .and_then(|state| state.refuses_fenced_for)
                 .map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),

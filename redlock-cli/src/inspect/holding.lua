@@ -1,12 +1,18 @@
 -- Returns the state of a lock at one moment: {type, first bytes, digest, PTTL, fence}. If the key is missing, PTTL is the
--- time for which the node still refuses fenced locks, in milliseconds, or less than 0.
+-- time for which the node still refuses fenced locks, in milliseconds, or less than 0. The fence is empty if there is no
+-- fence record, and '?' if it cannot be read.
 -- Tokens are not returned, also not that of the fence record, but only a digest: a client that knows the token can release
 -- the lock.
 local known = KEYS[2] and redis.pcall('GET', KEYS[2])
-local fence, held_until = string.match(type(known) == 'string' and known or '', '^(%d+):(%d+):?(.*)$')
--- No client has written such numbers.
-if fence and #fence + #held_until > 40 then fence, held_until = nil, nil end
-fence = fence or ''
+local fence, held_until = '', nil
+if type(known) == 'string' then
+  fence, held_until = string.match(known, '^(%d+):(%d+)')
+  -- No client has written longer numbers: they are beyond 2^53, and the scripts of the lock would calculate with other ones.
+  if not fence or #fence > 16 or #held_until > 16 then fence, held_until = '?', nil end
+elseif known then
+  -- Of another type.
+  fence = '?'
+end
 local value = redis.pcall('GET', KEYS[1])
 if not value then
   local left = -2

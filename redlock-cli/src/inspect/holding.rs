@@ -33,10 +33,20 @@ pub(crate) struct Identity {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) key: Key,
-    /// The highest fence that the node has seen for the key, if it can be read.
-    pub(crate) fence: Option<u64>,
+    pub(crate) fence: FenceRecord,
     /// For how long the node refuses fenced locks although the key is missing, for example because an operator deleted it.
     pub(crate) refuses_fenced_for: Option<Duration>,
+}
+
+/// The fence record of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FenceRecord {
+    /// There is none, or the user may not read it.
+    Missing,
+    /// With the highest fence that the node has seen.
+    Highest(u64),
+    /// No client has written it, and no fenced acquire is granted over it.
+    Unreadable,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,9 +161,33 @@ impl State {
         };
         Some(Self {
             key,
-            fence: fence.parse().ok(),
+            fence: match fence.as_str() {
+                "" => FenceRecord::Missing,
+                fence => fence
+                    .parse()
+                    .map_or(FenceRecord::Unreadable, FenceRecord::Highest),
+            },
             refuses_fenced_for,
         })
+    }
+}
+
+impl FenceRecord {
+    /// Why it has no fence although it is there.
+    pub(crate) const fn error(self) -> Option<&'static str> {
+        match self {
+            Self::Unreadable => {
+                Some("the fence record cannot be read: no client can acquire a fenced lock here")
+            }
+            Self::Missing | Self::Highest(_) => None,
+        }
+    }
+
+    pub(crate) const fn highest(self) -> Option<u64> {
+        match self {
+            Self::Highest(fence) => Some(fence),
+            Self::Missing | Self::Unreadable => None,
+        }
     }
 }
 
@@ -182,10 +216,14 @@ impl fmt::Display for Holding {
                 left(*ends_in)
             )?,
         }
+        let is_free = state.key == Key::Free;
         match state.fence {
-            Some(fence) if state.key == Key::Free => write!(f, "     last fence {fence}")?,
-            Some(fence) => write!(f, ", fence {fence}")?,
-            None => {}
+            FenceRecord::Highest(fence) if is_free => write!(f, "     last fence {fence}")?,
+            FenceRecord::Highest(fence) => write!(f, ", fence {fence}")?,
+            FenceRecord::Missing | FenceRecord::Unreadable => {}
+        }
+        if let Some(why) = state.fence.error() {
+            write!(f, "{}{why}", if is_free { "     " } else { ", " })?;
         }
         match state.refuses_fenced_for {
             Some(left) => write!(

@@ -67,7 +67,9 @@ impl<'a> Tally<'a> {
             answered: states().count(),
             counted: evidence.len(),
             free_in: free_in(states().map(|(state, _, credit)| (state, credit)), nodes),
-            fence: states().filter_map(|(state, ..)| state.fence).max(),
+            fence: states()
+                .filter_map(|(state, ..)| state.fence.highest())
+                .max(),
         }
     }
 }
@@ -166,6 +168,7 @@ impl fmt::Display for Tally<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::holding::FenceRecord;
     use super::*;
 
     /// A letter is a token, `.` a free node, `l` a list, `?` a node that did not answer; `_` is a free node that may
@@ -193,7 +196,7 @@ mod tests {
                 node: node.to_string(),
                 state: state(number, node).map(|key| State {
                     key,
-                    fence: None,
+                    fence: FenceRecord::Missing,
                     refuses_fenced_for: None,
                 }),
                 identity: Err("not asked".to_owned()),

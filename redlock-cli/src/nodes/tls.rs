@@ -1,6 +1,6 @@
 //! The TLS options.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::echo::shown;
+use crate::echo;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TlsArguments {
@@ -73,7 +73,7 @@ fn roots(file: &Path) -> Result<RootCertStore, String> {
         let added = roots.add(certificate);
         added.map_err(|error| {
             let why = printable(&error.to_string());
-            format!("--tls-ca {}: {why}", shown(file))
+            format!("--tls-ca {}: {why}", echo::file(file))
         })?;
     }
     Ok(roots)
@@ -96,18 +96,27 @@ fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
     key.map_err(|error| unread("--tls-key", file, "private key", &error))
 }
 
-/// Reads the whole `file`. The limit is for devices, which have no end.
+/// Reads the whole `file`. It must be a regular file: the open of a pipe waits for a writer, and a device has no end.
 fn read(option: &str, file: &Path) -> Result<Vec<u8>, String> {
+    if fs::metadata(file).is_ok_and(|found| !found.is_file()) {
+        return Err(format!(
+            "{option} {} is not a regular file: name a PEM file",
+            echo::file(file)
+        ));
+    }
     let mut pem = Vec::new();
     let read = File::open(file).and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut pem));
     match read {
         Ok(count) if count as u64 > MOST_BYTES => Err(format!(
             "{option} {} is longer than {} MiB: name a PEM file",
-            shown(file),
+            echo::file(file),
             MOST_BYTES >> 20
         )),
         Ok(_) => Ok(pem),
-        Err(error) => Err(format!("{option} {} cannot be read: {error}", shown(file))),
+        Err(error) => Err(format!(
+            "{option} {} cannot be read: {error}",
+            echo::file(file)
+        )),
     }
 }
 
@@ -116,7 +125,7 @@ const MOST_BYTES: u64 = 4 << 20;
 
 /// Does not quote the content of the file: it may be a private key whose lines were joined.
 fn unread(option: &str, file: &Path, what: &str, error: &pem::Error) -> String {
-    let file = shown(file);
+    let file = echo::file(file);
     match error {
         pem::Error::NoItemsFound => format!("{option} {file}: the file contains no {what}"),
         _ => format!(

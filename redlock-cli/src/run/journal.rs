@@ -46,10 +46,17 @@ impl Journal {
     const MOST: usize = 1_000;
 
     pub(crate) fn open(form: Form, key: &[u8]) -> std::io::Result<Self> {
+        Self::to(std::io::stderr(), form, key)
+    }
+
+    fn to(output: impl Write + Send + 'static, form: Form, key: &[u8]) -> std::io::Result<Self> {
         let (lines, queue) = mpsc::sync_channel(Self::MOST);
         thread::Builder::new()
             .name("journal".to_owned())
-            .spawn(move || write_lines(&queue))?;
+            .spawn(move || {
+                terminal::write_from_the_background();
+                write_lines(&queue, output);
+            })?;
         Ok(Self {
             form,
             key: KeyName::new(key),
@@ -98,12 +105,11 @@ impl Journal {
     }
 }
 
-fn write_lines(queue: &Receiver<Line>) {
-    terminal::write_from_the_background();
+fn write_lines(queue: &Receiver<Line>, mut output: impl Write) {
     while let Ok(line) = queue.recv() {
         match line {
             Line::Text(line) => {
-                let _unread = writeln!(std::io::stderr(), "{line}");
+                let _unread = writeln!(output, "{line}");
             }
             Line::Last(done) => {
                 let _nobody = done.send(());
@@ -328,4 +334,54 @@ fn seconds(duration: Duration) -> String {
 
 fn timestamp(time: SystemTime) -> String {
     humantime::format_rfc3339_millis(time).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    /// An output that takes nothing until the other end of `gate` is gone.
+    struct Blocked {
+        gate: Receiver<()>,
+        taken: Sender<Vec<u8>>,
+    }
+
+    impl Write for Blocked {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let _open = self.gate.recv();
+            let _untold = self.taken.send(bytes.to_owned());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_that_nobody_reads_delay_no_event_and_a_thousand_of_them_are_kept() {
+        const LIMIT: Duration = Duration::from_secs(20);
+
+        let (open, gate) = mpsc::channel();
+        let (taken, all) = mpsc::channel();
+        let journal = Journal::to(Blocked { gate, taken }, Form::Verbose, b"dock-7").unwrap();
+        let (done, written) = mpsc::channel();
+        thread::spawn(move || {
+            for pid in 0..10_000 {
+                journal.write(&Event::Started { pid });
+            }
+            journal.close();
+            let _ended = done.send(());
+        });
+        assert_eq!(written.recv_timeout(LIMIT), Ok(()));
+        drop(open);
+        let taken: Vec<u8> = all.iter().flatten().collect();
+        let taken = String::from_utf8(taken).unwrap();
+        // The thread may have taken the first of them out of the queue.
+        let kept = taken.lines().count();
+        assert!((1_000..=1_001).contains(&kept), "{kept}");
+        assert!(taken.starts_with("redlock: dock-7: the command runs as process 0\n"));
+    }
 }

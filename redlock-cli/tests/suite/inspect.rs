@@ -1,5 +1,6 @@
 //! `redlock inspect` on locks in each state that a fleet can leave them in.
 
+use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
@@ -163,6 +164,74 @@ fn a_fence_record_is_read_in_both_forms_and_no_token_in_it_is_shown() {
 }
 
 #[test]
+fn a_fence_record_that_no_client_has_written_is_marked_and_hides_no_node() {
+    let servers = Servers::start(3);
+    let fenced = ["--fenced", "--no-wait", "--ttl=5s"];
+    let long = "1".repeat(1_000_000);
+    let records = [
+        "1:99999999999999999999:",
+        "9223372036854775807:0",
+        "99999999999999999:0:",
+        "0:99999999999999999",
+        "a note",
+        "",
+        &format!("{long}:0"),
+        &format!("0:{long}:"),
+        &long,
+    ];
+    for held in [false, true] {
+        for record in records {
+            for server in &servers[..] {
+                let set = ["SET", "redlock:fence:dock-7", record];
+                let _: () = server.query(&set).unwrap();
+            }
+            let beginning = &record[..record.len().min(40)];
+            let ended = inspect(&servers.urls(), &[]);
+            assert_eq!(ended.code, Some(0), "{beginning}: {}", ended.stdout);
+            let state = if held { "held by 61626364.." } else { "free" };
+            let is_seen = last_line(&ended).starts_with(&format!("dock-7: {state}"));
+            assert!(is_seen, "{beginning}: {}", ended.stdout);
+            let marks = ended
+                .stdout
+                .matches("the fence record cannot be read")
+                .count();
+            assert_eq!(marks, 3, "{beginning}: {}", ended.stdout);
+            let report = document(&servers.urls());
+            for node in report["nodes"].as_array().unwrap() {
+                assert_eq!(node["fence"], Value::Null);
+                assert_eq!(node["refuses_fenced_for_ms"], Value::Null);
+                let why = node["fence_error"].as_str().unwrap();
+                assert!(why.contains("cannot be read"), "{beginning}: {why}");
+            }
+            // What the mark says is true. The error of a node may hold the hash of a script, which looks like a token.
+            let mut command = run(&servers, &fenced, "dock-7", "true");
+            command.stderr(Stdio::null());
+            assert!(!command.status().unwrap().success(), "{beginning}");
+        }
+        hold(&servers, "abcdefghijklmnopqrst", 60_000);
+    }
+}
+
+#[test]
+fn a_fence_record_of_the_longest_numbers_that_lua_can_count_to_is_read() {
+    let servers = Servers::start(1);
+    for (record, fence) in [
+        (
+            "9007199254740992:9007199254740992:",
+            9_007_199_254_740_992_u64,
+        ),
+        ("0:0", 0),
+    ] {
+        let set = ["SET", "redlock:fence:dock-7", record];
+        let _: () = servers[0].query(&set).unwrap();
+        let report = document(&servers.urls());
+        assert_eq!(report["verdict"], "free");
+        assert_eq!(report["nodes"][0]["fence"], fence);
+        assert_eq!(report["nodes"][0]["fence_error"], Value::Null);
+    }
+}
+
+#[test]
 fn tokens_of_which_none_has_a_quorum_are_split() {
     let servers = Servers::start(5);
     for (server, token) in servers
@@ -239,6 +308,10 @@ fn a_key_of_another_type_is_shown_as_such() {
         "{}",
         ended.stdout
     );
+    let marked =
+        "free     the fence record cannot be read: no client can acquire a fenced lock here";
+    let second = ended.stdout.lines().nth(1).unwrap();
+    assert!(second.ends_with(marked), "{}", ended.stdout);
     let report = document(&servers.urls());
     assert_eq!(
         (&report["nodes"][0]["state"], &report["nodes"][0]["type"]),

@@ -1,6 +1,9 @@
 //! `redlock run` while all is well, and when the lock cannot be had.
 
 use std::fs;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use redlock_tests::Servers;
@@ -300,4 +303,25 @@ fn a_node_that_may_evict_is_warned_of() {
 
 fn contains(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len()).any(|window| window == part)
+}
+
+#[test]
+fn a_stderr_that_nobody_reads_delays_neither_the_command_nor_its_lease() {
+    let servers = Servers::start(3);
+    let (mut stderr, _unread) = UnixStream::pair().unwrap();
+    stderr.set_nonblocking(true).unwrap();
+    while stderr.write(&[b'.'; 64]).is_ok() {}
+    stderr.set_nonblocking(false).unwrap();
+    let options = ["--json", "--verbose", "--ttl=600ms"];
+    let mut command = run(&servers, &options, "dock-7", "sleep 2; exit 3");
+    command.stderr(OwnedFd::from(stderr));
+    let mut child = command.spawn().unwrap();
+    let mut status = None;
+    eventually("the end of the command", || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    // Without an extension, it would have been ended.
+    assert_eq!(status.unwrap().code(), Some(3));
+    expect_no_keys(&servers);
 }

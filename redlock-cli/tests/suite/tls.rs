@@ -103,25 +103,47 @@ fn files_that_are_of_no_use_are_named() {
 }
 
 #[test]
-fn a_file_without_an_end_is_not_read_to_its_end() {
+fn a_pipe_a_device_or_a_huge_file_in_place_of_certificates_is_refused_and_not_read() {
     let authority = Authority::create();
     let certified = authority.sign("client");
     let certificate = certified.certificate.to_str().unwrap();
-    for files in [
-        &["--tls-ca=/dev/zero"][..],
-        &["--tls-cert=/dev/zero", "--tls-key=/dev/zero"],
-        &["--tls-cert", certificate, "--tls-key=/dev/zero"],
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    // A pipe that nothing is ever written to, and a file of which the disk has nothing.
+    let (pipe, huge) = (path("pipe"), path("huge.pem"));
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let made = fs::File::create(&huge).unwrap();
+    made.set_len(1 << 40).unwrap();
+    for (file, why) in [
+        (&*pipe, "pipe is not a regular file: name a PEM file"),
+        (
+            "/dev/zero",
+            "/dev/zero is not a regular file: name a PEM file",
+        ),
+        ("/dev", "/dev is not a regular file: name a PEM file"),
+        (&*huge, "huge.pem is longer than 4 MiB: name a PEM file"),
     ] {
-        let mut command = Command::new("sh");
-        command
-            .args(["-c", "ulimit -v 120000; exec \"$@\"", "sh"])
-            .arg(env!("CARGO_BIN_EXE_redlock"))
-            .args(["doctor", "--node=rediss://127.0.0.1:1"])
-            .args(files);
+        for options in [
+            &[("--tls-ca", file)][..],
+            &[("--tls-cert", file), ("--tls-key", file)],
+            &[("--tls-cert", certificate), ("--tls-key", file)],
+        ] {
+            let mut command = with_little_memory(&["doctor", "--node=rediss://127.0.0.1:1"]);
+            for (option, file) in options {
+                command.args([option, file]);
+            }
+            let ended = end_of(command);
+            assert_eq!(ended.code, Some(64), "{options:?} {}", ended.stderr);
+            assert!(ended.stderr.contains(why), "{options:?} {}", ended.stderr);
+        }
+        // The authorities of the system, of another place.
+        let mut command = with_little_memory(&["doctor", "--node=rediss://127.0.0.1:1"]);
+        command.env("SSL_CERT_FILE", file);
         let ended = end_of(command);
-        assert_eq!(ended.code, Some(64), "{files:?} {}", ended.stderr);
-        let why = "/dev/zero is longer than 4 MiB: name a PEM file";
-        assert!(ended.stderr.contains(why), "{files:?} {}", ended.stderr);
+        assert_eq!(ended.code, Some(64), "{file} {}", ended.stderr);
+        let why = why.replace("4 MiB", "64 MiB");
+        assert!(ended.stderr.contains(&why), "{file} {}", ended.stderr);
     }
 }
 
@@ -174,6 +196,53 @@ fn nothing_of_a_private_key_is_told() {
             }
         }
     }
+}
+
+#[test]
+fn nothing_of_a_private_key_is_told_that_stands_in_place_of_its_file() {
+    let authority = Authority::create();
+    let Certified { certificate, key } = authority.sign("client");
+    let text = fs::read_to_string(&key).unwrap();
+    let line = text.lines().nth(1).unwrap().to_owned();
+    let certificate = certificate.to_str().unwrap();
+    let node = "--node=rediss://127.0.0.1:1";
+    for value in [&*text, &text.replace('\n', " "), &format!("{line}\n")] {
+        for [ca, cert, key] in [
+            [value, certificate, certificate],
+            [certificate, value, certificate],
+            [certificate, certificate, value],
+        ] {
+            let mut by_environment = redlock(&["inspect", node, "dock-7"]);
+            by_environment
+                .env("REDLOCK_TLS_CA", ca)
+                .env("REDLOCK_TLS_CERT", cert)
+                .env("REDLOCK_TLS_KEY", key);
+            let mut by_option = redlock(&["inspect", node, "dock-7", "--tls-ca", ca]);
+            by_option.args(["--tls-cert", cert, "--tls-key", key]);
+            for command in [by_environment, by_option] {
+                let ended = end_of(command);
+                assert_eq!(ended.code, Some(64), "{}", ended.stderr);
+                assert!(!ended.stderr.contains(&line[..8]), "{}", ended.stderr);
+            }
+        }
+        let mut command = redlock(&["inspect", node, "dock-7"]);
+        command
+            .env("REDLOCK_TLS_CERT", certificate)
+            .env("REDLOCK_TLS_KEY", value);
+        let ended = end_of(command);
+        let why = "--tls-key (not shown, it is PEM text: give the path of a file)";
+        assert!(ended.stderr.contains(why), "{}", ended.stderr);
+    }
+}
+
+fn with_little_memory(arguments: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "ulimit -v 120000; exec \"$@\"", "sh"])
+        .arg(env!("CARGO_BIN_EXE_redlock"))
+        .args(arguments)
+        .env_remove("REDLOCK_NODES");
+    command
 }
 
 fn to(server: &TlsServer, arguments: &[&str]) -> Command {

@@ -314,6 +314,50 @@ fn a_url_that_stands_in_the_wrong_place_is_not_repeated() {
 }
 
 #[test]
+fn a_url_in_place_of_the_key_is_64_and_not_repeated() {
+    const URL: &str = "redis://me:secret@127.0.0.1:1";
+    const NODE: &str = "--node=redis://127.0.0.1:1";
+    for arguments in [
+        &["run", NODE, URL, "--", "true"][..],
+        &["run", NODE, "--json", URL, "--", "true"],
+        &["inspect", NODE, URL],
+        &["inspect", NODE, "--json", URL],
+    ] {
+        let ended = end_of(redlock(arguments));
+        assert_eq!(ended.code, Some(64), "{arguments:?} {}", ended.stderr);
+        assert_eq!(ended.stdout, "");
+        assert!(
+            ended.stderr.contains("write it as --node=URL"),
+            "{}",
+            ended.stderr
+        );
+        assert!(!ended.stderr.contains("me:"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn of_a_command_that_cannot_be_run_no_argument_is_told() {
+    let servers = Servers::start(1);
+    for (program, told) in [
+        (
+            "mysqldump-7 --password=secret db",
+            "cannot run mysqldump-7..: ",
+        ),
+        ("PASSWORD=secret", "cannot run PASSWORD..: "),
+    ] {
+        let ended = end_of(under_lock(&servers, program));
+        assert_eq!(ended.code, Some(127), "{}", ended.stderr);
+        assert!(ended.stderr.contains(told), "{}", ended.stderr);
+        assert!(
+            ended.stderr.contains("as words of their own"),
+            "{}",
+            ended.stderr
+        );
+        assert!(!ended.stderr.contains("secret"), "{}", ended.stderr);
+    }
+}
+
+#[test]
 fn what_the_operator_writes_cannot_write_into_the_terminal() {
     const TEXT: &str = "a\x1b[2J\nFAKE LINE\r\u{9b}2J\u{202e}";
     const NODE: &str = "--node=redis://127.0.0.1:1";

@@ -6,17 +6,19 @@
 -- The traits are the uptime in seconds times 4, plus 2 for a master, plus 1 for a node that evicts no keys. max_ttl is that
 -- of the guard record in milliseconds, 0 if there is none, and negative if the record does not vouch for the node.
 
+-- Functions and no methods: on some servers, any client that may run scripts can replace the methods of strings for all.
+local match, sub = string.match, string.sub
 local info, clock = redis.call('info'), redis.call('time')
-local run_id, replid = info:match('run_id:(%w+)'), info:match('master_replid:(%w+)')
-local keeps = info:match('policy:noeviction')
+local run_id, replid = match(info, 'run_id:(%w+)'), match(info, 'master_replid:(%w+)')
+local keeps = match(info, 'policy:noeviction')
 -- A node that may evict locks must not vouch for itself later. pcall: a replica, or a node with a full disk, refuses it.
 if not keeps then redis.pcall('del', KEYS[1]) end
 
 -- tostring: the record may be missing, or no string.
 local record = tostring(redis.pcall('get', KEYS[1]))
-local its_run_id, until_ms, max_ttl, its_replid = record:match('^(%w+):(%d+):(%d+):%d+:%d+:?(%w*)$')
+local its_run_id, until_ms, max_ttl, its_replid = match(record, '^(%w+):(%d+):(%d+):%d+:%d+:?(%w*)$')
 local vouches = its_run_id == run_id and its_replid == replid and clock[1] * 1000 >= until_ms + 0
 return {
-  tonumber(run_id:sub(1, 13), 16), tonumber(replid:sub(1, 13), 16),
-  4 * info:match('uptime_in_seconds:(%S+)') + (info:match('\nrole:master') and 2 or 0) + (keeps and 1 or 0),
+  tonumber(sub(run_id, 1, 13), 16), tonumber(sub(replid, 1, 13), 16),
+  4 * match(info, 'uptime_in_seconds:(%S+)') + (match(info, '\nrole:master') and 2 or 0) + (keeps and 1 or 0),
   (max_ttl or 0) * (vouches and 1 or -1)}

@@ -41,7 +41,8 @@ impl Address {
     /// # Errors
     ///
     /// If the URL is not that of a Redis or Valkey node, or if it needs TLS and TLS is not available. The error contains at
-    /// most the scheme and the host of the URL, and the host only if it is certain which part is the host.
+    /// most the scheme and the host of the URL, and the host only if the URL is read without doubt: not if it holds a
+    /// character that no host name has. In `redis://USER:1234`, where the host is missing, the user is read as the host.
     pub fn parse(url: &str) -> Result<Self, ConnectError> {
         let parts = Parts::read(url)?;
         #[cfg(feature = "tls-rustls")]
@@ -141,13 +142,14 @@ impl Parts {
             }
             // Part of a password, more likely than of a path.
             let path = url.path().to_ascii_lowercase();
-            let is_encoded = ["%40", "%26", "%3b", "%3d"]
+            // %25 is a %: the path may be encoded twice.
+            let is_encoded = ["%25", "%26", "%3a", "%3b", "%3d", "%3f", "%40"]
                 .iter()
                 .any(|part| path.contains(part));
             if path.contains(['@', '&', ';', '=']) || is_encoded {
                 return Err(bad(
                     &start,
-                    "a ? is missing before user or password, or the path holds one of @ & ; =",
+                    "a ? is missing before user or password, or the path holds one of @ & ; =, or an encoded : ? or %",
                 ));
             }
         } else if url.path().contains('@') || url.query().is_some_and(|query| query.contains('@')) {
@@ -155,8 +157,14 @@ impl Parts {
                 &start,
                 &format!("there is an @ after the host{ENCODE}"),
             ));
+        } else if !url.host_str().is_some_and(may_be_host) {
+            // Part of a password, more likely than of a host.
+            return Err(bad(
+                &start,
+                &format!("the host holds something other than letters, digits and - . _{ENCODE}"),
+            ));
         }
-        // From here on it is certain which part is the host.
+        // From here on the host is no more than a name: it is shown.
         let shown = match url.host_str() {
             Some(host) if !is_unix(scheme) => format!("{scheme}://{}..", printable(host)),
             _ => start,
@@ -250,6 +258,13 @@ fn is_unix(scheme: &str) -> bool {
     scheme.ends_with("unix")
 }
 
+/// Whether this is an IPv6 address, or a text that a name server or the hosts file can know. No other part of a URL that
+/// was encoded or lost its separators passes for a host.
+fn may_be_host(host: &str) -> bool {
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    host.starts_with('[') || host.bytes().all(is_of_name)
+}
+
 fn name(host: &str, port: u16) -> String {
     format!("{}:{port}", printable(&host.to_lowercase()))
 }
@@ -304,6 +319,11 @@ mod tests {
             "redis+unix:///run/r.sock;auth%3dsecret",
             "unix:///:secret@/run/r.sock",
             "unix:///:secret%40/run/r.sock",
+            "unix:///run/r.sock%3fpass:secret",
+            "unix:///run/r.sock%3Fpass:secret",
+            "unix:///run/r.sock%3Asecret",
+            "unix:///run/r.sock%253fpass:secret",
+            "unix:///:secret%2540/run/r.sock",
             "redis+unix://me:secret@/run/r.sock",
             "redis+unix://me:secret@host/run/r.sock",
             "redis+unix://localhost?pass=secret&db=x",
@@ -341,6 +361,20 @@ mod tests {
                 "host:1:secret",
                 "[::1:secret",
                 "0.0.0.0/?secret",
+                "me%3Asecret%40host",
+                "me%3asecret%40host:1/2",
+                "secret%40host:1",
+                "secret%2540host",
+                "s%65cret-secret",
+                "host;secret",
+                "host,secret",
+                "host&pass=secret",
+                "secret!",
+                "$secret",
+                "{secret}",
+                "[fe80::1%25secret]",
+                "[fe80::1%secret]",
+                "s\u{e4}-secret",
                 "",
             ] {
                 urls.push(format!("{scheme}://{rest}"));

@@ -1,5 +1,6 @@
 //! The TLS configuration of `rediss://` nodes.
 
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use rustls::crypto::CryptoProvider;
@@ -14,10 +15,15 @@ use crate::ConnectError;
 /// [`Redlock::connect_with_tls`](crate::Redlock::connect_with_tls). Certificates that cannot be read are skipped. This
 /// reads files, and blocks the thread for a few milliseconds.
 ///
+/// The environment variables `SSL_CERT_FILE` and `SSL_CERT_DIR` name other certificates than those of the system.
+///
 /// # Errors
 ///
-/// [`ConnectError::Tls`] if there are none.
+/// [`ConnectError::Tls`] if there are none, or if `SSL_CERT_FILE` names no regular file or one of more than 64 MiB.
 pub fn system_roots() -> Result<RootCertStore, ConnectError> {
+    if let Some(file) = std::env::var_os("SSL_CERT_FILE") {
+        check_size(Path::new(&file))?;
+    }
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(found.certs);
@@ -33,6 +39,23 @@ pub fn system_roots() -> Result<RootCertStore, ConnectError> {
         });
     }
     Ok(roots)
+}
+
+/// Refuses a file that cannot be read to its end: the open of a pipe waits for a writer, and a device has no end. What is
+/// missing, the loader says itself.
+fn check_size(file: &Path) -> Result<(), ConnectError> {
+    /// All certificates that a system trusts take less than 1 MiB.
+    const MOST_BYTES: u64 = 64 << 20;
+
+    let why = match std::fs::metadata(file) {
+        Ok(found) if !found.is_file() => "is not a regular file",
+        Ok(found) if found.len() > MOST_BYTES => "is longer than 64 MiB",
+        _ => return Ok(()),
+    };
+    let file = printable(&file.to_string_lossy());
+    Err(ConnectError::Tls {
+        reason: format!("SSL_CERT_FILE {file} {why}: name a PEM file"),
+    })
 }
 
 /// The default configuration, which is read once per process and shared by all connections.

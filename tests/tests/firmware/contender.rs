@@ -1,10 +1,11 @@
 //! A process that takes the lock through `redlock-std`.
 
-use std::process::{Child, Command};
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use redlock_std::{Options, Redlock};
-use redlock_tests::{Server, Servers, eventually};
+use redlock_tests::{Server, Servers, eventually, expect_no_secret};
 
 use crate::resource::{self, Usage};
 
@@ -36,7 +37,8 @@ impl Contender {
         let child = Command::new(std::env::current_exe().unwrap())
             .args([TEST, "--exact", "--nocapture"])
             .env(ROLE, role)
-            .stdout(std::process::Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         Self(child)
@@ -50,7 +52,13 @@ impl Contender {
             self.0.try_wait().unwrap().is_some()
         })
         .await;
-        assert!(self.0.wait().unwrap().success());
+        let mut told = String::new();
+        // `None` if this is not the first call.
+        if let Some(mut stderr) = self.0.stderr.take() {
+            stderr.read_to_string(&mut told).unwrap();
+        }
+        expect_no_secret(&told);
+        assert!(self.0.wait().unwrap().success(), "{told}");
     }
 }
 

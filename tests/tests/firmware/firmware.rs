@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use redlock_tests::{Emulator, Server, Servers, eventually};
+use redlock_tests::{Emulator, Server, Servers, eventually, expect_no_secret};
 
 /// A running firmware. It ends with its handle, and with this process.
 #[derive(Debug)]
@@ -51,13 +51,14 @@ impl Firmware {
         }
     }
 
-    /// Waits until the firmware has written `name=..`; what it wrote there.
+    /// Waits until the firmware has written `name=..`; what it wrote there. Nothing that it writes may be a secret.
     pub(crate) fn wait_for(&mut self, name: &str) -> String {
         loop {
             let left = self.ends_at.saturating_duration_since(Instant::now());
             let line = self.emulator.next_line(left).unwrap_or_else(|error| {
                 panic!("no {name} from the firmware ({error}); until then: {self:#?}")
             });
+            expect_no_secret(&line);
             let Some((key, value)) = line.split_once('=') else {
                 panic!("the firmware wrote '{line}'");
             };
@@ -90,6 +91,9 @@ impl Firmware {
         order(control, "exit");
         let limit = Duration::from_secs(10);
         eventually("the firmware ends", limit, || self.has_ended()).await;
+        while let Ok(line) = self.emulator.next_line(limit) {
+            expect_no_secret(&line);
+        }
         let status = self.emulator.end().unwrap();
         assert!(
             status.is_some_and(|status| status.success()),

@@ -28,6 +28,35 @@ fn what_is_sent_is_made_of_the_commented_scripts() {
     }
 }
 
+/// Another client that may run scripts can replace the methods of strings on servers without the fix of CVE-2025-46818, and
+/// can replace no function of the library `string` since Redis 6.2.7.
+#[test]
+fn no_script_calls_a_method_of_a_string() {
+    let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let mut folders = vec![
+        format!("{crates}/redlock-core/src").into(),
+        std::path::PathBuf::from(format!("{crates}/redlock-cli/src")),
+    ];
+    let mut scripts = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "lua") {
+                scripts += 1;
+                for line in std::fs::read_to_string(&path).unwrap().lines() {
+                    let code = line.split_once("--").map_or(line, |(code, _)| code);
+                    // Every second part is a string.
+                    let has_method = code.split('\'').step_by(2).any(|part| part.contains(':'));
+                    assert!(!has_method, "{}: {line}", path.display());
+                }
+            }
+        }
+    }
+    assert!(scripts >= 16, "{scripts}");
+}
+
 #[test]
 fn the_scripts_and_the_node_in_memory_agree_reply_by_reply() {
     const SEEDS: u64 = 60;
