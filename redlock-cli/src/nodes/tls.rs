@@ -96,9 +96,10 @@ fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
     key.map_err(|error| unread("--tls-key", file, "private key", &error))
 }
 
-/// Reads the whole `file`. It must be a regular file: the open of a pipe waits for a writer, and a device has no end.
+/// Reads the whole `file`. It must be a regular file or an open pipe, as in `--tls-key <(COMMAND)`: the open of a named pipe
+/// waits for a writer, and a device has no end.
 fn read(option: &str, file: &Path) -> Result<Vec<u8>, String> {
-    if fs::metadata(file).is_ok_and(|found| !found.is_file()) {
+    if fs::metadata(file).is_ok_and(|found| !found.is_file() && !is_open_pipe(file, &found)) {
         return Err(format!(
             "{option} {} is not a regular file: name a PEM file",
             echo::file(file)
@@ -122,6 +123,23 @@ fn read(option: &str, file: &Path) -> Result<Vec<u8>, String> {
 
 /// All certificates that a system trusts take 220 KB, and less than 1 MB with the text that openssl can write beside them.
 const MOST_BYTES: u64 = 4 << 20;
+
+/// Whether the shell has opened this pipe for us.
+#[cfg(unix)]
+fn is_open_pipe(file: &Path, found: &fs::Metadata) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+
+    let is_pipe = found.file_type().is_fifo();
+    is_pipe
+        && ["/dev/fd", "/proc/self/fd"]
+            .iter()
+            .any(|fds| file.starts_with(fds))
+}
+
+#[cfg(not(unix))]
+fn is_open_pipe(_: &Path, _: &fs::Metadata) -> bool {
+    false
+}
 
 /// Does not quote the content of the file: it may be a private key whose lines were joined.
 fn unread(option: &str, file: &Path, what: &str, error: &pem::Error) -> String {

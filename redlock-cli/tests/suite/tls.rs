@@ -103,6 +103,26 @@ fn files_that_are_of_no_use_are_named() {
 }
 
 #[test]
+fn a_key_may_come_from_a_command_over_a_pipe_of_the_shell() {
+    let authority = Authority::create();
+    let server = TlsServer::start(&authority, true);
+    let client = authority.sign("client");
+    let mut command = Command::new("bash");
+    command
+        .args([
+            "-c",
+            "exec \"$0\" run dock-7 --tls-key <(cat \"$KEY\") -- true",
+        ])
+        .arg(env!("CARGO_BIN_EXE_redlock"))
+        .env("KEY", &client.key)
+        .env("REDLOCK_NODES", server.tls_url())
+        .env("REDLOCK_TLS_CA", authority.certificate())
+        .env("REDLOCK_TLS_CERT", &client.certificate);
+    let ended = end_of(command);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
+
+#[test]
 fn a_pipe_a_device_or_a_huge_file_in_place_of_certificates_is_refused_and_not_read() {
     let authority = Authority::create();
     let certified = authority.sign("client");
