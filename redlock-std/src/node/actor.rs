@@ -289,23 +289,24 @@ impl<'a> Session<'a> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
         for turn in 1.. {
             let has_sent = self.send(context);
-            if turn > 1 && !has_sent {
-                // The driver is pending since the last turn, and there is nothing new for it.
-                break;
+            let mut received = 0;
+            // After the first turn the driver is pending, unless there are new commands for it.
+            if has_sent || turn == 1 {
+                // The driver reads no more than there is credit for. So it always becomes pending, and the alarm is
+                // polled, whatever the node sends. The alarm is last, so that arrived data is read before a node counts
+                // as silent.
+                if self.link.driver.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(End::Broken(if self.link.credit.is_overdrawn() {
+                        NodeErrorKind::Flooded
+                    } else {
+                        NodeErrorKind::Disconnected
+                    }));
+                }
+                received = match self.receive(context) {
+                    Ok(received) => received,
+                    Err(kind) => return Poll::Ready(End::Broken(kind)),
+                };
             }
-            // The driver reads no more than there is credit for. So it always becomes pending, and the alarm is polled,
-            // whatever the node sends. The alarm is last, so that arrived data is read before a node counts as silent.
-            if self.link.driver.as_mut().poll(context).is_ready() {
-                return Poll::Ready(End::Broken(if self.link.credit.is_overdrawn() {
-                    NodeErrorKind::Flooded
-                } else {
-                    NodeErrorKind::Disconnected
-                }));
-            }
-            let received = match self.receive(context) {
-                Ok(received) => received,
-                Err(kind) => return Poll::Ready(End::Broken(kind)),
-            };
             if received == 0 && !self.resume_postponed(context) {
                 break;
             }

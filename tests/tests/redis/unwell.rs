@@ -17,7 +17,9 @@ async fn a_release_that_a_node_cannot_carry_out_is_sent_again_until_it_can() {
     for fault in [Fault::Busy, Fault::ReadOnly, Fault::NoReplicas] {
         for is_awaited in [true, false] {
             let servers = Servers::start(3);
-            let redlock = connected(&servers, patient(TTL)).await;
+            // So long that nothing but the release itself wakes the task of the node.
+            let options = patient(TTL).node_timeout(LIMIT * 2).unwrap();
+            let redlock = connected(&servers, options).await;
             let guard = redlock.acquire("dock-7").await.unwrap();
             expect_key_on(&servers, "dock-7", 3).await;
             servers.iter().for_each(|server| fault.begin(server));
