@@ -30,12 +30,10 @@ pub(crate) fn file(name: impl AsRef<OsStr>) -> String {
 #[cfg(any(unix, test))]
 pub(crate) fn program(name: impl AsRef<OsStr>) -> String {
     let name = name.as_ref().to_string_lossy();
-    let end = name.find(|letter: char| letter.is_whitespace() || letter == '=');
-    match end.and_then(|end| name.get(..end)) {
-        _ if is_url(&name) => HIDDEN.to_owned(),
-        Some(word) => format!("{}..", printable(word)),
-        None => printable(&name),
+    if is_url(&name) {
+        return HIDDEN.to_owned();
     }
+    cut(&name, "=")
 }
 
 /// The error of clap, with the operator's text escaped, and URLs and private keys hidden.
@@ -85,7 +83,17 @@ fn shown_argument(text: &str) -> String {
     if is_pem(text) {
         return HIDDEN_PEM.to_owned();
     }
-    printable(text)
+    // An option that may be written wrong, or a word of a command whose -- is missing.
+    cut(text, if text.starts_with('-') { "=" } else { "=:" })
+}
+
+/// The text up to a blank or one of the `ends`. What follows may be a password.
+fn cut(text: &str, ends: &str) -> String {
+    let end = text.find(|letter: char| letter.is_whitespace() || ends.contains(letter));
+    match end.and_then(|end| text.get(..end)) {
+        Some(word) => format!("{}..", printable(word)),
+        None => printable(text),
+    }
 }
 
 /// Whether one of these arguments holds a URL.
@@ -97,11 +105,21 @@ fn is_url(text: &str) -> bool {
     text.contains("://")
 }
 
-/// Whether the text is the content of a PEM file, also in base64, as in a Kubernetes secret.
+/// Whether the text is the content of a PEM file, also in base64, as in a Kubernetes secret, or the base64 of a key alone.
 fn is_pem(text: &str) -> bool {
-    ["-----BEGIN", "LS0tLS1CRUdJTi"]
+    let has_start = ["-----BEGIN", "LS0tLS1CRUdJTi"]
         .iter()
-        .any(|start| text.contains(start))
+        .any(|start| text.contains(start));
+    has_start || text.split_whitespace().any(is_base64_of_key)
+}
+
+/// Whether this may be the base64 of a key: ASN.1, which begins with an M.
+fn is_base64_of_key(word: &str) -> bool {
+    /// Shorter than any key.
+    const LEAST: usize = 40;
+
+    let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
+    word.len() >= LEAST && word.starts_with('M') && word.bytes().all(is_base64)
 }
 
 #[cfg(test)]
@@ -137,6 +155,7 @@ mod tests {
             &format!("{BODY}\n"),
             &format!("{BODY}\r{BODY}"),
             "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCk1DNENBUUF3QlFZREsyVndCQ0lFCi0tLS0t",
+            "MC4CAQAwBQYDK2VwBCIEIKix4pqIMC4CAQAwBQYDK2VwBCIEPACsy2kQ",
         ] {
             assert_eq!(file(text), HIDDEN_PEM, "{text}");
         }

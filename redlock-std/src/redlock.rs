@@ -97,6 +97,10 @@ impl Redlock {
     ///
     /// If a URL cannot be parsed, if two URLs name the same node, if there is no URL or more than [`MAX_NODES`], if TLS
     /// cannot be set up for a `rediss://` URL, or if there is no tokio runtime.
+    ///
+    /// # Panics
+    ///
+    /// The runtime needs its I/O and time drivers (`enable_all`): without them the tasks panic, and so do calls that wait.
     pub fn connect<U: AsRef<str>>(
         urls: impl IntoIterator<Item = U>,
         options: Options,

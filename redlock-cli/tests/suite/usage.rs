@@ -336,6 +336,21 @@ fn a_url_in_place_of_the_key_is_64_and_not_repeated() {
 }
 
 #[test]
+fn what_may_be_a_password_in_an_argument_that_is_out_of_place_is_not_told() {
+    for arguments in [
+        &["run", "dock-7", "PGPASSWORD=s3cret", "pg_dump"][..],
+        &["run", "dock-7", "mysqldump -ps3cret db"],
+        &["doctor", "me:s3cret"],
+        &["inspect", "dock-7", "me:s3cret:host"],
+        &["run", "--unknown=s3cret", "dock-7", "--", "true"],
+    ] {
+        let ended = end_of(redlock(arguments));
+        assert_eq!(ended.code, Some(64), "{arguments:?} {}", ended.stderr);
+        assert!(!ended.stderr.contains("s3cret"), "{}", ended.stderr);
+    }
+}
+
+#[test]
 fn of_a_command_that_cannot_be_run_no_argument_is_told() {
     let servers = Servers::start(1);
     for (program, told) in [

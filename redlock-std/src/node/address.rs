@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use redis::{ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, parse_redis_url};
 
+use super::host::Host;
 use super::printable::printable;
 use crate::ConnectError;
 
@@ -20,14 +21,10 @@ pub struct Address {
 
 /// What to connect to.
 pub(crate) enum Place {
-    Tcp {
-        host: String,
-        port: u16,
-    },
+    Tcp(Host),
     #[cfg(feature = "tls-rustls")]
     Tls {
-        host: String,
-        port: u16,
+        host: Host,
         server: rustls::pki_types::ServerName<'static>,
         config: Arc<rustls::ClientConfig>,
     },
@@ -196,7 +193,9 @@ impl Parts {
             ));
         }
         let (name, place) = match self.address {
-            ConnectionAddr::Tcp(host, port) => (name(&host, port), Place::Tcp { host, port }),
+            ConnectionAddr::Tcp(host, port) => {
+                (name(&host, port), Place::Tcp(Host::new(host, port)))
+            }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => (printable(&path.to_string_lossy()), Place::Unix(path)),
             _ => {
@@ -223,8 +222,7 @@ impl Parts {
         Ok(Address {
             name: name(&host, port).into(),
             place: Place::Tls {
-                host,
-                port,
+                host: Host::new(host, port),
                 server,
                 config,
             },

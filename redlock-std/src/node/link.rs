@@ -15,7 +15,6 @@ use tokio::time::timeout;
 use super::address::{Address, Place};
 use super::answer;
 use super::call::words;
-use super::dial::dial;
 use super::error::NodeErrorKind;
 use super::metered::{Credit, Metered};
 use super::printable::printable;
@@ -175,13 +174,14 @@ impl Socket {
     async fn open(address: &Address, credit: &Arc<Credit>) -> Result<Self, NodeErrorKind> {
         let credit = Arc::clone(credit);
         let socket = match address.place() {
-            Place::Tcp { host, port } => dial(host, *port)
+            Place::Tcp(host) => host
+                .dial()
                 .await
                 .map(|stream| Self::Tcp(Metered::new(stream, credit))),
             #[cfg(feature = "tls-rustls")]
-            Place::Tls { host, port, .. } => {
+            Place::Tls { host, .. } => {
                 credit.grant_handshake();
-                dial(host, *port)
+                host.dial()
                     .await
                     .map(|stream| Self::Tcp(Metered::new(stream, credit)))
             }

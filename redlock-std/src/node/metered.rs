@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 ///
 /// The reply parser has no limit: it keeps an incomplete reply in memory while more data arrives. So the bytes are
 /// limited before the parser, also while no command is in flight, and whatever their content is. Parsed, short values take
-/// up to some twenty times their bytes.
+/// up to some seventy times their bytes.
 #[derive(Debug)]
 pub(crate) struct Credit {
     left: AtomicUsize,

@@ -1,5 +1,6 @@
 //! Pending commands for one node, drained by its actor, and what is known about the node.
 
+use std::fmt;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use std::task::Waker;
@@ -19,7 +20,6 @@ use crate::clock::SystemClock;
 /// Releases are queued even then, so that no key of a released lease is left when the node is back. Each release belongs
 /// to an acquire that was sent, so there are no more releases than there were guards. A release is dropped when its key
 /// must have expired.
-#[derive(Debug)]
 pub(crate) struct Queue {
     name: Arc<str>,
     state: Mutex<State>,
@@ -344,6 +344,18 @@ impl Queue {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Without the commands: they may be very many.
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.lock();
+        f.debug_struct("Queue")
+            .field("name", &self.name)
+            .field("status", &state.status)
+            .field("waiting", &state.waiting.len())
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,15 +1,28 @@
 //! A TCP connection to a host that may have several addresses.
 
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
 use std::task::Poll;
+use std::thread;
 use std::time::Duration;
 
 use redis::io::tcp::socket2;
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
+use tokio::sync::{Mutex, oneshot};
 use tokio::time::timeout;
+
+/// The host of a node, by name or by address.
+pub(crate) struct Host {
+    name: String,
+    port: u16,
+    /// A lookup that has no result yet. A lookup cannot be cancelled, so the next connect waits for the same one.
+    lookup: Mutex<Option<oneshot::Receiver<Found>>>,
+}
+
+type Found = io::Result<Vec<SocketAddr>>;
 
 /// How long to wait for an address before the next one is tried in parallel, as in RFC 8305.
 const HEAD_START: Duration = Duration::from_millis(250);
@@ -20,16 +33,57 @@ const MAX_ADDRESSES: usize = 16;
 /// With this, a dead connection without traffic is noticed after about half a minute.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// Connects to the address of `host` that answers first. An address that drops all packets does not block the others.
-pub(crate) async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
-    let addresses = lookup_host((host, port)).await?;
-    let stream = race(addresses.take(MAX_ADDRESSES)).await?;
-    let keepalive = socket2::TcpKeepalive::new()
-        .with_time(KEEPALIVE)
-        .with_interval(KEEPALIVE / 3);
-    stream.set_nodelay(true)?;
-    socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-    Ok(stream)
+impl Host {
+    pub(crate) fn new(name: String, port: u16) -> Self {
+        Self {
+            name,
+            port,
+            lookup: Mutex::default(),
+        }
+    }
+
+    /// Connects to the address that answers first. An address that drops all packets does not block the others.
+    pub(crate) async fn dial(&self) -> io::Result<TcpStream> {
+        let addresses = self.addresses().await?;
+        let stream = race(addresses.into_iter()).await?;
+        let keepalive = socket2::TcpKeepalive::new()
+            .with_time(KEEPALIVE)
+            .with_interval(KEEPALIVE / 3);
+        stream.set_nodelay(true)?;
+        socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+        Ok(stream)
+    }
+
+    /// Looks the name up. Dropping the future leaves the lookup to the next call.
+    async fn addresses(&self) -> Found {
+        let mut lookup = self.lookup.lock().await;
+        let found = match &mut *lookup {
+            Some(running) => running,
+            none => none.insert(look_up(self.name.clone(), self.port)?),
+        };
+        let found = found.await;
+        *lookup = None;
+        found.unwrap_or_else(|_| Err(io::Error::other("the name lookup has failed")))
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").finish_non_exhaustive()
+    }
+}
+
+/// Starts a lookup on a thread of its own. On the runtime's blocking threads, lookups of a name server that does not answer
+/// would delay the blocking calls of the application, and the end of the runtime.
+fn look_up(name: String, port: u16) -> io::Result<oneshot::Receiver<Found>> {
+    let (sender, receiver) = oneshot::channel();
+    let thread = thread::Builder::new().name("redlock-lookup".to_owned());
+    thread.spawn(move || {
+        let addresses = (name.as_str(), port).to_socket_addrs();
+        // The last handle may be gone.
+        drop(sender.send(addresses.map(|addresses| addresses.take(MAX_ADDRESSES).collect())));
+    })?;
+    Ok(receiver)
 }
 
 type Attempt = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
@@ -82,6 +136,26 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_connect_waits_for_the_lookup_that_an_earlier_one_has_left() {
+        let host = Host::new("localhost".to_owned(), 1);
+        let (answer, lookup) = oneshot::channel();
+        *host.lookup.lock().await = Some(lookup);
+        let given_up = timeout(Duration::ZERO, host.addresses()).await;
+        assert!(given_up.is_err());
+        let later = SocketAddr::from(([192, 0, 2, 1], 1));
+        answer.send(Ok(vec![later])).unwrap();
+        assert_eq!(host.addresses().await.unwrap(), [later]);
+        // The next one looks the name up again.
+        assert!(
+            host.addresses()
+                .await
+                .unwrap()
+                .iter()
+                .all(|address| address.ip().is_loopback())
+        );
+    }
 
     #[tokio::test]
     async fn an_address_that_drops_all_packets_does_not_keep_the_next_one_from_being_tried() {
