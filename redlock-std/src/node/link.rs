@@ -16,7 +16,7 @@ use super::address::{Address, Place};
 use super::answer;
 use super::call::words;
 use super::error::NodeErrorKind;
-use super::metered::{Credit, Metered};
+use super::metered::{Credit, Metered, Unit};
 use super::printable::printable;
 
 /// A connection, and the future that moves its bytes.
@@ -125,6 +125,7 @@ impl Link {
             .set_connection_timeout(None)
             .set_response_timeout(None);
         let login = address.login();
+        let stream = Metered::new(stream, Arc::clone(&credit), Unit::Lines);
         let opened = MultiplexedConnection::new_with_config(&login, stream, config);
         let (connection, driver) = opened.await.map_err(|error| why(&error, &credit))?;
         Ok(Self {
@@ -177,18 +178,18 @@ impl Socket {
             Place::Tcp(host) => host
                 .dial()
                 .await
-                .map(|stream| Self::Tcp(Metered::new(stream, credit))),
+                .map(|stream| Self::Tcp(Metered::new(stream, credit, Unit::Bytes))),
             #[cfg(feature = "tls-rustls")]
             Place::Tls { host, .. } => {
                 credit.grant_handshake();
                 host.dial()
                     .await
-                    .map(|stream| Self::Tcp(Metered::new(stream, credit)))
+                    .map(|stream| Self::Tcp(Metered::new(stream, credit, Unit::Bytes)))
             }
             #[cfg(unix)]
             Place::Unix(path) => tokio::net::UnixStream::connect(path)
                 .await
-                .map(|stream| Self::Unix(Metered::new(stream, credit))),
+                .map(|stream| Self::Unix(Metered::new(stream, credit, Unit::Bytes))),
         };
         socket.map_err(|error| NodeErrorKind::Unreachable(in_words(&error.into())))
     }

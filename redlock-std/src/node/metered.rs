@@ -8,24 +8,33 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The number of bytes that may still arrive on a connection.
+/// The number of bytes and of lines that may still arrive on a connection.
 ///
 /// The reply parser has no limit: it keeps an incomplete reply in memory while more data arrives. So the bytes are
-/// limited before the parser, also while no command is in flight, and whatever their content is. Parsed, short values take
-/// up to some seventy times their bytes.
+/// limited before the parser, also while no command is in flight, and whatever their content is. Short values take up to some
+/// seventy times their bytes once they are parsed. Each value begins a line, so the lines are limited too.
 #[derive(Debug)]
 pub(crate) struct Credit {
-    left: AtomicUsize,
+    bytes: AtomicUsize,
+    lines: AtomicUsize,
     is_overdrawn: AtomicBool,
 }
 
-/// A socket that limits reading. If more data arrives than there is credit for, reading fails for good.
-///
-/// It is below TLS, so that the data that TLS buffers is bounded too. TLS never decrypts to more bytes than it receives.
+/// A stream that limits reading. If more data arrives than there is credit for, reading fails for good.
 #[derive(Debug)]
 pub(crate) struct Metered<S> {
     inner: S,
     credit: Arc<Credit>,
+    unit: Unit,
+}
+
+/// What a stream counts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Unit {
+    /// Below TLS, so that the data that TLS buffers is bounded too. TLS never decrypts to more bytes than it receives.
+    Bytes,
+    /// Above TLS.
+    Lines,
 }
 
 impl Credit {
@@ -40,9 +49,13 @@ impl Credit {
     /// For the reply to a command of the lock: four numbers, or the text of an error.
     const REPLY: usize = 512;
 
+    /// There is credit for one line for each of so many bytes: eight lines for a reply, which has five at most.
+    const LINE: usize = 64;
+
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
-            left: AtomicUsize::new(Self::BASE),
+            bytes: AtomicUsize::new(Self::BASE),
+            lines: AtomicUsize::new(Self::BASE / Self::LINE),
             is_overdrawn: AtomicBool::new(false),
         })
     }
@@ -60,16 +73,18 @@ impl Credit {
 
     pub(crate) fn grant_bytes(&self, bytes: usize) {
         // The same task sends and reads, so there is no race.
-        let left = self.left.load(Ordering::Relaxed);
-        self.left
-            .store(left.saturating_add(bytes), Ordering::Relaxed);
+        for (credit, more) in [(&self.bytes, bytes), (&self.lines, bytes / Self::LINE)] {
+            let left = credit.load(Ordering::Relaxed);
+            credit.store(left.saturating_add(more), Ordering::Relaxed);
+        }
     }
 
     /// Resets the credit to that of this number of unanswered commands. So credit does not accumulate over the life of a
     /// connection, and long replies do not use it up.
     pub(crate) fn settle(&self, commands: usize) {
-        let left = Self::BASE.saturating_add(commands.saturating_mul(Self::REPLY));
-        self.left.store(left, Ordering::Relaxed);
+        let bytes = Self::BASE.saturating_add(commands.saturating_mul(Self::REPLY));
+        self.bytes.store(bytes, Ordering::Relaxed);
+        self.lines.store(bytes / Self::LINE, Ordering::Relaxed);
     }
 
     /// Whether more has arrived than there was credit for.
@@ -77,11 +92,17 @@ impl Credit {
         self.is_overdrawn.load(Ordering::Relaxed)
     }
 
-    fn spend(&self, bytes: usize) -> io::Result<()> {
-        let left = self.left.load(Ordering::Relaxed).checked_sub(bytes);
-        match left {
+    fn spend(&self, arrived: &[u8], unit: Unit) -> io::Result<()> {
+        let (credit, spent) = match unit {
+            Unit::Bytes => (&self.bytes, arrived.len()),
+            Unit::Lines => {
+                let ends = arrived.iter().filter(|byte| **byte == b'\n');
+                (&self.lines, ends.count())
+            }
+        };
+        match credit.load(Ordering::Relaxed).checked_sub(spent) {
             Some(left) if !self.is_overdrawn() => {
-                self.left.store(left, Ordering::Relaxed);
+                credit.store(left, Ordering::Relaxed);
                 Ok(())
             }
             _ => {
@@ -97,8 +118,12 @@ impl Credit {
 }
 
 impl<S> Metered<S> {
-    pub(crate) const fn new(inner: S, credit: Arc<Credit>) -> Self {
-        Self { inner, credit }
+    pub(crate) const fn new(inner: S, credit: Arc<Credit>, unit: Unit) -> Self {
+        Self {
+            inner,
+            credit,
+            unit,
+        }
     }
 }
 
@@ -110,8 +135,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
-        let arrived = buffer.filled().len().saturating_sub(before);
-        let spent = self.credit.spend(arrived);
+        let arrived = buffer.filled().get(before..).unwrap_or_default();
+        let spent = self.credit.spend(arrived, self.unit);
         if spent.is_err() {
             buffer.set_filled(before);
         }
@@ -155,9 +180,13 @@ mod tests {
 
     use super::*;
 
-    /// The number of bytes that can be read until reading fails.
-    async fn read_all(credit: &Arc<Credit>) -> usize {
-        let mut stream = Metered::new(tokio::io::repeat(b'+'), Arc::clone(credit));
+    /// The number of these that can be read until reading fails.
+    async fn read_all(credit: &Arc<Credit>, unit: Unit) -> usize {
+        let byte = match unit {
+            Unit::Bytes => b'+',
+            Unit::Lines => b'\n',
+        };
+        let mut stream = Metered::new(tokio::io::repeat(byte), Arc::clone(credit), unit);
         let mut count = 0;
         while let Ok(read) = stream.read(&mut [0; 100]).await {
             count += read;
@@ -170,23 +199,27 @@ mod tests {
     #[tokio::test]
     async fn no_more_is_read_than_the_replies_to_commands_in_flight() {
         let ends = |limit: usize| limit.saturating_sub(99)..=limit;
-        let credit = Credit::new();
-        assert!(ends(Credit::BASE).contains(&read_all(&credit).await));
+        for (unit, size) in [(Unit::Bytes, 1), (Unit::Lines, Credit::LINE)] {
+            let credit = Credit::new();
+            assert!(ends(Credit::BASE / size).contains(&read_all(&credit, unit).await));
 
-        let credit = Credit::new();
-        credit.grant(3);
-        let limit = Credit::BASE + 3 * Credit::REPLY;
-        assert!(ends(limit).contains(&read_all(&credit).await));
+            let credit = Credit::new();
+            credit.grant(3);
+            let limit = (Credit::BASE + 3 * Credit::REPLY) / size;
+            assert!(ends(limit).contains(&read_all(&credit, unit).await));
+        }
     }
 
     #[tokio::test]
     async fn credit_does_not_accumulate() {
-        let credit = Credit::new();
-        for _ in 0..1_000 {
-            credit.grant(128);
-            credit.settle(2);
+        for (unit, size) in [(Unit::Bytes, 1), (Unit::Lines, Credit::LINE)] {
+            let credit = Credit::new();
+            for _ in 0..1_000 {
+                credit.grant(128);
+                credit.settle(2);
+            }
+            let read = read_all(&credit, unit).await;
+            assert!(read <= (Credit::BASE + 2 * Credit::REPLY) / size, "{read}");
         }
-        let read = read_all(&credit).await;
-        assert!(read <= Credit::BASE + 2 * Credit::REPLY, "{read}");
     }
 }
