@@ -11,6 +11,8 @@ clippy    60  no lint warns, in any target of any package
 deny       5  every dependency of the libraries has a known source, a licence that fits, and one version
 tests    300  unit tests, doc tests, and the suites against real redis-servers, firmware in QEMU among them
 release   30  the tests of the core without debug assertions, where integers wrap
+api       60  the public API is what docs/api lists
+loom      15  what the tasks of a process share, in every order of their threads with up to three preemptions
 model    420  every order of events in small worlds; what is wrong on purpose is found by the tests
 simulate  60  the lock in 10,000 made-up worlds, with everything that can go wrong in them; each assumption broken is found
 chaos    150  real servers, broken for a minute under real clients; draws who held the lock when
@@ -155,6 +157,22 @@ host_features() {
 
 need_for_release() { need_linker; }
 step_release() { cargo test --release -p redlock-core --all-features; }
+
+need_for_api() {
+    need_linker
+    local toolchain
+    toolchain=$(sed -n 's/^const TOOLCHAIN.*"\(.*\)";/\1/p' tests/src/api.rs)
+    [[ $toolchain ]] || fail "there is no TOOLCHAIN in tests/src/api.rs"
+    need_toolchain "$toolchain"
+}
+step_api() { cargo run -p redlock-tests -- api --check; }
+
+need_for_loom() { need_linker; }
+step_loom() {
+    # In a directory of its own: flags are part of what is cached.
+    CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/loom RUSTFLAGS="--cfg redlock_loom -D warnings" LOOM_MAX_PREEMPTIONS=3 \
+        cargo test -p redlock-std --lib interleavings
+}
 
 need_for_quick() {
     need_for_fmt

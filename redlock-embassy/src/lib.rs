@@ -7,6 +7,7 @@ mod node;
 
 mod link;
 mod login;
+mod outbox;
 
 pub mod pipeline;
 pub mod resp;

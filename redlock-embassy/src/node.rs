@@ -2,14 +2,12 @@
 
 use core::time::Duration;
 
-use heapless::Vec;
-use redlock_core::{
-    Answer, Clock, Command, Denial, Proposal, Reply, RunId, Token, Transport, Verb,
-};
+use redlock_core::{Answer, Clock, Command, Denial, Reply, RunId, Token, Transport, Verb};
 
 use crate::error::{NodeError, NodeErrorKind};
 use crate::link::{Failed, Goal, Link};
 use crate::login::Login;
+use crate::outbox::Outbox;
 use crate::resp::Value;
 use crate::{Connect, EmbassyClock};
 
@@ -37,9 +35,7 @@ pub struct TcpNode<'a, S, K = EmbassyClock, const TX: usize = 256, const RX: usi
     /// The last attempt to acquire a lock, and whether any acquire of it has been queued. If none was, there is
     /// nothing to release.
     attempt: Option<(Token, bool)>,
-    /// The last release, until it is answered. If it could not be sent, if its connection ended, or if the node
-    /// refused it temporarily, it is sent ahead of the next command.
-    parked: Parked,
+    outbox: Outbox,
 }
 
 impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, K, TX, RX> {
@@ -54,7 +50,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                 database: 0,
             },
             attempt: None,
-            parked: Parked::NONE,
+            outbox: Outbox::EMPTY,
         }
     }
 
@@ -137,23 +133,23 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             Stage::CatchUp => {
                 self.settle();
                 if !self.link.is_idle() {
-                    self.park(command, ParkedState::Waiting);
+                    self.outbox.park(command);
                 }
                 Ok(Stage::Open)
             }
             Stage::Open => {
                 reached?;
-                if self.must_push_parked(command) {
+                if self.outbox.goes_ahead_of(command) {
                     return Ok(Stage::PushParked);
                 }
                 Ok(self.admit(command))
             }
             Stage::PushParked => {
                 match reached {
-                    Ok(()) => self.parked.state = ParkedState::Pushed,
+                    Ok(()) => self.outbox.pushed(),
                     // Otherwise it would block every other command forever.
                     Err(Failed) if matches!(self.link.why(), NodeErrorKind::TooLong) => {
-                        self.parked.state = ParkedState::None;
+                        self.outbox.clear();
                     }
                     Err(Failed) => return Err(Failed),
                 }
@@ -170,7 +166,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                 reached?;
                 match command.verb {
                     Verb::Acquire { .. } => self.attempt = Some((*command.token, true)),
-                    Verb::Release => self.park(command, ParkedState::Pushed),
+                    Verb::Release => self.outbox.park_pushed(command),
                     Verb::Extend { .. } => {}
                 }
                 Ok(Stage::Await)
@@ -191,20 +187,6 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         }
     }
 
-    /// Keeps a release until it is answered, if its key is not too long. It replaces the release before it.
-    // `inline(never)`: many callers, one copy in flash.
-    #[inline(never)]
-    fn park(&mut self, command: &Command<'_>, state: ParkedState) {
-        if command.is_release() && command.key.len() <= Parked::KEY_MAX {
-            let parked = &mut self.parked;
-            parked.key.clear();
-            let _fits = parked.key.extend_from_slice(command.key);
-            parked.token = *command.token;
-            parked.proposal = command.proposal;
-            parked.state = state;
-        }
-    }
-
     /// Evaluates the replies that have arrived, also those to dropped calls. After an error, the node may have another
     /// role than before. A release that is answered is dropped, unless the error may be its own. If its connection ended
     /// before the answer, the release waits for the next connection. Call this before the next connection is made.
@@ -217,19 +199,8 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         if !is_answered && self.link.is_open() {
             return;
         }
-        if matches!(self.parked.state, ParkedState::Pushed) {
-            self.parked.state = if has_failed || !is_answered {
-                ParkedState::Waiting
-            } else {
-                ParkedState::None
-            };
-        }
+        self.outbox.settle(has_failed || !is_answered);
         self.link.forget_errors();
-    }
-
-    /// Whether the parked release goes ahead of `command`. `false` if it is `command` itself.
-    fn must_push_parked(&self, command: &Command<'_>) -> bool {
-        matches!(self.parked.state, ParkedState::Waiting) && !self.parked.is(command)
     }
 
     /// Stops only an acquire whose grant would not count; commands before it are still sent. If what is known of the
@@ -259,7 +230,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             Value::Error(error) => {
                 // A retry would be rejected again.
                 if !error.is_passing() && command.is_release() {
-                    self.parked.state = ParkedState::None;
+                    self.outbox.clear();
                 }
                 return Err(self.link.deny(NodeErrorKind::Rejected(error)));
             }
@@ -311,7 +282,7 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
         let mut stage = Stage::CatchUp;
         loop {
             let pushed = match stage {
-                Stage::PushParked => self.parked.command(),
+                Stage::PushParked => self.outbox.command(),
                 _ => *command,
             };
             let goal = match stage {
@@ -379,43 +350,4 @@ fn reply_to(command: &Command<'_>, value: Value) -> Option<Result<Reply, Denial>
         Value::Integers(numbers) => Answer::Integers(numbers),
         Value::Error(_) | Value::Other => return None,
     })
-}
-
-/// A release that is not answered yet.
-#[derive(Debug)]
-struct Parked {
-    state: ParkedState,
-    key: Vec<u8, { Self::KEY_MAX }>,
-    token: Token,
-    proposal: Option<Proposal>,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum ParkedState {
-    /// There is none.
-    None,
-    /// The connection has taken it. It is answered when no reply is outstanding.
-    Pushed,
-    /// It is sent ahead of the next command.
-    Waiting,
-}
-
-impl Parked {
-    /// The longest key, in bytes: as for the keys that a lock remembers after a future was dropped. A longer key expires.
-    const KEY_MAX: usize = 64;
-
-    const NONE: Self = Self {
-        state: ParkedState::None,
-        key: Vec::new(),
-        token: Token::from_bytes([0; Token::LEN]),
-        proposal: None,
-    };
-
-    fn is(&self, command: &Command<'_>) -> bool {
-        command.is_release() && *command.key == *self.key && *command.token == self.token
-    }
-
-    fn command(&self) -> Command<'_> {
-        Command::release(&self.key, &self.token).with_proposal(self.proposal)
-    }
 }

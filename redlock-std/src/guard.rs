@@ -1,12 +1,11 @@
 //! The guard of a held lock.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use redlock_core::{Clock, Fence, Instant, Lease, Token};
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::clock::SystemClock;
@@ -15,6 +14,7 @@ use crate::entropy::SystemEntropy;
 use crate::error::{ExtendError, LossCause, Released, Report};
 use crate::key_queues::Turn;
 use crate::rounds::{Round, Rounds};
+use crate::sync::{Mutex, MutexGuard, Notify};
 
 /// A held lock, valid until [`valid_until`](Self::valid_until).
 ///
@@ -407,6 +407,7 @@ impl Validity {
                 continue;
             }
             tokio::select! {
+                biased;
                 () = &mut lost => {}
                 () = SystemClock.sleep_until(over) => {}
             }
@@ -448,3 +449,7 @@ impl Validity {
         self.ending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+#[cfg(redlock_loom)]
+mod interleavings;

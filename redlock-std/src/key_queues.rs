@@ -7,14 +7,14 @@
 
 use std::collections::btree_map::{self, BTreeMap};
 use std::collections::hash_map::{Entry, HashMap, OccupiedEntry};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use redlock_core::{Clock, Instant};
-use tokio::sync::Notify;
 
 use crate::clock::SystemClock;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard, Notify};
 
 /// The queues of all keys.
 #[derive(Debug, Clone, Default)]
@@ -317,6 +317,10 @@ impl Slot {
 fn lock(queues: &Mutex<Queues>) -> MutexGuard<'_, Queues> {
     queues.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+#[cfg(redlock_loom)]
+mod interleavings;
 
 #[cfg(test)]
 mod tests {

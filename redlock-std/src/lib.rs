@@ -14,8 +14,10 @@ mod core;
 
 mod node;
 
+#[cfg_attr(all(test, redlock_loom), path = "clock/modelled.rs")]
 mod clock;
 mod entropy;
+mod sync;
 
 pub use self::core::{MAX_KEY, MAX_NODES};
 pub use clock::SystemClock;

@@ -11,13 +11,14 @@ mod round_queue;
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use redlock_core::{Clock, Instant};
 use tokio::sync::Notify;
 
 use crate::clock::SystemClock;
+use crate::sync::{Mutex, MutexGuard};
 use limit::Limit;
 use round_queue::{RoundQueue, Ticket};
 

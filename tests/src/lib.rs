@@ -2,6 +2,7 @@
 //!
 //! What shows that the lock keeps its promises is `redlock-proof`.
 
+pub mod api;
 pub mod child;
 mod emulator;
 mod impostor;

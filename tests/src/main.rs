@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use redlock_tests::scripts;
+use redlock_tests::{api, scripts};
 
 /// Makes what the suites compare with.
 #[derive(Debug, Parser)]
@@ -15,10 +15,13 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Api(api::Arguments),
     Scripts(scripts::Arguments),
 }
 
 fn main() -> ExitCode {
-    let Command::Scripts(arguments) = Arguments::parse().command;
-    scripts::run(&arguments)
+    match Arguments::parse().command {
+        Command::Api(arguments) => api::run(&arguments),
+        Command::Scripts(arguments) => scripts::run(&arguments),
+    }
 }

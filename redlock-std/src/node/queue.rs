@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use super::call::{AcquireNumber, Call, Failure, Releases, Vote};
 use super::error::{NodeError, NodeErrorKind};
 use super::waiting::Waiting;
 use crate::clock::SystemClock;
+use crate::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 
 /// The pending commands of one node, and the status of the node.
 ///
@@ -440,6 +441,10 @@ impl State {
 pub(crate) const fn left_out_after(node_timeout: Duration) -> Duration {
     node_timeout.saturating_mul(2)
 }
+
+#[cfg(test)]
+#[cfg(redlock_loom)]
+mod interleavings;
 
 #[cfg(test)]
 mod tests {

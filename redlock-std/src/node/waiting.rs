@@ -8,7 +8,8 @@ use super::call::{AcquireNumber, Call};
 /// keys; then acquires.
 ///
 /// No command overtakes the acquire with the same token. A command that may belong to a waiting acquire is queued behind
-/// it.
+/// it. An acquire that is requeued may come behind its release: only fenced acquires are, if the node has forgotten their
+/// script, and the node refuses a fenced acquire after its release.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     extends: VecDeque<Call>,
