@@ -17,7 +17,6 @@ mod history;
 mod judge;
 mod link;
 mod machine;
-mod node;
 mod operator;
 mod plan;
 mod process;
@@ -42,7 +41,6 @@ use clap::ValueEnum as _;
 
 pub use campaign::Campaign;
 pub use judge::Promise;
-pub use node::{Data, Entry, Lapse, Node};
 pub use run::Run;
 pub use scenario::Assumption;
 pub use summary::Summary;

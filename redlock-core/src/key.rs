@@ -18,7 +18,7 @@ pub const FENCE_KEY_PREFIX: &str = "redlock:fence:";
 pub const RESERVED_PREFIX: &str = "redlock:";
 
 /// A key as messages show it: its first 64 bytes, with bytes that are not text escaped.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyName {
     bytes: [u8; Self::LEN],
     len: usize,

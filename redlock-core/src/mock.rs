@@ -40,14 +40,29 @@
 //! assert!(clock.now() < hour);
 //! ```
 
+// Ordered from the top down.
+mod node;
+
+mod host;
+mod server;
+
+mod data;
+mod error;
+mod flaw;
+mod slots;
+
 mod clock;
 mod entropy;
-mod error;
-mod node;
-mod slots;
-mod store;
 
 pub use clock::MockClock;
 pub use entropy::SeededEntropy;
 pub use error::{MockError, MockErrorKind};
 pub use node::MockNode;
+
+/// Not part of the API: a server alone, for the programs and suites of this repository.
+#[doc(hidden)]
+pub use {
+    data::{Data, Entry},
+    flaw::ServerFlaw,
+    server::Server,
+};

@@ -311,7 +311,15 @@ impl Server {
     }
 
     /// Its process and the history of its data.
-    fn identity(&self) -> RedisResult<[String; 2]> {
+    ///
+    /// # Errors
+    ///
+    /// Whatever the server or the connection reports.
+    ///
+    /// # Panics
+    ///
+    /// When it is no Redis server.
+    pub fn identity(&self) -> RedisResult<[String; 2]> {
         let id = |section, name| -> RedisResult<String> {
             let info: String = self.query(&["INFO", section])?;
             let id = info.lines().find_map(|line| line.strip_prefix(name));

@@ -1,7 +1,8 @@
 //! What can be made wrong from outside.
 
+use redlock_core::mock::ServerFlaw;
+
 use super::promise;
-use crate::simulation::Lapse;
 
 /// One thing that is wrong. None of these can be switched on in the library: they are made from outside,
 /// in what surrounds it here.
@@ -159,21 +160,21 @@ impl Flaw {
     }
 
     /// What nodes do wrong.
-    pub(super) const fn lapse(self) -> Option<Lapse> {
+    pub(super) const fn server_flaw(self) -> Option<ServerFlaw> {
         match self {
-            Self::Count => Some(Lapse::Counts),
-            Self::WriteBack => Some(Lapse::WritesBack),
-            Self::Strict => Some(Lapse::IsNotStrict),
-            Self::Floor => Some(Lapse::HasNoFloor),
-            Self::Ceiling => Some(Lapse::HasNoCeiling),
-            Self::Quarantine => Some(Lapse::IsBackTooEarly),
-            Self::Burn => Some(Lapse::BurnsNothing),
-            Self::Heal => Some(Lapse::HealsAnyway),
-            Self::HeldUntil => Some(Lapse::ForgetsLeases),
-            Self::EqualFences => Some(Lapse::MistakesEqualFences),
-            Self::AnyRules => Some(Lapse::TakesAnyRules),
-            Self::Failback => Some(Lapse::MissesFailback),
-            Self::FlushStepBack => Some(Lapse::ForgetsStepBack),
+            Self::Count => Some(ServerFlaw::CountsGrants),
+            Self::WriteBack => Some(ServerFlaw::AcceptsAnyFence),
+            Self::Strict => Some(ServerFlaw::AcceptsFenceAgain),
+            Self::Floor => Some(ServerFlaw::AcceptsOldFence),
+            Self::Ceiling => Some(ServerFlaw::AcceptsNewFence),
+            Self::Quarantine => Some(ServerFlaw::QuarantineTooShort),
+            Self::Burn => Some(ServerFlaw::BurnsNoFence),
+            Self::Heal => Some(ServerFlaw::RestoresAnyKey),
+            Self::HeldUntil => Some(ServerFlaw::ForgetsHeldUntil),
+            Self::EqualFences => Some(ServerFlaw::ConfusesEqualFences),
+            Self::AnyRules => Some(ServerFlaw::TakesAnyRules),
+            Self::Failback => Some(ServerFlaw::MissesFailback),
+            Self::FlushStepBack => Some(ServerFlaw::QuarantineWithoutStepBack),
             _ => None,
         }
     }

@@ -1,16 +1,19 @@
-//! All that a node of fenced locks can be, as a table: it is filled by running the node of the simulation, which does
+//! All that a node of fenced locks can be, as a table: it is filled by running the server of the test kit, which does
 //! what the scripts do.
 
 use std::collections::HashMap;
 use std::sync::RwLock;
 
+use redlock_core::mock::{MockErrorKind, Server};
 use redlock_core::{
     Command, Denial, Fence, Fleet, Instant, Proposal, ReplicationId, Reply, Rules, RunId, Token,
 };
 
 use super::client::{Answer, KEY, Offer, Order};
 use super::scene::Scene;
-use crate::simulation;
+
+/// A node: with one lock, and to the microsecond as the units of a scene are.
+type Node = Server<1>;
 
 /// The nodes of a scene; they are all alike. What a node is, is a row of the table; what happens to it leads to
 /// another row.
@@ -18,14 +21,14 @@ use crate::simulation;
 pub(super) struct Nodes {
     scene: Scene,
     /// To which nothing has happened yet.
-    first: simulation::Node,
+    first: Node,
     table: RwLock<Table>,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    rows: Vec<simulation::Node>,
-    numbers: HashMap<simulation::Node, u32>,
+    rows: Vec<Node>,
+    numbers: HashMap<Node, u32>,
     next: HashMap<(u32, u8, Event), Turn>,
 }
 
@@ -75,8 +78,9 @@ impl Nodes {
     pub(super) const START: u32 = 0;
 
     pub(super) fn new(scene: &Scene) -> Self {
-        let lapse = scene.flaw.and_then(super::flaw::Flaw::lapse);
-        let node = simulation::Node::new(RunId::new(1), lapse).set_up_for(scene.fleet());
+        let flaw = scene.flaw.and_then(super::flaw::Flaw::server_flaw);
+        let node = Node::new(RunId::new(1)).exact();
+        let node = node.set_up_for(scene.fleet()).with_flaw(flaw);
         let mut table = Table::default();
         table.number(node.clone());
         Self {
@@ -88,7 +92,7 @@ impl Nodes {
 
     /// Whether it has forgotten everything, and nothing has happened since.
     pub(super) fn is_blank(&self, row: u32) -> bool {
-        self.look(row, |node| node.rules().is_none() && !node.has_keys())
+        self.look(row, |node| node.rules().is_none() && node.is_empty())
     }
 
     /// Whether its guard record is of this process with this data.
@@ -104,7 +108,7 @@ impl Nodes {
         })
     }
 
-    fn look<T>(&self, row: u32, at: impl FnOnce(&simulation::Node) -> T) -> T {
+    fn look<T>(&self, row: u32, at: impl FnOnce(&Node) -> T) -> T {
         at(&self.table.read().expect("no thread has panicked").rows[row as usize])
     }
 
@@ -141,7 +145,8 @@ impl Nodes {
                 let [first, other] = [1, 2].map(ReplicationId::new);
                 let is_first = node.replication_id() == first;
                 let replication_id = if is_first { other } else { first };
-                node.fail_back(self.first.data(), replication_id);
+                node.restore(self.first.data());
+                node.begin_history(replication_id);
             }
             Event::Eviction => node.evict(KEY.as_bytes()),
             Event::Init => {
@@ -169,7 +174,7 @@ impl Nodes {
 }
 
 impl Table {
-    fn number(&mut self, node: simulation::Node) -> u32 {
+    fn number(&mut self, node: Node) -> u32 {
         if let Some(&known) = self.numbers.get(&node) {
             return known;
         }
@@ -181,7 +186,7 @@ impl Table {
 }
 
 fn execute(
-    node: &mut simulation::Node,
+    node: &mut Node,
     scene: &Scene,
     (client, order): (u8, Order),
     now: Instant,
@@ -210,5 +215,8 @@ fn execute(
         }
         Order::Release(_, offer) => Command::release(key, token).with_proposal(proposal(offer)),
     };
-    node.execute(&command, now)
+    node.execute(&command, now).map_err(|error| match error {
+        MockErrorKind::Denied(denial) => denial,
+        other => unreachable!("a server has room for its lock: {other}"),
+    })
 }

@@ -231,7 +231,7 @@ impl State {
                 self.forget(node);
                 self.lose_unnoticed(node);
             }
-            Fault::Save(node) => self.machines[node].saved = self.machines[node].node.data(),
+            Fault::Save(node) => self.machines[node].saved = self.machines[node].server.data(),
             Fault::Demote(node) => self.demote(node),
             Fault::Promote(node) => self.promote(node),
             Fault::Policy(node, may_evict) => self.set_policy(node, may_evict),

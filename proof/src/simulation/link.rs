@@ -8,7 +8,6 @@ use super::chance::Chance;
 use super::clock::Moment;
 use super::fault::Kind;
 use super::history::{Message, Route, Task, What};
-use super::machine::Role;
 use super::scenario::Assumption;
 use super::slab::Name;
 use super::world::{Event, State};
@@ -296,7 +295,7 @@ impl State {
             Content::Probe(key, token, histories) => {
                 let machine = &self.machines[self.machine_of(route)];
                 // A replica deletes nothing, and older data brings back what was deleted.
-                if machine.histories == histories && machine.role == Role::Master {
+                if machine.histories == histories && machine.server.is_master() {
                     self.probe(route, key, token);
                 }
             }

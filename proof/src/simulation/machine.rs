@@ -2,23 +2,15 @@
 
 use core::time::Duration;
 
+use redlock_core::mock::{self, MockErrorKind};
 use redlock_core::{Denial, Instant, NodeInfo, ReplicationId, Reply, RunId};
 
 use super::clock::{Dial, Moment};
 use super::fault::Kind;
 use super::fencing::Jumps;
 use super::history::{KEYS, Message, Place, Route, What};
-use super::node::{Data, Node};
 use super::scenario::{Assumption, Scenario};
 use super::world::{Event, State};
-
-/// What a machine is to the others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
-    Master,
-    /// It answers that it may not write.
-    Replica,
-}
 
 /// What a machine has of its data when it is back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +23,7 @@ pub(crate) enum Left {
 
 #[derive(Debug)]
 pub(crate) struct Machine {
-    pub(super) node: Node,
+    pub(super) server: Server,
     /// When the process began, by its own clock; none when it was before the world began.
     born: Option<u64>,
     pub(super) dial: Dial,
@@ -40,14 +32,9 @@ pub(crate) struct Machine {
     /// The same since its node was started.
     pub(super) latest_alive: u64,
     pub(super) hung_until: Moment,
-    /// It says that it is a master that evicts nothing, whatever it is, and does what it is told.
-    lies: bool,
     /// Whether its clock has ever been set to what is not right.
     pub(super) was_wrong: bool,
     pub(super) is_down: bool,
-    pub(super) role: Role,
-    /// Its policy: whether keys may go for want of memory.
-    pub(super) may_evict: bool,
     has_evicted: bool,
     /// Its data as of some time.
     pub(super) saved: Data,
@@ -63,38 +50,36 @@ pub(crate) struct Machine {
     pub(super) callers: Vec<Route>,
 }
 
+/// A server with room for all keys.
+type Server = mock::Server<{ KEYS.len() }>;
+
+/// Its data.
+type Data = mock::Data<{ KEYS.len() }>;
+
 impl Machine {
     pub(crate) fn fleet(scenario: &Scenario) -> Vec<Self> {
-        let lapse = scenario.broken.and_then(Assumption::lapse);
+        let flaw = scenario.broken.and_then(Assumption::server_flaw);
         let fleet = scenario
             .is_set_up
             .then(|| scenario.fencing?.fleet())
             .flatten();
         let dials = scenario.nodes.iter().zip(1..);
         let machine = |(dial, number): (&Dial, u64)| {
-            let node = Node::new(RunId::new(number << 32), lapse).set_up_for(fleet);
-            let mut machine = Self::new(node, *dial);
-            machine.lies = matches!(
-                scenario.broken,
-                Some(Assumption::Eviction | Assumption::Replica)
-            );
-            machine
+            let server = Server::new(RunId::new(number << 32)).exact();
+            Self::new(server.set_up_for(fleet).with_flaw(flaw), *dial)
         };
         dials.map(machine).collect()
     }
 
-    fn new(node: Node, dial: Dial) -> Self {
+    fn new(server: Server, dial: Dial) -> Self {
         Self {
-            role: Role::Master,
-            may_evict: false,
             has_evicted: false,
-            lies: false,
             was_wrong: false,
-            saved: node.data(),
+            saved: server.data(),
             histories: 0,
             lost_until: 0,
             failed_back_until: 0,
-            node,
+            server,
             born: None,
             dial,
             latest: 0,
@@ -110,30 +95,15 @@ impl Machine {
         Instant::from_micros(self.dial.reads(now))
     }
 
-    /// What it says of itself. One that may evict keys loses its guard record by that.
+    /// What it says of itself.
     pub(super) fn node_info(&mut self, now: Moment) -> NodeInfo {
-        let may_evict = self.may_evict && !self.lies;
-        if may_evict && self.role == Role::Master {
-            self.node.forget_guard();
-        }
         // As Redis counts: the seconds that have begun since the second in which it began.
         let seconds = |reading: u64| reading / 1_000_000;
         let reading = self.reads(now);
         let uptime = self.born.map_or(LONG_AGO, |born| {
             seconds(reading.as_micros()).saturating_sub(seconds(born))
         });
-        NodeInfo {
-            run_id: self.node.run_id(),
-            replication_id: self.node.replication_id(),
-            uptime: Duration::from_secs(uptime),
-            is_master: self.role == Role::Master || self.lies,
-            may_evict,
-            max_ttl_ms: self.node.max_ttl_ms(),
-            // By whole seconds.
-            is_vouched: self.node.is_vouched(Instant::from_micros(
-                seconds(reading.as_micros()) * 1_000_000,
-            )),
-        }
+        self.server.node_info(Duration::from_secs(uptime), reading)
     }
 }
 
@@ -148,15 +118,11 @@ impl State {
         let bytes = self.tokens[token];
         let machine = &mut self.machines[node];
         let now = machine.reads(self.now);
-        let mut reply = match machine.role {
-            _ if machine.lies => machine.node.execute(&message.command(&bytes), now),
-            Role::Master => machine.node.execute(&message.command(&bytes), now),
-            Role::Replica => Err(Denial::Replica),
+        let reply = match machine.server.execute(&message.command(&bytes), now) {
+            Ok(reply) => Ok(reply),
+            Err(MockErrorKind::Denied(denial)) => Err(denial),
+            Err(other) => unreachable!("a server has room for all keys: {other}"),
         };
-        if message.is_release() && self.fails(Assumption::Compare) {
-            self.machines[node].node.remove(KEYS[key].as_bytes());
-            reply = Ok(Reply::Released);
-        }
         self.commands += 1;
         self.tell(What::Executed(route, message, reply));
         if message.is_release()
@@ -190,7 +156,7 @@ impl State {
         let met = self.link(route).met;
         let machine = &self.machines[self.machine_of(route)];
         // Of a node that it has never met before it learns nothing of a time as a replica.
-        let id = machine.node.replication_id();
+        let id = machine.server.replication_id();
         let is_noticed = met.is_some_and(|(first, last)| first != id && last == id);
         machine.lost_until > self.now || machine.failed_back_until > self.now && !is_noticed
     }
@@ -200,7 +166,7 @@ impl State {
         let route = Route { node, ..route };
         let machine = &self.machines[node];
         let entry = machine
-            .node
+            .server
             .entry(KEYS[key].as_bytes(), machine.reads(self.now));
         let stands = entry.is_some_and(|entry| entry.token == self.tokens[token]);
         self.tell(What::Probed(route, key, token, stands));
@@ -231,7 +197,7 @@ impl State {
         machine.hung_until = 0;
         machine.born = Some(machine.dial.reads(self.now));
         machine.latest_alive = 0;
-        machine.node.restart(RunId::new(
+        machine.server.restart(RunId::new(
             (node as u64 + 1) << 32 | u64::from(machine.life),
         ));
         let callers = core::mem::take(&mut machine.callers);
@@ -251,7 +217,7 @@ impl State {
         if !self.keeps_a_record_without(node, None) {
             return;
         }
-        self.machines[node].node.clear();
+        self.machines[node].server.clear();
         self.tell(What::Forgets(node, None));
     }
 
@@ -262,9 +228,9 @@ impl State {
             return;
         }
         let machine = &mut self.machines[node];
-        machine.node.restore(saved);
+        machine.server.restore(saved);
         let now = machine.reads(self.now);
-        machine.node.expire(now);
+        machine.server.expire(now);
         self.tell(What::Forgets(node, None));
         (0..KEYS.len()).for_each(|key| self.tell_if_stands(Place { node, key }));
     }
@@ -272,21 +238,20 @@ impl State {
     /// Its policy changes. It does not change back before a client has looked if something was evicted: nobody notices.
     pub(super) fn set_policy(&mut self, node: usize, may_evict: bool) {
         let machine = &mut self.machines[node];
-        if !may_evict && machine.has_evicted && machine.node.rules().is_some() {
+        if !may_evict && machine.has_evicted && machine.server.rules().is_some() {
             return;
         }
-        machine.may_evict = may_evict;
-        machine.node.set_may_evict(may_evict && !machine.lies);
+        machine.server.set_may_evict(may_evict);
     }
 
     /// Forgets one lock, and not the rules.
     pub(super) fn evict(&mut self, node: usize, key: usize) {
-        if !self.machines[node].may_evict {
+        if !self.machines[node].server.may_evict() {
             return;
         }
         self.count(Kind::Evicted);
         self.machines[node].has_evicted = true;
-        self.machines[node].node.evict(KEYS[key].as_bytes());
+        self.machines[node].server.evict(KEYS[key].as_bytes());
         self.lose_unnoticed(node);
         self.tell(What::Forgets(node, Some(key)));
     }
@@ -303,20 +268,20 @@ impl State {
 
     /// A replica of another node from now on: connections live on.
     pub(super) fn demote(&mut self, node: usize) {
-        if self.machines[node].is_down || self.machines[node].role == Role::Replica {
+        if self.machines[node].is_down || !self.machines[node].server.is_master() {
             return;
         }
         self.count(Kind::Demoted);
-        self.machines[node].role = Role::Replica;
+        self.machines[node].server.set_master(false);
         self.change_history(node);
     }
 
     /// A master again, with the data of the one that it has followed.
     pub(super) fn promote(&mut self, node: usize) {
-        if self.machines[node].role == Role::Master {
+        if self.machines[node].server.is_master() {
             return;
         }
-        self.machines[node].role = Role::Master;
+        self.machines[node].server.set_master(true);
         self.restore(node);
         self.machines[node].failed_back_until = self.now + self.longest();
         self.change_history(node);
@@ -326,13 +291,12 @@ impl State {
         let machine = &mut self.machines[node];
         machine.histories += 1;
         let id = ReplicationId::new((node as u64 + 1) << 32 | machine.histories);
-        let data = machine.node.data();
-        machine.node.fail_back(data, id);
+        machine.server.begin_history(id);
         // What is released now may stay.
         for route in self.routes_to(node) {
             self.link(route).forget_handed();
         }
-        let is_master = self.machines[node].role == Role::Master;
+        let is_master = self.machines[node].server.is_master();
         self.tell(What::Role(node, is_master));
     }
 
@@ -347,13 +311,13 @@ impl State {
                 .machines
                 .iter()
                 .enumerate()
-                .any(|(number, machine)| number != node && machine.node.rules() == Some(fleet))
+                .any(|(number, machine)| number != node && machine.server.rules() == Some(fleet))
     }
 
     fn tell_if_stands(&mut self, place: Place) {
         let machine = &self.machines[place.node];
         let key = KEYS[place.key].as_bytes();
-        if machine.node.entry(key, machine.reads(self.now)).is_some() {
+        if machine.server.entry(key, machine.reads(self.now)).is_some() {
             self.tell_what_stands(place);
         }
     }
@@ -376,7 +340,7 @@ impl State {
         };
         let wanted = wanted.max(least);
         // Leases are exclusive only where no quarantine is cut short.
-        let is_in_quarantine = !machine.node.is_vouched(Instant::from_micros(now));
+        let is_in_quarantine = !machine.server.is_vouched(Instant::from_micros(now));
         let wanted = match self.jumps {
             Some(Jumps::Minority) if is_in_quarantine => wanted.min(now),
             _ => wanted,
@@ -396,7 +360,12 @@ impl State {
     pub(super) fn set_clock(&mut self, node: usize, reading: u64) {
         let machine = &mut self.machines[node];
         let before = machine.reads(self.now);
-        let stands = |key: &usize| machine.node.entry(KEYS[*key].as_bytes(), before).is_some();
+        let stands = |key: &usize| {
+            machine
+                .server
+                .entry(KEYS[*key].as_bytes(), before)
+                .is_some()
+        };
         let stood: Vec<_> = (0..KEYS.len()).filter(stands).collect();
         machine.latest = machine.latest.max(machine.dial.reads(self.now));
         machine.latest_alive = machine.latest_alive.max(machine.dial.reads(self.now));
@@ -404,7 +373,7 @@ impl State {
         machine.was_wrong |= !(right..=right + self.skew).contains(&reading);
         machine.dial = machine.dial.set(self.now, reading);
         let now = machine.reads(self.now);
-        machine.node.expire(now);
+        machine.server.expire(now);
         stood
             .into_iter()
             .for_each(|key| self.tell_what_stands(Place { node, key }));
@@ -413,7 +382,7 @@ impl State {
     fn tell_what_stands(&mut self, place: Place) {
         let machine = &self.machines[place.node];
         let entry = machine
-            .node
+            .server
             .entry(KEYS[place.key].as_bytes(), machine.reads(self.now));
         let what = entry.map_or(What::Falls(place), |entry| {
             let until = machine.dial.first(entry.expires_at.as_micros());

@@ -3,7 +3,7 @@
 use super::clock::NEVER;
 use super::fault::Kind;
 use super::history::What;
-use super::machine::{Machine, Role};
+use super::machine::Machine;
 use super::scenario::Assumption;
 use super::world::{Event, State};
 
@@ -15,10 +15,10 @@ impl State {
         };
         // Nobody hears of the record of a node that has no vote for what it is.
         let heard = |machine: &&Machine| {
-            machine.is_live() && machine.role == Role::Master && !machine.may_evict
+            machine.is_live() && machine.server.is_master() && !machine.server.may_evict()
         };
         let live = self.machines.iter().filter(heard);
-        let rules: Vec<_> = live.map(|machine| machine.node.rules()).collect();
+        let rules: Vec<_> = live.map(|machine| machine.server.rules()).collect();
         let own = rules.iter().filter(|rules| **rules == Some(fleet)).count();
         let none = rules.iter().filter(|rules| rules.is_none()).count();
         let has_others = own + none < rules.len();
@@ -38,12 +38,15 @@ impl State {
         };
         let machines = self.machines.iter();
         let is_new = machines.clone().all(|machine| {
-            let has_anything = machine.node.rules().is_some() || machine.node.has_keys();
-            machine.is_live() && machine.role == Role::Master && !machine.may_evict && !has_anything
+            let has_anything = machine.server.rules().is_some() || !machine.server.is_empty();
+            machine.is_live()
+                && machine.server.is_master()
+                && !machine.server.may_evict()
+                && !has_anything
         });
         let is_known = machines
             .clone()
-            .all(|machine| machine.node.rules() == Some(fleet));
+            .all(|machine| machine.server.rules() == Some(fleet));
         if self.fails(Assumption::Init) && !is_known || is_new {
             self.count(Kind::Init);
             for node in 0..self.machines.len() {
@@ -62,8 +65,8 @@ impl State {
             return;
         };
         if machine.is_live()
-            && machine.role == Role::Master
-            && machine.node.init(fleet, now, is_careless)
+            && machine.server.is_master()
+            && machine.server.init(fleet, now, is_careless)
             && !is_careless
         {
             self.tell(What::Initialized(node));
@@ -81,10 +84,10 @@ impl State {
         for machine in self
             .machines
             .iter_mut()
-            .filter(|machine| machine.is_live() && machine.role == Role::Master)
+            .filter(|machine| machine.is_live() && machine.server.is_master())
         {
             let reading = machine.reads(now);
-            machine.node.repair(fleet, reading);
+            machine.server.repair(fleet, reading);
         }
     }
 }

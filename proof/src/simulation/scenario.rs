@@ -3,6 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
+use redlock_core::mock::ServerFlaw;
 use redlock_core::{Options, OptionsError};
 
 use super::chance::Chance;
@@ -13,7 +14,6 @@ use super::fencing::{Fencing, Jumps};
 use super::history::KEYS;
 use super::judge::{Promise, Promised};
 use super::link::{Delay, Habits};
-use super::node::Lapse;
 use super::plan;
 use super::process::Process;
 
@@ -138,7 +138,8 @@ impl Assumption {
 
     /// Whether there are fences in its worlds; none where it makes no difference.
     const fn needs_fences(self) -> bool {
-        self.lapse().is_some()
+        let is_of_plain_locks = matches!(self, Self::Compare | Self::Replica);
+        self.server_flaw().is_some() && !is_of_plain_locks
             || matches!(
                 self,
                 Self::JumpTogether
@@ -152,21 +153,23 @@ impl Assumption {
     }
 
     /// What nodes do wrong.
-    pub(crate) const fn lapse(self) -> Option<Lapse> {
+    pub(crate) const fn server_flaw(self) -> Option<ServerFlaw> {
         match self {
-            Self::Count => Some(Lapse::Counts),
-            Self::WriteBack => Some(Lapse::WritesBack),
-            Self::Strict => Some(Lapse::IsNotStrict),
-            Self::Floor => Some(Lapse::HasNoFloor),
-            Self::Ceiling => Some(Lapse::HasNoCeiling),
-            Self::Quarantine => Some(Lapse::IsBackTooEarly),
-            Self::Burn => Some(Lapse::BurnsNothing),
-            Self::HeldUntil => Some(Lapse::ForgetsLeases),
-            Self::EqualFences => Some(Lapse::MistakesEqualFences),
-            Self::AnyRules => Some(Lapse::TakesAnyRules),
-            Self::Failback => Some(Lapse::MissesFailback),
-            Self::StepBackQuarantine => Some(Lapse::ForgetsStepBack),
-            Self::ShorterFences => Some(Lapse::ShortensFences),
+            Self::Compare => Some(ServerFlaw::ReleasesAnyToken),
+            Self::Eviction | Self::Replica => Some(ServerFlaw::HidesItsRole),
+            Self::Count => Some(ServerFlaw::CountsGrants),
+            Self::WriteBack => Some(ServerFlaw::AcceptsAnyFence),
+            Self::Strict => Some(ServerFlaw::AcceptsFenceAgain),
+            Self::Floor => Some(ServerFlaw::AcceptsOldFence),
+            Self::Ceiling => Some(ServerFlaw::AcceptsNewFence),
+            Self::Quarantine => Some(ServerFlaw::QuarantineTooShort),
+            Self::Burn => Some(ServerFlaw::BurnsNoFence),
+            Self::HeldUntil => Some(ServerFlaw::ForgetsHeldUntil),
+            Self::EqualFences => Some(ServerFlaw::ConfusesEqualFences),
+            Self::AnyRules => Some(ServerFlaw::TakesAnyRules),
+            Self::Failback => Some(ServerFlaw::MissesFailback),
+            Self::StepBackQuarantine => Some(ServerFlaw::QuarantineWithoutStepBack),
+            Self::ShorterFences => Some(ServerFlaw::ShortensFenceRecord),
             _ => None,
         }
     }

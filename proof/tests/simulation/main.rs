@@ -4,5 +4,4 @@
 
 mod broken;
 mod command;
-mod node;
 mod seeds;

@@ -10,8 +10,8 @@ use crate::denial::Denial;
 use crate::fence::Fence;
 use crate::key::KeyName;
 use crate::mock::error::{MockError, MockErrorKind};
+use crate::mock::host::Host;
 use crate::mock::slots::Slots;
-use crate::mock::store::{Data, Deadline, Store};
 use crate::node_info::RunId;
 use crate::owned::OwnedCommand;
 use crate::reply::Reply;
@@ -43,9 +43,7 @@ struct State {
     not_before: Instant,
     next_ticket: u64,
     sent: Slots<Sent, MAX_SENT>,
-    store: Store,
-    /// The saved data, for [`MockNode::fail_back`].
-    saved: Data,
+    host: Host,
     wakers: Slots<Waker, MAX_SENT>,
 }
 
@@ -77,8 +75,7 @@ impl<C: Clock> MockNode<C> {
                 not_before: Instant::from_micros(0),
                 next_ticket: 0,
                 sent: Slots::new(),
-                store: Store::new(number),
-                saved: Data::EMPTY,
+                host: Host::new(number),
                 wakers: Slots::new(),
             }),
         }
@@ -130,7 +127,7 @@ impl<C: Clock> MockNode<C> {
         self.stop();
         self.change(|state, now| {
             state.is_up = true;
-            state.store.restart(now);
+            state.host.restart(now);
         });
     }
 
@@ -143,51 +140,47 @@ impl<C: Clock> MockNode<C> {
     /// Deletes all keys, as FLUSHALL does. Plain clients do not notice. Fenced clients do not count its vote
     /// until the quarantine of their fleet is over.
     pub fn clear(&self) {
-        self.change(|state, _| state.store.clear());
+        self.change(|state, _| state.host.server.clear());
     }
 
     /// Deletes only the lock `key` and its fence, like a server that evicts keys.
     pub fn evict(&self, key: &str) {
-        let key = KeyName::new(key.as_bytes());
-        self.change(|state, _| state.store.evict(&key));
+        self.change(|state, _| state.host.server.evict(key.as_bytes()));
     }
 
     /// Sets whether it reports that it may evict keys. If it may, fenced clients give it no vote, nor do plain clients
     /// with [`Options::refuse_eviction`](crate::Options::refuse_eviction).
     pub fn set_may_evict(&self, may_evict: bool) {
-        self.change(|state, now| state.store.set_may_evict(may_evict, now));
+        self.change(|state, now| state.host.set_may_evict(may_evict, now));
     }
 
     /// Becomes a replica, which has no vote. Its data is kept.
     pub fn demote(&self) {
-        self.change(|state, now| state.store.set_master(false, now));
+        self.change(|state, now| state.host.set_master(false, now));
     }
 
     /// Becomes a master again. It may lack data that its master had: clients do not count its vote until the restart
     /// guard, or the quarantine of their fleet, allows it.
     pub fn promote(&self) {
-        self.change(|state, now| state.store.set_master(true, now));
+        self.change(|state, now| state.host.set_master(true, now));
     }
 
     /// Saves the current data, for [`fail_back`](Self::fail_back).
     pub fn save(&self) {
-        self.change(|state, _| state.saved = state.store.data());
+        self.change(|state, _| state.host.save());
     }
 
     /// Goes back to the data that was [saved](Self::save) last, or to none, in the same process: as after a failover to a
     /// replica that lagged behind, and back. Plain clients whose connection lives do not notice. Fenced clients do not
     /// count its vote until the quarantine of their fleet is over.
     pub fn fail_back(&self) {
-        self.change(|state, _| state.store.fail_back(state.saved.clone()));
+        self.change(|state, _| state.host.fail_back());
     }
 
     /// Steps its wall clock, by which keys expire and fences are accepted, to `micros` microseconds ahead of the clock
     /// that it was created with.
     pub fn set_clock_step(&self, micros: i64) {
-        self.change(|state, now| {
-            state.store.clock_step = micros;
-            state.store.expire(now);
-        });
+        self.change(|state, now| state.host.set_clock_step(micros, now));
     }
 
     /// Sets `key` to `token`, even if the key exists: as the lock of another client, for instance.
@@ -200,13 +193,10 @@ impl<C: Clock> MockNode<C> {
         reason = "a test that has no room for its own keys is wrong"
     )]
     pub fn set(&self, key: &str, token: Token, ttl: Duration) {
-        let name = KeyName::new(key.as_bytes());
-        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         self.change(|state, now| {
-            let is_short = name.whole().is_some();
-            let deadline = Deadline::after(state.store.wall(now), ttl_ms);
-            let set = state.store.set(name, token, deadline);
-            if !is_short || set.is_err() {
+            let wall = state.host.wall(now);
+            let set = state.host.server.set(key.as_bytes(), token, ttl, wall);
+            if set.is_err() {
                 panic!("a MockNode has no room for the key {key:?}");
             }
         });
@@ -214,8 +204,7 @@ impl<C: Clock> MockNode<C> {
 
     /// Deletes `key`, with any token.
     pub fn remove(&self, key: &str) {
-        let key = KeyName::new(key.as_bytes());
-        self.change(|state, _| state.store.remove(&key));
+        self.change(|state, _| state.host.server.remove(key.as_bytes()));
     }
 
     /// The token in `key`. `None` if the key does not exist or has expired.
@@ -245,7 +234,7 @@ impl<C: Clock> MockNode<C> {
     /// The number of locks whose keys have not expired.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.settled().store.len()
+        self.settled().host.server.len()
     }
 
     /// Whether there is no lock whose key has not expired.
@@ -255,15 +244,17 @@ impl<C: Clock> MockNode<C> {
     }
 
     fn find(&self, key: &str) -> Option<(Token, Duration)> {
-        let key = KeyName::new(key.as_bytes());
-        let store = &self.settled().store;
-        store.find(&key, store.wall(self.clock.now()))
+        let host = &self.settled().host;
+        let wall = host.wall(self.clock.now());
+        let server = &host.server;
+        let token = server.entry(key.as_bytes(), wall)?.token;
+        Some((token, server.ttl(key.as_bytes(), wall)?))
     }
 
     fn find_fence(&self, key: &str) -> Option<(Fence, Duration)> {
-        let key = KeyName::new(key.as_bytes());
-        let store = &self.settled().store;
-        store.find_fence(&key, store.wall(self.clock.now()))
+        let host = &self.settled().host;
+        let wall = host.wall(self.clock.now());
+        host.server.fence(key.as_bytes(), wall)
     }
 
     fn change(&self, change: impl FnOnce(&mut State, Instant)) {
@@ -276,7 +267,7 @@ impl<C: Clock> MockNode<C> {
     fn settled(&self) -> core::cell::RefMut<'_, State> {
         let mut state = self.state.borrow_mut();
         state.settle(self.clock.now());
-        state.store.expire(self.clock.now());
+        state.host.expire(self.clock.now());
         state
     }
 
@@ -323,7 +314,7 @@ impl<C: Clock> Transport for &MockNode<C> {
     }
 
     fn run_id(&self) -> Option<RunId> {
-        Some(self.settled().store.run_id())
+        Some(self.settled().host.server.run_id())
     }
 
     fn denial(error: &MockError) -> Option<Denial> {
@@ -402,7 +393,7 @@ impl State {
         while !self.is_hung
             && let Some((ticket, command, arrival)) = self.next_arrival(now)
         {
-            let result = self.store.execute(&command, arrival);
+            let result = self.host.execute(&command, arrival);
             let known_at = arrival.saturating_add(self.latency / 2);
             let mut all = self.sent.iter_mut();
             if let Some(sent) = all.find(|sent| sent.ticket == ticket) {

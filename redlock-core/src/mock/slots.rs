@@ -1,5 +1,7 @@
 //! A collection of fixed size, without an allocator.
 
+use core::hash::{Hash, Hasher};
+
 /// Up to `N` items, each in its slot until it is taken out.
 ///
 /// Iteration stops at the highest slot that was ever used. So it is fast for the few items of most tests, also
@@ -24,6 +26,10 @@ impl<T, const N: usize> Slots<T, N> {
         *self.slots.get_mut(free)? = Some(item);
         self.used = self.used.max(free + 1);
         Some(free)
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.slots.iter().any(Option::is_none)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
@@ -52,5 +58,20 @@ impl<T, const N: usize> Slots<T, N> {
         for slot in self.slots.iter_mut().take(self.used) {
             slot.take_if(|item| !keep(item));
         }
+    }
+}
+
+/// Equal if the items are equal, in this order: the slots do not matter.
+impl<T: PartialEq, const N: usize> PartialEq for Slots<T, N> {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl<T: Eq, const N: usize> Eq for Slots<T, N> {}
+
+impl<T: Hash, const N: usize> Hash for Slots<T, N> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.iter().for_each(|item| item.hash(state));
     }
 }

@@ -14,7 +14,17 @@ pub(crate) enum Step {
     /// By so many microseconds.
     SetClock(i64),
     Delete(&'static str),
+    /// The key of a lock and its fence record.
+    Evict(&'static str),
     Flush,
+    /// Whether it may evict keys.
+    Policy(bool),
+    /// A client connects.
+    Connect,
+    /// An operator runs `redlock init`.
+    Init,
+    /// The same with `--repair`.
+    Repair,
     /// Another process, with the data of the one before.
     Restart,
     /// The same process and data after a time as a replica.
@@ -36,13 +46,25 @@ pub(crate) struct Asked {
 
 impl Step {
     pub(crate) fn draw(random: &mut Rng, twins: &Twins<'_>) -> Self {
+        // A server that was a replica is not new.
+        if !twins.has_record() && !twins.may_fail_back && random.u8(..4) == 0 {
+            return Self::Init;
+        }
         match random.u8(..100) {
             ..64 => Self::Ask(Asked::draw(random, twins)),
-            64..90 => Self::Pass(passed(random, twins)),
-            90..96 => Self::SetClock(stepped(random)),
-            96 => Self::Delete(pick(random, &KEYS)),
+            64..87 => Self::Pass(passed(random, twins)),
+            87..93 => Self::SetClock(stepped(random)),
+            93 => Self::Policy(random.u8(..3) == 0),
+            94 => Self::Connect,
+            95 => Self::Repair,
+            96 => pick_one(random, [Self::Delete, Self::Evict])(pick(random, &KEYS)),
             97 => Self::AgeFence(pick(random, &KEYS)),
-            98 => pick_one(random, [Self::Restart, Self::FailBack, Self::AgeGuard]),
+            98 => match random.u8(..3) {
+                0 => Self::Restart,
+                1 => Self::AgeGuard,
+                _ if twins.may_fail_back => Self::FailBack,
+                _ => Self::Connect,
+            },
             _ => Self::Flush,
         }
     }

@@ -1,13 +1,13 @@
-//! A real server and a node in memory, to which the same is done.
+//! A real server and one in memory, to which the same is done.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
 use redis::{Cmd, Connection, ConnectionLike, Pipeline, Value};
-use redlock_core::mock::{MockClock, MockError, MockErrorKind, MockNode};
+use redlock_core::mock::{self, MockErrorKind};
 use redlock_core::{
-    Answer, Argument, Command, Denial, FENCE_KEY_PREFIX, Fence, Fleet, GUARD_KEY, Options,
-    Proposal, Reply, Rules, ScriptCall, Token, Transport,
+    Answer, Argument, Arguments, Command, Denial, FENCE_KEY_PREFIX, Fence, Fleet, GUARD_KEY,
+    Instant, NodeInfo, Options, ReplicationId, Reply, RunId, ScriptCall,
 };
 use redlock_tests::Server;
 
@@ -16,52 +16,51 @@ use crate::step::Step;
 pub(crate) struct Twins<'a> {
     server: &'a Server,
     connection: Connection,
-    memory: MockNode<&'a MockClock>,
-    clock: &'a MockClock,
+    memory: mock::Server<{ KEYS.len() }>,
+    /// The run ID and the replication ID of the server.
+    identity: [String; 2],
+    /// How many of them the other has had.
+    lives: u64,
     /// What both wall clocks show, in microseconds.
     wall: u64,
-    clock_step: i64,
     /// When the quarantine is over, as far as anybody was told.
     pub(crate) quarantined_until: u64,
+    pub(crate) may_fail_back: bool,
 }
 
 /// What is there of a key: a token or a fence, and for how many milliseconds.
 type Entry<T> = Option<(T, i64)>;
 
+/// The rules of the guard record, and the end of the quarantine if it is of this process with this data.
+type Guard = Option<(String, Option<u64>)>;
+
 pub(crate) const KEYS: [&str; 2] = ["a", "b"];
+
+/// Some date.
+const START: u64 = 1_700_000_000_000_000;
+
+const INIT: &str = include_str!("../../../redlock-cli/src/init/init.lua");
 
 impl<'a> Twins<'a> {
     /// Both empty, of the [fleet] and vouched for.
-    pub(crate) fn begin(server: &'a Server, clock: &'a MockClock) -> Self {
+    pub(crate) fn begin(server: &'a Server, may_fail_back: bool) -> Self {
         let client = redis::Client::open(server.url()).unwrap();
         let mut connection = client.get_connection().unwrap();
-        let memory = MockNode::new(1, clock);
-        // The node in memory is of the fleet of the first who asks it, and says what time it is.
-        let token = Token::from_bytes([0; Token::LEN]);
-        let first = Command::acquire(b"a", &token, 1, Rules::NONE).with_proposal(Some(Proposal {
-            fence: Fence::from_u64(1),
-            fleet: fleet(),
-            time: 0,
-            vouches: false,
-        }));
-        let denial = denial(clock.run((&memory).execute(&first))).unwrap_err();
-        let Denial::TooOld(reading) = denial else {
-            panic!("{denial}");
-        };
-        server.stop_clock(reading.time.cast_signed());
+        server.stop_clock(START.cast_signed());
         redis::cmd("FLUSHALL").exec(&mut connection).unwrap();
-        let rules = [fleet().max_ttl(), fleet().window(), fleet().step_back()];
-        let rules = rules.map(|rule| rule.as_millis().to_string());
-        server.vouch(&rules.join(":"));
-        Self {
+        server.vouch(&rules(fleet()));
+        let mut twins = Self {
             server,
             connection,
-            memory,
-            clock,
-            wall: reading.time,
-            clock_step: 0,
+            memory: mock::Server::new(RunId::new(0)).set_up_for(Some(fleet())),
+            identity: server.identity().unwrap(),
+            lives: 0,
+            wall: START,
             quarantined_until: 0,
-        }
+            may_fail_back,
+        };
+        twins.set_may_evict(false);
+        twins
     }
 
     pub(crate) const fn wall(&self) -> u64 {
@@ -69,12 +68,22 @@ impl<'a> Twins<'a> {
     }
 
     pub(crate) fn fence(&self, key: &str) -> Fence {
-        self.memory.fence(key).unwrap_or(Fence::ZERO)
+        let fence = self.memory.fence(key.as_bytes(), self.now());
+        fence.map_or(Fence::ZERO, |(fence, _)| fence)
+    }
+
+    pub(crate) fn has_record(&self) -> bool {
+        self.memory.rules().is_some()
     }
 
     /// When the last whole millisecond of `key` or of its fence begins.
     pub(crate) fn deadlines(&self, key: &str) -> impl Iterator<Item = u64> {
-        let lives = [self.memory.ttl(key), self.memory.fence_ttl(key)];
+        let key = key.as_bytes();
+        let fence = self.memory.fence(key, self.now());
+        let lives = [
+            self.memory.ttl(key, self.now()),
+            fence.map(|(_, left)| left),
+        ];
         let millis = self.wall / 1_000;
         let micros =
             move |left: Duration| (millis + u64::try_from(left.as_millis()).unwrap()) * 1_000;
@@ -87,9 +96,9 @@ impl<'a> Twins<'a> {
         match step {
             Step::Ask(asked) => {
                 let command = asked.command();
-                let had_key = self.memory.token(asked.key).is_some();
+                let had_key = self.memory.ttl(command.key, self.now()).is_some();
                 let theirs = self.ask_server(&command);
-                let ours = denial(self.clock.run((&self.memory).execute(&command)));
+                let ours = denial(self.memory.execute(&command, self.now()));
                 assert_eq!(theirs, ours, "redis and memory, {}", context());
                 if let Err(Denial::Quarantined { left_ms, .. }) = ours {
                     self.quarantined_until = self.wall + u64::from(left_ms) * 1_000;
@@ -101,34 +110,52 @@ impl<'a> Twins<'a> {
                     reply_name(&ours)
                 });
             }
-            Step::Pass(micros) => {
-                self.clock.advance(Duration::from_micros(*micros));
-                self.wall += micros;
-                self.server.stop_clock(self.wall.cast_signed());
-            }
-            Step::SetClock(micros) => {
-                self.clock_step += micros;
-                self.memory.set_clock_step(self.clock_step);
-                self.wall = self.wall.saturating_add_signed(*micros);
-                self.server.stop_clock(self.wall.cast_signed());
-            }
+            Step::Pass(micros) => self.set_wall(self.wall + micros),
+            Step::SetClock(micros) => self.set_wall(self.wall.saturating_add_signed(*micros)),
             Step::Delete(key) => {
-                redis::cmd("DEL")
-                    .arg(key)
-                    .exec(&mut self.connection)
-                    .unwrap();
-                self.memory.remove(key);
+                self.send(&["DEL", key]);
+                self.memory.remove(key.as_bytes());
+            }
+            Step::Evict(key) => {
+                self.send(&["DEL", key, &format!("{FENCE_KEY_PREFIX}{key}")]);
+                self.memory.evict(key.as_bytes());
             }
             Step::Flush => {
-                redis::cmd("FLUSHALL").exec(&mut self.connection).unwrap();
+                self.send(&["FLUSHALL"]);
                 self.memory.clear();
+            }
+            Step::Policy(may_evict) => self.set_may_evict(*may_evict),
+            Step::Connect => name = Some(self.connect(&context)),
+            Step::Init => {
+                // It has been flushed, but no key is missed.
+                self.send(&["CONFIG", "RESETSTAT"]);
+                let is_new = self.memory.init(fleet(), self.now(), false);
+                let outcome = self.run_init("start", Duration::ZERO);
+                assert_eq!(outcome == "written", is_new, "{outcome}, {}", context());
+                name = Some(if is_new { "Initialized" } else { "Refused" }.into());
+            }
+            Step::Repair => {
+                let before = self.guard_of_memory();
+                let recorded = self.memory.rules();
+                self.memory.repair(fleet(), self.now());
+                // It leaves a record alone that is right.
+                let is_right = recorded == Some(fleet())
+                    && before.is_some_and(|(_, quarantined_until)| quarantined_until.is_some());
+                if !is_right {
+                    let rules = recorded.into_iter().chain([fleet()]);
+                    let longest = rules.map(|rules| rules.quarantine()).max().unwrap();
+                    let outcome = self.run_init("repair", longest);
+                    name = (outcome == "written").then(|| "Repaired".into());
+                }
             }
             Step::FailBack => {
                 // Nothing listens there: what changes is the history.
-                for words in [&["127.0.0.1", "1"], &["NO", "ONE"]] {
-                    let replicaof = &mut redis::cmd("REPLICAOF");
-                    replicaof.arg(words).exec(&mut self.connection).unwrap();
-                }
+                self.send(&["REPLICAOF", "127.0.0.1", "1"]);
+                self.memory.set_master(false);
+                self.connect(&context);
+                self.send(&["REPLICAOF", "NO", "ONE"]);
+                self.identity = self.server.identity().unwrap();
+                self.memory.set_master(true);
                 self.begin_history();
             }
             Step::AgeGuard => {
@@ -137,21 +164,28 @@ impl<'a> Twins<'a> {
                 if let Some(record) = record.filter(|record| colons(record) == 5) {
                     let end = record.iter().rposition(|byte| *byte == b':').unwrap();
                     self.set(GUARD_KEY.as_bytes(), &record[..end]);
+                    self.begin_history();
                 }
-                self.begin_history();
             }
             Step::AgeFence(key) => {
                 let key = [FENCE_KEY_PREFIX.as_bytes(), key.as_bytes()].concat();
-                // The node in memory has no such records: only where nothing is lost by it.
+                // The server in memory has no such records: only where nothing is lost by it.
                 if let Some(known) = self.get(&key).filter(|known| known.ends_with(b":")) {
                     self.set(&key, &known[..known.len() - 1]);
                 }
             }
             Step::Restart => {
                 self.disown();
-                self.memory.restart();
+                self.lives += 1;
+                self.memory.restart(RunId::new(self.lives));
             }
         }
+        assert_eq!(
+            self.guard_of_server(),
+            self.guard_of_memory(),
+            "redis and memory, {}",
+            context()
+        );
         for key in KEYS {
             assert_eq!(
                 self.remembered_by_server(key),
@@ -164,8 +198,32 @@ impl<'a> Twins<'a> {
     }
 
     fn ask_server(&mut self, command: &Command<'_>) -> Result<Reply, Denial> {
+        let answer = self.answer(command.arguments(ScriptCall::Text));
+        command.reply(answer).unwrap()
+    }
+
+    /// What both tell a client that connects.
+    fn connect(&mut self, context: impl Fn() -> String) -> String {
+        let theirs = NodeInfo::read(self.answer(NodeInfo::question())).unwrap();
+        let ours = self.memory.node_info(theirs.uptime, self.now());
+        // Each has its own names.
+        let theirs = NodeInfo {
+            run_id: ours.run_id,
+            replication_id: ours.replication_id,
+            ..theirs
+        };
+        assert_eq!(theirs, ours, "redis and memory, {}", context());
+        let name = if ours.may_evict {
+            "Known, may evict"
+        } else {
+            "Known"
+        };
+        name.into()
+    }
+
+    fn answer(&mut self, words: Arguments<'_>) -> Answer {
         let mut cmd = Cmd::new();
-        for word in command.arguments(ScriptCall::Text) {
+        for word in words {
             match word {
                 Argument::Bytes(bytes) => cmd.arg(bytes),
                 Argument::Integer(number) => cmd.arg(number),
@@ -173,20 +231,60 @@ impl<'a> Twins<'a> {
             };
         }
         let said = self.connection.req_command(&cmd).unwrap();
-        let answer = match &said {
+        match &said {
             Value::Okay => Answer::Ok,
             Value::Nil => Answer::Nil,
             Value::Int(number) => Answer::Integer(*number),
             Value::Array(_) => Answer::Integers(redis::from_redis_value(said).unwrap()),
-            other => panic!("{command:?}: {other:?}"),
+            other => panic!("{cmd:?}: {other:?}"),
+        }
+    }
+
+    fn send(&mut self, words: &[&str]) {
+        let mut cmd = Cmd::new();
+        cmd.arg(words).exec(&mut self.connection).unwrap();
+    }
+
+    /// The outcome of what `redlock init` runs on a node, in this mode.
+    fn run_init(&mut self, mode: &str, quarantine: Duration) -> String {
+        let [run_id, replid] = self.identity.clone();
+        let there = self.get(GUARD_KEY.as_bytes());
+        let kind = if there.is_some() { "string" } else { "none" };
+        let eval = &mut redis::cmd("EVAL");
+        let eval = eval.arg(INIT).arg(1).arg(GUARD_KEY).arg(mode);
+        let eval = eval.arg(run_id).arg(replid).arg(kind);
+        let quarantine_ms = u64::try_from(quarantine.as_millis()).unwrap();
+        let eval = eval.arg(there.unwrap_or_default()).arg(quarantine_ms);
+        let eval = eval.arg(rules(fleet()));
+        let (outcome, ..): (String, String, Vec<u8>, u64) =
+            eval.query(&mut self.connection).unwrap();
+        outcome
+    }
+
+    fn set_may_evict(&mut self, may_evict: bool) {
+        let policy = if may_evict {
+            "allkeys-lru"
+        } else {
+            "noeviction"
         };
-        command.reply(answer).unwrap()
+        self.send(&["CONFIG", "SET", "maxmemory-policy", policy]);
+        self.memory.set_may_evict(may_evict);
+    }
+
+    fn set_wall(&mut self, wall: u64) {
+        self.wall = wall;
+        self.server.stop_clock(wall.cast_signed());
+        self.memory.expire(self.now());
+    }
+
+    const fn now(&self) -> Instant {
+        Instant::from_micros(self.wall)
     }
 
     /// In memory, the same data in another history.
-    fn begin_history(&self) {
-        self.memory.save();
-        self.memory.fail_back();
+    fn begin_history(&mut self) {
+        self.lives += 1;
+        self.memory.begin_history(ReplicationId::new(self.lives));
     }
 
     fn get(&mut self, key: &[u8]) -> Option<Vec<u8>> {
@@ -229,14 +327,36 @@ impl<'a> Twins<'a> {
 
     fn remembered_by_memory(&self, key: &str) -> (Entry<Vec<u8>>, Entry<u64>) {
         let millis = |left: Duration| i64::try_from(left.as_millis()).unwrap();
-        let token = self.memory.token(key);
-        let token = token.map(|token| token.as_bytes().to_vec());
-        let fence = self.memory.fence(key).map(Fence::as_u64);
+        let (key, now) = (key.as_bytes(), self.now());
+        let entry = self.memory.entry(key, now);
+        let token = entry.map(|entry| entry.token.as_bytes().to_vec());
+        let fence = self.memory.fence(key, now);
         (
-            token.zip(self.memory.ttl(key).map(millis)),
-            fence.zip(self.memory.fence_ttl(key).map(millis)),
+            token.zip(self.memory.ttl(key, now).map(millis)),
+            fence.map(|(fence, left)| (fence.as_u64(), millis(left))),
         )
     }
+
+    fn guard_of_server(&mut self) -> Guard {
+        let record = String::from_utf8(self.get(GUARD_KEY.as_bytes())?).unwrap();
+        let fields: Vec<_> = record.split(':').collect();
+        let [run_id, replid] = &self.identity;
+        let is_mine = fields[0] == run_id && fields.get(5) == Some(&&**replid);
+        let until = is_mine.then(|| fields[1].parse().unwrap());
+        Some((fields[2..5].join(":"), until))
+    }
+
+    fn guard_of_memory(&self) -> Guard {
+        let rules = rules(self.memory.rules()?);
+        let until = self.memory.quarantined_until();
+        Some((rules, until.map(|until| until.as_micros().div_ceil(1_000))))
+    }
+}
+
+/// As in the guard record.
+fn rules(fleet: Fleet) -> String {
+    let rules = [fleet.max_ttl(), fleet.window(), fleet.step_back()];
+    rules.map(|rule| rule.as_millis().to_string()).join(":")
 }
 
 /// Whose leases are short, so that quarantines and fences end within a few steps.
@@ -255,8 +375,8 @@ pub(crate) fn other_fleet() -> Fleet {
     options.fenced(fleet().window()).unwrap().fleet().unwrap()
 }
 
-fn denial(result: Result<Reply, MockError>) -> Result<Reply, Denial> {
-    result.map_err(|error| match error.kind() {
+fn denial(result: Result<Reply, MockErrorKind>) -> Result<Reply, Denial> {
+    result.map_err(|error| match error {
         MockErrorKind::Denied(denial) => denial,
         other => panic!("{other}"),
     })

@@ -1,0 +1,140 @@
+//! What a server writes to its disk and copies to its replicas.
+
+use crate::fence::{Fence, Fleet};
+use crate::key::KeyName;
+use crate::mock::slots::Slots;
+use crate::node_info::{ReplicationId, RunId};
+use crate::time::Instant;
+use crate::token::Token;
+
+/// The data of a server with room for `KEYS` locks. Instants are on the server's own wall clock.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Data<const KEYS: usize> {
+    entries: Slots<(KeyName, Entry), KEYS>,
+    fences: Slots<(KeyName, FenceRecord), KEYS>,
+    pub(super) guard: Option<Guard>,
+}
+
+/// The key of a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Entry {
+    /// The token of the holder.
+    pub token: Token,
+    /// The key is gone from then on.
+    pub expires_at: Instant,
+}
+
+/// The fence record of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct FenceRecord {
+    /// The highest fence that was accepted.
+    pub(super) fence: Fence,
+    /// Until when the key is held, even if a clock that was ahead has expired it.
+    pub(super) held_until: Instant,
+    /// The token whose acquire or extend was accepted last.
+    pub(super) accepted: Option<Token>,
+    pub(super) expires_at: Instant,
+}
+
+/// The guard record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Guard {
+    pub(super) run_id: RunId,
+    pub(super) replication_id: ReplicationId,
+    /// The end of the quarantine.
+    pub(super) until: Instant,
+    /// `None` until the first fenced client sets it, as if the fleet had been set up with its rules.
+    pub(super) fleet: Option<Fleet>,
+}
+
+/// An instant that has always passed.
+pub(super) const PAST: Instant = Instant::from_micros(0);
+
+impl FenceRecord {
+    /// What is known of a key without a record.
+    const NONE: Self = Self {
+        fence: Fence::ZERO,
+        held_until: PAST,
+        accepted: None,
+        expires_at: PAST,
+    };
+}
+
+impl<const KEYS: usize> Data<KEYS> {
+    /// No data, as after FLUSHALL.
+    pub(super) const EMPTY: Self = Self {
+        entries: Slots::new(),
+        fences: Slots::new(),
+        guard: None,
+    };
+
+    /// No data but a guard record.
+    pub(super) const fn of(guard: Guard) -> Self {
+        let mut data = Self::EMPTY;
+        data.guard = Some(guard);
+        data
+    }
+
+    /// The rules of the guard record.
+    #[must_use]
+    pub fn rules(&self) -> Option<Fleet> {
+        self.guard?.fleet
+    }
+
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.entries.retain(|(_, entry)| entry.expires_at > now);
+        self.fences.retain(|(_, record)| record.expires_at > now);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.iter().count()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0 && self.fences.iter().next().is_none()
+    }
+
+    pub(super) fn entry(&self, key: &KeyName) -> Option<&Entry> {
+        let mut all = self.entries.iter();
+        all.find(|(of, _)| of == key).map(|(_, entry)| entry)
+    }
+
+    pub(super) fn fence_record(&self, key: &KeyName) -> Option<&FenceRecord> {
+        let mut all = self.fences.iter();
+        all.find(|(of, _)| of == key).map(|(_, record)| record)
+    }
+
+    pub(super) fn known(&self, key: &KeyName) -> FenceRecord {
+        let record = self.fence_record(key);
+        record.copied().unwrap_or(FenceRecord::NONE)
+    }
+
+    pub(super) fn has_room_for_entry(&self, key: &KeyName) -> bool {
+        self.entries.has_room() || self.entry(key).is_some()
+    }
+
+    pub(super) fn has_room_for_fence(&self, key: &KeyName) -> bool {
+        self.fences.has_room() || self.fence_record(key).is_some()
+    }
+
+    /// Returns whether there was room.
+    pub(super) fn set_entry(&mut self, key: KeyName, entry: Entry) -> bool {
+        self.remove_entry(&key);
+        self.entries.insert((key, entry)).is_some()
+    }
+
+    /// Returns whether there was room.
+    pub(super) fn set_fence(&mut self, key: KeyName, record: FenceRecord) -> bool {
+        self.remove_fence(&key);
+        self.fences.insert((key, record)).is_some()
+    }
+
+    pub(super) fn remove_entry(&mut self, key: &KeyName) {
+        self.entries.retain(|(of, _)| of != key);
+    }
+
+    pub(super) fn remove_fence(&mut self, key: &KeyName) {
+        self.fences.retain(|(of, _)| of != key);
+    }
+}

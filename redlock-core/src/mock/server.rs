@@ -1,0 +1,655 @@
+//! A Redis server with the scripts of the lock, in Rust.
+
+use core::time::Duration;
+
+use crate::command::{Command, Verb};
+use crate::denial::Denial;
+use crate::fence::{Fence, Fleet, Proposal, Reading};
+use crate::key::KeyName;
+use crate::mock::data::{Data, Entry, FenceRecord, Guard, PAST};
+use crate::mock::error::MockErrorKind;
+use crate::mock::flaw::ServerFlaw;
+use crate::node_info::{NodeInfo, ReplicationId, RunId};
+use crate::reply::Reply;
+use crate::time::Instant;
+use crate::token::Token;
+
+/// A server with room for `KEYS` locks: a value, without clock or network. `now` is always the time on its own wall
+/// clock.
+///
+/// It does what the scripts do on Redis; a test compares the two. The nodes of the test kit, of the simulation and of the
+/// model are such servers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Server<const KEYS: usize> {
+    run_id: RunId,
+    replication_id: ReplicationId,
+    is_master: bool,
+    may_evict: bool,
+    data: Data<KEYS>,
+    is_exact: bool,
+    flaw: Option<ServerFlaw>,
+}
+
+/// What an operator and the machine do.
+impl<const KEYS: usize> Server<KEYS> {
+    /// A master that has forgotten nothing: a quarantine is over, and the first fenced client sets the rules.
+    #[must_use]
+    pub const fn new(run_id: RunId) -> Self {
+        let replication_id = ReplicationId(0);
+        let guard = Guard {
+            run_id,
+            replication_id,
+            until: PAST,
+            fleet: None,
+        };
+        Self {
+            run_id,
+            replication_id,
+            is_master: true,
+            may_evict: false,
+            data: Data::of(guard),
+            is_exact: false,
+            flaw: None,
+        }
+    }
+
+    /// The same server with the rules of `fleet` in its guard record. Without a record if `fleet` is `None`.
+    #[must_use]
+    pub fn set_up_for(mut self, fleet: Option<Fleet>) -> Self {
+        let guard = fleet.and(self.data.guard);
+        self.data.guard = guard.map(|guard| Guard { fleet, ..guard });
+        self
+    }
+
+    /// The same server, but keys expire to the microsecond: as early as any server may expire them. Redis counts whole
+    /// milliseconds, so there a key lives up to one longer.
+    #[must_use]
+    pub const fn exact(mut self) -> Self {
+        self.is_exact = true;
+        self
+    }
+
+    /// The same server with `flaw`.
+    #[must_use]
+    pub const fn with_flaw(mut self, flaw: Option<ServerFlaw>) -> Self {
+        self.flaw = flaw;
+        self
+    }
+
+    /// Restarts: another process, with the same data.
+    pub const fn restart(&mut self, run_id: RunId) {
+        self.run_id = run_id;
+    }
+
+    /// Becomes a master or a replica. Redis [begins a history](Self::begin_history) with it.
+    pub const fn set_master(&mut self, is_master: bool) {
+        self.is_master = is_master;
+    }
+
+    /// Begins another history of its data.
+    pub const fn begin_history(&mut self, replication_id: ReplicationId) {
+        self.replication_id = replication_id;
+    }
+
+    /// A copy of its data, for [`restore`](Self::restore).
+    #[must_use]
+    pub fn data(&self) -> Data<KEYS> {
+        self.data.clone()
+    }
+
+    /// Replaces its data, as a replica does that copies its master.
+    pub fn restore(&mut self, data: Data<KEYS>) {
+        self.data = data;
+    }
+
+    /// Deletes all data, as FLUSHALL does.
+    pub fn clear(&mut self) {
+        self.data = Data::EMPTY;
+    }
+
+    /// Deletes the key and the fence record of a lock, and not the guard record.
+    pub fn evict(&mut self, key: &[u8]) {
+        let key = KeyName::new(key);
+        self.data.remove_entry(&key);
+        self.data.remove_fence(&key);
+    }
+
+    /// Deletes the key of a lock, whatever its token.
+    pub fn remove(&mut self, key: &[u8]) {
+        self.data.remove_entry(&KeyName::new(key));
+    }
+
+    /// Ends the lease in `key`, as if it had expired.
+    pub fn expire_early(&mut self, key: &[u8]) {
+        let key = KeyName::new(key);
+        self.data.remove_entry(&key);
+        if let Some(record) = self.data.fence_record(&key).copied() {
+            let held_until = PAST;
+            let record = FenceRecord {
+                held_until,
+                ..record
+            };
+            self.data.set_fence(key, record);
+        }
+    }
+
+    /// Sets its `maxmemory-policy`.
+    pub const fn set_may_evict(&mut self, may_evict: bool) {
+        self.may_evict = may_evict;
+    }
+
+    /// Sets `key` to `token`, even if the key exists.
+    ///
+    /// # Errors
+    ///
+    /// If there is no room, or the key is too long.
+    pub fn set(
+        &mut self,
+        key: &[u8],
+        token: Token,
+        ttl: Duration,
+        now: Instant,
+    ) -> Result<(), MockErrorKind> {
+        let key = short(key)?;
+        if !self.data.has_room_for_entry(&key) {
+            return Err(MockErrorKind::OutOfMemory);
+        }
+        self.set_entry(key, token, ttl, now);
+        Ok(())
+    }
+
+    /// What `redlock init` does: writes a guard record without a quarantine, unless there is a record or any key that
+    /// expires. If `is_careless`, unless there is a record. A replica, or a server that may evict keys, gets none. Returns
+    /// whether it was written.
+    pub fn init(&mut self, fleet: Fleet, now: Instant, is_careless: bool) -> bool {
+        self.expire(now);
+        let is_new = self.data.guard.is_none() && (is_careless || self.data.is_empty());
+        let is_new = is_new && self.is_master && !self.may_evict;
+        if is_new {
+            // The vote counts at once, unless the clock is stepped back.
+            self.write_guard(fleet, up_to_millis(now).saturating_sub(MILLISECOND));
+        }
+        is_new
+    }
+
+    /// What `redlock init --repair` does: if there is no record with these rules, of this process and this data, writes
+    /// one with a quarantine that is long enough for the rules of both. A replica, or a server that may evict keys, gets
+    /// none.
+    pub fn repair(&mut self, fleet: Fleet, now: Instant) {
+        let recorded = self.rules();
+        let is_right = recorded == Some(fleet) && self.quarantined_until().is_some();
+        if is_right || !self.is_master || self.may_evict {
+            return;
+        }
+        let quarantine = recorded.map_or(Duration::ZERO, |before| before.quarantine());
+        let quarantine = quarantine.max(fleet.quarantine());
+        self.write_guard(fleet, up_to_millis(now).saturating_add(quarantine));
+    }
+
+    /// Deletes what has expired. If the clock is stepped back later, it does not come back: as on a server on which the
+    /// key was read, or found by the expiry cycle, meanwhile.
+    pub fn expire(&mut self, now: Instant) {
+        self.data.expire(now);
+    }
+}
+
+/// What can be seen.
+impl<const KEYS: usize> Server<KEYS> {
+    /// The process.
+    #[must_use]
+    pub const fn run_id(&self) -> RunId {
+        self.run_id
+    }
+
+    /// The history of its data.
+    #[must_use]
+    pub const fn replication_id(&self) -> ReplicationId {
+        self.replication_id
+    }
+
+    /// Whether it is a master.
+    #[must_use]
+    pub const fn is_master(&self) -> bool {
+        self.is_master
+    }
+
+    /// Whether its `maxmemory-policy` allows it to evict keys.
+    #[must_use]
+    pub const fn may_evict(&self) -> bool {
+        self.may_evict
+    }
+
+    /// The key of a lock. `None` if it does not exist or has expired.
+    #[must_use]
+    pub fn entry(&self, key: &[u8], now: Instant) -> Option<&Entry> {
+        let entry = self.data.entry(&KeyName::new(key));
+        entry.filter(|entry| entry.expires_at > now)
+    }
+
+    /// How long the key of a lock still lives, in whole milliseconds, like `PTTL` of Redis.
+    #[must_use]
+    pub fn ttl(&self, key: &[u8], now: Instant) -> Option<Duration> {
+        left(self.entry(key, now)?.expires_at, now)
+    }
+
+    /// The highest fence that was accepted for `key`, and how long its record still lives. `None` if there is no record.
+    #[must_use]
+    pub fn fence(&self, key: &[u8], now: Instant) -> Option<(Fence, Duration)> {
+        let record = self.data.fence_record(&KeyName::new(key))?;
+        Some((record.fence, left(record.expires_at, now)?))
+    }
+
+    /// The number of locks whose keys have not expired by the last command.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.data.len()
+    }
+
+    /// Whether there is no key and no fence record.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.data.is_empty()
+    }
+
+    /// The rules of the guard record, even if it is of another process or other data.
+    #[must_use]
+    pub fn rules(&self) -> Option<Fleet> {
+        self.data.rules()
+    }
+
+    /// The end of the quarantine, by the guard record. `None` if there is no record of this process with this data.
+    #[must_use]
+    pub fn quarantined_until(&self) -> Option<Instant> {
+        let guard = self.data.guard?;
+        let is_same_data =
+            guard.replication_id == self.replication_id || self.has(ServerFlaw::MissesFailback);
+        (guard.run_id == self.run_id && is_same_data).then_some(guard.until)
+    }
+
+    /// Whether the guard record says that this process with this data has forgotten no lease.
+    #[must_use]
+    pub fn is_vouched(&self, now: Instant) -> bool {
+        self.quarantined_until().is_some_and(|until| now >= until)
+    }
+
+    /// What it tells a client about itself. If it may evict keys, it deletes its guard record.
+    pub fn node_info(&mut self, uptime: Duration, now: Instant) -> NodeInfo {
+        let is_hidden = self.has(ServerFlaw::HidesItsRole);
+        let may_evict = self.may_evict && !is_hidden;
+        if may_evict && self.is_master {
+            self.data.guard = None;
+        }
+        let whole_seconds = Instant::from_micros(now.as_micros() / 1_000_000 * 1_000_000);
+        NodeInfo {
+            run_id: self.run_id,
+            replication_id: self.replication_id,
+            uptime,
+            is_master: self.is_master || is_hidden,
+            may_evict,
+            max_ttl_ms: self.rules().map(|rules| rules.max_ttl_ms),
+            is_vouched: self.is_vouched(whole_seconds),
+        }
+    }
+}
+
+/// What a client's command does.
+impl<const KEYS: usize> Server<KEYS> {
+    /// Executes `command`. A replica refuses all: on Redis, it refuses those that would change something.
+    ///
+    /// # Errors
+    ///
+    /// If the server has no vote, has no room for another key, or the key has more than 64 bytes.
+    pub fn execute(&mut self, command: &Command<'_>, now: Instant) -> Result<Reply, MockErrorKind> {
+        let key = short(command.key)?;
+        self.expire(now);
+        if !self.is_master && !self.has(ServerFlaw::HidesItsRole) {
+            return Err(MockErrorKind::Denied(Denial::Replica));
+        }
+        // Like Redis: a release is allowed.
+        if !matches!(command.verb, Verb::Release) {
+            let is_fenced = command.proposal.is_some();
+            let has_room = self.data.has_room_for_entry(&key)
+                && (!is_fenced || self.data.has_room_for_fence(&key));
+            if !has_room {
+                return Err(MockErrorKind::OutOfMemory);
+            }
+        }
+        let token = *command.token;
+        let reply = match (command.verb, command.proposal) {
+            (Verb::Acquire { ttl_ms, .. }, None) => Ok(self.acquire(key, token, ttl_ms, now)),
+            (Verb::Acquire { ttl_ms, .. }, Some(proposal)) => {
+                self.acquire_fenced(key, token, ttl_ms, proposal, now)
+            }
+            (Verb::Extend { ttl_ms }, None) => Ok(self.extend(key, token, ttl_ms, now)),
+            (Verb::Extend { ttl_ms }, Some(proposal)) => {
+                self.extend_fenced(key, token, ttl_ms, proposal, now)
+            }
+            (Verb::Release, proposal) => Ok(self.release(key, token, proposal, now)),
+        };
+        reply.map_err(MockErrorKind::Denied)
+    }
+
+    fn acquire(&mut self, key: KeyName, token: Token, ttl_ms: u32, now: Instant) -> Reply {
+        if self.data.entry(&key).is_some() {
+            return Reply::Held(None);
+        }
+        self.set_entry(key, token, millis(ttl_ms), now);
+        Reply::Acquired(None)
+    }
+
+    fn acquire_fenced(
+        &mut self,
+        key: KeyName,
+        token: Token,
+        ttl_ms: u32,
+        proposal: Proposal,
+        now: Instant,
+    ) -> Result<Reply, Denial> {
+        let Proposal { fence, fleet, .. } = proposal;
+        let known = self.data.known(&key);
+        let reading = self.reading(known.fence, fleet, now);
+        let is_old = is_too_old(fence.as_u64(), fleet, now);
+        let is_old = is_old && !self.has(ServerFlaw::AcceptsOldFence);
+        let is_new = is_too_new(fence.as_u64(), fleet, now);
+        let is_new = is_new && !self.has(ServerFlaw::AcceptsNewFence);
+        self.check_guard(proposal, ttl_ms, reading, now, !is_old && !is_new)?;
+
+        let found = self.data.entry(&key).copied();
+        let held_until = match found {
+            Some(entry) if entry.token == token => PAST,
+            Some(entry) => entry.expires_at,
+            None if self.has(ServerFlaw::ForgetsHeldUntil) => PAST,
+            None => known.held_until,
+        };
+        if let Some(left) = left(held_until, now) {
+            let held_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
+            return Ok(Reply::Held(Some(Reading { held_ms, ..reading })));
+        }
+        // Another attempt may have proposed the same fence.
+        let is_same = known.accepted == Some(token) || self.has(ServerFlaw::ConfusesEqualFences);
+        let is_again = found.is_some() && is_same;
+        let fence = match self.flaw {
+            Some(ServerFlaw::CountsGrants) => known.fence.next(),
+            Some(ServerFlaw::AcceptsAnyFence) if fence.as_u64() > 1 => fence.max(known.fence),
+            Some(ServerFlaw::AcceptsAnyFence) => return Err(Denial::Stale(reading)),
+            _ if fence < known.fence => return Err(Denial::Stale(reading)),
+            flaw if fence == known.fence
+                && !is_again
+                && flaw != Some(ServerFlaw::AcceptsFenceAgain) =>
+            {
+                return Err(Denial::Stale(reading));
+            }
+            _ if is_old => return Err(Denial::TooOld(reading)),
+            _ if is_new => return Err(Denial::TooNew(reading)),
+            _ => fence,
+        };
+        let end = self.end(now, millis(ttl_ms));
+        let accepted = FenceRecord {
+            fence,
+            // A late copy, on a clock that was stepped back, must not shorten what an extension has promised.
+            held_until: end.max(known.held_until),
+            accepted: Some(token),
+            // Computed by these rules, not by those of earlier clients.
+            expires_at: PAST,
+        };
+        self.record_fence(key, accepted, fleet, now);
+        self.set_entry(key, token, millis(ttl_ms), now);
+        Ok(Reply::Acquired(Some(Reading { fence, ..reading })))
+    }
+
+    /// Checks that the server cannot have forgotten leases or fences of this fleet.
+    fn check_guard(
+        &mut self,
+        proposal: Proposal,
+        ttl_ms: u32,
+        reading: Reading,
+        now: Instant,
+        is_near: bool,
+    ) -> Result<(), Denial> {
+        let Proposal { fleet, vouches, .. } = proposal;
+        let recorded = self.data.guard.as_mut();
+        let recorded = recorded.map(|guard| *guard.fleet.get_or_insert(fleet));
+        let has_record = recorded.is_some();
+        if recorded.is_some_and(|recorded| recorded != fleet) || ttl_ms > fleet.max_ttl_ms {
+            return Err(Denial::FencingMismatch(reading));
+        }
+        let known_until = self.quarantined_until();
+        let vouches = vouches || self.has(ServerFlaw::TakesAnyRules);
+        let may_evict = self.may_evict && !self.has(ServerFlaw::HidesItsRole);
+        if known_until.is_none() && !(is_near && vouches && !may_evict) {
+            return Err(Denial::Unguarded {
+                has_record,
+                reading,
+            });
+        }
+        let quarantine = match self.flaw {
+            Some(ServerFlaw::QuarantineTooShort) => {
+                (2 * fleet.window()).saturating_sub(MILLISECOND)
+            }
+            Some(ServerFlaw::QuarantineWithoutStepBack) => {
+                fleet.max_ttl() + 4 * fleet.window() + Duration::from_secs(1)
+            }
+            _ => fleet.quarantine(),
+        };
+        let last = up_to_millis(now).saturating_add(quarantine);
+        let until = known_until.unwrap_or(last).min(last);
+        if known_until != Some(until) && is_near {
+            self.write_guard(fleet, until);
+        }
+        if now >= until {
+            return Ok(());
+        }
+        let left = until.saturating_duration_since(now).as_micros();
+        Err(Denial::Quarantined {
+            left_ms: u32::try_from(left.div_ceil(1_000)).unwrap_or(u32::MAX),
+            reading,
+        })
+    }
+
+    fn extend(&mut self, key: KeyName, token: Token, ttl_ms: u32, now: Instant) -> Reply {
+        if self.holder(&key) != Some(token) {
+            return Reply::NotMine;
+        }
+        self.set_entry(key, token, millis(ttl_ms), now);
+        Reply::Extended(None)
+    }
+
+    fn extend_fenced(
+        &mut self,
+        key: KeyName,
+        token: Token,
+        ttl_ms: u32,
+        proposal: Proposal,
+        now: Instant,
+    ) -> Result<Reply, Denial> {
+        let Proposal { fleet, time, .. } = proposal;
+        let holder = self.holder(&key);
+        let known = self.data.known(&key);
+        // A key that is gone is set again if no other attempt was accepted since.
+        let is_mine = match (holder, self.flaw) {
+            (None, Some(ServerFlaw::RestoresAnyKey)) => true,
+            (None, Some(ServerFlaw::ConfusesEqualFences)) => known.fence == proposal.fence,
+            (holder, _) => holder.or(known.accepted) == Some(token),
+        };
+        if !is_mine || self.has_other_margins(fleet) {
+            return Ok(Reply::NotMine);
+        }
+        let reading = self.reading(known.fence, fleet, now);
+        if is_too_old(time, fleet, now) {
+            return Err(Denial::TooOld(reading));
+        }
+        if is_too_new(time, fleet, now) {
+            return Err(Denial::TooNew(reading));
+        }
+        if holder.is_none() && !self.is_vouched(now) {
+            return Ok(Reply::NotMine);
+        }
+        let end = self.end(now, millis(ttl_ms));
+        let fence = known.fence.max(proposal.fence);
+        let accepted = FenceRecord {
+            fence,
+            // A clock that was stepped back must not shorten what was promised before.
+            held_until: end.max(known.held_until),
+            accepted: Some(token),
+            ..known
+        };
+        self.record_fence(key, accepted, fleet, now);
+        self.set_entry(key, token, millis(ttl_ms), now);
+        Ok(Reply::Extended(Some(Reading { fence, ..reading })))
+    }
+
+    fn release(
+        &mut self,
+        key: KeyName,
+        token: Token,
+        proposal: Option<Proposal>,
+        now: Instant,
+    ) -> Reply {
+        let is_mine = self.holder(&key) == Some(token) || self.has(ServerFlaw::ReleasesAnyToken);
+        if is_mine {
+            self.data.remove_entry(&key);
+        }
+        if let Some(Proposal { fence, fleet, .. }) = proposal {
+            let known = self.data.known(&key);
+            let mut left = known;
+            let is_confused = self.has(ServerFlaw::ConfusesEqualFences);
+            // A late extend must not set the key again. Another attempt with the same fence keeps what it has.
+            if known.accepted == Some(token) || is_confused && (is_mine || known.fence == fence) {
+                left.held_until = PAST;
+                left.accepted = None;
+            }
+            let is_near =
+                !is_too_old(fence.as_u64(), fleet, now) && !is_too_new(fence.as_u64(), fleet, now);
+            let is_highest = known.fence == fence || is_near && known.fence < fence;
+            if is_highest && self.burns_fences() {
+                left.fence = fence.next();
+            }
+            if left != known {
+                // This may fail for lack of room: the key is still deleted.
+                self.record_fence(key, left, fleet, now);
+            }
+        }
+        if is_mine {
+            Reply::Released
+        } else {
+            Reply::NotMine
+        }
+    }
+
+    fn holder(&self, key: &KeyName) -> Option<Token> {
+        self.data.entry(key).map(|entry| entry.token)
+    }
+
+    /// Whether the rules have changed since a lease with `fleet` was granted: new clients rely on other margins.
+    fn has_other_margins(&self, fleet: Fleet) -> bool {
+        let margins = |fleet: Fleet| (fleet.window_ms, fleet.step_back_ms);
+        self.rules()
+            .is_some_and(|recorded| margins(recorded) != margins(fleet))
+    }
+
+    const fn write_guard(&mut self, fleet: Fleet, until: Instant) {
+        self.data.guard = Some(Guard {
+            run_id: self.run_id,
+            replication_id: self.replication_id,
+            until,
+            fleet: Some(fleet),
+        });
+    }
+
+    fn set_entry(&mut self, key: KeyName, token: Token, ttl: Duration, now: Instant) {
+        let expires_at = self.end(now, ttl);
+        self.data.set_entry(key, Entry { token, expires_at });
+    }
+
+    /// Writes the fence record, with the time for which it is kept.
+    fn record_fence(&mut self, key: KeyName, record: FenceRecord, fleet: Fleet, now: Instant) {
+        let accepted_until = up_to_millis(Instant::from_micros(record.fence.as_u64()));
+        let accepted_until = accepted_until.saturating_add(fleet.window());
+        // The last millisecond of the lease, if milliseconds are counted.
+        let tick = if self.is_exact {
+            Duration::ZERO
+        } else {
+            MILLISECOND
+        };
+        let last = accepted_until.max(record.held_until.saturating_sub(tick));
+        let end = self.end(last, fleet.step_back() + MILLISECOND);
+        let expires_at = match self.flaw {
+            Some(ServerFlaw::CountsGrants | ServerFlaw::AcceptsAnyFence) => Instant::MAX,
+            Some(ServerFlaw::AcceptsOldFence) => now.saturating_add(fleet.window()),
+            Some(ServerFlaw::ShortensFenceRecord) => end,
+            // A client with other rules must not shorten it.
+            _ => end.max(record.expires_at),
+        };
+        let record = FenceRecord {
+            expires_at,
+            ..record
+        };
+        self.data.set_fence(key, record);
+    }
+
+    /// When a key expires whose `ttl` begins at `from`.
+    fn end(&self, from: Instant, ttl: Duration) -> Instant {
+        if self.is_exact {
+            return from.saturating_add(ttl);
+        }
+        let from = Instant::from_micros(from.as_micros() / 1_000 * 1_000);
+        from.saturating_add(ttl + MILLISECOND)
+    }
+
+    fn reading(&self, fence: Fence, fleet: Fleet, now: Instant) -> Reading {
+        let time = match self.flaw {
+            // Always before the first fence, so that proposals follow from fences alone.
+            Some(ServerFlaw::AcceptsAnyFence) => 3 << 62,
+            _ => now.as_micros(),
+        };
+        Reading {
+            time,
+            fence,
+            held_ms: 0,
+            on: fleet.on,
+        }
+    }
+
+    fn burns_fences(&self) -> bool {
+        !matches!(
+            self.flaw,
+            Some(ServerFlaw::BurnsNoFence | ServerFlaw::CountsGrants | ServerFlaw::AcceptsAnyFence)
+        )
+    }
+
+    fn has(&self, flaw: ServerFlaw) -> bool {
+        self.flaw == Some(flaw)
+    }
+}
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+fn millis(ttl_ms: u32) -> Duration {
+    Duration::from_millis(ttl_ms.into())
+}
+
+fn short(key: &[u8]) -> Result<KeyName, MockErrorKind> {
+    let key = KeyName::new(key);
+    let whole = key.whole().map(|_| key);
+    whole.ok_or(MockErrorKind::KeyTooLong)
+}
+
+/// The time until `end` in whole milliseconds. `None` if it has passed.
+fn left(end: Instant, now: Instant) -> Option<Duration> {
+    let left = end.saturating_duration_since(now).as_micros();
+    let left_ms = u64::try_from(left.checked_sub(1)? / 1_000).unwrap_or(u64::MAX);
+    Some(Duration::from_millis(left_ms))
+}
+
+fn up_to_millis(instant: Instant) -> Instant {
+    Instant::from_micros(instant.as_micros().div_ceil(1_000) * 1_000)
+}
+
+/// A fence or a client's time is accepted above `now - window`, and up to and including `now + window`.
+fn is_too_old(time: u64, fleet: Fleet, now: Instant) -> bool {
+    time <= now.saturating_sub(fleet.window()).as_micros()
+}
+
+fn is_too_new(time: u64, fleet: Fleet, now: Instant) -> bool {
+    time > now.saturating_add(fleet.window()).as_micros()
+}
