@@ -7,13 +7,13 @@
 //! ```
 //! use core::time::Duration;
 //! use redlock_core::mock::{MockNode, MockClock, SeededEntropy};
-//! use redlock_core::{Clock, Entropy, HoldError, Options, Redlock, Transport};
+//! use redlock_core::{Clock, Entropy, HoldError, NodeErrorOf, Options, Redlock, Transport};
 //!
 //! /// The function under test: opens the dock, works for a minute, closes it.
 //! async fn dock<T: Transport, C: Clock, E: Entropy, const MAX: usize>(
 //!     redlock: &mut Redlock<T, C, E, MAX>,
 //!     work: impl AsyncFnOnce(),
-//! ) -> Result<(), HoldError<T::Error, MAX>> {
+//! ) -> Result<(), HoldError<NodeErrorOf<T>, MAX>> {
 //!     redlock.hold("dock-7", async |_lease| work().await).await
 //! }
 //!
@@ -49,5 +49,5 @@ mod store;
 
 pub use clock::MockClock;
 pub use entropy::SeededEntropy;
-pub use error::{MockError, MockErrorKind};
+pub use error::{MockError, MockName};
 pub use node::MockNode;

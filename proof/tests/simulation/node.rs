@@ -8,10 +8,10 @@ use core::time::Duration;
 use std::task::{Context, Poll, Waker};
 
 use fastrand::Rng;
-use redlock_core::mock::{MockClock, MockError, MockNode, SeededEntropy};
+use redlock_core::mock::{MockClock, MockNode, SeededEntropy};
 use redlock_core::{
-    Clock, Command, Denial, Fence, Instant, Options, Proposal, Redlock, ReplicationId, Reply,
-    Rules, RunId, Token, Transport,
+    Clock, Command, Denial, Failure, Fence, Instant, NodeError, NodeErrorOf, Options, Proposal,
+    Redlock, ReplicationId, Reply, Rules, RunId, Token, Transport,
 };
 use redlock_proof::simulation::Node;
 
@@ -168,17 +168,21 @@ fn proposal_of(options: Options) -> Proposal {
     struct Tap<'t>(&'t RefCell<Option<Proposal>>);
 
     impl Transport for Tap<'_> {
+        type Name = &'static str;
         type Error = core::fmt::Error;
 
-        async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, core::fmt::Error> {
+        fn name(&self) -> &'static str {
+            "a node"
+        }
+
+        async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
             if command.is_acquire() {
                 *self.0.borrow_mut() = command.proposal;
             }
-            Err(core::fmt::Error)
-        }
-
-        fn timed_out(&self, _after: Duration) -> core::fmt::Error {
-            core::fmt::Error
+            Err(NodeError::new(
+                self.name(),
+                Failure::Transport(core::fmt::Error),
+            ))
         }
     }
 
@@ -208,5 +212,5 @@ fn reply(mut node: &MockNode<&SetClock>, command: &Command<'_>) -> Result<Reply,
     let Poll::Ready(reply) = poll else {
         unreachable!("a node in memory answers at once");
     };
-    reply.map_err(|error: MockError| <&MockNode<&SetClock> as Transport>::denial(&error).unwrap())
+    reply.map_err(|error| error.denial().unwrap())
 }

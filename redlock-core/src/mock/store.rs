@@ -5,9 +5,10 @@ use core::time::Duration;
 use crate::admission::Admission;
 use crate::command::Verb;
 use crate::denial::Denial;
+use crate::failure::Failure;
 use crate::fence::{Fence, Fleet, Proposal, Reading};
 use crate::key::KeyName;
-use crate::mock::error::MockErrorKind;
+use crate::mock::error::{MockError, MockFailure};
 use crate::mock::slots::Slots;
 use crate::node_info::{NodeInfo, ReplicationId, RunId};
 use crate::owned::OwnedCommand;
@@ -194,12 +195,12 @@ impl Store {
         &mut self,
         command: &OwnedCommand<KeyName>,
         now: Instant,
-    ) -> Result<Reply, MockErrorKind> {
+    ) -> Result<Reply, MockFailure> {
         self.meet(Instant::from_micros(0));
         let wall = self.wall(now);
         self.expire(now);
         let admitted = self.admission.check(command.verb, now);
-        admitted.map_err(MockErrorKind::Denied)?;
+        admitted.map_err(Failure::Denied)?;
         match (command.verb, command.proposal) {
             (Verb::Acquire { ttl_ms, .. }, None) => self.acquire(command, ttl_ms, wall),
             (Verb::Acquire { ttl_ms, .. }, Some(proposal)) => {
@@ -249,7 +250,7 @@ impl Store {
         key: KeyName,
         token: Token,
         deadline: Deadline,
-    ) -> Result<(), MockErrorKind> {
+    ) -> Result<(), MockFailure> {
         self.remove(&key);
         let entry = Entry {
             key,
@@ -257,7 +258,9 @@ impl Store {
             deadline,
         };
         let place = self.data.keys.insert(entry);
-        place.map(|_| ()).ok_or(MockErrorKind::OutOfMemory)
+        place
+            .map(|_| ())
+            .ok_or(Failure::Transport(MockError::OutOfMemory))
     }
 
     /// Records what a client learns on a new connection.
@@ -282,7 +285,7 @@ impl Store {
         command: &OwnedCommand<KeyName>,
         ttl_ms: u32,
         wall: u64,
-    ) -> Result<Reply, MockErrorKind> {
+    ) -> Result<Reply, MockFailure> {
         if self.token(command).is_some() {
             return Ok(Reply::Held(None));
         }
@@ -300,7 +303,7 @@ impl Store {
         ttl_ms: u32,
         proposal: Proposal,
         wall: u64,
-    ) -> Result<Reply, MockErrorKind> {
+    ) -> Result<Reply, MockFailure> {
         let Proposal { fence, fleet, .. } = proposal;
         let known = self.known(command);
         let reading = reading_of(&known, fleet, wall);
@@ -308,7 +311,7 @@ impl Store {
         let is_old = fence.as_u64() <= low;
         let is_new = fence.as_u64() > high;
         self.guarded(proposal, ttl_ms, reading, !is_old && !is_new)
-            .map_err(MockErrorKind::Denied)?;
+            .map_err(Failure::Denied)?;
 
         let found = self.find(&command.key, wall);
         let held = match found {
@@ -331,7 +334,7 @@ impl Store {
             None
         };
         if let Some(denial) = denial {
-            return Err(MockErrorKind::Denied(denial));
+            return Err(Failure::Denied(denial));
         }
         let end = Deadline::after(wall, ttl_ms.into());
         let accepted = Highest {
@@ -412,7 +415,7 @@ impl Store {
         ttl_ms: u32,
         proposal: Option<Proposal>,
         wall: u64,
-    ) -> Result<Reply, MockErrorKind> {
+    ) -> Result<Reply, MockFailure> {
         let holder = self.token(command);
         let end = Deadline::after(wall, ttl_ms.into());
         let Some(proposal) = proposal else {
@@ -431,10 +434,10 @@ impl Store {
         let reading = reading_of(&known, fleet, wall);
         let (low, high) = window(fleet, wall);
         if time <= low {
-            return Err(MockErrorKind::Denied(Denial::TooOld(reading)));
+            return Err(Failure::Denied(Denial::TooOld(reading)));
         }
         if time > high {
-            return Err(MockErrorKind::Denied(Denial::TooNew(reading)));
+            return Err(Failure::Denied(Denial::TooNew(reading)));
         }
         let may_have_forgotten = self.guard_until().is_none_or(|until| wall < until);
         if holder.is_none() && may_have_forgotten {
@@ -509,7 +512,7 @@ impl Store {
         })
     }
 
-    fn remember(&mut self, known: Highest, fleet: Fleet) -> Result<(), MockErrorKind> {
+    fn remember(&mut self, known: Highest, fleet: Fleet) -> Result<(), MockFailure> {
         self.data.fences.retain(|highest| highest.key != known.key);
         let accepted_until = known.fence.as_u64().div_ceil(1_000) + u64::from(fleet.window_ms);
         let kept_until = accepted_until.max(known.held_until.0) + u64::from(fleet.step_back_ms) + 1;
@@ -519,7 +522,9 @@ impl Store {
             ..known
         };
         let place = self.data.fences.insert(known);
-        place.map(|_| ()).ok_or(MockErrorKind::OutOfMemory)
+        place
+            .map(|_| ())
+            .ok_or(Failure::Transport(MockError::OutOfMemory))
     }
 }
 

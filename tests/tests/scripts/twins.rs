@@ -4,10 +4,10 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use redis::{Cmd, Connection, ConnectionLike, Pipeline, Value};
-use redlock_core::mock::{MockClock, MockError, MockErrorKind, MockNode};
+use redlock_core::mock::{MockClock, MockError, MockName, MockNode};
 use redlock_core::{
-    Answer, Argument, Command, Denial, FENCE_KEY_PREFIX, Fence, Fleet, GUARD_KEY, Options,
-    Proposal, Reply, Rules, ScriptCall, Token, Transport,
+    Answer, Argument, Command, Denial, FENCE_KEY_PREFIX, Fence, Fleet, GUARD_KEY, NodeError,
+    Options, Proposal, Reply, Rules, ScriptCall, Token, Transport,
 };
 use redlock_tests::Server;
 
@@ -255,11 +255,8 @@ pub(crate) fn other_fleet() -> Fleet {
     options.fenced(fleet().window()).unwrap().fleet().unwrap()
 }
 
-fn denial(result: Result<Reply, MockError>) -> Result<Reply, Denial> {
-    result.map_err(|error| match error.kind() {
-        MockErrorKind::Denied(denial) => denial,
-        other => panic!("{other}"),
-    })
+fn denial(result: Result<Reply, NodeError<MockName, MockError>>) -> Result<Reply, Denial> {
+    result.map_err(|error| error.denial().unwrap_or_else(|| panic!("{error}")))
 }
 
 fn reply_name(reply: &Result<Reply, Denial>) -> String {
