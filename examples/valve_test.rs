@@ -2,7 +2,7 @@
 //!
 //! `cargo test --example valve_test`
 
-use redlock_core::{Clock, Entropy, HoldError, Redlock, Transport};
+use redlock_core::{Clock, Entropy, HoldError, NodeErrorOf, Redlock, Transport};
 
 fn main() {}
 
@@ -15,7 +15,7 @@ pub async fn water<T: Transport, C: Clock, E: Entropy, const N: usize>(
     redlock: &mut Redlock<T, C, E, N>,
     valve: &Valve,
     watering: impl Future<Output = ()>,
-) -> Result<(), HoldError<T::Error, N>> {
+) -> Result<(), HoldError<NodeErrorOf<T>, N>> {
     redlock
         .hold("valve-3", async |_lease| {
             // Closed when it goes out of scope: also when the work is dropped in the middle.

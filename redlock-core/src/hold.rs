@@ -11,7 +11,7 @@ use crate::lease::Lease;
 use crate::redlock::Redlock;
 use crate::report::Report;
 use crate::time::{Clock, Instant};
-use crate::transport::Transport;
+use crate::transport::{NodeErrorOf, Transport};
 
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
     /// Acquires the lock, runs `work` and releases the lock.
@@ -31,7 +31,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         &mut self,
         key: K,
         work: impl AsyncFnOnce(&Lease<K>) -> R,
-    ) -> Result<R, HoldError<T::Error, MAX>> {
+    ) -> Result<R, HoldError<NodeErrorOf<T>, MAX>> {
         let lease = self.acquire(key).await.map_err(HoldError::NotAcquired)?;
         let mut kept = Lease::new(
             lease.key().as_ref(),
@@ -64,7 +64,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         &mut self,
         lease: &mut Lease<K>,
         mut extended: impl FnMut(&Lease<K>),
-    ) -> LossCause<T::Error, MAX> {
+    ) -> LossCause<NodeErrorOf<T>, MAX> {
         self.hand_over_abandoned().await;
         let tried = |(), result: Result<&Lease<K>, &Report<_, MAX>>| {
             if let Ok(lease) = result {
@@ -91,8 +91,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         lease: &mut Lease<K>,
         update: impl FnMut(&mut Lease<K>),
         admit: impl FnMut(Instant) -> A,
-        tried: impl FnMut(A::Output, Result<&Lease<K>, &Report<T::Error, MAX>>),
-    ) -> LossCause<T::Error, MAX> {
+        tried: impl FnMut(A::Output, Result<&Lease<K>, &Report<NodeErrorOf<T>, MAX>>),
+    ) -> LossCause<NodeErrorOf<T>, MAX> {
         self.hand_over_abandoned().await;
         self.keep_on(lease, update, admit, tried).await
     }
@@ -102,8 +102,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         lease: &mut Lease<K>,
         mut update: impl FnMut(&mut Lease<K>),
         mut admit: impl FnMut(Instant) -> A,
-        mut tried: impl FnMut(A::Output, Result<&Lease<K>, &Report<T::Error, MAX>>),
-    ) -> LossCause<T::Error, MAX> {
+        mut tried: impl FnMut(A::Output, Result<&Lease<K>, &Report<NodeErrorOf<T>, MAX>>),
+    ) -> LossCause<NodeErrorOf<T>, MAX> {
         let mut extensions_left = self.options.extensions();
         let mut failed = None;
         let mut failed_rounds = 0_u32;

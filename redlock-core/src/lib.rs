@@ -18,6 +18,8 @@ mod report;
 mod owned;
 mod transport;
 
+mod failure;
+
 mod admission;
 mod node_info;
 
@@ -46,6 +48,7 @@ pub use command::{Command, Verb};
 pub use denial::Denial;
 pub use entropy::Entropy;
 pub use error::{AcquireError, BuildError, ExtendError, HoldError, LossCause};
+pub use failure::{Failure, NodeError};
 pub use fence::{Fence, FenceGate, Fleet, Proposal, Reading};
 pub use key::{FENCE_KEY_PREFIX, GUARD_KEY, KeyName, RESERVED_PREFIX};
 pub use lease::Lease;
@@ -58,5 +61,5 @@ pub use report::{Outcome, Report, Tally};
 pub use rules::Rules;
 pub use time::{Clock, Instant};
 pub use token::Token;
-pub use transport::Transport;
+pub use transport::{NodeErrorOf, Transport};
 pub use wire::{Answer, Argument, Arguments, Script, ScriptCall};

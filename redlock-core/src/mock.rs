@@ -7,13 +7,13 @@
 //! ```
 //! use core::time::Duration;
 //! use redlock_core::mock::{MockNode, MockClock, SeededEntropy};
-//! use redlock_core::{Clock, Entropy, HoldError, Options, Redlock, Transport};
+//! use redlock_core::{Clock, Entropy, HoldError, NodeErrorOf, Options, Redlock, Transport};
 //!
 //! /// The function under test: opens the dock, works for a minute, closes it.
 //! async fn dock<T: Transport, C: Clock, E: Entropy, const MAX: usize>(
 //!     redlock: &mut Redlock<T, C, E, MAX>,
 //!     work: impl AsyncFnOnce(),
-//! ) -> Result<(), HoldError<T::Error, MAX>> {
+//! ) -> Result<(), HoldError<NodeErrorOf<T>, MAX>> {
 //!     redlock.hold("dock-7", async |_lease| work().await).await
 //! }
 //!
@@ -56,7 +56,7 @@ mod entropy;
 
 pub use clock::MockClock;
 pub use entropy::SeededEntropy;
-pub use error::{MockError, MockErrorKind};
+pub use error::{MockError, MockFailure, MockName};
 pub use node::MockNode;
 
 /// Not part of the API: a server alone, for the programs and suites of this repository.

@@ -12,10 +12,11 @@ use pin_project_lite::pin_project;
 use crate::clock_samples::ClockSamples;
 use crate::command::Command;
 use crate::denial::Denial;
+use crate::failure::{Failure, NodeError};
 use crate::report::{Outcome, Report};
 use crate::round::{NodeSet, Round, Verdict, Vote};
 use crate::time::Clock;
-use crate::transport::Transport;
+use crate::transport::{NodeErrorOf, Transport};
 
 /// A round and its result. It is passed by reference, because reports are large and would be copied from call
 /// to call.
@@ -53,7 +54,7 @@ impl<'c, E, const MAX: usize> Ballot<'c, E, MAX> {
 pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
     nodes: &mut [Option<T>; MAX],
     clock: &C,
-    ballot: &mut Ballot<'_, T::Error, MAX>,
+    ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>,
 ) {
     let Ballot {
         command,
@@ -78,7 +79,7 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
             let mut slice: Pin<&mut [_]> = calls.as_mut();
             while let Poll::Ready((result, node)) = pin!(select_slice(slice.as_mut())).poll(cx) {
                 if command.is_fenced() {
-                    let told = result.as_ref().map_err(T::denial).copied();
+                    let told = result.as_ref().map_err(NodeError::denial).copied();
                     match told {
                         Err(Some(Denial::Unguarded { .. })) => round.hear_all(),
                         Err(Some(denial)) if denial.is_misfit() => {
@@ -125,14 +126,16 @@ fn record_timeouts<T: Transport, const MAX: usize>(
     nodes: &[Option<T>; MAX],
     asked: NodeSet,
     waited: Duration,
-    report: &mut Report<T::Error, MAX>,
+    report: &mut Report<NodeErrorOf<T>, MAX>,
 ) {
     for (node, transport) in nodes.iter().enumerate() {
         if let Some(transport) = transport
             && asked.contains(node)
             && report.is_unanswered(node)
         {
-            report.record(node, Outcome::Failed(transport.timed_out(waited)));
+            let cause = transport.explain_timeout(waited);
+            let failure = cause.map_or(Failure::TimedOut(waited), Failure::Transport);
+            report.record(node, Outcome::failed(transport, failure));
         }
     }
 }
@@ -174,14 +177,15 @@ mod tests {
     struct Silent;
 
     impl Transport for Silent {
+        type Name = &'static str;
         type Error = fmt::Error;
 
-        async fn execute(&mut self, _command: &Command<'_>) -> Result<Reply, fmt::Error> {
-            core::future::pending().await
+        fn name(&self) -> &'static str {
+            "a node"
         }
 
-        fn timed_out(&self, _after: Duration) -> fmt::Error {
-            fmt::Error
+        async fn execute(&mut self, _command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
+            core::future::pending().await
         }
     }
 
@@ -214,9 +218,10 @@ mod tests {
             assert_eq!(held, Poll::Ready(()));
         }
         assert_eq!(ballot.verdict, Verdict::Unreachable);
+        let timed_out = NodeError::new("a node", Failure::TimedOut(Duration::ZERO));
         assert_eq!(
             ballot.report.outcomes(),
-            [Outcome::Unanswered, Outcome::Failed(fmt::Error)]
+            [Outcome::Unanswered, Outcome::Failed(timed_out)]
         );
     }
 
@@ -224,18 +229,19 @@ mod tests {
     struct Unread(bool);
 
     impl Transport for Unread {
+        type Name = &'static str;
         type Error = fmt::Error;
 
-        async fn execute(&mut self, _command: &Command<'_>) -> Result<Reply, fmt::Error> {
+        fn name(&self) -> &'static str {
+            "a node"
+        }
+
+        async fn execute(&mut self, _command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
             poll_fn(|_| match core::mem::replace(&mut self.0, true) {
                 true => Poll::Ready(Ok(Reply::Acquired(None))),
                 false => Poll::Pending,
             })
             .await
-        }
-
-        fn timed_out(&self, _after: Duration) -> fmt::Error {
-            fmt::Error
         }
     }
 

@@ -25,7 +25,7 @@ use crate::report::Report;
 use crate::round::{NodeSet, Round};
 use crate::time::{Clock, Instant};
 use crate::token::Token;
-use crate::transport::Transport;
+use crate::transport::{NodeErrorOf, Transport};
 pub use acquisition::Acquisition;
 
 /// A lock over up to `MAX` independent nodes: the Redlock algorithm.
@@ -228,7 +228,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     pub async fn extend<K: AsRef<[u8]>>(
         &mut self,
         lease: &mut Lease<K>,
-    ) -> Result<(), ExtendError<T::Error, MAX>> {
+    ) -> Result<(), ExtendError<NodeErrorOf<T>, MAX>> {
         self.hand_over_abandoned().await;
         self.extension(lease).await
     }
@@ -238,7 +238,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// Returns when a quorum has answered, at the latest after the node timeout. Commands on their way
     /// to the other nodes still arrive. If the lease has expired, or the key has another token, the
     /// report says so; this is not an error.
-    pub async fn release<K: AsRef<[u8]>>(&mut self, lease: Lease<K>) -> Released<T::Error, MAX> {
+    pub async fn release<K: AsRef<[u8]>>(
+        &mut self,
+        lease: Lease<K>,
+    ) -> Released<NodeErrorOf<T>, MAX> {
         self.hand_over_abandoned().await;
         self.give_back(&lease).await
     }
@@ -273,7 +276,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     pub(crate) async fn give_back<K: AsRef<[u8]>>(
         &mut self,
         lease: &Lease<K>,
-    ) -> Released<T::Error, MAX> {
+    ) -> Released<NodeErrorOf<T>, MAX> {
         self.abandon(lease.key().as_ref(), lease.token(), lease.proposal());
         let release = lease.release_command();
         let mut ballot = self.deletion(release, self.all, self.all, self.quorum());
@@ -323,7 +326,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         asked: NodeSet,
         voters: NodeSet,
         enough: u32,
-    ) -> Ballot<'c, T::Error, MAX> {
+    ) -> Ballot<'c, NodeErrorOf<T>, MAX> {
         let deadline = self.clock.now().saturating_add(self.options.round_time());
         let round = Round::new(voters, enough, deadline, Instant::MAX);
         Ballot::new(release, asked, self.count(), round)
@@ -338,7 +341,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         started_at: Instant,
         terms: Terms,
         end: Instant,
-    ) -> Ballot<'c, T::Error, MAX> {
+    ) -> Ballot<'c, NodeErrorOf<T>, MAX> {
         let deadline = started_at.saturating_add(self.options.round_time());
         let valid_until = terms.valid_until(started_at, self.clock.resolution());
         let voters = self.all.without(self.duplicates());
@@ -352,7 +355,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     }
 
     /// Runs the round.
-    async fn ask(&mut self, ballot: &mut Ballot<'_, T::Error, MAX>) {
+    async fn ask(&mut self, ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>) {
         race(&mut self.nodes, &self.clock, ballot).await;
     }
 

@@ -5,8 +5,10 @@ use core::fmt;
 use core::time::Duration;
 
 use crate::command::{Command, Verb};
+use crate::failure::{Failure, NodeError};
 use crate::key::KeyName;
 use crate::reply::Reply;
+use crate::transport::Transport;
 
 /// The outcome of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +39,16 @@ impl<E> Outcome<E> {
             | (Verb::Extend { .. } | Verb::Release, Reply::NotMine) => Self::Refused,
             _ => Self::Unanswered,
         }
+    }
+}
+
+impl<N, E> Outcome<NodeError<N, E>> {
+    /// The round itself has found this failure of `node`.
+    pub(crate) fn failed<T>(node: &T, failure: Failure<N, E>) -> Self
+    where
+        T: Transport<Name = N, Error = E>,
+    {
+        Self::Failed(NodeError::new(node.name(), failure))
     }
 }
 

@@ -1,9 +1,10 @@
 //! The transport to one node.
 
+use core::fmt;
 use core::time::Duration;
 
 use crate::command::Command;
-use crate::denial::Denial;
+use crate::failure::NodeError;
 use crate::node_info::RunId;
 use crate::reply::Reply;
 
@@ -44,20 +45,25 @@ use crate::reply::Reply;
     reason = "callers name concrete transports, so the compiler sees whether the future is Send"
 )]
 pub trait Transport {
-    /// What failed, on which node.
+    /// The name of a node in messages, for instance its address.
+    type Name: Clone + fmt::Debug + fmt::Display;
+
+    /// What can fail on the way to a node, in [`Failure::Transport`](crate::Failure::Transport).
     type Error: core::error::Error;
+
+    /// Returns the name of the node.
+    fn name(&self) -> Self::Name;
 
     /// Sends `command` and waits for its reply.
     ///
     /// # Errors
     ///
-    /// Fails if the node cannot be reached, or if its answer is no reply to the command. The command may
-    /// still have taken effect.
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Self::Error>;
-
-    /// Returns the error that a round reports for this node if it stopped waiting for it after the time
-    /// `after`.
-    fn timed_out(&self, after: Duration) -> Self::Error;
+    /// [`Failure::Denied`](crate::Failure::Denied) if the node has no vote. [`Failure::Transport`](crate::Failure::Transport)
+    /// if the node cannot be reached, or if its answer is no reply to the command; the command may still have taken effect.
+    async fn execute(
+        &mut self,
+        command: &Command<'_>,
+    ) -> Result<Reply, NodeError<Self::Name, Self::Error>>;
 
     /// Returns the process that answers, see [`Admission::run_id`](crate::Admission::run_id). `None` if it is
     /// unknown. Two nodes of a lock that are one process have one vote.
@@ -67,41 +73,37 @@ pub trait Transport {
         None
     }
 
-    /// Returns the error that a round reports for this node if it is the same process as `first`, another node
-    /// of the lock. The default returns `None`.
-    fn duplicate_of(&self, first: &Self) -> Option<Self::Error> {
-        let _first = first;
-        None
-    }
-
-    /// Returns the denial in `error`, or `None` if it is another error. A transport for fenced locks must
-    /// implement this: the default returns `None`.
-    fn denial(error: &Self::Error) -> Option<Denial> {
-        let _error = error;
+    /// Returns why the node has not answered a round that stopped waiting for it after the time `after`. `None` if the
+    /// transport knows no more than that; the round then reports [`Failure::TimedOut`](crate::Failure::TimedOut).
+    ///
+    /// A timeout has causes that only the transport knows, and that need different remedies: the command may still wait
+    /// for a connection, for instance. The default returns `None`.
+    fn explain_timeout(&self, after: Duration) -> Option<Self::Error> {
+        let _after = after;
         None
     }
 }
 
+/// The error of a node that is reached by the transport `T`.
+pub type NodeErrorOf<T> = NodeError<<T as Transport>::Name, <T as Transport>::Error>;
+
 impl<T: Transport> Transport for &mut T {
+    type Name = T::Name;
     type Error = T::Error;
 
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Self::Error> {
+    fn name(&self) -> Self::Name {
+        T::name(self)
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<T>> {
         T::execute(self, command).await
-    }
-
-    fn timed_out(&self, after: Duration) -> Self::Error {
-        T::timed_out(self, after)
-    }
-
-    fn duplicate_of(&self, first: &Self) -> Option<Self::Error> {
-        T::duplicate_of(self, first)
     }
 
     fn run_id(&self) -> Option<RunId> {
         T::run_id(self)
     }
 
-    fn denial(error: &Self::Error) -> Option<Denial> {
-        T::denial(error)
+    fn explain_timeout(&self, after: Duration) -> Option<Self::Error> {
+        T::explain_timeout(self, after)
     }
 }

@@ -5,51 +5,17 @@ use core::net::{Ipv6Addr, SocketAddr, SocketAddrV4};
 use core::time::Duration;
 
 use embedded_io_async::ErrorKind;
-use redlock_core::Denial;
 
 use crate::resp::Rejection;
 
-/// An error of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct NodeError {
-    node: NodeName,
-    kind: NodeErrorKind,
-}
+/// An error of a node, by its name.
+pub type NodeError = redlock_core::NodeError<NodeName, TransportError>;
 
-impl NodeError {
-    pub(crate) const fn new(node: NodeName, kind: NodeErrorKind) -> Self {
-        Self { node, kind }
-    }
-
-    /// The name of the node.
-    #[must_use]
-    pub const fn node(&self) -> &NodeName {
-        &self.node
-    }
-
-    /// What failed.
-    #[must_use]
-    pub const fn kind(&self) -> &NodeErrorKind {
-        &self.kind
-    }
-}
-
-impl fmt::Display for NodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.node, self.kind)
-    }
-}
-
-impl core::error::Error for NodeError {}
-
-/// What can fail on a node. The vote of the node then counts as unknown, never as a refusal.
+/// What can fail on the way to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
-pub enum NodeErrorKind {
-    /// The round stopped waiting after this time.
-    TimedOut(Duration),
+pub enum TransportError {
     /// No connection could be made.
     Unreachable(ErrorKind),
     /// The node did not accept the connection, or was not ready, for this time. The next command reconnects.
@@ -64,18 +30,13 @@ pub enum NodeErrorKind {
     Unexpected,
     /// The command is longer than the send buffer of this node.
     TooLong,
-    /// The node can be reached and has no vote.
-    Denied(Denial),
-    /// The node is the same server as this other node of the lock, whose vote already counts.
-    DuplicateOf(NodeName),
     /// The node does not have the scripts of fenced locks. The client reconnects, which loads them.
     NoScript,
 }
 
-impl fmt::Display for NodeErrorKind {
+impl fmt::Display for TransportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TimedOut(after) => write!(f, "timed out after {} ms", after.as_millis()),
             Self::Unreachable(kind) => f.write_str(match kind {
                 ErrorKind::ConnectionRefused => "connection refused",
                 ErrorKind::ConnectionReset => "connection refused or reset",
@@ -94,16 +55,14 @@ impl fmt::Display for NodeErrorKind {
             Self::TooLong => f.write_str(
                 "the command does not fit the send buffer; use a shorter key or a larger TX",
             ),
-            Self::Denied(denial) => write!(f, "{denial}"),
-            Self::DuplicateOf(first) => {
-                write!(f, "the same server as {first}; name each server once")
-            }
             Self::NoScript => f.write_str(
                 "has lost its scripts, reconnecting; if it happens again, grant +script|load",
             ),
         }
     }
 }
+
+impl core::error::Error for TransportError {}
 
 /// The name of a node in messages: its address, or a text.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -26,11 +26,11 @@ pub use connect::Connect;
 #[cfg(feature = "embassy-net")]
 pub use connect::embassy_net::NetSocket;
 pub use connect::nal::NalSocket;
-pub use error::{NodeError, NodeErrorKind, NodeName};
+pub use error::{NodeError, NodeName, TransportError};
 pub use node::TcpNode;
 pub use redlock_core::{
-    AcquireError, Argument, BuildError, Clock, Command, Denial, Entropy, ExtendError, Fence,
-    FenceGate, Fleet, HoldError, Instant, KeyName, Lease, LossCause, Options, OptionsError,
-    Outcome, Proposal, Reading, Redlock, Released, Reply, Report, Rules, RunId, Tally, Token,
-    Transport,
+    AcquireError, Argument, BuildError, Clock, Command, Denial, Entropy, ExtendError, Failure,
+    Fence, FenceGate, Fleet, HoldError, Instant, KeyName, Lease, LossCause, NodeErrorOf, Options,
+    OptionsError, Outcome, Proposal, Reading, Redlock, Released, Reply, Report, Rules, RunId,
+    Tally, Token, Transport,
 };

@@ -6,11 +6,11 @@ use core::time::Duration;
 use embassy_futures::select::{Either, select};
 use redlock_core::{Admission, Answer, Clock, Command, Instant, NodeInfo, ScriptCall};
 
-use crate::error::NodeErrorKind;
+use crate::error::TransportError;
 use crate::log::{debug, warning};
 use crate::login::{self, Login};
 use crate::pipeline::{Pipeline, Refused};
-use crate::resp::Value;
+use crate::resp::{Rejection, Value};
 use crate::{Connect, NodeName};
 
 /// The state of the connection. None of it is in a future: each call may be dropped, and the next call
@@ -26,7 +26,7 @@ pub(crate) struct Link<S, const TX: usize, const RX: usize> {
     silent_since: Instant,
     /// The number of connections in a row on which no command was answered.
     failures: u8,
-    why: NodeErrorKind,
+    why: TransportError,
     /// What is known of the node. It is kept when the client reconnects.
     pub(crate) admission: Admission,
     pub(crate) connect_timeout: Duration,
@@ -126,7 +126,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             is_unflushed: false,
             silent_since: Instant::from_micros(0),
             failures: 0,
-            why: NodeErrorKind::Disconnected,
+            why: TransportError::Disconnected,
             admission: Admission::new(),
             connect_timeout: Duration::from_secs(3),
             patience: Duration::from_secs(5),
@@ -142,13 +142,13 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     }
 
     /// The last error.
-    pub(crate) const fn why(&self) -> NodeErrorKind {
+    pub(crate) const fn why(&self) -> TransportError {
         self.why
     }
 
-    /// Records the error of a command that is not sent.
-    pub(crate) const fn deny(&mut self, why: NodeErrorKind) -> Failed {
-        self.why = why;
+    /// Records why a command has failed although the connection goes on.
+    pub(crate) const fn reject(&mut self, error: Rejection) -> Failed {
+        self.why = TransportError::Rejected(error);
         Failed
     }
 
@@ -212,7 +212,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             );
         }
         self.reset_back_off();
-        self.why = NodeErrorKind::Disconnected;
+        self.why = TransportError::Disconnected;
     }
 
     /// Takes steps until `goal` is reached. This is the only place that waits.
@@ -231,13 +231,13 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 Either::First(result) => result,
                 Either::Second(()) => match (goal, self.state) {
                     (Goal::BrokenOff, _) => return Err(Failed),
-                    (_, State::Open) if self.is_silent(clock) => Err(NodeErrorKind::Silent),
+                    (_, State::Open) if self.is_silent(clock) => Err(TransportError::Silent),
                     (_, State::Open) => return Ok(()),
                     (_, State::Closing { again_at, .. }) => {
                         self.state = State::Closed { again_at };
                         Ok(())
                     }
-                    _ => Err(NodeErrorKind::NoConnection(self.connect_timeout)),
+                    _ => Err(TransportError::NoConnection(self.connect_timeout)),
                 },
             };
             if let Err(kind) = result {
@@ -280,7 +280,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             (Goal::Pushed(command), State::Open) => match self.push(command, clock) {
                 Ok(()) => Next::Stop(Ok(())),
                 Err(Refused::TooLong) => {
-                    self.why = NodeErrorKind::TooLong;
+                    self.why = TransportError::TooLong;
                     Next::Stop(Err(Failed))
                 }
                 Err(Refused::Full) => Next::Step(exchange.unwrap_or(Step::Read), Limit::None),
@@ -333,11 +333,11 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         step: Step,
         clock: &impl Clock,
         login: &Login<'_>,
-    ) -> Result<(), NodeErrorKind> {
+    ) -> Result<(), TransportError> {
         match step {
             Step::Connect => {
                 let connected = self.socket.connect().await;
-                connected.map_err(NodeErrorKind::Unreachable)?;
+                connected.map_err(TransportError::Unreachable)?;
                 self.pipeline = Pipeline::new();
                 self.is_unflushed = false;
                 self.log_in(Some(login::Step::FIRST), clock);
@@ -355,14 +355,14 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             },
             Step::Write => {
                 match self.socket.write(self.pipeline.unsent()).await {
-                    Ok(0) | Err(_) => return Err(NodeErrorKind::Disconnected),
+                    Ok(0) | Err(_) => return Err(TransportError::Disconnected),
                     Ok(count) => self.pipeline.sent(count),
                 }
                 self.is_unflushed = true;
             }
             Step::Flush => {
                 let flushed = self.socket.flush().await;
-                flushed.map_err(|_| NodeErrorKind::Disconnected)?;
+                flushed.map_err(|_| TransportError::Disconnected)?;
                 self.is_unflushed = false;
             }
             Step::Read => {
@@ -379,12 +379,12 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         Ok(())
     }
 
-    fn received(&mut self, count: usize, clock: &impl Clock) -> Result<(), NodeErrorKind> {
+    fn received(&mut self, count: usize, clock: &impl Clock) -> Result<(), TransportError> {
         if count == 0 {
-            return Err(NodeErrorKind::Disconnected);
+            return Err(TransportError::Disconnected);
         }
         let received = self.pipeline.received(count);
-        received.map_err(|_| NodeErrorKind::Unexpected)?;
+        received.map_err(|_| TransportError::Unexpected)?;
         self.silent_since = clock.now();
         if let State::LoggingIn { step, .. } = self.state
             && let Some(answer) = self.pipeline.take_reply()
@@ -403,21 +403,21 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         step: login::Step,
         answer: Value,
         clock: &impl Clock,
-    ) -> Result<(), NodeErrorKind> {
+    ) -> Result<(), TransportError> {
         match (step, answer) {
             (login::Step::Authenticate | login::Step::Select, Value::Ok) => {}
             (login::Step::NodeInfo, answer) => {
                 let node_info = match answer {
                     Value::Integers(numbers) => NodeInfo::read(Answer::Integers(numbers)),
                     Value::Error(error) if error.is_passing() => {
-                        return Err(NodeErrorKind::Rejected(error));
+                        return Err(TransportError::Rejected(error));
                     }
                     // The ACL user may not ask for it.
                     Value::Error(_) => None,
-                    _ => return Err(NodeErrorKind::Unexpected),
+                    _ => return Err(TransportError::Unexpected),
                 };
                 if node_info.is_none() && matches!(answer, Value::Integers(_)) {
-                    return Err(NodeErrorKind::Unexpected);
+                    return Err(TransportError::Unexpected);
                 }
                 let end_of_tick = clock.now().saturating_add(clock.resolution());
                 self.admission.record(node_info, end_of_tick);
@@ -433,8 +433,8 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             // Plain locks do not need the scripts. Fenced ones fail later, with an error.
             #[cfg(feature = "fence")]
             (login::Step::LoadScript(_), Value::Error(error)) if error.is_about_permissions() => {}
-            (_, Value::Error(error)) => return Err(NodeErrorKind::Rejected(error)),
-            _ => return Err(NodeErrorKind::Unexpected),
+            (_, Value::Error(error)) => return Err(TransportError::Rejected(error)),
+            _ => return Err(TransportError::Unexpected),
         }
         Ok(())
     }
@@ -472,7 +472,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
 
     /// Breaks the connection off. It begins to close on the way to [`Goal::BrokenOff`], and is closed before
     /// the next connection is made.
-    pub(crate) fn break_off(&mut self, why: NodeErrorKind, clock: &impl Clock) {
+    pub(crate) fn break_off(&mut self, why: TransportError, clock: &impl Clock) {
         warning!("{}: {}", self.socket.name(), why);
         let now = clock.now();
         self.state = State::Closing {

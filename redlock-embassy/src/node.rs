@@ -2,9 +2,9 @@
 
 use core::time::Duration;
 
-use redlock_core::{Answer, Clock, Command, Denial, Reply, RunId, Token, Transport, Verb};
+use redlock_core::{Answer, Clock, Command, Denial, Failure, Reply, RunId, Token, Transport, Verb};
 
-use crate::error::{NodeError, NodeErrorKind};
+use crate::error::{NodeError, NodeName, TransportError};
 use crate::link::{Failed, Goal, Link};
 use crate::login::Login;
 use crate::outbox::Outbox;
@@ -109,7 +109,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             self.link.reset_back_off();
             self.reach(Goal::Open).await
         };
-        opened.await.map_err(|Failed| self.error(self.link.why()))
+        opened.await.map_err(|Failed| self.failed())
     }
 
     /// Closes the connection so that the server notices, after the outstanding replies have arrived. Takes two
@@ -148,7 +148,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                 match reached {
                     Ok(()) => self.outbox.pushed(),
                     // Otherwise it would block every other command forever.
-                    Err(Failed) if matches!(self.link.why(), NodeErrorKind::TooLong) => {
+                    Err(Failed) if matches!(self.link.why(), TransportError::TooLong) => {
                         self.outbox.clear();
                     }
                     Err(Failed) => return Err(Failed),
@@ -161,7 +161,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                 self.link.ask_again(&self.clock);
                 Ok(Stage::Open)
             }
-            Stage::Deny(denial) => Err(self.link.deny(NodeErrorKind::Denied(denial))),
+            Stage::Deny(denial) => Ok(Stage::Answered(Err(denial))),
             Stage::Push => {
                 reached?;
                 match command.verb {
@@ -178,7 +178,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             }
             // The next connection loads the scripts again.
             Stage::BreakOff
-                if matches!(self.link.why(), NodeErrorKind::NoScript)
+                if matches!(self.link.why(), TransportError::NoScript)
                     && core::mem::take(may_retry) =>
             {
                 Ok(Stage::CatchUp)
@@ -225,20 +225,19 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         let value = self.link.take_reply().ok_or(Failed)?;
         let why = match value {
             Value::Error(error) if command.is_fenced() && error.code() == b"NOSCRIPT" => {
-                NodeErrorKind::NoScript
+                TransportError::NoScript
             }
             Value::Error(error) => {
                 // A retry would be rejected again.
                 if !error.is_passing() && command.is_release() {
                     self.outbox.clear();
                 }
-                return Err(self.link.deny(NodeErrorKind::Rejected(error)));
+                return Err(self.link.reject(error));
             }
             value => match reply_to(command, value) {
-                Some(Ok(reply)) => return Ok(Stage::Answered(reply)),
-                Some(Err(denial)) => return Err(self.link.deny(NodeErrorKind::Denied(denial))),
+                Some(reply) => return Ok(Stage::Answered(reply)),
                 // It belongs to another command, so the next reply cannot be matched either.
-                None => NodeErrorKind::Unexpected,
+                None => TransportError::Unexpected,
             },
         };
         self.link.break_off(why, &self.clock);
@@ -259,15 +258,25 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         self.link.reach(goal, &self.clock, &self.login)
     }
 
-    fn error(&self, kind: NodeErrorKind) -> NodeError {
-        NodeError::new(self.link.name(), kind)
+    /// The error of a call that has failed on the way.
+    fn failed(&self) -> NodeError {
+        self.error(Failure::Transport(self.link.why()))
+    }
+
+    fn error(&self, failure: Failure<NodeName, TransportError>) -> NodeError {
+        NodeError::new(self.link.name(), failure)
     }
 }
 
 impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
     for TcpNode<'_, S, K, TX, RX>
 {
-    type Error = NodeError;
+    type Name = NodeName;
+    type Error = TransportError;
+
+    fn name(&self) -> NodeName {
+        self.link.name()
+    }
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeError> {
         let token = command.token;
@@ -292,33 +301,19 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
                 Stage::Deny(_) => Goal::Sent,
                 Stage::Drain | Stage::Await => Goal::Answered,
                 Stage::BreakOff => Goal::BrokenOff,
-                Stage::Answered(reply) => return Ok(reply),
+                Stage::Answered(Ok(reply)) => return Ok(reply),
+                Stage::Answered(Err(denial)) => return Err(self.error(Failure::Denied(denial))),
             };
             let reached = self.link.reach(goal, &self.clock, &self.login).await;
             stage = match self.after(stage, reached, command, &mut may_retry) {
                 Ok(next) => next,
-                Err(Failed) => return Err(self.error(self.link.why())),
+                Err(Failed) => return Err(self.failed()),
             };
         }
     }
 
-    fn timed_out(&self, after: Duration) -> NodeError {
-        self.error(NodeErrorKind::TimedOut(after))
-    }
-
     fn run_id(&self) -> Option<RunId> {
         self.link.admission.run_id()
-    }
-
-    fn duplicate_of(&self, first: &Self) -> Option<NodeError> {
-        Some(self.error(NodeErrorKind::DuplicateOf(first.link.name())))
-    }
-
-    fn denial(error: &NodeError) -> Option<Denial> {
-        match error.kind() {
-            NodeErrorKind::Denied(denial) => Some(*denial),
-            _ => None,
-        }
     }
 }
 
@@ -339,7 +334,7 @@ enum Stage {
     Deny(Denial),
     /// The connection was broken off, and begins to close.
     BreakOff,
-    Answered(Reply),
+    Answered(Result<Reply, Denial>),
 }
 
 fn reply_to(command: &Command<'_>, value: Value) -> Option<Result<Reply, Denial>> {

@@ -28,11 +28,11 @@ pub use guard::Guard;
 pub use node::Probe;
 #[cfg(feature = "tls-rustls")]
 pub use node::system_roots;
-pub use node::{Address, NodeError, NodeErrorKind, RedisNode, printable};
+pub use node::{Address, NodeError, RedisNode, TransportError, printable};
 pub use redlock::Redlock;
 pub use redlock_core::{
-    BuildError, Clock, Denial, Fence, FenceGate, Instant, KeyName, Options, OptionsError, Outcome,
-    Report, Tally, Token,
+    BuildError, Clock, Denial, Failure, Fence, FenceGate, Instant, KeyName, Options, OptionsError,
+    Outcome, Report, Tally, Token,
 };
 #[cfg(feature = "tls-rustls")]
 pub use rustls;

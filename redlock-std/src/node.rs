@@ -26,8 +26,9 @@ use tokio::runtime::Handle;
 
 pub(crate) use actor::Actor;
 pub use address::Address;
-use call::{AcquireNumber, Call, Failure};
-pub use error::{NodeError, NodeErrorKind};
+use call::{AcquireNumber, Call, CallError};
+use error::Failure;
+pub use error::{NodeError, TransportError};
 pub use printable::printable;
 #[cfg(feature = "probe")]
 pub use probe::Probe;
@@ -110,28 +111,23 @@ impl RedisNode {
         let queue = &self.owner.queue;
         let evicts = queue
             .may_evict()
-            .then_some(NodeErrorKind::Denied(Denial::MayEvict));
+            .then_some(Failure::Denied(Denial::MayEvict));
         let given_up = Some(queue.given_up()).filter(|count| *count > 0);
-        let kinds = [evicts, given_up.map(NodeErrorKind::ReleasesGivenUp)];
-        kinds
+        let given_up = given_up.map(TransportError::ReleasesGivenUp);
+        [evicts, given_up.map(Failure::Transport)]
             .into_iter()
             .flatten()
-            .map(|kind| self.error(kind))
+            .map(|failure| NodeError::new(Arc::clone(queue.name()), failure))
             .collect()
     }
 
-    fn error(&self, kind: NodeErrorKind) -> NodeError {
+    /// Why the node does not answer in time, if its last answer took longer than the node timeout.
+    fn too_far(&self) -> Option<TransportError> {
         let (node_timeout, round_trip) = (self.node_timeout, self.owner.round_trip.last());
-        let kind = match kind {
-            NodeErrorKind::TimedOut(_) | NodeErrorKind::Silent(_) if round_trip > node_timeout => {
-                NodeErrorKind::TooFar {
-                    node_timeout,
-                    round_trip,
-                }
-            }
-            kind => kind,
-        };
-        self.owner.queue.error(kind)
+        (round_trip > node_timeout).then_some(TransportError::TooFar {
+            node_timeout,
+            round_trip,
+        })
     }
 
     /// Sets how long the callers of this handle wait for the node.
@@ -162,7 +158,7 @@ impl RedisNode {
         self.owner.queue.has_sent_extend(extend)
     }
 
-    async fn answer(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorKind> {
+    async fn answer(&mut self, command: &Command<'_>) -> Result<Reply, Failure> {
         if self.is_needless(command) {
             return Ok(Reply::NotMine);
         }
@@ -174,22 +170,26 @@ impl RedisNode {
                     last.number = Some(number);
                 }
                 let answer = pushed.answer.await;
-                answer.unwrap_or_else(|_| Err(Failure::sent(NodeErrorKind::RuntimeGone)))
+                answer.unwrap_or_else(|_| {
+                    Err(CallError::sent(Failure::Transport(
+                        TransportError::RuntimeGone,
+                    )))
+                })
             }
-            Err(kind) => Err(Failure::unsent(kind)),
+            Err(error) => Err(CallError::unsent(Failure::Transport(error))),
         };
         let answer = match result {
             Ok(answer) => answer,
-            Err(failure) => {
-                if !failure.is_sent {
+            Err(error) => {
+                if !error.is_sent {
                     self.note(command, was_sent);
                 }
-                return Err(failure.kind);
+                return Err(error.failure);
             }
         };
         match command.reply(answer) {
-            Some(reply) => reply.map_err(NodeErrorKind::Denied),
-            None => Err(NodeErrorKind::Unexpected),
+            Some(reply) => reply.map_err(Failure::Denied),
+            None => Err(Failure::Transport(TransportError::Unexpected)),
         }
     }
 
@@ -246,37 +246,38 @@ fn bounded(node_timeout: Duration) -> Duration {
 }
 
 impl Transport for RedisNode {
-    type Error = NodeError;
+    type Name = Arc<str>;
+    type Error = TransportError;
+
+    fn name(&self) -> Arc<str> {
+        Arc::clone(self.owner.queue.name())
+    }
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeError> {
         let result = self.answer(command).await;
-        result.map_err(|kind| self.error(kind))
-    }
-
-    fn timed_out(&self, after: Duration) -> NodeError {
-        let queue = &self.owner.queue;
-        self.error(if self.has_sent() {
-            NodeErrorKind::TimedOut(after)
-        } else if queue.is_connecting() {
-            NodeErrorKind::NotConnected(after)
-        } else {
-            NodeErrorKind::Overloaded
+        result.map_err(|failure| {
+            let failure = match failure {
+                Failure::Transport(TransportError::Silent(_)) => {
+                    self.too_far().map_or(failure, Failure::Transport)
+                }
+                failure => failure,
+            };
+            NodeError::new(Transport::name(self), failure)
         })
-    }
-
-    fn duplicate_of(&self, first: &Self) -> Option<NodeError> {
-        let first = Arc::clone(first.owner.queue.name());
-        Some(self.error(NodeErrorKind::DuplicateOf(first)))
     }
 
     fn run_id(&self) -> Option<RunId> {
         self.owner.queue.run_id()
     }
 
-    fn denial(error: &NodeError) -> Option<Denial> {
-        match error.kind() {
-            NodeErrorKind::Denied(denial) => Some(*denial),
-            _ => None,
+    fn explain_timeout(&self, after: Duration) -> Option<TransportError> {
+        let queue = &self.owner.queue;
+        if self.has_sent() {
+            self.too_far()
+        } else if queue.is_connecting() {
+            Some(TransportError::NotConnected(after))
+        } else {
+            Some(TransportError::Overloaded)
         }
     }
 }

@@ -90,7 +90,7 @@ impl Redlock {
     /// When the last clone and the last guard are dropped, the background tasks send the queued releases, and
     /// end. If a node cannot be reached, its task retries until the keys have expired, for at most 30 seconds.
     /// When the runtime shuts down, the tasks end at once: keys whose releases were not sent expire, and every call of a
-    /// clone that still lives fails with [`NodeErrorKind::RuntimeGone`](crate::NodeErrorKind::RuntimeGone): at once, or an
+    /// clone that still lives fails with [`TransportError::RuntimeGone`](crate::TransportError::RuntimeGone): at once, or an
     /// `acquire` when its wait is over.
     ///
     /// # Errors

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use redlock_core::{Clock, Instant};
 use redlock_std::{
-    AcquireError, Denial, ExtendError, Guard, HoldError, LossCause, NodeErrorKind, Outcome,
-    Redlock, SystemClock,
+    AcquireError, Denial, ExtendError, Guard, HoldError, LossCause, Outcome, Redlock, SystemClock,
 };
 
 use super::gate::Gate;
@@ -450,10 +449,7 @@ fn flaws(error: &AcquireError) -> Vec<Flaw> {
         let Outcome::Failed(error) = outcome else {
             return None;
         };
-        let NodeErrorKind::Denied(denial) = error.kind() else {
-            return None;
-        };
-        match denial {
+        match error.denial()? {
             Denial::Restarted { .. } => Some(Flaw::Restarted),
             Denial::Quarantined { .. } => Some(Flaw::Quarantined),
             Denial::Unguarded { .. } => Some(Flaw::Unguarded),

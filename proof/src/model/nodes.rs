@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 use std::sync::RwLock;
 
-use redlock_core::mock::{MockErrorKind, Server};
+use redlock_core::mock::Server;
 use redlock_core::{
-    Command, Denial, Fence, Fleet, Instant, Proposal, ReplicationId, Reply, Rules, RunId, Token,
+    Command, Denial, Failure, Fence, Fleet, Instant, Proposal, ReplicationId, Reply, Rules, RunId,
+    Token,
 };
 
 use super::client::{Answer, KEY, Offer, Order};
@@ -216,7 +217,7 @@ fn execute(
         Order::Release(_, offer) => Command::release(key, token).with_proposal(proposal(offer)),
     };
     node.execute(&command, now).map_err(|error| match error {
-        MockErrorKind::Denied(denial) => denial,
+        Failure::Denied(denial) => denial,
         other => unreachable!("a server has room for its lock: {other}"),
     })
 }

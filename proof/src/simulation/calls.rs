@@ -5,13 +5,15 @@ use core::time::Duration;
 use std::rc::Rc;
 
 use embassy_futures::select::{Either, select};
-use redlock_core::{AcquireError, Clock, ExtendError, HoldError, Instant, Lease, LossCause, Token};
+use redlock_core::{
+    AcquireError, Clock, ExtendError, HoldError, Instant, Lease, LossCause, NodeErrorOf, Token,
+};
 
 use super::cut::{Cut, cut};
 use super::fault::Kind;
 use super::history::{Call, Claim, End, KEYS, Task, What};
 use super::scenario::Assumption;
-use super::transport::WireError;
+use super::transport::Wire;
 use super::user::{Key, MAX, User};
 use super::world::World;
 
@@ -323,7 +325,7 @@ fn dropped(world: &World, end: Cut) -> End {
     End::Dropped
 }
 
-const fn failure(error: &AcquireError<WireError, MAX>) -> End {
+const fn failure(error: &AcquireError<NodeErrorOf<Wire>, MAX>) -> End {
     match error {
         AcquireError::Held(_) => End::Held,
         AcquireError::Unreachable(_) => End::Unreachable,
@@ -332,7 +334,7 @@ const fn failure(error: &AcquireError<WireError, MAX>) -> End {
     }
 }
 
-const fn loss(cause: &LossCause<WireError, MAX>) -> End {
+const fn loss(cause: &LossCause<NodeErrorOf<Wire>, MAX>) -> End {
     match cause {
         LossCause::Lost(_) => End::Lost,
         LossCause::Unreachable(_) => End::Unreachable,

@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use redlock_core::mock::{self, MockErrorKind};
-use redlock_core::{Denial, Instant, NodeInfo, ReplicationId, Reply, RunId};
+use redlock_core::mock;
+use redlock_core::{Denial, Failure, Instant, NodeInfo, ReplicationId, Reply, RunId};
 
 use super::clock::{Dial, Moment};
 use super::fault::Kind;
@@ -120,7 +120,7 @@ impl State {
         let now = machine.reads(self.now);
         let reply = match machine.server.execute(&message.command(&bytes), now) {
             Ok(reply) => Ok(reply),
-            Err(MockErrorKind::Denied(denial)) => Err(denial),
+            Err(Failure::Denied(denial)) => Err(denial),
             Err(other) => unreachable!("a server has room for all keys: {other}"),
         };
         self.commands += 1;

@@ -6,7 +6,9 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::rc::Rc;
 
-use redlock_core::{Clock, Command, Denial, Instant, Reply, RunId, Transport};
+use redlock_core::{
+    Clock, Command, Failure, Instant, NodeError, NodeErrorOf, Reply, RunId, Transport,
+};
 
 use super::history::{KEYS, Message, Route, Task};
 use super::link::Handed;
@@ -42,18 +44,20 @@ impl Wire {
         }
     }
 
-    const fn error(&self, problem: Problem) -> WireError {
-        WireError {
-            node: self.node,
-            problem,
-        }
+    const fn error(&self, failure: Failure<usize, WireError>) -> NodeErrorOf<Self> {
+        NodeError::new(self.node, failure)
     }
 }
 
 impl Transport for Wire {
+    type Name = usize;
     type Error = WireError;
 
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, WireError> {
+    fn name(&self) -> usize {
+        self.node
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
         let message = self.message(command);
         let name = self.world.look().calls.insert(PendingCall::default());
         let mut call = Call {
@@ -63,10 +67,6 @@ impl Transport for Wire {
             is_sent: false,
         };
         poll_fn(|context| call.poll(context)).await
-    }
-
-    fn timed_out(&self, _after: Duration) -> WireError {
-        self.error(Problem::TimedOut)
     }
 
     fn run_id(&self) -> Option<RunId> {
@@ -82,13 +82,6 @@ impl Transport for Wire {
         }
         state.link(route).admission.run_id()
     }
-
-    fn denial(error: &WireError) -> Option<Denial> {
-        match error.problem {
-            Problem::Denied(denial) => Some(denial),
-            _ => None,
-        }
-    }
 }
 
 /// One call; dropped, it leaves its command on the way.
@@ -100,7 +93,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    fn poll(&mut self, context: &Context<'_>) -> Poll<Result<Reply, WireError>> {
+    fn poll(&mut self, context: &Context<'_>) -> Poll<Result<Reply, NodeErrorOf<Wire>>> {
         let (task, node) = (self.wire.task, self.wire.node);
         let mut state = self.wire.world.look();
         state.touch(task.client);
@@ -112,9 +105,13 @@ impl Call<'_> {
             match state.hand_over(task, node, self.message, self.name) {
                 Handed::Sent => self.is_sent = true,
                 Handed::NotYet => (),
-                Handed::Refused => return Poll::Ready(Err(self.wire.error(Problem::Refused))),
+                Handed::Refused => {
+                    return Poll::Ready(Err(self
+                        .wire
+                        .error(Failure::Transport(WireError::Refused))));
+                }
                 Handed::Denied(denial) => {
-                    return Poll::Ready(Err(self.wire.error(Problem::Denied(denial))));
+                    return Poll::Ready(Err(self.wire.error(Failure::Denied(denial))));
                 }
             }
         }
@@ -123,8 +120,8 @@ impl Call<'_> {
         };
         if let Some(result) = pending.result.take() {
             return Poll::Ready(match result {
-                Ok(answer) => answer.map_err(|denial| self.wire.error(Problem::Denied(denial))),
-                Err(()) => Err(self.wire.error(Problem::Reset)),
+                Ok(answer) => answer.map_err(|denial| self.wire.error(Failure::Denied(denial))),
+                Err(()) => Err(self.wire.error(Failure::Transport(WireError::Reset))),
             });
         }
         pending.waker = Some(context.waker().clone());
@@ -140,22 +137,14 @@ impl Drop for Call<'_> {
 
 /// What went wrong on the way to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct WireError {
-    node: usize,
-    problem: Problem,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Problem {
+pub(crate) enum WireError {
     Refused,
     Reset,
-    TimedOut,
-    Denied(Denial),
 }
 
 impl fmt::Display for WireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "node {}: {:?}", self.node, self.problem)
+        write!(f, "{self:?}")
     }
 }
 

@@ -4,8 +4,10 @@ use core::cell::Cell;
 use core::time::Duration;
 use std::rc::Rc;
 
-use redlock_core::mock::{MockError, MockNode};
-use redlock_core::{Command, Denial, OwnedCommand, Reply, RunId, Token, Transport};
+use redlock_core::mock::{MockError, MockName, MockNode};
+use redlock_core::{
+    Command, Failure, NodeError, NodeErrorOf, OwnedCommand, Reply, RunId, Token, Transport,
+};
 use redlock_std::SystemClock;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
@@ -34,7 +36,7 @@ pub(crate) type Node = MockNode<SystemClock>;
 /// A command in transit.
 struct Parcel {
     command: OwnedCommand<Vec<u8>>,
-    reply: oneshot::Sender<Result<Reply, MockError>>,
+    reply: oneshot::Sender<Result<Reply, NodeErrorOf<Link>>>,
 }
 
 impl Link {
@@ -58,6 +60,10 @@ impl Link {
         }
     }
 
+    fn unanswered(&self) -> NodeErrorOf<Self> {
+        NodeError::new(self.name(), Failure::TimedOut(Duration::ZERO))
+    }
+
     /// Whether the command may be sent. An acquire may be sent only if there is room for its release: otherwise it could
     /// block the key for a whole TTL after a node that hangs has recovered.
     fn admits(&mut self, command: &Command<'_>) -> bool {
@@ -71,11 +77,16 @@ impl Link {
 }
 
 impl Transport for Link {
+    type Name = MockName;
     type Error = MockError;
 
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MockError> {
+    fn name(&self) -> MockName {
+        (&*self.node).name()
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
         if !self.admits(command) {
-            return Err(self.timed_out(Duration::ZERO));
+            return Err(self.unanswered());
         }
         if command.is_release() && self.unsent.as_ref() == Some(command.token) {
             return Ok(Reply::NotMine);
@@ -88,25 +99,11 @@ impl Transport for Link {
         self.owed.set(self.owed.get() + 1);
         // Never fails: the queue is read for as long as the link lives.
         let _unsent = self.parcels.send(parcel);
-        answer
-            .await
-            .unwrap_or_else(|_| Err(self.timed_out(Duration::ZERO)))
-    }
-
-    fn timed_out(&self, after: Duration) -> MockError {
-        (&*self.node).timed_out(after)
-    }
-
-    fn duplicate_of(&self, first: &Self) -> Option<MockError> {
-        (&*self.node).duplicate_of(&&*first.node)
+        answer.await.unwrap_or_else(|_| Err(self.unanswered()))
     }
 
     fn run_id(&self) -> Option<RunId> {
         (&*self.node).run_id()
-    }
-
-    fn denial(error: &MockError) -> Option<Denial> {
-        <&Node as Transport>::denial(error)
     }
 }
 

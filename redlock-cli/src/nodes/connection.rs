@@ -91,7 +91,7 @@ pub(super) fn raw_text(reply: &Value) -> Option<String> {
 }
 
 fn reason(error: &NodeError) -> String {
-    one_line(&error.kind().to_string())
+    one_line(&error.failure().to_string())
 }
 
 /// In one line without a full stop, to be a part of another message.

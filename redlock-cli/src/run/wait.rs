@@ -3,9 +3,7 @@
 use core::time::Duration;
 
 use redlock_core::Clock;
-use redlock_std::{
-    AcquireError, Denial, Guard, NodeError, NodeErrorKind, Redlock, Report, SystemClock,
-};
+use redlock_std::{AcquireError, Denial, Failure, Guard, NodeError, Redlock, Report, SystemClock};
 
 use super::arguments::Plan;
 use super::journal::{Event, Journal};
@@ -57,10 +55,10 @@ fn is_quarantine(error: &AcquireError) -> bool {
         return false;
     };
     let failures = error.report().into_iter().flat_map(Report::failures);
-    failures.map(NodeError::kind).any(|kind| {
+    failures.map(NodeError::failure).any(|failure| {
         matches!(
-            kind,
-            NodeErrorKind::Denied(
+            failure,
+            Failure::Denied(
                 Denial::Restarted { .. } | Denial::Evicted { .. } | Denial::Quarantined { .. }
             )
         )

@@ -1,77 +1,56 @@
-//! The errors of a node in memory.
+//! The name of a node in memory, and its errors.
 
 use core::fmt;
-use core::time::Duration;
 
-use crate::denial::Denial;
+use crate::failure::Failure;
 
-/// The error of a [`MockNode`](crate::mock::MockNode).
+/// The name of a [`MockNode`](crate::mock::MockNode) in messages: `node 3`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MockError {
-    pub(super) node: usize,
-    pub(super) kind: MockErrorKind,
-}
+pub struct MockName(pub(super) usize);
 
-impl MockError {
+impl MockName {
     /// The number of the node.
     #[must_use]
-    pub const fn node(&self) -> usize {
-        self.node
-    }
-
-    /// What failed.
-    #[must_use]
-    pub const fn kind(&self) -> MockErrorKind {
-        self.kind
+    pub const fn number(self) -> usize {
+        self.0
     }
 }
 
-impl fmt::Display for MockError {
+impl fmt::Display for MockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "node {}: {}", self.node, self.kind)
+        write!(f, "node {}", self.0)
     }
 }
 
-impl core::error::Error for MockError {}
+/// Why a [`MockNode`](crate::mock::MockNode) has no vote.
+pub type MockFailure = Failure<MockName, MockError>;
 
-/// What can fail on a [`MockNode`](crate::mock::MockNode).
+/// What can fail on the way to a [`MockNode`](crate::mock::MockNode).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum MockErrorKind {
+pub enum MockError {
     /// The node is stopped.
     Refused,
     /// The node was stopped while the command was on its way.
     Reset,
-    /// The round stopped waiting after this time.
-    TimedOut(Duration),
     /// Too many commands are on their way: there is room for 64.
     Full,
     /// There is no room for another key: there is room for 64.
     OutOfMemory,
     /// The key has more than 64 bytes.
     KeyTooLong,
-    /// The node has no vote.
-    Denied(Denial),
-    /// The node is the same server as an earlier node of the lock.
-    DuplicateOf {
-        /// The number of the earlier node.
-        node: usize,
-    },
 }
 
-impl fmt::Display for MockErrorKind {
+impl fmt::Display for MockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused => f.write_str("connection refused"),
-            Self::Reset => f.write_str("connection reset"),
-            Self::TimedOut(after) => write!(f, "timed out after {} ms", after.as_millis()),
-            Self::Full => f.write_str("too many commands on their way"),
-            Self::OutOfMemory => f.write_str("out of memory"),
-            Self::KeyTooLong => f.write_str("the key is too long for a node in memory"),
-            Self::Denied(denial) => write!(f, "{denial}"),
-            Self::DuplicateOf { node } => {
-                write!(f, "the same server as node {node}; name each server once")
-            }
-        }
+        f.write_str(match self {
+            Self::Refused => "connection refused",
+            Self::Reset => "connection reset",
+            Self::Full => "too many commands on their way",
+            Self::OutOfMemory => "out of memory",
+            Self::KeyTooLong => "the key is too long for a node in memory",
+        })
     }
 }
+
+impl core::error::Error for MockError {}

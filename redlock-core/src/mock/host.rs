@@ -4,9 +4,10 @@ use core::time::Duration;
 
 use crate::admission::Admission;
 use crate::command::Command;
+use crate::failure::Failure;
 use crate::key::KeyName;
 use crate::mock::data::Data;
-use crate::mock::error::MockErrorKind;
+use crate::mock::error::{MockError, MockFailure};
 use crate::mock::server::Server;
 use crate::node_info::{NodeInfo, ReplicationId, RunId};
 use crate::owned::OwnedCommand;
@@ -97,12 +98,15 @@ impl Host {
         &mut self,
         command: &OwnedCommand<KeyName>,
         now: Instant,
-    ) -> Result<Reply, MockErrorKind> {
+    ) -> Result<Reply, MockFailure> {
         self.meet(Instant::from_micros(0));
         let admitted = self.admission.check(command.verb, now);
-        admitted.map_err(MockErrorKind::Denied)?;
+        admitted.map_err(Failure::Denied)?;
         let command = Command {
-            key: command.key.whole().ok_or(MockErrorKind::KeyTooLong)?,
+            key: command
+                .key
+                .whole()
+                .ok_or(Failure::Transport(MockError::KeyTooLong))?,
             token: &command.token,
             proposal: command.proposal,
             verb: command.verb,

@@ -6,10 +6,10 @@ use core::task::{Poll, Waker};
 use core::time::Duration;
 
 use crate::command::Command;
-use crate::denial::Denial;
+use crate::failure::{Failure, NodeError};
 use crate::fence::Fence;
 use crate::key::KeyName;
-use crate::mock::error::{MockError, MockErrorKind};
+use crate::mock::error::{MockError, MockFailure, MockName};
 use crate::mock::host::Host;
 use crate::mock::slots::Slots;
 use crate::node_info::RunId;
@@ -17,7 +17,7 @@ use crate::owned::OwnedCommand;
 use crate::reply::Reply;
 use crate::time::{Clock, Instant};
 use crate::token::Token;
-use crate::transport::Transport;
+use crate::transport::{NodeErrorOf, Transport};
 
 /// A node in memory: keys that expire, and every way in which a node can fail.
 ///
@@ -56,7 +56,7 @@ struct Sent {
     arrives_at: Instant,
     command: OwnedCommand<KeyName>,
     /// The result, and when it reaches the client.
-    answer: Option<(Result<Reply, MockErrorKind>, Instant)>,
+    answer: Option<(Result<Reply, MockFailure>, Instant)>,
     /// The client has dropped its future: the command still takes effect, the reply goes nowhere.
     is_abandoned: bool,
 }
@@ -115,7 +115,8 @@ impl<C: Clock> MockNode<C> {
             state.is_up = false;
             state.is_hung = false;
             for sent in state.sent.iter_mut() {
-                sent.answer.get_or_insert((Err(MockErrorKind::Reset), now));
+                sent.answer
+                    .get_or_insert((Err(Failure::Transport(MockError::Reset)), now));
             }
             state.forget_abandoned();
         });
@@ -271,26 +272,26 @@ impl<C: Clock> MockNode<C> {
         state
     }
 
-    fn send(&self, command: &Command<'_>) -> Result<u64, MockErrorKind> {
+    fn send(&self, command: &Command<'_>) -> Result<u64, MockError> {
         let key = KeyName::new(command.key);
-        key.whole().ok_or(MockErrorKind::KeyTooLong)?;
+        key.whole().ok_or(MockError::KeyTooLong)?;
         let command = OwnedCommand::new(command, key);
         self.settled().send(command, self.clock.now())
-    }
-
-    fn error(&self, kind: MockErrorKind) -> MockError {
-        MockError {
-            node: self.number,
-            kind,
-        }
     }
 }
 
 impl<C: Clock> Transport for &MockNode<C> {
+    type Name = MockName;
     type Error = MockError;
 
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MockError> {
-        let ticket = self.send(command).map_err(|kind| self.error(kind))?;
+    fn name(&self) -> MockName {
+        MockName(self.number)
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
+        let ticket = self
+            .send(command)
+            .map_err(|error| NodeError::new(self.name(), Failure::Transport(error)))?;
         let call = Call {
             state: &self.state,
             ticket,
@@ -298,30 +299,17 @@ impl<C: Clock> Transport for &MockNode<C> {
         loop {
             let wait = self.settled().wait(ticket, self.clock.now());
             match wait {
-                Wait::Over(result) => return result.map_err(|kind| self.error(kind)),
+                Wait::Over(result) => {
+                    return result.map_err(|failure| NodeError::new(self.name(), failure));
+                }
                 Wait::Until(instant) => self.clock.sleep_until(instant).await,
                 Wait::ForChange => call.change().await,
             }
         }
     }
 
-    fn timed_out(&self, after: Duration) -> MockError {
-        self.error(MockErrorKind::TimedOut(after))
-    }
-
-    fn duplicate_of(&self, first: &Self) -> Option<MockError> {
-        Some(self.error(MockErrorKind::DuplicateOf { node: first.number }))
-    }
-
     fn run_id(&self) -> Option<RunId> {
         Some(self.settled().host.server.run_id())
-    }
-
-    fn denial(error: &MockError) -> Option<Denial> {
-        match error.kind {
-            MockErrorKind::Denied(denial) => Some(denial),
-            _ => None,
-        }
     }
 }
 
@@ -360,15 +348,15 @@ impl Drop for Call<'_> {
 }
 
 enum Wait {
-    Over(Result<Reply, MockErrorKind>),
+    Over(Result<Reply, MockFailure>),
     Until(Instant),
     ForChange,
 }
 
 impl State {
-    fn send(&mut self, command: OwnedCommand<KeyName>, now: Instant) -> Result<u64, MockErrorKind> {
+    fn send(&mut self, command: OwnedCommand<KeyName>, now: Instant) -> Result<u64, MockError> {
         if !self.is_up {
-            return Err(MockErrorKind::Refused);
+            return Err(MockError::Refused);
         }
         let last_arrival = self.sent.iter().map(|sent| sent.arrives_at).max();
         let arrives_at = now
@@ -382,7 +370,7 @@ impl State {
             answer: None,
             is_abandoned: false,
         };
-        self.sent.insert(sent).ok_or(MockErrorKind::Full)?;
+        self.sent.insert(sent).ok_or(MockError::Full)?;
         self.next_ticket += 1;
         self.settle(now);
         Ok(ticket)
@@ -433,7 +421,7 @@ impl State {
             }) => Wait::Until(*known_at),
             Some(Sent { arrives_at, .. }) if *arrives_at > now => Wait::Until(*arrives_at),
             Some(_) => Wait::ForChange,
-            None => Wait::Over(Err(MockErrorKind::Reset)),
+            None => Wait::Over(Err(Failure::Transport(MockError::Reset))),
         }
     }
 

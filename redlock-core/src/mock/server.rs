@@ -4,10 +4,11 @@ use core::time::Duration;
 
 use crate::command::{Command, Verb};
 use crate::denial::Denial;
+use crate::failure::Failure;
 use crate::fence::{Fence, Fleet, Proposal, Reading};
 use crate::key::KeyName;
 use crate::mock::data::{Data, Entry, FenceRecord, Guard, PAST};
-use crate::mock::error::MockErrorKind;
+use crate::mock::error::{MockError, MockFailure};
 use crate::mock::flaw::ServerFlaw;
 use crate::node_info::{NodeInfo, ReplicationId, RunId};
 use crate::reply::Reply;
@@ -149,10 +150,10 @@ impl<const KEYS: usize> Server<KEYS> {
         token: Token,
         ttl: Duration,
         now: Instant,
-    ) -> Result<(), MockErrorKind> {
+    ) -> Result<(), MockFailure> {
         let key = short(key)?;
         if !self.data.has_room_for_entry(&key) {
-            return Err(MockErrorKind::OutOfMemory);
+            return Err(Failure::Transport(MockError::OutOfMemory));
         }
         self.set_entry(key, token, ttl, now);
         Ok(())
@@ -299,11 +300,11 @@ impl<const KEYS: usize> Server<KEYS> {
     /// # Errors
     ///
     /// If the server has no vote, has no room for another key, or the key has more than 64 bytes.
-    pub fn execute(&mut self, command: &Command<'_>, now: Instant) -> Result<Reply, MockErrorKind> {
+    pub fn execute(&mut self, command: &Command<'_>, now: Instant) -> Result<Reply, MockFailure> {
         let key = short(command.key)?;
         self.expire(now);
         if !self.is_master && !self.has(ServerFlaw::HidesItsRole) {
-            return Err(MockErrorKind::Denied(Denial::Replica));
+            return Err(Failure::Denied(Denial::Replica));
         }
         // Like Redis: a release is allowed.
         if !matches!(command.verb, Verb::Release) {
@@ -311,7 +312,7 @@ impl<const KEYS: usize> Server<KEYS> {
             let has_room = self.data.has_room_for_entry(&key)
                 && (!is_fenced || self.data.has_room_for_fence(&key));
             if !has_room {
-                return Err(MockErrorKind::OutOfMemory);
+                return Err(Failure::Transport(MockError::OutOfMemory));
             }
         }
         let token = *command.token;
@@ -326,7 +327,7 @@ impl<const KEYS: usize> Server<KEYS> {
             }
             (Verb::Release, proposal) => Ok(self.release(key, token, proposal, now)),
         };
-        reply.map_err(MockErrorKind::Denied)
+        reply.map_err(Failure::Denied)
     }
 
     fn acquire(&mut self, key: KeyName, token: Token, ttl_ms: u32, now: Instant) -> Reply {
@@ -628,10 +629,10 @@ fn millis(ttl_ms: u32) -> Duration {
     Duration::from_millis(ttl_ms.into())
 }
 
-fn short(key: &[u8]) -> Result<KeyName, MockErrorKind> {
+fn short(key: &[u8]) -> Result<KeyName, MockFailure> {
     let key = KeyName::new(key);
     let whole = key.whole().map(|_| key);
-    whole.ok_or(MockErrorKind::KeyTooLong)
+    whole.ok_or(Failure::Transport(MockError::KeyTooLong))
 }
 
 /// The time until `end` in whole milliseconds. `None` if it has passed.

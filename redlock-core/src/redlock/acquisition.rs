@@ -6,18 +6,18 @@ use crate::lease::Lease;
 use crate::redlock::Redlock;
 use crate::redlock::attempt::Learned;
 use crate::time::{Clock, Instant};
-use crate::transport::Transport;
+use crate::transport::{NodeErrorOf, Transport};
 
 /// An acquire in progress, for an adapter that decides itself when each attempt starts.
 ///
 /// [`Redlock::acquire`] is this loop, with nothing between the attempts but the delay:
 ///
 /// ```
-/// # use redlock_core::{AcquireError, Clock, Entropy, Lease, Redlock, Transport};
+/// # use redlock_core::{AcquireError, Clock, Entropy, Lease, NodeErrorOf, Redlock, Transport};
 /// # async fn acquire<T: Transport, C: Clock, E: Entropy, const N: usize>(
 /// #     redlock: &mut Redlock<T, C, E, N>,
 /// #     key: &'static str,
-/// # ) -> Result<Lease<&'static str>, AcquireError<T::Error, N>> {
+/// # ) -> Result<Lease<&'static str>, AcquireError<NodeErrorOf<T>, N>> {
 /// let mut acquisition = redlock.begin();
 /// loop {
 ///     let error = match redlock.attempt(&mut acquisition, key).await {
@@ -54,7 +54,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     pub async fn try_acquire<K: AsRef<[u8]>>(
         &mut self,
         key: K,
-    ) -> Result<Lease<K>, AcquireError<T::Error, MAX>> {
+    ) -> Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>> {
         self.hand_over_abandoned().await;
         let mut learned = Learned::NOTHING;
         let grant = self.grant(key.as_ref(), &mut learned).await?;
@@ -69,7 +69,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     pub async fn acquire<K: AsRef<[u8]>>(
         &mut self,
         key: K,
-    ) -> Result<Lease<K>, AcquireError<T::Error, MAX>> {
+    ) -> Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>> {
         let mut acquisition = self.begin();
         self.hand_over_abandoned().await;
         loop {
@@ -103,7 +103,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         &mut self,
         acquisition: &mut Acquisition,
         key: K,
-    ) -> Result<Lease<K>, AcquireError<T::Error, MAX>> {
+    ) -> Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>> {
         self.hand_over_abandoned().await;
         let grant = self.grant(key.as_ref(), &mut acquisition.learned).await?;
         Ok(self.lease(key, grant))
@@ -114,7 +114,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     pub fn again_at(
         &mut self,
         acquisition: &mut Acquisition,
-        error: &AcquireError<T::Error, MAX>,
+        error: &AcquireError<NodeErrorOf<T>, MAX>,
     ) -> Option<Instant> {
         let now = self.clock.now();
         // Without a report (no entropy, a reserved key), a retry would fail too.

@@ -13,7 +13,7 @@ use crate::report::{Outcome, Report};
 use crate::round::{Doubt, NodeSet, Round, Verdict};
 use crate::time::{Clock, Instant};
 use crate::token::Token;
-use crate::transport::Transport;
+use crate::transport::{NodeErrorOf, Transport};
 
 /// What an attempt has won.
 pub(super) struct Grant {
@@ -56,7 +56,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         &mut self,
         key: &[u8],
         learned: &mut Learned,
-    ) -> Result<Grant, AcquireError<T::Error, MAX>> {
+    ) -> Result<Grant, AcquireError<NodeErrorOf<T>, MAX>> {
         if key.starts_with(RESERVED_PREFIX.as_bytes()) {
             return Err(AcquireError::ReservedKey);
         }
@@ -142,7 +142,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         key: &'c [u8],
         token: &'c Token,
         proposal: Option<Proposal>,
-    ) -> Ballot<'c, T::Error, MAX> {
+    ) -> Ballot<'c, NodeErrorOf<T>, MAX> {
         let terms = self.options.terms();
         let command = Command::acquire(key, token, terms.ttl_ms, self.options.rules())
             .with_proposal(proposal);

@@ -3,17 +3,18 @@
 use core::array;
 
 use crate::entropy::Entropy;
+use crate::failure::Failure;
 use crate::node_info::RunId;
 use crate::race::Ballot;
 use crate::redlock::Redlock;
 use crate::report::{Outcome, Report};
 use crate::round::{NodeSet, Verdict};
 use crate::time::Clock;
-use crate::transport::Transport;
+use crate::transport::{NodeErrorOf, Transport};
 
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
     /// Revokes a win to which one process contributed two votes.
-    pub(super) fn judge_duplicates(&self, ballot: &mut Ballot<'_, T::Error, MAX>) {
+    pub(super) fn judge_duplicates(&self, ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>) {
         if self.name_duplicates(&mut ballot.report) != self.all.without(ballot.asked) {
             // The duplicates were found in this round, and one process has voted twice: it refused what it
             // had granted itself, or granted it again.
@@ -38,7 +39,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     }
 
     /// Like [`duplicates`](Self::duplicates), and records the error of each in the report.
-    fn name_duplicates(&self, report: &mut Report<T::Error, MAX>) -> NodeSet {
+    fn name_duplicates(&self, report: &mut Report<NodeErrorOf<T>, MAX>) -> NodeSet {
         let run_ids = self.run_ids();
         let mut duplicates = NodeSet::EMPTY;
         for (node, transport) in self.nodes().enumerate() {
@@ -46,8 +47,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 && let Some(first) = self.nodes().nth(first)
             {
                 duplicates.insert(node);
-                let error = transport.duplicate_of(first);
-                report.record(node, error.map_or(Outcome::Unanswered, Outcome::Failed));
+                let failure = Failure::DuplicateOf(first.name());
+                report.record(node, Outcome::failed(transport, failure));
             }
         }
         duplicates

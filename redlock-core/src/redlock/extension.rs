@@ -8,13 +8,13 @@ use crate::race::Ballot;
 use crate::redlock::Redlock;
 use crate::round::{Doubt, Verdict};
 use crate::time::{Clock, Instant};
-use crate::transport::Transport;
+use crate::transport::{NodeErrorOf, Transport};
 
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
     pub(crate) async fn extension<K: AsRef<[u8]>>(
         &mut self,
         lease: &mut Lease<K>,
-    ) -> Result<(), ExtendError<T::Error, MAX>> {
+    ) -> Result<(), ExtendError<NodeErrorOf<T>, MAX>> {
         let mut rounds = 0;
         let (ballot, started_at) = loop {
             let started_at = self.clock.now();
@@ -66,7 +66,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         &self,
         lease: &'c Lease<K>,
         started_at: Instant,
-    ) -> Ballot<'c, T::Error, MAX> {
+    ) -> Ballot<'c, NodeErrorOf<T>, MAX> {
         let terms = lease.terms();
         let proposal = lease.proposal();
         let command = Command::extend(lease.key().as_ref(), lease.token(), terms.ttl_ms)

@@ -5,7 +5,7 @@ use crate::race::Ballot;
 use crate::redlock::Redlock;
 use crate::round::Verdict;
 use crate::time::Clock;
-use crate::transport::Transport;
+use crate::transport::{NodeErrorOf, Transport};
 
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
     /// The nodes' time in microseconds. Zero if it is unknown: the nodes refuse this, and tell their time.
@@ -17,7 +17,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// Learns the nodes' time, if enough nodes have answered to decide a round. If the round was lost for another reason
     /// than the time, only the answers of a quorum replace what is known: nodes that answer first and grant nothing may
     /// have wrong clocks too.
-    pub(super) fn learn(&mut self, ballot: &mut Ballot<'_, T::Error, MAX>) {
+    pub(super) fn learn(&mut self, ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>) {
         let (enough, quorum) = (ballot.round.enough(), self.quorum());
         let readings = &mut ballot.readings;
         let Some(offset) = readings.offset(enough) else {
@@ -35,7 +35,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     }
 
     /// Whether a round was lost only because the client did not know the nodes' time and fences, which it has now learned.
-    pub(super) fn may_fit(&self, ballot: &Ballot<'_, T::Error, MAX>) -> bool {
+    pub(super) fn may_fit(&self, ballot: &Ballot<'_, NodeErrorOf<T>, MAX>) -> bool {
         let misfits = ballot.readings.misfits() as usize;
         let tally = ballot.report.tally();
         // With an even number of nodes, half of them decide before a quorum has answered.

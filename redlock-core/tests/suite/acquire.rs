@@ -6,8 +6,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 
 use embassy_futures::join::join;
-use redlock_core::mock::{MockClock, MockError, MockNode, SeededEntropy};
-use redlock_core::{AcquireError, BuildError, Clock, Entropy, Options, Redlock, Token};
+use redlock_core::mock::{MockClock, MockError, MockName, MockNode, SeededEntropy};
+use redlock_core::{AcquireError, BuildError, Clock, Entropy, NodeError, Options, Redlock, Token};
 
 use crate::world::*;
 
@@ -288,7 +288,12 @@ fn a_grant_that_comes_when_the_validity_is_over_is_too_late_and_cleaned_up() {
 }
 
 /// The process stands still between command and reply; and how many keys there are then.
-fn acquired_after_a_pause_of(pause: Duration) -> (Result<(), AcquireError<MockError, 5>>, usize) {
+fn acquired_after_a_pause_of(
+    pause: Duration,
+) -> (
+    Result<(), AcquireError<NodeError<MockName, MockError>, 5>>,
+    usize,
+) {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let options = Options::new(ms(1_000)).unwrap().wait(Duration::ZERO);

@@ -10,8 +10,8 @@ use std::rc::Rc;
 
 use redlock_core::mock::{MockClock, MockNode, SeededEntropy};
 use redlock_core::{
-    AcquireError, Clock, Command, Entropy, ExtendError, Instant, Lease, Options, Outcome, Redlock,
-    Reply, Token, Transport, Verb,
+    AcquireError, Clock, Command, Entropy, ExtendError, Failure, Instant, Lease, NodeError,
+    NodeErrorOf, Options, Outcome, Redlock, Reply, Token, Transport, Verb,
 };
 
 use crate::world::*;
@@ -25,6 +25,8 @@ struct Script {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Broken;
+
+const NAME: &str = "a node";
 
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -49,9 +51,14 @@ impl Script {
 }
 
 impl Transport for Script {
+    type Name = &'static str;
     type Error = Broken;
 
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Broken> {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
         let verb = match command.verb {
             Verb::Acquire { .. } => "acquire",
             Verb::Extend { .. } => "extend",
@@ -59,13 +66,11 @@ impl Transport for Script {
         };
         self.sent.borrow_mut().push((verb, *command.token));
         match self.reply {
-            Some(reply) => reply,
+            Some(result) => {
+                result.map_err(|broken| NodeError::new(NAME, Failure::Transport(broken)))
+            }
             None => core::future::pending().await,
         }
-    }
-
-    fn timed_out(&self, _after: Duration) -> Broken {
-        Broken
     }
 }
 
@@ -137,9 +142,14 @@ struct First<'a> {
 }
 
 impl Transport for First<'_> {
+    type Name = &'static str;
     type Error = Broken;
 
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Broken> {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
         let (verb, reply) = match command.verb {
             Verb::Acquire { .. } => ("acquire", Reply::Acquired(None)),
             Verb::Extend { .. } => ("extend", Reply::Extended(None)),
@@ -150,10 +160,6 @@ impl Transport for First<'_> {
             return Ok(reply);
         }
         core::future::pending().await
-    }
-
-    fn timed_out(&self, _after: Duration) -> Broken {
-        Broken
     }
 }
 
@@ -208,19 +214,20 @@ struct Blocking<'c> {
 }
 
 impl Transport for Blocking<'_> {
+    type Name = &'static str;
     type Error = Broken;
 
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Broken> {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
         self.clock.advance(self.each);
         Ok(match command.verb {
             Verb::Acquire { .. } => Reply::Acquired(None),
             Verb::Extend { .. } => Reply::Extended(None),
             Verb::Release => Reply::Released,
         })
-    }
-
-    fn timed_out(&self, _after: Duration) -> Broken {
-        Broken
     }
 }
 
@@ -403,17 +410,18 @@ fn after_the_acquire(
 }
 
 impl Transport for Changing {
+    type Name = &'static str;
     type Error = Broken;
 
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Broken> {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
         Ok(match command.verb {
             Verb::Acquire { .. } => Reply::Acquired(None),
             _ => self.0,
         })
-    }
-
-    fn timed_out(&self, _after: Duration) -> Broken {
-        Broken
     }
 }
 
@@ -425,12 +433,13 @@ fn an_error_is_never_a_no() {
         .run(lock(&nodes, &clock).try_acquire(KEY))
         .unwrap_err();
     let report = error.report().unwrap();
+    let broken = NodeError::new(NAME, Failure::Transport(Broken));
     assert_eq!(report.tally().refused, 0);
     assert!(
         report
             .outcomes()
             .iter()
-            .all(|outcome| *outcome == Outcome::Failed(Broken))
+            .all(|outcome| *outcome == Outcome::Failed(broken))
     );
     assert!(
         nodes
@@ -458,14 +467,15 @@ fn futures_are_send_when_their_parts_are() {
     struct Up;
 
     impl Transport for Up {
+        type Name = &'static str;
         type Error = Broken;
 
-        async fn execute(&mut self, _command: &Command<'_>) -> Result<Reply, Broken> {
-            Err(Broken)
+        fn name(&self) -> &'static str {
+            NAME
         }
 
-        fn timed_out(&self, _after: Duration) -> Broken {
-            Broken
+        async fn execute(&mut self, _command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
+            Err(NodeError::new(NAME, Failure::Transport(Broken)))
         }
     }
 

@@ -6,10 +6,10 @@ use std::cell::RefCell;
 use std::string::ToString;
 use std::vec::Vec;
 
-use redlock_core::mock::{MockClock, MockError, MockNode, SeededEntropy};
+use redlock_core::mock::{MockClock, MockError, MockName, MockNode, SeededEntropy};
 use redlock_core::{
-    AcquireError, Clock, Command, Denial, Fence, FenceGate, Options, OptionsError, Proposal,
-    Redlock, Reply, RunId, Token, Transport,
+    AcquireError, Clock, Command, Denial, Fence, FenceGate, NodeErrorOf, Options, OptionsError,
+    Proposal, Redlock, Reply, RunId, Token, Transport,
 };
 
 use crate::world::*;
@@ -439,8 +439,7 @@ fn an_acquire_that_arrives_after_its_release_is_refused() {
     let release = Command::release(KEY.as_bytes(), &token).with_proposal(Some(proposal));
     assert_eq!(clock.run(way.execute(&release)), Ok(Reply::NotMine));
     let late = clock.run(way.execute(&acquire)).unwrap_err();
-    let denial = <&Node<'_> as Transport>::denial(&late);
-    assert!(matches!(denial, Some(Denial::Stale(_))), "{late}");
+    assert!(matches!(late.denial(), Some(Denial::Stale(_))), "{late}");
 }
 
 #[test]
@@ -581,25 +580,22 @@ struct Tap<'t> {
 }
 
 impl Transport for Tap<'_> {
+    type Name = MockName;
     type Error = MockError;
 
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Self::Error> {
+    fn name(&self) -> MockName {
+        self.node.name()
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
         if command.is_acquire() {
             self.proposals.borrow_mut().extend(command.proposal);
         }
         (&mut &*self.node).execute(command).await
     }
 
-    fn timed_out(&self, after: Duration) -> Self::Error {
-        (&self.node).timed_out(after)
-    }
-
     fn run_id(&self) -> Option<RunId> {
         self.node.run_id()
-    }
-
-    fn denial(error: &Self::Error) -> Option<Denial> {
-        <&Node<'_> as Transport>::denial(error)
     }
 }
 
@@ -612,9 +608,14 @@ struct Slow<'c> {
 }
 
 impl Transport for Slow<'_> {
+    type Name = MockName;
     type Error = MockError;
 
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MockError> {
+    fn name(&self) -> MockName {
+        self.node.name()
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
         let token = command.token;
         if let Some(proposal) = command.proposal
             && command.is_acquire()
@@ -627,14 +628,6 @@ impl Transport for Slow<'_> {
             self.seen.borrow_mut().push(*token);
         }
         self.node.execute(command).await
-    }
-
-    fn timed_out(&self, after: Duration) -> MockError {
-        self.node.timed_out(after)
-    }
-
-    fn denial(error: &MockError) -> Option<Denial> {
-        <&Node<'_>>::denial(error)
     }
 }
 

@@ -8,10 +8,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use embassy_futures::join::join;
 use embassy_futures::select::{Either, select};
-use redlock_core::mock::{MockClock, MockError, MockNode};
+use redlock_core::mock::{MockClock, MockError, MockName, MockNode};
 use redlock_core::{
-    Clock, Command, Denial, HoldError, Instant, Lease, LossCause, Options, Redlock, Reply, Report,
-    Transport,
+    Clock, Command, HoldError, Instant, Lease, LossCause, NodeErrorOf, Options, Redlock, Reply,
+    Report, Transport,
 };
 
 use crate::world::*;
@@ -366,19 +366,16 @@ struct Tapped<'c> {
 }
 
 impl Transport for Tapped<'_> {
+    type Name = MockName;
     type Error = MockError;
 
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MockError> {
+    fn name(&self) -> MockName {
+        self.node.name()
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
         self.sent_at.borrow_mut().push(self.clock.now());
         self.node.execute(command).await
-    }
-
-    fn timed_out(&self, after: Duration) -> MockError {
-        self.node.timed_out(after)
-    }
-
-    fn denial(error: &MockError) -> Option<Denial> {
-        <&MockNode<&MockClock>>::denial(error)
     }
 }
 

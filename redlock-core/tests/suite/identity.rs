@@ -7,10 +7,10 @@ use core::task::Poll;
 use core::time::Duration;
 use std::string::ToString;
 
-use redlock_core::mock::{MockClock, MockError, MockNode, SeededEntropy};
+use redlock_core::mock::{MockClock, MockError, MockName, MockNode, SeededEntropy};
 use redlock_core::{
-    AcquireError, Clock, Command, Denial, ExtendError, Instant, Options, Redlock, Reply, RunId,
-    Transport, Verb,
+    AcquireError, Clock, Command, ExtendError, Instant, NodeErrorOf, Options, Redlock, Reply,
+    RunId, Transport, Verb,
 };
 
 use crate::world::*;
@@ -218,9 +218,14 @@ struct Name<'c> {
 }
 
 impl Transport for Name<'_> {
+    type Name = MockName;
     type Error = MockError;
 
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MockError> {
+    fn name(&self) -> MockName {
+        self.node.name()
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
         let mut node = self.node;
         let reply = node.execute(command).await;
         if matches!(command.verb, Verb::Extend { .. }) {
@@ -229,20 +234,8 @@ impl Transport for Name<'_> {
         reply
     }
 
-    fn timed_out(&self, after: Duration) -> MockError {
-        self.node.timed_out(after)
-    }
-
     fn run_id(&self) -> Option<RunId> {
         self.node.run_id().filter(|_| self.says_who.get())
-    }
-
-    fn duplicate_of(&self, first: &Self) -> Option<MockError> {
-        self.node.duplicate_of(&first.node)
-    }
-
-    fn denial(error: &MockError) -> Option<Denial> {
-        <&MockNode<&MockClock>>::denial(error)
     }
 }
 

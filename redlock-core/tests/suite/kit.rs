@@ -8,8 +8,8 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::task::Wake;
 
-use redlock_core::mock::{MockClock, MockErrorKind, MockNode, SeededEntropy};
-use redlock_core::{Clock, Command, Entropy, Instant, Reply, Rules, Token, Transport};
+use redlock_core::mock::{MockClock, MockError, MockNode, SeededEntropy};
+use redlock_core::{Clock, Command, Entropy, Failure, Instant, Reply, Rules, Token, Transport};
 
 use crate::world::*;
 
@@ -79,12 +79,10 @@ fn a_node_that_stops_loses_what_was_on_its_way_and_refuses_the_rest() {
     let (lost, ()) = clock.run(embassy_futures::join::join(way.execute(&command), async {
         node.stop();
     }));
-    assert_eq!(lost.unwrap_err().kind(), MockErrorKind::Reset);
+    let lost = lost.unwrap_err();
+    assert_eq!(*lost.failure(), Failure::Transport(MockError::Reset));
     let refused = clock.run((&node).execute(&command)).unwrap_err();
-    assert_eq!(
-        (refused.node(), refused.kind()),
-        (3, MockErrorKind::Refused)
-    );
+    assert_eq!(refused.to_string(), "node 3: connection refused");
     node.restart();
     assert!(node.is_empty());
 }
@@ -97,7 +95,10 @@ fn a_node_has_bounds_and_says_so() {
     let too_long = clock
         .run((&node).execute(&acquire(&[b'k'; 65], &token)))
         .unwrap_err();
-    assert_eq!(too_long.kind(), MockErrorKind::KeyTooLong);
+    assert_eq!(
+        *too_long.failure(),
+        Failure::Transport(MockError::KeyTooLong)
+    );
     for key in 0..64_u8 {
         let reply = clock.run((&node).execute(&acquire(&[key], &token)));
         assert_eq!(reply, Ok(Reply::Acquired(None)));
@@ -105,7 +106,7 @@ fn a_node_has_bounds_and_says_so() {
     let full = clock
         .run((&node).execute(&acquire(b"one more", &token)))
         .unwrap_err();
-    assert_eq!(full.kind(), MockErrorKind::OutOfMemory);
+    assert_eq!(*full.failure(), Failure::Transport(MockError::OutOfMemory));
 }
 
 #[test]
@@ -231,7 +232,8 @@ fn a_node_that_hangs_for_too_long_has_no_room_for_more_commands() {
         assert!(poll_once(pin!((&node).execute(&command))).is_pending());
     }
     let full = clock.run((&node).execute(&command)).unwrap_err();
-    assert_eq!((full.node(), full.kind()), (2, MockErrorKind::Full));
+    assert_eq!(full.node().number(), 2);
+    assert_eq!(*full.failure(), Failure::Transport(MockError::Full));
     node.resume();
     assert_eq!(clock.run((&node).execute(&command)), Ok(Reply::Held(None)));
 }

@@ -4,10 +4,10 @@ use core::error::Error;
 use core::pin::pin;
 use core::time::Duration;
 
-use redlock_core::mock::{MockClock, MockError, MockNode};
+use redlock_core::mock::{MockClock, MockError, MockName, MockNode};
 use redlock_core::{
-    AcquireError, BuildError, Clock, ExtendError, HoldError, LossCause, Options, OptionsError,
-    Redlock,
+    AcquireError, BuildError, Clock, ExtendError, HoldError, LossCause, NodeError, Options,
+    OptionsError, Redlock,
 };
 
 use crate::world::*;
@@ -171,10 +171,10 @@ fn an_error_names_the_key_in_one_line_whatever_its_bytes_are() {
 
 #[test]
 fn errors_without_a_round_say_what_to_do() {
-    type Acquire = AcquireError<MockError, 5>;
-    type Extend = ExtendError<MockError, 5>;
-    type Loss = LossCause<MockError, 5>;
-    type Hold = HoldError<MockError, 5>;
+    type Acquire = AcquireError<NodeError<MockName, MockError>, 5>;
+    type Extend = ExtendError<NodeError<MockName, MockError>, 5>;
+    type Loss = LossCause<NodeError<MockName, MockError>, 5>;
+    type Hold = HoldError<NodeError<MockName, MockError>, 5>;
 
     let says = |error: &dyn Error, text: &str| {
         assert_eq!(error.to_string(), text);

@@ -1,7 +1,7 @@
 //! Releasing the lock.
 
 use redlock_core::mock::{MockClock, MockNode};
-use redlock_core::{Clock, Lease, Outcome, Transport};
+use redlock_core::{Clock, Failure, Lease, NodeError, Outcome, Transport};
 
 use crate::world::*;
 
@@ -162,7 +162,8 @@ fn a_node_that_is_silent_until_the_timeout_is_named_although_the_others_are_a_qu
     let released = clock.run(redlock.release(lease));
     assert_eq!((released.released(), released.unanswered()), (2, 1));
     let failures: Vec<_> = released.report().failures().collect();
-    assert_eq!(failures, [&(&nodes[2]).timed_out(TIMEOUT)]);
+    let timed_out = NodeError::new((&nodes[2]).name(), Failure::TimedOut(TIMEOUT));
+    assert_eq!(failures, [&timed_out]);
 }
 
 #[test]

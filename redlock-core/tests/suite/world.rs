@@ -4,8 +4,10 @@ use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
-use redlock_core::mock::{MockClock, MockError, MockNode, SeededEntropy};
-use redlock_core::{Clock, Command, Denial, Instant, Options, Redlock, Reply, Token, Transport};
+use redlock_core::mock::{MockClock, MockError, MockName, MockNode, SeededEntropy};
+use redlock_core::{
+    Clock, Command, Instant, NodeErrorOf, Options, Redlock, Reply, Token, Transport,
+};
 
 pub(crate) type Node<'c> = MockNode<&'c MockClock>;
 pub(crate) type Lock<'c> = Redlock<&'c Node<'c>, &'c MockClock, SeededEntropy, 5>;
@@ -194,19 +196,16 @@ pub(crate) struct Detour<'c> {
 }
 
 impl Transport for Detour<'_> {
+    type Name = MockName;
     type Error = MockError;
 
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, MockError> {
+    fn name(&self) -> MockName {
+        self.node.name()
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
         let connected_at = self.clock.now().saturating_add(self.delay);
         self.clock.sleep_until(connected_at).await;
         self.node.execute(command).await
-    }
-
-    fn timed_out(&self, after: Duration) -> MockError {
-        self.node.timed_out(after)
-    }
-
-    fn denial(error: &MockError) -> Option<Denial> {
-        <&MockNode<&MockClock>>::denial(error)
     }
 }

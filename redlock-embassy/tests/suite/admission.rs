@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use redlock_core::mock::{MockClock, SeededEntropy};
 use redlock_core::{Command, Denial, Redlock, Reply, Rules, Transport};
-use redlock_embassy::{NodeErrorKind, Options, TcpNode};
+use redlock_embassy::{Failure, NodeName, Options, TcpNode, TransportError};
 
 use crate::wire::{Entry, Server, Who, Wire};
 use crate::world::*;
@@ -32,8 +32,8 @@ fn guarded(token: &redlock_core::Token) -> Command<'_> {
     acquire_by(GUARDED, token)
 }
 
-fn denied(denial: Denial) -> Result<Reply, NodeErrorKind> {
-    Err(NodeErrorKind::Denied(denial))
+fn denied(denial: Denial) -> Result<Reply, Failure<NodeName, TransportError>> {
+    Err(Failure::Denied(denial))
 }
 
 #[test]
@@ -356,7 +356,10 @@ fn a_node_that_answers_with_an_error_is_asked_again_before_its_next_vote() {
             server.resume();
         } else {
             let error = world.execute(&mut node, &command);
-            assert!(matches!(error, Err(NodeErrorKind::Rejected(_))));
+            assert!(matches!(
+                error,
+                Err(Failure::Transport(TransportError::Rejected(_)))
+            ));
         }
         // Demoted, and promoted before it is asked: its data is another master's.
         server.introduce(Who {

@@ -1,9 +1,7 @@
 //! The answers of a node, and their effect.
 
-use core::time::Duration;
-
 use redlock_core::{Command, Reply, Transport};
-use redlock_embassy::NodeErrorKind;
+use redlock_embassy::{Failure, NodeName, TransportError};
 
 use crate::wire::Server;
 use crate::world::*;
@@ -14,7 +12,7 @@ fn answered(
     command: &Command<'_>,
     answer: impl AsRef<[u8]>,
     chunk: usize,
-) -> (NodeErrorKind, usize) {
+) -> (Failure<NodeName, TransportError>, usize) {
     let world = World::default();
     let server = Server::new(&world);
     server.stutter(chunk);
@@ -71,7 +69,7 @@ fn an_error_of_the_node_is_passed_on_and_keeps_the_connection() {
         for command in [acquire(A), extend(A), release(A)] {
             for chunk in CHUNKS {
                 let (error, connections) = answered(&command, format!("-{text}\r\n"), chunk);
-                let NodeErrorKind::Rejected(rejection) = error else {
+                let Failure::Transport(TransportError::Rejected(rejection)) = error else {
                     panic!("{error:?}");
                 };
                 assert_eq!((rejection.to_string().as_str(), connections), (kept, 1));
@@ -104,7 +102,7 @@ fn an_answer_to_another_command_is_an_error_and_costs_the_connection() {
             .filter(|answer| !own.contains(answer))
         {
             for chunk in CHUNKS {
-                let expected = (NodeErrorKind::Unexpected, 2);
+                let expected = (Failure::Transport(TransportError::Unexpected), 2);
                 assert_eq!(answered(&command, answer, chunk), expected, "{answer}");
             }
         }
@@ -129,7 +127,10 @@ fn an_invalid_reply_costs_the_connection() {
         for command in [acquire(A), extend(A), release(A)] {
             for chunk in CHUNKS {
                 let (error, connections) = answered(&command, garbage, chunk);
-                assert_eq!((error, connections), (NodeErrorKind::Unexpected, 2));
+                assert_eq!(
+                    (error, connections),
+                    (Failure::Transport(TransportError::Unexpected), 2)
+                );
             }
         }
     }
@@ -147,7 +148,7 @@ fn a_reply_too_many_costs_the_connection_before_the_next_command_can_take_it() {
         // Where both come at once, there is no telling which of them is the reply.
         assert!(matches!(
             result,
-            Ok(ACQUIRED) | Err(NodeErrorKind::Unexpected)
+            Ok(ACQUIRED) | Err(Failure::Transport(TransportError::Unexpected))
         ));
         assert_eq!(world.execute(&mut node, &extend(A)), Ok(Reply::NotMine));
         assert_eq!((server.connections(), server.clients()), (2, 1));
@@ -185,7 +186,10 @@ fn a_connection_that_ends_while_an_answer_is_waited_for_is_an_error() {
         };
         let call = node.execute(&acquire_a);
         let (result, ()) = world.run(embassy_futures::join::join(call, cut));
-        assert_eq!(*result.unwrap_err().kind(), NodeErrorKind::Disconnected);
+        assert_eq!(
+            *result.unwrap_err().failure(),
+            Failure::Transport(TransportError::Disconnected)
+        );
         assert_eq!(world.execute(&mut node, &release(A)), Ok(Reply::NotMine));
         assert_eq!(server.heard(), ["SET a", "RELEASE a"]);
     }
@@ -259,6 +263,5 @@ fn an_error_names_the_node() {
     let error = world.run(node.execute(&acquire(A))).unwrap_err();
     assert_eq!(error.to_string(), "wire: OOM command not allowed");
     assert_eq!(format!("{:?}", error.node()), "wire");
-    let error = node.timed_out(Duration::from_millis(50));
-    assert_eq!(error.to_string(), "wire: timed out after 50 ms");
+    assert_eq!(node.name().to_string(), "wire");
 }

@@ -4,12 +4,13 @@ use core::time::Duration;
 
 use embedded_io_async::ErrorKind;
 use redlock_core::{Reply, Transport};
-use redlock_embassy::NodeErrorKind;
+use redlock_embassy::{Failure, NodeName, TransportError};
 
 use crate::wire::{Entry, Server};
 use crate::world::*;
 
-const REFUSED: NodeErrorKind = NodeErrorKind::Unreachable(ErrorKind::ConnectionRefused);
+const REFUSED: Failure<NodeName, TransportError> =
+    Failure::Transport(TransportError::Unreachable(ErrorKind::ConnectionRefused));
 
 #[test]
 fn nothing_is_sent_and_no_connection_is_made_before_the_first_command() {
@@ -29,7 +30,7 @@ fn a_node_that_refuses_is_an_error_at_once_also_between_attempts() {
     server.enter(Entry::Refused(ErrorKind::ConnectionRefused));
     for _ in 0..100 {
         let result = poll_times(1, node.execute(&acquire(A)));
-        assert_eq!(*result.unwrap().unwrap_err().kind(), REFUSED);
+        assert_eq!(*result.unwrap().unwrap_err().failure(), REFUSED);
         world.clock.advance(ms(1));
     }
     assert!(server.attempts().len() < 5, "{:?}", server.attempts());
@@ -80,7 +81,7 @@ fn a_node_that_accepts_and_disconnects_at_once_does_not_reset_the_back_off() {
         let result = world.round(&mut node, &acquire(A));
         assert!(matches!(
             result,
-            None | Some(Err(NodeErrorKind::Disconnected))
+            None | Some(Err(Failure::Transport(TransportError::Disconnected)))
         ));
         server.cut();
         world.clock.advance(ms(1));
@@ -153,7 +154,7 @@ fn an_explicit_connect_does_not_wait_for_the_pause() {
     let mut node = server.node();
     server.enter(Entry::Refused(ErrorKind::ConnectionRefused));
     for attempts in 1..=20 {
-        assert_eq!(*world.run(node.connect()).unwrap_err().kind(), REFUSED);
+        assert_eq!(*world.run(node.connect()).unwrap_err().failure(), REFUSED);
         assert_eq!(server.attempts().len(), attempts);
     }
     server.enter(Entry::After(Duration::ZERO));
@@ -196,7 +197,10 @@ fn an_explicit_connect_waits_as_long_as_a_connection_may_take_and_no_longer() {
         let mut node = server.node().connect_timeout(limit);
         server.enter(Entry::Nothing);
         let error = world.run(node.connect()).unwrap_err();
-        assert_eq!(*error.kind(), NodeErrorKind::NoConnection(limit));
+        assert_eq!(
+            *error.failure(),
+            Failure::Transport(TransportError::NoConnection(limit))
+        );
         assert_eq!(world.time(), limit);
         let late = limit.saturating_sub(ms(1));
         server.enter(Entry::After(late));
@@ -240,11 +244,11 @@ fn an_attempt_that_hangs_ends_after_the_connect_timeout_for_every_caller() {
     let server = Server::new(&world);
     let mut node = server.node();
     server.enter(Entry::Nothing);
-    let error = NodeErrorKind::NoConnection(ms(3_000));
+    let error = TransportError::NoConnection(ms(3_000));
     while world.time() < ms(9_000) {
         match world.round(&mut node, &acquire(A)) {
             None => assert_ne!(world.now_ms(), 3_000),
-            Some(result) => assert_eq!(result, Err(error)),
+            Some(result) => assert_eq!(result, Err(Failure::Transport(error))),
         }
         world.clock.advance(ms(10));
     }

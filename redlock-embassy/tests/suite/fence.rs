@@ -10,7 +10,9 @@ use redlock_core::mock::{MockClock, SeededEntropy};
 use redlock_core::{
     Argument, Command, Denial, Fence, Proposal, Redlock, Reply, Rules, ScriptCall, Token, Transport,
 };
-use redlock_embassy::{AcquireError, FenceGate, NodeErrorKind, Options, TcpNode, resp};
+use redlock_embassy::{
+    AcquireError, Failure, FenceGate, NodeErrorOf, Options, TcpNode, TransportError, resp,
+};
 
 use crate::scripts::Scripts;
 use crate::wire::{Entry, Server, Who, Wire};
@@ -25,17 +27,21 @@ fn proposal(world: &World, micros: u64) -> Proposal {
     struct Spy<'p>(&'p Cell<Option<Proposal>>);
 
     impl Transport for Spy<'_> {
+        type Name = &'static str;
         type Error = fmt::Error;
 
-        async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, fmt::Error> {
+        fn name(&self) -> &'static str {
+            "a node"
+        }
+
+        async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
             if command.is_acquire() {
                 self.0.set(command.proposal);
             }
-            Err(fmt::Error)
-        }
-
-        fn timed_out(&self, _after: Duration) -> fmt::Error {
-            fmt::Error
+            Err(redlock_core::NodeError::new(
+                "a node",
+                Failure::Transport(fmt::Error),
+            ))
         }
     }
 
@@ -109,7 +115,7 @@ fn a_node_that_refuses_a_fence_gives_a_denial() {
 
     let denial = |node: &mut Node<'_>, proposal| match world.execute(node, &acquire_at(proposal, B))
     {
-        Err(NodeErrorKind::Denied(denial)) => denial,
+        Err(Failure::Denied(denial)) => denial,
         other => panic!("{other:?}"),
     };
     assert!(matches!(denial(&mut node, now), Denial::Stale(_)));
@@ -120,7 +126,7 @@ fn a_node_that_refuses_a_fence_gives_a_denial() {
     behind.fence = Fence::from_u64(now.fence.as_u64() + 1);
     assert!(matches!(denial(&mut node, behind), Denial::TooOld(_)));
     let error = world.run(node.execute(&acquire_at(behind, B))).unwrap_err();
-    assert!(matches!(Node::denial(&error), Some(Denial::TooOld(_))));
+    assert!(matches!(error.denial(), Some(Denial::TooOld(_))));
     server.answer_with("*4\r\n:5\r\n:1\r\n:1\r\n:2500\r\n");
     let quarantined = denial(&mut node, now);
     assert!(
@@ -158,7 +164,11 @@ fn an_answer_that_no_script_gives_costs_the_connection() {
         let mut node = server.node();
         server.answer_with(answer);
         let result = world.execute(&mut node, &acquire_at(proposal(&world, 1), A));
-        assert_eq!(result, Err(NodeErrorKind::Unexpected), "{answer}");
+        assert_eq!(
+            result,
+            Err(Failure::Transport(TransportError::Unexpected)),
+            "{answer}"
+        );
         assert_eq!(server.clients(), 0);
     }
 }
@@ -173,7 +183,7 @@ fn an_acquire_whose_script_is_forgotten_is_an_error_and_the_next_one_works() {
     assert!(world.execute(&mut node, &release_at(first, A)).is_ok());
     server.scripts().flush();
     let result = world.execute(&mut node, &acquire_at(proposal(&world, 2), B));
-    assert_eq!(result, Err(NodeErrorKind::NoScript));
+    assert_eq!(result, Err(Failure::Transport(TransportError::NoScript)));
     assert_eq!(server.clients(), 0, "the connection was given up");
     let result = world.execute(&mut node, &acquire_at(proposal(&world, 3), C));
     assert!(result.is_ok(), "{result:?}");
@@ -296,7 +306,7 @@ fn a_late_release_burns_its_fence() {
     assert_eq!(server.heard()[1..], ["GIVE BACK a", "EXTEND b"]);
     let result = world.execute(&mut node, &acquire_at(last, C));
     assert!(
-        matches!(result, Err(NodeErrorKind::Denied(Denial::Stale(_)))),
+        matches!(result, Err(Failure::Denied(Denial::Stale(_)))),
         "{result:?}"
     );
 }

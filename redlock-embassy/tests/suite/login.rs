@@ -1,14 +1,16 @@
 //! The login: what is sent before the first command.
 
 use redlock_core::{Reply, Transport};
-use redlock_embassy::NodeErrorKind;
+use redlock_embassy::{Failure, NodeName, TransportError};
 
 use crate::wire::{Entry, Server};
 use crate::world::*;
 
-fn refused(text: &str, result: Result<Reply, NodeErrorKind>) {
+fn refused(text: &str, result: Result<Reply, Failure<NodeName, TransportError>>) {
     match result {
-        Err(error @ NodeErrorKind::Rejected(_)) => assert_eq!(error.to_string(), text),
+        Err(error @ Failure::Transport(TransportError::Rejected(_))) => {
+            assert_eq!(error.to_string(), text);
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -246,7 +248,11 @@ fn any_other_answer_to_a_login_is_an_error() {
         let mut node = server.node().database(3);
         server.answer_with(answer);
         let result = world.execute(&mut node, &acquire(A));
-        assert_eq!(result, Err(NodeErrorKind::Unexpected), "{answer}");
+        assert_eq!(
+            result,
+            Err(Failure::Transport(TransportError::Unexpected)),
+            "{answer}"
+        );
         assert_eq!(server.heard(), ["SELECT 3"]);
         assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
         assert_eq!(server.connections(), 2);
@@ -260,7 +266,10 @@ fn a_node_that_does_not_answer_the_login_is_disconnected_after_the_connect_timeo
     let mut node = server.node().password("wordword").connect_timeout(ms(700));
     server.hang(usize::MAX);
     let error = world.run(node.connect()).unwrap_err();
-    assert_eq!(*error.kind(), NodeErrorKind::NoConnection(ms(700)));
+    assert_eq!(
+        *error.failure(),
+        Failure::Transport(TransportError::NoConnection(ms(700)))
+    );
     assert_eq!(world.now_ms(), 700);
 }
 

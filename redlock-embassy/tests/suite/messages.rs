@@ -3,15 +3,14 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use embedded_io_async::ErrorKind;
-use redlock_embassy::{Denial, NodeErrorKind, NodeName};
+use redlock_embassy::{Denial, Failure, NodeError, NodeName, TransportError};
 
 use crate::world::ms;
 
 #[test]
 fn an_error_says_what_happened_in_one_line() {
-    let unreachable = NodeErrorKind::Unreachable;
+    let unreachable = TransportError::Unreachable;
     for (error, text) in [
-        (NodeErrorKind::TimedOut(ms(50)), "timed out after 50 ms"),
         (
             unreachable(ErrorKind::ConnectionRefused),
             "connection refused",
@@ -34,38 +33,56 @@ fn an_error_says_what_happened_in_one_line() {
         ),
         (unreachable(ErrorKind::Other), "cannot connect"),
         (
-            NodeErrorKind::NoConnection(ms(3_000)),
+            TransportError::NoConnection(ms(3_000)),
             "no connection within 3000 ms",
         ),
-        (NodeErrorKind::Disconnected, "the connection broke"),
+        (TransportError::Disconnected, "the connection broke"),
         (
-            NodeErrorKind::Silent,
+            TransportError::Silent,
             "no answer for too long, reconnecting",
         ),
         (
-            NodeErrorKind::Unexpected,
+            TransportError::Unexpected,
             "unexpected reply; is this a Redis server?",
         ),
         (
-            NodeErrorKind::TooLong,
+            TransportError::TooLong,
             "the command does not fit the send buffer; use a shorter key or a larger TX",
         ),
         (
-            NodeErrorKind::Denied(Denial::Restarted {
-                ago_ms: 3_000,
-                left_ms: 7_000,
-            }),
-            "restarted at least 3 s ago, its vote counts again in 7 s",
-        ),
-        (
-            NodeErrorKind::DuplicateOf("10.0.0.1:6379".into()),
-            "the same server as 10.0.0.1:6379; name each server once",
-        ),
-        (
-            NodeErrorKind::NoScript,
+            TransportError::NoScript,
             "has lost its scripts, reconnecting; if it happens again, grant +script|load",
         ),
     ] {
+        assert_eq!(error.to_string(), text);
+    }
+}
+
+#[test]
+fn the_error_of_a_round_names_the_node() {
+    let restarted = Denial::Restarted {
+        ago_ms: 3_000,
+        left_ms: 7_000,
+    };
+    for (failure, text) in [
+        (
+            Failure::TimedOut(ms(50)),
+            "10.0.0.3:6379: timed out after 50 ms",
+        ),
+        (
+            Failure::Denied(restarted),
+            "10.0.0.3:6379: restarted at least 3 s ago, its vote counts again in 7 s",
+        ),
+        (
+            Failure::DuplicateOf("10.0.0.1:6379".into()),
+            "10.0.0.3:6379: the same server as 10.0.0.1:6379; name each server once",
+        ),
+        (
+            Failure::Transport(TransportError::Disconnected),
+            "10.0.0.3:6379: the connection broke",
+        ),
+    ] {
+        let error = NodeError::new("10.0.0.3:6379".into(), failure);
         assert_eq!(error.to_string(), text);
     }
 }

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use embedded_io_async::ErrorKind;
 use redlock_core::{Command, Reply, Transport};
-use redlock_embassy::{NodeErrorKind, TcpNode};
+use redlock_embassy::{Failure, TcpNode, TransportError};
 
 use crate::wire::{Entry, Server};
 use crate::world::*;
@@ -230,7 +230,7 @@ fn a_release_that_a_node_cannot_carry_out_for_the_moment_goes_ahead_of_the_next_
             server.answer_with(format!("-{error}\r\n"));
             let result = world.execute(&mut node, &release(A));
             assert!(
-                matches!(result, Err(NodeErrorKind::Rejected(_))),
+                matches!(result, Err(Failure::Transport(TransportError::Rejected(_)))),
                 "{result:?}"
             );
             assert!(server.token(KEY).is_some());
@@ -433,7 +433,10 @@ fn a_connection_that_breaks_while_a_late_release_leaves_is_an_error_and_is_close
     };
     let call = node.execute(&acquire_b);
     let (result, ()) = world.run(embassy_futures::join::join(call, cut));
-    assert_eq!(*result.unwrap_err().kind(), NodeErrorKind::Disconnected);
+    assert_eq!(
+        *result.unwrap_err().failure(),
+        Failure::Transport(TransportError::Disconnected)
+    );
     assert_eq!(server.clients(), 0);
 }
 

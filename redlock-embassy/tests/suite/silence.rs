@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use embassy_futures::join::join;
 use redlock_core::{Clock, Reply, Transport};
-use redlock_embassy::NodeErrorKind;
+use redlock_embassy::{Failure, TransportError};
 
 use crate::wire::Server;
 use crate::world::*;
@@ -35,7 +35,8 @@ fn a_silent_connection_is_replaced_when_patience_is_over_and_not_before() {
             let result = world.round(&mut node, &extend(A));
             assert!(matches!(
                 result,
-                None | Some(Err(NodeErrorKind::Silent | NodeErrorKind::NoConnection(_)))
+                None | Some(Err(Failure::Transport(TransportError::Silent)
+                    | Failure::Transport(TransportError::NoConnection(_))))
             ));
         }
         assert_eq!(server.attempts(), expected, "{patience:?}");
@@ -224,7 +225,10 @@ fn a_connection_that_ends_while_a_call_waits_for_room_is_an_error() {
             server.cut();
         };
         let (result, ()) = world.run(join(node.execute(&extend_b), cut));
-        assert_eq!(*result.unwrap_err().kind(), NodeErrorKind::Disconnected);
+        assert_eq!(
+            *result.unwrap_err().failure(),
+            Failure::Transport(TransportError::Disconnected)
+        );
         assert_eq!(server.clients(), 0);
     }
 }
@@ -246,7 +250,7 @@ fn a_command_of_exactly_the_send_buffer_is_sent_and_a_longer_one_is_an_error_tha
         let expected = if fits {
             Ok(ACQUIRED)
         } else {
-            Err(NodeErrorKind::TooLong)
+            Err(Failure::Transport(TransportError::TooLong))
         };
         assert_eq!(world.execute(&mut node, &command), expected);
         let release = release_of(b"k", token);

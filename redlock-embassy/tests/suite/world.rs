@@ -9,7 +9,7 @@ use core::time::Duration;
 use embassy_futures::select::{Either, select};
 use redlock_core::mock::MockClock;
 use redlock_core::{Clock, Command, Instant, Reply, Rules, Token, Transport};
-use redlock_embassy::{NodeError, NodeErrorKind, TcpNode};
+use redlock_embassy::{Failure, NodeError, NodeName, TcpNode, TransportError};
 
 use crate::wire::{Server, Wire};
 
@@ -94,9 +94,9 @@ impl World {
         &self,
         node: &mut Node<'_>,
         command: &Command<'_>,
-    ) -> Option<Result<Reply, NodeErrorKind>> {
+    ) -> Option<Result<Reply, Failure<NodeName, TransportError>>> {
         let executed = self.run_for(ms(50), node.execute(command));
-        executed.map(|result| result.map_err(|error| *error.kind()))
+        executed.map(|result| result.map_err(|error| *error.failure()))
     }
 
     /// The reply to `command`, or the error.
@@ -104,9 +104,9 @@ impl World {
         &self,
         node: &mut Node<'_>,
         command: &Command<'_>,
-    ) -> Result<Reply, NodeErrorKind> {
+    ) -> Result<Reply, Failure<NodeName, TransportError>> {
         let result = self.run(node.execute(command));
-        result.map_err(|error: NodeError| *error.kind())
+        result.map_err(|error: NodeError| *error.failure())
     }
 }
 

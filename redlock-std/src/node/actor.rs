@@ -15,9 +15,9 @@ use tokio::time::{Sleep, sleep};
 
 use super::address::Address;
 use super::answer;
-use super::call::{Call, Failure, words};
+use super::call::{Call, CallError, words};
 use super::connect_limit::{ConnectLimit, ROUND_TRIPS};
-use super::error::NodeErrorKind;
+use super::error::{Failure, TransportError};
 use super::link::{Connected, Link, NotConnected, in_words, node_info};
 use super::queue::{Bundle, Queue, left_out_after};
 use super::round_trip::RoundTrip;
@@ -115,7 +115,7 @@ impl Actor {
                     // Delay if the server accepts connections and closes or floods them at once.
                     let lived = connected_at.elapsed();
                     let has_lasted = lived >= MIN_IDLE_LIFE || has_answered && lived >= MIN_LIFE;
-                    if has_lasted && kind != NodeErrorKind::Flooded {
+                    if has_lasted && kind != TransportError::Flooded {
                         backoff = FIRST_BACKOFF;
                         known = Some(kind);
                         continue;
@@ -131,7 +131,7 @@ impl Actor {
             };
             // If the node floods its connections, calls do not cause a reconnect: acquires that are sent on such a
             // connection leave releases that wait until the keys have expired.
-            let is_flooded = kind == NodeErrorKind::Flooded;
+            let is_flooded = kind == TransportError::Flooded;
             let probe_at = (!is_flooded).then(|| Instant::now() + jittered(PROBE_DELAY));
             self.queue.fail(&kind, probe_at);
             known = Some(kind);
@@ -164,7 +164,7 @@ impl Actor {
     /// `patience`, and then fail with the `known` reason.
     async fn connect(
         &self,
-        mut known: Option<&NodeErrorKind>,
+        mut known: Option<&TransportError>,
         patience: Duration,
         limit: &ConnectLimit,
     ) -> Option<Result<Connected, NotConnected>> {
@@ -174,7 +174,7 @@ impl Actor {
         let patience = patience.min(to_dial / ROUND_TRIPS).max(MIN_PATIENCE);
         // Calls do not wait for a node that has flooded its last connection, because all of them would be sent at once,
         // in vain.
-        if known != Some(&NodeErrorKind::Flooded) {
+        if known != Some(&TransportError::Flooded) {
             self.queue.promise();
         }
         let mut link = pin!(Link::connect(&self.address, to_dial, to_set_up));
@@ -250,7 +250,7 @@ enum End {
     /// All handles are dropped.
     Closed,
     /// The connection failed for this reason.
-    Broken(NodeErrorKind),
+    Broken(TransportError),
 }
 
 /// The largest number of commands in one write: what Redis reads at once.
@@ -297,9 +297,9 @@ impl<'a> Session<'a> {
                 // as silent.
                 if self.link.driver.as_mut().poll(context).is_ready() {
                     return Poll::Ready(End::Broken(if self.link.credit.is_overdrawn() {
-                        NodeErrorKind::Flooded
+                        TransportError::Flooded
                     } else {
-                        NodeErrorKind::Disconnected
+                        TransportError::Disconnected
                     }));
                 }
                 received = match self.receive(context) {
@@ -351,12 +351,12 @@ impl<'a> Session<'a> {
     }
 
     /// Passes the received answers to the callers. Returns how many batches were answered.
-    fn receive(&mut self, context: &mut Context<'_>) -> Result<usize, NodeErrorKind> {
+    fn receive(&mut self, context: &mut Context<'_>) -> Result<usize, TransportError> {
         let mut count = 0;
         while let Some(batch) = self.in_flight.front_mut()
             && let Poll::Ready(answers) = batch.answers.as_mut().poll(context)
         {
-            let answers = answers.map_err(|error| NodeErrorKind::Unreachable(in_words(&error)))?;
+            let answers = answers.map_err(|error| TransportError::Unreachable(in_words(&error)))?;
             let (calls, asks) = (std::mem::take(&mut batch.calls), batch.asks);
             self.round_trip.note(batch.sent_at.elapsed());
             self.in_flight.pop_front();
@@ -385,11 +385,11 @@ impl<'a> Session<'a> {
                     self.queue.record(node_info);
                     self.in_doubt = 0;
                 }
-                Err(kind) => unknown = Some(kind),
+                Err(kind) => unknown = Some(Failure::Transport(kind)),
             }
         } else if self.in_doubt > 0 {
             self.in_doubt -= 1;
-            unknown = Some(NodeErrorKind::Denied(Denial::Replica));
+            unknown = Some(Failure::Denied(Denial::Replica));
         }
         let admission = calls
             .iter()
@@ -406,30 +406,34 @@ impl<'a> Session<'a> {
                     if code == "READONLY" {
                         self.queue.doubt();
                         self.in_doubt = self.in_flight.len();
-                        unknown = Some(NodeErrorKind::Denied(Denial::Replica));
+                        unknown = Some(Failure::Denied(Denial::Replica));
                     }
                     if call.is_release() && answer::is_transient(code) {
-                        call.answer(Err(Failure::sent(rejected(error))));
+                        call.answer(Err(CallError::sent(Failure::Transport(rejected(error)))));
                         self.postponed.calls.push_back(call);
                         continue;
                     }
-                    Err(Failure::sent(rejected(error)))
+                    Err(CallError::sent(Failure::Transport(rejected(error))))
                 }
-                Some(value) => answer::read(value).map_err(Failure::sent),
-                None => Err(Failure::sent(NodeErrorKind::Unexpected)),
+                Some(value) => {
+                    answer::read(value).map_err(|error| CallError::sent(Failure::Transport(error)))
+                }
+                None => Err(CallError::sent(Failure::Transport(
+                    TransportError::Unexpected,
+                ))),
             };
             if call.is_release() && answer.is_ok() {
                 self.postponed.backoff = FIRST_BACKOFF;
             }
             let answer = answer.and_then(|answer| {
-                if let (Some(kind), true) = (&unknown, call.is_acquire()) {
-                    return Err(Failure::sent(kind.clone()));
+                if let (Some(failure), true) = (&unknown, call.is_acquire()) {
+                    return Err(CallError::sent(failure.clone()));
                 }
                 let denial = admission
                     .as_ref()
                     .and_then(|(admission, now)| call.late_denial(answer, admission, *now));
                 match denial {
-                    Some(denial) => Err(Failure::sent(NodeErrorKind::Denied(denial))),
+                    Some(denial) => Err(CallError::sent(Failure::Denied(denial))),
                     None => Ok(answer),
                 }
             });
@@ -453,7 +457,7 @@ impl<'a> Session<'a> {
 
     /// Lets callers skip a silent node, and ends the session if the node has been silent for too long. Both times depend on
     /// the timeouts of the callers whose commands are in flight.
-    fn poll_alarm(&mut self, context: &mut Context<'_>) -> Poll<NodeErrorKind> {
+    fn poll_alarm(&mut self, context: &mut Context<'_>) -> Poll<TransportError> {
         loop {
             let Some(oldest) = self.in_flight.front() else {
                 self.alarm_is_set = false;
@@ -477,7 +481,7 @@ impl<'a> Session<'a> {
             }
             self.alarm_is_set = false;
             if silent_for >= self.replaced_after() {
-                return Poll::Ready(NodeErrorKind::Silent(silent_for));
+                return Poll::Ready(TransportError::Silent(silent_for));
             }
             if silent_for >= left_out_after && !self.is_left_out {
                 self.is_left_out = true;
@@ -500,7 +504,9 @@ impl<'a> Session<'a> {
     fn rescue_releases(&mut self) {
         let mut releases = std::mem::take(&mut self.postponed.calls);
         for mut call in self.in_flight.drain(..).flat_map(|batch| batch.calls) {
-            call.answer(Err(Failure::sent(NodeErrorKind::Disconnected)));
+            call.answer(Err(CallError::sent(Failure::Transport(
+                TransportError::Disconnected,
+            ))));
             if call.is_release() {
                 releases.push_back(call);
             }
@@ -513,7 +519,9 @@ impl Drop for Session<'_> {
     /// If calls are in flight, the runtime shuts down.
     fn drop(&mut self) {
         for call in self.in_flight.iter_mut().flat_map(|batch| &mut batch.calls) {
-            call.answer(Err(Failure::sent(NodeErrorKind::RuntimeGone)));
+            call.answer(Err(CallError::sent(Failure::Transport(
+                TransportError::RuntimeGone,
+            ))));
         }
     }
 }
@@ -561,10 +569,10 @@ impl Postponed {
     }
 }
 
-fn rejected(error: ServerError) -> NodeErrorKind {
+fn rejected(error: ServerError) -> TransportError {
     match answer::read(Value::ServerError(error)) {
         Err(kind) => kind,
-        Ok(_) => NodeErrorKind::Unexpected,
+        Ok(_) => TransportError::Unexpected,
     }
 }
 

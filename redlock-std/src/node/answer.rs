@@ -3,10 +3,10 @@
 use redis::{ServerError, Value};
 use redlock_core::Answer;
 
-use super::error::NodeErrorKind;
+use super::error::TransportError;
 use super::printable::printable;
 
-pub(crate) fn read(value: Value) -> Result<Answer, NodeErrorKind> {
+pub(crate) fn read(value: Value) -> Result<Answer, TransportError> {
     match value {
         Value::Okay => Ok(Answer::Ok),
         Value::Nil => Ok(Answer::Nil),
@@ -15,15 +15,15 @@ pub(crate) fn read(value: Value) -> Result<Answer, NodeErrorKind> {
             [Value::Int(a), Value::Int(b), Value::Int(c), Value::Int(d)] => {
                 Ok(Answer::Integers([a, b, c, d]))
             }
-            _ => Err(NodeErrorKind::Unexpected),
+            _ => Err(TransportError::Unexpected),
         },
         Value::ServerError(error) => {
             let message = format!("{} {}", error.code(), error.details().unwrap_or_default());
-            Err(NodeErrorKind::Rejected(
+            Err(TransportError::Rejected(
                 printable(message.trim_end()).into(),
             ))
         }
-        _ => Err(NodeErrorKind::Unexpected),
+        _ => Err(TransportError::Unexpected),
     }
 }
 
@@ -85,7 +85,7 @@ mod tests {
             numbers(5),
             Value::Array(vec![Value::Okay, Value::Nil, Value::Int(0), Value::Int(0)]),
         ] {
-            assert_eq!(read(wrong), Err(NodeErrorKind::Unexpected));
+            assert_eq!(read(wrong), Err(TransportError::Unexpected));
         }
     }
 }

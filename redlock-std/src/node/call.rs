@@ -12,7 +12,7 @@ use redlock_core::{
 };
 use tokio::sync::oneshot;
 
-use super::error::NodeErrorKind;
+use super::error::Failure;
 
 /// A command, with the channel for its answer.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct Call {
     /// After this time the command is not sent if no caller waits for it: the round of an acquire or extend is over, or
     /// the key of a release has expired.
     pointless_at: Instant,
-    reply: Option<oneshot::Sender<Result<Answer, Failure>>>,
+    reply: Option<oneshot::Sender<Result<Answer, CallError>>>,
     /// If it is a release.
     room: Option<Room>,
 }
@@ -49,8 +49,8 @@ struct Room {
 
 /// Why a call has no answer.
 #[derive(Debug, Clone)]
-pub(crate) struct Failure {
-    pub(crate) kind: NodeErrorKind,
+pub(crate) struct CallError {
+    pub(crate) failure: Failure,
     /// Whether the command may have reached the node.
     pub(crate) is_sent: bool,
 }
@@ -72,17 +72,17 @@ pub(super) enum Vote {
     Denied(Denial),
 }
 
-impl Failure {
-    pub(crate) const fn unsent(kind: NodeErrorKind) -> Self {
+impl CallError {
+    pub(crate) const fn unsent(failure: Failure) -> Self {
         Self {
-            kind,
+            failure,
             is_sent: false,
         }
     }
 
-    pub(crate) const fn sent(kind: NodeErrorKind) -> Self {
+    pub(crate) const fn sent(failure: Failure) -> Self {
         Self {
-            kind,
+            failure,
             is_sent: true,
         }
     }
@@ -116,7 +116,7 @@ impl Call {
     }
 
     /// Returns the receiver of the answer.
-    pub(super) fn answered(&mut self) -> oneshot::Receiver<Result<Answer, Failure>> {
+    pub(super) fn answered(&mut self) -> oneshot::Receiver<Result<Answer, CallError>> {
         let (sender, receiver) = oneshot::channel();
         self.reply = Some(sender);
         receiver
@@ -190,7 +190,7 @@ impl Call {
     }
 
     /// Answers the caller. A second answer is ignored.
-    pub(crate) fn answer(&mut self, answer: Result<Answer, Failure>) {
+    pub(crate) fn answer(&mut self, answer: Result<Answer, CallError>) {
         if let Some(reply) = self.reply.take() {
             // If the caller's round ended at its quorum, the answer is not needed.
             drop(reply.send(answer));

@@ -4,47 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock_core::Denial;
+/// An error of one node, by its address: `host:port`, or the path of its socket.
+pub type NodeError = redlock_core::NodeError<Arc<str>, TransportError>;
 
-/// An error of one node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeError {
-    node: Arc<str>,
-    kind: NodeErrorKind,
-}
+/// Why a node has no vote in a round.
+pub(crate) type Failure = redlock_core::Failure<Arc<str>, TransportError>;
 
-impl NodeError {
-    pub(crate) const fn new(node: Arc<str>, kind: NodeErrorKind) -> Self {
-        Self { node, kind }
-    }
-
-    /// Returns the address of the node: `host:port`, or the path of its socket.
-    #[must_use]
-    pub fn node(&self) -> &str {
-        &self.node
-    }
-
-    /// Returns what went wrong.
-    #[must_use]
-    pub const fn kind(&self) -> &NodeErrorKind {
-        &self.kind
-    }
-}
-
-impl fmt::Display for NodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.node, self.kind)
-    }
-}
-
-impl core::error::Error for NodeError {}
-
-/// What went wrong with a node. For the round, the answer of the node is unknown; it never counts as a refusal.
+/// What went wrong on the way to a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum NodeErrorKind {
-    /// The round stopped waiting for the node after this time.
-    TimedOut(Duration),
+pub enum TransportError {
     /// The round stopped waiting after its node timeout, and the last answer of the node took longer than that.
     TooFar {
         /// How long the round waits.
@@ -75,16 +44,11 @@ pub enum NodeErrorKind {
     Rejected(Arc<str>),
     /// The reply does not fit the command.
     Unexpected,
-    /// The node can be reached, but has no vote.
-    Denied(Denial),
-    /// The node is the same server as this other node of the lock, whose vote is already counted.
-    DuplicateOf(Arc<str>),
 }
 
-impl fmt::Display for NodeErrorKind {
+impl fmt::Display for TransportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TimedOut(after) => write!(f, "timed out after {} ms", after.as_millis()),
             Self::TooFar {
                 node_timeout,
                 round_trip,
@@ -115,10 +79,8 @@ impl fmt::Display for NodeErrorKind {
             }
             Self::Rejected(error) => f.write_str(error),
             Self::Unexpected => f.write_str("unexpected reply; is this a Redis server?"),
-            Self::Denied(denial) => denial.fmt(f),
-            Self::DuplicateOf(first) => {
-                write!(f, "the same server as {first}; name each server once")
-            }
         }
     }
 }
+
+impl core::error::Error for TransportError {}

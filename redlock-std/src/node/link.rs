@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::address::{Address, Place};
 use super::answer;
 use super::call::words;
-use super::error::NodeErrorKind;
+use super::error::TransportError;
 use super::metered::{Credit, Metered, Unit};
 use super::printable::printable;
 
@@ -40,7 +40,7 @@ pub(crate) struct Connected {
 
 /// Why the connect failed.
 pub(crate) struct NotConnected {
-    pub(crate) kind: NodeErrorKind,
+    pub(crate) kind: TransportError,
     /// Whether the node accepted the connection, but the rest took too long.
     pub(crate) was_late: bool,
 }
@@ -82,7 +82,7 @@ impl Link {
 
     /// Connects and logs in, without a timeout.
     #[cfg(feature = "probe")]
-    pub(crate) async fn open(address: &Address) -> Result<Self, NodeErrorKind> {
+    pub(crate) async fn open(address: &Address) -> Result<Self, TransportError> {
         let credit = Credit::new();
         let socket = Socket::open(address, &credit).await?;
         Self::log_in(socket, address, credit).await
@@ -93,7 +93,7 @@ impl Link {
         socket: Socket,
         address: &Address,
         credit: Arc<Credit>,
-    ) -> Result<Connected, NodeErrorKind> {
+    ) -> Result<Connected, TransportError> {
         let mut link = Self::log_in(socket, address, credit).await?;
         let mut setup = redis::pipe();
         for script in Script::PLAIN.into_iter().chain(Script::FENCED) {
@@ -114,7 +114,7 @@ impl Link {
         socket: Socket,
         address: &Address,
         credit: Arc<Credit>,
-    ) -> Result<Self, NodeErrorKind> {
+    ) -> Result<Self, TransportError> {
         let stream = socket.secured(address).await;
         let stream = stream.map_err(|error| why(&error, &credit))?;
         // Credit that the handshake has not used must not be used for replies: the parser takes much more memory per byte than
@@ -139,7 +139,7 @@ impl Link {
     pub(crate) async fn ask(
         &mut self,
         commands: &redis::Pipeline,
-    ) -> Result<Vec<Value>, NodeErrorKind> {
+    ) -> Result<Vec<Value>, TransportError> {
         let mut connection = self.connection.clone();
         self.credit.grant(commands.len());
         let mut answers = pin!(connection.send_packed_commands(commands, 0, commands.len()));
@@ -159,9 +159,9 @@ impl Link {
     }
 }
 
-fn no_connection_within(limit: Duration) -> NodeErrorKind {
+fn no_connection_within(limit: Duration) -> TransportError {
     let message = format!("no connection within {} ms", limit.as_millis());
-    NodeErrorKind::Unreachable(message.into())
+    TransportError::Unreachable(message.into())
 }
 
 /// A connected socket that counts arriving bytes.
@@ -172,7 +172,7 @@ enum Socket {
 }
 
 impl Socket {
-    async fn open(address: &Address, credit: &Arc<Credit>) -> Result<Self, NodeErrorKind> {
+    async fn open(address: &Address, credit: &Arc<Credit>) -> Result<Self, TransportError> {
         let credit = Arc::clone(credit);
         let socket = match address.place() {
             Place::Tcp(host) => host
@@ -191,7 +191,7 @@ impl Socket {
                 .await
                 .map(|stream| Self::Unix(Metered::new(stream, credit, Unit::Bytes))),
         };
-        socket.map_err(|error| NodeErrorKind::Unreachable(in_words(&error.into())))
+        socket.map_err(|error| TransportError::Unreachable(in_words(&error.into())))
     }
 
     /// Does the TLS handshake if the address needs one.
@@ -211,27 +211,27 @@ impl Socket {
 }
 
 /// The error of a connection with this credit.
-fn why(error: &RedisError, credit: &Credit) -> NodeErrorKind {
+fn why(error: &RedisError, credit: &Credit) -> TransportError {
     if credit.is_overdrawn() {
-        return NodeErrorKind::Flooded;
+        return TransportError::Flooded;
     }
-    NodeErrorKind::Unreachable(in_words(error))
+    TransportError::Unreachable(in_words(error))
 }
 
 /// Reads the identity of a node. Returns `None` if the node does not tell it, because INFO or TIME are renamed or the ACL
 /// user may not call them. Returns `Err` if the node cannot be used, for example because it is busy or loads its data.
-pub(crate) fn node_info(reply: Option<Value>) -> Result<Option<NodeInfo>, NodeErrorKind> {
+pub(crate) fn node_info(reply: Option<Value>) -> Result<Option<NodeInfo>, TransportError> {
     let answer = match reply {
         Some(Value::ServerError(error)) if !answer::is_unusable(answer::code(&error)) => {
             return Ok(None);
         }
         Some(reply) => answer::read(reply).map_err(|kind| match kind {
-            NodeErrorKind::Rejected(why) => NodeErrorKind::Unreachable(why),
+            TransportError::Rejected(why) => TransportError::Unreachable(why),
             other => other,
         })?,
-        None => return Err(NodeErrorKind::Unexpected),
+        None => return Err(TransportError::Unexpected),
     };
-    let node_info = NodeInfo::read(answer).ok_or(NodeErrorKind::Unexpected)?;
+    let node_info = NodeInfo::read(answer).ok_or(TransportError::Unexpected)?;
     Ok(Some(node_info))
 }
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use redis::{Pipeline, Value};
 
 use super::address::Address;
+use redlock_core::Failure;
+
 use super::error::NodeError;
 use super::link::Link;
 
@@ -31,7 +33,7 @@ impl Probe {
         let name = Arc::clone(address.name());
         match Link::open(address).await {
             Ok(link) => Ok(Self { name, link }),
-            Err(kind) => Err(NodeError::new(name, kind)),
+            Err(error) => Err(NodeError::new(name, Failure::Transport(error))),
         }
     }
 
@@ -46,7 +48,7 @@ impl Probe {
     pub async fn ask(&mut self, commands: &Pipeline) -> Result<Vec<Value>, NodeError> {
         self.link.credit.grant_bytes(ANSWER_BYTES);
         let answers = self.link.ask(commands).await;
-        answers.map_err(|kind| NodeError::new(Arc::clone(&self.name), kind))
+        answers.map_err(|error| NodeError::new(Arc::clone(&self.name), Failure::Transport(error)))
     }
 }
 

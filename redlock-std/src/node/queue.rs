@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use redlock_core::{Admission, Answer, Clock, NodeInfo, RunId};
 use tokio::sync::{Notify, oneshot};
 
-use super::call::{AcquireNumber, Call, Failure, Releases, Vote};
-use super::error::{NodeError, NodeErrorKind};
+use super::call::{AcquireNumber, Call, CallError, Releases, Vote};
+use super::error::{Failure, TransportError};
 use super::waiting::Waiting;
 use crate::clock::SystemClock;
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
@@ -57,7 +57,7 @@ enum Status {
     /// Calls fail at once, for this reason. If there is a `probe_at`, the first call from then on lets the actor
     /// reconnect, and waits for the connection.
     Failing {
-        kind: NodeErrorKind,
+        kind: TransportError,
         probe_at: Option<Instant>,
     },
     /// The actor has ended. Calls fail at once, and releases are not queued.
@@ -76,7 +76,7 @@ const FAREWELL: Duration = Duration::from_secs(30);
 /// A call that was queued.
 #[derive(Debug)]
 pub(crate) struct Pushed {
-    pub(crate) answer: oneshot::Receiver<Result<Answer, Failure>>,
+    pub(crate) answer: oneshot::Receiver<Result<Answer, CallError>>,
     /// `Some` if it is an acquire.
     pub(crate) number: Option<AcquireNumber>,
 }
@@ -110,13 +110,9 @@ impl Queue {
         &self.name
     }
 
-    pub(crate) fn error(&self, kind: NodeErrorKind) -> NodeError {
-        NodeError::new(Arc::clone(&self.name), kind)
-    }
-
     /// Queues `call`. Returns `Err` if it is refused. A release is queued even then, but its caller gets the error at
     /// once.
-    pub(crate) fn push(&self, mut call: Call) -> Result<Pushed, NodeErrorKind> {
+    pub(crate) fn push(&self, mut call: Call) -> Result<Pushed, TransportError> {
         let mut state = self.lock();
         state.longest_timeout = state.longest_timeout.max(call.node_timeout());
         if let Some(kind) = state.refusal(&call) {
@@ -176,7 +172,7 @@ impl Queue {
                     true
                 }
                 Vote::Denied(denial) => {
-                    call.answer(Err(Failure::unsent(NodeErrorKind::Denied(denial))));
+                    call.answer(Err(CallError::unsent(Failure::Denied(denial))));
                     false
                 }
             });
@@ -259,7 +255,7 @@ impl Queue {
 
     /// Fails waiting calls, and new calls from now on. Releases stay queued, but their callers get the error. A call at
     /// `probe_at` or later ends this, and wakes the actor.
-    pub(crate) fn fail(&self, kind: &NodeErrorKind, probe_at: Option<Instant>) {
+    pub(crate) fn fail(&self, kind: &TransportError, probe_at: Option<Instant>) {
         let mut state = self.lock();
         state.status = Status::Failing {
             kind: kind.clone(),
@@ -274,7 +270,7 @@ impl Queue {
         let mut state = self.lock();
         state.status = Status::Silent(since);
         let silent_for = since.elapsed();
-        let kind = NodeErrorKind::Silent(silent_for);
+        let kind = TransportError::Silent(silent_for);
         state.fail_waiting(&kind, |call| {
             silent_for >= left_out_after(call.node_timeout())
         });
@@ -284,7 +280,7 @@ impl Queue {
     pub(crate) fn end(&self) {
         let mut state = self.lock();
         state.status = Status::Ended;
-        state.fail_waiting(&NodeErrorKind::RuntimeGone, |_| true);
+        state.fail_waiting(&TransportError::RuntimeGone, |_| true);
         state.waiting.clear();
     }
 
@@ -368,18 +364,18 @@ impl State {
     }
 
     /// Returns why `call` fails at once, or `None` if it may wait.
-    fn refusal(&mut self, call: &Call) -> Option<NodeErrorKind> {
+    fn refusal(&mut self, call: &Call) -> Option<TransportError> {
         match &self.status {
             Status::Connecting | Status::Up => {}
             Status::Silent(since) => {
                 let silent_for = since.elapsed();
                 if silent_for >= left_out_after(call.node_timeout()) {
-                    return Some(NodeErrorKind::Silent(silent_for));
+                    return Some(TransportError::Silent(silent_for));
                 }
             }
             Status::Failing { .. } if self.may_probe() => {}
             Status::Failing { kind, .. } => return Some(kind.clone()),
-            Status::Ended => return Some(NodeErrorKind::RuntimeGone),
+            Status::Ended => return Some(TransportError::RuntimeGone),
         }
         if call.is_release() || !self.is_full(call) {
             return None;
@@ -387,7 +383,7 @@ impl State {
         if !call.is_acquire() {
             self.waiting.forget_abandoned_extends();
         }
-        self.is_full(call).then_some(NodeErrorKind::Overloaded)
+        self.is_full(call).then_some(TransportError::Overloaded)
     }
 
     /// Whether there is no room for `call`, an acquire or an extend.
@@ -420,18 +416,21 @@ impl State {
         if !call.is_release() || self.releases.admit(&mut call) {
             return self.waiting.push(call);
         }
-        call.answer(Err(Failure::unsent(NodeErrorKind::Overloaded)));
+        call.answer(Err(CallError::unsent(Failure::Transport(
+            TransportError::Overloaded,
+        ))));
         self.given_up += u64::from(call.is_release());
         None
     }
 
     /// Fails the waiting calls that `fails` selects. Releases stay queued.
-    fn fail_waiting(&mut self, kind: &NodeErrorKind, fails: impl Fn(&Call) -> bool) {
+    fn fail_waiting(&mut self, kind: &TransportError, fails: impl Fn(&Call) -> bool) {
         self.waiting.retain_mut(|call| {
             if !fails(call) {
                 return true;
             }
-            call.answer(Err(Failure::unsent(kind.clone())));
+            let failure = Failure::Transport(kind.clone());
+            call.answer(Err(CallError::unsent(failure)));
             call.is_release()
         });
     }
@@ -481,13 +480,16 @@ mod tests {
         let mut waiting = queue.push(acquire(LONG)).unwrap().answer;
         queue.push_unattended(release(LONG));
         queue.end();
-        let failure = waiting.try_recv().unwrap().unwrap_err();
-        assert_eq!(failure.kind, NodeErrorKind::RuntimeGone);
-        assert!(!failure.is_sent);
+        let error = waiting.try_recv().unwrap().unwrap_err();
+        assert_eq!(
+            error.failure,
+            Failure::Transport(TransportError::RuntimeGone)
+        );
+        assert!(!error.is_sent);
         for _ in 0..3 {
             let refusals = [acquire(LONG), release(LONG)].map(|call| queue.push(call));
             for refusal in refusals {
-                assert_eq!(refusal.unwrap_err(), NodeErrorKind::RuntimeGone);
+                assert_eq!(refusal.unwrap_err(), TransportError::RuntimeGone);
             }
             queue.push_unattended(release(LONG));
         }
@@ -497,7 +499,7 @@ mod tests {
     #[test]
     fn a_release_waits_for_the_node_until_its_key_must_have_expired() {
         let queue = queue();
-        queue.fail(&NodeErrorKind::Disconnected, None);
+        queue.fail(&TransportError::Disconnected, None);
         queue.push_unattended(release(Duration::ZERO));
         queue.push_unattended(release(LONG));
         queue.prune();
@@ -580,7 +582,7 @@ mod tests {
         let last = queue.last_extend();
         let waiting: Vec<_> = (0..MAX_WAITING).map(|_| push('e', 3)).collect();
         let refusal = queue.push(call('e', 3, first.number)).unwrap_err();
-        assert_eq!(refusal, NodeErrorKind::Overloaded);
+        assert_eq!(refusal, TransportError::Overloaded);
         // An acquire takes their room from none of them.
         let acquires: Vec<_> = (0..MAX_WAITING).map(|_| push('a', 4)).collect();
         assert!(queue.push(call('a', 4, None)).is_err());
@@ -599,7 +601,7 @@ mod tests {
             queue.push(Call::new(&acquire, LONG, LONG))
         };
         let waiting: Vec<_> = (0..101).map(|_| push().unwrap()).collect();
-        assert_eq!(push().unwrap_err(), NodeErrorKind::Overloaded);
+        assert_eq!(push().unwrap_err(), TransportError::Overloaded);
         assert_eq!(take(&queue), 101);
         assert!(push().is_ok());
         drop(waiting);
@@ -608,7 +610,7 @@ mod tests {
     #[test]
     fn the_keys_of_releases_that_wait_are_counted_whatever_their_lengths_are() {
         let queue = queue();
-        queue.fail(&NodeErrorKind::Disconnected, None);
+        queue.fail(&TransportError::Disconnected, None);
         let half = vec![0; MAX_RELEASE_BYTES / 2];
         for length in [half.len(), half.len() - 1, 1, 1] {
             let release = Command::release(&half[..length], TOKEN);
@@ -620,7 +622,7 @@ mod tests {
     #[test]
     fn a_release_beyond_the_bound_is_dropped_and_counted() {
         let queue = queue();
-        queue.fail(&NodeErrorKind::Disconnected, None);
+        queue.fail(&TransportError::Disconnected, None);
         // For half of them the acquire is unknown.
         for number in 0..=MAX_RELEASES {
             let behind = (number % 2 == 0).then_some(0);
@@ -639,7 +641,7 @@ mod tests {
             waiting.push(acquire);
         }
         let refusal = queue.push(call('a', 1, None)).unwrap_err();
-        assert_eq!(refusal, NodeErrorKind::Overloaded);
+        assert_eq!(refusal, TransportError::Overloaded);
         // Sent acquires make room.
         assert_eq!(take(&queue), 128);
         assert!(queue.push(call('a', 1, None)).is_ok());
@@ -662,10 +664,10 @@ mod tests {
         let queue = queue();
         let now = Instant::now();
         for (probe_at, waits) in [(None, false), (Some(now + LONG), false), (Some(now), true)] {
-            queue.fail(&NodeErrorKind::Disconnected, probe_at);
+            queue.fail(&TransportError::Disconnected, probe_at);
             assert_eq!(queue.push(acquire(LONG)).is_ok(), waits);
             assert_eq!(queue.is_promising(), waits);
-            queue.fail(&NodeErrorKind::Disconnected, probe_at);
+            queue.fail(&TransportError::Disconnected, probe_at);
             queue.push_unattended(release(LONG));
             assert_eq!(queue.is_promising(), waits);
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use redlock_core::{Command, Reply, Rules, Token, Transport};
-use redlock_std::{NodeErrorKind, RedisNode};
+use redlock_std::{Failure, RedisNode, TransportError};
 
 use crate::setup::{connected, patient};
 
@@ -109,7 +109,10 @@ async fn a_dead_node_fails_calls_at_once_and_is_not_flooded_with_connects() {
         let before = Instant::now();
         let error = node.execute(&acquire(token)).await.unwrap_err();
         assert!(
-            matches!(error.kind(), NodeErrorKind::Unreachable(_)),
+            matches!(
+                error.failure(),
+                Failure::Transport(TransportError::Unreachable(_))
+            ),
             "{error}"
         );
         calls += 1;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redlock_core::{Command, Rules, Token, Transport};
-use redlock_std::{NodeErrorKind, RedisNode, Redlock};
+use redlock_std::{Failure, RedisNode, Redlock, TransportError};
 use redlock_tests::{Impostor, Mischief, Servers, eventually};
 
 use crate::setup::patient;
@@ -82,7 +82,7 @@ async fn a_node_that_sends_slowly_while_nothing_is_asked_is_cut_off_and_the_erro
         let start = Instant::now();
         loop {
             let error = node.execute(&acquire(&token)).await.unwrap_err();
-            if *error.kind() == NodeErrorKind::Flooded {
+            if *error.failure() == Failure::Transport(TransportError::Flooded) {
                 let words = error.to_string();
                 assert!(words.contains("more than was asked for"), "{words}");
                 assert!(words.contains("127.0.0.1:"), "{words}");
@@ -108,7 +108,10 @@ async fn an_answer_may_be_as_long_as_an_error_is_however_often() {
     for _ in 0..1_000 {
         let error = node.execute(&release(&token)).await.unwrap_err();
         assert!(
-            matches!(error.kind(), NodeErrorKind::Rejected(_)),
+            matches!(
+                error.failure(),
+                Failure::Transport(TransportError::Rejected(_))
+            ),
             "{error}"
         );
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redlock_std::{AcquireError, NodeErrorKind, Options, Redlock};
+use redlock_std::{AcquireError, Failure, Options, Redlock, TransportError};
 use redlock_tests::{Server, Servers, eventually};
 
 use crate::proxy::Proxy;
@@ -73,7 +73,10 @@ async fn a_hung_node_that_was_never_connected_to_is_not_said_to_have_too_many_co
         panic!("the node was asked");
     };
     let failure = error.report().unwrap().failures().next().unwrap();
-    let is_not_connected = matches!(failure.kind(), NodeErrorKind::NotConnected(_));
+    let is_not_connected = matches!(
+        failure.failure(),
+        Failure::Transport(TransportError::NotConnected(_))
+    );
     assert!(is_not_connected, "{failure}");
     let words = failure.to_string();
     assert!(words.contains(": not connected yet after "), "{words}");
@@ -151,8 +154,8 @@ fn expect_runtime_gone(error: &AcquireError) {
         panic!("{error}");
     };
     let mut failures = error.report().unwrap().failures();
-    let is_gone = |kind: &NodeErrorKind| matches!(kind, NodeErrorKind::RuntimeGone);
-    assert!(failures.all(|failure| is_gone(failure.kind())), "{error}");
+    let gone = Failure::Transport(TransportError::RuntimeGone);
+    assert!(failures.all(|error| *error.failure() == gone), "{error}");
     let words = "the tokio runtime of the connection has shut down; connect again on a running one";
     assert!(error.to_string().contains(words), "{error}");
 }

@@ -4,10 +4,10 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use redis::{Cmd, Connection, ConnectionLike, Pipeline, Value};
-use redlock_core::mock::{self, MockErrorKind};
+use redlock_core::mock::{self, MockFailure};
 use redlock_core::{
-    Answer, Argument, Arguments, Command, Denial, FENCE_KEY_PREFIX, Fence, Fleet, GUARD_KEY,
-    Instant, NodeInfo, Options, ReplicationId, Reply, RunId, ScriptCall,
+    Answer, Argument, Arguments, Command, Denial, FENCE_KEY_PREFIX, Failure, Fence, Fleet,
+    GUARD_KEY, Instant, NodeInfo, Options, ReplicationId, Reply, RunId, ScriptCall,
 };
 use redlock_tests::Server;
 
@@ -375,10 +375,10 @@ pub(crate) fn other_fleet() -> Fleet {
     options.fenced(fleet().window()).unwrap().fleet().unwrap()
 }
 
-fn denial(result: Result<Reply, MockErrorKind>) -> Result<Reply, Denial> {
-    result.map_err(|error| match error {
-        MockErrorKind::Denied(denial) => denial,
-        other => panic!("{other}"),
+fn denial(result: Result<Reply, MockFailure>) -> Result<Reply, Denial> {
+    result.map_err(|failure| match failure {
+        Failure::Denied(denial) => denial,
+        other => panic!("{other:?}"),
     })
 }
 

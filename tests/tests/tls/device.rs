@@ -16,7 +16,7 @@ use embedded_tls::{
     Aes128GcmSha256, Certificate, CryptoProvider, CryptoRngCore, TlsConfig, TlsError, TlsVerifier,
 };
 use redlock_core::{Command, Reply, Rules, Token, Transport};
-use redlock_embassy::{Connect, NodeErrorKind, NodeName, TcpNode};
+use redlock_embassy::{Connect, Failure, NodeName, TcpNode, TransportError};
 use redlock_examples::tls_session::{Line, TlsStream};
 use redlock_std::SystemClock;
 use redlock_tests::{Server, TokioStream, eventually};
@@ -104,8 +104,10 @@ async fn a_node_connects_again_when_its_server_is_back() {
             let error = node.execute(&extend(mine)).await.unwrap_err();
             assert!(
                 matches!(
-                    error.kind(),
-                    NodeErrorKind::Disconnected | NodeErrorKind::Unreachable(_)
+                    error.failure(),
+                    Failure::Transport(
+                        TransportError::Disconnected | TransportError::Unreachable(_)
+                    )
                 ),
                 "{error}"
             );
@@ -194,8 +196,8 @@ async fn a_server_with_another_certificate_is_refused() {
     let wire = Wire::to(&server);
     with_node(&wire, &other, async |mut node| {
         let error = node.execute(&acquire(&token(1))).await.unwrap_err();
-        let expected = NodeErrorKind::Unreachable(ErrorKind::Other);
-        assert_eq!(*error.kind(), expected, "{error}");
+        let expected = Failure::Transport(TransportError::Unreachable(ErrorKind::Other));
+        assert_eq!(*error.failure(), expected, "{error}");
         eventually("the server notices", LIMIT, || server.client_count() == 0).await;
         assert_eq!(server.calls()["set"], 0);
     })
@@ -220,9 +222,9 @@ async fn a_server_without_tls_is_an_error() {
             let mut node = node.connect_timeout(Duration::from_millis(300));
             for attempt in 1..=2 {
                 let error = node.connect().await.unwrap_err();
-                let kind = error.kind();
+                let kind = error.failure();
                 assert_eq!(
-                    matches!(kind, NodeErrorKind::NoConnection(_)),
+                    matches!(kind, Failure::Transport(TransportError::NoConnection(_))),
                     answer.is_empty(),
                     "{error}"
                 );
@@ -253,7 +255,11 @@ async fn a_record_in_the_clear_ends_the_connection() {
         );
         wire.injected.set(&FINISHED);
         let error = node.execute(&extend(mine)).await.unwrap_err();
-        assert_eq!(*error.kind(), NodeErrorKind::Disconnected, "{error}");
+        assert_eq!(
+            *error.failure(),
+            Failure::Transport(TransportError::Disconnected),
+            "{error}"
+        );
         assert_eq!(
             node.execute(&extend(mine)).await.unwrap(),
             Reply::Extended(None)

@@ -1,22 +1,18 @@
-//! Why a node has given no answer that counts.
+//! Why a node has given no answer.
 
 use core::fmt;
 
-use redlock_core::Denial;
-
+/// The node did not answer.
 #[derive(Debug)]
-pub(super) enum Failure {
-    Silent(usize),
-    Denied(Denial),
-}
+pub(super) struct Silent;
 
-impl fmt::Display for Failure {
+impl fmt::Display for Silent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Silent(node) => write!(f, "node {node} did not answer"),
-            Self::Denied(denial) => write!(f, "{denial}"),
-        }
+        f.write_str("did not answer")
     }
 }
 
-impl core::error::Error for Failure {}
+impl core::error::Error for Silent {}
+
+/// By the number of the node.
+pub(super) type NodeError = redlock_core::NodeError<usize, Silent>;

@@ -2,9 +2,9 @@
 
 use core::fmt;
 
-use redlock_core::{Denial, Fence, Reading, Reply};
+use redlock_core::{Denial, Failure, Fence, Reading, Reply};
 
-use super::failure::Failure;
+use super::failure::{NodeError, Silent};
 use crate::model::scene::Scene;
 use crate::model::stamp::Stamp;
 
@@ -79,14 +79,14 @@ impl Answer {
         Some(Self::Fenced(saying, told))
     }
 
-    pub(super) fn result(self, scene: &Scene, node: usize) -> Result<Reply, Failure> {
+    pub(super) fn result(self, scene: &Scene, node: usize) -> Result<Reply, NodeError> {
         Ok(match self {
             Self::Acquired => Reply::Acquired(None),
             Self::Held => Reply::Held(None),
             Self::Extended => Reply::Extended(None),
             Self::Released => Reply::Released,
             Self::NotMine => Reply::NotMine,
-            Self::Broken => return Err(Failure::Silent(node)),
+            Self::Broken => return Err(NodeError::new(node, Failure::Transport(Silent))),
             Self::Fenced(saying, told) => {
                 let fence = Fence::from_u64(scene.micros(told.fence));
                 let reading = Reading::new(scene.micros(told.time), fence);
@@ -107,7 +107,7 @@ impl Answer {
                         reading,
                     },
                 };
-                return Err(Failure::Denied(denial));
+                return Err(NodeError::new(node, Failure::Denied(denial)));
             }
         })
     }

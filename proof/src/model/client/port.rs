@@ -2,11 +2,10 @@
 
 use core::future::poll_fn;
 use core::task::Poll;
-use core::time::Duration;
 
-use redlock_core::{Command, Denial, Proposal, Reply, RunId, Transport, Verb};
+use redlock_core::{Command, Failure, Proposal, Reply, RunId, Transport, Verb};
 
-use super::failure::Failure;
+use super::failure::{NodeError, Silent};
 use super::heard::Heard;
 use super::message::{Offer, Order};
 use super::{Effect, MAX_NODES, World, number};
@@ -22,9 +21,14 @@ pub(super) struct Port<'w> {
 }
 
 impl Transport for Port<'_> {
-    type Error = Failure;
+    type Name = usize;
+    type Error = Silent;
 
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, Failure> {
+    fn name(&self) -> usize {
+        self.node.unwrap_or(MAX_NODES)
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeError> {
         let (token, proposal) = (number(command.token), command.proposal);
         let (order, granted) = match command.verb {
             Verb::Acquire { .. } => {
@@ -71,10 +75,6 @@ impl Transport for Port<'_> {
         .await
     }
 
-    fn timed_out(&self, _after: Duration) -> Failure {
-        Failure::Silent(self.node.unwrap_or(MAX_NODES))
-    }
-
     fn run_id(&self) -> Option<RunId> {
         let node = self.node?;
         // Extensions are not judged by what nobody says.
@@ -82,13 +82,6 @@ impl Transport for Port<'_> {
             self.scene.flaw == Some(Flaw::TwiceExtended) && self.world.is_extending.get();
         let process = self.scene.process(node);
         (self.scene.upsets.has_twin && !is_silent).then_some(RunId::new(process as u64))
-    }
-
-    fn denial(error: &Failure) -> Option<Denial> {
-        match error {
-            Failure::Denied(denial) => Some(*denial),
-            Failure::Silent(_) => None,
-        }
     }
 }
 
@@ -115,7 +108,7 @@ impl Port<'_> {
     }
 
     /// Whether the vote of the node counts.
-    fn check(&self, node: usize, command: &Command<'_>) -> Result<(), Failure> {
+    fn check(&self, node: usize, command: &Command<'_>) -> Result<(), NodeError> {
         let mut verb = command.verb;
         let Verb::Acquire { rules, .. } = &mut verb else {
             return Ok(());
@@ -131,7 +124,7 @@ impl Port<'_> {
         }
         let admission = self.world.admissions.borrow()[node];
         let admitted = admission.check(verb, self.world.now());
-        admitted.map_err(Failure::Denied)
+        admitted.map_err(|denial| NodeError::new(node, Failure::Denied(denial)))
     }
 }
 

@@ -1,0 +1,75 @@
+//! Why a node has no vote in a round.
+
+use core::fmt;
+use core::time::Duration;
+
+use crate::denial::Denial;
+
+/// The error of one node: its name, and why it has no vote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct NodeError<N, E> {
+    node: N,
+    failure: Failure<N, E>,
+}
+
+impl<N, E> NodeError<N, E> {
+    /// The error `failure` of `node`.
+    pub const fn new(node: N, failure: Failure<N, E>) -> Self {
+        Self { node, failure }
+    }
+
+    /// The name of the node.
+    pub const fn node(&self) -> &N {
+        &self.node
+    }
+
+    /// Why it has no vote.
+    pub const fn failure(&self) -> &Failure<N, E> {
+        &self.failure
+    }
+
+    /// Why the node has no vote although it can be reached. `None` if it failed otherwise.
+    pub const fn denial(&self) -> Option<Denial> {
+        match &self.failure {
+            Failure::Denied(denial) => Some(*denial),
+            _ => None,
+        }
+    }
+}
+
+impl<N: fmt::Display, E: fmt::Display> fmt::Display for NodeError<N, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.node, self.failure)
+    }
+}
+
+impl<N: fmt::Debug + fmt::Display, E: core::error::Error> core::error::Error for NodeError<N, E> {}
+
+/// Why a node has no vote in a round. This never counts as a refusal: the node may have done what it was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
+pub enum Failure<N, E> {
+    /// The round stopped waiting for the node after this time.
+    TimedOut(Duration),
+    /// The node is the same server as this other node of the lock, whose vote already counts.
+    DuplicateOf(N),
+    /// The node can be reached, but has no vote.
+    Denied(Denial),
+    /// The transport has failed.
+    Transport(E),
+}
+
+impl<N: fmt::Display, E: fmt::Display> fmt::Display for Failure<N, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TimedOut(after) => write!(f, "timed out after {} ms", after.as_millis()),
+            Self::DuplicateOf(first) => {
+                write!(f, "the same server as {first}; name each server once")
+            }
+            Self::Denied(denial) => write!(f, "{denial}"),
+            Self::Transport(error) => write!(f, "{error}"),
+        }
+    }
+}
