@@ -3,9 +3,8 @@
 use core::time::Duration;
 
 use heapless::Vec;
-use redlock_core::{
-    Answer, Clock, Command, Denial, Failure, Proposal, Reply, RunId, Token, Transport, Verb,
-};
+use redlock_core::transport::{Answer, Command, Proposal, Reply, RunId, Verb};
+use redlock_core::{Clock, Denial, Failure, Token, Transport};
 
 use crate::error::{NodeError, NodeName, TransportError};
 use crate::link::{Failed, Goal, Link};

@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-use redlock_core::{Denial, Instant, NodeInfo, ReplicationId, Reply, RunId};
+use redlock_core::transport::{NodeInfo, ReplicationId, Reply, RunId};
+use redlock_core::{Denial, Instant};
 
 use super::clock::{Dial, Moment};
 use super::fault::Kind;

@@ -3,10 +3,8 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use redlock_core::{
-    Command, Denial, Fence, Fleet, Instant, Proposal, Reading, ReplicationId, Reply, RunId, Token,
-    Verb,
-};
+use redlock_core::transport::{Command, Proposal, Reading, ReplicationId, Reply, RunId, Verb};
+use redlock_core::{Denial, Fence, Fleet, Instant, Token};
 
 /// The data of one node. Instants are readings of its own wall clock.
 ///

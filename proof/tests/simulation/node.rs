@@ -9,9 +9,10 @@ use std::task::{Context, Poll, Waker};
 
 use fastrand::Rng;
 use redlock_core::mock::{MockClock, MockNode, SeededEntropy};
+use redlock_core::transport::{Command, Proposal, ReplicationId, Reply, Rules, RunId};
 use redlock_core::{
-    Clock, Command, Denial, Failure, Fence, Instant, NodeError, NodeErrorOf, Options, Proposal,
-    Redlock, ReplicationId, Reply, Rules, RunId, Token, Transport,
+    Clock, Denial, Failure, Fence, Instant, NodeError, NodeErrorOf, Options, Redlock, Token,
+    Transport,
 };
 use redlock_proof::simulation::Node;
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use redis::{Cmd, Connection, ConnectionLike, Pipeline, Value};
 use redlock_core::mock::{MockClock, MockError, MockName, MockNode};
+use redlock_core::transport::{Answer, Argument, Command, Proposal, Reply, Rules, ScriptCall};
 use redlock_core::{
-    Answer, Argument, Command, Denial, FENCE_KEY_PREFIX, Fence, Fleet, GUARD_KEY, NodeError,
-    Options, Proposal, Reply, Rules, ScriptCall, Token, Transport,
+    Denial, FENCE_KEY_PREFIX, Fence, Fleet, GUARD_KEY, NodeError, Options, Token, Transport,
 };
 use redlock_tests::Server;
 
