@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use redlock_core::Argument;
+use redlock_core::transport::Argument;
 use redlock_embassy::pipeline::{Pipeline, Refused};
 use redlock_embassy::resp::{Decoder, Malformed, Value};
 

@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-use redlock_core::{Admission, Denial, Instant, NodeInfo, ReplicationId, Rules, RunId, Verb};
+use redlock_core::transport::{Admission, NodeInfo, ReplicationId, Rules, RunId, Verb};
+use redlock_core::{Denial, Instant};
 
 /// The default of `drift_ppm`: by how much the clocks of a client and a node may differ in rate, in millionths.
 const DRIFT_PPM: u32 = 10_000;

@@ -35,7 +35,7 @@ pub enum Verb {
     Acquire {
         /// How long the key lives, in milliseconds.
         ttl_ms: u32,
-        /// The conditions that the node must meet before its vote counts. See [`Admission`](crate::Admission).
+        /// The conditions that the node must meet before its vote counts. See [`Admission`](crate::transport::Admission).
         rules: Rules,
     },
     /// Lets the key live for `ttl_ms` from now if it still carries the token.

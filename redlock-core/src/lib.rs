@@ -15,8 +15,9 @@ mod lease;
 mod options;
 mod report;
 
+pub mod transport;
+
 mod owned;
-mod transport;
 
 mod failure;
 
@@ -43,23 +44,16 @@ pub mod mock;
 #[cfg(test)]
 extern crate std;
 
-pub use admission::Admission;
-pub use command::{Command, Verb};
 pub use denial::Denial;
 pub use entropy::Entropy;
 pub use error::{AcquireError, BuildError, ExtendError, HoldError, LossCause};
 pub use failure::{Failure, NodeError};
-pub use fence::{Fence, FenceGate, Fleet, Proposal, Reading};
+pub use fence::{Fence, FenceGate, Fleet};
 pub use key::{FENCE_KEY_PREFIX, GUARD_KEY, KeyName, RESERVED_PREFIX};
 pub use lease::Lease;
-pub use node_info::{NodeInfo, ReplicationId, RunId};
 pub use options::{Options, OptionsError};
-pub use owned::OwnedCommand;
 pub use redlock::{Acquisition, Redlock, Released};
-pub use reply::Reply;
 pub use report::{Outcome, Report, Tally};
-pub use rules::Rules;
 pub use time::{Clock, Instant};
 pub use token::Token;
 pub use transport::{NodeErrorOf, Transport};
-pub use wire::{Answer, Argument, Arguments, Script, ScriptCall};

@@ -55,6 +55,7 @@ impl<N, E> Outcome<NodeError<N, E>> {
 /// How many nodes had which outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
 pub struct Tally {
     /// How many nodes there are.
     pub nodes: usize,

@@ -1,12 +1,19 @@
-//! The transport to one node.
+//! What a transport to the nodes needs: the trait, and the commands, replies and rules that it handles. Applications that
+//! use the nodes of `redlock-std` or `redlock-embassy` need none of it.
 
 use core::fmt;
 use core::time::Duration;
 
-use crate::command::Command;
 use crate::failure::NodeError;
-use crate::node_info::RunId;
-use crate::reply::Reply;
+
+pub use crate::admission::Admission;
+pub use crate::command::{Command, Verb};
+pub use crate::fence::{Proposal, Reading};
+pub use crate::node_info::{NodeInfo, ReplicationId, RunId};
+pub use crate::owned::OwnedCommand;
+pub use crate::reply::Reply;
+pub use crate::rules::Rules;
+pub use crate::wire::{Answer, Argument, Arguments, Script, ScriptCall};
 
 /// The link from one client to one node: sends a command and returns the reply.
 ///
@@ -36,8 +43,8 @@ use crate::reply::Reply;
 /// 9. An error says what happened and names the node, because it is printed unchanged. It never means
 ///    *no*: the round counts it as unknown.
 /// 10. No data from the node may cause a panic, block the client or grow without bound.
-/// 11. On every new connection, ask the node [who it is](crate::NodeInfo) before any command. Send an
-///     acquire only if [`Admission::check`](crate::Admission::check) allows it.
+/// 11. On every new connection, ask the node [who it is](crate::transport::NodeInfo) before any command. Send an
+///     acquire only if [`Admission::check`](crate::transport::Admission::check) allows it.
 ///
 /// [`execute`]: Transport::execute
 #[expect(
@@ -65,7 +72,7 @@ pub trait Transport {
         command: &Command<'_>,
     ) -> Result<Reply, NodeError<Self::Name, Self::Error>>;
 
-    /// Returns the process that answers, see [`Admission::run_id`](crate::Admission::run_id). `None` if it is
+    /// Returns the process that answers, see [`Admission::run_id`](crate::transport::Admission::run_id). `None` if it is
     /// unknown. Two nodes of a lock that are one process have one vote.
     ///
     /// The default returns `None`.

@@ -9,7 +9,10 @@ mod link;
 mod login;
 mod outbox;
 
+// Public for the fuzz targets and tests of this repository.
+#[doc(hidden)]
 pub mod pipeline;
+#[doc(hidden)]
 pub mod resp;
 
 mod connect;
@@ -29,8 +32,8 @@ pub use connect::nal::NalSocket;
 pub use error::{NodeError, NodeName, TransportError};
 pub use node::TcpNode;
 pub use redlock_core::{
-    AcquireError, Argument, BuildError, Clock, Command, Denial, Entropy, ExtendError, Failure,
-    Fence, FenceGate, Fleet, HoldError, Instant, KeyName, Lease, LossCause, NodeErrorOf, Options,
-    OptionsError, Outcome, Proposal, Reading, Redlock, Released, Reply, Report, Rules, RunId,
-    Tally, Token, Transport,
+    AcquireError, BuildError, Clock, Denial, Entropy, ExtendError, Failure, Fence, FenceGate,
+    Fleet, HoldError, Instant, KeyName, Lease, LossCause, NodeErrorOf, Options, OptionsError,
+    Outcome, Redlock, Released, Report, Tally, Token, Transport, transport,
 };
+pub use resp::Rejection;

@@ -4,7 +4,8 @@ use core::future::pending;
 use core::time::Duration;
 
 use embassy_futures::select::{Either, select};
-use redlock_core::{Admission, Answer, Clock, Command, Instant, NodeInfo, ScriptCall};
+use redlock_core::transport::{Admission, Answer, Command, NodeInfo, ScriptCall};
+use redlock_core::{Clock, Instant};
 
 use crate::error::TransportError;
 use crate::log::{debug, warning};

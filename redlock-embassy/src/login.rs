@@ -1,8 +1,8 @@
 //! The login: what is sent to a node before the first command.
 
 #[cfg(feature = "fence")]
-use redlock_core::Script;
-use redlock_core::{Argument, Arguments, NodeInfo};
+use redlock_core::transport::Script;
+use redlock_core::transport::{Argument, Arguments, NodeInfo};
 
 /// The credentials and the database of the client.
 #[derive(Clone, Copy, Default)]

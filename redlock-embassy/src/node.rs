@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-use redlock_core::{Answer, Clock, Command, Denial, Failure, Reply, RunId, Token, Transport, Verb};
+use redlock_core::transport::{Answer, Command, Reply, RunId, Verb};
+use redlock_core::{Clock, Denial, Failure, Token, Transport};
 
 use crate::error::{NodeError, NodeName, TransportError};
 use crate::link::{Failed, Goal, Link};

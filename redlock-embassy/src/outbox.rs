@@ -1,7 +1,8 @@
 //! The last release of a node, kept until it is answered.
 
 use heapless::Vec;
-use redlock_core::{Command, Proposal, Token};
+use redlock_core::Token;
+use redlock_core::transport::{Command, Proposal};
 
 /// The last release, until it is answered. If it could not be sent, if its connection ended, or if the node refused it
 /// temporarily, it is sent ahead of the next command.

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use heapless::Vec;
-use redlock_core::Argument;
+use redlock_core::transport::Argument;
 
 use crate::resp::{self, Decoder, Malformed, Value};
 

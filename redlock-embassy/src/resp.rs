@@ -4,7 +4,8 @@
 use core::fmt;
 
 use heapless::Vec;
-use redlock_core::{Argument, FENCE_KEY_PREFIX};
+use redlock_core::FENCE_KEY_PREFIX;
+use redlock_core::transport::Argument;
 
 /// The most bytes of one reply, and of the pushes between two replies. More bytes are an error.
 pub const REPLY_MAX: u16 = 1024;

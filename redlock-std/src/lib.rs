@@ -31,8 +31,8 @@ pub use node::system_roots;
 pub use node::{Address, NodeError, RedisNode, TransportError, printable};
 pub use redlock::Redlock;
 pub use redlock_core::{
-    BuildError, Clock, Denial, Failure, Fence, FenceGate, Instant, KeyName, Options, OptionsError,
-    Outcome, Report, Tally, Token,
+    BuildError, Clock, Denial, Failure, Fence, FenceGate, Fleet, Instant, KeyName, Options,
+    OptionsError, Outcome, Report, Tally, Token, Transport, transport,
 };
 #[cfg(feature = "tls-rustls")]
 pub use rustls;

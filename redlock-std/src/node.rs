@@ -21,7 +21,8 @@ mod waiting;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock_core::{Command, Denial, Options, Reply, RunId, Token, Transport, Verb};
+use redlock_core::transport::{Command, Reply, RunId, Verb};
+use redlock_core::{Denial, Options, Token, Transport};
 use tokio::runtime::Handle;
 
 pub(crate) use actor::Actor;

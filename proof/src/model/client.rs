@@ -15,10 +15,8 @@ use core::time::Duration;
 
 use arrayvec::ArrayVec;
 use embassy_futures::select::{Either, select};
-use redlock_core::{
-    Admission, Clock, Entropy, ExtendError, Fence, Instant, Lease, NodeInfo, Options, Redlock,
-    ReplicationId, RunId, Token,
-};
+use redlock_core::transport::{Admission, NodeInfo, ReplicationId, RunId};
+use redlock_core::{Clock, Entropy, ExtendError, Fence, Instant, Lease, Options, Redlock, Token};
 
 use super::flaw::Flaw;
 use super::scene::{BASE, Kind, Scene};

@@ -5,10 +5,8 @@ use std::collections::HashMap;
 use std::sync::RwLock;
 
 use redlock_core::mock::Server;
-use redlock_core::{
-    Command, Denial, Failure, Fence, Fleet, Instant, Proposal, ReplicationId, Reply, Rules, RunId,
-    Token,
-};
+use redlock_core::transport::{Command, Proposal, ReplicationId, Reply, Rules, RunId};
+use redlock_core::{Denial, Failure, Fence, Fleet, Instant, Token};
 
 use super::client::{Answer, KEY, Offer, Order};
 use super::scene::Scene;

@@ -1,6 +1,6 @@
 //! How a connection ends, what outlives it, and how the next one begins.
 
-use redlock_core::NodeInfo;
+use redlock_core::transport::NodeInfo;
 
 use super::fault::Kind;
 use super::history::{Message, Route, What};

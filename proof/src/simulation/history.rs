@@ -1,6 +1,7 @@
 //! What happened in a world, in true time: all that the judge is told, and what a trace shows.
 
-use redlock_core::{Command, Denial, Fence, Proposal, Reply, Token, Verb};
+use redlock_core::transport::{Command, Proposal, Reply, Verb};
+use redlock_core::{Denial, Fence, Token};
 
 use super::clock::Moment;
 use super::fault::Fault;

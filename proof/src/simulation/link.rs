@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use redlock_core::{Admission, Denial, NodeInfo, ReplicationId, Reply};
+use redlock_core::Denial;
+use redlock_core::transport::{Admission, NodeInfo, ReplicationId, Reply};
 
 use super::chance::Chance;
 use super::clock::Moment;

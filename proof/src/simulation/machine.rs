@@ -3,7 +3,8 @@
 use core::time::Duration;
 
 use redlock_core::mock;
-use redlock_core::{Denial, Failure, Instant, NodeInfo, ReplicationId, Reply, RunId};
+use redlock_core::transport::{NodeInfo, ReplicationId, Reply, RunId};
+use redlock_core::{Denial, Failure, Instant};
 
 use super::clock::{Dial, Moment};
 use super::fault::Kind;

@@ -3,7 +3,8 @@
 use core::fmt;
 use std::collections::BTreeMap;
 
-use redlock_core::{Denial, Reply};
+use redlock_core::Denial;
+use redlock_core::transport::Reply;
 
 use super::clock::Moment;
 use super::history::{Call, Claim, Fact, KEYS, Message, Place, Route, Task, What};

@@ -6,9 +6,8 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::rc::Rc;
 
-use redlock_core::{
-    Clock, Command, Failure, Instant, NodeError, NodeErrorOf, Reply, RunId, Transport,
-};
+use redlock_core::transport::{Command, Reply, RunId};
+use redlock_core::{Clock, Failure, Instant, NodeError, NodeErrorOf, Transport};
 
 use super::history::{KEYS, Message, Route, Task};
 use super::link::Handed;

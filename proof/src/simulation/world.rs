@@ -3,7 +3,8 @@
 use std::cell::{RefCell, RefMut};
 use std::task::Waker;
 
-use redlock_core::{Denial, Fence, FenceGate, Fleet, Reply, Token};
+use redlock_core::transport::Reply;
+use redlock_core::{Denial, Fence, FenceGate, Fleet, Token};
 
 use super::chance::Chance;
 use super::clock::{Dial, Moment};

@@ -5,9 +5,8 @@ use core::time::Duration;
 use std::rc::Rc;
 
 use redlock_core::mock::{MockError, MockName, MockNode};
-use redlock_core::{
-    Command, Failure, NodeError, NodeErrorOf, OwnedCommand, Reply, RunId, Token, Transport,
-};
+use redlock_core::transport::{Command, OwnedCommand, Reply, RunId};
+use redlock_core::{Failure, NodeError, NodeErrorOf, Token, Transport};
 use redlock_std::SystemClock;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;

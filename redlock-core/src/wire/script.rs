@@ -70,7 +70,7 @@ impl Script {
         sha1: include_str!("../scripts/sent/release_fenced.sha1"),
     };
 
-    /// Asks a node for its identity. See [`NodeInfo`](crate::NodeInfo).
+    /// Asks a node for its identity. See [`NodeInfo`](crate::transport::NodeInfo).
     pub(crate) const NODE_INFO: Self = Self {
         text: include_str!("../scripts/sent/node_info.lua"),
         sha1: include_str!("../scripts/sent/node_info.sha1"),

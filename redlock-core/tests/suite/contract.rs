@@ -9,9 +9,10 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use redlock_core::mock::{MockClock, MockNode, SeededEntropy};
+use redlock_core::transport::{Command, Reply, Verb};
 use redlock_core::{
-    AcquireError, Clock, Command, Entropy, ExtendError, Failure, Instant, Lease, NodeError,
-    NodeErrorOf, Options, Outcome, Redlock, Reply, Token, Transport, Verb,
+    AcquireError, Clock, Entropy, ExtendError, Failure, Instant, Lease, NodeError, NodeErrorOf,
+    Options, Outcome, Redlock, Token, Transport,
 };
 
 use crate::world::*;

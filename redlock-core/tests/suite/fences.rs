@@ -7,9 +7,10 @@ use std::string::ToString;
 use std::vec::Vec;
 
 use redlock_core::mock::{MockClock, MockError, MockName, MockNode, SeededEntropy};
+use redlock_core::transport::{Command, Proposal, Reply, RunId};
 use redlock_core::{
-    AcquireError, Clock, Command, Denial, Fence, FenceGate, NodeErrorOf, Options, OptionsError,
-    Proposal, Redlock, Reply, RunId, Token, Transport,
+    AcquireError, Clock, Denial, Fence, FenceGate, NodeErrorOf, Options, OptionsError, Redlock,
+    Token, Transport,
 };
 
 use crate::world::*;
@@ -434,8 +435,13 @@ fn an_acquire_that_arrives_after_its_release_is_refused() {
     let mut way = &node;
     let token = thief();
     let proposal = proposal_now(&clock, &node);
-    let acquire = Command::acquire(KEY.as_bytes(), &token, 10_000, redlock_core::Rules::NONE)
-        .with_proposal(Some(proposal));
+    let acquire = Command::acquire(
+        KEY.as_bytes(),
+        &token,
+        10_000,
+        redlock_core::transport::Rules::NONE,
+    )
+    .with_proposal(Some(proposal));
     let release = Command::release(KEY.as_bytes(), &token).with_proposal(Some(proposal));
     assert_eq!(clock.run(way.execute(&release)), Ok(Reply::NotMine));
     let late = clock.run(way.execute(&acquire)).unwrap_err();

@@ -9,9 +9,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use embassy_futures::join::join;
 use embassy_futures::select::{Either, select};
 use redlock_core::mock::{MockClock, MockError, MockName, MockNode};
+use redlock_core::transport::{Command, Reply};
 use redlock_core::{
-    Clock, Command, HoldError, Instant, Lease, LossCause, NodeErrorOf, Options, Redlock, Reply,
-    Report, Transport,
+    Clock, HoldError, Instant, Lease, LossCause, NodeErrorOf, Options, Redlock, Report, Transport,
 };
 
 use crate::world::*;

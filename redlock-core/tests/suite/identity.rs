@@ -8,9 +8,9 @@ use core::time::Duration;
 use std::string::ToString;
 
 use redlock_core::mock::{MockClock, MockError, MockName, MockNode, SeededEntropy};
+use redlock_core::transport::{Command, Reply, RunId, Verb};
 use redlock_core::{
-    AcquireError, Clock, Command, ExtendError, Instant, NodeErrorOf, Options, Redlock, Reply,
-    RunId, Transport, Verb,
+    AcquireError, Clock, ExtendError, Instant, NodeErrorOf, Options, Redlock, Transport,
 };
 
 use crate::world::*;

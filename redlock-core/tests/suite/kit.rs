@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::task::Wake;
 
 use redlock_core::mock::{MockClock, MockError, MockNode, SeededEntropy};
-use redlock_core::{Clock, Command, Entropy, Failure, Instant, Reply, Rules, Token, Transport};
+use redlock_core::transport::{Command, Reply, Rules};
+use redlock_core::{Clock, Entropy, Failure, Instant, Token, Transport};
 
 use crate::world::*;
 

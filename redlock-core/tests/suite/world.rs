@@ -5,9 +5,8 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
 use redlock_core::mock::{MockClock, MockError, MockName, MockNode, SeededEntropy};
-use redlock_core::{
-    Clock, Command, Instant, NodeErrorOf, Options, Redlock, Reply, Token, Transport,
-};
+use redlock_core::transport::{Command, Reply};
+use redlock_core::{Clock, Instant, NodeErrorOf, Options, Redlock, Token, Transport};
 
 pub(crate) type Node<'c> = MockNode<&'c MockClock>;
 pub(crate) type Lock<'c> = Redlock<&'c Node<'c>, &'c MockClock, SeededEntropy, 5>;

@@ -3,7 +3,8 @@
 use core::time::Duration;
 
 use redlock_core::mock::{MockClock, SeededEntropy};
-use redlock_core::{Command, Denial, Redlock, Reply, Rules, Transport};
+use redlock_core::transport::{Command, Reply, Rules};
+use redlock_core::{Denial, Redlock, Transport};
 use redlock_embassy::{Failure, NodeName, Options, TcpNode, TransportError};
 
 use crate::wire::{Entry, Server, Who, Wire};

@@ -1,6 +1,7 @@
 //! The answers of a node, and their effect.
 
-use redlock_core::{Command, Reply, Transport};
+use redlock_core::Transport;
+use redlock_core::transport::{Command, Reply};
 use redlock_embassy::{Failure, NodeName, TransportError};
 
 use crate::wire::Server;

@@ -5,7 +5,8 @@ use std::collections::HashSet;
 
 use embedded_io_async::ErrorKind;
 use redlock_core::mock::SeededEntropy;
-use redlock_core::{Command, Entropy, Reply, Token, Transport, Verb};
+use redlock_core::transport::{Command, Reply, Verb};
+use redlock_core::{Entropy, Token, Transport};
 
 use crate::wire::{Entry, Server};
 use crate::world::*;

@@ -4,7 +4,8 @@ use core::time::Duration;
 
 use embassy_futures::join::join;
 use embedded_io_async::ErrorKind;
-use redlock_core::{Clock, Reply, Transport};
+use redlock_core::transport::Reply;
+use redlock_core::{Clock, Transport};
 
 use crate::wire::{Entry, Server};
 use crate::world::*;

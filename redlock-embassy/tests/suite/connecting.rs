@@ -3,7 +3,8 @@
 use core::time::Duration;
 
 use embedded_io_async::ErrorKind;
-use redlock_core::{Reply, Transport};
+use redlock_core::Transport;
+use redlock_core::transport::Reply;
 use redlock_embassy::{Failure, NodeName, TransportError};
 
 use crate::wire::{Entry, Server};

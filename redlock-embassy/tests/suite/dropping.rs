@@ -2,7 +2,8 @@
 
 use core::pin::pin;
 
-use redlock_core::{Command, Reply, Token, Transport};
+use redlock_core::transport::{Command, Reply};
+use redlock_core::{Token, Transport};
 
 use crate::wire::Server;
 use crate::world::*;

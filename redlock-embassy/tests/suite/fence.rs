@@ -7,9 +7,8 @@ use std::collections::HashSet;
 
 use embedded_io_async::ErrorKind;
 use redlock_core::mock::{MockClock, SeededEntropy};
-use redlock_core::{
-    Argument, Command, Denial, Fence, Proposal, Redlock, Reply, Rules, ScriptCall, Token, Transport,
-};
+use redlock_core::transport::{Argument, Command, Proposal, Reply, Rules, ScriptCall};
+use redlock_core::{Denial, Fence, Redlock, Token, Transport};
 use redlock_embassy::{
     AcquireError, Failure, FenceGate, NodeErrorOf, Options, TcpNode, TransportError, resp,
 };

@@ -1,6 +1,7 @@
 //! The login: what is sent before the first command.
 
-use redlock_core::{Reply, Transport};
+use redlock_core::Transport;
+use redlock_core::transport::Reply;
 use redlock_embassy::{Failure, NodeName, TransportError};
 
 use crate::wire::{Entry, Server};

@@ -1,6 +1,7 @@
 //! The scripts of fenced locks, as the node in memory knows them.
 
-use redlock_core::{Instant, Script};
+use redlock_core::Instant;
+use redlock_core::transport::Script;
 use std::collections::HashMap;
 
 /// Which scripts the node knows, and the fences that it has accepted.

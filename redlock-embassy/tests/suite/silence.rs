@@ -3,7 +3,8 @@
 use core::time::Duration;
 
 use embassy_futures::join::join;
-use redlock_core::{Clock, Reply, Transport};
+use redlock_core::transport::Reply;
+use redlock_core::{Clock, Transport};
 use redlock_embassy::{Failure, TransportError};
 
 use crate::wire::Server;

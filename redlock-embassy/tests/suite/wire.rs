@@ -8,7 +8,8 @@ use std::collections::{HashMap, VecDeque};
 
 use embassy_futures::yield_now;
 use embedded_io_async::{ErrorKind, ErrorType, Read, Write};
-use redlock_core::{Argument, Clock, Command, Instant, NodeInfo, ScriptCall};
+use redlock_core::transport::{Argument, Command, NodeInfo, ScriptCall};
+use redlock_core::{Clock, Instant};
 use redlock_embassy::{Connect, NodeName};
 
 use crate::scripts::{Change, Scripts};

@@ -8,7 +8,8 @@ use core::time::Duration;
 
 use embassy_futures::select::{Either, select};
 use redlock_core::mock::MockClock;
-use redlock_core::{Clock, Command, Instant, Reply, Rules, Token, Transport};
+use redlock_core::transport::{Command, Reply, Rules};
+use redlock_core::{Clock, Instant, Token, Transport};
 use redlock_embassy::{Failure, NodeError, NodeName, TcpNode, TransportError};
 
 use crate::wire::{Server, Wire};

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, ServerError, Value};
-use redlock_core::{Clock, Denial, Entropy, NodeInfo};
+use redlock_core::transport::NodeInfo;
+use redlock_core::{Clock, Denial, Entropy};
 use tokio::time::{Sleep, sleep};
 
 use super::address::Address;
@@ -602,7 +603,8 @@ mod tests {
     use std::collections::HashSet;
     use std::net::TcpListener;
 
-    use redlock_core::{Command, Token};
+    use redlock_core::Token;
+    use redlock_core::transport::Command;
 
     use super::*;
     use crate::node::RedisNode;

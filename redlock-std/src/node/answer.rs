@@ -1,7 +1,7 @@
 //! Conversion of replies to answers of the core.
 
 use redis::{ServerError, Value};
-use redlock_core::Answer;
+use redlock_core::transport::Answer;
 
 use super::error::TransportError;
 use super::printable::printable;

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::Cmd;
-use redlock_core::{
-    Admission, Answer, Argument, Arguments, Command, Denial, FENCE_KEY_PREFIX, OwnedCommand, Reply,
-    ScriptCall, Verb,
+use redlock_core::transport::{
+    Admission, Answer, Argument, Arguments, Command, OwnedCommand, Reply, ScriptCall, Verb,
 };
+use redlock_core::{Denial, FENCE_KEY_PREFIX};
 use tokio::sync::oneshot;
 
 use super::error::Failure;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisError, Value};
-use redlock_core::{NodeInfo, Script};
+use redlock_core::transport::{NodeInfo, Script};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 

@@ -6,7 +6,8 @@ use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use redlock_core::{Admission, Answer, Clock, NodeInfo, RunId};
+use redlock_core::Clock;
+use redlock_core::transport::{Admission, Answer, NodeInfo, RunId};
 use tokio::sync::{Notify, oneshot};
 
 use super::call::{AcquireNumber, Call, CallError, Releases, Vote};
@@ -447,7 +448,8 @@ mod interleavings;
 
 #[cfg(test)]
 mod tests {
-    use redlock_core::{Command, Rules, Token, Verb};
+    use redlock_core::Token;
+    use redlock_core::transport::{Command, Rules, Verb};
 
     use super::super::call::{MAX_RELEASE_BYTES, MAX_RELEASES};
     use super::*;

@@ -115,8 +115,9 @@ async fn a_server_that_is_named_twice_has_one_vote_and_a_replica_none() {
 
 /// What each transport owes a node that changes while it is connected.
 mod changes {
+    use redlock_core::Transport;
     use redlock_core::mock::MockNode;
-    use redlock_core::{Command, Reply, Rules, Transport};
+    use redlock_core::transport::{Command, Reply, Rules};
 
     use super::*;
     use crate::{redis_node, release, token};

@@ -4,7 +4,8 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-use redlock_core::{Command, Options, Redlock, Reply, Rules, Token, Transport};
+use redlock_core::transport::{Command, Reply, Rules};
+use redlock_core::{Options, Redlock, Token, Transport};
 use redlock_std::{SystemClock, SystemEntropy};
 use redlock_tests::{Server, Servers};
 

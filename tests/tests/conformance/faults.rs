@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use redlock_core::mock::MockNode;
-use redlock_core::{Command, Reply, Rules, Token, Transport};
+use redlock_core::transport::{Command, Reply, Rules};
+use redlock_core::{Token, Transport};
 use redlock_embassy::TcpNode;
 use redlock_std::{RedisNode, SystemClock};
 use redlock_tests::{Server, TokioStream, eventually};

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use redlock_core::{Command, Reply, Rules, Token, Transport};
+use redlock_core::transport::{Command, Reply, Rules};
+use redlock_core::{Token, Transport};
 use redlock_std::{Failure, RedisNode, TransportError};
 
 use crate::setup::{connected, patient};

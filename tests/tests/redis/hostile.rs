@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use redlock_core::{Command, Rules, Token, Transport};
+use redlock_core::transport::{Command, Rules};
+use redlock_core::{Token, Transport};
 use redlock_std::{Failure, RedisNode, Redlock, TransportError};
 use redlock_tests::{Impostor, Mischief, Servers, eventually};
 

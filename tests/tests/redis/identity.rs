@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use redis::Value;
-use redlock_core::{Argument, Command, Fence, GUARD_KEY, Proposal, Rules, ScriptCall, Token};
+use redlock_core::transport::{Argument, Command, Proposal, Rules, ScriptCall};
+use redlock_core::{Fence, GUARD_KEY, Token};
 use redlock_std::{AcquireError, ExtendError, Options, Redlock};
 use redlock_tests::{Server, Servers, eventually};
 

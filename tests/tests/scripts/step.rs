@@ -2,7 +2,8 @@
 //! quarantines, to the microsecond.
 
 use fastrand::Rng;
-use redlock_core::{Command, Fence, Fleet, Proposal, Rules, Token, Verb};
+use redlock_core::transport::{Command, Proposal, Rules, Verb};
+use redlock_core::{Fence, Fleet, Token};
 
 use crate::twins::{KEYS, Twins, fleet, other_fleet};
 

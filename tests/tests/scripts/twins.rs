@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use redis::{Cmd, Connection, ConnectionLike, Pipeline, Value};
 use redlock_core::mock::{self, MockFailure};
-use redlock_core::{
-    Answer, Argument, Arguments, Command, Denial, FENCE_KEY_PREFIX, Failure, Fence, Fleet,
-    GUARD_KEY, Instant, NodeInfo, Options, ReplicationId, Reply, RunId, ScriptCall,
+use redlock_core::transport::{
+    Answer, Argument, Arguments, Command, NodeInfo, ReplicationId, Reply, RunId, ScriptCall,
 };
+use redlock_core::{Denial, FENCE_KEY_PREFIX, Failure, Fence, Fleet, GUARD_KEY, Instant, Options};
 use redlock_tests::Server;
 
 use crate::step::Step;

@@ -15,7 +15,8 @@ use embedded_tls::pki::CertVerifier;
 use embedded_tls::{
     Aes128GcmSha256, Certificate, CryptoProvider, CryptoRngCore, TlsConfig, TlsError, TlsVerifier,
 };
-use redlock_core::{Command, Reply, Rules, Token, Transport};
+use redlock_core::transport::{Command, Reply, Rules};
+use redlock_core::{Token, Transport};
 use redlock_embassy::{Connect, Failure, NodeName, TcpNode, TransportError};
 use redlock_examples::tls_session::{Line, TlsStream};
 use redlock_std::SystemClock;

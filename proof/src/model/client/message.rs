@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-use redlock_core::{Denial, Failure, Fence, Reading, Reply};
+use redlock_core::transport::{Reading, Reply};
+use redlock_core::{Denial, Failure, Fence};
 
 use super::failure::{NodeError, Silent};
 use crate::model::scene::Scene;

@@ -3,7 +3,8 @@
 use core::future::poll_fn;
 use core::task::Poll;
 
-use redlock_core::{Command, Failure, Proposal, Reply, RunId, Transport, Verb};
+use redlock_core::transport::{Command, Proposal, Reply, RunId, Verb};
+use redlock_core::{Failure, Transport};
 
 use super::failure::{NodeError, Silent};
 use super::heard::Heard;

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use redlock_core::{Fence, Verb};
+use redlock_core::Fence;
+use redlock_core::transport::Verb;
 
 use super::super::clock::Moment;
 use super::super::fault::Fault;

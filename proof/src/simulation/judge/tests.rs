@@ -1,6 +1,6 @@
 use super::super::history::{Call, End, Place, Route, Span};
 use super::*;
-use redlock_core::{Reply, Rules, Verb};
+use redlock_core::transport::{Reply, Rules, Verb};
 
 const NODES: usize = 3;
 

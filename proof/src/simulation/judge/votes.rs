@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use redlock_core::{Reply, Rules, Verb};
+use redlock_core::transport::{Reply, Rules, Verb};
 
 use super::super::clock::Moment;
 use super::super::fault::Fault;

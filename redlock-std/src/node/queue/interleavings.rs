@@ -6,7 +6,8 @@ use std::task::Poll;
 
 use loom::future::block_on;
 use loom::thread;
-use redlock_core::{Command, Rules, Token, Verb};
+use redlock_core::Token;
+use redlock_core::transport::{Command, Rules, Verb};
 
 use super::*;
 
