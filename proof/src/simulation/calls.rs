@@ -2,15 +2,16 @@
 
 use core::cell::Cell;
 use core::time::Duration;
+use embassy_futures::select::{Either, select};
 use std::rc::Rc;
 
-use embassy_futures::select::{Either, select};
 use redlock_core::{AcquireError, Clock, ExtendError, HoldError, Instant, Lease, LossCause, Token};
 
+use super::assumption::Assumption;
 use super::cut::{Cut, cut};
 use super::fault::Kind;
-use super::history::{Call, Claim, End, KEYS, Task, What};
-use super::scenario::Assumption;
+use super::history::{Call, Claim, End, Task, What};
+use super::place::KEYS;
 use super::transport::WireError;
 use super::user::{Key, MAX, User};
 use super::world::World;
