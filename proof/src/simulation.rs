@@ -3,21 +3,28 @@
 //! [`Run`] is one seed: a scenario is drawn, its world is run to the end in virtual time, and the judge is told
 //! what happened. [`Campaign`] is many of them.
 
+mod assumption;
 mod calls;
 mod campaign;
 mod chance;
 mod clock;
 mod connection;
 mod cut;
+mod delivery;
+mod draw;
 mod drift;
 mod executor;
 mod fault;
 mod fencing;
 mod history;
+mod injection;
 mod judge;
 mod link;
 mod machine;
+mod nodes;
 mod operator;
+mod pauses;
+mod place;
 mod plan;
 mod process;
 mod queue;
@@ -25,6 +32,7 @@ mod run;
 mod scenario;
 mod session;
 mod slab;
+mod state;
 mod summary;
 mod trace;
 mod transport;
@@ -39,10 +47,11 @@ use std::time::Instant;
 
 use clap::ValueEnum as _;
 
+pub use assumption::Assumption;
 pub use campaign::Campaign;
 pub use judge::Promise;
 pub use run::Run;
-pub use scenario::Assumption;
+
 pub use summary::Summary;
 
 /// Runs the lock in made-up worlds, a seed each.

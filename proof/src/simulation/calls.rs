@@ -2,17 +2,18 @@
 
 use core::cell::Cell;
 use core::time::Duration;
+use embassy_futures::select::{Either, select};
 use std::rc::Rc;
 
-use embassy_futures::select::{Either, select};
 use redlock_core::{
     AcquireError, Clock, ExtendError, HoldError, Instant, Lease, LossCause, NodeErrorOf, Token,
 };
 
+use super::assumption::Assumption;
 use super::cut::{Cut, cut};
 use super::fault::Kind;
-use super::history::{Call, Claim, End, KEYS, Task, What};
-use super::scenario::Assumption;
+use super::history::{Call, Claim, End, Task, What};
+use super::place::KEYS;
 use super::transport::Wire;
 use super::user::{Key, MAX, User};
 use super::world::World;

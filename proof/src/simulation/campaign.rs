@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use super::assumption::Assumption;
 use super::judge::Promise;
 use super::run::Run;
-use super::scenario::Assumption;
 use super::summary::Summary;
 
 /// What came of many seeds.

@@ -1,5 +1,6 @@
 //! Clocks that are wrong, each in its own way, and the way back from what they read to true time.
 
+use core::fmt;
 use core::time::Duration;
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
@@ -106,6 +107,19 @@ impl Ticker {
 
     pub(crate) const fn hertz(&self) -> u64 {
         self.hertz
+    }
+}
+
+/// A moment in seconds.
+#[derive(Debug)]
+pub(crate) struct Seconds(pub(crate) Moment);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Moment::MAX => f.write_str("the end of time"),
+            at => write!(f, "{}.{:06}", at / 1_000_000, at % 1_000_000),
+        }
     }
 }
 

@@ -3,20 +3,11 @@
 use redlock_core::transport::NodeInfo;
 
 use super::fault::Kind;
-use super::history::{Message, Route, What};
-use super::link::{Content, Line};
+use super::history::What;
+use super::link::{Content, Line, Straggler};
+use super::place::Route;
 use super::slab::Name;
-use super::world::{Event, State};
-
-/// A command that has outlived its connection.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Straggler {
-    route: Route,
-    message: Message,
-    epoch: u32,
-    /// Of the node, which takes with it what had not arrived when it died.
-    life: u32,
-}
+use super::state::{Event, State};
 
 impl State {
     /// Breaks the connection: the first commands under way arrive in spite of it, but late, the others never.

@@ -1,8 +1,8 @@
 //! By how much the clocks of a world differ in rate: often by all that the options allow for.
 
+use super::assumption::Assumption;
 use super::chance::Chance;
 use super::clock::Dial;
-use super::scenario::Assumption;
 
 /// The rates of a world's clocks. The slowest client and the fastest node differ by no more than the drift.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use core::time::Duration;
 
 use redlock_core::{Fleet, Options, OptionsError};
 
+use super::assumption::Assumption;
 use super::chance::Chance;
 use super::clock::Dial;
-use super::scenario::Assumption;
 
 /// The rules of a fleet, and how far its clocks follow them.
 #[derive(Debug, Clone, Copy)]

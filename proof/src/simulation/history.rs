@@ -5,9 +5,7 @@ use redlock_core::{Denial, Fence, Token};
 
 use super::clock::Moment;
 use super::fault::Fault;
-
-/// The names of the keys, by their number.
-pub(crate) const KEYS: [&str; 3] = ["dock-0", "dock-1", "dock-2"];
+use super::place::{KEYS, Place, Route};
 
 /// Something that happened.
 #[derive(Debug, Clone, Copy)]
@@ -30,20 +28,6 @@ pub(crate) struct Claim {
     pub(crate) key: usize,
     pub(crate) token: usize,
     pub(crate) fence: Option<Fence>,
-}
-
-/// From a client to a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Route {
-    pub(crate) client: usize,
-    pub(crate) node: usize,
-}
-
-/// A place for a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
-    pub(crate) node: usize,
-    pub(crate) key: usize,
 }
 
 /// What happened.

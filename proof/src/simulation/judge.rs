@@ -13,9 +13,8 @@ use std::collections::BTreeMap;
 
 use redlock_core::{Fence, Instant};
 
-use super::clock::Moment;
+use super::clock::{Moment, Seconds};
 use super::history::{Claim, Fact, Message, Task, What};
-use super::trace::Seconds;
 use crate::exclusion::Holding;
 use calls::Calls;
 use fences::Fences;

@@ -1,11 +1,10 @@
 //! What an operator does at a shell: `redlock init`, and `redlock init --repair`.
 
-use super::clock::NEVER;
+use super::assumption::Assumption;
 use super::fault::Kind;
 use super::history::What;
 use super::machine::Machine;
-use super::scenario::Assumption;
-use super::world::{Event, State};
+use super::state::{Event, State};
 
 impl State {
     /// Repairs the fleet if its clients cannot do so by themselves: `redlock doctor` says when that is so.
@@ -89,12 +88,5 @@ impl State {
             let reading = machine.reads(now);
             machine.server.repair(fleet, reading);
         }
-    }
-}
-
-impl Machine {
-    /// Whether it can be reached, or will be soon.
-    pub(super) const fn is_live(&self) -> bool {
-        !self.is_down && self.hung_until != NEVER
     }
 }

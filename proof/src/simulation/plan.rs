@@ -1,11 +1,12 @@
 //! What is to go wrong in a world, and when.
 
+use super::assumption::Assumption;
 use super::chance::Chance;
 use super::clock::{Moment, NEVER};
 use super::fault::Fault;
 use super::fencing::{Fencing, Jumps};
-use super::history::Route;
-use super::scenario::{Assumption, Hazards, Scenario};
+use super::place::Route;
+use super::scenario::{Hazards, Scenario};
 
 /// The faults of a world, up to the moment at which it is calm.
 pub(crate) fn draw(

@@ -1,15 +1,6 @@
 //! A client's process: the same clock and the same connections for all its tasks, and pauses at any point.
 
-use std::task::Waker;
-
-use redlock_core::Instant;
-
 use super::clock::{Moment, Ticker};
-use super::fault::Kind;
-use super::history::What;
-use super::scenario::Assumption;
-use super::slab::Name;
-use super::world::{Event, State};
 
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -20,85 +11,4 @@ pub(crate) struct Process {
     pub(super) pause_odds: u64,
     /// Of being paused where a poll touches a connection: one in so many.
     pub(super) stall_odds: u64,
-}
-
-impl State {
-    /// Where a process is in true time: later than the world after a stall in the middle of a poll.
-    pub(crate) fn moment_of(&self, client: usize) -> Moment {
-        self.now.max(self.processes[client].free_at)
-    }
-
-    /// Whether `client` may be polled now. It may be paused at this very moment.
-    pub(crate) fn is_free(&mut self, client: usize) -> bool {
-        let process = &self.processes[client];
-        if process.free_at > self.now {
-            return false;
-        }
-        if self.now < self.calm_at && self.chance.one_in(process.pause_odds) {
-            self.count(Kind::Pause);
-            let length = self.lateness();
-            self.pause(client, length);
-        }
-        self.processes[client].free_at <= self.now
-    }
-
-    /// The process may be paused here, in the middle of a poll.
-    ///
-    /// Called where a poll touches a connection, and nowhere else: what a client does between its last look at
-    /// the clock and its next touch takes no time, so that a lease is either over when it is handed out or not.
-    pub(super) fn touch(&mut self, client: usize) {
-        let at = self.moment_of(client);
-        if at < self.calm_at && self.chance.one_in(self.processes[client].stall_odds) {
-            self.count(Kind::Stall);
-            let length = self.lateness();
-            self.pause(client, length);
-        }
-    }
-
-    pub(super) fn pause(&mut self, client: usize, length: u64) {
-        let at = self.moment_of(client);
-        let until = at + length;
-        let process = &mut self.processes[client];
-        process.free_at = until;
-        let dial = process.clock.dial();
-        let local = dial.reads(until) - dial.reads(at);
-        self.tell_at(at, What::Paused(client, until, local));
-        self.queue.add(until, Event::Free);
-    }
-
-    /// By how much something is late: next to one of the lengths that matter here, or a little.
-    pub(super) fn lateness(&mut self) -> u64 {
-        if self.chance.one_in(2) {
-            return self.chance.below(1_000);
-        }
-        let length = self.chance.pick(&self.lengths);
-        self.chance.about(length)
-    }
-
-    /// Wakes whoever sleeps when the clock of its client reads `deadline`.
-    pub(super) fn set_timer(
-        &mut self,
-        client: usize,
-        deadline: Instant,
-        timer: &mut Option<Name>,
-        waker: Waker,
-    ) {
-        if let Some(set) = timer.and_then(|timer| self.timers.get_mut(timer)) {
-            *set = waker;
-            return;
-        }
-        let name = self.timers.insert(waker);
-        *timer = Some(name);
-        let at = self.processes[client].clock.first(deadline.as_micros());
-        self.queue.add(at, Event::Timer(name));
-    }
-
-    pub(super) fn ring(&mut self, timer: Name) {
-        let is_lost = self.fails(Assumption::Wake) && self.chance.one_in(20);
-        if let Some(waker) = self.timers.get_mut(timer)
-            && !is_lost
-        {
-            waker.wake_by_ref();
-        }
-    }
 }

@@ -6,12 +6,14 @@ use std::rc::Rc;
 use redlock_core::Redlock;
 use redlock_core::mock::SeededEntropy;
 
+use super::assumption::Assumption;
 use super::chance::Chance;
 use super::executor::Executor;
 use super::fault::Kind;
 use super::history::{Fact, Task};
-use super::judge::{Breach, Promise, judge};
-use super::scenario::{Assumption, Scenario};
+use super::judge::judge;
+use super::judge::{Breach, Promise};
+use super::scenario::Scenario;
 use super::summary::Summary;
 use super::trace::Excerpt;
 use super::transport::{LocalClock, Wire};

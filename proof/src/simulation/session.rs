@@ -4,11 +4,11 @@ use core::time::Duration;
 
 use redlock_core::Instant;
 
+use super::assumption::Assumption;
 use super::clock::Moment;
 use super::fencing::Jumps;
 use super::history::{Call, End, Message, Span, Task, What};
-use super::scenario::Assumption;
-use super::world::State;
+use super::state::State;
 
 impl State {
     /// A call begins that ends within `bound` by the clock of its client, and the ticks by which each sleep in

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use redlock_core::Denial;
 use redlock_core::transport::Reply;
 
-use super::clock::Moment;
-use super::history::{Call, Claim, Fact, KEYS, Message, Place, Route, Task, What};
+use super::clock::Seconds;
+use super::history::{Call, Claim, Fact, Message, Task, What};
 use super::judge::Breach;
+use super::place::{KEYS, Place, Route};
 
 /// The part of a history that matters for a breach.
 #[derive(Debug)]
@@ -226,19 +227,6 @@ impl fmt::Display for Said<'_> {
             Ok(Reply::Held(_)) => f.write_str("Held"),
             Ok(reply) => write!(f, "{reply:?}"),
             Err(denial) => write!(f, "{denial}"),
-        }
-    }
-}
-
-/// A moment in seconds.
-#[derive(Debug)]
-pub(crate) struct Seconds(pub(crate) Moment);
-
-impl fmt::Display for Seconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Moment::MAX => f.write_str("the end of time"),
-            at => write!(f, "{}.{:06}", at / 1_000_000, at % 1_000_000),
         }
     }
 }

@@ -9,11 +9,13 @@ use std::rc::Rc;
 use redlock_core::transport::{Command, Reply, RunId};
 use redlock_core::{Clock, Failure, Instant, NodeError, NodeErrorOf, Transport};
 
-use super::history::{KEYS, Message, Route, Task};
+use super::assumption::Assumption;
+use super::history::{Message, Task};
 use super::link::Handed;
-use super::scenario::Assumption;
+use super::place::{KEYS, Route};
 use super::slab::Name;
-use super::world::{PendingCall, World};
+use super::state::PendingCall;
+use super::world::World;
 
 /// The way of one task to one node.
 #[derive(Debug, Clone)]

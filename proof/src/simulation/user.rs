@@ -6,12 +6,12 @@ use std::rc::Rc;
 use redlock_core::mock::SeededEntropy;
 use redlock_core::{Clock, Lease, Options, Redlock};
 
+use super::assumption::Assumption;
 use super::chance::Chance;
 use super::clock::Moment;
 use super::cut::Cut;
 use super::fault::Kind;
 use super::history::{Call, Task};
-use super::scenario::Assumption;
 use super::transport::{LocalClock, Wire};
 use super::world::World;
 

@@ -1,169 +1,21 @@
 //! A world: true time, and everything that the clients of the lock stand on.
 
 use std::cell::{RefCell, RefMut};
-use std::task::Waker;
-
-use redlock_core::transport::Reply;
-use redlock_core::{Denial, Fence, FenceGate, Fleet, Token};
 
 use super::chance::Chance;
-use super::clock::{Dial, Moment};
-use super::connection::Straggler;
-use super::fault::{Fault, Kind};
 use super::fencing::Jumps;
-use super::history::{Claim, Fact, KEYS, Route, Task, What};
-use super::link::Link;
-use super::machine::{Left, Machine};
-use super::process::Process;
-use super::queue::Queue;
-use super::scenario::{Assumption, Scenario};
-use super::slab::{Name, Slab};
+use super::history::What;
+use super::place::Route;
+use super::scenario::Scenario;
+use super::state::{Event, State};
 
 /// What the tasks share. Each of them looks at it for a moment at a time.
 #[derive(Debug)]
 pub(crate) struct World(RefCell<State>);
 
-#[derive(Debug)]
-pub(crate) struct State {
-    pub(super) now: Moment,
-    pub(super) calm_at: Moment,
-    pub(super) queue: Queue<Event>,
-    pub(super) chance: Chance,
-    pub(super) machines: Vec<Machine>,
-    /// The clock that is right, if there is one: by it the others are set.
-    pub(super) right: Dial,
-    /// By how much the clocks differ that are right.
-    pub(super) skew: u64,
-    /// By how much a clock may be set back while its node lives, and over a crash.
-    pub(super) set_back: u64,
-    pub(super) set_back_over_a_crash: u64,
-    /// None in a world of plain locks.
-    pub(super) jumps: Option<Jumps>,
-    /// Some clients follow other rules.
-    pub(super) has_other_rules: bool,
-    /// Of a grant that its client never hears of: one in so many.
-    pub(super) lost_grant_odds: u64,
-    /// The rules of the nodes' fleet, where there are fenced locks.
-    pub(super) fleet: Option<Fleet>,
-    pub(super) processes: Vec<Process>,
-    links: Vec<Link>,
-    /// By the client: the machine behind each name that it has for a node.
-    names: Vec<Vec<usize>>,
-    pub(super) stragglers: Slab<Straggler>,
-    pub(super) calls: Slab<PendingCall>,
-    pub(super) timers: Slab<Waker>,
-    /// The name of no call.
-    pub(super) nobody: Name,
-    /// The bytes of each token, by the number that it has in the history.
-    pub(super) tokens: Vec<Token>,
-    /// Acquires that a task has sent during its call: the key and the token.
-    pub(super) attempts: Vec<(Task, usize, usize)>,
-    pub(super) parcels: u64,
-    pub(super) commands: u64,
-    pub(super) faults: [u64; Kind::ALL.len()],
-    facts: Vec<Fact>,
-    /// What is to go wrong, by its number.
-    plan: Vec<Fault>,
-    broken: Option<Assumption>,
-    /// The lengths of time that matter here.
-    pub(super) lengths: [u64; 4],
-    /// What the locks protect checks fences, key by key.
-    pub(super) gates: [FenceGate; KEYS.len()],
-    /// What nodes have told that count their grants: the token, and the highest count.
-    pub(super) counts: Vec<(usize, u64)>,
-}
-
-/// What is going to happen. A connection has a number, since it may be gone by then.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Event {
-    /// Somebody can run again.
-    Free,
-    Timer(Name),
-    Arrival(Route, u32),
-    Answer(Route, u32),
-    Straggler(Name),
-    Notice(Route, u32),
-    Reconnect(Route),
-    /// A node is back, with what is left of its data.
-    Restart(usize, Left),
-    /// An operator who found a fleet that has never been used writes the record of one node.
-    Init(usize),
-    /// Somebody comes to what a lock protects.
-    Visit(Claim),
-    Fault(usize),
-    Calm,
-    /// An operator looks whether clients can restore the guard records, and restores them if not.
-    Repair,
-}
-
-/// A call that waits for its reply, or for a connection.
-#[derive(Debug, Default)]
-pub(crate) struct PendingCall {
-    pub(super) waker: Option<Waker>,
-    /// An error means that the connection is gone.
-    pub(super) result: Option<Result<Result<Reply, Denial>, ()>>,
-}
-
 impl World {
     pub(crate) fn new(scenario: &Scenario, chance: &mut Chance) -> Self {
-        let mut calls = Slab::new();
-        let nobody = calls.insert(PendingCall::default());
-        calls.remove(nobody);
-        let mut queue = Queue::new(chance.child());
-        for (number, (at, _)) in scenario.plan.iter().enumerate() {
-            queue.add(*at, Event::Fault(number));
-        }
-        queue.add(scenario.calm_at, Event::Calm);
-        if scenario.fencing.is_some() {
-            queue.add(scenario.restored_at(), Event::Repair);
-        }
-        let state = State {
-            now: 0,
-            calm_at: scenario.calm_at,
-            queue,
-            chance: chance.child(),
-            machines: Machine::fleet(scenario),
-            right: scenario.right,
-            skew: scenario.fencing.map_or(0, |fencing| fencing.skew),
-            set_back: scenario.fencing.map_or(0, |fencing| fencing.step_back),
-            set_back_over_a_crash: scenario
-                .fencing
-                .map_or(0, |fencing| fencing.set_back_over_a_crash()),
-            jumps: scenario.fencing.map(|fencing| fencing.jumps),
-            has_other_rules: scenario.has_other_rules,
-            lost_grant_odds: scenario.lost_grant_odds,
-            fleet: scenario.fencing.and_then(|fencing| fencing.fleet()),
-            processes: scenario
-                .clients
-                .iter()
-                .map(|client| client.process())
-                .collect(),
-            links: Vec::new(),
-            names: scenario
-                .clients
-                .iter()
-                .map(|client| client.names.clone())
-                .collect(),
-            stragglers: Slab::new(),
-            calls,
-            timers: Slab::new(),
-            nobody,
-            tokens: Vec::new(),
-            attempts: Vec::new(),
-            parcels: 0,
-            commands: 0,
-            faults: [0; Kind::ALL.len()],
-            facts: Vec::with_capacity(4_096),
-            plan: scenario.plan.iter().map(|(_, fault)| *fault).collect(),
-            broken: scenario.broken,
-            lengths: scenario.lengths,
-            gates: [FenceGate::new(); KEYS.len()],
-            counts: Vec::new(),
-        };
-        let mut state = state;
-        state.links = scenario.links.iter().copied().map(Link::new).collect();
-        state.connect_all();
-        Self(RefCell::new(state))
+        Self(RefCell::new(State::new(scenario, chance)))
     }
 
     /// Not across an await, and not while a task is polled.
@@ -173,9 +25,6 @@ impl World {
 }
 
 impl State {
-    /// Far more than happens in any world.
-    const FACTS_MAX: usize = 1_000_000;
-
     /// Lets the next event happen. There is none at the end.
     pub(crate) fn step(&mut self) -> bool {
         if self.is_endless() {
@@ -214,122 +63,5 @@ impl State {
             Event::Repair => self.repair_if_stuck(),
         }
         true
-    }
-
-    pub(crate) fn tell(&mut self, what: What) {
-        self.tell_at(self.now, what);
-    }
-
-    pub(crate) fn tell_at(&mut self, at: Moment, what: What) {
-        self.facts.push(Fact { at, what });
-    }
-
-    /// Something that a client did, at its own moment.
-    pub(crate) fn tell_of(&mut self, client: usize, what: What) {
-        self.tell_at(self.moment_of(client), what);
-    }
-
-    /// All that happened, in the order of time.
-    pub(crate) fn take_facts(&mut self) -> Vec<Fact> {
-        let mut facts = core::mem::take(&mut self.facts);
-        facts.sort_by_key(|fact| fact.at);
-        facts
-    }
-
-    /// Whether somebody goes round in circles, perhaps within one poll.
-    pub(super) const fn is_endless(&self) -> bool {
-        self.facts.len() > Self::FACTS_MAX
-    }
-
-    pub(super) fn names_twice(&self, client: usize) -> bool {
-        let names = &self.names[client];
-        (1..names.len()).any(|name| names[..name].contains(&names[name]))
-    }
-
-    /// What answers under the name that a client has for a node.
-    pub(super) fn machine_of(&self, route: Route) -> usize {
-        self.names[route.client][route.node]
-    }
-
-    /// All ways to a machine.
-    pub(super) fn routes_to(&self, machine: usize) -> Vec<Route> {
-        let names = self.names.iter().enumerate().flat_map(|(client, names)| {
-            let names = names.iter().enumerate();
-            names.map(move |(node, of)| (Route { client, node }, *of))
-        });
-        let routes = names.filter(|(_, of)| *of == machine);
-        routes.map(|(route, _)| route).collect()
-    }
-
-    pub(super) fn link(&mut self, route: Route) -> &mut Link {
-        &mut self.links[route.client * self.machines.len() + route.node]
-    }
-
-    /// The number of `token` in the history.
-    pub(crate) fn number_of(&mut self, token: &Token) -> usize {
-        // The latest ones are asked for most.
-        let known = self.tokens.iter().rposition(|known| known == token);
-        known.unwrap_or_else(|| {
-            self.tokens.push(*token);
-            self.tokens.len() - 1
-        })
-    }
-
-    /// Takes note of the count that came with a grant.
-    pub(super) fn counted(&mut self, token: usize, fence: Fence) {
-        if self.fails(Assumption::Count) {
-            self.counts.push((token, fence.as_u64()));
-        }
-    }
-
-    /// What a client takes for its fence: where nodes count, the highest count that came with a grant.
-    pub(crate) fn fence_of(&self, token: usize, fence: Fence) -> Fence {
-        if !self.fails(Assumption::Count) {
-            return fence;
-        }
-        let counts = self.counts.iter().filter(|(whose, _)| *whose == token);
-        counts
-            .map(|(_, count)| Fence::from_u64(*count))
-            .max()
-            .unwrap_or(fence)
-    }
-
-    /// The holder of a fenced lease comes to what the lock protects, at its own moment.
-    pub(crate) fn visit(&mut self, claim: Claim) {
-        let at = self.moment_of(claim.task.client);
-        self.queue.add(at, Event::Visit(claim));
-    }
-
-    fn admit(&mut self, claim: Claim) {
-        if let Some(fence) = claim.fence {
-            let is_admitted = self.gates[claim.key].admit(fence);
-            self.count_many(Kind::RefusedVisit, (!is_admitted).into());
-            self.tell(What::Visits(claim, is_admitted));
-        }
-    }
-
-    pub(super) fn finish_call(&mut self, call: Name, result: Result<Result<Reply, Denial>, ()>) {
-        if let Some(pending) = self.calls.get_mut(call) {
-            pending.result = Some(result);
-        }
-        self.wake_call(call);
-    }
-
-    pub(super) fn wake_call(&mut self, call: Name) {
-        if let Some(waker) = self
-            .calls
-            .get_mut(call)
-            .and_then(|pending| pending.waker.take())
-        {
-            waker.wake();
-        }
-    }
-
-    pub(crate) const fn broken(&self) -> Option<Assumption> {
-        self.broken
-    }
-
-    pub(crate) fn fails(&self, assumption: Assumption) -> bool {
-        self.broken == Some(assumption)
     }
 }

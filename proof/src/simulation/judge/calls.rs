@@ -1,8 +1,7 @@
 //! Whether every call ended, and in time.
 
-use super::super::clock::Moment;
+use super::super::clock::{Moment, Seconds};
 use super::super::history::{Call, End, Span, Task};
-use super::super::trace::Seconds;
 use super::{Breach, Promise};
 
 /// The calls under way, and the pauses that excuse them.

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use redlock_core::Fence;
 use redlock_core::transport::Verb;
 
-use super::super::clock::Moment;
+use super::super::clock::{Moment, Seconds};
 use super::super::fault::Fault;
-use super::super::history::{Claim, Message, Place, What};
-use super::super::trace::Seconds;
+use super::super::history::{Claim, Message, What};
+use super::super::place::Place;
 use super::{Breach, Promise};
 
 /// The fences of a world.

@@ -4,7 +4,7 @@ use core::ops::Range;
 use std::collections::BTreeMap;
 
 use super::super::clock::Moment;
-use super::super::history::Place;
+use super::super::place::Place;
 
 /// What stood on the nodes.
 #[derive(Debug, Default)]

@@ -1,4 +1,5 @@
-use super::super::history::{Call, End, Place, Route, Span};
+use super::super::history::{Call, End, Span};
+use super::super::place::{Place, Route};
 use super::*;
 use redlock_core::transport::{Reply, Rules, Verb};
 

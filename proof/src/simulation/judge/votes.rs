@@ -6,7 +6,8 @@ use redlock_core::transport::{Reply, Rules, Verb};
 
 use super::super::clock::Moment;
 use super::super::fault::Fault;
-use super::super::history::{Claim, Message, Route, What};
+use super::super::history::{Claim, Message, What};
+use super::super::place::Route;
 use super::Promise;
 
 /// The votes of a world. A server that a client names twice is one node here.

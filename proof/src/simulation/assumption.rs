@@ -1,0 +1,163 @@
+//! What can be broken on purpose.
+
+use redlock_core::mock::ServerFlaw;
+
+use super::judge::Promise;
+
+/// Something that the lock may rely on, broken on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Assumption {
+    /// Clocks differ in rate by more than the options allow.
+    Drift,
+    /// Nodes come back without their data, and the restart guard is off.
+    Forget,
+    /// Clocks of nodes are set forward.
+    Jump,
+    /// Clocks of clients say that they have no tick.
+    Resolution,
+    /// Commands overtake each other on one connection.
+    Order,
+    /// Nodes delete a key whosever it is.
+    Compare,
+    /// Timers forget to wake.
+    Wake,
+    /// Clients draw the same tokens.
+    Entropy,
+    /// The clocks of a majority of nodes jump together.
+    JumpTogether,
+    /// The margin for clocks that jump is not taken off the validity.
+    Margin,
+    /// Nodes forget until when a key was held when a clock that is ahead takes it away.
+    HeldUntil,
+    /// Nodes count their grants, and the highest count that a client is told is its fence.
+    Count,
+    /// A client asks for the highest fence, and writes one more back, which nodes accept in any case.
+    WriteBack,
+    /// Nodes accept the same fence again.
+    Strict,
+    /// Nodes accept a fence however old, and forget fences when their TTL is over.
+    Floor,
+    /// Nodes accept a fence however new.
+    Ceiling,
+    /// Nodes that forgot come back before the last fence that they may have forgotten is too old.
+    Quarantine,
+    /// Nodes accept a fence that was released.
+    Burn,
+    /// Clocks of nodes are set back by more than is agreed.
+    StepBack,
+    /// Nodes take an attempt that proposes the fence of another for the other.
+    EqualFences,
+    /// Nodes without a guard record take the rules of the first client that asks.
+    AnyRules,
+    /// Nodes know their guard record by the process alone, also when they have been replicas meanwhile.
+    Failback,
+    /// Nodes that evict keys say that they do not.
+    Eviction,
+    /// Operators tell nodes that have lost their data that they are new.
+    Init,
+    /// The quarantine is long enough for leases, and not for clocks that are set back.
+    StepBackQuarantine,
+    /// Holders who are told that their lease is lost go by what it said before.
+    Lost,
+    /// Servers that are named twice are not known to be one.
+    Duplicates,
+    /// Holders count an extended lease by the options of today.
+    TodaysOptions,
+    /// Clients follow the clock of one node.
+    OneClock,
+    /// Replicas take writes, and say that they are masters.
+    Replica,
+    /// A release by a client with other rules shortens the life of the fence.
+    ShorterFences,
+}
+
+impl Assumption {
+    /// Whether the algorithm itself rests on it: without it, two hold one lock.
+    #[must_use]
+    pub const fn is_of_the_algorithm(self) -> bool {
+        self.breaks().is_some()
+    }
+
+    /// The promise that rests on it alone; none where any may break first.
+    #[must_use]
+    pub const fn breaks(self) -> Option<Promise> {
+        match self {
+            Self::EqualFences
+            | Self::AnyRules
+            | Self::Failback
+            | Self::Eviction
+            | Self::Init
+            | Self::TodaysOptions
+            | Self::Drift
+            | Self::Forget
+            | Self::Jump
+            | Self::JumpTogether
+            | Self::Margin
+            | Self::HeldUntil => Some(Promise::Exclusion),
+            Self::Count
+            | Self::WriteBack
+            | Self::Strict
+            | Self::Floor
+            | Self::Ceiling
+            | Self::Quarantine
+            | Self::StepBackQuarantine
+            | Self::ShorterFences
+            | Self::StepBack => Some(Promise::Fence),
+            Self::Burn => Some(Promise::Burn),
+            Self::Lost => Some(Promise::Over),
+            Self::Duplicates => Some(Promise::Votes),
+            Self::OneClock => Some(Promise::NodesTime),
+            Self::Replica => Some(Promise::Replica),
+            Self::Resolution | Self::Order | Self::Compare | Self::Wake | Self::Entropy => None,
+        }
+    }
+
+    /// How many seeds it takes at the most to find it. A few need several things to come together.
+    #[must_use]
+    pub const fn found_within(self) -> u64 {
+        match self {
+            Self::TodaysOptions => 60_000,
+            Self::AnyRules | Self::Burn => 20_000,
+            Self::EqualFences | Self::ShorterFences => 40_000,
+            _ => 2_000,
+        }
+    }
+
+    /// Whether there are fences in its worlds; none where it makes no difference.
+    pub(super) const fn needs_fences(self) -> bool {
+        let is_of_plain_locks = matches!(self, Self::Compare | Self::Replica);
+        self.server_flaw().is_some() && !is_of_plain_locks
+            || matches!(
+                self,
+                Self::JumpTogether
+                    | Self::Margin
+                    | Self::StepBack
+                    | Self::Eviction
+                    | Self::Init
+                    | Self::TodaysOptions
+                    | Self::OneClock
+            )
+    }
+
+    /// What nodes do wrong.
+    pub(crate) const fn server_flaw(self) -> Option<ServerFlaw> {
+        match self {
+            Self::Compare => Some(ServerFlaw::ReleasesAnyToken),
+            Self::Eviction | Self::Replica => Some(ServerFlaw::HidesItsRole),
+            Self::Count => Some(ServerFlaw::CountsGrants),
+            Self::WriteBack => Some(ServerFlaw::AcceptsAnyFence),
+            Self::Strict => Some(ServerFlaw::AcceptsFenceAgain),
+            Self::Floor => Some(ServerFlaw::AcceptsOldFence),
+            Self::Ceiling => Some(ServerFlaw::AcceptsNewFence),
+            Self::Quarantine => Some(ServerFlaw::QuarantineTooShort),
+            Self::Burn => Some(ServerFlaw::BurnsNoFence),
+            Self::HeldUntil => Some(ServerFlaw::ForgetsHeldUntil),
+            Self::EqualFences => Some(ServerFlaw::ConfusesEqualFences),
+            Self::AnyRules => Some(ServerFlaw::TakesAnyRules),
+            Self::Failback => Some(ServerFlaw::MissesFailback),
+            Self::StepBackQuarantine => Some(ServerFlaw::QuarantineWithoutStepBack),
+            Self::ShorterFences => Some(ServerFlaw::ShortensFenceRecord),
+            _ => None,
+        }
+    }
+}
