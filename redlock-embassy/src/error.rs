@@ -68,7 +68,8 @@ pub enum NodeErrorKind {
     Denied(Denial),
     /// The node is the same server as this other node of the lock, whose vote already counts.
     DuplicateOf(NodeName),
-    /// The node does not have the scripts of fenced locks. The client reconnects, which loads them.
+    /// The node does not have the scripts of fenced locks, although the client has loaded them again: another client
+    /// flushes them all the time, or the user lacks `+script|load`.
     NoScript,
 }
 
@@ -99,7 +100,7 @@ impl fmt::Display for NodeErrorKind {
                 write!(f, "the same server as {first}; name each server once")
             }
             Self::NoScript => f.write_str(
-                "has lost its scripts, reconnecting; if it happens again, grant +script|load",
+                "has lost its scripts: stop SCRIPT FLUSH of others, or grant +script|load",
             ),
         }
     }
