@@ -30,7 +30,8 @@ pub enum TransportError {
     Unexpected,
     /// The command is longer than the send buffer of this node.
     TooLong,
-    /// The node does not have the scripts of fenced locks. The client reconnects, which loads them.
+    /// The node does not have the scripts of fenced locks, although the client has loaded them again: another client
+    /// flushes them all the time, or the user lacks `+script|load`.
     NoScript,
 }
 
@@ -56,7 +57,7 @@ impl fmt::Display for TransportError {
                 "the command does not fit the send buffer; use a shorter key or a larger TX",
             ),
             Self::NoScript => f.write_str(
-                "has lost its scripts, reconnecting; if it happens again, grant +script|load",
+                "has lost its scripts: stop SCRIPT FLUSH of others, or grant +script|load",
             ),
         }
     }

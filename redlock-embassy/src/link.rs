@@ -11,7 +11,7 @@ use crate::error::TransportError;
 use crate::log::{debug, warning};
 use crate::login::{self, Login};
 use crate::pipeline::{Pipeline, Refused};
-use crate::resp::{Rejection, Value};
+use crate::resp::Value;
 use crate::{Connect, NodeName};
 
 /// The state of the connection. None of it is in a future: each call may be dropped, and the next call
@@ -23,8 +23,8 @@ pub(crate) struct Link<S, const TX: usize, const RX: usize> {
     state: State,
     /// Bytes were written and may not be sent yet.
     is_unflushed: bool,
-    /// Since when a reply is outstanding and nothing has arrived.
-    silent_since: Instant,
+    /// Since when the next reply is outstanding.
+    waiting_since: Instant,
     /// The number of connections in a row on which no command was answered.
     failures: u8,
     why: TransportError,
@@ -125,7 +125,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 again_at: Instant::from_micros(0),
             },
             is_unflushed: false,
-            silent_since: Instant::from_micros(0),
+            waiting_since: Instant::from_micros(0),
             failures: 0,
             why: TransportError::Disconnected,
             admission: Admission::new(),
@@ -148,8 +148,8 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     }
 
     /// Records why a command has failed although the connection goes on.
-    pub(crate) const fn reject(&mut self, error: Rejection) -> Failed {
-        self.why = TransportError::Rejected(error);
+    pub(crate) const fn fail(&mut self, why: TransportError) -> Failed {
+        self.why = why;
         Failed
     }
 
@@ -175,6 +175,15 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     /// Asks the node for its identity again, on the way to [`Goal::Open`]. Call it after [`Goal::Answered`].
     pub(crate) fn ask_again(&mut self, clock: &impl Clock) {
         self.log_in(Some(login::Step::LAST), clock);
+    }
+
+    /// Loads the scripts again, on the way to [`Goal::Open`], if any reply says that the node has lost them: another
+    /// client may flush them at any time. Call it if the connection is open, after [`Goal::Answered`].
+    #[cfg(feature = "fence")]
+    pub(crate) fn restore_scripts(&mut self, clock: &impl Clock) {
+        if self.pipeline.has_lost_script() {
+            self.log_in(Some(login::Step::SCRIPTS), clock);
+        }
     }
 
     /// Resets the back-off: the next attempt to connect may start at once.
@@ -323,7 +332,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         };
         self.pipeline.push(command.arguments(call))?;
         if is_first {
-            self.silent_since = clock.now();
+            self.waiting_since = clock.now();
         }
         Ok(())
     }
@@ -384,9 +393,13 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         if count == 0 {
             return Err(TransportError::Disconnected);
         }
+        let owed = self.pipeline.owed();
         let received = self.pipeline.received(count);
         received.map_err(|_| TransportError::Unexpected)?;
-        self.silent_since = clock.now();
+        // A part of a reply is no answer: a node could keep the connection forever, byte by byte.
+        if self.pipeline.owed() < owed {
+            self.waiting_since = clock.now();
+        }
         if let State::LoggingIn { step, .. } = self.state
             && let Some(answer) = self.pipeline.take_reply()
         {
@@ -407,7 +420,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     ) -> Result<(), TransportError> {
         match (step, answer) {
             (login::Step::Authenticate | login::Step::Select, Value::Ok) => {}
-            (login::Step::NodeInfo, answer) => {
+            (step, answer) if step.is_node_info() => {
                 let node_info = match answer {
                     Value::Integers(numbers) => NodeInfo::read(Answer::Integers(numbers)),
                     Value::Error(error) if error.is_passing() => {
@@ -442,6 +455,8 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
 
     /// Starts `step` of the login; `None` opens the connection for commands. Each step has its own timeout,
     /// because much time may have passed since a call was dropped.
+    // `inline(never)`: many callers, one copy in flash.
+    #[inline(never)]
     fn log_in(&mut self, step: Option<login::Step>, clock: &impl Clock) {
         let Some(step) = step else {
             debug!("{}: ready", self.socket.name());
@@ -467,7 +482,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     }
 
     fn is_silent(&self, clock: &impl Clock) -> bool {
-        let silent_until = self.silent_since.saturating_add(self.patience);
+        let silent_until = self.waiting_since.saturating_add(self.patience);
         self.pipeline.owed() > 0 && clock.now() >= silent_until
     }
 

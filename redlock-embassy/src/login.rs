@@ -17,6 +17,9 @@ pub(crate) struct Login<'a> {
 pub(crate) enum Step {
     Authenticate,
     Select,
+    /// Asks the node for its identity, ahead of the scripts.
+    #[cfg(feature = "fence")]
+    NodeInfoAndScripts,
     /// Loads the script of fenced locks with this number: it is too long to be sent with each command.
     #[cfg(feature = "fence")]
     LoadScript(u8),
@@ -41,7 +44,6 @@ impl<'a> Login<'a> {
                 let database = Argument::Integer(self.database.into());
                 Some(Arguments::of(&[text("SELECT"), database]))
             }
-            (Step::NodeInfo, ..) => Some(NodeInfo::question()),
             #[cfg(feature = "fence")]
             (Step::LoadScript(number), ..) => {
                 let script = Script::FENCED.get(usize::from(number))?;
@@ -51,6 +53,7 @@ impl<'a> Login<'a> {
                     text(script.text()),
                 ]))
             }
+            _ => Some(NodeInfo::question()),
         }
     }
 }
@@ -61,6 +64,20 @@ impl Step {
     /// The step that is repeated if what is known of the node may be out of date.
     pub(crate) const LAST: Self = Self::NodeInfo;
 
+    /// The first step that is repeated if the node has lost its scripts. After that error, an acquire would ask for the
+    /// identity anyway; asked first, it leaves less time between the scripts and the acquire for losing them again.
+    #[cfg(feature = "fence")]
+    pub(crate) const SCRIPTS: Self = Self::NodeInfoAndScripts;
+
+    /// Whether it asks the node for its identity.
+    pub(crate) const fn is_node_info(self) -> bool {
+        match self {
+            #[cfg(feature = "fence")]
+            Self::NodeInfoAndScripts => true,
+            step => matches!(step, Self::NodeInfo),
+        }
+    }
+
     /// The next step. `None` after the last.
     pub(crate) const fn next(self) -> Option<Self> {
         match self {
@@ -68,13 +85,14 @@ impl Step {
             #[cfg(not(feature = "fence"))]
             Self::Select => Some(Self::NodeInfo),
             #[cfg(feature = "fence")]
-            Self::Select => Some(Self::LoadScript(0)),
+            Self::Select => Some(Self::SCRIPTS),
+            // Downwards: the script of an acquire is loaded last, just before an acquire is sent again.
             #[cfg(feature = "fence")]
-            Self::LoadScript(number) if number as usize + 1 < Script::FENCED.len() => {
-                Some(Self::LoadScript(number + 1))
-            }
+            Self::NodeInfoAndScripts => Some(Self::LoadScript(2)),
             #[cfg(feature = "fence")]
-            Self::LoadScript(_) => Some(Self::NodeInfo),
+            Self::LoadScript(number @ 1..) => Some(Self::LoadScript(number - 1)),
+            #[cfg(feature = "fence")]
+            Self::LoadScript(0) => None,
             Self::NodeInfo => None,
         }
     }

@@ -15,7 +15,7 @@ use crate::{Connect, EmbassyClock};
 /// One node, over one connection.
 ///
 /// It connects with the first command. It reconnects if the connection is lost, if an invalid reply
-/// arrives, or if the node has been silent for [`patience`](Self::patience). It needs no supervision and no
+/// arrives, or if the next reply takes longer than [`patience`](Self::patience). It needs no supervision and no
 /// task. Between two commands, it sends and reads nothing.
 ///
 /// `TX` is the room for commands that wait to be sent, in bytes. A release needs about 165 bytes plus the
@@ -84,8 +84,8 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         self
     }
 
-    /// Sets how long a connection may be silent while a reply is outstanding, before the client reconnects.
-    /// Default: 5 s.
+    /// Sets how long the node may take for its next reply, counted from the command or from the reply before it. After that,
+    /// the next command reconnects. A part of a reply does not count. Default: 5 s.
     ///
     /// Keep it well above the node timeout: when a hung node resumes, it executes the commands of a connection
     /// in order, but this order does not hold across two connections.
@@ -128,7 +128,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         stage: Stage,
         reached: Result<(), Failed>,
         command: &Command<'_>,
-        may_retry: &mut bool,
+        reloads: &mut u8,
     ) -> Result<Stage, Failed> {
         match stage {
             Stage::CatchUp => {
@@ -140,6 +140,13 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             }
             Stage::Open => {
                 reached?;
+                // They could not be loaded: the user lacks the permission.
+                if cfg!(feature = "fence")
+                    && *reloads > 0
+                    && (*reloads > Self::RELOADS_MAX || self.link.has_failed())
+                {
+                    return Err(self.link.fail(TransportError::NoScript));
+                }
                 if self.outbox.goes_ahead_of(command) {
                     return Ok(Stage::PushParked);
                 }
@@ -175,14 +182,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             Stage::Await => {
                 self.settle();
                 reached?;
-                self.judge(command)
-            }
-            // The next connection loads the scripts again.
-            Stage::BreakOff
-                if matches!(self.link.why(), TransportError::NoScript)
-                    && core::mem::take(may_retry) =>
-            {
-                Ok(Stage::CatchUp)
+                self.judge(command, reloads)
             }
             Stage::BreakOff | Stage::Answered(_) => Err(Failed),
         }
@@ -201,6 +201,10 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             return;
         }
         self.outbox.settle(has_failed || !is_answered);
+        #[cfg(feature = "fence")]
+        if self.link.is_open() {
+            self.link.restore_scripts(&self.clock);
+        }
         self.link.forget_errors();
     }
 
@@ -222,18 +226,20 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     }
 
     /// Evaluates the answer to `command`.
-    fn judge(&mut self, command: &Command<'_>) -> Result<Stage, Failed> {
+    fn judge(&mut self, command: &Command<'_>, reloads: &mut u8) -> Result<Stage, Failed> {
         let value = self.link.take_reply().ok_or(Failed)?;
         let why = match value {
-            Value::Error(error) if command.is_fenced() && error.code() == b"NOSCRIPT" => {
-                TransportError::NoScript
+            // It was not executed. The scripts are being loaded again, on this connection.
+            Value::Error(_) if command.is_fenced() && !self.link.is_open() => {
+                *reloads += 1;
+                return Ok(Stage::Open);
             }
             Value::Error(error) => {
                 // A retry would be rejected again.
                 if !error.is_passing() && command.is_release() {
                     self.outbox.clear();
                 }
-                return Err(self.link.reject(error));
+                return Err(self.link.fail(TransportError::Rejected(error)));
             }
             value => match reply_to(command, value) {
                 Some(reply) => return Ok(Stage::Answered(reply)),
@@ -244,6 +250,9 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         self.link.break_off(why, &self.clock);
         Ok(Stage::BreakOff)
     }
+
+    /// How often a command is sent again because another client has flushed the scripts.
+    const RELOADS_MAX: u8 = 3;
 
     fn has_begun(&self, token: &Token) -> bool {
         self.attempt
@@ -288,7 +297,7 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
         if command.is_release() && self.has_sent_nothing_of(token) {
             return Ok(Reply::NotMine);
         }
-        let mut may_retry = !command.is_acquire();
+        let mut reloads = 0;
         let mut stage = Stage::CatchUp;
         loop {
             let pushed = match stage {
@@ -306,7 +315,7 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
                 Stage::Answered(Err(denial)) => return Err(self.error(Failure::Denied(denial))),
             };
             let reached = self.link.reach(goal, &self.clock, &self.login).await;
-            stage = match self.after(stage, reached, command, &mut may_retry) {
+            stage = match self.after(stage, reached, command, &mut reloads) {
                 Ok(next) => next,
                 Err(Failed) => return Err(self.failed()),
             };

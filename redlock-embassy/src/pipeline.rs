@@ -21,6 +21,8 @@ pub struct Pipeline<const TX: usize, const RX: usize> {
     decoder: Decoder,
     owed: u8,
     has_failed: bool,
+    #[cfg(feature = "fence")]
+    has_lost_script: bool,
     reply: Option<Value>,
 }
 
@@ -49,6 +51,8 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
             decoder: Decoder::new(),
             owed: 0,
             has_failed: false,
+            #[cfg(feature = "fence")]
+            has_lost_script: false,
             reply: None,
         }
     }
@@ -127,6 +131,11 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
         while let Some(value) = self.decoder.decode(&mut input)? {
             self.owed = self.owed.checked_sub(1).ok_or(Malformed)?;
             self.has_failed |= matches!(value, Value::Error(_));
+            #[cfg(feature = "fence")]
+            {
+                self.has_lost_script |=
+                    matches!(value, Value::Error(error) if error.code() == b"NOSCRIPT");
+            }
             if self.owed == 0 {
                 self.reply = Some(value);
             }
@@ -152,9 +161,20 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
         self.has_failed
     }
 
-    /// Resets [`has_failed`](Self::has_failed).
+    /// Whether any of the errors that [`has_failed`](Self::has_failed) counts was `NOSCRIPT`.
+    #[cfg(feature = "fence")]
+    #[must_use]
+    pub const fn has_lost_script(&self) -> bool {
+        self.has_lost_script
+    }
+
+    /// Forgets the errors so far.
     pub const fn forget_errors(&mut self) {
         self.has_failed = false;
+        #[cfg(feature = "fence")]
+        {
+            self.has_lost_script = false;
+        }
     }
 
     /// Whether everything is sent, and one more reply may be outstanding.

@@ -72,7 +72,7 @@ fn the_question_leaves_through_a_send_buffer_of_any_size() {
         let server = Server::new(&world);
         let mut node = TcpNode::<_, _, TX, 1>::new(server.wire(), &world.clock);
         world.run(node.connect()).unwrap();
-        assert_eq!(server.heard_all().last().unwrap(), "NODE_INFO");
+        assert_eq!(server.heard_all()[0], "NODE_INFO");
         assert!(node.run_id().is_some());
     }
     ask::<1>();

@@ -10,6 +10,8 @@ pub(crate) struct Scripts {
     loaded: Vec<usize>,
     /// Instead of loading one.
     pub(crate) refusal: Option<&'static str>,
+    /// Another client flushes them as soon as they are loaded.
+    pub(crate) is_flushed_at_once: bool,
     fences: HashMap<Vec<u8>, u64>,
 }
 
@@ -36,7 +38,9 @@ impl Scripts {
             return format!("-{refusal}\r\n").into_bytes();
         }
         let number = Self::number_of(text);
-        self.loaded.push(number);
+        if !self.is_flushed_at_once {
+            self.loaded.push(number);
+        }
         format!("$40\r\n{}\r\n", Script::FENCED[number].sha1()).into_bytes()
     }
 

@@ -108,6 +108,26 @@ fn a_node_that_answers_slowly_but_answers_is_kept() {
 }
 
 #[test]
+fn a_reply_that_trickles_in_does_not_keep_the_connection() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = connected(&world, &server);
+    server.hang(usize::MAX);
+    assert_eq!(world.round(&mut node, &extend(A)), None);
+    server.say("+");
+    for second in 1..5 {
+        world.clock.advance(ms(1_000 * second) - world.time());
+        server.say("x");
+        assert_eq!(world.round(&mut node, &extend(A)), None);
+        assert_eq!(server.connections(), 1);
+    }
+    world.clock.advance(ms(5_000) - world.time());
+    server.say("x");
+    assert_eq!(world.round(&mut node, &extend(A)), None);
+    assert_eq!(server.connections(), 2);
+}
+
+#[test]
 fn what_was_sent_to_a_node_that_hung_is_not_sent_again_on_the_new_connection() {
     let world = World::default();
     let server = Server::new(&world);

@@ -7,6 +7,7 @@ mod contract;
 mod dribble;
 mod dropping;
 mod faults;
+mod flushed;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
