@@ -4,6 +4,8 @@ use core::future::pending;
 use core::time::Duration;
 
 use embassy_futures::select::{Either, select};
+#[cfg(feature = "fence")]
+use redlock_core::transport::Verb;
 use redlock_core::transport::{Admission, Answer, Command, NodeInfo, ScriptCall};
 use redlock_core::{Clock, Instant};
 
@@ -183,6 +185,17 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     pub(crate) fn restore_scripts(&mut self, clock: &impl Clock) {
         if self.pipeline.has_lost_script() {
             self.log_in(Some(login::Step::SCRIPTS), clock);
+        }
+    }
+
+    /// After [`restore_scripts`](Self::restore_scripts): for an extension or a release that is sent again, loads only its
+    /// script.
+    #[cfg(feature = "fence")]
+    pub(crate) fn restore_script_of(&mut self, command: &Command<'_>, clock: &impl Clock) {
+        match command.verb {
+            Verb::Acquire { .. } => {}
+            Verb::Extend { .. } => self.log_in(Some(login::Step::EXTEND_SCRIPT), clock),
+            Verb::Release => self.log_in(Some(login::Step::RELEASE_SCRIPT), clock),
         }
     }
 

@@ -20,7 +20,8 @@ pub(crate) enum Step {
     /// Asks the node for its identity, ahead of the scripts.
     #[cfg(feature = "fence")]
     NodeInfoAndScripts,
-    /// Loads the script of fenced locks with this number: it is too long to be sent with each command.
+    /// Loads the script of fenced locks with this number, and those below it: they are too long to be sent with each
+    /// command. From [`Step::ONLY`] on, only one script is loaded.
     #[cfg(feature = "fence")]
     LoadScript(u8),
     /// Asks the node for its identity.
@@ -46,7 +47,7 @@ impl<'a> Login<'a> {
             }
             #[cfg(feature = "fence")]
             (Step::LoadScript(number), ..) => {
-                let script = Script::FENCED.get(usize::from(number))?;
+                let script = Script::FENCED.get(usize::from(number % Step::ONLY))?;
                 Some(Arguments::of(&[
                     text("SCRIPT"),
                     text("LOAD"),
@@ -69,6 +70,17 @@ impl Step {
     #[cfg(feature = "fence")]
     pub(crate) const SCRIPTS: Self = Self::NodeInfoAndScripts;
 
+    /// See [`Step::LoadScript`].
+    #[cfg(feature = "fence")]
+    const ONLY: u8 = 3;
+
+    /// The only step that is repeated if the node has lost the script of an extension or a release. If the other scripts
+    /// were loaded after it, another client would have more time to flush it again.
+    #[cfg(feature = "fence")]
+    pub(crate) const EXTEND_SCRIPT: Self = Self::LoadScript(Self::ONLY + 1);
+    #[cfg(feature = "fence")]
+    pub(crate) const RELEASE_SCRIPT: Self = Self::LoadScript(Self::ONLY + 2);
+
     /// Whether it asks the node for its identity.
     pub(crate) const fn is_node_info(self) -> bool {
         match self {
@@ -90,9 +102,9 @@ impl Step {
             #[cfg(feature = "fence")]
             Self::NodeInfoAndScripts => Some(Self::LoadScript(2)),
             #[cfg(feature = "fence")]
-            Self::LoadScript(number @ 1..) => Some(Self::LoadScript(number - 1)),
+            Self::LoadScript(number @ 1..Self::ONLY) => Some(Self::LoadScript(number - 1)),
             #[cfg(feature = "fence")]
-            Self::LoadScript(0) => None,
+            Self::LoadScript(_) => None,
             Self::NodeInfo => None,
         }
     }

@@ -140,7 +140,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             }
             Stage::Open => {
                 reached?;
-                // They could not be loaded: the user lacks the permission.
+                // They were lost each time, or the user lacks the permission to load them.
                 if cfg!(feature = "fence")
                     && *reloads > 0
                     && (*reloads > Self::RELOADS_MAX || self.link.has_failed())
@@ -226,11 +226,15 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     }
 
     /// Evaluates the answer to `command`.
+    // `inline(never)`: would make the loop longer. Without fences, it is short.
+    #[cfg_attr(feature = "fence", inline(never))]
     fn judge(&mut self, command: &Command<'_>, reloads: &mut u8) -> Result<Stage, Failed> {
         let value = self.link.take_reply().ok_or(Failed)?;
         let why = match value {
             // It was not executed. The scripts are being loaded again, on this connection.
             Value::Error(_) if command.is_fenced() && !self.link.is_open() => {
+                #[cfg(feature = "fence")]
+                self.link.restore_script_of(command, &self.clock);
                 *reloads += 1;
                 return Ok(Stage::Open);
             }

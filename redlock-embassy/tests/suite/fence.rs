@@ -200,6 +200,26 @@ fn a_command_whose_script_is_forgotten_is_sent_again_on_the_same_connection() {
 }
 
 #[test]
+fn the_script_of_a_command_is_loaded_just_before_the_command_is_sent_again() {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = server.node();
+    assert!(world.run(node.connect()).is_ok());
+    let first = proposal(&world, 1);
+    let last_two = |command: &Command<'_>, node: &mut Node<'_>| {
+        server.scripts().flush();
+        assert!(world.execute(node, command).is_ok());
+        server.heard_all().split_off(server.heard_all().len() - 2)
+    };
+    let acquire = last_two(&acquire_at(first, A), &mut node);
+    assert_eq!(acquire, ["LOAD 0", "ACQUIRE a"]);
+    let extend = last_two(&extend_at(first, A), &mut node);
+    assert_eq!(extend, ["LOAD 1", "RENEW a"]);
+    let release = last_two(&release_at(first, A), &mut node);
+    assert_eq!(release, ["LOAD 2", "GIVE BACK a"]);
+}
+
+#[test]
 fn a_command_whose_scripts_are_forgotten_again_and_again_is_sent_four_times_and_costs_no_connection()
  {
     let world = World::default();

@@ -123,11 +123,12 @@ fn a_call_that_is_queued_while_the_actor_ends_is_answered() {
     loom::model(|| {
         let queue = queue();
         let caller = spawn(&queue, |queue| match queue.push(acquire(1)) {
-            Ok(pushed) => block_on(pushed.answer).unwrap().unwrap_err().kind,
-            Err(kind) => kind,
+            Ok(pushed) => block_on(pushed.answer).unwrap().unwrap_err().failure,
+            Err(error) => Failure::Transport(error),
         });
         queue.end();
-        assert_eq!(caller.join().unwrap(), NodeErrorKind::RuntimeGone);
+        let wanted = Failure::Transport(TransportError::RuntimeGone);
+        assert_eq!(caller.join().unwrap(), wanted);
         assert!(queue.lock().waiting.is_empty());
     });
 }
@@ -137,12 +138,13 @@ fn a_call_that_is_queued_while_the_node_fails_is_answered_and_a_release_stays() 
     loom::model(|| {
         let queue = queue();
         let caller = spawn(&queue, |queue| match queue.push(acquire(1)) {
-            Ok(pushed) => block_on(pushed.answer).unwrap().unwrap_err().kind,
-            Err(kind) => kind,
+            Ok(pushed) => block_on(pushed.answer).unwrap().unwrap_err().failure,
+            Err(error) => Failure::Transport(error),
         });
         let dropped = spawn(&queue, |queue| queue.push_unattended(release(2, None)));
-        queue.fail(&NodeErrorKind::Disconnected, None);
-        assert_eq!(caller.join().unwrap(), NodeErrorKind::Disconnected);
+        queue.fail(&TransportError::Disconnected, None);
+        let wanted = Failure::Transport(TransportError::Disconnected);
+        assert_eq!(caller.join().unwrap(), wanted);
         dropped.join().unwrap();
         assert_eq!(sent(&queue, 1, 128), [('r', 2)]);
     });
