@@ -30,7 +30,12 @@ pub(crate) fn check(key: &[u8]) -> Result<(), String> {
 /// Whether the key can only be a node whose option was forgotten. The name of a lock may well hold another URL.
 fn is_url_of_node(key: &[u8]) -> bool {
     let key = String::from_utf8_lossy(key).to_ascii_lowercase();
-    let scheme = key.trim().split_once(':').map(|(scheme, _)| scheme);
+    // In an environment file, NAME= or a quote may stand before it.
+    let is_before =
+        |letter: char| !letter.is_ascii() || letter.is_whitespace() || "\"'=,".contains(letter);
+    let scheme = key
+        .split_once(':')
+        .and_then(|(before, _)| before.rsplit(is_before).next());
     scheme.is_some_and(|scheme| SCHEMES.contains(&scheme))
         && (key.contains("://") || key.contains('@'))
 }
@@ -59,6 +64,12 @@ mod tests {
             "redis:me:secret@host",
             "redis:/:secret@host",
             "valkey+unix:///secret",
+            "\"redis://me:secret@host\"",
+            "'redis://me:secret@host'",
+            "REDLOCK_NODES=redis://me:secret@host",
+            "--node=redis://secret",
+            ",redis://secret",
+            "\u{feff}redis://secret",
         ] {
             let why = check(key.as_bytes()).unwrap_err();
             assert!(
@@ -76,6 +87,7 @@ mod tests {
             "redis",
             "dock-7@harbour",
             "s3://bucket/redis://",
+            "my-redis:job@5",
         ] {
             assert_eq!(check(key.as_bytes()), Ok(()), "{key}");
         }

@@ -69,8 +69,8 @@ impl Examination {
 impl Seen {
     async fn ask(mut connection: Connection, watch: Duration) -> Result<Self, String> {
         let mut questions = redis::pipe();
+        Info::ask(&mut questions);
         questions
-            .cmd("INFO")
             .cmd("CONFIG")
             .arg(&["GET", "appendfsync"])
             .cmd("CONFIG")
@@ -80,16 +80,17 @@ impl Seen {
         guard_record::ask(&mut questions);
         questions.cmd("TIME");
         let replies = connection.ask(&questions).await?;
-        let [info, appendfsync, save, backlog_ttl, guard, time] = replies.as_slice() else {
-            return Err("no answer".to_owned());
-        };
-        if let Value::ServerError(error) = info
+        if let Some(Value::ServerError(error)) = replies.first()
             && error.code() == "NOAUTH"
         {
             return Err(in_words(error));
         }
+        let (info, rest) = Info::read(&replies).ok_or("no answer")?;
+        let [appendfsync, save, backlog_ttl, guard, time] = rest else {
+            return Err("no answer".to_owned());
+        };
         Ok(Self {
-            info: answer(info, Info::read),
+            info,
             appendfsync: setting(appendfsync),
             save: setting(save),
             repl_backlog_ttl: setting(backlog_ttl),
@@ -129,14 +130,6 @@ async fn sample(connection: &mut Connection) -> Result<Sample, String> {
         received: signed(received_at.as_micros()),
         node: replies.first().and_then(micros),
     })
-}
-
-/// Reads a reply with `read`. Returns `Err` if the reply is an error or unexpected.
-fn answer<T>(reply: &Value, read: impl Fn(&Value) -> Option<T>) -> Result<T, String> {
-    match reply {
-        Value::ServerError(error) => Err(in_words(error)),
-        reply => read(reply).ok_or_else(|| "unexpected reply".to_owned()),
-    }
 }
 
 /// The value in a reply to CONFIG GET.

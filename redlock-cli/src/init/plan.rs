@@ -190,19 +190,35 @@ impl Plan {
             );
             return Some(Self::refuse(looks, &faults, advice));
         }
+        let least = Settings {
+            max_ttl_ms: records(looks).map(|found| found.max_ttl_ms).max()?,
+            ..longest
+        };
+        let when_stopped = format!(
+            "give at least {}, or, if all clients have been stopped for {}, run redlock init --force {}",
+            least.arguments(),
+            duration::in_words(least.quarantine()),
+            settings.arguments()
+        );
         // The next fenced acquire cuts every quarantine to that of its own settings.
         let quarantine = settings.quarantine();
-        if quarantine < longest.quarantine() {
+        if quarantine < least.quarantine() {
             let faults = record_faults(looks, "has a record with a longer quarantine", |found| {
                 found.quarantine() > quarantine
             });
             let advice = format!(
-                ": a lease of the old settings may outlast the quarantine of the new ones; give at \
-                 least {}, or, if all clients have been stopped for {}, run redlock init \
-                 --force {}",
-                longest.arguments(),
-                duration::in_words(longest.quarantine()),
-                settings.arguments()
+                ": a lease of the old settings may outlast the quarantine of the new ones; {when_stopped}"
+            );
+            return Some(Self::refuse(looks, &faults, advice));
+        }
+        // A lease of the old settings is extended as long as window and step_back are the same.
+        if settings.max_ttl_ms < least.max_ttl_ms {
+            let faults = record_faults(looks, "has a record with a longer max TTL", |found| {
+                found.max_ttl_ms > settings.max_ttl_ms
+            });
+            let advice = format!(
+                ": a lease of the old settings may be extended for ever, and outlast the time that plain clients wait \
+                 for a restarted node; {when_stopped}"
             );
             return Some(Self::refuse(looks, &faults, advice));
         }

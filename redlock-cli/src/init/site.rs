@@ -44,19 +44,15 @@ impl Site {
     pub(crate) async fn look(node: &Node) -> Result<Self, Obstacle> {
         let mut connection = node.connect().await.map_err(Obstacle::Away)?;
         let mut questions = Question::default().script("look");
-        questions.cmd("INFO");
+        Info::ask(&mut questions);
         let replies = connection.ask(&questions).await.map_err(Obstacle::Away)?;
         Self::read(connection, &replies).map_err(Obstacle::Unfit)
     }
 
     fn read(connection: Connection, replies: &[Value]) -> Result<Self, String> {
-        let [answer, info] = replies else {
-            return Err("no answer".to_owned());
-        };
-        if let Value::ServerError(error) = info {
-            return Err(in_words(error));
-        }
-        let info = Info::read(info).ok_or("no answer")?;
+        let (answer, infos) = replies.split_first().ok_or("no answer")?;
+        let (info, _) = Info::read(infos).ok_or("no answer")?;
+        let info = info?;
         // Before the answer of the script, which on a replica is only that it is read-only.
         if !info.is_master() {
             return Err(format!("a replica of {}: name masters only", info.master()));

@@ -22,7 +22,7 @@ if not value then
   end
   return {'none', '', '', string.format('%.0f', left), fence}
 end
-local left = tostring(redis.call('PTTL', KEYS[1]))
+local left = string.format('%.0f', redis.call('PTTL', KEYS[1]))
 if type(value) == 'string' then
   local shown = math.min(4, math.floor(#value / 2))
   return {'string', string.sub(value, 1, shown), redis.sha1hex(value), left, fence}

@@ -103,19 +103,17 @@ impl Holding {
 impl Identity {
     async fn read(connection: &mut Connection) -> Result<Self, String> {
         let mut questions = redis::pipe();
-        questions.cmd("INFO");
+        Info::ask(&mut questions);
         guard_record::ask(&mut questions);
         questions.cmd("TIME");
         let replies = connection.ask(&questions).await?;
-        let [info, guard, time] = replies.as_slice() else {
+        let (info, rest) = Info::read(&replies).ok_or("no answer")?;
+        let [guard, time] = rest else {
             return Err("no answer".to_owned());
         };
-        if let Value::ServerError(error) = info {
-            return Err(in_words(error));
-        }
         let time: Option<(u64, u64)> = from_redis_value(time.clone()).ok();
         Ok(Self {
-            info: Info::read(info).ok_or("unexpected reply")?,
+            info: info?,
             guard: guard_record::read(guard),
             now_ms: time.map(|(seconds, micros)| {
                 seconds.saturating_mul(1_000).saturating_add(micros / 1_000)

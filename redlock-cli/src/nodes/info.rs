@@ -3,19 +3,49 @@
 use core::str::FromStr;
 use std::collections::BTreeMap;
 
-use redis::Value;
+use redis::{Pipeline, Value};
 use redlock_std::printable;
 
-use super::connection::raw_text;
+use super::connection::{in_words, raw_text};
 
 /// The fields of INFO, escaped for printing.
 #[derive(Debug)]
 pub(crate) struct Info(BTreeMap<String, String>);
 
 impl Info {
-    /// Returns `None` if the reply is not text.
-    pub(crate) fn read(reply: &Value) -> Option<Self> {
-        Some(Self::parse(&raw_text(reply)?))
+    /// Without a section, INFO also has a line for each kind of error that clients have made, and any client of the server can
+    /// make thousands. Not all servers take several sections at once.
+    const SECTIONS: [&str; 6] = [
+        "server",
+        "memory",
+        "persistence",
+        "stats",
+        "replication",
+        "keyspace",
+    ];
+
+    /// Adds the questions to `commands`.
+    pub(crate) fn ask(commands: &mut Pipeline) {
+        for section in Self::SECTIONS {
+            commands.cmd("INFO").arg(section);
+        }
+    }
+
+    /// Reads the replies to [`ask`](Self::ask) from the front of `replies`. Also returns the rest of them. `None` if there are
+    /// too few.
+    pub(crate) fn read(replies: &[Value]) -> Option<(Result<Self, String>, &[Value])> {
+        let (sections, rest) = replies.split_at_checked(Self::SECTIONS.len())?;
+        let mut text = String::new();
+        for section in sections {
+            match section {
+                Value::ServerError(error) => return Some((Err(in_words(error)), rest)),
+                section => match raw_text(section) {
+                    Some(section) => text.push_str(&section),
+                    None => return Some((Err("unexpected reply".to_owned()), rest)),
+                },
+            }
+        }
+        Some((Ok(Self::parse(&text)), rest))
     }
 
     pub(crate) fn parse(text: &str) -> Self {

@@ -173,6 +173,43 @@ fn a_value_that_is_far_too_long_for_a_guard_record_is_none_and_is_repaired() {
     }
 }
 
+#[test]
+fn a_server_with_thousands_of_kinds_of_errors_is_looked_at_like_any_other() {
+    let servers = Servers::start(1);
+    let client = redis::Client::open(servers[0].url()).unwrap();
+    let mut connection = client.get_connection().unwrap();
+    let mut errors = redis::pipe();
+    for number in 0..10_000 {
+        errors
+            .cmd("EVAL")
+            .arg("return redis.error_reply(ARGV[1])")
+            .arg(0)
+            .arg(format!("E{number} not found"));
+    }
+    assert!(errors.exec(&mut connection).is_err());
+    let info: String = servers[0].query(&["INFO"]).unwrap();
+    assert!(
+        info.contains("errorstat_E9999:"),
+        "this server counts kinds"
+    );
+    for (arguments, code) in [
+        (&["init", "--force"][..], 0),
+        (&["inspect", "dock-7"], 0),
+        (&["doctor", "--seconds=1"], 0),
+    ] {
+        let mut command = redlock(arguments);
+        command.env("REDLOCK_NODES", servers[0].url());
+        let ended = end_of(command);
+        assert_eq!(
+            ended.code,
+            Some(code),
+            "{arguments:?} {}{}",
+            ended.stdout,
+            ended.stderr
+        );
+    }
+}
+
 /// What a command tells of one node at the most: some dozen lines, of which a few repeat 256 bytes of the node's text.
 const MOST_TOLD: usize = 12_000;
 

@@ -440,7 +440,7 @@ fn a_repair_that_would_shorten_the_quarantine_is_refused() {
         (
             "1000:250:500000",
             "--max-ttl=1m",
-            "--max-ttl=1s --window=250ms --step-back=8m20s",
+            "--max-ttl=1m --window=250ms --step-back=8m20s",
         ),
         (
             "60000:500:60000",
@@ -468,6 +468,32 @@ fn a_repair_that_would_shorten_the_quarantine_is_refused() {
         let least: Vec<&str> = least.split(' ').collect();
         repair(&servers.urls(), &least);
     }
+}
+
+#[test]
+fn a_repair_does_not_lower_the_longest_ttl_although_the_quarantine_is_as_long() {
+    let servers = unvouched(3);
+    servers.iter().for_each(|server| guard(server, 0, SETTINGS));
+    let ended = expect_no_write(
+        &servers.urls(),
+        &servers,
+        &[
+            "--repair",
+            "--max-ttl=10s",
+            "--window=250ms",
+            "--step-back=1m",
+        ],
+    );
+    let why =
+        "refused: has a record with a longer max TTL (max TTL 1m, window 250ms, step back 1m)";
+    assert_told(&ended, &servers[0], why);
+    let advice = "give at least --max-ttl=1m --window=250ms --step-back=1m, or, ";
+    assert!(ended.stderr.contains(advice), "{}", ended.stderr);
+    // More is safe.
+    repair(
+        &servers.urls(),
+        &["--max-ttl=2m", "--window=250ms", "--step-back=1m"],
+    );
 }
 
 #[test]

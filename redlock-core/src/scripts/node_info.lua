@@ -14,8 +14,9 @@ local keeps = match(info, 'policy:noeviction')
 -- A node that may evict locks must not vouch for itself later. pcall: a replica, or a node with a full disk, refuses it.
 if not keeps then redis.pcall('del', KEYS[1]) end
 
--- tostring: the record may be missing, or no string.
-local record = tostring(redis.pcall('get', KEYS[1]))
+-- It may be missing, or no string. No tostring: on some servers, another client can replace it for strings.
+local record = redis.pcall('get', KEYS[1])
+if type(record) ~= 'string' then record = '' end
 local its_run_id, until_ms, max_ttl, its_replid = match(record, '^(%w+):(%d+):(%d+):%d+:%d+:?(%w*)$')
 local vouches = its_run_id == run_id and its_replid == replid and clock[1] * 1000 >= until_ms + 0
 return {
