@@ -1,7 +1,7 @@
 //! Which keys may name a lock.
 
 use redlock_core::RESERVED_PREFIX;
-use redlock_std::MAX_KEY;
+use redlock_std::{Address, MAX_KEY};
 
 /// Refuses a key that cannot name a lock.
 pub(crate) fn check(key: &[u8]) -> Result<(), String> {
@@ -36,20 +36,9 @@ fn is_url_of_node(key: &[u8]) -> bool {
     let scheme = key
         .split_once(':')
         .and_then(|(before, _)| before.rsplit(is_before).next());
-    scheme.is_some_and(|scheme| SCHEMES.contains(&scheme))
+    scheme.is_some_and(|scheme| Address::SCHEMES.contains(&scheme))
         && (key.contains("://") || key.contains('@'))
 }
-
-/// The schemes of `redlock_std::Address`.
-const SCHEMES: [&str; 7] = [
-    "redis",
-    "rediss",
-    "valkey",
-    "valkeys",
-    "redis+unix",
-    "valkey+unix",
-    "unix",
-];
 
 #[cfg(test)]
 mod tests {

@@ -260,7 +260,7 @@ impl User {
         self.open.retain(|(key, token)| {
             let is_wanted = Some(*token) == left || self.held.contains(token);
             if !is_wanted {
-                state.nobody_wants(client, *key, *token);
+                state.abandon(client, *key, *token);
             }
             is_wanted
         });

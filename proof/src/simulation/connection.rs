@@ -77,7 +77,7 @@ impl State {
         if machine.life == life {
             let is_overtaken = self.link(route).epoch != epoch;
             self.count_many(Kind::OvertakenCommand, is_overtaken.into());
-            let _nobody_hears = self.execute(route, message);
+            let _unheard = self.execute(route, message);
         }
     }
 
@@ -144,7 +144,7 @@ impl State {
         link.epoch += 1;
         link.last_arrival = now;
         link.last_answer = now;
-        let parcel = self.parcel(route, Content::Question, self.nobody);
+        let parcel = self.parcel(route, Content::Question, self.no_call);
         let arrival = now + self.delay(route, now);
         self.depart(route, parcel, arrival);
     }

@@ -69,7 +69,7 @@ impl State {
     fn ask(&mut self, route: Route) {
         self.count(Kind::AskedAgain);
         let at = self.moment_of(route.client);
-        let parcel = self.parcel(route, Content::Question, self.nobody);
+        let parcel = self.parcel(route, Content::Question, self.no_call);
         if self.link(route).line == Line::Up {
             let arrival = at + self.delay(route, at);
             self.depart(route, parcel, arrival);
@@ -217,9 +217,9 @@ impl State {
         answer
     }
 
-    /// Nobody wants `token` any more: when all that was sent for it has been done, it must not stand on any
-    /// node with which the connection has lived since the acquire.
-    pub(super) fn nobody_wants(&mut self, client: usize, key: usize, token: usize) {
+    /// Records that the client has no use for `token` any more. When all commands with it are executed, it must not stand on
+    /// any node whose connection has lived since the acquire.
+    pub(super) fn abandon(&mut self, client: usize, key: usize, token: usize) {
         let at = self.moment_of(client);
         for node in 0..self.machines.len() {
             let route = Route { client, node };
@@ -230,7 +230,7 @@ impl State {
             if self.link(route).has_lived_since(token) {
                 let histories = self.machines[self.machine_of(route)].histories;
                 let probe = Content::Probe(key, token, histories);
-                let parcel = self.parcel(route, probe, self.nobody);
+                let parcel = self.parcel(route, probe, self.no_call);
                 self.depart(route, parcel, at);
             }
         }

@@ -140,7 +140,8 @@ impl State {
         (0..KEYS.len()).for_each(|key| self.tell_if_stands(Place { node, key }));
     }
 
-    /// Its policy changes. It does not change back before a client has looked if something was evicted: nobody notices.
+    /// Changes the eviction policy of the node. If the node has evicted keys, the policy stays until a client has seen it: no
+    /// client could notice the eviction otherwise.
     pub(super) fn set_policy(&mut self, node: usize, may_evict: bool) {
         let machine = &mut self.machines[node];
         if !may_evict && machine.has_evicted && machine.server.rules().is_some() {
@@ -205,8 +206,8 @@ impl State {
         self.tell(What::Role(node, is_master));
     }
 
-    /// Where clients of other rules are about, some node keeps the rules of the fleet: nobody promises anything when
-    /// all have lost them and such a client comes first.
+    /// If there are clients with other rules, one node keeps the rules of the fleet: there is no promise for a fleet that has
+    /// lost every record, if such a client comes first.
     fn keeps_a_record_without(&self, node: usize, data: Option<&Data>) -> bool {
         let Some(fleet) = self.fleet.filter(|_| self.has_other_rules) else {
             return true;

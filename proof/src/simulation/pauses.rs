@@ -64,7 +64,7 @@ impl State {
         self.chance.about(length)
     }
 
-    /// Wakes whoever sleeps when the clock of its client reads `deadline`.
+    /// Wakes the task when the clock of its client reads `deadline`.
     pub(super) fn set_timer(
         &mut self,
         client: usize,

@@ -51,7 +51,7 @@ pub(crate) struct State {
     pub(super) calls: Slab<PendingCall>,
     pub(super) timers: Slab<Waker>,
     /// The name of no call.
-    pub(super) nobody: Name,
+    pub(super) no_call: Name,
     /// The bytes of each token, by the number that it has in the history.
     pub(super) tokens: Vec<Token>,
     /// Acquires that a task has sent during its call: the key and the token.
@@ -108,8 +108,8 @@ impl State {
 
     pub(super) fn new(scenario: &Scenario, chance: &mut Chance) -> Self {
         let mut calls = Slab::new();
-        let nobody = calls.insert(PendingCall::default());
-        calls.remove(nobody);
+        let no_call = calls.insert(PendingCall::default());
+        calls.remove(no_call);
         let mut queue = Queue::new(chance.child());
         for (number, (at, _)) in scenario.plan.iter().enumerate() {
             queue.add(*at, Event::Fault(number));
@@ -148,7 +148,7 @@ impl State {
             stragglers: Slab::new(),
             calls,
             timers: Slab::new(),
-            nobody,
+            no_call,
             tokens: Vec::new(),
             attempts: Vec::new(),
             parcels: 0,

@@ -33,6 +33,17 @@ pub(crate) enum Place {
 }
 
 impl Address {
+    /// The schemes that [`parse`](Self::parse) knows, in lower case.
+    pub const SCHEMES: &'static [&'static str] = &[
+        "redis",
+        "rediss",
+        "valkey",
+        "valkeys",
+        "redis+unix",
+        "valkey+unix",
+        "unix",
+    ];
+
     /// Parses a URL as [`Redlock::connect`](crate::Redlock::connect) does.
     ///
     /// # Errors
@@ -237,18 +248,10 @@ const ENCODE: &str = "; in user and password write %23 for #, %2C for a comma, %
 
 /// Returns the scheme if it is a known one. Any other text may be a part of a password.
 fn scheme(url: &str) -> Option<&'static str> {
-    const SCHEMES: [&str; 7] = [
-        "redis",
-        "rediss",
-        "valkey",
-        "valkeys",
-        "redis+unix",
-        "valkey+unix",
-        "unix",
-    ];
     let (scheme, _) = url.trim().split_once("://")?;
-    SCHEMES
-        .into_iter()
+    Address::SCHEMES
+        .iter()
+        .copied()
         .find(|known| known.eq_ignore_ascii_case(scheme))
 }
 

@@ -442,6 +442,17 @@ pub(crate) const fn left_out_after(node_timeout: Duration) -> Duration {
     node_timeout.saturating_mul(2)
 }
 
+/// The verb of a call and the first byte of its token.
+#[cfg(test)]
+fn name(call: &Call) -> (char, u8) {
+    let verb = match call {
+        _ if call.is_acquire() => 'a',
+        _ if call.is_release() => 'r',
+        _ => 'e',
+    };
+    (verb, call.command().token.as_bytes()[0])
+}
+
 #[cfg(test)]
 #[cfg(redlock_loom)]
 mod interleavings;
@@ -449,7 +460,7 @@ mod interleavings;
 #[cfg(test)]
 mod tests {
     use redlock_core::Token;
-    use redlock_core::transport::{Command, Rules, Verb};
+    use redlock_core::transport::{Command, Rules};
 
     use super::super::call::{MAX_RELEASE_BYTES, MAX_RELEASES};
     use super::*;
@@ -531,15 +542,6 @@ mod tests {
     fn sent(queue: &Queue, most: usize) -> Vec<(char, u8)> {
         let bundle = queue.take(most, Waker::noop());
         let calls = bundle.map_or_else(Vec::new, |bundle| bundle.calls);
-        let name = |call: &Call| {
-            let command = call.command();
-            let verb = match command.verb {
-                Verb::Acquire { .. } => 'a',
-                Verb::Extend { .. } => 'e',
-                Verb::Release => 'r',
-            };
-            (verb, command.token.as_bytes()[0])
-        };
         calls.iter().map(name).collect()
     }
 

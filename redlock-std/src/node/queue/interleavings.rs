@@ -7,7 +7,7 @@ use std::task::Poll;
 use loom::future::block_on;
 use loom::thread;
 use redlock_core::Token;
-use redlock_core::transport::{Command, Rules, Verb};
+use redlock_core::transport::{Command, Rules};
 
 use super::*;
 
@@ -58,16 +58,6 @@ fn sent(queue: &Queue, count: usize, most: usize) -> Vec<(char, u8)> {
         sent.extend(next(queue, most).iter().map(name));
     }
     sent
-}
-
-fn name(call: &Call) -> (char, u8) {
-    let command = call.command();
-    let verb = match command.verb {
-        Verb::Acquire { .. } => 'a',
-        Verb::Extend { .. } => 'e',
-        Verb::Release => 'r',
-    };
-    (verb, command.token.as_bytes()[0])
 }
 
 #[test]
