@@ -11,6 +11,7 @@ mod servers;
 mod step_clock;
 mod tls;
 mod tokio_stream;
+mod undisturbed;
 
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ pub use impostor::{Impostor, Mischief};
 pub use servers::{Calls, Server, Servers};
 pub use tls::{Authority, Certified, TlsServer, connect_storm};
 pub use tokio_stream::TokioStream;
+pub use undisturbed::undisturbed;
 
 /// The examples of the README, so that they are compiled and run.
 #[cfg(doctest)]

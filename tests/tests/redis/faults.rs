@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redlock_std::{ExtendError, Redlock};
-use redlock_tests::{Server, Servers, eventually};
+use redlock_tests::{Server, Servers, eventually, undisturbed};
 
 use crate::proxy::Proxy;
 use crate::setup::{expect_key_on, five, patient};
@@ -29,86 +29,95 @@ async fn a_hung_minority_costs_nothing_and_keeps_no_key() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_hangs_until_its_connection_is_replaced_keeps_no_key() {
-    let options = patient(TTL)
-        .node_timeout(Duration::from_millis(50))
-        .unwrap();
-    let (servers, redlock) = five(options).await;
-    let client_id = |server: &Server| -> String {
-        let list: String = server.query(&["CLIENT", "LIST"]).unwrap();
-        list.split_whitespace().next().unwrap().to_owned()
-    };
-    let before = client_id(&servers[0]);
-    servers[0].pause();
-    let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(2) {
-        redlock.try_acquire("dock-7").await.unwrap().release().await;
-    }
-    servers[0].resume();
-    servers.expect_no_keys().await;
-    eventually("there is another connection", TTL, || {
-        client_id(&servers[0]) != before
+    undisturbed(async || {
+        let options = patient(TTL)
+            .node_timeout(Duration::from_millis(50))
+            .unwrap();
+        let (servers, redlock) = five(options).await;
+        let client_id = |server: &Server| -> String {
+            let list: String = server.query(&["CLIENT", "LIST"]).unwrap();
+            list.split_whitespace().next().unwrap().to_owned()
+        };
+        let before = client_id(&servers[0]);
+        servers[0].pause();
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(2) {
+            redlock.try_acquire("dock-7").await.unwrap().release().await;
+        }
+        servers[0].resume();
+        servers.expect_no_keys().await;
+        eventually("there is another connection", TTL, || {
+            client_id(&servers[0]) != before
+        })
+        .await;
+        eventually_votes(&servers, &redlock).await;
     })
     .await;
-    eventually_votes(&servers, &redlock).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hung_majority_is_no_quorum_within_the_node_time_out_and_leaves_no_key() {
-    let (servers, redlock) = five(patient(TTL)).await;
-    servers[..3].iter().for_each(Server::pause);
-    let start = Instant::now();
-    let error = redlock.try_acquire("dock-7").await.unwrap_err();
-    let took = start.elapsed();
-    let live_keys: usize = servers[3..].iter().map(Server::key_count).sum();
+    undisturbed(async || {
+        let (servers, redlock) = five(patient(TTL)).await;
+        servers[..3].iter().for_each(Server::pause);
+        let start = Instant::now();
+        let error = redlock.try_acquire("dock-7").await.unwrap_err();
+        let took = start.elapsed();
+        let live_keys: usize = servers[3..].iter().map(Server::key_count).sum();
 
-    assert_eq!(
-        live_keys, 0,
-        "cleaned up by the time that the error is known"
-    );
-    assert!(error.is_unreachable() && !error.is_held(), "{error}");
-    let timeout = redlock.options().round_time();
-    assert!(
-        took >= timeout && took < timeout * 2,
-        "one node time-out: {took:?}"
-    );
-    let message = error.to_string();
-    assert!(
-        message.starts_with("no quorum for dock-7: 2 of 5 nodes answered ("),
-        "{message}"
-    );
-    for server in &servers[..3] {
+        assert_eq!(
+            live_keys, 0,
+            "cleaned up by the time that the error is known"
+        );
+        assert!(error.is_unreachable() && !error.is_held(), "{error}");
+        let timeout = redlock.options().round_time();
         assert!(
-            message.contains(&format!("127.0.0.1:{}: ", server.port())),
+            took >= timeout && took < timeout * 2,
+            "one node time-out: {took:?}"
+        );
+        let message = error.to_string();
+        assert!(
+            message.starts_with("no quorum for dock-7: 2 of 5 nodes answered ("),
             "{message}"
         );
-    }
-    servers[..3].iter().for_each(Server::resume);
-    servers.expect_no_keys().await;
+        for server in &servers[..3] {
+            assert!(
+                message.contains(&format!("127.0.0.1:{}: ", server.port())),
+                "{message}"
+            );
+        }
+        servers[..3].iter().for_each(Server::resume);
+        servers.expect_no_keys().await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_majority_that_stays_silent_is_not_waited_for_again_and_again() {
-    let options = patient(TTL)
-        .node_timeout(Duration::from_millis(400))
-        .unwrap();
-    let (servers, redlock) = five(options).await;
-    servers[..3].iter().for_each(Server::pause);
-    let start = Instant::now();
-    loop {
-        let before = Instant::now();
-        let error = redlock.try_acquire("dock-7").await.unwrap_err().to_string();
-        if error.matches("no answer for").count() == 3 {
-            assert!(
-                before.elapsed() < redlock.options().round_time(),
-                "left out at once"
-            );
-            break;
+    undisturbed(async || {
+        let options = patient(TTL)
+            .node_timeout(Duration::from_millis(400))
+            .unwrap();
+        let (servers, redlock) = five(options).await;
+        servers[..3].iter().for_each(Server::pause);
+        let start = Instant::now();
+        loop {
+            let before = Instant::now();
+            let error = redlock.try_acquire("dock-7").await.unwrap_err().to_string();
+            if error.matches("no answer for").count() == 3 {
+                assert!(
+                    before.elapsed() < redlock.options().round_time(),
+                    "left out at once"
+                );
+                break;
+            }
+            assert!(start.elapsed() < TTL, "{error}");
         }
-        assert!(start.elapsed() < TTL, "{error}");
-    }
-    servers[..3].iter().for_each(Server::resume);
-    redlock.acquire("dock-7").await.unwrap().release().await;
-    servers.expect_no_keys().await;
+        servers[..3].iter().for_each(Server::resume);
+        redlock.acquire("dock-7").await.unwrap().release().await;
+        servers.expect_no_keys().await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -223,76 +232,85 @@ async fn a_minority_that_moves_is_not_noticed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_do_not_wait_for_a_connect_that_hangs() {
-    let options = patient(TTL)
-        .node_timeout(Duration::from_millis(500))
-        .unwrap();
-    let (servers, redlock) = five(options).await;
-    servers[..3].iter().for_each(Server::pause);
-    let start = Instant::now();
-    let mut waited = 0;
-    // The connections are replaced after 4 s, and the connects that follow take 2 s.
-    while start.elapsed() < Duration::from_secs(12) {
-        let before = Instant::now();
-        assert!(redlock.try_acquire("dock-7").await.is_err());
-        waited += u32::from(before.elapsed() >= Duration::from_millis(400));
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert!(waited <= 3, "{waited} calls have waited");
-    servers[..3].iter().for_each(Server::resume);
-    servers.expect_no_keys().await;
+    undisturbed(async || {
+        let options = patient(TTL)
+            .node_timeout(Duration::from_millis(500))
+            .unwrap();
+        let (servers, redlock) = five(options).await;
+        servers[..3].iter().for_each(Server::pause);
+        let start = Instant::now();
+        let mut waited = 0;
+        // The connections are replaced after 4 s, and the connects that follow take 2 s.
+        while start.elapsed() < Duration::from_secs(12) {
+            let before = Instant::now();
+            assert!(redlock.try_acquire("dock-7").await.is_err());
+            waited += u32::from(before.elapsed() >= Duration::from_millis(400));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(waited <= 3, "{waited} calls have waited");
+        servers[..3].iter().for_each(Server::resume);
+        servers.expect_no_keys().await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn locks_on_other_keys_do_not_wait_for_a_hung_server() {
-    let (servers, redlock) = five(patient(TTL)).await;
-    servers[0].pause();
-    let start = Instant::now();
-    let tasks: Vec<_> = (0..8)
-        .map(|task| {
-            let redlock = redlock.clone();
-            tokio::spawn(async move {
-                let guard = redlock.try_acquire(format!("dock-{task}")).await.unwrap();
-                guard.release().await;
+    undisturbed(async || {
+        let (servers, redlock) = five(patient(TTL)).await;
+        servers[0].pause();
+        let start = Instant::now();
+        let tasks: Vec<_> = (0..8)
+            .map(|task| {
+                let redlock = redlock.clone();
+                tokio::spawn(async move {
+                    let guard = redlock.try_acquire(format!("dock-{task}")).await.unwrap();
+                    guard.release().await;
+                })
             })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    assert!(start.elapsed() < redlock.options().round_time());
-    servers[0].resume();
-    servers.expect_no_keys().await;
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert!(start.elapsed() < redlock.options().round_time());
+        servers[0].resume();
+        servers.expect_no_keys().await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_survives_a_majority_that_is_away_for_less_than_its_validity() {
-    let options = patient(TTL)
-        .node_timeout(Duration::from_millis(100))
-        .unwrap();
-    let (servers, redlock) = five(options).await;
-    let mut guard = redlock.acquire("dock-7").await.unwrap();
-    expect_key_on(&servers, "dock-7", 5).await;
-    let before = guard.valid_until();
+    undisturbed(async || {
+        let options = patient(TTL)
+            .node_timeout(Duration::from_millis(100))
+            .unwrap();
+        let (servers, redlock) = five(options).await;
+        let mut guard = redlock.acquire("dock-7").await.unwrap();
+        expect_key_on(&servers, "dock-7", 5).await;
+        let before = guard.valid_until();
 
-    servers[..3].iter().for_each(Server::pause);
-    let error = guard.extend().await.unwrap_err();
-    assert!(matches!(error, ExtendError::Unreachable(_)), "{error}");
-    assert!(
-        guard.is_valid() && guard.valid_until() == before,
-        "as it was"
-    );
-    for server in &servers[3..] {
-        assert_eq!(server.key_count(), 1, "the keys stay");
-    }
+        servers[..3].iter().for_each(Server::pause);
+        let error = guard.extend().await.unwrap_err();
+        assert!(matches!(error, ExtendError::Unreachable(_)), "{error}");
+        assert!(
+            guard.is_valid() && guard.valid_until() == before,
+            "as it was"
+        );
+        for server in &servers[3..] {
+            assert_eq!(server.key_count(), 1, "the keys stay");
+        }
 
-    servers[..3].iter().for_each(Server::resume);
-    let start = Instant::now();
-    while let Err(error) = guard.extend().await {
-        assert!(start.elapsed() < TTL / 2, "{error}");
-    }
-    assert!(guard.valid_until() > before);
-    guard.release().await;
-    servers.expect_no_keys().await;
+        servers[..3].iter().for_each(Server::resume);
+        let start = Instant::now();
+        while let Err(error) = guard.extend().await {
+            assert!(start.elapsed() < TTL / 2, "{error}");
+        }
+        assert!(guard.valid_until() > before);
+        guard.release().await;
+        servers.expect_no_keys().await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

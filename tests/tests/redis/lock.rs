@@ -10,7 +10,7 @@ use redlock_std::{
     AcquireError, BuildError, ConnectError, ExtendError, HoldError, LossCause, MAX_KEY, MAX_NODES,
     Options, Redlock,
 };
-use redlock_tests::{Servers, eventually};
+use redlock_tests::{Servers, eventually, undisturbed};
 
 use crate::setup::{connected, expect_key_on, five, patient};
 
@@ -92,25 +92,28 @@ async fn a_waiting_client_gets_the_lock_when_it_is_released() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_ends_with_the_option() {
-    let (servers, redlock) = five(patient(TTL)).await;
-    let _guard = redlock.acquire("dock-7").await.unwrap();
-    let wait = Duration::from_millis(100);
+    undisturbed(async || {
+        let (servers, redlock) = five(patient(TTL)).await;
+        let _guard = redlock.acquire("dock-7").await.unwrap();
+        let wait = Duration::from_millis(100);
 
-    let start = Instant::now();
-    let error = redlock
-        .with_options(patient(TTL).wait(wait))
-        .acquire("dock-7")
-        .await
-        .unwrap_err();
-    assert!(matches!(error, AcquireError::HeldHere(_)), "{error}");
-    assert!(start.elapsed() >= wait);
+        let start = Instant::now();
+        let error = redlock
+            .with_options(patient(TTL).wait(wait))
+            .acquire("dock-7")
+            .await
+            .unwrap_err();
+        assert!(matches!(error, AcquireError::HeldHere(_)), "{error}");
+        assert!(start.elapsed() >= wait);
 
-    let other = connected_beside(&servers)
-        .await
-        .with_options(patient(TTL).wait(wait));
-    let start = Instant::now();
-    assert!(other.acquire("dock-7").await.unwrap_err().is_held());
-    assert!(start.elapsed() >= wait);
+        let other = connected_beside(&servers)
+            .await
+            .with_options(patient(TTL).wait(wait));
+        let start = Instant::now();
+        assert!(other.acquire("dock-7").await.unwrap_err().is_held());
+        assert!(start.elapsed() >= wait);
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -346,103 +349,118 @@ async fn a_node_can_be_a_socket_and_a_database_of_its_own() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kept_guard_outlives_its_ttl() {
-    let ttl = Duration::from_secs(2);
-    let (servers, redlock) = five(patient(ttl)).await;
-    let mut guard = redlock.acquire("dock-7").await.unwrap();
-    guard.keep_alive();
-    assert!(tokio::time::timeout(ttl * 2, guard.lost()).await.is_err());
-    assert!(guard.is_valid());
-    expect_key_on(&servers, "dock-7", 5).await;
-    guard.release().await;
-    servers.expect_no_keys().await;
+    undisturbed(async || {
+        let ttl = Duration::from_secs(2);
+        let (servers, redlock) = five(patient(ttl)).await;
+        let mut guard = redlock.acquire("dock-7").await.unwrap();
+        guard.keep_alive();
+        assert!(tokio::time::timeout(ttl * 2, guard.lost()).await.is_err());
+        assert!(guard.is_valid());
+        expect_key_on(&servers, "dock-7", 5).await;
+        guard.release().await;
+        servers.expect_no_keys().await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kept_guard_says_at_once_that_a_quorum_has_lost_it() {
-    let (servers, redlock) = five(patient(Duration::from_secs(3))).await;
-    let mut guard = redlock.acquire("dock-7").await.unwrap();
-    guard.keep_alive();
-    expect_key_on(&servers, "dock-7", 5).await;
-    for server in &servers[..3] {
-        assert_eq!(server.query::<u64>(&["DEL", "dock-7"]).unwrap(), 1);
-    }
-    let cause = guard.lost().await;
-    assert!(matches!(cause, LossCause::Lost(_)), "{cause}");
-    assert!(!guard.is_valid(), "known to be lost");
+    undisturbed(async || {
+        let (servers, redlock) = five(patient(Duration::from_secs(3))).await;
+        let mut guard = redlock.acquire("dock-7").await.unwrap();
+        guard.keep_alive();
+        expect_key_on(&servers, "dock-7", 5).await;
+        for server in &servers[..3] {
+            assert_eq!(server.query::<u64>(&["DEL", "dock-7"]).unwrap(), 1);
+        }
+        let cause = guard.lost().await;
+        assert!(matches!(cause, LossCause::Lost(_)), "{cause}");
+        assert!(!guard.is_valid(), "known to be lost");
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kept_guard_is_lost_no_later_than_its_validity_when_the_majority_hangs() {
-    use redlock_std::SystemClock;
-    let (servers, redlock) = five(patient(Duration::from_secs(1))).await;
-    let mut guard = redlock.acquire("dock-7").await.unwrap();
-    guard.keep_alive();
-    servers[..3].iter().for_each(redlock_tests::Server::pause);
-    guard.lost().await;
-    let now = redlock_core::Clock::now(&SystemClock);
-    let margin = Duration::from_millis(500);
-    assert!(
-        now <= guard.valid_until().saturating_add(margin),
-        "only the machine's own delay"
-    );
-    servers[..3].iter().for_each(redlock_tests::Server::resume);
+    undisturbed(async || {
+        use redlock_std::SystemClock;
+        let (servers, redlock) = five(patient(Duration::from_secs(1))).await;
+        let mut guard = redlock.acquire("dock-7").await.unwrap();
+        guard.keep_alive();
+        servers[..3].iter().for_each(redlock_tests::Server::pause);
+        guard.lost().await;
+        let now = redlock_core::Clock::now(&SystemClock);
+        let margin = Duration::from_millis(500);
+        assert!(
+            now <= guard.valid_until().saturating_add(margin),
+            "only the machine's own delay"
+        );
+        servers[..3].iter().for_each(redlock_tests::Server::resume);
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kept_guard_says_why_its_validity_ended() {
-    let ttl = Duration::from_millis(1_500);
-    for _ in 0..2 {
-        let (servers, redlock) = five(patient(ttl).max_extensions(1)).await;
-        let mut guard = redlock.acquire("dock-7").await.unwrap();
-        guard.keep_alive();
-        let cause = guard.lost().await;
-        assert!(matches!(cause, LossCause::ExtensionsSpent), "{cause}");
-        drop(guard);
+    undisturbed(async || {
+        let ttl = Duration::from_millis(1_500);
+        for _ in 0..2 {
+            let (servers, redlock) = five(patient(ttl).max_extensions(1)).await;
+            let mut guard = redlock.acquire("dock-7").await.unwrap();
+            guard.keep_alive();
+            let cause = guard.lost().await;
+            assert!(matches!(cause, LossCause::ExtensionsSpent), "{cause}");
+            drop(guard);
 
-        let redlock = redlock.with_options(patient(ttl));
-        let mut guard = redlock.acquire("dock-7").await.unwrap();
-        guard.keep_alive();
-        servers[..3].iter().for_each(redlock_tests::Server::pause);
-        let cause = guard.lost().await;
-        assert!(matches!(cause, LossCause::Unreachable(_)), "{cause}");
-        assert_eq!(guard.lost().await, cause);
-        servers[..3].iter().for_each(redlock_tests::Server::resume);
-    }
+            let redlock = redlock.with_options(patient(ttl));
+            let mut guard = redlock.acquire("dock-7").await.unwrap();
+            guard.keep_alive();
+            servers[..3].iter().for_each(redlock_tests::Server::pause);
+            let cause = guard.lost().await;
+            assert!(matches!(cause, LossCause::Unreachable(_)), "{cause}");
+            assert_eq!(guard.lost().await, cause);
+            servers[..3].iter().for_each(redlock_tests::Server::resume);
+        }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_that_says_lost_stays_lost_whatever_extension_comes_later() {
-    let ttl = Duration::from_millis(300);
-    let options = patient(ttl)
-        .retry_delay(Duration::ZERO, Duration::from_millis(1))
-        .unwrap();
-    let (servers, redlock) = five(options).await;
-    let hung = &servers[..3];
-    for round in 0..30 {
-        let mut guard = redlock.acquire("dock-7").await.unwrap();
-        guard.keep_alive();
-        hung.iter().for_each(redlock_tests::Server::pause);
-        let early = Duration::from_micros(3_000 - 100 * round);
-        let pause = guard.remaining().saturating_sub(early);
-        let cause = std::thread::scope(|scope| {
-            // They come back when the validity ends.
-            scope.spawn(|| {
-                std::thread::sleep(pause);
-                hung.iter().for_each(redlock_tests::Server::resume);
+    undisturbed(async || {
+        let ttl = Duration::from_millis(300);
+        let options = patient(ttl)
+            .retry_delay(Duration::ZERO, Duration::from_millis(1))
+            .unwrap();
+        let (servers, redlock) = five(options).await;
+        let hung = &servers[..3];
+        for round in 0..30 {
+            let mut guard = redlock.acquire("dock-7").await.unwrap();
+            guard.keep_alive();
+            hung.iter().for_each(redlock_tests::Server::pause);
+            let early = Duration::from_micros(3_000 - 100 * round);
+            let pause = guard.remaining().saturating_sub(early);
+            let cause = std::thread::scope(|scope| {
+                // They come back when the validity ends.
+                scope.spawn(|| {
+                    std::thread::sleep(pause);
+                    hung.iter().for_each(redlock_tests::Server::resume);
+                });
+                tokio::task::block_in_place(|| {
+                    tokio::runtime::Handle::current()
+                        .block_on(async { tokio::time::timeout(ttl * 2, guard.lost()).await })
+                })
             });
-            tokio::task::block_in_place(|| {
-                tokio::runtime::Handle::current()
-                    .block_on(async { tokio::time::timeout(ttl * 2, guard.lost()).await })
-            })
-        });
-        // Unless the extension was in time.
-        if let Ok(cause) = cause {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            assert!(!guard.is_valid(), "{cause}");
+            // Unless the extension was in time.
+            if let Ok(cause) = cause {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                assert!(!guard.is_valid(), "{cause}");
+            }
+            drop(guard);
+            servers.expect_no_keys().await;
         }
-        drop(guard);
-        servers.expect_no_keys().await;
-    }
+    })
+    .await;
 }
 
 #[test]
@@ -472,124 +490,142 @@ fn lost_resolves_before_the_validity_is_over_and_ends_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_whose_extension_says_lost_is_lost_everywhere_at_once() {
-    for is_kept in [false, true] {
-        let (servers, redlock) = five(patient(TTL)).await;
-        let mut guard = redlock.acquire("dock-7").await.unwrap();
-        expect_key_on(&servers, "dock-7", 5).await;
-        if is_kept {
-            guard.keep_alive();
+    undisturbed(async || {
+        for is_kept in [false, true] {
+            let (servers, redlock) = five(patient(TTL)).await;
+            let mut guard = redlock.acquire("dock-7").await.unwrap();
+            expect_key_on(&servers, "dock-7", 5).await;
+            if is_kept {
+                guard.keep_alive();
+            }
+            let waiting = tokio::spawn({
+                let redlock = redlock.clone();
+                async move { redlock.acquire("dock-7").await.map(drop) }
+            });
+            for server in servers.iter() {
+                assert_eq!(server.query::<u64>(&["DEL", "dock-7"]).unwrap(), 1);
+            }
+            let error = guard.extend().await.unwrap_err();
+            assert!(matches!(error, ExtendError::Lost(_)), "{error}");
+            assert!(!guard.is_valid() && guard.remaining().is_zero());
+            let now = redlock_core::Clock::now(&redlock_std::SystemClock);
+            assert!(guard.valid_until() <= now);
+            {
+                let mut context = Context::from_waker(Waker::noop());
+                let cause = pin!(guard.lost()).poll(&mut context);
+                let is_known = matches!(cause, Poll::Ready(LossCause::Lost(_)));
+                assert!(is_known, "{cause:?}");
+            }
+            // Its task is not in the way of others, although the guard is still there.
+            let waiting = tokio::time::timeout(TTL / 2, waiting).await.unwrap();
+            waiting.unwrap().unwrap();
+            assert!(matches!(guard.extend().await, Err(ExtendError::Expired)));
+            drop(guard);
+            servers.expect_no_keys().await;
         }
-        let waiting = tokio::spawn({
-            let redlock = redlock.clone();
-            async move { redlock.acquire("dock-7").await.map(drop) }
-        });
-        for server in servers.iter() {
-            assert_eq!(server.query::<u64>(&["DEL", "dock-7"]).unwrap(), 1);
-        }
-        let error = guard.extend().await.unwrap_err();
-        assert!(matches!(error, ExtendError::Lost(_)), "{error}");
-        assert!(!guard.is_valid() && guard.remaining().is_zero());
-        let now = redlock_core::Clock::now(&redlock_std::SystemClock);
-        assert!(guard.valid_until() <= now);
-        {
-            let mut context = Context::from_waker(Waker::noop());
-            let cause = pin!(guard.lost()).poll(&mut context);
-            let is_known = matches!(cause, Poll::Ready(LossCause::Lost(_)));
-            assert!(is_known, "{cause:?}");
-        }
-        // Its task is not in the way of others, although the guard is still there.
-        let waiting = tokio::time::timeout(TTL / 2, waiting).await.unwrap();
-        waiting.unwrap().unwrap();
-        assert!(matches!(guard.extend().await, Err(ExtendError::Expired)));
-        drop(guard);
-        servers.expect_no_keys().await;
-    }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_that_was_kept_for_many_ttls_can_be_extended() {
-    let ttl = Duration::from_secs(2);
-    let (servers, redlock) = five(patient(ttl)).await;
-    let mut guard = redlock.acquire("dock-7").await.unwrap();
-    guard.keep_alive();
-    assert!(tokio::time::timeout(ttl * 3, guard.lost()).await.is_err());
-    let before = guard.valid_until();
-    guard.extend().await.unwrap();
-    assert!(guard.is_valid() && guard.valid_until() > before);
-    guard.release().await;
-    servers.expect_no_keys().await;
+    undisturbed(async || {
+        let ttl = Duration::from_secs(2);
+        let (servers, redlock) = five(patient(ttl)).await;
+        let mut guard = redlock.acquire("dock-7").await.unwrap();
+        guard.keep_alive();
+        assert!(tokio::time::timeout(ttl * 3, guard.lost()).await.is_err());
+        let before = guard.valid_until();
+        guard.extend().await.unwrap();
+        assert!(guard.is_valid() && guard.valid_until() > before);
+        guard.release().await;
+        servers.expect_no_keys().await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kept_guard_is_not_lost_while_it_is_extended_beside_the_keeper() {
-    let ttl = Duration::from_secs(2);
-    // The keeper has no extension of its own.
-    let options = patient(ttl).max_extensions(0);
-    let (servers, redlock) = five(options).await;
-    let mut guard = redlock.acquire("dock-7").await.unwrap();
-    guard.keep_alive();
-    let start = Instant::now();
-    while start.elapsed() < ttl * 2 {
-        guard.extend().await.unwrap();
-        let pause = tokio::time::timeout(ttl / 5, guard.lost()).await;
-        assert!(pause.is_err(), "{pause:?}");
-    }
-    guard.lost().await;
-    drop(guard);
-    servers.expect_no_keys().await;
+    undisturbed(async || {
+        let ttl = Duration::from_secs(2);
+        // The keeper has no extension of its own.
+        let options = patient(ttl).max_extensions(0);
+        let (servers, redlock) = five(options).await;
+        let mut guard = redlock.acquire("dock-7").await.unwrap();
+        guard.keep_alive();
+        let start = Instant::now();
+        while start.elapsed() < ttl * 2 {
+            guard.extend().await.unwrap();
+            let pause = tokio::time::timeout(ttl / 5, guard.lost()).await;
+            assert!(pause.is_err(), "{pause:?}");
+        }
+        guard.lost().await;
+        drop(guard);
+        servers.expect_no_keys().await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_guard_is_kept_extended_and_dropped_at_any_time() {
-    let ttl = Duration::from_millis(300);
-    let (servers, redlock) = five(patient(ttl)).await;
-    let longer = redlock.with_options(patient(ttl * 2));
-    for round in 0..40_u32 {
-        let lock = if round % 2 == 0 { &redlock } else { &longer };
-        let mut guard = lock.acquire("dock-7").await.unwrap();
-        let mut until = guard.valid_until();
-        guard.keep_alive();
-        for _ in 0..round {
-            poll_times(round as usize % 5, guard.extend()).await;
-            assert!(guard.is_valid() && guard.valid_until() >= until);
-            until = guard.valid_until();
+    undisturbed(async || {
+        let ttl = Duration::from_millis(300);
+        let (servers, redlock) = five(patient(ttl)).await;
+        let longer = redlock.with_options(patient(ttl * 2));
+        for round in 0..40_u32 {
+            let lock = if round % 2 == 0 { &redlock } else { &longer };
+            let mut guard = lock.acquire("dock-7").await.unwrap();
+            let mut until = guard.valid_until();
+            guard.keep_alive();
+            for _ in 0..round {
+                poll_times(round as usize % 5, guard.extend()).await;
+                assert!(guard.is_valid() && guard.valid_until() >= until);
+                until = guard.valid_until();
+            }
+            if round % 3 == 0 {
+                guard.release().await;
+            } else {
+                drop(guard);
+            }
         }
-        if round % 3 == 0 {
-            guard.release().await;
-        } else {
-            drop(guard);
-        }
-    }
-    servers.expect_no_keys().await;
+        servers.expect_no_keys().await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn held_work_outlives_the_ttl_and_gives_its_result() {
-    let ttl = Duration::from_secs(1);
-    let (servers, redlock) = five(patient(ttl)).await;
-    let result = redlock
-        .hold("dock-7", async |guard| {
-            tokio::time::sleep(ttl * 3).await;
-            guard.is_valid()
-        })
-        .await;
-    assert!(result.unwrap());
-    servers.expect_no_keys().await;
+    undisturbed(async || {
+        let ttl = Duration::from_secs(1);
+        let (servers, redlock) = five(patient(ttl)).await;
+        let result = redlock
+            .hold("dock-7", async |guard| {
+                tokio::time::sleep(ttl * 3).await;
+                guard.is_valid()
+            })
+            .await;
+        assert!(result.unwrap());
+        servers.expect_no_keys().await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn held_work_is_dropped_when_the_lock_is_lost() {
-    let (servers, redlock) = five(patient(Duration::from_secs(1))).await;
-    let result = redlock
-        .hold("dock-7", async |_guard| {
-            for server in &servers[..3] {
-                server.query::<u64>(&["DEL", "dock-7"]).unwrap();
-            }
-            core::future::pending::<()>().await;
-        })
-        .await;
-    assert!(matches!(result, Err(HoldError::Lost(_))), "{result:?}");
-    servers.expect_no_keys().await;
+    undisturbed(async || {
+        let (servers, redlock) = five(patient(Duration::from_secs(1))).await;
+        let result = redlock
+            .hold("dock-7", async |_guard| {
+                for server in &servers[..3] {
+                    server.query::<u64>(&["DEL", "dock-7"]).unwrap();
+                }
+                core::future::pending::<()>().await;
+            })
+            .await;
+        assert!(matches!(result, Err(HoldError::Lost(_))), "{result:?}");
+        servers.expect_no_keys().await;
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redlock_std::{AcquireError, Failure, Options, Redlock, TransportError};
-use redlock_tests::{Server, Servers, eventually};
+use redlock_tests::{Server, Servers, eventually, undisturbed};
 
 use crate::proxy::Proxy;
 use crate::setup::{connected, patient};
@@ -15,53 +15,59 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn longer_options_wait_for_a_slow_network_however_short_those_of_the_connect_were() {
-    const TASKS: u32 = 64;
-    const ROUND_TRIP: Duration = Duration::from_millis(60);
+    undisturbed(async || {
+        const TASKS: u32 = 64;
+        const ROUND_TRIP: Duration = Duration::from_millis(60);
 
-    let servers = Servers::start(3);
-    let proxies = proxies(&servers, ROUND_TRIP / 2).await;
-    let short = Options::new(Duration::from_secs(1)).unwrap();
-    let short = short.node_timeout(Duration::from_millis(20)).unwrap();
-    let hasty = Redlock::connect(proxies.iter().map(Proxy::url), short).unwrap();
-    let redlock = hasty.with_options(patient(TTL));
-    redlock.acquire("first").await.unwrap().release().await;
+        let servers = Servers::start(3);
+        let proxies = proxies(&servers, ROUND_TRIP / 2).await;
+        let short = Options::new(Duration::from_secs(1)).unwrap();
+        let short = short.node_timeout(Duration::from_millis(20)).unwrap();
+        let hasty = Redlock::connect(proxies.iter().map(Proxy::url), short).unwrap();
+        let redlock = hasty.with_options(patient(TTL));
+        redlock.acquire("first").await.unwrap().release().await;
 
-    let tasks: Vec<_> = (0..TASKS)
-        .map(|task| {
-            let (redlock, hasty) = (redlock.clone(), hasty.clone());
-            tokio::spawn(async move {
-                // Each at its own time: some are always on their way.
-                tokio::time::sleep(ROUND_TRIP * task / TASKS).await;
-                for _ in 0..10 {
-                    let guard = redlock.try_acquire(format!("dock-{task}")).await.unwrap();
-                    guard.release().await;
-                    if task == 0 {
-                        // Some cannot wait: that is theirs to know.
-                        assert!(hasty.try_acquire("hasty").await.is_err());
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|task| {
+                let (redlock, hasty) = (redlock.clone(), hasty.clone());
+                tokio::spawn(async move {
+                    // Each at its own time: some are always on their way.
+                    tokio::time::sleep(ROUND_TRIP * task / TASKS).await;
+                    for _ in 0..10 {
+                        let guard = redlock.try_acquire(format!("dock-{task}")).await.unwrap();
+                        guard.release().await;
+                        if task == 0 {
+                            // Some cannot wait: that is theirs to know.
+                            assert!(hasty.try_acquire("hasty").await.is_err());
+                        }
                     }
-                }
+                })
             })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    servers.expect_no_keys().await;
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        servers.expect_no_keys().await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_farther_away_than_its_node_timeout_names_that_option() {
-    let servers = Servers::start(1);
-    let proxies = proxies(&servers, Duration::from_millis(50)).await;
-    let options = Options::new(TTL).unwrap();
-    let near = options.node_timeout(Duration::from_millis(20)).unwrap();
-    let redlock = Redlock::connect(proxies.iter().map(Proxy::url), near).unwrap();
-    let patient = redlock.with_options(patient(TTL));
-    patient.acquire("first").await.unwrap().release().await;
-    for _ in 0..20 {
-        let error = redlock.try_acquire("dock-7").await.unwrap_err().to_string();
-        assert!(error.contains("raise node_timeout"), "{error}");
-    }
+    undisturbed(async || {
+        let servers = Servers::start(1);
+        let proxies = proxies(&servers, Duration::from_millis(50)).await;
+        let options = Options::new(TTL).unwrap();
+        let near = options.node_timeout(Duration::from_millis(20)).unwrap();
+        let redlock = Redlock::connect(proxies.iter().map(Proxy::url), near).unwrap();
+        let patient = redlock.with_options(patient(TTL));
+        patient.acquire("first").await.unwrap().release().await;
+        for _ in 0..20 {
+            let error = redlock.try_acquire("dock-7").await.unwrap_err().to_string();
+            assert!(error.contains("raise node_timeout"), "{error}");
+        }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,14 +111,17 @@ async fn a_node_that_is_there_and_slow_to_set_up_gets_more_time_from_attempt_to_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connect_takes_as_many_round_trips_as_a_round_may_wait_for_and_not_a_second() {
-    let servers = Servers::start(3);
-    let proxies = proxies(&servers, Duration::from_millis(400)).await;
-    let options = Options::new(TTL).unwrap();
-    let options = options.node_timeout(Duration::from_secs(3)).unwrap();
-    let redlock = Redlock::connect(proxies.iter().map(Proxy::url), options).unwrap();
-    let guard = redlock.acquire("dock-7").await.unwrap();
-    guard.release().await;
-    servers.expect_no_keys().await;
+    undisturbed(async || {
+        let servers = Servers::start(3);
+        let proxies = proxies(&servers, Duration::from_millis(400)).await;
+        let options = Options::new(TTL).unwrap();
+        let options = options.node_timeout(Duration::from_secs(3)).unwrap();
+        let redlock = Redlock::connect(proxies.iter().map(Proxy::url), options).unwrap();
+        let guard = redlock.acquire("dock-7").await.unwrap();
+        guard.release().await;
+        servers.expect_no_keys().await;
+    })
+    .await;
 }
 
 #[test]
