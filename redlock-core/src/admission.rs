@@ -3,6 +3,7 @@
 use crate::command::Verb;
 use crate::denial::Denial;
 use crate::node_info::{NodeInfo, ReplicationId, RunId};
+use crate::rules::Rules;
 use crate::time::{Instant, drift_micros};
 
 /// What one client knows of one node. It belongs to the transport, and outlives its connections.
@@ -122,9 +123,9 @@ impl Admission {
         self.is_in_doubt = true;
     }
 
-    /// Whether the node must be asked for its identity before a command that is sent at `now`: if the command is an
-    /// acquire, and the node is in [doubt](Self::doubt), its last answer is older than the rules allow, or its vote is
-    /// denied for a reason that may have changed since. Pass the answer to [`record`](Self::record), and call
+    /// Whether the node must be asked for its identity before a command that is sent at `now`: if its vote is denied for a
+    /// reason that may have changed since; or if the command is an acquire, and the node is in [doubt](Self::doubt), or
+    /// its last answer is older than the rules allow. Pass the answer to [`record`](Self::record), and call
     /// [`check`](Self::check) after that.
     #[must_use]
     pub fn must_ask(&self, verb: Verb, now: Instant) -> bool {
@@ -135,8 +136,11 @@ impl Admission {
     #[must_use]
     #[inline(never)]
     pub fn is_outdated(&self, verb: Verb, admitted: &Result<(), Denial>, now: Instant) -> bool {
-        let Verb::Acquire { rules, .. } = verb else {
-            return false;
+        let rules = match verb {
+            Verb::Acquire { rules, .. } => rules,
+            // The record may allow longer leases meanwhile.
+            Verb::Extend { .. } if admitted.is_err() => Rules::NONE,
+            _ => return false,
         };
         let mut after_ms = if admitted.is_ok() {
             KNOWLEDGE_MS
@@ -166,15 +170,22 @@ impl Admission {
         self.is_known && self.may_evict
     }
 
-    /// Checks whether the vote of the node counts at `now`. Call it before an acquire is sent, and again if the node was
-    /// asked meanwhile. Extend and release are always sent.
+    /// Checks whether the vote of the node counts at `now`. Call it before a command is sent, and again if the node was
+    /// asked meanwhile. A release is always sent, and so is an extend, unless its TTL is longer than the node's guard
+    /// record allows.
     ///
     /// # Errors
     ///
     /// The [`Denial`] tells why the vote does not count.
     pub fn check(&self, verb: Verb, now: Instant) -> Result<(), Denial> {
-        let Verb::Acquire { ttl_ms, rules } = verb else {
-            return Ok(());
+        let max_ttl_ms = self.max_ttl_ms;
+        let (ttl_ms, rules) = match verb {
+            Verb::Acquire { ttl_ms, rules } => (ttl_ms, rules),
+            // A fenced acquire after a restart does not wait for the end of a longer lease.
+            Verb::Extend { ttl_ms } if ttl_ms > max_ttl_ms && max_ttl_ms > 0 => {
+                return Err(Denial::TtlTooLong { max_ttl_ms });
+            }
+            _ => return Ok(()),
         };
         if !self.is_known {
             return if rules.restart_guard || rules.refuse_eviction {
@@ -189,7 +200,6 @@ impl Admission {
         if self.may_evict && rules.refuse_eviction {
             return Err(Denial::MayEvict);
         }
-        let max_ttl_ms = self.max_ttl_ms;
         if ttl_ms > max_ttl_ms && max_ttl_ms > 0 && rules.obeys_record {
             return Err(Denial::TtlTooLong { max_ttl_ms });
         }
@@ -457,6 +467,29 @@ mod tests {
         admission.record(Some(node(2, 0)), at(100));
         assert!(admission.check(acquire(rules), at(165)).is_err());
         assert_eq!(admission.check(acquire(rules), at(166)), Ok(()));
+    }
+
+    #[test]
+    fn a_lease_is_not_extended_by_more_than_the_guard_record_allows() {
+        let recorded = |max_ttl_ms| NodeInfo {
+            max_ttl_ms,
+            ..node(1, 1_000)
+        };
+        let extend = Verb::Extend { ttl_ms: TTL };
+        let mut admission = met(recorded(None), at(0));
+        assert_eq!(admission.check(extend, at(0)), Ok(()));
+        admission.record(Some(recorded(Some(TTL - 1))), at(10));
+        let denial = Denial::TtlTooLong {
+            max_ttl_ms: TTL - 1,
+        };
+        assert_eq!(admission.check(extend, at(10)), Err(denial));
+        // The record may be replaced.
+        assert!(!admission.must_ask(extend, at(10)));
+        assert!(admission.must_ask(extend, at(11)));
+        assert!(!admission.must_ask(Verb::Release, at(11)));
+        admission.record(Some(recorded(Some(TTL))), at(11));
+        assert_eq!(admission.check(extend, at(11)), Ok(()));
+        assert!(!admission.must_ask(extend, at(100)));
     }
 
     #[test]

@@ -104,9 +104,12 @@ impl<const MAX: usize> ClockSamples<MAX> {
         if let Some((offset, held)) = slot.zip(self.held_ms.get_mut(self.count)) {
             *offset = reading.time().wrapping_sub(ours).cast_signed();
             *held = match answer {
-                // A node without a vote grants nothing, even if the key is free.
-                Err(Some(Denial::Quarantined { left_ms, .. })) => reading.held_ms().max(*left_ms),
-                Err(Some(Denial::Unguarded { .. } | Denial::FencingMismatch(_))) => u32::MAX,
+                // A node without a vote does not say how long it keeps the key.
+                Err(Some(
+                    Denial::Quarantined { .. }
+                    | Denial::Unguarded { .. }
+                    | Denial::FencingMismatch(_),
+                )) => u32::MAX,
                 _ => reading.held_ms(),
             };
             self.count += 1;
@@ -202,6 +205,27 @@ mod tests {
         }
         assert_eq!(readings.offset(5), Some(1_000));
         assert_eq!(readings.offset(6), None, "too few have answered");
+    }
+
+    #[test]
+    fn a_node_in_quarantine_does_not_tell_how_long_it_keeps_the_key() {
+        let free_in_ms = |quarantined: usize| {
+            let mut readings = ClockSamples::<3>::new();
+            let now = Instant::from_micros(0);
+            for node in 0..3 {
+                let reading = reading(0, 0);
+                let left_ms = 500;
+                let answer = if node < quarantined {
+                    Err(Some(Denial::Quarantined { left_ms, reading }))
+                } else {
+                    Ok(Reply::Held(Some(reading)))
+                };
+                readings.take(node, &answer, now, now);
+            }
+            readings.free_in_ms(2)
+        };
+        // The others keep the key for 0 ms.
+        assert_eq!([0, 1, 2].map(free_in_ms), [Some(2), Some(2), None]);
     }
 
     const UNGUARDED: fn(bool) -> Result<Reply, Option<Denial>> = |has_record| {

@@ -82,6 +82,30 @@ async fn a_guard_record_vouches_for_a_young_node_up_to_its_longest_ttl() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_lease_is_not_extended_by_more_than_a_later_guard_record_allows() {
+    let servers = Servers::start(3);
+    let redlock = connected(&servers, patient(LIMIT)).await;
+    let mut guard = redlock.acquire("dock-7").await.unwrap();
+    for server in servers.iter() {
+        server.vouch(SHORT_FLEET);
+        let kill = ["CLIENT", "KILL", "TYPE", "normal"];
+        assert_eq!(server.query::<u32>(&kill).unwrap(), 1);
+    }
+    let words = "its guard record allows TTLs up to 1500 ms";
+    let start = Instant::now();
+    // Until the client has met the nodes again.
+    loop {
+        let extended = guard.extend().await;
+        let error = extended.map_or_else(|error| error.to_string(), |()| "extended".to_owned());
+        if error.contains(words) {
+            break;
+        }
+        assert!(start.elapsed() < LIMIT / 2, "{error}");
+    }
+    assert!(guard.is_valid(), "for the rest of its TTL");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_guard_record_of_another_process_vouches_for_nobody() {
     let mut servers = Servers::start(3);
     let record: String = servers[0].query(&["GET", redlock_core::GUARD_KEY]).unwrap();
