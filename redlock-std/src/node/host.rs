@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
 use std::task::Poll;
 use std::thread;
@@ -54,8 +54,11 @@ impl Host {
         Ok(stream)
     }
 
-    /// Looks the name up. Dropping the future leaves the lookup to the next call.
+    /// Looks the name up, unless it is an address. Dropping the future leaves the lookup to the next call.
     async fn addresses(&self) -> Found {
+        if let Ok(address) = self.name.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(address, self.port)]);
+        }
         let mut lookup = self.lookup.lock().await;
         let found = match &mut *lookup {
             Some(running) => running,
@@ -155,6 +158,20 @@ mod tests {
                 .iter()
                 .all(|address| address.ip().is_loopback())
         );
+    }
+
+    #[tokio::test]
+    async fn an_address_is_not_looked_up() {
+        for (name, address) in [
+            ("192.0.2.1", "192.0.2.1:1"),
+            ("2001:db8::1", "[2001:db8::1]:1"),
+        ] {
+            let host = Host::new(name.to_owned(), 1);
+            // A lookup would be waited for.
+            let (_answer, lookup) = oneshot::channel();
+            *host.lookup.lock().await = Some(lookup);
+            assert_eq!(host.addresses().await.unwrap(), [address.parse().unwrap()]);
+        }
     }
 
     #[tokio::test]
