@@ -49,13 +49,13 @@ struct Validity {
     lost: Notify,
 }
 
-/// Why the lock is lost, or would be lost if the validity ended now.
+/// Why the lock is lost, or would be lost if the validity ended now. Boxed where it is large and seldom there.
 #[derive(Default)]
 struct Ending {
     /// `Some` once the lock is lost.
-    cause: Option<LossCause>,
+    cause: Option<Box<LossCause>>,
     /// The last failure of the keeper since the last extension.
-    failed: Option<Report>,
+    failed: Option<Box<Report>>,
     /// Whether the keeper has no extensions left.
     is_spent: bool,
     /// Whether the keeper waits for its round.
@@ -380,7 +380,7 @@ impl Validity {
 
     /// Records that the keeper could not extend the lease.
     fn failed(&self, report: &Report) {
-        self.lock().failed = Some(report.clone());
+        self.lock().failed = Some(Box::new(report.clone()));
     }
 
     fn is_lost(&self) -> bool {
@@ -388,7 +388,7 @@ impl Validity {
     }
 
     fn cause(&self) -> Option<LossCause> {
-        self.lock().cause.clone()
+        self.lock().cause.as_deref().cloned()
     }
 
     /// Waits until the lock is lost. If the validity ends, this ends it a tick early, because a timer may be a tick late.
@@ -419,7 +419,7 @@ impl Validity {
         let ending = self.lock();
         if self.until() <= until {
             let cause = match &ending.failed {
-                Some(report) => LossCause::Unreachable(report.clone()),
+                Some(report) => LossCause::Unreachable(Report::clone(report)),
                 None if ending.is_spent => LossCause::ExtensionsSpent,
                 None if ending.is_in_line => LossCause::NotAsked {
                     nodes_answer: self.rounds.nodes_answer(),
@@ -438,7 +438,7 @@ impl Validity {
     /// Ends the validity now, for the guard, the keeper and the tasks that wait for the turn. If there is a cause already,
     /// it stays.
     fn end(&self, mut ending: MutexGuard<'_, Ending>, cause: LossCause) {
-        ending.cause.get_or_insert(cause);
+        ending.cause.get_or_insert_with(|| Box::new(cause));
         self.turn.expire();
         drop(ending);
         self.turn.end();
