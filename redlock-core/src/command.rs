@@ -129,7 +129,9 @@ impl<'a> Command<'a> {
             Verb::Release => None,
         };
         let Some(script) = self.script() else {
-            return Arguments::of(&[word("SET"), key, token, word("NX"), word("PX")]).and(ttl);
+            let mut arguments = Arguments::of(&[word("SET"), key, token, word("NX"), word("PX")]);
+            arguments.push(ttl);
+            return arguments;
         };
         let keys = match self.proposal {
             None => 1,

@@ -223,12 +223,13 @@ impl Drop for Room {
 }
 
 /// Converts `arguments` to a command of the redis crate.
-pub(crate) fn words(arguments: Arguments<'_>) -> Cmd {
+pub(crate) fn words(mut arguments: Arguments<'_>) -> Cmd {
     /// Enough for a key of usual length, so that the arguments take one allocation.
     const BYTES: usize = 256;
 
     let mut cmd = Cmd::with_capacity(Arguments::MAX, BYTES);
-    for word in arguments {
+    // By reference: a copy of all arguments shows in benchmarks.
+    for word in arguments.by_ref() {
         match word {
             Argument::Bytes(bytes) => cmd.arg(bytes),
             Argument::Integer(number) => cmd.arg(number),
