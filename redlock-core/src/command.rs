@@ -134,9 +134,9 @@ impl<'a> Command<'a> {
             return arguments;
         };
         let keys = match self.proposal {
-            None => 1,
-            Some(_) if self.is_release() => 2,
-            Some(_) => 3,
+            None => "1",
+            Some(_) if self.is_release() => "2",
+            Some(_) => "3",
         };
         let mut arguments = script.call(call, keys);
         arguments.push(Some(key));

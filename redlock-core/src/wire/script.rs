@@ -1,6 +1,6 @@
 //! The Lua scripts that nodes run: those in `scripts`, without comments and with short names. A device keeps them in flash.
 
-use super::argument::{Argument, Arguments, word};
+use super::argument::{Arguments, word};
 
 /// How a command calls its script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,13 +88,13 @@ impl Script {
         self.sha1
     }
 
-    /// The start of a call of this script: all words before the first of its `keys` keys.
-    pub(crate) fn call(&self, call: ScriptCall, keys: u64) -> Arguments<'static> {
+    /// The start of a call of this script: all words before the first of its keys. `keys` is their number.
+    pub(crate) fn call(&self, call: ScriptCall, keys: &'static str) -> Arguments<'static> {
         let (verb, script) = match call {
             ScriptCall::Hash => ("EVALSHA", self.sha1),
             ScriptCall::Text => ("EVAL", self.text),
         };
-        Arguments::of(&[word(verb), word(script), Argument::Integer(keys)])
+        Arguments::of(&[word(verb), word(script), word(keys)])
     }
 }
 
