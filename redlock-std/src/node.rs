@@ -58,7 +58,7 @@ pub struct RedisNode {
     last: Option<Attempt>,
 }
 
-/// An attempt to acquire, which takes one round or two.
+/// An attempt to acquire, which takes one round, or up to three for a fenced lock.
 #[derive(Debug, Clone, Copy)]
 struct Attempt {
     token: Token,

@@ -435,7 +435,7 @@ fn check(options: &Options) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// The term of an acquire whose last attempt starts at `last_start`. That attempt takes up to two rounds for a fenced
+/// The term of an acquire whose last attempt starts at `last_start`. That attempt takes up to three rounds for a fenced
 /// lock, and one that cleans up. A task that is not polled until the end of the term loses its turn.
 fn term(options: &Options, last_start: Instant) -> Term {
     let rounds = options.round_time().saturating_mul(4);
