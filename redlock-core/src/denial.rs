@@ -5,55 +5,60 @@ use core::fmt;
 use crate::fence::Reading;
 use crate::time::Span;
 
-/// Why a node that can be reached has no vote. It does not tell whether the lock is held.
+/// Why a node that can be reached has no vote. A denial does not tell whether the lock is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Denial {
-    /// It has restarted, and may have forgotten keys that it granted before: it is another process than the one this
-    /// client knows, or has other data.
+    /// To a plain acquire: the node has restarted, and may have forgotten keys that it granted. It is another process
+    /// than the one this client knew, it has other data, or its uptime is short.
     Restarted {
-        /// How long ago at least, in milliseconds, counted from when the client saw it. If the client had no connection
-        /// meanwhile, that is later than the restart.
+        /// The least time since the restart, in milliseconds. Counted from when the client noticed the restart, which is
+        /// later than the restart if the client had no connection. At the first contact, it is the uptime that the node
+        /// reports.
         ago_ms: u32,
         /// The time until its vote counts again, in milliseconds.
         left_ms: u32,
     },
-    /// It is a replica: its master does not know what it grants.
+    /// To an acquire: the node is a replica. Its master does not know which keys it grants.
     Replica,
-    /// It may evict keys.
+    /// To an acquire with [`refuse_eviction`](crate::Options::refuse_eviction): the node may evict keys.
     MayEvict,
-    /// It could evict keys when it was asked before, and may have done so.
+    /// To an acquire with [`refuse_eviction`](crate::Options::refuse_eviction): the node could evict keys at an earlier
+    /// check, and may have done so.
     Evicted {
         /// The time until its vote counts again, in milliseconds.
         left_ms: u32,
     },
-    /// The ACL user lacks permission for INFO or TIME.
+    /// To an acquire: the ACL user lacks permission for INFO or TIME, so the node cannot be asked for its identity.
     InfoForbidden,
-    /// To a fenced acquire: by its guard record, the node may have forgotten keys or fences that it granted.
+    /// To a fenced acquire: the node may have forgotten keys or fences, and its quarantine is not over.
     Quarantined {
         /// The time until its vote counts again, in milliseconds.
         left_ms: u32,
         /// The rest of its answer.
         reading: Reading,
     },
-    /// To a fenced acquire: the node has accepted this fence or a higher one before.
+    /// To a fenced acquire: the node has already accepted this fence for another attempt, or a higher one.
     Stale(Reading),
-    /// To a fenced acquire: the fence is too far behind the node's clock.
+    /// The fence of an acquire, or for an extend the nodes' time as this client knows it, is behind the window around
+    /// the node's clock. Only for fenced locks.
     TooOld(Reading),
-    /// To a fenced acquire: the fence is too far ahead of the node's clock.
+    /// The fence of an acquire, or for an extend the nodes' time as this client knows it, is ahead of the window around
+    /// the node's clock. Only for fenced locks.
     TooNew(Reading),
-    /// To a fenced acquire: this client and the clients before it have different rules for the fleet.
+    /// To a fenced acquire: the guard record of the node has other rules than this client.
     FencingMismatch(Reading),
-    /// To a fenced acquire: the guard record of this node, with these rules, is missing. Clients write it again once a
-    /// quorum of nodes has confirmed their rules; this starts a quarantine.
+    /// To a fenced acquire: the node has no guard record of its own process and data. Clients write it again once a
+    /// quorum of nodes has confirmed their rules. This starts a quarantine.
     Unguarded {
-        /// Whether there is a record with these rules, of another process or other data.
+        /// Whether the node has a record with the rules of this client, but of another process or of other data.
         has_record: bool,
         /// The rest of its answer.
         reading: Reading,
     },
-    /// To a plain acquire: the TTL is longer than fenced clients of these nodes wait after a restart.
+    /// To a plain acquire, or to an extend: the TTL is longer than the fleet's `max_ttl`. After a restart, fenced clients would not wait
+    /// for such a lease.
     TtlTooLong {
         /// The longest TTL of the fleet by the guard record, in milliseconds.
         max_ttl_ms: u32,

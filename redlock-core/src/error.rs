@@ -5,21 +5,22 @@ use core::fmt;
 use crate::report::Report;
 use crate::time::Span;
 
-/// Why the lock was not acquired. Nodes that can be reached are told at once to delete the key of a
-/// failed attempt. No node keeps it for longer than its TTL.
+/// Why the lock was not acquired. The nodes that can be reached are told at once to delete the key of a failed attempt.
+/// No node keeps the key for longer than its TTL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum AcquireError<E, const MAX: usize> {
-    /// Another client holds the lock, several clients tried at once and none won, or keys that a client left behind
-    /// have not expired yet. Retry later.
+    /// Another client holds the lock, several clients tried at once and none got a quorum, or keys of a client that is
+    /// gone have not expired yet. Retry later.
     Held(Report<E, MAX>),
-    /// No quorum of nodes could be reached. It is unknown whether another client holds the lock.
+    /// So many nodes failed or had no vote that the others are no quorum. It is unknown whether another client holds the
+    /// lock.
     Unreachable(Report<E, MAX>),
-    /// A quorum granted the lock, but so late that nothing of its validity was left: the TTL is too
-    /// short for these nodes or this machine.
+    /// A quorum granted the lock, but only when the validity was already over: the TTL is too short for these nodes or
+    /// this machine.
     TooLate(Report<E, MAX>),
-    /// The source of randomness gave the last token again, or only zeros. Nothing was sent.
+    /// The source of randomness returned the last token again, or only zeros. Nothing was sent.
     Entropy,
     /// The key begins with [`RESERVED_PREFIX`](crate::RESERVED_PREFIX). Nothing was sent.
     ReservedKey,
@@ -76,7 +77,7 @@ impl<E: core::error::Error, const MAX: usize> core::error::Error for AcquireErro
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum ExtendError<E, const MAX: usize> {
-    /// No quorum of nodes carries the token any more. Stop the work now.
+    /// So many nodes no longer carry the token that no quorum can have it. Stop the work now.
     Lost(Report<E, MAX>),
     /// Neither a quorum of grants nor enough refusals to conclude that the lease is lost. The lease is
     /// unchanged: retry until its validity is over.
@@ -88,7 +89,8 @@ pub enum ExtendError<E, const MAX: usize> {
     /// The validity was over before anything was sent, because extensions of other leases of this process were ahead.
     /// Stop the work now. Only adapters that delay extensions return this, such as `redlock-std`.
     NotAsked {
-        /// Whether a quorum of nodes has answered the last round of the other extensions. If so, there are too many.
+        /// Whether a quorum of nodes answered the round that ended last. If so, this process extends too many leases. If
+        /// not, the nodes do not answer.
         nodes_answer: bool,
     },
 }
@@ -127,9 +129,9 @@ impl<E: core::error::Error, const MAX: usize> core::error::Error for ExtendError
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum LossCause<E, const MAX: usize> {
-    /// No quorum of nodes carries the token any more.
+    /// So many nodes no longer carry the token that no quorum can have it.
     Lost(Report<E, MAX>),
-    /// The validity is over, and the last attempt to extend it reached no quorum, with this report.
+    /// The validity is over, and the last attempt to extend it reached no quorum. The report is that of this attempt.
     Unreachable(Report<E, MAX>),
     /// The validity is over although no extension failed: this task was not polled in time.
     Expired,
@@ -139,7 +141,8 @@ pub enum LossCause<E, const MAX: usize> {
     /// The validity is over, and no node was asked to extend it, because extensions of other leases of this process were
     /// ahead. Only adapters that delay extensions return this, such as `redlock-std`.
     NotAsked {
-        /// Whether a quorum of nodes has answered the last round of the other extensions. If so, there are too many.
+        /// Whether a quorum of nodes answered the round that ended last. If so, this process extends too many leases. If
+        /// not, the nodes do not answer.
         nodes_answer: bool,
     },
 }
@@ -172,8 +175,8 @@ impl<E: core::error::Error, const MAX: usize> core::error::Error for LossCause<E
 pub enum HoldError<E, const MAX: usize> {
     /// The lock was not acquired. The work did not start.
     NotAcquired(AcquireError<E, MAX>),
-    /// The lock was lost while the work ran. The work was dropped at that moment, or had already run past
-    /// it. What it had done by then is not undone.
+    /// The lock was lost while the work ran. The work was dropped at that moment, or had already run past it. This does
+    /// not undo what the work did.
     Lost(LossCause<E, MAX>),
 }
 
@@ -218,7 +221,8 @@ impl fmt::Display for BuildError {
 
 impl core::error::Error for BuildError {}
 
-/// If the other nodes decided the round before a node answered, that node is not reported as failed.
+/// Counts the nodes that answered, if all other nodes failed. Otherwise the round was decided before some nodes
+/// answered: counts the nodes that failed.
 fn no_quorum<E: fmt::Display, const MAX: usize>(
     f: &mut fmt::Formatter<'_>,
     report: &Report<E, MAX>,

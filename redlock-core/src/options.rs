@@ -17,19 +17,20 @@ use fencing::Fencing;
 /// |---|---|---|
 /// | `Options::new(ttl)` | | how long the keys live on the nodes; a lease is valid for the TTL minus the drift |
 /// | `wait` | the TTL, its drift and two node timeouts | how long `acquire` keeps trying; zero means one attempt |
-/// | `node_timeout` | 1/200 of the TTL, from 100 ms to 1 s, at most half the validity | how long a round waits for nodes that do not answer |
-/// | `retry_delay` | 5 ms to 50 ms | the range from which the delay before another round is drawn; the upper end doubles from round to round, up to four times |
-/// | `drift_ppm` | 10,000 (1 %) | by how much the clocks of client and node may differ in rate, of the TTL; 2 ms are added |
-/// | `max_extensions` | 100 | how often `hold` and `keep_alive` extend a lease; `unlimited_extensions` removes the limit |
-/// | `restart_guard` | on | whether a node that has restarted has no vote for `max_ttl`; for plain locks |
+/// | `node_timeout` | 1/200 of the TTL, but at least 100 ms and at most 1 s; never more than half the validity | how long a round waits for nodes that do not answer |
+/// | `retry_delay` | 5 ms to 50 ms | the range from which the delay before another round is drawn; its upper end doubles after each round, up to four times 50 ms |
+/// | `drift_ppm` | 10,000 (1 %) | by how much the clocks of client and node may differ in rate, in millionths of the TTL; 2 ms are added |
+/// | `max_extensions` | 100 | how many times `hold` and `keep` (`keep_alive` in `redlock-std`) extend a lease; `unlimited_extensions` removes the limit |
+/// | `restart_guard` | on | whether a node that has restarted has no vote for `max_ttl` and the drift; for plain locks |
 /// | `refuse_eviction` | off; on for fenced locks | whether a node that may evict keys has no vote |
-/// | `max_ttl` | the TTL; a minute for fenced locks | the longest TTL of all clients of the nodes, and so how long a restarted node has no vote |
+/// | `max_ttl` | the TTL; a minute for fenced locks | the longest TTL of any client of the nodes; a restarted node has no vote for at least this time |
 /// | `fenced(window)` | off; `Options::WINDOW` is 250 ms | fencing tokens; the nodes' clocks must agree within the window |
 /// | `step_back` | a minute | by how much a node's clock may be stepped back; for fenced locks |
 /// | `tolerate_clock_jumps` | on if the TTL is at least 40 windows, with a skew of one window | whether leases stay exclusive while a minority of clocks jumps; for fenced locks |
 ///
-/// `window`, `max_ttl` and `step_back` are the rules of a fleet: they must be the same for all fenced clients of a node, which
-/// gives no vote to clients with other rules. A TTL of more than a minute needs `max_ttl`, called before `fenced`.
+/// `window`, `max_ttl` and `step_back` are the rules of a fleet. They must be the same for all fenced clients: a node
+/// gives no vote to a client with other rules. If the TTL of a fenced lock is longer than a minute, call `max_ttl`
+/// before `fenced`.
 ///
 /// ```
 /// use core::time::Duration;
@@ -117,9 +118,10 @@ impl Options {
     /// Sets how long [`acquire`](crate::Redlock::acquire) keeps trying. Zero means one attempt: one round for a plain
     /// lock, up to three for a fenced one. Default: the TTL, its drift and two node timeouts.
     ///
-    /// The default is longer than a lease of the same TTL that is never released, and longer than a restarted node has
-    /// no vote for a plain lock. If [`max_ttl`](Self::max_ttl) is longer than the TTL, or if the lock is fenced, restarted
-    /// nodes may have no vote for longer than the default wait.
+    /// The default is long enough to outlast a lease of the same TTL that is never released. For a plain lock it also
+    /// outlasts the time for which restarted nodes have no vote, if the acquire begins when the nodes are back. It does
+    /// not if [`max_ttl`](Self::max_ttl), here or in a guard record, is longer than the TTL, or if the lock is fenced:
+    /// then restarted nodes can have no vote for longer than the default wait.
     ///
     /// The last attempt starts when this time is over, or later if the task is not polled then. After that, `acquire`
     /// returns within one node timeout for each round of the attempt, plus one for its cleanup.
@@ -129,11 +131,11 @@ impl Options {
         self
     }
 
-    /// Sets how long a round waits for nodes that do not answer. Default: 1/200 of the TTL, from 100 ms to
-    /// 1 s, and at most half the validity.
+    /// Sets how long a round waits for nodes that do not answer. Default: 1/200 of the TTL, but at least 100 ms and at
+    /// most 1 s, and never more than half the validity.
     ///
-    /// The Redlock specification, step 2: small compared to the TTL. A dead node does not cost this
-    /// time, because a round ends at its quorum. A dead majority does.
+    /// The Redlock specification, step 2: small compared to the TTL. A dead minority does not cost this time, because a
+    /// round ends at its quorum. A dead majority does.
     ///
     /// # Errors
     ///
@@ -175,8 +177,8 @@ impl Options {
         self.with_defaults_of(&before).checked()
     }
 
-    /// Sets how many times [`hold`](crate::Redlock::hold) and [`keep`](crate::Redlock::keep) extend a
-    /// lease. The work is stopped when the last extension has expired. Default: 100.
+    /// Sets how many times [`hold`](crate::Redlock::hold) and [`keep`](crate::Redlock::keep) extend a lease. The work is
+    /// stopped when the validity of the last extension is over. Default: 100.
     ///
     /// The Redlock specification, "Making the algorithm more reliable": the number of extensions
     /// should be limited, because a client that hangs would keep the lock forever.
@@ -212,20 +214,21 @@ impl Options {
     /// Sets whether a node that may evict keys, by its `maxmemory-policy`, has no vote. Default: off for plain locks.
     /// Fenced locks always refuse such a node.
     ///
-    /// The client asks for the policy on every connection. If half of [`max_ttl`](Self::max_ttl) has passed since, the
-    /// next acquire asks again. Keys that are evicted between a change of the policy and the next check are lost.
+    /// The client asks for the policy on every connection. If half of [`max_ttl`](Self::max_ttl) has passed since the
+    /// last check, it asks again before the next acquire. The client does not notice keys that are evicted between a
+    /// change of the policy and its next check.
     #[must_use]
     pub const fn refuse_eviction(mut self, is_on: bool) -> Self {
         self.refuse_eviction = is_on;
         self
     }
 
-    /// Sets the longest TTL that any client of these nodes uses. A node that has restarted has no vote for this long,
-    /// because it may have forgotten a lease of another client. Default: the TTL of these options for a plain lock, one
-    /// minute for a fenced one.
+    /// Sets the longest TTL that any client of these nodes uses. A node that has restarted has no vote for at least this
+    /// time, because it may have forgotten a lease of another client. Default: the TTL of these options for a plain
+    /// lock, one minute for a fenced one.
     ///
-    /// All fenced clients of a fleet must use the same value. The guard record on each node tells it to plain clients
-    /// too, which then wait for the longer of the two times.
+    /// All fenced clients of a fleet must use the same value, which the guard record on each node contains. A plain
+    /// client reads it there, and uses the longer of that value and its own.
     ///
     /// # Errors
     ///
@@ -256,8 +259,8 @@ impl Options {
         Duration::from_millis(self.ttl_ms as u64)
     }
 
-    /// How long a lease is valid, counted from before its round: the TTL minus the drift, and minus the margin of
-    /// `tolerate_clock_jumps` for a fenced lock.
+    /// How long a lease is valid, counted from before its round: the TTL minus the drift. For a fenced lock, the margin
+    /// of `tolerate_clock_jumps` is subtracted too.
     #[must_use]
     pub const fn validity(&self) -> Duration {
         Duration::from_micros(self.validity_micros())

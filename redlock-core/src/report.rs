@@ -18,9 +18,10 @@ pub enum Outcome<E> {
     Unanswered,
     /// The node did what it was asked.
     Granted,
-    /// The node refused: another client holds the key, or the key is gone.
+    /// The node refused. To an acquire: another client holds the lock. To an extend or a release: the key is gone or
+    /// carries another token, or, for an extend of a fenced lock, the guard record has other rules.
     Refused,
-    /// The node could not be asked, or gave no answer in time. It may have done what it was asked.
+    /// The node could not be asked, gave no answer in time, or has no vote. It may have done what it was asked.
     Failed(E),
 }
 
@@ -63,7 +64,7 @@ pub struct Tally {
     pub granted: usize,
     /// How many refused.
     pub refused: usize,
-    /// How many gave no valid answer.
+    /// How many neither granted nor refused: they have failed, have no vote, or have not answered yet.
     pub unknown: usize,
 }
 
@@ -95,8 +96,8 @@ impl<E, const MAX: usize> Report<E, MAX> {
         self.free_in_ms
     }
 
-    /// How long at most a quorum of nodes keeps the key of another client, unless that client extends it. `None` if it is
-    /// unknown: for a plain lock, or if too few nodes have answered.
+    /// Returns an upper bound on the time until a quorum of nodes will grant the key, unless its holder extends it.
+    /// `None` if it is unknown: for a plain lock, or if too few nodes have told it. A node without a vote does not tell it.
     #[must_use]
     pub fn free_in(&self) -> Option<Duration> {
         self.free_in_ms.map(|ms| Duration::from_millis(ms.into()))

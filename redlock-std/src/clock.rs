@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use redlock_core::{Clock, Instant};
 
-/// The monotonic clock of the machine, which also counts in suspend.
+/// The monotonic clock of the machine, which keeps counting while the machine is suspended.
 ///
-/// `std::time::Instant` does not count in suspend on Linux and macOS: after suspend, a laptop would take an expired lock
-/// for a valid one. This clock reads:
+/// On Linux and macOS, `std::time::Instant` stops while the machine is suspended: when a laptop resumes, it would take
+/// an expired lock for a valid one. This clock reads:
 ///
 /// | platform | clock |
 /// |---|---|
 /// | Linux, Android | `CLOCK_BOOTTIME` |
-/// | macOS, the BSDs, other Unix | `CLOCK_MONOTONIC`; on macOS it counts in suspend, on the others read the manual |
-/// | Windows | `std::time::Instant`, which counts in suspend |
+/// | macOS, the BSDs, other Unix | `CLOCK_MONOTONIC`, which on macOS keeps counting; for the other systems see their manual |
+/// | Windows | `std::time::Instant`, which keeps counting there |
 ///
-/// Timers are those of tokio, which do not count in suspend. A timer that is due in suspend fires within a second
-/// after the machine resumes, for every operation. If tokio's time is paused (`tokio::time::pause`), this clock
-/// continues, and waits on a thread.
+/// The timers are those of tokio, which stop while the machine is suspended. A timer that is due in that time fires
+/// within a second after the machine resumes. If tokio's time is paused (`tokio::time::pause`), this clock continues,
+/// and waits on a thread of its own.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
@@ -38,7 +38,7 @@ impl SystemClock {
     /// has read its sockets, and the tasks of the nodes have run.
     const CATCH_UP_YIELDS: u32 = 3;
 
-    /// A timer that is later than this is late because other tasks have blocked the thread.
+    /// If a timer is later than this, other tasks have blocked the thread.
     const PUNCTUAL: Duration = Duration::from_millis(5);
 
     /// The longest extra wait for replies to commands that were sent late.

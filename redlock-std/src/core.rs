@@ -4,7 +4,7 @@ use crate::clock::SystemClock;
 use crate::entropy::SystemEntropy;
 use crate::node::RedisNode;
 
-/// The largest number of nodes of one lock. Nine nodes survive the loss of four.
+/// The largest number of nodes of one handle. Nine nodes survive the loss of four.
 pub const MAX_NODES: usize = 9;
 
 /// The largest length of a key with its prefix, in bytes. Every node stores the key, and each command contains it.

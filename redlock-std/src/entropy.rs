@@ -2,14 +2,15 @@
 
 use redlock_core::Entropy;
 
-/// The operating system's source of randomness.
+/// The operating system's source of randomness, for a `redlock_core::Redlock` of your own.
+/// [`Redlock::connect`](crate::Redlock::connect) uses it by itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemEntropy;
 
 impl Entropy for SystemEntropy {
     fn fill(&mut self, bytes: &mut [u8]) {
         if getrandom::fill(bytes).is_err() {
-            // The lock refuses a token of zeros, so an acquire fails on a machine without randomness.
+            // An acquire refuses a token of zeros, so it fails on a machine without randomness.
             bytes.fill(0);
         }
     }

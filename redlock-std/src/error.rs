@@ -13,26 +13,26 @@ use crate::core::{MAX_KEY, MAX_NODES};
 pub enum ConnectError {
     /// The URL is not that of a Redis or Valkey node.
     BadUrl {
-        /// The part of the URL that may be shown: its scheme, and its host if the URL is read without doubt. Empty
-        /// if there is neither.
+        /// The part of the URL that is safe to show: the scheme, and the host if it is certain that this part is the
+        /// host. Empty if neither is known.
         url: String,
         /// What is wrong with it.
         reason: String,
     },
     /// Two URLs name the same node. One node has one vote.
     DuplicateNode {
-        /// Its address.
+        /// The address of the node.
         node: String,
     },
     /// The nodes or the options are not valid for a lock.
     Build(BuildError),
     /// `connect` was called outside a tokio runtime.
     NoRuntime,
-    /// There is a `rediss://` URL, but the application has not installed a crypto provider for rustls.
+    /// There is a URL with TLS, but the application has not installed a crypto provider for rustls.
     NoCryptoProvider,
-    /// There is a `rediss://` URL, but TLS cannot be set up, for example because this system trusts no certificate.
+    /// There is a URL with TLS, but TLS cannot be set up, for example because this system trusts no certificate.
     Tls {
-        /// Why not.
+        /// Why TLS cannot be set up.
         reason: String,
     },
 }
@@ -80,14 +80,14 @@ pub enum AcquireError {
     HeldHere(KeyName),
     /// The options are not valid, see [`Redlock::with_options`](crate::Redlock::with_options). No node was asked.
     Build(BuildError),
-    /// The key with its prefix is longer than [`MAX_KEY`]: its length in bytes. No node was asked.
+    /// The key with its prefix is longer than [`MAX_KEY`]. The value is its length in bytes. No node was asked.
     KeyTooLong(usize),
-    /// No round began in time, because too many other acquires and extensions of this process were ahead. No node was
-    /// asked.
+    /// No round began in time, because other acquires and extensions of this process were ahead. No node was asked.
     NotAsked {
-        /// The lock.
+        /// The key of the lock.
         key: KeyName,
-        /// Whether a quorum of nodes answered the last of the others. If so, the process asks for too many locks.
+        /// Whether a quorum of nodes answered the round of this process that ended last. If so, the process asks for too
+        /// many locks. If not, the nodes do not answer.
         nodes_answer: bool,
     },
     /// The error of the last round.
@@ -95,8 +95,8 @@ pub enum AcquireError {
 }
 
 impl AcquireError {
-    /// Returns whether another client or another task of this process holds the lock, is ahead of this one, or has left
-    /// keys that have not expired. If so, try again later.
+    /// Returns whether another client, or another task of this process, holds the lock, is ahead in the queue for it, or
+    /// has left keys that have not expired. If so, try again later.
     #[must_use]
     pub const fn is_held(&self) -> bool {
         matches!(
@@ -117,7 +117,7 @@ impl AcquireError {
         )
     }
 
-    /// Returns whether no quorum of nodes could be reached. If so, check the nodes.
+    /// Returns whether too few nodes gave a vote, because they failed or had no vote. If so, check the nodes.
     #[must_use]
     pub const fn is_unreachable(&self) -> bool {
         matches!(
@@ -181,10 +181,10 @@ pub type Released = redlock_core::Released<NodeError, MAX_NODES>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HoldError {
-    /// The lock was not acquired; the work did not begin.
+    /// The lock was not acquired. The work did not begin.
     NotAcquired(AcquireError),
-    /// The lock was lost while the work ran: the work was dropped at that moment, or ran past it. This does not undo what
-    /// the work had done.
+    /// The lock was lost while the work ran. The work was dropped at that moment, or had already run past it. This does
+    /// not undo what the work did.
     Lost(LossCause),
 }
 

@@ -19,8 +19,9 @@ use crate::sync::{Mutex, MutexGuard, Notify};
 /// A held lock, valid until [`valid_until`](Self::valid_until).
 ///
 /// Dropping the guard releases the lock in the background: `drop` queues the release for every node before it returns,
-/// and the task of each node sends it. `drop` does not block, spawn or panic, also while the runtime shuts down. Keys
-/// whose release is not sent then expire. To know that the lock is free, call [`release`](Self::release).
+/// and the task of each node sends it. `drop` does not block, spawn or panic, even while the runtime shuts down. If a
+/// release is not sent because of the shutdown, the key expires. To know that the lock is free, call
+/// [`release`](Self::release).
 ///
 /// A guard whose validity is over no longer keeps other tasks of this process waiting, even if it still exists.
 #[must_use = "the lock is released when the guard is dropped"]
@@ -49,7 +50,7 @@ struct Validity {
     lost: Notify,
 }
 
-/// Why the lock is lost, or would be lost if the validity ended now. Boxed where it is large and seldom there.
+/// Why the lock is lost, or the data from which the cause follows if the validity ends now. Boxed where it is large and rare.
 #[derive(Default)]
 struct Ending {
     /// `Some` once the lock is lost.
@@ -94,7 +95,7 @@ impl Guard {
         &self.validity.key
     }
 
-    /// Returns the token: the value of the key on every node. Any client that knows it can release the lock.
+    /// Returns the token: the value of the key on every node. Any client that knows the token can release the lock.
     #[must_use]
     pub fn token(&self) -> &Token {
         &self.validity.token
@@ -103,14 +104,15 @@ impl Guard {
     /// Returns the fencing token, which is higher than that of every earlier lease on the key, or `None` if the lock is
     /// plain. See [`Options::fenced`](crate::Options::fenced).
     ///
-    /// Send it to the resource with every action. The resource must refuse actions with a lower fence than the highest it
-    /// has seen: see [`FenceGate`](crate::FenceGate).
+    /// Send the fence to the resource with every action. The resource must refuse an action with a lower fence than the
+    /// highest that it has seen: see [`FenceGate`](crate::FenceGate).
     #[must_use]
     pub fn fence(&self) -> Option<Fence> {
         self.validity.fence
     }
 
-    /// Returns the end of the validity on [`SystemClock`]. From then on another client may hold the lock. Extensions move it.
+    /// Returns the end of the validity on [`SystemClock`]. From then on another client may hold the lock. Extensions
+    /// move this end.
     #[must_use]
     pub fn valid_until(&self) -> Instant {
         self.validity.until()
@@ -129,21 +131,21 @@ impl Guard {
             .saturating_duration_since(SystemClock.now())
     }
 
-    /// Extends the lease: its keys expire one TTL from now. This takes one round.
+    /// Extends the lease: its keys expire one TTL from now. This takes one round, or up to two for a fenced lock.
     ///
     /// If very many leases are extended at the moment, the round begins a little later: the lease that ends soonest is
     /// extended first. Extensions do not wait for acquires.
     ///
-    /// You may call this while [`keep_alive`](Self::keep_alive) is on: both move the same validity. An extension by this
-    /// method does not count for [`Options::max_extensions`](crate::Options::max_extensions).
+    /// You can call this while [`keep_alive`](Self::keep_alive) is on: both move the same validity. An extension by this
+    /// method does not count towards [`Options::max_extensions`](crate::Options::max_extensions).
     ///
     /// Dropping the future leaves the guard unchanged. The extension may have taken effect on the nodes.
     ///
     /// # Errors
     ///
-    /// After [`ExtendError::Unreachable`] the lease is unchanged: retry while it is valid. After
-    /// every other error the lock is lost: [`is_valid`](Self::is_valid) is false, [`lost`](Self::lost) returns at
-    /// once, and the background extension has ended. [`ExtendError::NotAsked`] means that the round could not begin while
+    /// After [`ExtendError::Unreachable`] the lease is unchanged: retry while it is valid. After every other error the
+    /// lock is lost: [`is_valid`](Self::is_valid) is false, [`lost`](Self::lost) returns at once, and the extensions of
+    /// [`keep_alive`](Self::keep_alive) have ended. [`ExtendError::NotAsked`] means that the round could not begin while
     /// the lease was valid.
     pub async fn extend(&mut self) -> Result<(), ExtendError> {
         let Some(Held { core, lease }) = &mut self.held else {
@@ -204,14 +206,16 @@ impl Guard {
 
     /// Extends the lease in the background from now on, each time a third of its validity has passed.
     ///
-    /// It ends when the guard is dropped or released, when the lock is lost, or when
-    /// [`Options::max_extensions`](crate::Options::max_extensions) are spent. Await [`lost`](Self::lost) beside the work to
-    /// learn that the lock is lost. The task runs on the runtime of [`Redlock::connect`](crate::Redlock::connect).
+    /// The extensions end when the guard is dropped or released, when the lock is lost, or when
+    /// [`Options::max_extensions`](crate::Options::max_extensions) are spent. Await [`lost`](Self::lost) beside the work
+    /// to learn that the lock is lost. The task that extends runs on the runtime of
+    /// [`Redlock::connect`](crate::Redlock::connect).
     ///
-    /// Any number of guards may be kept alive, also if their extensions are due at one moment: as many are extended at once
-    /// as the nodes answer in time, the lease that ends soonest first, and ahead of acquires. If there are more than the nodes
-    /// extend within two thirds of the TTL, the others are lost, with [`LossCause::NotAsked`]. An [`extend`](Self::extend) that
-    /// is begun and not polled counts for two node timeouts.
+    /// Any number of guards can be kept alive, even if all their extensions are due at the same moment. The number of
+    /// extensions in flight is limited to what the nodes answer in time. The lease that ends soonest is extended first,
+    /// and extensions go ahead of acquires. If the nodes cannot extend all leases within two thirds of the TTL, the
+    /// other leases are lost, with [`LossCause::NotAsked`]. An [`extend`](Self::extend) that has begun but is not polled
+    /// counts as in flight for two node timeouts.
     pub fn keep_alive(&mut self) {
         if self.keeper.is_none()
             && let Some(keeping) = self.keeping()
@@ -222,19 +226,19 @@ impl Guard {
 
     /// Waits until the lock is lost, and returns the cause.
     ///
-    /// This returns as soon as an extension finds that a quorum of nodes no longer has the token, and no later than
-    /// [`valid_until`](Self::valid_until). Without [`keep_alive`](Self::keep_alive) it returns at the end of the validity, a
-    /// millisecond early. The lock stays lost: [`is_valid`](Self::is_valid) is false from then on, and a later extension does
-    /// not count. Dropping the future has no effect.
+    /// This returns as soon as an extension finds that the lock is lost, because no quorum of nodes can have the token
+    /// any more, and no later than [`valid_until`](Self::valid_until). If the lease is not extended, this returns one
+    /// millisecond before the end of the validity. The lock stays lost: [`is_valid`](Self::is_valid) is false from then
+    /// on, and a later extension does not count. Dropping the future has no effect.
     pub async fn lost(&self) -> LossCause {
         self.validity.lost().await
     }
 
     /// Releases the lock, and waits for a quorum of answers, at most for the node timeout.
     ///
-    /// An expired or stolen lock is an answer, not an error. If a node cannot delete the key now, because it is busy or
-    /// temporarily a replica, the release is retried until it succeeds or the key must have expired. Dropping the future
-    /// does not cancel the release.
+    /// An expired or stolen lock is not an error: the result tells the outcome of each node. If a node cannot delete the
+    /// key now, because it is busy or temporarily a replica, the release is retried until it succeeds or the key must
+    /// have expired. Dropping the future does not cancel the release.
     pub async fn release(mut self) -> Released {
         self.stop_keeping();
         let Some(Held { mut core, lease }) = self.held.take() else {
@@ -303,8 +307,8 @@ impl Guard {
     }
 }
 
-/// An extension in progress. If it is dropped in the middle, its round counts until its commands have left the queues of a
-/// majority of the nodes.
+/// An extension in progress. If it is dropped before its end, its round counts until its commands have left the queues
+/// of a majority of the nodes.
 struct Extension<'a, 'r> {
     core: &'a mut Core,
     /// `None` when the extension is over.
@@ -355,7 +359,7 @@ impl Validity {
         self.turn.until()
     }
 
-    /// Waits until an extension may begin. Returns `None` if the validity is over before.
+    /// Waits until an extension may begin. Returns `None` if the validity ends before that.
     async fn admit(&self, node_timeout: Duration) -> Option<Round<'_>> {
         // A fenced lock may need a second round.
         let longest = node_timeout * 2;

@@ -1,9 +1,9 @@
-//! Queues of the tasks that want the same key through one lock and its clones, first come, first served.
+//! Queues of the tasks that want the same key through one handle and its clones, first come, first served.
 //!
-//! Per lock and key, one task contends for the lock. The others wait here, which costs the nodes nothing, and the acquire
-//! of the next task is sent right after the release. A turn ends with the validity of the lease that was acquired in it,
-//! so an expired guard keeps no task waiting. All tasks in the queue watch that end, so that it does not depend on a task
-//! that is not polled.
+//! For each handle and key, one task contends for the lock. The others wait here, which costs the nodes nothing, and the
+//! acquire of the next task is sent right after the release. A turn ends with the validity of the lease that was
+//! acquired in it, so an expired guard keeps no task waiting. All tasks in the queue watch the end of the turn, so that
+//! it is noticed even if one of them is not polled.
 
 use std::collections::btree_map::{self, BTreeMap};
 use std::collections::hash_map::{Entry, HashMap, OccupiedEntry};
@@ -46,8 +46,8 @@ struct Slot {
     is_holding: AtomicBool,
     /// Whether the task has left the queue, or its turn was over.
     has_left: AtomicBool,
-    /// Wakes the task when it becomes the holder, when it becomes the first that waits, or when the end of the holder is
-    /// known.
+    /// Wakes the task when it becomes the holder, when it becomes the first that waits, or when the end of the holder's
+    /// turn is known.
     changed: Notify,
 }
 
@@ -62,7 +62,7 @@ impl KeyQueues {
         give_up_at: Instant,
         term: Term,
     ) -> Option<Turn> {
-        // From here on, dropping it leaves the queue.
+        // From here on, dropping the future leaves the queue.
         let turn = self.enter(key, term);
         loop {
             let again_at = match turn.position() {
@@ -81,8 +81,8 @@ impl KeyQueues {
         }
     }
 
-    /// Returns the turn, or `None` if another task has it or waits for it. It ends at `term.until` unless the caller
-    /// [holds](Turn::hold) a lease by then.
+    /// Returns the turn, or `None` if another task has the turn or waits for it. The turn ends at `term.until` unless
+    /// the caller [holds](Turn::hold) a lease by then.
     pub(crate) fn try_take(&self, key: &Arc<[u8]>, term: Term) -> Option<Turn> {
         let mut queues = lock(&self.by_key);
         let mut entry = queues.entry(Arc::clone(key));
@@ -124,7 +124,7 @@ impl KeyQueues {
     }
 }
 
-/// How long a turn can last.
+/// The longest that a turn can last.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Term {
     /// When it ends by itself if no lease is acquired in it.
@@ -196,7 +196,7 @@ impl Turn {
         }
         let first = queue.waiting.keys().next().copied();
         let number = self.slot.number;
-        // If this one was removed meanwhile, the number may belong to another task in a new queue.
+        // If this slot was removed meanwhile, the number may belong to another task in a new queue.
         if let btree_map::Entry::Occupied(waiting) = queue.waiting.entry(number)
             && Arc::ptr_eq(waiting.get(), &self.slot)
         {

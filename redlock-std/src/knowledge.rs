@@ -1,4 +1,4 @@
-//! What the operations of a lock have learned about its nodes.
+//! What the operations of a handle have learned about its nodes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -7,7 +7,8 @@ use redlock_core::Instant;
 
 use crate::core::Core;
 
-/// The nodes' time, shared by a lock and its clones, so that only the first operation has to ask for it.
+/// The nodes' time and the confirmation of the rules, shared by a handle and its clones, so that only the first
+/// operation has to ask.
 #[derive(Debug, Clone)]
 pub(crate) struct FleetKnowledge {
     /// By how much the clocks of the nodes are ahead of the clock of this machine, in microseconds.
@@ -16,7 +17,7 @@ pub(crate) struct FleetKnowledge {
     rules_confirmed_at: Arc<AtomicU64>,
 }
 
-/// No clock is so far behind.
+/// No real offset is so low.
 const UNKNOWN: i64 = i64::MIN;
 
 /// No acquire happens at time zero.

@@ -38,13 +38,19 @@ use round_trip::RoundTrip;
 #[cfg(feature = "tls-rustls")]
 pub use tls::system_roots;
 
-/// A handle to one node. It is cheap to clone, and all clones share one connection.
+/// A handle to one node, for a `redlock_core::Redlock` of your own. Applications call
+/// [`Redlock::connect`](crate::Redlock::connect).
 ///
-/// A call queues its command before it awaits anything. So commands of all handles are queued in the order of the calls,
-/// and dropping a future does not cancel its command. The task of the node sends queued commands as one pipeline, and
-/// owns the connection. It connects at once, reconnects when the connection breaks or stays silent, and ends with the
-/// last handle. While the node cannot be reached, it reconnects up to once a second. It also reconnects for a call if the
-/// last attempt was 30 ms ago: that call waits for the connection, and earlier calls fail at once.
+/// It is cheap to clone, and all clones share one connection.
+///
+/// A call queues its command before it awaits anything. So the commands of all handles are queued in the order of the
+/// calls, and dropping a future does not cancel its command. A task for the node owns the connection, and sends the
+/// queued commands as one pipeline. It connects at once, reconnects if the connection breaks or stays silent, and ends
+/// with the last handle.
+///
+/// While the node cannot be reached, the task tries to connect again after a delay of up to one second. The first call
+/// that comes 30 ms or more after a failed connect makes the task try at once, and waits for the connection. Calls
+/// before that fail at once.
 #[derive(Debug, Clone)]
 pub struct RedisNode {
     owner: Arc<Owner>,
@@ -52,12 +58,12 @@ pub struct RedisNode {
     last: Option<Attempt>,
 }
 
-/// An attempt to acquire, which takes one round or two.
+/// An attempt to acquire, which takes one round, or up to three for a fenced lock.
 #[derive(Debug, Clone, Copy)]
 struct Attempt {
     token: Token,
     ttl_ms: u32,
-    /// Whether it may have been sent; if not, there is nothing to release.
+    /// Whether it may have been sent. If not, there is nothing to release.
     is_sent: bool,
     /// The last acquire of this attempt that was queued.
     number: Option<AcquireNumber>,
@@ -72,8 +78,8 @@ struct Owner {
 impl RedisNode {
     /// Returns a handle to the node at `url`, on the current tokio runtime.
     ///
-    /// Callers wait for the node for `node_timeout`. If it is silent for several times that, it is skipped until it answers
-    /// again.
+    /// Callers wait for the node for `node_timeout`. If the node is silent for several times `node_timeout`, it is
+    /// skipped until it answers again.
     ///
     /// # Errors
     ///
@@ -107,7 +113,7 @@ impl RedisNode {
         self.owner.queue.name()
     }
 
-    /// Returns problems of the node that leave it its vote.
+    /// Returns the problems of the node that do not cost it its vote.
     pub(crate) fn warnings(&self) -> Vec<NodeError> {
         let queue = &self.owner.queue;
         let evicts = queue
@@ -122,7 +128,7 @@ impl RedisNode {
             .collect()
     }
 
-    /// Why the node does not answer in time, if its last answer took longer than the node timeout.
+    /// Returns [`TransportError::TooFar`] if the last answer of the node took longer than the node timeout.
     fn too_far(&self) -> Option<TransportError> {
         let (node_timeout, round_trip) = (self.node_timeout, self.owner.round_trip.last());
         (round_trip > node_timeout).then_some(TransportError::TooFar {

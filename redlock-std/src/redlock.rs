@@ -1,4 +1,4 @@
-//! The lock: a handle that any number of tasks can share.
+//! The handle of the locks, which any number of tasks can share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +20,10 @@ use crate::rounds::{Round, Rounds};
 /// Why a round acquired no lock.
 type NodesError = redlock_core::AcquireError<NodeError, MAX_NODES>;
 
-/// A lock over independent Redis or Valkey masters.
+/// A handle for locks over independent Redis or Valkey masters.
 ///
-/// Cheap to clone, for any number of tasks and keys at once. For its guarantees see [`redlock_core::Redlock`].
+/// One handle serves any number of tasks and keys at once. A clone is cheap, and shares the connections and the queues.
+/// For the guarantees see [`redlock_core::Redlock`].
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -52,21 +53,24 @@ pub struct Redlock {
 }
 
 impl Redlock {
-    /// Returns a lock over the nodes at `urls`, on the current tokio runtime.
+    /// Returns a handle for locks over the nodes at `urls`, on the current tokio runtime.
     ///
-    /// The URLs are parsed at once. The connections are made in the background, and made again for as long as the lock, a
-    /// clone of it or a guard lives. A connect may take four node timeouts, at least a second and at most a minute. The
-    /// handshake and the login may take as long again, over TLS at least 8 seconds. If the node accepts the connection but
-    /// the rest takes too long, the next attempt may take twice as long, up to a minute. If a host name has several
-    /// addresses, the first one that answers is used.
+    /// The URLs are parsed at once. The connections are made in the background. If they break, they are made again, for
+    /// as long as the handle, a clone of it or a guard lives. The timeouts of a connect are:
     ///
-    /// URLs begin with `redis://`, `valkey://`, `redis+unix://` or, with the feature `tls-rustls`, `rediss://`. User,
-    /// password and database are written as in `redis://user:password@host:port/db`, with `#`, `/`, `?`, `@`, `:` and `%`
-    /// percent-encoded in user and password. The URL of a Unix socket has them as parameters:
+    /// - for the connection itself: four node timeouts, but at least one second and at most one minute;
+    /// - for the TLS handshake, the login and the scripts: the same time again, but over TLS at least 8 seconds. Each
+    ///   time that the node accepts the connection but this timeout is exceeded, the timeout doubles, up to one minute.
+    ///
+    /// If a host name has several addresses, the first one that answers is used.
+    ///
+    /// [`Address::SCHEMES`] lists the schemes of the URLs. `rediss` and `valkeys` need the feature `tls-rustls`. User,
+    /// password and database are written as in `redis://user:password@host:port/db`. In user and password,
+    /// percent-encode `#`, `/`, `?`, `@`, `:` and `%`. The URL of a Unix socket has them as parameters:
     /// `redis+unix:///run/redis.sock?user=user&pass=password&db=1`.
     ///
-    /// Certificates of nodes are always verified, against the authorities that this system trusts. These are read at the
-    /// first `rediss://` URL of the process.
+    /// The certificates of nodes are always verified, against the authorities that this system trusts. The authorities
+    /// are read once per process, at its first TLS URL.
     ///
     /// The user needs the permissions `+set +get +del +pexpire +evalsha +eval +script|load +info +time` on the
     /// keys of the locks and on `redlock:guard`. With a database in the URL, the user also needs `+select`. For
@@ -79,19 +83,21 @@ impl Redlock {
     ///     +evalsha +eval +script|load +info +time +pttl
     /// ```
     ///
-    /// Each node is asked for its identity first on every new connection, and again ahead of an acquire if the last answer
-    /// may be out of date. A restarted node, which may have lost keys, has no vote yet. A replica has no vote, and a server
-    /// that is named twice has one: see [`Options::restart_guard`]. If the scripts on the server may not call INFO or TIME,
-    /// the node has no vote unless the restart guard is off. A proxy that hides its reconnects to the server behind it hides
-    /// restarts too.
+    /// Each node is asked for its identity first on every new connection, and again ahead of an acquire if the last
+    /// answer may be out of date. A replica has no vote, and a server that is named twice has one. A node that has
+    /// restarted may have lost keys, and has no vote yet: see [`Options::restart_guard`]. If the scripts on the server
+    /// may not call INFO or TIME, the node has no vote, unless the restart guard is off. A proxy that hides its
+    /// reconnects to the server behind it hides restarts too.
     ///
     /// # Dropping
     ///
-    /// When the last clone and the last guard are dropped, the background tasks send the queued releases, and
-    /// end. If a node cannot be reached, its task retries until the keys have expired, for at most 30 seconds.
-    /// When the runtime shuts down, the tasks end at once: keys whose releases were not sent expire, and every call of a
-    /// clone that still lives fails with [`TransportError::RuntimeGone`](crate::TransportError::RuntimeGone): at once, or an
-    /// `acquire` when its wait is over.
+    /// When the last clone and the last guard are dropped, the background tasks send the queued releases, and end. If a
+    /// node cannot be reached, its task retries until the keys have expired, for at most 30 seconds.
+    ///
+    /// When the runtime shuts down, the tasks end at once, and the keys whose releases were not sent expire. From then
+    /// on every call of a remaining clone fails with
+    /// [`TransportError::RuntimeGone`](crate::TransportError::RuntimeGone): an `acquire` when its wait is over, any
+    /// other call at once.
     ///
     /// # Errors
     ///
@@ -100,7 +106,8 @@ impl Redlock {
     ///
     /// # Panics
     ///
-    /// The runtime needs its I/O and time drivers (`enable_all`): without them the tasks panic, and so do calls that wait.
+    /// The runtime needs its I/O and time drivers (`enable_all`). Without them, the background tasks panic, and calls
+    /// that wait panic too.
     pub fn connect<U: AsRef<str>>(
         urls: impl IntoIterator<Item = U>,
         options: Options,
@@ -108,11 +115,12 @@ impl Redlock {
         Self::connect_to(urls, options, Address::parse)
     }
 
-    /// Returns a lock like [`connect`](Self::connect), with the TLS configuration `tls`: for your own authority, or for a
-    /// client certificate, which servers require unless `tls-auth-clients` is `no`.
+    /// Like [`connect`](Self::connect), but with the TLS configuration `tls`: for your own authority, or for a client
+    /// certificate, which servers require unless `tls-auth-clients` is `no`.
     ///
-    /// The configuration applies to all `rediss://` URLs; other URLs have no TLS. The types are those of the [`rustls`] of
-    /// this crate. [`system_roots`](crate::system_roots) are the authorities that `connect` trusts.
+    /// The configuration applies to all `rediss://` and `valkeys://` URLs. Other URLs have no TLS. The types are those
+    /// of [`rustls`], which this crate re-exports. [`system_roots`](crate::system_roots) returns the authorities that
+    /// `connect` trusts.
     ///
     /// ```no_run
     /// use std::sync::Arc;
@@ -185,11 +193,11 @@ impl Redlock {
         })
     }
 
-    /// Returns the same lock with other options. Connections and queues for keys are shared.
+    /// Returns a handle with other options. It shares the connections and the queues for keys with this one.
     ///
-    /// Each call uses the node timeout of its own options, also to decide for how long a node may be silent before the call
-    /// skips it. If [`connect`](Self::connect) would refuse these options, because the TTL is only a few milliseconds, every
-    /// acquire fails with [`AcquireError::Build`].
+    /// Each call uses the node timeout of its own options. From it follows also how long a node can be silent before the
+    /// call skips it. If [`connect`](Self::connect) would refuse the options, because the TTL is only a few
+    /// milliseconds, every acquire fails with [`AcquireError::Build`].
     #[must_use]
     pub fn with_options(&self, options: Options) -> Self {
         let knowledge = if options.fleet() == self.options.fleet() {
@@ -204,7 +212,8 @@ impl Redlock {
         }
     }
 
-    /// Returns the same lock, with `prefix` before each key. Without a prefix the keys are those of other Redlock clients.
+    /// Returns a handle that puts `prefix` before each key. Without a prefix, the keys are the same as those of other
+    /// Redlock clients.
     #[must_use]
     pub fn with_prefix(&self, prefix: impl AsRef<[u8]>) -> Self {
         Self {
@@ -219,11 +228,13 @@ impl Redlock {
         &self.options
     }
 
-    /// Returns problems of nodes whose votes count.
+    /// Returns the problems of nodes that do not cost them their vote:
     ///
-    /// A node may evict keys ([`Options::refuse_eviction`] takes its vote away); or more than a million releases, or 256 MB of their keys, waited for
-    /// a node, so that some were dropped. The former is what each node answered when it was last asked for its identity:
-    /// after the first successful acquire, a quorum of nodes has answered.
+    /// - The node may evict keys. ([`Options::refuse_eviction`] takes its vote away.) This is what the node answered
+    ///   when it was last asked for its identity. After the first successful acquire, at least a quorum of nodes has
+    ///   answered.
+    /// - Some releases were dropped, because more than a million of them, or more than 256 MB of their keys, waited for
+    ///   the node.
     #[must_use]
     pub fn warnings(&self) -> Vec<NodeError> {
         self.core.nodes().flat_map(RedisNode::warnings).collect()
@@ -231,15 +242,18 @@ impl Redlock {
 
     /// Tries once to acquire the lock.
     ///
-    /// This takes one round, which ends at the quorum. If another task holds the lock through this handle or a clone of it,
-    /// or waits for it, this fails at once and asks no node. If very many tasks acquire or extend at the moment, the round
-    /// begins a little later. If it cannot begin within a node timeout, this fails with [`AcquireError::NotAsked`].
+    /// This takes one round for a plain lock, and up to three for a fenced one. A round ends as soon as a quorum has
+    /// decided it. If another task holds the lock through this handle or a clone of it, or waits for it, this fails at
+    /// once, and asks no node. If very many tasks acquire or extend at the moment, the round begins a little later. If
+    /// it cannot begin within one node timeout, this fails with [`AcquireError::NotAsked`].
     ///
     /// Dropping the future releases the keys that the round may have set.
     ///
     /// # Errors
     ///
-    /// [`AcquireError`] distinguishes a held lock, no quorum of nodes reached, and no round begun.
+    /// [`AcquireError`] tells apart a lock that is held ([`is_held`](AcquireError::is_held)), too few nodes that gave a
+    /// vote ([`is_unreachable`](AcquireError::is_unreachable)), and a round that could not begin
+    /// ([`AcquireError::NotAsked`]).
     pub async fn try_acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
         check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
@@ -262,19 +276,22 @@ impl Redlock {
     ///
     /// Tasks that want the same key through this handle or a clone of it wait in a queue, first come, first served. The
     /// first task in the queue asks the nodes, and retries after a random delay. It passes its turn on when its guard is
-    /// released or dropped, or when the validity of its lease is over. If it is not polled, it loses its turn four node
-    /// timeouts and a second after its own wait is over, at the latest.
+    /// released or dropped, or when the validity of its lease is over. A task that is not polled loses its turn no later
+    /// than four node timeouts and one second after its own wait is over.
     ///
-    /// The number of rounds at once, for all keys together, is limited to what the nodes answer in time. So a burst of
-    /// acquires waits here, behind extensions of leases, and not in rounds that time out.
+    /// The number of rounds in flight, for all keys together, is limited to what the nodes answer in time. So the
+    /// acquires of a burst wait until their round can begin, behind the extensions of leases, instead of timing out in
+    /// flight.
     ///
     /// Dropping the future leaves the queue, and releases the keys that a round may have set.
     ///
     /// # Errors
     ///
-    /// The [`AcquireError`] of the last round. If there was no round: [`AcquireError::HeldHere`] if the queue for the key
-    /// did not move in time; [`AcquireError::NotAsked`] if too many other acquires or extensions were ahead, or no
-    /// quorum of nodes answered those that were.
+    /// The [`AcquireError`] of the last round. If there was no round:
+    ///
+    /// - [`AcquireError::HeldHere`] if the turn of this task did not come in time, although a quorum of nodes answers;
+    /// - [`AcquireError::NotAsked`] if too many acquires or extensions of other tasks were ahead, or if no quorum of
+    ///   nodes answered them.
     pub async fn acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
         check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
@@ -318,14 +335,16 @@ impl Redlock {
 
     /// Acquires the lock, runs `work` and releases the lock.
     ///
-    /// The lease is extended in the same task while the work runs, each time a third of its validity has passed. A TTL of
-    /// less than about 10 ms leaves no time for that. When an extension finds the lock lost, the work is dropped at once.
-    /// It is dropped no later than the validity ends. Dropping the work does not undo what it did.
+    /// The lease is extended in the same task while the work runs, each time a third of its validity has passed. A TTL
+    /// of less than about 10 ms leaves no time for extensions. When an extension finds that the lock is lost, the work
+    /// is dropped at once. In any case the work is dropped no later than the validity ends. Dropping the work does not
+    /// undo what it did.
     ///
     /// # Errors
     ///
-    /// [`HoldError::NotAcquired`] if the lock was not acquired: the work did not begin. [`HoldError::Lost`] if the lock was
-    /// lost before the work was done, also if the work kept the task busy past the end of the validity.
+    /// [`HoldError::NotAcquired`] if the lock was not acquired: the work did not begin. [`HoldError::Lost`] if the lock
+    /// was lost before the work was done, also if the work ended by itself, but kept the task busy past the end of the
+    /// validity.
     pub async fn hold<R>(
         &self,
         key: impl AsRef<[u8]>,
@@ -347,7 +366,7 @@ impl Redlock {
         done.ok_or(HoldError::Lost(cause))
     }
 
-    /// Makes one attempt, once its round is admitted. Returns `None` if it is not admitted by `give_up_at`.
+    /// Makes one attempt when its round is admitted. Returns `None` if the round is not admitted by `give_up_at`.
     async fn attempt(
         &self,
         core: &mut Core,
@@ -407,7 +426,8 @@ impl Redlock {
     }
 }
 
-/// Checks what [`Redlock::connect`] refuses, because [`Redlock::with_options`] returns no error.
+/// Refuses the options that [`Redlock::connect`] refuses. [`Redlock::with_options`] returns no error, so each acquire
+/// checks.
 fn check(options: &Options) -> Result<(), BuildError> {
     if options.validity() <= SystemClock.resolution() {
         return Err(BuildError::ClockTooCoarse);
@@ -415,7 +435,7 @@ fn check(options: &Options) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// The term of an acquire whose last attempt starts at `last_start`. That attempt takes up to two rounds for a fenced
+/// The term of an acquire whose last attempt starts at `last_start`. That attempt takes up to three rounds for a fenced
 /// lock, and one that cleans up. A task that is not polled until the end of the term loses its turn.
 fn term(options: &Options, last_start: Instant) -> Term {
     let rounds = options.round_time().saturating_mul(4);
@@ -429,8 +449,8 @@ fn held_here(key: &[u8]) -> AcquireError {
     AcquireError::HeldHere(KeyName::new(key))
 }
 
-/// An attempt in progress. If it is dropped in the middle, it releases the keys that it may have set. What it has learned
-/// of the nodes' clocks is kept in any case.
+/// An attempt in progress. If it is dropped before its end, it releases the keys that it may have set. What it has
+/// learned about the nodes' clocks is kept in any case.
 struct Attempt<'a, 'r> {
     core: &'a mut Core,
     knowledge: &'a FleetKnowledge,

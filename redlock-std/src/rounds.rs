@@ -22,8 +22,8 @@ use crate::sync::{Mutex, MutexGuard};
 use limit::Limit;
 use round_queue::{RoundQueue, Ticket};
 
-/// The rounds of a lock and its clones. A round here is an attempt, which takes up to three rounds for a fenced lock and
-/// one that cleans up; or an extension, which takes up to two.
+/// The rounds of a handle and its clones. Here a *round* is one attempt or one extension. In the core, an attempt of a
+/// fenced lock takes up to three rounds and one that cleans up, and an extension takes up to two.
 #[derive(Clone, Default)]
 pub(crate) struct Rounds {
     state: Arc<Mutex<State>>,
@@ -80,7 +80,7 @@ struct Waiter<'a> {
 }
 
 impl Rounds {
-    /// Waits until an acquire may begin. Returns `None` if it may not begin by `give_up_at`.
+    /// Waits until an acquire may begin. Returns `None` if it cannot begin by `give_up_at`.
     ///
     /// The round counts as in flight until it is dropped, for `longest` at most. Dropping the future leaves the queue.
     pub(crate) async fn admit_acquire(
@@ -177,7 +177,7 @@ impl Round<'_> {
         });
     }
 
-    /// Lets the round count after it is dropped, until its commands `have_left` our queues.
+    /// Makes the round count even after it is dropped, until its commands `have_left` our queues.
     pub(crate) fn leave_behind(&mut self, have_left: impl Fn() -> bool + Send + 'static) {
         self.leaves = Some(Box::new(have_left));
     }
@@ -272,7 +272,7 @@ impl State {
         }
     }
 
-    /// Whether no other acquire may begin.
+    /// Whether no further acquire can begin.
     fn is_full(&self) -> bool {
         self.acquires.waiting() > 0 || self.acquires.in_flight() >= self.slots(Kind::Acquire)
     }

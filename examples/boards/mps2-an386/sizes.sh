@@ -66,7 +66,7 @@ sections() {
 
 print_table() {
     local target
-    echo "| bytes | flash | with the lock | the lock | RAM | with the lock | the lock | of it per node |"
+    echo "| bytes | flash without the lock | flash with it | the lock's flash | RAM without the lock | RAM with it | the lock's RAM | the lock's RAM per node |"
     echo "|---|---|---|---|---|---|---|---|"
     for target in "${TARGETS[@]}"; do
         print_row "$target" lock "$target"

@@ -37,14 +37,14 @@ pub(crate) struct Actor {
     round_trip: Arc<RoundTrip>,
 }
 
-/// The delay before a reconnect if no call comes, and before a release is sent again. It doubles from the first to the
-/// last.
+/// The delay before a reconnect if no call comes, and before a release is sent again. Each delay is twice the one
+/// before, from the first to the last.
 const FIRST_BACKOFF: Duration = Duration::from_millis(20);
 const LAST_BACKOFF: Duration = Duration::from_secs(1);
 
-/// A call does not wait for the backoff: it lets the actor reconnect if the last connect failed at least this time ago, or
-/// half of it (jitter). So the first call reaches a node that is back, and a dead node is not flooded with connects.
-/// Earlier calls fail at once.
+/// A call does not wait for the backoff. If the last connect failed at least this time ago, less a random part of up to
+/// half of it, the call makes the actor reconnect at once. Calls before that fail at once. So the first call reaches a
+/// node that is back, and a dead node is not flooded with connects.
 const PROBE_DELAY: Duration = Duration::from_millis(30);
 
 /// If a connection that answered lasted this long, the actor reconnects without delay when it ends: the server closes idle
@@ -73,7 +73,8 @@ impl Actor {
         }
     }
 
-    /// Runs until the last handle of the node is dropped, and all commands are sent or 30 seconds have passed since.
+    /// Runs until the last handle of the node is dropped, and after that until all commands are sent, for at most 30
+    /// seconds.
     pub(crate) async fn run(self) {
         tokio::select! {
             biased;
@@ -260,7 +261,7 @@ const MAX_BATCH: usize = 128;
 /// The largest number of unanswered writes. Further commands wait in the queue, which is bounded.
 const MAX_IN_FLIGHT: usize = 16;
 
-/// How many times in a row the session sends and receives before it yields to other tasks.
+/// How many times the session sends and receives before it yields to other tasks.
 const MAX_TURNS: u32 = 32;
 
 impl<'a> Session<'a> {

@@ -56,8 +56,8 @@ pub(crate) fn is_transient(code: &str) -> bool {
     CODES.contains(&code)
 }
 
-/// Whether a node that answers the identity request with this error cannot be used: it is busy or loading its data, or
-/// the login is wrong. With every other error, the node only does not tell its identity: its script may not call INFO or
+/// Whether this error, as the answer to the identity request, means that the node cannot be used: it is busy or loading
+/// its data, or the login is wrong. After any other error, only its identity is unknown: its script may not call INFO or
 /// TIME.
 pub(crate) fn is_unusable(code: &str) -> bool {
     const CODES: [&str; 6] = [

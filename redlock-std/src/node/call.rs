@@ -29,14 +29,14 @@ pub(crate) struct Call {
     /// the key of a release has expired.
     pointless_at: Instant,
     reply: Option<oneshot::Sender<Result<Answer, CallError>>>,
-    /// If it is a release.
+    /// `Some` if it is a release that has room.
     room: Option<Room>,
 }
 
 /// The releases of one node, wherever they wait. Each counts until its call is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Releases {
-    /// Their number is that of the other references to this.
+    /// The number of releases is the number of the other references to this value.
     key_bytes: AtomicUsize,
 }
 
@@ -199,7 +199,7 @@ impl Call {
 }
 
 impl Releases {
-    /// Whether there is room for `release`, which it has from now on.
+    /// Reserves room for `release`. Returns `false` if there is no room.
     pub(super) fn admit(self: &Arc<Self>, release: &mut Call) -> bool {
         let key_bytes = release.command().key.len();
         let all_bytes = self.key_bytes.load(Ordering::Relaxed) + key_bytes;

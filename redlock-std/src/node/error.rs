@@ -14,7 +14,7 @@ pub(crate) type Failure = redlock_core::Failure<Arc<str>, TransportError>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransportError {
-    /// The round stopped waiting after its node timeout, and the last answer of the node took longer than that.
+    /// The round stopped waiting after its node timeout, and the last answer of the node took longer than this timeout.
     TooFar {
         /// How long the round waits.
         node_timeout: Duration,
@@ -27,18 +27,18 @@ pub enum TransportError {
     Unreachable(Arc<str>),
     /// The connection broke. The client reconnects.
     Disconnected,
-    /// The node sent more data than the replies to its commands can take. The connection was closed, because the data
-    /// would have to be kept in memory.
+    /// The node sent more data than the replies to its commands can take. The connection was closed, so that the data
+    /// does not fill the memory.
     Flooded,
-    /// The node has not answered for this time, which is so long that it is skipped until it answers.
+    /// The node has not answered for this time. That is so long that the node is skipped until it answers.
     Silent(Duration),
     /// The tokio runtime on which the node was connected has shut down, so no task sends commands to the node.
     /// Connect again on a running one.
     RuntimeGone,
-    /// The queue of the node is full.
+    /// Too many commands wait for the node: its queue is full, or the round ended before its command was sent.
     Overloaded,
-    /// This number of releases were dropped, because more than a million waited, or more than 256 MB of
-    /// their keys. Their keys expire.
+    /// This number of releases were dropped, because more than a million releases, or more than 256 MB of their keys,
+    /// waited. Their keys expire.
     ReleasesGivenUp(u64),
     /// The node answered with this error.
     Rejected(Arc<str>),

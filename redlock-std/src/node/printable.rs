@@ -1,6 +1,7 @@
 //! Escaping of text from nodes.
 
-/// Returns `text` escaped and cut to at most 256 bytes. No character moves the cursor, begins a line, or is invisible.
+/// Returns `text` escaped and cut to at most 256 bytes. The result has no character that moves the cursor, begins a
+/// line, or is invisible.
 ///
 /// Without this, a hostile node could write into the terminal and the logs of its clients. Characters that are not
 /// printable are written as `\n`, `\u{1b}` and so on. Text that was cut ends with `..`. This is for tools that send
@@ -16,7 +17,7 @@ pub fn printable(text: &str) -> String {
     for character in text.chars() {
         match character {
             '\'' | '"' | '\\' => shown.push(character),
-            // Letters by their class, and blank.
+            // Unicode classes them as letters or symbols, but they look blank.
             '\u{115f}' | '\u{1160}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}' => {
                 shown.extend(character.escape_unicode());
             }

@@ -13,14 +13,15 @@ use super::link::Link;
 
 /// A connection to one node, for tools that send commands of their own.
 ///
-/// It logs in, verifies certificates and limits data as the lock does: if a node sends more data than the replies can
-/// take, or unrequested data, only its connection is closed. Calls have no timeout of their own.
+/// It logs in, verifies certificates and limits data like the connections of [`Redlock`](crate::Redlock): if a node
+/// sends more data than the replies can take, or unrequested data, its connection is closed. Calls have no timeout: set
+/// one around them.
 pub struct Probe {
     name: Arc<str>,
     link: Link,
 }
 
-/// For one call: several times the size of INFO.
+/// The most bytes of the replies to one call: several times the size of INFO.
 const ANSWER_BYTES: usize = 256 * 1024;
 
 impl Probe {
@@ -37,8 +38,8 @@ impl Probe {
         }
     }
 
-    /// Sends `commands`, and returns a reply for each. A reply may be an error of the node. All replies together may be 256
-    /// KiB long.
+    /// Sends `commands`, and returns a reply for each. A reply may be an error of the node. All replies together can be
+    /// 256 KiB long.
     ///
     /// Dropping the future does not cancel the commands; their replies are discarded.
     ///

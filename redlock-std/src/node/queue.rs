@@ -18,10 +18,10 @@ use crate::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 
 /// The pending commands of one node, and the status of the node.
 ///
-/// The queue is bounded: acquires and extends are refused if very many of them wait or the node does not answer.
-/// Releases are queued even then, so that no key of a released lease is left when the node is back. Each release belongs
-/// to an acquire that was sent, so there are no more releases than there were guards. A release is dropped when its key
-/// must have expired.
+/// The queue is bounded: acquires and extends are refused if very many of them wait, or if the node does not answer.
+/// Releases are queued even then, so that a node that is back keeps no key of a released lease. Each release belongs to
+/// an acquire that was sent, so there are no more releases than attempts. A release is dropped when its key must have
+/// expired.
 pub(crate) struct Queue {
     name: Arc<str>,
     state: Mutex<State>,
@@ -65,13 +65,14 @@ enum Status {
     Ended,
 }
 
-/// The largest number of waiting acquires, and of waiting extends: more than a burst of tasks needs, some megabytes.
+/// The largest number of waiting acquires, and of waiting extends. A burst of tasks needs less, and so many take some
+/// megabytes.
 const MAX_WAITING: usize = 16_384;
 
-/// The largest total length of their keys, about.
+/// The largest total length of their keys, approximately.
 const MAX_KEY_BYTES: usize = 64 << 20;
 
-/// How long the actor tries to send the queued releases after the last handle was dropped.
+/// How long the actor tries to send the queued releases after the last handle is dropped.
 const FAREWELL: Duration = Duration::from_secs(30);
 
 /// A call that was queued.

@@ -7,9 +7,9 @@ use super::call::{AcquireNumber, Call};
 /// Waiting commands, in three classes. Extensions are sent first, because leases depend on them; then releases, which free
 /// keys; then acquires.
 ///
-/// No command overtakes the acquire with the same token. A command that may belong to a waiting acquire is queued behind
-/// it. An acquire that is requeued may come behind its release: only fenced acquires are, if the node has forgotten their
-/// script, and the node refuses a fenced acquire after its release.
+/// No command overtakes the acquire with the same token: a command that may belong to a waiting acquire is queued behind
+/// it. There is one exception. A fenced acquire is requeued if the node has forgotten its script, and may then come
+/// behind its own release. The node refuses it then, because the release has used up its fence.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     extends: VecDeque<Call>,
@@ -22,7 +22,7 @@ pub(crate) struct Waiting {
     last_in: AcquireNumber,
     /// The number of the last sent acquire.
     last_out: AcquireNumber,
-    /// The same for extensions.
+    /// The numbers of the last queued and the last sent extension.
     last_extend_in: u64,
     last_extend_out: u64,
 }

@@ -7,9 +7,9 @@ use redlock_core::Instant;
 /// The largest number of rounds in flight. It grows while nodes answer well within the node timeout, and shrinks when
 /// they take much of it: additive increase, multiplicative decrease, as in TCP.
 ///
-/// Times are compared with the shortest recent one, so that the latency of the network does not look like a queue. With
-/// few rounds in flight we have no queue of our own. Then the shortest time is measured again, because networks change
-/// and near nodes may be down.
+/// The time of each round is compared with the shortest recent one, so that the latency of the network does not look
+/// like a queue. While few rounds are in flight, none of them waits in our own queues. Then the shortest time is
+/// measured again, because networks change and near nodes may be down.
 #[derive(Debug)]
 pub(super) struct Limit {
     slots: usize,
@@ -46,7 +46,7 @@ impl Limit {
         self.slots
     }
 
-    /// Adapts to a round that a quorum of nodes answered. `is_full` if no other round could begin.
+    /// Adapts to a round that a quorum of nodes answered. `is_full` tells whether no further round could begin.
     pub(super) fn answered(
         &mut self,
         started_at: Instant,

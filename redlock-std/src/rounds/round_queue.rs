@@ -23,11 +23,11 @@ pub(super) struct RoundQueue {
     begun: Counted,
 }
 
-/// Rounds in flight. Each counts until an instant at most, because a task that is not polled must not delay the others.
+/// Rounds in flight. Each counts until its instant at most, because a task that is not polled must not delay the others.
 #[derive(Debug)]
 struct Counted {
     until: BTreeMap<Ticket, Instant>,
-    /// No round stops counting before.
+    /// No round stops counting before this instant.
     next_overdue: Instant,
 }
 
@@ -60,7 +60,7 @@ impl RoundQueue {
         }
     }
 
-    /// Begins a round that counts until `until`. Its task has not waited.
+    /// Begins a round that counts until `until`, for a task that has not waited.
     pub(super) fn begin_now(&mut self, ticket: Ticket, until: Instant) {
         self.begun.insert(ticket, until);
     }
@@ -111,7 +111,7 @@ impl RoundQueue {
         self.waiting.len()
     }
 
-    /// No round in flight stops counting before.
+    /// Returns an instant before which no round in flight stops counting.
     pub(super) fn next_overdue(&self) -> Instant {
         self.woken.next_overdue.min(self.begun.next_overdue)
     }
