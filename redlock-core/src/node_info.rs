@@ -61,7 +61,9 @@ impl NodeInfo {
     #[must_use]
     pub fn question() -> Arguments<'static> {
         let guard = Argument::Bytes(GUARD_KEY.as_bytes());
-        Script::NODE_INFO.call(ScriptCall::Text, "1").and(Some(guard))
+        Script::NODE_INFO
+            .call(ScriptCall::Text, "1")
+            .and(Some(guard))
     }
 
     /// Parses `answer`. `None` if it is not an answer to [`question`](Self::question).

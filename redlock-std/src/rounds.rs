@@ -15,10 +15,9 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use redlock_core::{Clock, Instant};
-use tokio::sync::Notify;
 
 use crate::clock::SystemClock;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard, Notify};
 use limit::Limit;
 use round_queue::{RoundQueue, Ticket};
 
@@ -316,6 +315,10 @@ impl Default for State {
         }
     }
 }
+
+#[cfg(test)]
+#[cfg(redlock_loom)]
+mod interleavings;
 
 #[cfg(test)]
 mod tests {

@@ -42,6 +42,14 @@ impl Limit {
         }
     }
 
+    #[cfg(all(test, redlock_loom))]
+    pub(super) const fn with_slots(slots: usize) -> Self {
+        Self {
+            slots,
+            ..Self::new()
+        }
+    }
+
     pub(super) const fn slots(&self) -> usize {
         self.slots
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redlock_core::Instant;
-use tokio::sync::Notify;
+
+use crate::sync::Notify;
 
 /// The order of rounds of one kind: by due time, then by arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
