@@ -28,7 +28,7 @@ mod command;
 mod reply;
 
 mod denial;
-mod rules;
+mod vote_conditions;
 
 mod wire;
 

@@ -7,8 +7,8 @@ use core::time::Duration;
 
 use crate::fence::Fleet;
 use crate::lease::Terms;
-use crate::rules::Rules;
 use crate::time::{drift_micros, whole_micros};
+use crate::vote_conditions::VoteConditions;
 use fencing::Fencing;
 
 /// The options of a lock: TTL, timeouts, retries and rules. The TTL is truncated to whole milliseconds.
@@ -277,14 +277,14 @@ impl Options {
 
     /// The conditions that a node must meet before its vote counts.
     #[must_use]
-    pub const fn rules(&self) -> Rules {
+    pub const fn vote_conditions(&self) -> VoteConditions {
         let longest_ms = match self.fencing {
             Some(fencing) => fencing.fleet.max_ttl_ms,
             None if self.max_ttl_ms > 0 => self.max_ttl_ms,
             None => self.ttl_ms,
         };
         let is_fenced = self.fencing.is_some();
-        Rules {
+        VoteConditions {
             max_ttl_ms: longest_ms,
             drift_ppm: self.drift_ppm,
             restart_guard: self.restart_guard && !is_fenced,

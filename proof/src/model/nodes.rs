@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::RwLock;
 
 use redlock_core::mock::Server;
-use redlock_core::transport::{Command, Proposal, ReplicationId, Reply, Rules, RunId};
+use redlock_core::transport::{Command, Proposal, ReplicationId, Reply, RunId, VoteConditions};
 use redlock_core::{Denial, Failure, Fence, Fleet, Instant, Token};
 
 use super::client::{Answer, KEY, Offer, Order};
@@ -198,17 +198,13 @@ fn execute(
     let key = KEY.as_bytes();
     let proposal = |offer: Option<Offer>| {
         let (offer, fleet) = offer.zip(options.fleet())?;
-        Some(Proposal {
-            fence: Fence::from_u64(scene.micros(offer.fence)),
-            fleet,
-            time: scene.micros(offer.time),
-            vouches: offer.vouches,
-        })
+        let fence = Fence::from_u64(scene.micros(offer.fence));
+        let time = scene.micros(offer.time);
+        Some(Proposal::new(fence, fleet, time, offer.vouches))
     };
     let command = match order {
-        Order::Acquire(_, offer) => {
-            Command::acquire(key, token, ttl_ms, Rules::NONE).with_proposal(proposal(offer))
-        }
+        Order::Acquire(_, offer) => Command::acquire(key, token, ttl_ms, VoteConditions::NONE)
+            .with_proposal(proposal(offer)),
         Order::Extend(_, offer) => {
             Command::extend(key, token, ttl_ms).with_proposal(proposal(offer))
         }

@@ -5,6 +5,7 @@ use crate::fence::{Fence, Fences, Fleet};
 /// The fence that an attempt proposes or a lease has, and the rules of the fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
 pub struct Proposal {
     /// The fence.
     pub fence: Fence,
@@ -18,7 +19,9 @@ pub struct Proposal {
 }
 
 impl Proposal {
-    pub(crate) const fn new(fence: Fence, fleet: Fleet, time: u64, vouches: bool) -> Self {
+    /// Creates a proposal, for the tests of your own transport. The parameters are the fields.
+    #[must_use]
+    pub const fn new(fence: Fence, fleet: Fleet, time: u64, vouches: bool) -> Self {
         Self {
             fence,
             fleet,
@@ -60,6 +63,7 @@ impl Proposal {
 /// The details of a node's answer to a fenced acquire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
 pub struct Reading {
     /// The node's clock, in microseconds.
     pub time: u64,

@@ -144,7 +144,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         proposal: Option<Proposal>,
     ) -> Ballot<'c, NodeErrorOf<T>, MAX> {
         let terms = self.options.terms();
-        let command = Command::acquire(key, token, terms.ttl_ms, self.options.rules())
+        let command = Command::acquire(key, token, terms.ttl_ms, self.options.vote_conditions())
             .with_proposal(proposal);
         self.abandon(key, token, proposal);
         self.ballot(command, self.clock.now(), terms, Instant::MAX)

@@ -439,7 +439,7 @@ fn an_acquire_that_arrives_after_its_release_is_refused() {
         KEY.as_bytes(),
         &token,
         10_000,
-        redlock_core::transport::Rules::NONE,
+        redlock_core::transport::VoteConditions::NONE,
     )
     .with_proposal(Some(proposal));
     let release = Command::release(KEY.as_bytes(), &token).with_proposal(Some(proposal));
@@ -664,7 +664,7 @@ fn a_late_copy_of_an_acquire_does_not_shorten_what_an_extension_has_promised() {
     let (token, proposal) = late.borrow().unwrap();
     clock.advance(ms(500));
     nodes[2].set_clock_step(-6_450_000);
-    let copy = Command::acquire(KEY.as_bytes(), &token, 10_000, fenced().rules())
+    let copy = Command::acquire(KEY.as_bytes(), &token, 10_000, fenced().vote_conditions())
         .with_proposal(Some(proposal));
     assert!(clock.run((&nodes[2]).execute(&copy)).is_ok());
     nodes[2].set_clock_step(0);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::Value;
-use redlock_core::transport::{Argument, Command, Proposal, Rules, ScriptCall};
+use redlock_core::transport::{Argument, Command, Proposal, ScriptCall, VoteConditions};
 use redlock_core::{Fence, GUARD_KEY, Token};
 use redlock_std::{AcquireError, ExtendError, Options, Redlock};
 use redlock_tests::{Server, Servers, eventually};
@@ -337,17 +337,13 @@ fn record(server: &Server) -> Option<String> {
 }
 
 fn proposal(fence: u64) -> Option<Proposal> {
-    Some(Proposal {
-        fence: Fence::from_u64(fence),
-        fleet: fenced().fleet().unwrap(),
-        time: fence,
-        vouches: false,
-    })
+    let fleet = fenced().fleet().unwrap();
+    Some(Proposal::new(Fence::from_u64(fence), fleet, fence, false))
 }
 
 fn acquire(server: &Server, token: &Token, fence: u64) -> i64 {
-    let command =
-        Command::acquire(KEY.as_bytes(), token, 10_000, Rules::NONE).with_proposal(proposal(fence));
+    let command = Command::acquire(KEY.as_bytes(), token, 10_000, VoteConditions::NONE)
+        .with_proposal(proposal(fence));
     code(server, &command)
 }
 

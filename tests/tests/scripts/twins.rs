@@ -204,14 +204,11 @@ impl<'a> Twins<'a> {
 
     /// What both tell a client that connects.
     fn connect(&mut self, context: impl Fn() -> String) -> String {
-        let theirs = NodeInfo::read(self.answer(NodeInfo::question())).unwrap();
+        let mut theirs = NodeInfo::read(self.answer(NodeInfo::question())).unwrap();
         let ours = self.memory.node_info(theirs.uptime, self.now());
         // Each has its own names.
-        let theirs = NodeInfo {
-            run_id: ours.run_id,
-            replication_id: ours.replication_id,
-            ..theirs
-        };
+        theirs.run_id = ours.run_id;
+        theirs.replication_id = ours.replication_id;
         assert_eq!(theirs, ours, "redis and memory, {}", context());
         let name = if ours.may_evict {
             "Known, may evict"
