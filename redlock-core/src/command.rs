@@ -151,7 +151,7 @@ impl<'a> Command<'a> {
         arguments.push(ttl);
         if let Some(proposal) = self.proposal {
             let number = |number: u64| Some(Argument::Integer(number));
-            let [max_ttl, window, step_back] = proposal.fleet_ms().map(|ms| number(ms.into()));
+            let [max_ttl, window, step_back] = proposal.fencing_ms().map(|ms| number(ms.into()));
             arguments.push(number(proposal.fence().as_u64()));
             arguments.push(match self.verb {
                 Verb::Acquire { .. } => max_ttl,
@@ -262,17 +262,9 @@ mod tests {
     #[cfg(feature = "fence")]
     #[test]
     fn a_fenced_command_names_the_lock_its_fence_and_the_guard() {
-        let fleet = crate::Options::new(core::time::Duration::from_secs(1))
-            .and_then(|options| options.fenced(crate::Options::WINDOW))
-            .unwrap()
-            .fleet()
-            .unwrap();
-        let proposal = Some(Proposal {
-            fence: crate::Fence::from_u64(7),
-            fleet,
-            time: 8,
-            vouches: true,
-        });
+        let fencing = crate::Fencing::default();
+        let fence = crate::Fence::from_u64(7);
+        let proposal = Some(Proposal::new(fence, fencing, 8, true));
         let [acquire, extend, release] = COMMANDS.map(|command| command.with_proposal(proposal));
         for (command, script, rest) in [
             (

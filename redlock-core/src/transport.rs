@@ -1,5 +1,5 @@
-//! What a transport to the nodes needs: the trait, and the commands, replies and vote conditions that it handles. Applications that
-//! use the nodes of `redlock-std` or `redlock-embassy` need none of it.
+//! What a transport to the nodes needs: the trait, and the commands, replies and vote conditions that it handles.
+//! Applications that use the nodes of `redlock-std` or `redlock-embassy` need none of it.
 
 use core::fmt;
 use core::time::Duration;

@@ -206,9 +206,9 @@ impl World {
             unit: scene.unit,
             options: scene.options(kind),
             max_ttl_ms: scene
-                .fleet()
+                .rules()
                 .filter(|_| scene.flaw != Some(Flaw::ShortPlain))
-                .and_then(|fleet| u32::try_from(fleet.max_ttl().as_millis()).ok()),
+                .and_then(|rules| u32::try_from(rules.max_ttl().as_millis()).ok()),
             reading: Cell::default(),
             frozen: Cell::default(),
             begun: Cell::default(),

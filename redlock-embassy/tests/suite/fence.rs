@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use embedded_io_async::ErrorKind;
 use redlock_core::mock::{MockClock, SeededEntropy};
 use redlock_core::transport::{Argument, Command, Proposal, Reply, ScriptCall, VoteConditions};
-use redlock_core::{Denial, Fence, Redlock, Token, Transport};
+use redlock_core::{Denial, Fence, Fencing, Redlock, Token, Transport};
 use redlock_embassy::{
     AcquireError, Failure, FenceGate, NodeErrorOf, Options, TcpNode, TransportError, resp,
 };
@@ -59,7 +59,7 @@ fn proposal(world: &World, micros: u64) -> Proposal {
 fn fenced() -> Options {
     let options = Options::new(ms(10_000)).unwrap();
     let options = options.wait(Duration::ZERO).node_timeout(ms(50)).unwrap();
-    options.fenced(Options::WINDOW).unwrap()
+    options.fenced(Fencing::default()).unwrap()
 }
 
 const fn acquire_at(proposal: Proposal, token: &Token) -> Command<'_> {

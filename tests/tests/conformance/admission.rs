@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redlock_core::{Fence, FenceGate, Lease, Options, Redlock};
+use redlock_core::{Fence, FenceGate, Fencing, Lease, Options, Redlock};
 use redlock_embassy::TcpNode;
 use redlock_std::SystemClock;
 use redlock_tests::{Server, Servers, TokioStream, eventually};
@@ -25,7 +25,7 @@ fn options() -> Options {
 }
 
 fn fenced() -> Options {
-    options().fenced(Options::WINDOW).unwrap()
+    options().fenced(Fencing::default()).unwrap()
 }
 
 fn lock<'s>(servers: impl IntoIterator<Item = &'s Server>, options: Options) -> Lock {

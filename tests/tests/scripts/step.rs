@@ -3,9 +3,9 @@
 
 use fastrand::Rng;
 use redlock_core::transport::{Command, Proposal, Verb, VoteConditions};
-use redlock_core::{Fence, Fleet, Token};
+use redlock_core::{Fence, Fencing, Token};
 
-use crate::twins::{KEYS, Twins, fleet, other_fleet};
+use crate::twins::{KEYS, Twins, fencing, other_fencing};
 
 #[derive(Debug)]
 pub(crate) enum Step {
@@ -113,25 +113,25 @@ impl Asked {
 }
 
 fn proposal(random: &mut Rng, twins: &Twins<'_>, key: &str) -> Proposal {
-    let fleet = if random.u8(..30) == 0 {
-        other_fleet()
+    let fencing = if random.u8(..30) == 0 {
+        other_fencing()
     } else {
-        fleet()
+        fencing()
     };
     let fence = match random.u8(..5) {
         // That of the lease there is, or of one before.
         0 | 1 => twins.fence(key).as_u64(),
         2 => around(random, twins.fence(key).as_u64(), 1),
-        _ => near(random, twins.wall(), fleet),
+        _ => near(random, twins.wall(), fencing),
     };
-    let time = near(random, twins.wall(), fleet);
+    let time = near(random, twins.wall(), fencing);
     let vouches = random.u8(..3) > 0;
-    Proposal::new(Fence::from_u64(fence), fleet, time, vouches)
+    Proposal::new(Fence::from_u64(fence), fencing, time, vouches)
 }
 
 /// Within the window, or next to one of its edges.
-fn near(random: &mut Rng, wall: u64, fleet: Fleet) -> u64 {
-    let window = u64::try_from(fleet.window().as_micros()).unwrap();
+fn near(random: &mut Rng, wall: u64, fencing: Fencing) -> u64 {
+    let window = u64::try_from(fencing.window().as_micros()).unwrap();
     match random.u8(..8) {
         0 => around(random, wall - window, 1),
         1 => around(random, wall + window, 1),

@@ -135,7 +135,7 @@ impl Votes {
             // FLUSHALL is no sign to a plain client.
             None => (restarted, u64::from(ttl_ms) * 1_000),
             Some(proposal) => {
-                let longest = proposal.fleet.max_ttl().as_micros();
+                let longest = proposal.fencing.max_ttl().as_micros();
                 let lost = self.lost.get(&node).copied();
                 (
                     restarted.max(lost),
