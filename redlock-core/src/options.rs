@@ -219,8 +219,8 @@ impl Options {
     /// Sets whether a node that may evict keys, by its `maxmemory-policy`, has no vote. Default: off for plain locks.
     /// Fenced locks always refuse such a node.
     ///
-    /// The client asks for the policy on every connection. If half of [`max_ttl`](Self::max_ttl) has passed since, the
-    /// next acquire asks again. Keys that are evicted between a change of the policy and the next check are lost.
+    /// The client asks for the policy on every connection. If half of [`max_ttl`](Self::max_ttl) has passed since, or half of
+    /// the `max_ttl` of the [`Fencing`] of a fenced lock, the next acquire asks again. Keys that are evicted between a change of the policy and the next check are lost.
     #[must_use]
     pub const fn refuse_eviction(mut self, is_on: bool) -> Self {
         self.refuse_eviction = is_on;
