@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use redlock_core::transport::{Admission, NodeInfo, ReplicationId, Rules, RunId, Verb};
+use redlock_core::transport::{Admission, NodeInfo, ReplicationId, RunId, Verb, VoteConditions};
 use redlock_core::{Denial, Instant};
 
 /// The default of `drift_ppm`: by how much the clocks of a client and a node may differ in rate, in millionths.
@@ -15,26 +15,25 @@ pub(crate) fn quarantine_left(
     max_ttl: Duration,
     record: Option<(Duration, bool)>,
 ) -> Duration {
-    let rules = Rules {
-        max_ttl_ms: millis(max_ttl),
-        drift_ppm: DRIFT_PPM,
-        restart_guard: true,
-        ..Rules::NONE
-    };
+    let mut conditions = VoteConditions::NONE;
+    conditions.max_ttl_ms = millis(max_ttl);
+    conditions.drift_ppm = DRIFT_PPM;
+    conditions.restart_guard = true;
     let now = Instant::from_micros(0);
     let mut admission = Admission::new();
-    let node_info = NodeInfo {
-        run_id: RunId::new(0),
-        replication_id: ReplicationId::new(0),
-        uptime: Duration::from_secs(uptime_s.max(0).unsigned_abs()),
-        is_master: true,
-        may_evict: false,
-        max_ttl_ms: record.map(|(max_ttl, _)| millis(max_ttl)),
-        is_vouched: record.is_some_and(|(_, is_vouched)| is_vouched),
-    };
+    let mut node_info = NodeInfo::new(RunId::new(0), ReplicationId::new(0));
+    node_info.uptime = Duration::from_secs(uptime_s.max(0).unsigned_abs());
+    node_info.max_ttl_ms = record.map(|(max_ttl, _)| millis(max_ttl));
+    node_info.is_vouched = record.is_some_and(|(_, is_vouched)| is_vouched);
     admission.record(Some(node_info), now);
     // With a TTL of zero: whether the record allows the TTL of a lease is checked elsewhere.
-    match admission.check(Verb::Acquire { ttl_ms: 0, rules }, now) {
+    match admission.check(
+        Verb::Acquire {
+            ttl_ms: 0,
+            conditions,
+        },
+        now,
+    ) {
         Err(Denial::Restarted { left_ms, .. }) => Duration::from_millis(left_ms.into()),
         _ => Duration::ZERO,
     }

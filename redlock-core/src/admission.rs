@@ -3,7 +3,7 @@
 use crate::command::Verb;
 use crate::denial::Denial;
 use crate::node_info::{NodeInfo, ReplicationId, RunId};
-use crate::rules::Rules;
+use crate::vote_conditions::VoteConditions;
 use crate::time::{Instant, drift_micros};
 
 /// What one client knows of one node. It belongs to the transport, and outlives its connections.
@@ -48,7 +48,7 @@ const FENCES: bool = cfg!(any(feature = "fence", feature = "mock"));
 /// The age from which a denial may be out of date, in milliseconds.
 const DENIAL_MS: u32 = 1_000;
 
-/// The age from which the knowledge of a node in use may be out of date, for any rules, in milliseconds.
+/// The age from which the knowledge of a node in use may be out of date, for any conditions, in milliseconds.
 const KNOWLEDGE_MS: u32 = 60_000;
 
 impl Admission {
@@ -125,7 +125,7 @@ impl Admission {
 
     /// Whether the node must be asked for its identity before a command that is sent at `now`: if its vote is denied for a
     /// reason that may have changed since; or if the command is an acquire, and the node is in [doubt](Self::doubt), or
-    /// its last answer is older than the rules allow. Pass the answer to [`record`](Self::record), and call
+    /// its last answer is older than the conditions allow. Pass the answer to [`record`](Self::record), and call
     /// [`check`](Self::check) after that.
     #[must_use]
     pub fn must_ask(&self, verb: Verb, now: Instant) -> bool {
@@ -136,10 +136,10 @@ impl Admission {
     #[must_use]
     #[inline(never)]
     pub fn is_outdated(&self, verb: Verb, admitted: &Result<(), Denial>, now: Instant) -> bool {
-        let rules = match verb {
-            Verb::Acquire { rules, .. } => rules,
+        let conditions = match verb {
+            Verb::Acquire { conditions, .. } => conditions,
             // The record may allow longer leases meanwhile.
-            Verb::Extend { .. } if admitted.is_err() => Rules::NONE,
+            Verb::Extend { .. } if admitted.is_err() => VoteConditions::NONE,
             _ => return false,
         };
         let mut after_ms = if admitted.is_ok() {
@@ -147,9 +147,9 @@ impl Admission {
         } else {
             DENIAL_MS
         };
-        if rules.refuse_eviction {
+        if conditions.refuse_eviction {
             // At least 1 ms: a node that was just asked is not asked again.
-            after_ms = after_ms.min((rules.max_ttl_ms / 2).max(1));
+            after_ms = after_ms.min((conditions.max_ttl_ms / 2).max(1));
         }
         if self.is_in_doubt {
             after_ms = 0;
@@ -179,8 +179,8 @@ impl Admission {
     /// The [`Denial`] tells why the vote does not count.
     pub fn check(&self, verb: Verb, now: Instant) -> Result<(), Denial> {
         let max_ttl_ms = self.max_ttl_ms;
-        let (ttl_ms, rules) = match verb {
-            Verb::Acquire { ttl_ms, rules } => (ttl_ms, rules),
+        let (ttl_ms, conditions) = match verb {
+            Verb::Acquire { ttl_ms, conditions } => (ttl_ms, conditions),
             // A fenced acquire after a restart does not wait for the end of a longer lease.
             Verb::Extend { ttl_ms } if ttl_ms > max_ttl_ms && max_ttl_ms > 0 => {
                 return Err(Denial::TtlTooLong { max_ttl_ms });
@@ -188,7 +188,7 @@ impl Admission {
             _ => return Ok(()),
         };
         if !self.is_known {
-            return if rules.restart_guard || rules.refuse_eviction {
+            return if conditions.restart_guard || conditions.refuse_eviction {
                 Err(Denial::InfoForbidden)
             } else {
                 Ok(())
@@ -197,23 +197,23 @@ impl Admission {
         if !self.is_master {
             return Err(Denial::Replica);
         }
-        if self.may_evict && rules.refuse_eviction {
+        if self.may_evict && conditions.refuse_eviction {
             return Err(Denial::MayEvict);
         }
-        if ttl_ms > max_ttl_ms && max_ttl_ms > 0 && rules.obeys_record {
+        if ttl_ms > max_ttl_ms && max_ttl_ms > 0 && conditions.obeys_record {
             return Err(Denial::TtlTooLong { max_ttl_ms });
         }
         // Fenced leases of the fleet may be longer than this one.
-        let longest_ms = rules.max_ttl_ms.max(self.longest_ms);
+        let longest_ms = conditions.max_ttl_ms.max(self.longest_ms);
         // A record for shorter leases tells nothing about longer ones.
         let is_vouched = self.is_vouched && longest_ms <= max_ttl_ms && self.beginnings < 2;
         // The node checks a fenced acquire itself: its record is gone.
-        let is_judged_here = !FENCES || rules.obeys_record || self.keeps_record;
-        let has_evicted = self.has_evicted && rules.refuse_eviction && is_judged_here;
-        if !has_evicted && (!rules.restart_guard || is_vouched) {
+        let is_judged_here = !FENCES || conditions.obeys_record || self.keeps_record;
+        let has_evicted = self.has_evicted && conditions.refuse_eviction && is_judged_here;
+        if !has_evicted && (!conditions.restart_guard || is_vouched) {
             return Ok(());
         }
-        let drift = drift_micros(longest_ms, rules.drift_ppm);
+        let drift = drift_micros(longest_ms, conditions.drift_ppm);
         let quarantine = (u64::from(longest_ms) * 1_000).saturating_add(drift);
         // `now` may be before the end of the tick in which the node was asked.
         let age = now.as_micros().wrapping_sub(self.began_at).cast_signed();
@@ -249,22 +249,25 @@ fn millis(micros: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::Rules;
+    use crate::vote_conditions::VoteConditions;
     use core::time::Duration;
     use std::string::ToString;
 
     /// In milliseconds.
     const TTL: u32 = 10_000;
     /// With a quarantine of 11 s: the TTL and the drift.
-    const GUARDED: Rules = Rules {
+    const GUARDED: VoteConditions = VoteConditions {
         max_ttl_ms: 10_000,
         drift_ppm: 99_800,
         restart_guard: true,
-        ..Rules::NONE
+        ..VoteConditions::NONE
     };
 
-    const fn acquire(rules: Rules) -> Verb {
-        Verb::Acquire { ttl_ms: TTL, rules }
+    const fn acquire(conditions: VoteConditions) -> Verb {
+        Verb::Acquire {
+            ttl_ms: TTL,
+            conditions,
+        }
     }
 
     const fn node(run_id: u64, uptime: u64) -> NodeInfo {
@@ -324,7 +327,7 @@ mod tests {
         let admission = met(vouched, at(0));
         assert_eq!(admission.check(acquire(GUARDED), at(0)), Ok(()));
         // For any TTL of this lease: other leases may be longer.
-        let longer = Rules {
+        let longer = VoteConditions {
             max_ttl_ms: 10_001,
             ..GUARDED
         };
@@ -334,11 +337,11 @@ mod tests {
     #[test]
     fn a_node_that_can_no_longer_evict_has_no_vote_until_leases_that_it_may_have_evicted_are_over()
     {
-        let rules = Rules {
+        let conditions = VoteConditions {
             max_ttl_ms: 10_000,
             refuse_eviction: true,
             obeys_record: true,
-            ..Rules::NONE
+            ..VoteConditions::NONE
         };
         let mut admission = met(node(1, 1_000), at(0));
         let evicts = NodeInfo {
@@ -347,26 +350,29 @@ mod tests {
         };
         admission.record(Some(evicts), at(100));
         assert_eq!(
-            admission.check(acquire(rules), at(100)),
+            admission.check(acquire(conditions), at(100)),
             Err(Denial::MayEvict)
         );
         admission.record(Some(node(1, 1_000)), at(200));
-        let denial = admission.check(acquire(rules), at(200)).unwrap_err();
+        let denial = admission.check(acquire(conditions), at(200)).unwrap_err();
         let words = "may have evicted locks, its vote counts again in 11 s";
         assert_eq!(denial.to_string(), words);
         admission.record(Some(node(1, 1_000)), at(205));
-        assert!(admission.check(acquire(rules), at(210)).is_err());
-        assert_eq!(admission.check(acquire(rules), at(211)), Ok(()));
-        assert_eq!(admission.check(acquire(Rules::NONE), at(200)), Ok(()));
+        assert!(admission.check(acquire(conditions), at(210)).is_err());
+        assert_eq!(admission.check(acquire(conditions), at(211)), Ok(()));
+        assert_eq!(
+            admission.check(acquire(VoteConditions::NONE), at(200)),
+            Ok(())
+        );
     }
 
     #[test]
     fn a_fenced_acquire_leaves_a_node_that_could_evict_to_its_record_unless_that_could_not_be_deleted()
      {
-        let fenced = Rules {
+        let fenced = VoteConditions {
             max_ttl_ms: 10_000,
             refuse_eviction: true,
-            ..Rules::NONE
+            ..VoteConditions::NONE
         };
         let evicts = NodeInfo {
             may_evict: true,
@@ -398,13 +404,13 @@ mod tests {
         assert!(admission.check(acquire(GUARDED), at(210)).is_err());
         assert_eq!(admission.check(acquire(GUARDED), at(211)), Ok(()));
         // It may be able to evict keys.
-        let rules = Rules {
+        let conditions = VoteConditions {
             refuse_eviction: true,
-            ..Rules::NONE
+            ..VoteConditions::NONE
         };
         admission.record(None, at(300));
         assert_eq!(
-            admission.check(acquire(rules), at(300)),
+            admission.check(acquire(conditions), at(300)),
             Err(Denial::InfoForbidden)
         );
     }
@@ -437,7 +443,7 @@ mod tests {
 
     #[test]
     fn the_longest_ttl_of_the_guard_record_binds_plain_clients_also_when_the_record_is_gone() {
-        let rules = Rules {
+        let conditions = VoteConditions {
             obeys_record: true,
             ..GUARDED
         };
@@ -447,13 +453,13 @@ mod tests {
             ..node(1, 1_000)
         };
         let mut admission = met(recorded, at(0));
-        assert_eq!(admission.check(acquire(rules), at(0)), Ok(()));
+        assert_eq!(admission.check(acquire(conditions), at(0)), Ok(()));
         let longer = minute + 1;
         let denial = admission
             .check(
                 Verb::Acquire {
                     ttl_ms: longer,
-                    rules,
+                    conditions,
                 },
                 at(0),
             )
@@ -465,8 +471,8 @@ mod tests {
         );
         // It restarts without its data: fenced leases of a minute may be forgotten.
         admission.record(Some(node(2, 0)), at(100));
-        assert!(admission.check(acquire(rules), at(165)).is_err());
-        assert_eq!(admission.check(acquire(rules), at(166)), Ok(()));
+        assert!(admission.check(acquire(conditions), at(165)).is_err());
+        assert_eq!(admission.check(acquire(conditions), at(166)), Ok(()));
     }
 
     #[test]
@@ -503,11 +509,11 @@ mod tests {
         assert!(admission.check(acquire(GUARDED), at(165)).is_err());
         assert_eq!(admission.check(acquire(GUARDED), at(166)), Ok(()));
         // A longer lease than the record allows is still refused.
-        let rules = Rules {
+        let conditions = VoteConditions {
             obeys_record: true,
             ..GUARDED
         };
-        let denial = admission.check(acquire(rules), at(166)).unwrap_err();
+        let denial = admission.check(acquire(conditions), at(166)).unwrap_err();
         assert_eq!(denial, Denial::TtlTooLong { max_ttl_ms: 2_000 });
     }
 
@@ -531,13 +537,13 @@ mod tests {
     #[test]
     fn a_node_is_asked_again_when_it_is_in_doubt_when_time_has_passed_and_when_a_denial_may_be_out_of_date()
      {
-        let rules = Rules {
+        let conditions = VoteConditions {
             refuse_eviction: true,
             ..GUARDED
         };
         let mut admission = met(node(1, 100), at(0));
-        assert!(!admission.must_ask(acquire(rules), at(4)));
-        assert!(admission.must_ask(acquire(rules), at(5)));
+        assert!(!admission.must_ask(acquire(conditions), at(4)));
+        assert!(admission.must_ask(acquire(conditions), at(5)));
         assert!(!admission.must_ask(acquire(GUARDED), at(5)));
         admission.doubt();
         assert!(admission.must_ask(acquire(GUARDED), at(0)));
@@ -546,19 +552,19 @@ mod tests {
             ..node(1, 100)
         };
         admission.record(Some(evicts), at(1));
-        assert!(!admission.must_ask(acquire(rules), at(1)));
-        assert!(admission.must_ask(acquire(rules), at(2)));
+        assert!(!admission.must_ask(acquire(conditions), at(1)));
+        assert!(admission.must_ask(acquire(conditions), at(2)));
         admission.record(None, at(6));
-        assert!(admission.must_ask(acquire(rules), at(7)));
+        assert!(admission.must_ask(acquire(conditions), at(7)));
     }
 
     #[test]
-    fn a_replica_has_no_vote_nor_has_a_node_that_may_evict_if_the_rules_say_so() {
+    fn a_replica_has_no_vote_nor_has_a_node_that_may_evict_if_the_conditions_say_so() {
         let replica = NodeInfo {
             is_master: false,
             ..node(1, 100)
         };
-        let denial = met(replica, at(0)).check(acquire(Rules::NONE), at(0));
+        let denial = met(replica, at(0)).check(acquire(VoteConditions::NONE), at(0));
         assert_eq!(denial, Err(Denial::Replica));
         let evicts = NodeInfo {
             may_evict: true,
@@ -567,9 +573,9 @@ mod tests {
         let admission = met(evicts, at(0));
         assert!(admission.may_evict());
         assert_eq!(admission.check(acquire(GUARDED), at(0)), Ok(()));
-        let strict = Rules {
+        let strict = VoteConditions {
             refuse_eviction: true,
-            ..Rules::NONE
+            ..VoteConditions::NONE
         };
         assert_eq!(
             admission.check(acquire(strict), at(0)),
@@ -582,7 +588,10 @@ mod tests {
         let mut admission = met(node(1, 100), at(0));
         admission.record(None, at(1));
         assert_eq!(admission.run_id(), None);
-        assert_eq!(admission.check(acquire(Rules::NONE), at(1)), Ok(()));
+        assert_eq!(
+            admission.check(acquire(VoteConditions::NONE), at(1)),
+            Ok(())
+        );
         let denial = admission.check(acquire(GUARDED), at(1)).unwrap_err();
         assert!(denial.to_string().contains("+info"), "{denial}");
     }

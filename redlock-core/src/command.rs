@@ -4,8 +4,8 @@ use crate::denial::Denial;
 use crate::fence::Proposal;
 use crate::key::GUARD_KEY;
 use crate::reply::{Reply, fenced_reply};
-use crate::rules::Rules;
 use crate::token::Token;
+use crate::vote_conditions::VoteConditions;
 use crate::wire::{Answer, Argument, Arguments, Script, ScriptCall, word};
 
 /// One command to one node.
@@ -36,7 +36,7 @@ pub enum Verb {
         /// How long the key lives, in milliseconds.
         ttl_ms: u32,
         /// The conditions that the node must meet before its vote counts. See [`Admission`](crate::transport::Admission).
-        rules: Rules,
+        conditions: VoteConditions,
     },
     /// Lets the key live for `ttl_ms` from now if it still carries the token.
     Extend {
@@ -50,8 +50,13 @@ pub enum Verb {
 impl<'a> Command<'a> {
     /// Sets `key` to `token` for `ttl_ms` milliseconds, unless the key exists.
     #[must_use]
-    pub const fn acquire(key: &'a [u8], token: &'a Token, ttl_ms: u32, rules: Rules) -> Self {
-        Self::new(key, token, Verb::Acquire { ttl_ms, rules })
+    pub const fn acquire(
+        key: &'a [u8],
+        token: &'a Token,
+        ttl_ms: u32,
+        conditions: VoteConditions,
+    ) -> Self {
+        Self::new(key, token, Verb::Acquire { ttl_ms, conditions })
     }
 
     /// Lets `key` live for `ttl_ms` milliseconds from now if it carries `token`.
@@ -148,7 +153,7 @@ impl<'a> Command<'a> {
         arguments.push(ttl);
         if let Some(proposal) = self.proposal {
             let number = |number: u64| Some(Argument::Integer(number));
-            let [max_ttl, window, step_back] = proposal.fleet_ms().map(|ms| number(ms.into()));
+            let [max_ttl, window, step_back] = proposal.fencing_ms().map(|ms| number(ms.into()));
             arguments.push(number(proposal.fence().as_u64()));
             arguments.push(match self.verb {
                 Verb::Acquire { .. } => max_ttl,
@@ -195,7 +200,7 @@ mod tests {
 
     /// Acquire, extend and release.
     const COMMANDS: [Command<'static>; 3] = [
-        Command::acquire(b"dock", TOKEN, 10_000, Rules::NONE),
+        Command::acquire(b"dock", TOKEN, 10_000, VoteConditions::NONE),
         Command::extend(b"dock", TOKEN, 7),
         Command::release(b"dock", TOKEN),
     ];
@@ -259,17 +264,9 @@ mod tests {
     #[cfg(feature = "fence")]
     #[test]
     fn a_fenced_command_names_the_lock_its_fence_and_the_guard() {
-        let fleet = crate::Options::new(core::time::Duration::from_secs(1))
-            .and_then(|options| options.fenced(crate::Options::WINDOW))
-            .unwrap()
-            .fleet()
-            .unwrap();
-        let proposal = Some(Proposal {
-            fence: crate::Fence::from_u64(7),
-            fleet,
-            time: 8,
-            vouches: true,
-        });
+        let fencing = crate::Fencing::default();
+        let fence = crate::Fence::from_u64(7);
+        let proposal = Some(Proposal::new(fence, fencing, 8, true));
         let [acquire, extend, release] = COMMANDS.map(|command| command.with_proposal(proposal));
         for (command, script, rest) in [
             (

@@ -1,4 +1,4 @@
-//! Fencing tokens: numbers that grow from holder to holder, and the gate that checks them.
+//! Fencing tokens: numbers that grow from holder to holder, the gate that checks them, and the rules of a fleet.
 
 // The test kit needs these types also without the feature `fence`.
 #[cfg(not(any(feature = "fence", feature = "mock")))]
@@ -8,9 +8,11 @@ mod terms;
 #[path = "fence/enabled.rs"]
 mod terms;
 
-use core::fmt;
-use core::time::Duration;
+mod fencing;
 
+use core::fmt;
+
+pub use fencing::Fencing;
 pub use terms::{Proposal, Reading};
 
 /// A fencing token: larger for every later holder of a key, over all nodes and for all time.
@@ -111,17 +113,6 @@ impl Default for FenceGate {
     }
 }
 
-/// The rules that all fenced clients of a fleet of nodes must share. Every node stores them, and refuses a
-/// client with other rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Fleet {
-    pub(crate) max_ttl_ms: u32,
-    pub(crate) window_ms: u32,
-    pub(crate) step_back_ms: u32,
-    pub(crate) on: Fences,
-}
-
 /// A marker that all fenced code needs. Without the feature `fence` it has no value, so the compiler leaves out
 /// all fenced code: plain locks do not pay for fences.
 ///
@@ -135,38 +126,3 @@ pub(crate) struct Fences;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub(crate) enum Fences {}
-
-impl Fleet {
-    /// The longest TTL of any lease. How long a node has no vote after a restart depends on it.
-    #[must_use]
-    pub const fn max_ttl(&self) -> Duration {
-        Duration::from_millis(self.max_ttl_ms as u64)
-    }
-
-    /// How far a proposed fence may be from the clock of a node.
-    #[must_use]
-    pub const fn window(&self) -> Duration {
-        Duration::from_millis(self.window_ms as u64)
-    }
-
-    /// By how much the clock of a node may be stepped back while the node runs.
-    #[must_use]
-    pub const fn step_back(&self) -> Duration {
-        Duration::from_millis(self.step_back_ms as u64)
-    }
-
-    /// How long a node that may have forgotten something has no vote: the longer of `max_ttl` and `step_back`, plus
-    /// `4 window + 1 s`.
-    ///
-    /// No lease lasts longer than `max_ttl`. A fence that was accepted before the clock was stepped back by `step_back`
-    /// is out of the window by then.
-    #[must_use]
-    pub const fn quarantine(&self) -> Duration {
-        let longest_ms = if self.max_ttl_ms > self.step_back_ms {
-            self.max_ttl_ms
-        } else {
-            self.step_back_ms
-        };
-        Duration::from_millis(longest_ms as u64 + 4 * self.window_ms as u64 + 1_000)
-    }
-}

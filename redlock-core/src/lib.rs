@@ -28,13 +28,14 @@ mod command;
 mod reply;
 
 mod denial;
-mod rules;
+mod vote_conditions;
 
 mod wire;
 
 mod entropy;
 mod fence;
 mod key;
+mod options_error;
 mod time;
 mod token;
 
@@ -48,10 +49,11 @@ pub use denial::Denial;
 pub use entropy::Entropy;
 pub use error::{AcquireError, BuildError, ExtendError, HoldError, LossCause};
 pub use failure::{Failure, NodeError};
-pub use fence::{Fence, FenceGate, Fleet};
+pub use fence::{Fence, FenceGate, Fencing};
 pub use key::{FENCE_KEY_PREFIX, GUARD_KEY, KeyName, RESERVED_PREFIX};
 pub use lease::Lease;
-pub use options::{Options, OptionsError};
+pub use options::Options;
+pub use options_error::OptionsError;
 pub use redlock::{Acquisition, Redlock, Released};
 pub use report::{Outcome, Report, Tally};
 pub use time::{Clock, Instant};

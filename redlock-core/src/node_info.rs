@@ -37,8 +37,12 @@ impl ReplicationId {
 }
 
 /// What a node tells about itself when a client connects.
+///
+/// A transport gets it from [`read`](Self::read). To create one, for instance for a transport to nodes that are not Redis,
+/// start with [`new`](Self::new) and set its fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
 pub struct NodeInfo {
     /// The process.
     pub run_id: RunId,
@@ -57,6 +61,20 @@ pub struct NodeInfo {
 }
 
 impl NodeInfo {
+    /// The info of a master that was started just now, does not evict keys and has no guard record.
+    #[must_use]
+    pub const fn new(run_id: RunId, replication_id: ReplicationId) -> Self {
+        Self {
+            run_id,
+            replication_id,
+            uptime: Duration::ZERO,
+            is_master: true,
+            may_evict: false,
+            max_ttl_ms: None,
+            is_vouched: false,
+        }
+    }
+
     /// The Redis command that asks for it. Send it once on every connection, before the first command.
     #[must_use]
     pub fn question() -> Arguments<'static> {

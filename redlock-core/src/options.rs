@@ -2,16 +2,16 @@
 
 mod fencing;
 
-use core::fmt;
 use core::time::Duration;
 
-use crate::fence::Fleet;
+use crate::fence::Fencing;
 use crate::lease::Terms;
-use crate::rules::Rules;
-use crate::time::{drift_micros, whole_micros};
-use fencing::Fencing;
+use crate::options_error::OptionsError;
+use crate::time::{drift_micros, whole_micros, whole_millis};
+use crate::vote_conditions::VoteConditions;
+use fencing::ClockJumps;
 
-/// The options of a lock: TTL, timeouts, retries and rules. The TTL is truncated to whole milliseconds.
+/// The options of a lock: TTL, timeouts, retries, and the conditions for a vote. The TTL is truncated to whole milliseconds.
 ///
 /// | option | default | meaning |
 /// |---|---|---|
@@ -23,14 +23,12 @@ use fencing::Fencing;
 /// | `max_extensions` | 100 | how many times `hold` and `keep` (`keep_alive` in `redlock-std`) extend a lease; `unlimited_extensions` removes the limit |
 /// | `restart_guard` | on | whether a node that has restarted has no vote for `max_ttl` and the drift; for plain locks |
 /// | `refuse_eviction` | off; on for fenced locks | whether a node that may evict keys has no vote |
-/// | `max_ttl` | the TTL; a minute for fenced locks | the longest TTL of any client of the nodes; a restarted node has no vote for at least this time |
-/// | `fenced(window)` | off; `Options::WINDOW` is 250 ms | fencing tokens; the nodes' clocks must agree within the window |
-/// | `step_back` | a minute | by how much a node's clock may be stepped back; for fenced locks |
+/// | `max_ttl` | the TTL | the longest TTL of any client of the nodes; a restarted node has no vote for at least this time; for plain locks |
+/// | `fenced(fencing)` | off | fencing tokens, by the rules of a [`Fencing`], which must be the same for all fenced clients |
 /// | `tolerate_clock_jumps` | on if the TTL is at least 40 windows, with a skew of one window | whether leases stay exclusive while a minority of clocks jumps; for fenced locks |
 ///
-/// `window`, `max_ttl` and `step_back` are the rules of a fleet. They must be the same for all fenced clients: a node
-/// gives no vote to a client with other rules. If the TTL of a fenced lock is longer than a minute, call `max_ttl`
-/// before `fenced`.
+/// The order of the calls does not change the options. Each call fails if the options are invalid after it, so call
+/// `drift_ppm` and `tolerate_clock_jumps` first if a node timeout is only valid with them.
 ///
 /// ```
 /// use core::time::Duration;
@@ -70,6 +68,17 @@ pub struct Options {
     /// Zero if the caller has not set it.
     max_ttl_ms: u32,
     fencing: Option<Fencing>,
+    /// `None` if the caller has not set it.
+    clock_jumps: Option<ClockJumps>,
+    are_set: AreSet,
+}
+
+/// Which of the options that follow from others the caller has set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+struct AreSet {
+    wait: bool,
+    node_timeout: bool,
 }
 
 impl Options {
@@ -88,16 +97,10 @@ impl Options {
     /// Fails if the drift leaves nothing of the TTL, or if the TTL is longer than
     /// [`MAX_TTL`](Self::MAX_TTL).
     pub const fn new(ttl: Duration) -> Result<Self, OptionsError> {
-        let ttl_ms = ttl.as_millis();
-        if ttl_ms > u32::MAX as u128 {
+        let Some(ttl_ms) = whole_millis(ttl) else {
             return Err(OptionsError::TtlTooLong);
-        }
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "compared with u32::MAX above"
-        )]
-        let ttl_ms = ttl_ms as u32;
-        let mut options = Self {
+        };
+        let options = Self {
             ttl_ms,
             wait: Duration::ZERO,
             node_timeout: Duration::ZERO,
@@ -109,10 +112,13 @@ impl Options {
             refuse_eviction: false,
             max_ttl_ms: 0,
             fencing: None,
+            clock_jumps: None,
+            are_set: AreSet {
+                wait: false,
+                node_timeout: false,
+            },
         };
-        options.node_timeout = options.default_node_timeout();
-        options.wait = options.default_wait();
-        options.checked()
+        options.settled()
     }
 
     /// Sets how long [`acquire`](crate::Redlock::acquire) keeps trying. Zero means one attempt: one round for a plain
@@ -128,6 +134,7 @@ impl Options {
     #[must_use]
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
+        self.are_set.wait = true;
         self
     }
 
@@ -141,9 +148,9 @@ impl Options {
     ///
     /// Fails if it is zero, or not shorter than the validity.
     pub const fn node_timeout(mut self, node_timeout: Duration) -> Result<Self, OptionsError> {
-        let before = self;
         self.node_timeout = node_timeout;
-        self.with_wait_of(&before).checked()
+        self.are_set.node_timeout = true;
+        self.settled()
     }
 
     /// Sets the range from which the delay before another round is drawn, uniformly. Default: 5 ms to 50 ms.
@@ -160,7 +167,7 @@ impl Options {
         }
         self.retry_delay_min_micros = whole_micros(min);
         self.retry_delay_max_micros = whole_micros(max);
-        self.checked()
+        Ok(self)
     }
 
     /// Sets by how much the clocks of this client and of a node may differ in rate, in millionths of the
@@ -172,9 +179,8 @@ impl Options {
     ///
     /// Fails if nothing of the validity is left.
     pub const fn drift_ppm(mut self, drift_ppm: u32) -> Result<Self, OptionsError> {
-        let before = self;
         self.drift_ppm = drift_ppm;
-        self.with_defaults_of(&before).checked()
+        self.settled()
     }
 
     /// Sets how many times [`hold`](crate::Redlock::hold) and [`keep`](crate::Redlock::keep) extend a lease. The work is
@@ -214,9 +220,9 @@ impl Options {
     /// Sets whether a node that may evict keys, by its `maxmemory-policy`, has no vote. Default: off for plain locks.
     /// Fenced locks always refuse such a node.
     ///
-    /// The client asks for the policy on every connection. If half of [`max_ttl`](Self::max_ttl) has passed since the
-    /// last check, it asks again before the next acquire. The client does not notice keys that are evicted between a
-    /// change of the policy and its next check.
+    /// The client asks for the policy on every connection. If half of [`max_ttl`](Self::max_ttl) has passed since the last
+    /// check, it asks again before the next acquire; for a fenced lock, half of the `max_ttl` of its [`Fencing`]. The
+    /// client does not notice keys that are evicted between a change of the policy and its next check.
     #[must_use]
     pub const fn refuse_eviction(mut self, is_on: bool) -> Self {
         self.refuse_eviction = is_on;
@@ -224,33 +230,24 @@ impl Options {
     }
 
     /// Sets the longest TTL that any client of these nodes uses. A node that has restarted has no vote for at least this
-    /// time, because it may have forgotten a lease of another client. Default: the TTL of these options for a plain
-    /// lock, one minute for a fenced one.
+    /// time, because it may have forgotten a lease of another client. Default: the TTL of these options.
     ///
-    /// All fenced clients of a fleet must use the same value, which the guard record on each node contains. A plain
-    /// client reads it there, and uses the longer of that value and its own.
+    /// This option is for plain locks. A fenced lock uses the `max_ttl` of its [`Fencing`] instead; both may be set. The
+    /// guard record on each node contains the `max_ttl` of the fleet. A plain client reads it there, and uses the longer
+    /// of that value and its own.
     ///
     /// # Errors
     ///
     /// Fails if the TTL of these options is longer, or if `max_ttl` is longer than [`MAX_TTL`](Self::MAX_TTL).
     pub const fn max_ttl(mut self, max_ttl: Duration) -> Result<Self, OptionsError> {
-        let max_ttl_ms = max_ttl.as_millis();
-        if max_ttl_ms > u32::MAX as u128 {
+        let Some(max_ttl_ms) = whole_millis(max_ttl) else {
             return Err(OptionsError::TtlTooLong);
-        }
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "compared with u32::MAX above"
-        )]
-        let max_ttl_ms = max_ttl_ms as u32;
+        };
         if self.ttl_ms > max_ttl_ms {
             return Err(OptionsError::MaxTtl);
         }
         self.max_ttl_ms = max_ttl_ms;
-        if let Some(fencing) = &mut self.fencing {
-            fencing.fleet.max_ttl_ms = max_ttl_ms;
-        }
-        self.checked()
+        Ok(self)
     }
 
     /// How long the keys live, in whole milliseconds.
@@ -280,14 +277,14 @@ impl Options {
 
     /// The conditions that a node must meet before its vote counts.
     #[must_use]
-    pub const fn rules(&self) -> Rules {
+    pub const fn vote_conditions(&self) -> VoteConditions {
         let longest_ms = match self.fencing {
-            Some(fencing) => fencing.fleet.max_ttl_ms,
+            Some(fencing) => fencing.max_ttl_ms,
             None if self.max_ttl_ms > 0 => self.max_ttl_ms,
             None => self.ttl_ms,
         };
         let is_fenced = self.fencing.is_some();
-        Rules {
+        VoteConditions {
             max_ttl_ms: longest_ms,
             drift_ppm: self.drift_ppm,
             restart_guard: self.restart_guard && !is_fenced,
@@ -296,13 +293,10 @@ impl Options {
         }
     }
 
-    /// What all clients of the fleet must agree on. `None` if the lock is plain.
+    /// The rules that all fenced clients of the fleet share. `None` if the lock is plain.
     #[must_use]
-    pub const fn fleet(&self) -> Option<Fleet> {
-        match self.fencing {
-            Some(fencing) => Some(fencing.fleet),
-            None => None,
-        }
+    pub const fn fencing(&self) -> Option<Fencing> {
+        self.fencing
     }
 
     /// How many times a lease is extended at most. `None` if there is no limit.
@@ -352,21 +346,6 @@ impl Options {
         self.ttl().saturating_add(drift).saturating_add(rounds)
     }
 
-    /// Keeps the node timeout and the wait if the caller has set them in `before`; otherwise computes the defaults.
-    const fn with_defaults_of(mut self, before: &Self) -> Self {
-        if before.node_timeout.as_nanos() == before.default_node_timeout().as_nanos() {
-            self.node_timeout = self.default_node_timeout();
-        }
-        self.with_wait_of(before)
-    }
-
-    const fn with_wait_of(mut self, before: &Self) -> Self {
-        if before.wait.as_nanos() == before.default_wait().as_nanos() {
-            self.wait = self.default_wait();
-        }
-        self
-    }
-
     /// The terms of a lease.
     pub(crate) const fn terms(&self) -> Terms {
         Terms {
@@ -380,20 +359,22 @@ impl Options {
         let ttl_micros = ttl_ms as u64 * 1_000;
         ttl_micros
             .saturating_sub(drift_micros(ttl_ms, self.drift_ppm))
-            .saturating_sub(match self.fencing {
-                Some(fencing) => fencing.jump_micros(ttl_ms),
-                None => 0,
-            })
+            .saturating_sub(self.jump_micros())
     }
 
-    const fn checked(self) -> Result<Self, OptionsError> {
-        if let Some(fencing) = self.fencing {
-            if fencing.fleet.window_ms == 0 {
-                return Err(OptionsError::Window);
-            }
-            if self.ttl_ms > fencing.fleet.max_ttl_ms {
-                return Err(OptionsError::MaxTtl);
-            }
+    /// Computes the defaults that follow from other options, and checks the options. The result is the same in whatever
+    /// order they were set, if every setter on which these depend calls it.
+    const fn settled(mut self) -> Result<Self, OptionsError> {
+        if let Some(fencing) = self.fencing
+            && self.ttl_ms > fencing.max_ttl_ms
+        {
+            return Err(OptionsError::MaxTtl);
+        }
+        if !self.are_set.node_timeout {
+            self.node_timeout = self.default_node_timeout();
+        }
+        if !self.are_set.wait {
+            self.wait = self.default_wait();
         }
         let validity = self.validity();
         if validity.is_zero() {
@@ -411,51 +392,6 @@ fn part_of(whole: u64, random: u32) -> u64 {
     let (high, low) = (whole >> u32::BITS, whole & u64::from(u32::MAX));
     high * u64::from(random) + ((low * u64::from(random)) >> u32::BITS)
 }
-
-/// Why options are invalid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-#[non_exhaustive]
-pub enum OptionsError {
-    /// The TTL is no longer than the drift.
-    TtlTooShort,
-    /// The TTL is longer than [`Options::MAX_TTL`].
-    TtlTooLong,
-    /// The node timeout is zero, or not shorter than the validity.
-    NodeTimeout,
-    /// The shortest retry delay is longer than the longest.
-    RetryDelay,
-    /// The window is shorter than a millisecond or longer than an hour.
-    Window,
-    /// The TTL is longer than [`max_ttl`](Options::max_ttl), which is a minute by default for a fenced lock.
-    MaxTtl,
-    /// The option needs a fenced lock.
-    NotFenced,
-}
-
-impl fmt::Display for OptionsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::TtlTooShort => {
-                "the TTL is too short: clock drift and 2 ms leave nothing of it; use a longer one"
-            }
-            Self::TtlTooLong => "the TTL is too long: at most 4294967295 ms, about 49 days",
-            Self::NodeTimeout => {
-                "the node timeout must be longer than zero and shorter than the validity \
-                 (the TTL minus clock drift and 2 ms)"
-            }
-            Self::RetryDelay => "the shortest retry delay is longer than the longest",
-            Self::Window => "the window must be from a millisecond to an hour",
-            Self::MaxTtl => {
-                "the TTL is longer than max_ttl, which is a minute by default for a fenced lock; use a shorter TTL, \
-                 or call max_ttl before fenced, with the same value for all clients"
-            }
-            Self::NotFenced => "the lock is not fenced; call fenced first",
-        })
-    }
-}
-
-impl core::error::Error for OptionsError {}
 
 #[cfg(test)]
 mod tests {
@@ -496,19 +432,6 @@ mod tests {
             Err(OptionsError::TtlTooLong)
         );
         assert_eq!(Options::new(Duration::MAX), Err(OptionsError::TtlTooLong));
-    }
-
-    #[cfg(feature = "fence")]
-    #[test]
-    fn a_window_that_is_set_again_leaves_the_other_rules_as_they_are() {
-        let hour = Duration::from_secs(3_600);
-        let options = Options::new(Duration::from_secs(5)).unwrap();
-        let options = options.fenced(ms(250)).unwrap().step_back(hour).unwrap();
-        let options = options.tolerate_clock_jumps(true, ms(50)).unwrap();
-        let again = options.fenced(ms(200)).unwrap();
-        let fleet = again.fleet().unwrap();
-        assert_eq!((fleet.window(), fleet.step_back()), (ms(200), hour));
-        assert_eq!(again.validity() + ms(800), options.validity() + ms(1_000));
     }
 
     #[test]
@@ -618,5 +541,71 @@ mod tests {
         let half = Duration::from_micros(1 << 63);
         let longest = options.retry_delay(Duration::ZERO, half).unwrap();
         assert!(delay(&longest, 9, u32::MAX) > half / 2);
+    }
+
+    #[cfg(feature = "fence")]
+    type Setter = fn(Options) -> Result<Options, OptionsError>;
+
+    /// Calls the setters in all orders, and then `check` with each result.
+    #[cfg(feature = "fence")]
+    fn in_all_orders(
+        options: Result<Options, OptionsError>,
+        setters: &[Setter],
+        check: &mut impl FnMut(Result<Options, OptionsError>),
+    ) {
+        if setters.is_empty() {
+            check(options);
+        }
+        for (number, setter) in setters.iter().enumerate() {
+            let others = [&setters[..number], &setters[number + 1..]].concat();
+            in_all_orders(options.and_then(setter), &others, check);
+        }
+    }
+
+    #[cfg(feature = "fence")]
+    #[test]
+    fn the_order_of_the_calls_changes_neither_the_options_nor_a_refusal() {
+        use crate::Fencing;
+
+        const FENCED: Setter =
+            |options| options.fenced(Fencing::default().with_max_ttl(ms(30_000))?);
+        const TOLERANT: Setter = |options| options.tolerate_clock_jumps(true, ms(3_000));
+        const MAX_TTL: Setter = |options| options.max_ttl(ms(20_000));
+        const DRIFT: Setter = |options| options.drift_ppm(20_000);
+        // The defaults of these, until other options are set.
+        const NODE_TIMEOUT: Setter = |options| options.node_timeout(ms(100));
+        const WAIT: Setter = |options| Ok(options.wait(ms(10_302)));
+
+        const TOO_LONG: Setter = |options| options.node_timeout(ms(6_000));
+        const FOR_SHORTER: Setter =
+            |options| options.fenced(Fencing::default().with_max_ttl(ms(9_999))?);
+
+        // So short a TTL that all of these change the default of the node timeout.
+        const NARROW: Setter = |options| options.fenced(Fencing::new(ms(2))?);
+        const JUMPY: Setter = |options| options.tolerate_clock_jumps(true, ms(10));
+        const COARSE: Setter = |options| options.drift_ppm(200_000);
+
+        let long = ms(10_000);
+        let every = [FENCED, TOLERANT, MAX_TTL, DRIFT, NODE_TIMEOUT, WAIT];
+        let slow = [FENCED, TOLERANT, MAX_TTL, DRIFT, TOO_LONG, WAIT];
+        let short = [FOR_SHORTER, TOLERANT, MAX_TTL, DRIFT, NODE_TIMEOUT, WAIT];
+        for (ttl, setters, refusal) in [
+            (long, &every[..], None),
+            (long, &slow, Some(OptionsError::NodeTimeout)),
+            (long, &short, Some(OptionsError::MaxTtl)),
+            (ms(210), &[NARROW, JUMPY, COARSE, MAX_TTL], None),
+        ] {
+            for subset in 1..1 << setters.len() {
+                let chosen = (0..setters.len()).filter(|number| subset >> number & 1 == 1);
+                let chosen: std::vec::Vec<_> = chosen.map(|number| setters[number]).collect();
+                let mut first = None;
+                in_all_orders(Options::new(ttl), &chosen, &mut |result| {
+                    assert_eq!(*first.get_or_insert(result), result, "{subset:b}");
+                });
+                if chosen.len() == setters.len() {
+                    assert_eq!(first.unwrap().err(), refusal);
+                }
+            }
+        }
     }
 }

@@ -46,18 +46,18 @@ impl<K: AsRef<[u8]>> OwnedCommand<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::Rules;
+    use crate::vote_conditions::VoteConditions;
     use std::vec::Vec;
 
     #[test]
     fn an_owned_command_gives_back_the_same_command() {
         let (key, token) = (b"dock", &Token::from_bytes([7; Token::LEN]));
-        let rules = Rules {
+        let conditions = VoteConditions {
             refuse_eviction: true,
-            ..Rules::NONE
+            ..VoteConditions::NONE
         };
         for command in [
-            Command::acquire(key, token, 9, rules),
+            Command::acquire(key, token, 9, conditions),
             Command::extend(key, token, 9),
             Command::release(key, token),
         ] {

@@ -274,7 +274,8 @@ mod tests {
         let token = Token::from_bytes([1; Token::LEN]);
         for (valid_until, verdict) in [(Instant::MAX, Verdict::Won), (NOW, Verdict::Unreachable)] {
             let mut nodes = [Some(Unread(false))];
-            let command = Command::acquire(b"key", &token, 1, crate::transport::Rules::NONE);
+            let command =
+                Command::acquire(b"key", &token, 1, crate::transport::VoteConditions::NONE);
             let asked = NodeSet::first(1);
             let round = Round::new(asked, 1, NOW, valid_until);
             let mut ballot = Ballot::new(command, asked, nodes.len(), round);

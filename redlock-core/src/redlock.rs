@@ -149,7 +149,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// Sets the options for the next lease. Existing leases keep their TTL, their drift and their rules. If the rules of
     /// fenced locks change, they must be confirmed again.
     pub fn set_options(&mut self, options: Options) {
-        if self.options.fleet() != options.fleet() {
+        if self.options.fencing() != options.fencing() {
             self.rules_confirmed_at = None;
         }
         self.options = options;
@@ -208,9 +208,9 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
 
     /// Whether the answers about rules of a round that began at `heard_at` are still valid.
     fn is_recent(&self, heard_at: Option<Instant>) -> bool {
-        let heard = heard_at.zip(self.options.fleet());
-        heard.is_some_and(|(heard_at, fleet)| {
-            self.clock.now() < heard_at.saturating_add(fleet.quarantine() / 2)
+        let heard = heard_at.zip(self.options.fencing());
+        heard.is_some_and(|(heard_at, fencing)| {
+            self.clock.now() < heard_at.saturating_add(fencing.quarantine() / 2)
         })
     }
 

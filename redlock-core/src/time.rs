@@ -144,6 +144,19 @@ pub(crate) const fn whole_micros(duration: Duration) -> u64 {
         .saturating_add(duration.subsec_micros() as u64)
 }
 
+/// The duration in whole milliseconds. `None` if it is longer than 32 bits of them.
+pub(crate) const fn whole_millis(duration: Duration) -> Option<u32> {
+    let millis = duration.as_millis();
+    if millis > u32::MAX as u128 {
+        return None;
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "compared with u32::MAX above"
+    )]
+    Some(millis as u32)
+}
+
 /// Displays a time in milliseconds; from one second on, in seconds, rounded up.
 pub(crate) struct Span(pub(crate) u32);
 

@@ -1,5 +1,5 @@
-//! What a transport to the nodes needs: the trait, and the commands, replies and rules that it handles. Applications that
-//! use the nodes of `redlock-std` or `redlock-embassy` need none of it.
+//! What a transport to the nodes needs: the trait, and the commands, replies and vote conditions that it handles.
+//! Applications that use the nodes of `redlock-std` or `redlock-embassy` need none of it.
 
 use core::fmt;
 use core::time::Duration;
@@ -12,7 +12,7 @@ pub use crate::fence::{Proposal, Reading};
 pub use crate::node_info::{NodeInfo, ReplicationId, RunId};
 pub use crate::owned::OwnedCommand;
 pub use crate::reply::Reply;
-pub use crate::rules::Rules;
+pub use crate::vote_conditions::VoteConditions;
 pub use crate::wire::{Answer, Argument, Arguments, Script, ScriptCall};
 
 /// The link from one client to one node: sends a command and returns the reply.

@@ -33,7 +33,7 @@ pub use error::{NodeError, NodeName, TransportError};
 pub use node::TcpNode;
 pub use redlock_core::{
     AcquireError, BuildError, Clock, Denial, Entropy, ExtendError, Failure, Fence, FenceGate,
-    Fleet, HoldError, Instant, KeyName, Lease, LossCause, NodeErrorOf, Options, OptionsError,
+    Fencing, HoldError, Instant, KeyName, Lease, LossCause, NodeErrorOf, Options, OptionsError,
     Outcome, Redlock, Released, Report, Tally, Token, Transport, transport,
 };
 pub use resp::Rejection;

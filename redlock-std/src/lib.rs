@@ -31,7 +31,7 @@ pub use node::system_roots;
 pub use node::{Address, NodeError, RedisNode, TransportError, printable};
 pub use redlock::Redlock;
 pub use redlock_core::{
-    BuildError, Clock, Denial, Failure, Fence, FenceGate, Fleet, Instant, KeyName, Options,
+    BuildError, Clock, Denial, Failure, Fence, FenceGate, Fencing, Instant, KeyName, Options,
     OptionsError, Outcome, Report, Tally, Token, Transport, transport,
 };
 #[cfg(feature = "tls-rustls")]

@@ -200,7 +200,7 @@ impl Redlock {
     /// milliseconds, every acquire fails with [`AcquireError::Build`].
     #[must_use]
     pub fn with_options(&self, options: Options) -> Self {
-        let knowledge = if options.fleet() == self.options.fleet() {
+        let knowledge = if options.fencing() == self.options.fencing() {
             self.knowledge.clone()
         } else {
             self.knowledge.with_other_rules()
@@ -479,7 +479,7 @@ impl<'a, 'r> Attempt<'a, 'r> {
 
 impl Drop for Attempt<'_, '_> {
     fn drop(&mut self) {
-        if self.core.options().fleet().is_some() {
+        if self.core.options().fencing().is_some() {
             self.knowledge.learn(self.core, self.told);
         }
         if let Some(release) = self.core.abandoned_release(self.key) {

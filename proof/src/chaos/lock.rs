@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock_core::{Options, OptionsError};
+use redlock_core::{Fencing, Options, OptionsError};
 
 use super::fault::Kind;
 
@@ -39,16 +39,14 @@ impl Lock {
         // All nodes are on this machine, and those whose clocks are not stepped agree.
         const SKEW: Duration = Duration::from_millis(2);
 
-        let options = Options::new(ttl)?
-            .node_timeout(node_timeout(longest))?
-            .max_ttl(longest)?;
+        let options = Options::new(ttl)?.node_timeout(node_timeout(longest))?;
         if self == Self::Plain {
-            return Ok(options.refuse_eviction(true));
+            return Ok(options.max_ttl(longest)?.refuse_eviction(true));
         }
-        let fenced = options.fenced(window(longest))?;
-        fenced
-            .step_back(step_back(longest))?
-            .tolerate_clock_jumps(true, SKEW)
+        let fencing = Fencing::new(window(longest))?
+            .with_max_ttl(longest)?
+            .with_step_back(step_back(longest))?;
+        options.fenced(fencing)?.tolerate_clock_jumps(true, SKEW)
     }
 }
 

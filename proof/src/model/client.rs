@@ -206,9 +206,9 @@ impl World {
             unit: scene.unit,
             options: scene.options(kind),
             max_ttl_ms: scene
-                .fleet()
+                .rules()
                 .filter(|_| scene.flaw != Some(Flaw::ShortPlain))
-                .and_then(|fleet| u32::try_from(fleet.max_ttl().as_millis()).ok()),
+                .and_then(|rules| u32::try_from(rules.max_ttl().as_millis()).ok()),
             reading: Cell::default(),
             frozen: Cell::default(),
             begun: Cell::default(),
@@ -256,34 +256,26 @@ impl World {
         }
         view.met[node] = Some(self.now());
         // No node crashes twice.
-        let restarted = NodeInfo {
-            run_id: RunId::new((node as u64) << 32 | 1),
-            max_ttl_ms: None,
-            is_vouched: false,
-            ..self.node_info(node)
-        };
+        let mut restarted = self.node_info(node);
+        restarted.run_id = RunId::new((node as u64) << 32 | 1);
+        (restarted.max_ttl_ms, restarted.is_vouched) = (None, false);
         self.admissions.borrow_mut()[node].record(Some(restarted), self.now());
     }
 
     fn meet_evicting(&self, node: usize) {
         self.view.borrow_mut().evicting = Some(node);
-        let evicting = NodeInfo {
-            may_evict: true,
-            ..self.node_info(node)
-        };
+        let mut evicting = self.node_info(node);
+        evicting.may_evict = true;
         self.admissions.borrow_mut()[node].record(Some(evicting), self.now());
     }
 
     fn node_info(&self, node: usize) -> NodeInfo {
-        NodeInfo {
-            run_id: RunId::new((node as u64) << 32),
-            replication_id: ReplicationId::new(0),
-            uptime: Duration::from_secs(86_400),
-            is_master: true,
-            may_evict: false,
-            max_ttl_ms: self.max_ttl_ms,
-            is_vouched: self.max_ttl_ms.is_some(),
-        }
+        let run_id = RunId::new((node as u64) << 32);
+        let mut info = NodeInfo::new(run_id, ReplicationId::new(0));
+        info.uptime = Duration::from_secs(86_400);
+        info.max_ttl_ms = self.max_ttl_ms;
+        info.is_vouched = self.max_ttl_ms.is_some();
+        info
     }
 
     fn did(&self, effect: Effect) {

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::RwLock;
 
 use redlock_core::mock::Server;
-use redlock_core::transport::{Command, Proposal, ReplicationId, Reply, Rules, RunId};
-use redlock_core::{Denial, Failure, Fence, Fleet, Instant, Token};
+use redlock_core::transport::{Command, Proposal, ReplicationId, Reply, RunId, VoteConditions};
+use redlock_core::{Denial, Failure, Fence, Fencing, Instant, Token};
 
 use super::client::{Answer, KEY, Offer, Order};
 use super::scene::Scene;
@@ -79,7 +79,7 @@ impl Nodes {
     pub(super) fn new(scene: &Scene) -> Self {
         let flaw = scene.flaw.and_then(super::flaw::Flaw::server_flaw);
         let node = Node::new(RunId::new(1)).exact();
-        let node = node.set_up_for(scene.fleet()).with_flaw(flaw);
+        let node = node.set_up_for(scene.rules()).with_flaw(flaw);
         let mut table = Table::default();
         table.number(node.clone());
         Self {
@@ -111,8 +111,8 @@ impl Nodes {
         at(&self.table.read().expect("no thread has panicked").rows[row as usize])
     }
 
-    fn fleet(&self) -> Fleet {
-        self.scene.fleet().expect("an operator of fenced locks")
+    fn rules(&self) -> Fencing {
+        self.scene.rules().expect("an operator of fenced locks")
     }
 
     /// Lets `event` happen to a node whose clock reads `wall`, in units.
@@ -149,9 +149,9 @@ impl Nodes {
             }
             Event::Eviction => node.evict(KEY.as_bytes()),
             Event::Init => {
-                node.init(self.fleet(), now, false);
+                node.init(self.rules(), now, false);
             }
-            Event::Repair => node.repair(self.fleet(), now),
+            Event::Repair => node.repair(self.rules(), now),
         }
         let entry = node.entry(KEY.as_bytes(), now).map(|entry| {
             let [client, token, ..] = *entry.token.as_bytes();
@@ -197,18 +197,14 @@ fn execute(
     let token = &Token::from_bytes(bytes);
     let key = KEY.as_bytes();
     let proposal = |offer: Option<Offer>| {
-        let (offer, fleet) = offer.zip(options.fleet())?;
-        Some(Proposal {
-            fence: Fence::from_u64(scene.micros(offer.fence)),
-            fleet,
-            time: scene.micros(offer.time),
-            vouches: offer.vouches,
-        })
+        let (offer, fencing) = offer.zip(options.fencing())?;
+        let fence = Fence::from_u64(scene.micros(offer.fence));
+        let time = scene.micros(offer.time);
+        Some(Proposal::new(fence, fencing, time, offer.vouches))
     };
     let command = match order {
-        Order::Acquire(_, offer) => {
-            Command::acquire(key, token, ttl_ms, Rules::NONE).with_proposal(proposal(offer))
-        }
+        Order::Acquire(_, offer) => Command::acquire(key, token, ttl_ms, VoteConditions::NONE)
+            .with_proposal(proposal(offer)),
         Order::Extend(_, offer) => {
             Command::extend(key, token, ttl_ms).with_proposal(proposal(offer))
         }

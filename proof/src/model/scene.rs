@@ -7,7 +7,7 @@ mod rules;
 
 use core::time::Duration;
 
-use redlock_core::{Fleet, Instant, Options};
+use redlock_core::{Instant, Options};
 
 use super::flaw::Flaw;
 use super::promise;
@@ -208,13 +208,16 @@ impl Scene {
         let (ttl, max_ttl) = kind.ttls.unwrap_or((self.ttl, self.ttl));
         let options = Options::new(units(ttl))
             .and_then(|options| options.drift_ppm(0))
-            .and_then(|options| options.max_ttl(units(max_ttl)))
             .and_then(|options| match self.fencing {
-                Some(fencing) if !kind.is_plain => options
-                    .fenced(units(fencing.window))?
-                    .step_back(units(fencing.step_back))?
-                    .tolerate_clock_jumps(fencing.has_margin, Duration::ZERO),
-                _ => Ok(options),
+                Some(fencing) if !kind.is_plain => {
+                    let rules = redlock_core::Fencing::new(units(fencing.window))?
+                        .with_max_ttl(units(max_ttl))?
+                        .with_step_back(units(fencing.step_back))?;
+                    options
+                        .tolerate_clock_jumps(fencing.has_margin, Duration::ZERO)?
+                        .fenced(rules)
+                }
+                _ => options.max_ttl(units(max_ttl)),
             })
             .and_then(|options| options.node_timeout(units(self.node_timeout)))
             .and_then(|options| options.retry_delay(Duration::ZERO, Duration::ZERO));
@@ -224,9 +227,9 @@ impl Scene {
     }
 
     /// The rules that its nodes were set up for.
-    pub(super) fn fleet(&self) -> Option<Fleet> {
+    pub(super) fn rules(&self) -> Option<redlock_core::Fencing> {
         let mut clients = self.clients.iter();
-        clients.find_map(|role| self.options(role.kind).fleet())
+        clients.find_map(|role| self.options(role.kind).fencing())
     }
 
     /// The process that a node is.

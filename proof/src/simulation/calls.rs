@@ -36,7 +36,7 @@ impl User {
         end: Cut,
     ) -> Option<Lease<Key>> {
         // One round to ask, perhaps one to ask better, and one to clean up.
-        let is_fenced = self.lock.options().fleet().is_some();
+        let is_fenced = self.lock.options().fencing().is_some();
         let rounds = (2 + 2 * u32::from(is_fenced)) * self.lock.options().round_time();
         let clock = self.lock.clock().clone();
         let idea = self.idea();
@@ -125,7 +125,7 @@ impl User {
         self.begins(
             call,
             options.wait_time()
-                + (3 + 2 * u32::from(options.fleet().is_some())) * options.round_time()
+                + (3 + 2 * u32::from(options.fencing().is_some())) * options.round_time()
                 + rested,
         );
         let end = self.draw_cut(6);

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use redlock_core::{Fleet, Options, OptionsError};
+use redlock_core::{Options, OptionsError};
 
 use super::assumption::Assumption;
 use super::chance::Chance;
@@ -96,14 +96,12 @@ impl Fencing {
     }
 
     pub(crate) fn fence(&self, options: Options) -> Result<Options, OptionsError> {
-        // The default would be too long for a short TTL until the margin is known.
         let node_timeout = options.round_time();
+        // Valid with any margin.
         let options = options
             .node_timeout(Duration::from_millis(1))?
-            .fenced(Duration::from_micros(self.window))?
-            .max_ttl(Duration::from_micros(self.max_ttl))?
-            .step_back(Duration::from_micros(self.step_back))?
-            .tolerate_clock_jumps(self.has_margin, Duration::from_micros(self.skew))?;
+            .tolerate_clock_jumps(self.has_margin, Duration::from_micros(self.skew))?
+            .fenced(self.rules()?)?;
         options.node_timeout(node_timeout.min(options.validity() / 2))
     }
 
@@ -129,12 +127,12 @@ impl Fencing {
     }
 
     /// What all clients agree on.
-    pub(crate) fn fleet(&self) -> Option<Fleet> {
+    pub(crate) fn rules(&self) -> Result<redlock_core::Fencing, OptionsError> {
         let [max_ttl, window, step_back] =
             [self.max_ttl, self.window, self.step_back].map(Duration::from_micros);
-        let options = Options::new(max_ttl).ok()?.max_ttl(max_ttl).ok()?;
-        let options = options.fenced(window).ok()?.step_back(step_back).ok()?;
-        options.fleet()
+        redlock_core::Fencing::new(window)?
+            .with_max_ttl(max_ttl)?
+            .with_step_back(step_back)
     }
 
     /// For how long a quarantine lasts.

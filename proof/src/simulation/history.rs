@@ -192,7 +192,9 @@ impl Message {
     pub(crate) const fn command<'a>(&self, token: &'a Token) -> Command<'a> {
         let key = KEYS[self.key].as_bytes();
         let command = match self.verb {
-            Verb::Acquire { ttl_ms, rules } => Command::acquire(key, token, ttl_ms, rules),
+            Verb::Acquire { ttl_ms, conditions } => {
+                Command::acquire(key, token, ttl_ms, conditions)
+            }
             Verb::Extend { ttl_ms } => Command::extend(key, token, ttl_ms),
             Verb::Release => Command::release(key, token),
         };

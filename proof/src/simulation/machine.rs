@@ -58,14 +58,14 @@ pub(super) type Data = mock::Data<{ KEYS.len() }>;
 impl Machine {
     pub(crate) fn fleet(scenario: &Scenario) -> Vec<Self> {
         let flaw = scenario.broken.and_then(Assumption::server_flaw);
-        let fleet = scenario
+        let rules = scenario
             .is_set_up
-            .then(|| scenario.fencing?.fleet())
+            .then(|| scenario.fencing?.rules().ok())
             .flatten();
         let dials = scenario.nodes.iter().zip(1..);
         let machine = |(dial, number): (&Dial, u64)| {
             let server = Server::new(RunId::new(number << 32)).exact();
-            Self::new(server.set_up_for(fleet).with_flaw(flaw), *dial)
+            Self::new(server.set_up_for(rules).with_flaw(flaw), *dial)
         };
         dials.map(machine).collect()
     }

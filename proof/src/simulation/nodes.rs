@@ -34,7 +34,7 @@ impl State {
             && let Some(proposal) = message.proposal
         {
             let off = proposal.fence.as_u64().abs_diff(now.as_micros());
-            if u128::from(off) < proposal.fleet.window().as_micros() {
+            if u128::from(off) < proposal.fencing.window().as_micros() {
                 self.tell(What::Burns(node, token, proposal.fence));
             }
         }
@@ -209,15 +209,15 @@ impl State {
     /// If there are clients with other rules, one node keeps the rules of the fleet: there is no promise for a fleet that has
     /// lost every record, if such a client comes first.
     fn keeps_a_record_without(&self, node: usize, data: Option<&Data>) -> bool {
-        let Some(fleet) = self.fleet.filter(|_| self.has_other_rules) else {
+        let Some(rules) = self.rules.filter(|_| self.has_other_rules) else {
             return true;
         };
-        data.is_some_and(|data| data.rules() == Some(fleet))
+        data.is_some_and(|data| data.rules() == Some(rules))
             || self
                 .machines
                 .iter()
                 .enumerate()
-                .any(|(number, machine)| number != node && machine.server.rules() == Some(fleet))
+                .any(|(number, machine)| number != node && machine.server.rules() == Some(rules))
     }
 
     fn tell_if_stands(&mut self, place: Place) {

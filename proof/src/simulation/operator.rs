@@ -9,7 +9,7 @@ use super::state::{Event, State};
 impl State {
     /// Repairs the fleet if its clients cannot do so by themselves: `redlock doctor` says when that is so.
     pub(super) fn repair_if_stuck(&mut self) {
-        let Some(fleet) = self.fleet else {
+        let Some(rules) = self.rules else {
             return;
         };
         // Nobody hears of the record of a node that has no vote for what it is.
@@ -17,13 +17,19 @@ impl State {
             machine.is_live() && machine.server.is_master() && !machine.server.may_evict()
         };
         let live = self.machines.iter().filter(heard);
-        let rules: Vec<_> = live.map(|machine| machine.server.rules()).collect();
-        let own = rules.iter().filter(|rules| **rules == Some(fleet)).count();
-        let none = rules.iter().filter(|rules| rules.is_none()).count();
-        let has_others = own + none < rules.len();
+        let recorded: Vec<_> = live.map(|machine| machine.server.rules()).collect();
+        let own = recorded
+            .iter()
+            .filter(|recorded| **recorded == Some(rules))
+            .count();
+        let none = recorded
+            .iter()
+            .filter(|recorded| recorded.is_none())
+            .count();
+        let has_others = own + none < recorded.len();
         let quorum = self.machines.len() / 2 + 1;
         let is_confirmed = own >= quorum
-            || !has_others && own > 0 && rules.len() >= quorum
+            || !has_others && own > 0 && recorded.len() >= quorum
             || none == self.machines.len();
         if !is_confirmed {
             self.repair();
@@ -32,7 +38,7 @@ impl State {
 
     /// `redlock init`: if the fleet has never been used, its nodes are told so.
     pub(super) fn init(&mut self) {
-        let Some(fleet) = self.fleet else {
+        let Some(rules) = self.rules else {
             return;
         };
         let machines = self.machines.iter();
@@ -45,7 +51,7 @@ impl State {
         });
         let is_known = machines
             .clone()
-            .all(|machine| machine.server.rules() == Some(fleet));
+            .all(|machine| machine.server.rules() == Some(rules));
         if self.fails(Assumption::Init) && !is_known || is_new {
             self.count(Kind::Init);
             for node in 0..self.machines.len() {
@@ -60,12 +66,12 @@ impl State {
         let is_careless = self.fails(Assumption::Init);
         let machine = &mut self.machines[node];
         let now = machine.reads(self.now);
-        let Some(fleet) = self.fleet else {
+        let Some(rules) = self.rules else {
             return;
         };
         if machine.is_live()
             && machine.server.is_master()
-            && machine.server.init(fleet, now, is_careless)
+            && machine.server.init(rules, now, is_careless)
             && !is_careless
         {
             self.tell(What::Initialized(node));
@@ -74,7 +80,7 @@ impl State {
 
     /// Writes the record on every node that can be reached and has none that is right.
     pub(super) fn repair(&mut self) {
-        let Some(fleet) = self.fleet else {
+        let Some(rules) = self.rules else {
             return;
         };
         self.count(Kind::Repair);
@@ -86,7 +92,7 @@ impl State {
             .filter(|machine| machine.is_live() && machine.server.is_master())
         {
             let reading = machine.reads(now);
-            machine.server.repair(fleet, reading);
+            machine.server.repair(rules, reading);
         }
     }
 }

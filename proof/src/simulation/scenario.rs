@@ -95,7 +95,7 @@ impl Scenario {
     /// What the judge may hold against the lock: what the README promises under the conditions of this world.
     pub(crate) fn promised(&self) -> Promised {
         let options = self.clients.iter().flat_map(|client| &client.options);
-        let mut plain = options.filter(|options| options.fleet().is_none());
+        let mut plain = options.filter(|options| options.fencing().is_none());
         let Hazards {
             flush,
             evict,

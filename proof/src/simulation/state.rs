@@ -4,7 +4,7 @@
 use std::task::Waker;
 
 use redlock_core::transport::Reply;
-use redlock_core::{Denial, Fence, FenceGate, Fleet, Token};
+use redlock_core::{Denial, Fence, FenceGate, Token};
 
 use super::assumption::Assumption;
 use super::chance::Chance;
@@ -42,7 +42,7 @@ pub(crate) struct State {
     /// Of a grant that its client never hears of: one in so many.
     pub(super) lost_grant_odds: u64,
     /// The rules of the nodes' fleet, where there are fenced locks.
-    pub(super) fleet: Option<Fleet>,
+    pub(super) rules: Option<redlock_core::Fencing>,
     pub(super) processes: Vec<Process>,
     links: Vec<Link>,
     /// By the client: the machine behind each name that it has for a node.
@@ -133,7 +133,7 @@ impl State {
             jumps: scenario.fencing.map(|fencing| fencing.jumps),
             has_other_rules: scenario.has_other_rules,
             lost_grant_odds: scenario.lost_grant_odds,
-            fleet: scenario.fencing.and_then(|fencing| fencing.fleet()),
+            rules: scenario.fencing.and_then(|fencing| fencing.rules().ok()),
             processes: scenario
                 .clients
                 .iter()

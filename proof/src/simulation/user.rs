@@ -114,7 +114,8 @@ impl User {
     /// Takes some time for the nodes' time: fences do not rest on what clients believe. Often it is at the edge of
     /// the window, and often others propose the same.
     fn be_misled(&mut self) {
-        let (Some(fleet), Some(offset)) = (self.lock.options().fleet(), self.lock.clock_offset())
+        let (Some(fencing), Some(offset)) =
+            (self.lock.options().fencing(), self.lock.clock_offset())
         else {
             return;
         };
@@ -126,7 +127,7 @@ impl User {
             return;
         }
         self.world.look().count(Kind::WrongProposal);
-        let window = i64::try_from(fleet.window().as_micros()).unwrap_or(i64::MAX);
+        let window = i64::try_from(fencing.window().as_micros()).unwrap_or(i64::MAX);
         let ours = i64::try_from(self.lock.clock().now().as_micros()).unwrap_or_default();
         let by = match self.chance.below(4) {
             _ if is_wild => 60_000_000,
@@ -232,7 +233,7 @@ impl User {
 
     /// Has the nodes that have lost their guard records begin their quarantine, so that nobody waits for it later.
     async fn restore(&mut self) {
-        if self.calm.fleet().is_none() {
+        if self.calm.fencing().is_none() {
             return;
         }
         self.sleep_until(self.restored_at).await;

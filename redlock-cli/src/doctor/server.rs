@@ -107,7 +107,7 @@ pub(crate) fn role(info: &Info, backlog_ttl: Option<&str>) -> Finding {
 /// the record vouches for the node, any uptime is.
 pub(crate) fn uptime(info: &Info, options: &Options, record: Option<(Duration, bool)>) -> Finding {
     let uptime: Option<i64> = info.number("uptime_in_seconds");
-    let max_ttl = Duration::from_millis(options.rules().max_ttl_ms.into());
+    let max_ttl = Duration::from_millis(options.vote_conditions().max_ttl_ms.into());
     let left = uptime.map(|uptime| quarantine_left(uptime, max_ttl, record));
     let judgement = match (uptime, left) {
         (Some(uptime), Some(Duration::ZERO)) => {

@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use redlock_std::{Options, OptionsError};
+use redlock_std::{Fencing, Options, OptionsError};
 
 use super::deadline::Deadline;
 use super::journal::Form;
@@ -163,13 +163,20 @@ impl Arguments {
         let mut options = Options::new(self.ttl)?
             .unlimited_extensions()
             .restart_guard(!self.no_restart_guard);
-        if let Some(max_ttl) = self.max_ttl {
+        if self.fenced {
+            options = options.fenced(self.fencing()?)?;
+        } else if let Some(max_ttl) = self.max_ttl {
             options = options.max_ttl(max_ttl)?;
         }
-        if self.fenced {
-            options = options.fenced(self.window)?.step_back(self.step_back)?;
-        }
         options.node_timeout(self.node_timeout.unwrap_or_else(|| node_timeout(&options)))
+    }
+
+    fn fencing(&self) -> Result<Fencing, OptionsError> {
+        let fencing = Fencing::new(self.window)?.with_step_back(self.step_back)?;
+        match self.max_ttl {
+            Some(max_ttl) => fencing.with_max_ttl(max_ttl),
+            None => Ok(fencing),
+        }
     }
 
     fn ttl_is_too_long(&self) -> String {

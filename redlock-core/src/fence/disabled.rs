@@ -1,7 +1,9 @@
-//! Proposals and readings without the feature `fence`: these types have no values and take no space. Types
+//! Proposals and readings without the features `fence` and `mock`: these types have no values and take no space. Types
 //! with fields would take space in every command, lease and answer.
+//!
+//! The types in `enabled.rs` must have the same methods.
 
-use crate::fence::{Fence, Fences, Fleet};
+use crate::fence::{Fence, Fences, Fencing};
 
 /// The fence that an attempt proposes or a lease has. Without the feature `fence`, there is no value of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -9,8 +11,8 @@ use crate::fence::{Fence, Fences, Fleet};
 pub struct Proposal(Fences);
 
 impl Proposal {
-    pub(crate) const fn new(_fence: Fence, fleet: Fleet, _time: u64, _vouches: bool) -> Self {
-        match fleet.on {}
+    pub(crate) const fn new(_fence: Fence, fencing: Fencing, _time: u64, _vouches: bool) -> Self {
+        match fencing.on {}
     }
 
     pub(crate) const fn vouches(&self) -> bool {
@@ -25,7 +27,7 @@ impl Proposal {
         match self.0 {}
     }
 
-    pub(crate) const fn fleet_ms(&self) -> [u32; 3] {
+    pub(crate) const fn fencing_ms(&self) -> [u32; 3] {
         match self.0 {}
     }
 

@@ -1,27 +1,32 @@
-//! The fence data that a client and a node exchange.
+//! Proposals and readings with the feature `fence` or `mock`: the fence data that a client and a node exchange.
+//!
+//! The types in `disabled.rs` must have the same methods.
 
-use crate::fence::{Fence, Fences, Fleet};
+use crate::fence::{Fence, Fences, Fencing};
 
 /// The fence that an attempt proposes or a lease has, and the rules of the fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
 pub struct Proposal {
     /// The fence.
     pub fence: Fence,
-    /// The rules.
-    pub fleet: Fleet,
+    /// The rules of the fleet.
+    pub fencing: Fencing,
     /// The nodes' time as the client knows it, in microseconds. A node whose clock is not near it has no vote
-    /// for an extension either, because its key may expire at any time.
+    /// for an extension, because its key may expire at any time.
     pub time: u64,
-    /// Whether the client may write the guard record of a node that has lost it: a quorum has confirmed its rules.
+    /// Whether the client may write the guard record of a node that has lost it: the last round has confirmed its rules.
     pub vouches: bool,
 }
 
 impl Proposal {
-    pub(crate) const fn new(fence: Fence, fleet: Fleet, time: u64, vouches: bool) -> Self {
+    /// Creates a proposal, for the tests of your own transport. The parameters are the fields.
+    #[must_use]
+    pub const fn new(fence: Fence, fencing: Fencing, time: u64, vouches: bool) -> Self {
         Self {
             fence,
-            fleet,
+            fencing,
             time,
             vouches,
         }
@@ -42,9 +47,9 @@ impl Proposal {
     }
 
     /// The rules of the fleet in milliseconds: `max_ttl`, `window` and `step_back`.
-    pub(crate) const fn fleet_ms(&self) -> [u32; 3] {
-        let fleet = &self.fleet;
-        [fleet.max_ttl_ms, fleet.window_ms, fleet.step_back_ms]
+    pub(crate) const fn fencing_ms(&self) -> [u32; 3] {
+        let fencing = &self.fencing;
+        [fencing.max_ttl_ms, fencing.window_ms, fencing.step_back_ms]
     }
 
     pub(crate) const fn time(&self) -> u64 {
@@ -60,6 +65,7 @@ impl Proposal {
 /// The details of a node's answer to a fenced acquire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
 pub struct Reading {
     /// The node's clock, in microseconds.
     pub time: u64,
@@ -89,7 +95,7 @@ impl Reading {
             time,
             fence,
             held_ms,
-            on: proposal.fleet.on,
+            on: proposal.fencing.on,
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a server writes to its disk and copies to its replicas.
 
-use crate::fence::{Fence, Fleet};
+use crate::fence::{Fence, Fencing};
 use crate::key::KeyName;
 use crate::mock::slots::Slots;
 use crate::node_info::{ReplicationId, RunId};
@@ -45,7 +45,7 @@ pub(super) struct Guard {
     /// The end of the quarantine.
     pub(super) until: Instant,
     /// `None` until the first fenced client sets it, as if the fleet had been set up with its rules.
-    pub(super) fleet: Option<Fleet>,
+    pub(super) fencing: Option<Fencing>,
 }
 
 /// An instant that has always passed.
@@ -78,8 +78,8 @@ impl<const KEYS: usize> Data<KEYS> {
 
     /// The rules of the guard record.
     #[must_use]
-    pub fn rules(&self) -> Option<Fleet> {
-        self.guard?.fleet
+    pub fn rules(&self) -> Option<Fencing> {
+        self.guard?.fencing
     }
 
     pub(super) fn expire(&mut self, now: Instant) {

@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::command::{Command, Verb};
 use crate::denial::Denial;
 use crate::failure::Failure;
-use crate::fence::{Fence, Fleet, Proposal, Reading};
+use crate::fence::{Fence, Fencing, Proposal, Reading};
 use crate::key::KeyName;
 use crate::mock::data::{Data, Entry, FenceRecord, Guard, PAST};
 use crate::mock::error::{MockError, MockFailure};
@@ -41,7 +41,7 @@ impl<const KEYS: usize> Server<KEYS> {
             run_id,
             replication_id,
             until: PAST,
-            fleet: None,
+            fencing: None,
         };
         Self {
             run_id,
@@ -54,11 +54,11 @@ impl<const KEYS: usize> Server<KEYS> {
         }
     }
 
-    /// The same server with the rules of `fleet` in its guard record. Without a record if `fleet` is `None`.
+    /// The same server with the rules `fencing` in its guard record. Without a record if `fencing` is `None`.
     #[must_use]
-    pub fn set_up_for(mut self, fleet: Option<Fleet>) -> Self {
-        let guard = fleet.and(self.data.guard);
-        self.data.guard = guard.map(|guard| Guard { fleet, ..guard });
+    pub fn set_up_for(mut self, fencing: Option<Fencing>) -> Self {
+        let guard = fencing.and(self.data.guard);
+        self.data.guard = guard.map(|guard| Guard { fencing, ..guard });
         self
     }
 
@@ -162,13 +162,13 @@ impl<const KEYS: usize> Server<KEYS> {
     /// What `redlock init` does: writes a guard record without a quarantine, unless there is a record or any key that
     /// expires. If `is_careless`, unless there is a record. A replica, or a server that may evict keys, gets none. Returns
     /// whether it was written.
-    pub fn init(&mut self, fleet: Fleet, now: Instant, is_careless: bool) -> bool {
+    pub fn init(&mut self, fencing: Fencing, now: Instant, is_careless: bool) -> bool {
         self.expire(now);
         let is_new = self.data.guard.is_none() && (is_careless || self.data.is_empty());
         let is_new = is_new && self.is_master && !self.may_evict;
         if is_new {
             // The vote counts at once, unless the clock is stepped back.
-            self.write_guard(fleet, up_to_millis(now).saturating_sub(MILLISECOND));
+            self.write_guard(fencing, up_to_millis(now).saturating_sub(MILLISECOND));
         }
         is_new
     }
@@ -176,15 +176,15 @@ impl<const KEYS: usize> Server<KEYS> {
     /// What `redlock init --repair` does: if there is no record with these rules, of this process and this data, writes
     /// one with a quarantine that is long enough for the rules of both. A replica, or a server that may evict keys, gets
     /// none.
-    pub fn repair(&mut self, fleet: Fleet, now: Instant) {
+    pub fn repair(&mut self, fencing: Fencing, now: Instant) {
         let recorded = self.rules();
-        let is_right = recorded == Some(fleet) && self.quarantined_until().is_some();
+        let is_right = recorded == Some(fencing) && self.quarantined_until().is_some();
         if is_right || !self.is_master || self.may_evict {
             return;
         }
         let quarantine = recorded.map_or(Duration::ZERO, |before| before.quarantine());
-        let quarantine = quarantine.max(fleet.quarantine());
-        self.write_guard(fleet, up_to_millis(now).saturating_add(quarantine));
+        let quarantine = quarantine.max(fencing.quarantine());
+        self.write_guard(fencing, up_to_millis(now).saturating_add(quarantine));
     }
 
     /// Deletes what has expired. If the clock is stepped back later, it does not come back: as on a server on which the
@@ -254,7 +254,7 @@ impl<const KEYS: usize> Server<KEYS> {
 
     /// The rules of the guard record, even if it is of another process or other data.
     #[must_use]
-    pub fn rules(&self) -> Option<Fleet> {
+    pub fn rules(&self) -> Option<Fencing> {
         self.data.rules()
     }
 
@@ -346,12 +346,12 @@ impl<const KEYS: usize> Server<KEYS> {
         proposal: Proposal,
         now: Instant,
     ) -> Result<Reply, Denial> {
-        let Proposal { fence, fleet, .. } = proposal;
+        let Proposal { fence, fencing, .. } = proposal;
         let known = self.data.known(&key);
-        let reading = self.reading(known.fence, fleet, now);
-        let is_old = is_too_old(fence.as_u64(), fleet, now);
+        let reading = self.reading(known.fence, fencing, now);
+        let is_old = is_too_old(fence.as_u64(), fencing, now);
         let is_old = is_old && !self.has(ServerFlaw::AcceptsOldFence);
-        let is_new = is_too_new(fence.as_u64(), fleet, now);
+        let is_new = is_too_new(fence.as_u64(), fencing, now);
         let is_new = is_new && !self.has(ServerFlaw::AcceptsNewFence);
         self.check_guard(proposal, ttl_ms, reading, now, !is_old && !is_new)?;
 
@@ -393,7 +393,7 @@ impl<const KEYS: usize> Server<KEYS> {
             // Computed by these rules, not by those of earlier clients.
             expires_at: PAST,
         };
-        self.record_fence(key, accepted, fleet, now);
+        self.record_fence(key, accepted, fencing, now);
         self.set_entry(key, token, millis(ttl_ms), now);
         Ok(Reply::Acquired(Some(Reading { fence, ..reading })))
     }
@@ -407,11 +407,13 @@ impl<const KEYS: usize> Server<KEYS> {
         now: Instant,
         is_near: bool,
     ) -> Result<(), Denial> {
-        let Proposal { fleet, vouches, .. } = proposal;
+        let Proposal {
+            fencing, vouches, ..
+        } = proposal;
         let recorded = self.data.guard.as_mut();
-        let recorded = recorded.map(|guard| *guard.fleet.get_or_insert(fleet));
+        let recorded = recorded.map(|guard| *guard.fencing.get_or_insert(fencing));
         let has_record = recorded.is_some();
-        if recorded.is_some_and(|recorded| recorded != fleet) || ttl_ms > fleet.max_ttl_ms {
+        if recorded.is_some_and(|recorded| recorded != fencing) || ttl_ms > fencing.max_ttl_ms {
             return Err(Denial::FencingMismatch(reading));
         }
         let known_until = self.quarantined_until();
@@ -425,17 +427,17 @@ impl<const KEYS: usize> Server<KEYS> {
         }
         let quarantine = match self.flaw {
             Some(ServerFlaw::QuarantineTooShort) => {
-                (2 * fleet.window()).saturating_sub(MILLISECOND)
+                (2 * fencing.window()).saturating_sub(MILLISECOND)
             }
             Some(ServerFlaw::QuarantineWithoutStepBack) => {
-                fleet.max_ttl() + 4 * fleet.window() + Duration::from_secs(1)
+                fencing.max_ttl() + 4 * fencing.window() + Duration::from_secs(1)
             }
-            _ => fleet.quarantine(),
+            _ => fencing.quarantine(),
         };
         let last = up_to_millis(now).saturating_add(quarantine);
         let until = known_until.unwrap_or(last).min(last);
         if known_until != Some(until) && is_near {
-            self.write_guard(fleet, until);
+            self.write_guard(fencing, until);
         }
         if now >= until {
             return Ok(());
@@ -463,7 +465,7 @@ impl<const KEYS: usize> Server<KEYS> {
         proposal: Proposal,
         now: Instant,
     ) -> Result<Reply, Denial> {
-        let Proposal { fleet, time, .. } = proposal;
+        let Proposal { fencing, time, .. } = proposal;
         let holder = self.holder(&key);
         let known = self.data.known(&key);
         // A key that is gone is set again if no other attempt was accepted since.
@@ -472,14 +474,14 @@ impl<const KEYS: usize> Server<KEYS> {
             (None, Some(ServerFlaw::ConfusesEqualFences)) => known.fence == proposal.fence,
             (holder, _) => holder.or(known.accepted) == Some(token),
         };
-        if !is_mine || self.has_other_margins(fleet) {
+        if !is_mine || self.has_other_margins(fencing) {
             return Ok(Reply::NotMine);
         }
-        let reading = self.reading(known.fence, fleet, now);
-        if is_too_old(time, fleet, now) {
+        let reading = self.reading(known.fence, fencing, now);
+        if is_too_old(time, fencing, now) {
             return Err(Denial::TooOld(reading));
         }
-        if is_too_new(time, fleet, now) {
+        if is_too_new(time, fencing, now) {
             return Err(Denial::TooNew(reading));
         }
         if holder.is_none() && !self.is_vouched(now) {
@@ -494,7 +496,7 @@ impl<const KEYS: usize> Server<KEYS> {
             accepted: Some(token),
             ..known
         };
-        self.record_fence(key, accepted, fleet, now);
+        self.record_fence(key, accepted, fencing, now);
         self.set_entry(key, token, millis(ttl_ms), now);
         Ok(Reply::Extended(Some(Reading { fence, ..reading })))
     }
@@ -510,7 +512,7 @@ impl<const KEYS: usize> Server<KEYS> {
         if is_mine {
             self.data.remove_entry(&key);
         }
-        if let Some(Proposal { fence, fleet, .. }) = proposal {
+        if let Some(Proposal { fence, fencing, .. }) = proposal {
             let known = self.data.known(&key);
             let mut left = known;
             let is_confused = self.has(ServerFlaw::ConfusesEqualFences);
@@ -519,15 +521,15 @@ impl<const KEYS: usize> Server<KEYS> {
                 left.held_until = PAST;
                 left.accepted = None;
             }
-            let is_near =
-                !is_too_old(fence.as_u64(), fleet, now) && !is_too_new(fence.as_u64(), fleet, now);
+            let is_near = !is_too_old(fence.as_u64(), fencing, now)
+                && !is_too_new(fence.as_u64(), fencing, now);
             let is_highest = known.fence == fence || is_near && known.fence < fence;
             if is_highest && self.burns_fences() {
                 left.fence = fence.next();
             }
             if left != known {
                 // This may fail for lack of room: the key is still deleted.
-                self.record_fence(key, left, fleet, now);
+                self.record_fence(key, left, fencing, now);
             }
         }
         if is_mine {
@@ -541,19 +543,19 @@ impl<const KEYS: usize> Server<KEYS> {
         self.data.entry(key).map(|entry| entry.token)
     }
 
-    /// Whether the rules have changed since a lease with `fleet` was granted: new clients rely on other margins.
-    fn has_other_margins(&self, fleet: Fleet) -> bool {
-        let margins = |fleet: Fleet| (fleet.window_ms, fleet.step_back_ms);
+    /// Whether the rules have changed since a lease with `fencing` was granted: new clients rely on other margins.
+    fn has_other_margins(&self, fencing: Fencing) -> bool {
+        let margins = |fencing: Fencing| (fencing.window_ms, fencing.step_back_ms);
         self.rules()
-            .is_some_and(|recorded| margins(recorded) != margins(fleet))
+            .is_some_and(|recorded| margins(recorded) != margins(fencing))
     }
 
-    const fn write_guard(&mut self, fleet: Fleet, until: Instant) {
+    const fn write_guard(&mut self, fencing: Fencing, until: Instant) {
         self.data.guard = Some(Guard {
             run_id: self.run_id,
             replication_id: self.replication_id,
             until,
-            fleet: Some(fleet),
+            fencing: Some(fencing),
         });
     }
 
@@ -563,9 +565,9 @@ impl<const KEYS: usize> Server<KEYS> {
     }
 
     /// Writes the fence record, with the time for which it is kept.
-    fn record_fence(&mut self, key: KeyName, record: FenceRecord, fleet: Fleet, now: Instant) {
+    fn record_fence(&mut self, key: KeyName, record: FenceRecord, fencing: Fencing, now: Instant) {
         let accepted_until = up_to_millis(Instant::from_micros(record.fence.as_u64()));
-        let accepted_until = accepted_until.saturating_add(fleet.window());
+        let accepted_until = accepted_until.saturating_add(fencing.window());
         // The last millisecond of the lease, if milliseconds are counted.
         let tick = if self.is_exact {
             Duration::ZERO
@@ -573,10 +575,10 @@ impl<const KEYS: usize> Server<KEYS> {
             MILLISECOND
         };
         let last = accepted_until.max(record.held_until.saturating_sub(tick));
-        let end = self.end(last, fleet.step_back() + MILLISECOND);
+        let end = self.end(last, fencing.step_back() + MILLISECOND);
         let expires_at = match self.flaw {
             Some(ServerFlaw::CountsGrants | ServerFlaw::AcceptsAnyFence) => Instant::MAX,
-            Some(ServerFlaw::AcceptsOldFence) => now.saturating_add(fleet.window()),
+            Some(ServerFlaw::AcceptsOldFence) => now.saturating_add(fencing.window()),
             Some(ServerFlaw::ShortensFenceRecord) => end,
             // A client with other rules must not shorten it.
             _ => end.max(record.expires_at),
@@ -597,7 +599,7 @@ impl<const KEYS: usize> Server<KEYS> {
         from.saturating_add(ttl + MILLISECOND)
     }
 
-    fn reading(&self, fence: Fence, fleet: Fleet, now: Instant) -> Reading {
+    fn reading(&self, fence: Fence, fencing: Fencing, now: Instant) -> Reading {
         let time = match self.flaw {
             // Always before the first fence, so that proposals follow from fences alone.
             Some(ServerFlaw::AcceptsAnyFence) => 3 << 62,
@@ -607,7 +609,7 @@ impl<const KEYS: usize> Server<KEYS> {
             time,
             fence,
             held_ms: 0,
-            on: fleet.on,
+            on: fencing.on,
         }
     }
 
@@ -647,10 +649,10 @@ fn up_to_millis(instant: Instant) -> Instant {
 }
 
 /// A fence or a client's time is accepted above `now - window`, and up to and including `now + window`.
-fn is_too_old(time: u64, fleet: Fleet, now: Instant) -> bool {
-    time <= now.saturating_sub(fleet.window()).as_micros()
+fn is_too_old(time: u64, fencing: Fencing, now: Instant) -> bool {
+    time <= now.saturating_sub(fencing.window()).as_micros()
 }
 
-fn is_too_new(time: u64, fleet: Fleet, now: Instant) -> bool {
-    time > now.saturating_add(fleet.window()).as_micros()
+fn is_too_new(time: u64, fencing: Fencing, now: Instant) -> bool {
+    time > now.saturating_add(fencing.window()).as_micros()
 }

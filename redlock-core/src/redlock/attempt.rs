@@ -144,7 +144,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         proposal: Option<Proposal>,
     ) -> Ballot<'c, NodeErrorOf<T>, MAX> {
         let terms = self.options.terms();
-        let command = Command::acquire(key, token, terms.ttl_ms, self.options.rules())
+        let command = Command::acquire(key, token, terms.ttl_ms, self.options.vote_conditions())
             .with_proposal(proposal);
         self.abandon(key, token, proposal);
         self.ballot(command, self.clock.now(), terms, Instant::MAX)
@@ -156,9 +156,9 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// Only a node whose clock is ahead of the others can have accepted a fence beyond the window, and the others do
     /// not accept a higher one. So a proposal above it would be refused for as long as the clocks differ.
     fn proposal(&self, learned: &Learned, rounds: u32) -> Option<Proposal> {
-        let fleet = self.options.fleet()?;
+        let fencing = self.options.fencing()?;
         let time = self.nodes_time();
-        let newest = time.saturating_add(u64::from(fleet.window_ms) * 1_000);
+        let newest = time.saturating_add(u64::from(fencing.window_ms) * 1_000);
         let next = learned.highest.next();
         let is_in_window = next <= Fence::from_u64(newest);
         let fence = Fence::from_u64(time);
@@ -166,7 +166,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         // A cold start that an earlier attempt saw is out of date.
         let is_cold_start = rounds > 0 && self.is_recent(learned.cold_start_at);
         let vouches = self.may_vouch() || is_cold_start;
-        Some(Proposal::new(fence, fleet, time, vouches))
+        Some(Proposal::new(fence, fencing, time, vouches))
     }
 
     /// Restores the guard record on the nodes that have lost it, or may have: all but `guarded`. Called after a round that

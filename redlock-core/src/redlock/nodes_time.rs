@@ -24,7 +24,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             return;
         };
         let is_for_the_time = readings.misfits() > 0 || readings.unguarded().len() > 0;
-        let window = self.options.fleet().map_or(0, |fleet| fleet.window_ms);
+        let window = self
+            .options
+            .fencing()
+            .map_or(0, |fencing| fencing.window_ms);
         if ballot.verdict == Verdict::Won
             || is_for_the_time
             || self.clock_offset.is_none()

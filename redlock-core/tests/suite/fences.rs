@@ -9,16 +9,20 @@ use std::vec::Vec;
 use redlock_core::mock::{MockClock, MockError, MockName, MockNode, SeededEntropy};
 use redlock_core::transport::{Command, Proposal, Reply, RunId};
 use redlock_core::{
-    AcquireError, Clock, Denial, Fence, FenceGate, NodeErrorOf, Options, OptionsError, Redlock,
-    Token, Transport,
+    AcquireError, Clock, Denial, Fence, FenceGate, Fencing, NodeErrorOf, Options, OptionsError,
+    Redlock, Token, Transport,
 };
 
 use crate::world::*;
 
-const WINDOW: Duration = Options::WINDOW;
+const WINDOW: Duration = Fencing::WINDOW;
 
 fn fenced() -> Options {
-    one_round().fenced(WINDOW).unwrap()
+    one_round().fenced(rules()).unwrap()
+}
+
+fn rules() -> Fencing {
+    Fencing::new(WINDOW).unwrap()
 }
 
 fn fenced_client<'c>(nodes: &'c [Node<'c>], clock: &'c MockClock, seed: u64) -> Lock<'c> {
@@ -179,8 +183,8 @@ fn a_wait_that_is_long_enough_outlasts_a_flush() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let options = one_round().wait(Duration::from_secs(30));
-    let options = options.fenced(WINDOW).unwrap();
-    let options = options.max_ttl(TTL).unwrap().step_back(TTL).unwrap();
+    let rules = rules().with_max_ttl(TTL).unwrap();
+    let options = options.fenced(rules.with_step_back(TTL).unwrap()).unwrap();
     nodes.iter().for_each(MockNode::clear);
     let lease = clock.run(client_with(&nodes, &clock, 1, options).acquire(KEY));
     assert!(lease.is_ok());
@@ -246,7 +250,8 @@ fn until_when_a_lock_is_held_is_known_for_as_long_as_it_is_held() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     // A fence alone would be forgotten long before the end of the lease.
-    let options = fenced().step_back(ms(2_000)).unwrap();
+    let rules = rules().with_step_back(ms(2_000)).unwrap();
+    let options = one_round().fenced(rules).unwrap();
     let lease = clock
         .run(client_with(&nodes, &clock, 1, options).try_acquire(KEY))
         .unwrap();
@@ -307,7 +312,8 @@ fn a_clock_that_is_set_right_in_quarantine_makes_two_holders_with_ordered_fences
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     nodes[2].hang();
-    let options = fenced().max_ttl(TTL).unwrap();
+    let rules = rules().with_max_ttl(TTL).unwrap();
+    let options = one_round().fenced(rules).unwrap();
     let mut holder = client_with(&nodes, &clock, 1, options);
     let lease = clock.run(holder.try_acquire(KEY)).unwrap();
     clock.advance(WINDOW + ms(1));
@@ -367,41 +373,40 @@ fn a_lease_loses_four_windows_and_the_skew_where_clocks_may_jump() {
     assert_eq!(skewed.validity(), plain - 4 * WINDOW - ms(2), "rounded up");
     // Most of a short lease would be lost.
     let short = Options::new(ms(9_999)).unwrap();
-    assert_eq!(short.fenced(WINDOW).unwrap().validity(), short.validity());
+    assert_eq!(short.fenced(rules()).unwrap().validity(), short.validity());
 }
 
 #[test]
 fn rules_that_cannot_be_followed_are_refused() {
-    let options = one_round();
     for window in [
         Duration::ZERO,
         Duration::from_micros(999),
         ms(3_600_001),
         Duration::MAX,
     ] {
-        assert_eq!(options.fenced(window), Err(OptionsError::Window));
+        assert_eq!(Fencing::new(window), Err(OptionsError::Window));
     }
     let longer = Options::new(ms(60_001)).unwrap();
-    assert_eq!(longer.fenced(WINDOW), Err(OptionsError::MaxTtl));
-    assert!(longer.max_ttl(ms(60_001)).unwrap().fenced(WINDOW).is_ok());
-    assert_eq!(options.step_back(TTL), Err(OptionsError::NotFenced));
+    assert_eq!(longer.fenced(rules()), Err(OptionsError::MaxTtl));
+    let for_longer = rules().with_max_ttl(ms(60_001)).unwrap();
+    assert!(longer.fenced(for_longer).is_ok());
+    let for_shorter = rules().with_max_ttl(ms(9_999)).unwrap();
+    assert_eq!(one_round().fenced(for_shorter), Err(OptionsError::MaxTtl));
     assert_eq!(
-        options.tolerate_clock_jumps(true, TTL),
-        Err(OptionsError::NotFenced)
-    );
-    assert_eq!(fenced().max_ttl(ms(9_999)), Err(OptionsError::MaxTtl));
-    assert_eq!(
-        fenced().max_ttl(Duration::MAX),
+        rules().with_max_ttl(Duration::MAX),
         Err(OptionsError::TtlTooLong)
     );
     assert_eq!(
-        fenced().step_back(Duration::MAX),
-        Err(OptionsError::TtlTooLong)
+        rules().with_step_back(Duration::MAX),
+        Err(OptionsError::StepBack)
     );
     let all = fenced().tolerate_clock_jumps(true, TTL);
     assert_eq!(all, Err(OptionsError::TtlTooShort));
+    let endless = fenced().tolerate_clock_jumps(true, Duration::MAX);
+    assert_eq!(endless, Err(OptionsError::TtlTooShort));
     // The node timeout is not set: its default follows from what the margin leaves.
-    let short = Options::new(ms(100)).unwrap().fenced(ms(2)).unwrap();
+    let narrow = Fencing::new(ms(2)).unwrap();
+    let short = Options::new(ms(100)).unwrap().fenced(narrow).unwrap();
     assert!(short.round_time() < short.validity());
 }
 
@@ -413,10 +418,11 @@ fn a_client_with_other_rules_has_no_vote_anywhere() {
     let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     clock.run(redlock.release(lease));
     for other in [
-        one_round().fenced(ms(251)).unwrap(),
-        fenced().max_ttl(ms(59_999)).unwrap(),
-        fenced().step_back(ms(1)).unwrap(),
+        Fencing::new(ms(251)),
+        rules().with_max_ttl(ms(59_999)),
+        rules().with_step_back(ms(1)),
     ] {
+        let other = one_round().fenced(other.unwrap()).unwrap();
         let error = clock
             .run(client_with(&nodes, &clock, 2, other).try_acquire(KEY))
             .unwrap_err();
@@ -439,7 +445,7 @@ fn an_acquire_that_arrives_after_its_release_is_refused() {
         KEY.as_bytes(),
         &token,
         10_000,
-        redlock_core::transport::Rules::NONE,
+        redlock_core::transport::VoteConditions::NONE,
     )
     .with_proposal(Some(proposal));
     let release = Command::release(KEY.as_bytes(), &token).with_proposal(Some(proposal));
@@ -664,7 +670,7 @@ fn a_late_copy_of_an_acquire_does_not_shorten_what_an_extension_has_promised() {
     let (token, proposal) = late.borrow().unwrap();
     clock.advance(ms(500));
     nodes[2].set_clock_step(-6_450_000);
-    let copy = Command::acquire(KEY.as_bytes(), &token, 10_000, fenced().rules())
+    let copy = Command::acquire(KEY.as_bytes(), &token, 10_000, fenced().vote_conditions())
         .with_proposal(Some(proposal));
     assert!(clock.run((&nodes[2]).execute(&copy)).is_ok());
     nodes[2].set_clock_step(0);

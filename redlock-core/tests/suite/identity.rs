@@ -10,22 +10,27 @@ use std::string::ToString;
 use redlock_core::mock::{MockClock, MockError, MockName, MockNode, SeededEntropy};
 use redlock_core::transport::{Command, Reply, RunId, Verb};
 use redlock_core::{
-    AcquireError, Clock, ExtendError, Instant, NodeErrorOf, Options, Redlock, Transport,
+    AcquireError, Clock, ExtendError, Fencing, Instant, NodeErrorOf, Options, Redlock, Transport,
 };
 
 use crate::world::*;
 
-const WINDOW: Duration = Options::WINDOW;
+const WINDOW: Duration = Fencing::WINDOW;
 const MINUTE: Duration = ms(60_000);
 /// For rules with a `max_ttl` of a minute, and a `step_back` of a minute.
 const QUARANTINE: Duration = ms(60_000 + 4 * 250 + 1_000);
 
 fn fenced() -> Options {
-    one_round().fenced(WINDOW).unwrap()
+    one_round().fenced(rules()).unwrap()
 }
 
 fn long() -> Options {
-    fenced().max_ttl(2 * MINUTE).unwrap()
+    let rules = rules().with_max_ttl(2 * MINUTE).unwrap();
+    one_round().fenced(rules).unwrap()
+}
+
+fn rules() -> Fencing {
+    Fencing::new(WINDOW).unwrap()
 }
 
 #[test]
@@ -150,7 +155,8 @@ fn a_node_that_may_evict_has_no_vote_for_a_fenced_lock_and_one_for_a_plain_lock(
 fn fences_grow_although_all_is_lost_and_the_clocks_are_set_back_right_after() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
-    let options = fenced().max_ttl(TTL).unwrap().wait(3 * MINUTE);
+    let rules = rules().with_max_ttl(TTL).unwrap();
+    let options = one_round().fenced(rules).unwrap().wait(3 * MINUTE);
     let mut redlock = client_with(&nodes, &clock, 1, options);
     let before = clock.run(redlock.acquire(KEY)).unwrap().fence();
     for node in &nodes {
@@ -429,7 +435,8 @@ fn what_an_attempt_learned_of_a_cold_start_is_forgotten_with_the_attempt() {
     nodes.iter().for_each(MockNode::clear);
     // Over so slow a link no fence is in the window when it arrives, and no record is written.
     let short = one_round().node_timeout(ms(2_000)).unwrap();
-    let short = short.max_ttl(TTL).unwrap().fenced(ms(100)).unwrap();
+    let rules = Fencing::new(ms(100)).unwrap();
+    let short = short.fenced(rules.with_max_ttl(TTL).unwrap()).unwrap();
     let quarter = 15 * MINUTE;
     let rare = short.wait(quarter + MINUTE).retry_delay(quarter, quarter);
     let mut rare = client_with(&nodes, &clock, 1, rare.unwrap());
@@ -531,7 +538,7 @@ fn a_node_that_could_evict_has_its_vote_again_one_quarantine_after_it_may_no_mor
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     nodes.iter().for_each(|node| node.set_may_evict(true));
-    let quarantine = long().fleet().unwrap().quarantine();
+    let quarantine = long().fencing().unwrap().quarantine();
     let patient = long().wait(quarantine + ms(2_000));
     let mut client = client_with(&nodes, &clock, 1, patient);
     assert!(clock.run(client.try_acquire(KEY)).is_err());

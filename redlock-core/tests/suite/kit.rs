@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::task::Wake;
 
 use redlock_core::mock::{MockClock, MockError, MockNode, SeededEntropy};
-use redlock_core::transport::{Command, Reply, Rules};
+use redlock_core::transport::{Command, Reply, VoteConditions};
 use redlock_core::{Clock, Entropy, Failure, Instant, Token, Transport};
 
 use crate::world::*;
 
 fn acquire<'a>(key: &'a [u8], token: &'a Token) -> Command<'a> {
-    Command::acquire(key, token, 100, Rules::NONE)
+    Command::acquire(key, token, 100, VoteConditions::NONE)
 }
 
 #[test]

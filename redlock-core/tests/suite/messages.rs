@@ -224,6 +224,10 @@ fn errors_without_a_round_say_what_to_do() {
         &OptionsError::RetryDelay,
         "the shortest retry delay is longer than the longest",
     );
+    says(
+        &OptionsError::StepBack,
+        "step_back is too long: at most 4294967295 ms, about 49 days",
+    );
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use redlock_core::mock::{MockClock, MockNode, SeededEntropy};
-use redlock_core::{Clock, Instant, Options, Redlock};
+use redlock_core::{Clock, Fencing, Instant, Options, Redlock};
 
 use crate::world::{Node, ms};
 
@@ -42,7 +42,7 @@ fn a_minority_of_clocks_may_jump_while_the_others_agree_within_the_window() {
         ahead.set_clock_step(skew_micros);
         clock.advance(Duration::from_secs(100));
         let options = Options::new(ms(10_000)).unwrap().wait(Duration::ZERO);
-        let options = options.fenced(Options::WINDOW).unwrap();
+        let options = options.fenced(Fencing::default()).unwrap();
         let client = |ppm, seed| {
             let rated = Rated(&clock, ppm);
             Redlock::<_, _, _, 3>::new(&nodes, rated, SeededEntropy::new(seed), options).unwrap()

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use redlock_core::mock::{MockClock, SeededEntropy};
-use redlock_core::transport::{Command, Reply, Rules};
+use redlock_core::transport::{Command, Reply, VoteConditions};
 use redlock_core::{Denial, Redlock, Transport};
 use redlock_embassy::{Failure, NodeName, Options, TcpNode, TransportError};
 
@@ -13,11 +13,12 @@ use crate::world::*;
 const QUARANTINE: Duration = ms(10_102);
 
 /// Those of a TTL of 10 s and the usual drift.
-const GUARDED: Rules = Rules {
-    max_ttl_ms: 10_000,
-    drift_ppm: 10_000,
-    restart_guard: true,
-    ..Rules::NONE
+const GUARDED: VoteConditions = {
+    let mut conditions = VoteConditions::NONE;
+    conditions.max_ttl_ms = 10_000;
+    conditions.drift_ppm = 10_000;
+    conditions.restart_guard = true;
+    conditions
 };
 
 const YOUNG: Who = Who {
@@ -183,18 +184,16 @@ fn a_replica_has_no_vote_and_a_node_that_may_evict_has_one_unless_told() {
         is_master: false,
         ..Who::default()
     });
-    for rules in [Rules::NONE, GUARDED] {
-        let result = world.execute(&mut server.node(), &acquire_by(rules, A));
+    for conditions in [VoteConditions::NONE, GUARDED] {
+        let result = world.execute(&mut server.node(), &acquire_by(conditions, A));
         assert_eq!(result, denied(Denial::Replica));
     }
     server.introduce(Who {
         may_evict: true,
         ..Who::default()
     });
-    let strict = Rules {
-        refuse_eviction: true,
-        ..Rules::NONE
-    };
+    let mut strict = VoteConditions::NONE;
+    strict.refuse_eviction = true;
     let result = world.execute(&mut server.node(), &acquire_by(strict, A));
     assert_eq!(result, denied(Denial::MayEvict));
     assert_eq!(server.heard(), [""; 0]);
@@ -397,11 +396,9 @@ fn a_failback_is_noticed_over_a_new_connection_although_the_process_is_the_same(
 
 #[test]
 fn the_eviction_policy_is_asked_for_again_after_half_of_the_longest_ttl_and_not_before() {
-    let strict = Rules {
-        refuse_eviction: true,
-        obeys_record: true,
-        ..GUARDED
-    };
+    let mut strict = GUARDED;
+    strict.refuse_eviction = true;
+    strict.obeys_record = true;
     let world = World::default();
     let server = Server::new(&world);
     let mut node = server.node();

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 
 use embedded_io_async::ErrorKind;
 use redlock_core::mock::{MockClock, SeededEntropy};
-use redlock_core::transport::{Argument, Command, Proposal, Reply, Rules, ScriptCall};
-use redlock_core::{Denial, Fence, Redlock, Token, Transport};
+use redlock_core::transport::{Argument, Command, Proposal, Reply, ScriptCall, VoteConditions};
+use redlock_core::{Denial, Fence, Fencing, Redlock, Token, Transport};
 use redlock_embassy::{
     AcquireError, Failure, FenceGate, NodeErrorOf, Options, TcpNode, TransportError, resp,
 };
@@ -59,11 +59,11 @@ fn proposal(world: &World, micros: u64) -> Proposal {
 fn fenced() -> Options {
     let options = Options::new(ms(10_000)).unwrap();
     let options = options.wait(Duration::ZERO).node_timeout(ms(50)).unwrap();
-    options.fenced(Options::WINDOW).unwrap()
+    options.fenced(Fencing::default()).unwrap()
 }
 
 const fn acquire_at(proposal: Proposal, token: &Token) -> Command<'_> {
-    Command::acquire(KEY, token, TTL_MS, Rules::NONE).with_proposal(Some(proposal))
+    Command::acquire(KEY, token, TTL_MS, VoteConditions::NONE).with_proposal(Some(proposal))
 }
 
 const fn extend_at(proposal: Proposal, token: &Token) -> Command<'_> {
@@ -374,8 +374,9 @@ fn the_send_buffer_takes_what_the_readme_says() {
     for len in [10, 20, 64, 99] {
         let key = vec![b'k'; len];
         let proposal = Some(longest);
-        let command =
-            |ttl_ms| Command::acquire(&key, A, ttl_ms, Rules::NONE).with_proposal(proposal);
+        let command = |ttl_ms| {
+            Command::acquire(&key, A, ttl_ms, VoteConditions::NONE).with_proposal(proposal)
+        };
         let bytes = |command: Command<'_>| resp::encoded_len(command.arguments(ScriptCall::Hash));
         // A fence key has two digits of length from here on, and three a little later.
         let digits = usize::from(len + 14 > 99);

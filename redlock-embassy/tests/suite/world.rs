@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use embassy_futures::select::{Either, select};
 use redlock_core::mock::MockClock;
-use redlock_core::transport::{Command, Reply, Rules};
+use redlock_core::transport::{Command, Reply, VoteConditions};
 use redlock_core::{Clock, Instant, Token, Transport};
 use redlock_embassy::{Failure, NodeError, NodeName, TcpNode, TransportError};
 
@@ -147,15 +147,15 @@ pub(crate) const ACQUIRED: Reply = Reply::Acquired(None);
 pub(crate) const HELD: Reply = Reply::Held(None);
 
 pub(crate) const fn acquire(token: &Token) -> Command<'_> {
-    acquire_by(Rules::NONE, token)
+    acquire_by(VoteConditions::NONE, token)
 }
 
 pub(crate) const fn acquire_of<'c>(key: &'c [u8], token: &'c Token) -> Command<'c> {
-    Command::acquire(key, token, TTL_MS, Rules::NONE)
+    Command::acquire(key, token, TTL_MS, VoteConditions::NONE)
 }
 
-pub(crate) const fn acquire_by(rules: Rules, token: &Token) -> Command<'_> {
-    Command::acquire(KEY, token, TTL_MS, rules)
+pub(crate) const fn acquire_by(conditions: VoteConditions, token: &Token) -> Command<'_> {
+    Command::acquire(KEY, token, TTL_MS, conditions)
 }
 
 pub(crate) const fn extend(token: &Token) -> Command<'_> {

@@ -461,7 +461,7 @@ mod interleavings;
 #[cfg(test)]
 mod tests {
     use redlock_core::Token;
-    use redlock_core::transport::{Command, Rules};
+    use redlock_core::transport::{Command, VoteConditions};
 
     use super::super::call::{MAX_RELEASE_BYTES, MAX_RELEASES};
     use super::*;
@@ -479,7 +479,7 @@ mod tests {
     }
 
     fn acquire(node_timeout: Duration) -> Call {
-        let command = Command::acquire(b"dock-7", TOKEN, 60_000, Rules::NONE);
+        let command = Command::acquire(b"dock-7", TOKEN, 60_000, VoteConditions::NONE);
         Call::new(&command, node_timeout, LONG)
     }
 
@@ -532,7 +532,7 @@ mod tests {
     fn call(verb: char, number: u8, behind: Option<AcquireNumber>) -> Call {
         let (key, token) = (b"dock-7", &token(number));
         let command = match verb {
-            'a' => Command::acquire(key, token, 60_000, Rules::NONE),
+            'a' => Command::acquire(key, token, 60_000, VoteConditions::NONE),
             'e' => Command::extend(key, token, 60_000),
             _ => Command::release(key, token),
         };
@@ -602,7 +602,7 @@ mod tests {
         let queue = queue();
         let key = vec![0; MAX_KEY_BYTES / 100];
         let push = || {
-            let acquire = Command::acquire(&key, TOKEN, 60_000, Rules::NONE);
+            let acquire = Command::acquire(&key, TOKEN, 60_000, VoteConditions::NONE);
             queue.push(Call::new(&acquire, LONG, LONG))
         };
         let waiting: Vec<_> = (0..101).map(|_| push().unwrap()).collect();

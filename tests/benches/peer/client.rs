@@ -3,7 +3,7 @@
 use core::future::Future;
 use std::time::Duration;
 
-use redlock_std::{Guard, Options, Redlock};
+use redlock_std::{Fencing, Guard, Options, Redlock};
 use redlock_tests::Servers;
 
 use crate::TTL;
@@ -30,7 +30,7 @@ impl Ours {
 
     /// The same connections, and a fence with every lease.
     pub(crate) async fn fenced(&self) -> Self {
-        let options = self.0.options().fenced(Options::WINDOW).unwrap();
+        let options = self.0.options().fenced(Fencing::default()).unwrap();
         let fenced = Self(self.0.with_options(options));
         warm_up(&fenced).await;
         fenced

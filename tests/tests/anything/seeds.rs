@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
-use redlock_std::{Guard, Options, Redlock};
+use redlock_std::{Fencing, Guard, Options, Redlock};
 use redlock_tests::{Server, Servers};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -98,7 +98,7 @@ fn options(random: &mut Rng) -> Options {
     let options = Options::new(TTL).unwrap();
     let options = options.node_timeout(NODE_TIMEOUT).unwrap();
     if random.bool() {
-        options.fenced(Options::WINDOW).unwrap()
+        options.fenced(Fencing::default()).unwrap()
     } else {
         options
     }

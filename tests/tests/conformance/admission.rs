@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redlock_core::{Fence, FenceGate, Lease, Options, Redlock};
+use redlock_core::{Fence, FenceGate, Fencing, Lease, Options, Redlock};
 use redlock_embassy::TcpNode;
 use redlock_std::SystemClock;
 use redlock_tests::{Server, Servers, TokioStream, eventually};
@@ -25,7 +25,7 @@ fn options() -> Options {
 }
 
 fn fenced() -> Options {
-    options().fenced(Options::WINDOW).unwrap()
+    options().fenced(Fencing::default()).unwrap()
 }
 
 fn lock<'s>(servers: impl IntoIterator<Item = &'s Server>, options: Options) -> Lock {
@@ -116,7 +116,7 @@ async fn a_server_that_is_named_twice_has_one_vote_and_a_replica_none() {
 /// What each transport owes a node that changes while it is connected.
 mod changes {
     use redlock_core::mock::MockNode;
-    use redlock_core::transport::{Command, Reply, Rules};
+    use redlock_core::transport::{Command, Reply, VoteConditions};
     use redlock_core::{Clock, Transport};
 
     use super::*;
@@ -129,17 +129,17 @@ mod changes {
         tcp_node(TokioStream::new(address(server)))
     }
 
-    fn rules(options: Options) -> Rules {
-        options.rules()
+    fn conditions(options: Options) -> VoteConditions {
+        options.vote_conditions()
     }
 
     async fn acquired(
         node: &mut impl Transport,
-        rules: Rules,
+        conditions: VoteConditions,
         number: u8,
     ) -> Result<Reply, String> {
         let token = token(number);
-        let command = Command::acquire(KEY, &token, 1_500, rules);
+        let command = Command::acquire(KEY, &token, 1_500, conditions);
         let result = node.execute(&command).await;
         result.map_err(|error| error.to_string())
     }
@@ -157,17 +157,23 @@ mod changes {
         demote: impl AsyncFnOnce(),
         promote: impl AsyncFnOnce(),
     ) {
-        let rules = rules(options());
-        assert_eq!(acquired(node, rules, 1).await, Ok(Reply::Acquired(None)));
+        let conditions = conditions(options());
+        assert_eq!(
+            acquired(node, conditions, 1).await,
+            Ok(Reply::Acquired(None))
+        );
         demote().await;
-        let error = acquired(node, rules, 2).await.unwrap_err();
+        let error = acquired(node, conditions, 2).await.unwrap_err();
         let words = ["READONLY", "a replica"];
         assert!(words.iter().any(|word| error.contains(word)), "{error}");
         promote().await;
-        let error = acquired(node, rules, 2).await.unwrap_err();
+        let error = acquired(node, conditions, 2).await.unwrap_err();
         assert!(error.contains("restarted "), "{error}");
         tokio::time::sleep(TTL + Duration::from_millis(100)).await;
-        assert_eq!(acquired(node, rules, 3).await, Ok(Reply::Acquired(None)));
+        assert_eq!(
+            acquired(node, conditions, 3).await,
+            Ok(Reply::Acquired(None))
+        );
     }
 
     async fn a_failback_of_a_server_is_a_restart<T: Transport>(node: impl Fn(&Server) -> T) {
@@ -206,23 +212,21 @@ mod changes {
     }
 
     async fn a_policy_is_looked_at_again(node: &mut impl Transport, set_may_evict: impl Fn(bool)) {
-        let rules = rules(options().refuse_eviction(true));
-        assert!(acquired(node, rules, 1).await.is_ok());
+        let conditions = conditions(options().refuse_eviction(true));
+        assert!(acquired(node, conditions, 1).await.is_ok());
         set_may_evict(true);
         release(node, KEY, &token(1), Reply::Released).await;
         // The answer may count as one tick younger than it is.
         tokio::time::sleep(TTL / 2 + Clock::resolution(&SystemClock)).await;
-        let error = acquired(node, rules, 2).await.unwrap_err();
+        let error = acquired(node, conditions, 2).await.unwrap_err();
         assert!(error.contains("noeviction"), "{error}");
         set_may_evict(false);
         tokio::time::sleep(Duration::from_secs(1)).await;
         // Looked at, and not yet forgiven: it may have evicted what it granted before.
-        let result = acquired(node, rules, 3).await;
+        let result = acquired(node, conditions, 3).await;
         assert!(!matches!(result, Ok(Reply::Acquired(_))), "{result:?}");
-        let lenient = Rules {
-            refuse_eviction: false,
-            ..rules
-        };
+        let mut lenient = conditions;
+        lenient.refuse_eviction = false;
         let result = acquired(node, lenient, 4).await;
         assert!(
             !matches!(&result, Err(error) if error.contains("noeviction")),
@@ -276,9 +280,11 @@ mod changes {
             Server::start_without(without)
         };
         let mut node = node(&server);
-        let error = acquired(&mut node, rules(options()), 1).await.unwrap_err();
+        let error = acquired(&mut node, conditions(options()), 1)
+            .await
+            .unwrap_err();
         assert!(error.contains("grant +info +time"), "{error}");
-        let unguarded = rules(options().restart_guard(false));
+        let unguarded = conditions(options().restart_guard(false));
         assert_eq!(
             acquired(&mut node, unguarded, 1).await,
             Ok(Reply::Acquired(None))
@@ -309,19 +315,19 @@ mod changes {
     {
         let server = Server::start();
         let mut node = device(&server);
-        let rules = rules(options());
-        assert!(acquired(&mut node, rules, 1).await.is_ok());
+        let conditions = conditions(options());
+        assert!(acquired(&mut node, conditions, 1).await.is_ok());
         let few = ["CONFIG", "SET", "min-replicas-to-write", "1"];
         assert_eq!(server.query::<String>(&few).unwrap(), "OK");
         let token = token(1);
         let release = Command::release(KEY, &token);
         let error = node.execute(&release).await.unwrap_err().to_string();
         assert!(error.contains("NOREPLICAS"), "{error}");
-        assert!(acquired(&mut node, rules, 2).await.is_err());
+        assert!(acquired(&mut node, conditions, 2).await.is_err());
         let none = ["CONFIG", "SET", "min-replicas-to-write", "0"];
         assert_eq!(server.query::<String>(&none).unwrap(), "OK");
         assert_eq!(
-            acquired(&mut node, rules, 3).await,
+            acquired(&mut node, conditions, 3).await,
             Ok(Reply::Acquired(None))
         );
     }

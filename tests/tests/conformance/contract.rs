@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use redlock_core::transport::{Command, Reply, Rules};
+use redlock_core::transport::{Command, Reply, VoteConditions};
 use redlock_core::{Token, Transport};
 
 use crate::{LIMIT, acquire, release, token};
@@ -32,15 +32,15 @@ async fn replies_say_what_the_node_did(node: &mut impl Transport, key: &[u8]) {
         (Command::extend(key, mine, ttl_ms), Reply::NotMine),
         (Command::release(key, mine), Reply::NotMine),
         (
-            Command::acquire(key, mine, ttl_ms, Rules::NONE),
+            Command::acquire(key, mine, ttl_ms, VoteConditions::NONE),
             Reply::Acquired(None),
         ),
         (
-            Command::acquire(key, mine, ttl_ms, Rules::NONE),
+            Command::acquire(key, mine, ttl_ms, VoteConditions::NONE),
             Reply::Held(None),
         ),
         (
-            Command::acquire(key, other, ttl_ms, Rules::NONE),
+            Command::acquire(key, other, ttl_ms, VoteConditions::NONE),
             Reply::Held(None),
         ),
         (Command::extend(key, other, ttl_ms), Reply::NotMine),
@@ -49,7 +49,7 @@ async fn replies_say_what_the_node_did(node: &mut impl Transport, key: &[u8]) {
         (Command::release(key, mine), Reply::Released),
         (Command::release(key, mine), Reply::NotMine),
         (
-            Command::acquire(key, other, ttl_ms, Rules::NONE),
+            Command::acquire(key, other, ttl_ms, VoteConditions::NONE),
             Reply::Acquired(None),
         ),
         (Command::release(key, other), Reply::Released),
@@ -62,7 +62,7 @@ async fn replies_say_what_the_node_did(node: &mut impl Transport, key: &[u8]) {
 async fn keys_expire(node: &mut impl Transport) {
     let (key, token) = (b"expires", &token(1));
     acquire(node, key, token, 50).await;
-    let again = Command::acquire(key, token, 60_000, Rules::NONE);
+    let again = Command::acquire(key, token, 60_000, VoteConditions::NONE);
     tokio::time::timeout(LIMIT, async {
         while node.execute(&again).await.unwrap() == Reply::Held(None) {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -79,7 +79,7 @@ async fn extensions_reset_the_ttl(node: &mut impl Transport) {
     let shorten = Command::extend(key, token, 30);
     assert_eq!(node.execute(&shorten).await.unwrap(), Reply::Extended(None));
     tokio::time::timeout(LIMIT, async {
-        let other = Command::acquire(key, token, 60_000, Rules::NONE);
+        let other = Command::acquire(key, token, 60_000, VoteConditions::NONE);
         while node.execute(&other).await.unwrap() == Reply::Held(None) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -93,7 +93,7 @@ async fn extensions_reset_the_ttl(node: &mut impl Transport) {
 async fn the_first_poll_hands_over(node: &mut impl Transport) {
     for number in 0..50 {
         let (key, token) = (b"handed over", &token(number));
-        let command = Command::acquire(key, token, 60_000, Rules::NONE);
+        let command = Command::acquire(key, token, 60_000, VoteConditions::NONE);
         let _dropped = poll_once(pin!(node.execute(&command)));
         release(node, key, token, Reply::Released).await;
     }
@@ -109,7 +109,7 @@ pub(crate) async fn handles_share_one_order(node: impl Transport + Clone) {
     // Tokens that nothing else has used: a handle knows its last one.
     for number in 100..150 {
         let (key, token) = (b"order", &token(number));
-        let acquire = Command::acquire(key, token, 60_000, Rules::NONE);
+        let acquire = Command::acquire(key, token, 60_000, VoteConditions::NONE);
         // Called one after the other, before either has been answered.
         let mut acquire = pin!(first.execute(&acquire));
         let acquired = poll_once(acquire.as_mut());

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-use redlock_core::transport::{Command, Reply, Rules};
+use redlock_core::transport::{Command, Reply, VoteConditions};
 use redlock_core::{Options, Redlock, Token, Transport};
 use redlock_std::{SystemClock, SystemEntropy};
 use redlock_tests::{Server, Servers};
@@ -19,7 +19,7 @@ const TTL_MS: u32 = 60_000;
 /// reply, which is never the one that was dropped. Returns the most polls that a call took.
 pub(crate) async fn conforms(node: &mut impl Transport) -> usize {
     let (mine, other) = (&token(100), &token(101));
-    let acquire_of = |key, token| Command::acquire(key, token, TTL_MS, Rules::NONE);
+    let acquire_of = |key, token| Command::acquire(key, token, TTL_MS, VoteConditions::NONE);
     let extension = Command::extend(HELD, mine, TTL_MS);
     let release_of = |token| Command::release(HELD, token);
     let cases = [

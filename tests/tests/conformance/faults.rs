@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redlock_core::mock::MockNode;
-use redlock_core::transport::{Command, Reply, Rules};
+use redlock_core::transport::{Command, Reply, VoteConditions};
 use redlock_core::{Token, Transport};
 use redlock_embassy::TcpNode;
 use redlock_std::{RedisNode, SystemClock};
@@ -14,7 +14,7 @@ use crate::{LIMIT, acquire, address, name, redis_node, release, tcp_node, token}
 const KEY: &[u8] = b"dock-7";
 
 fn acquire_of(token: &Token) -> Command<'_> {
-    Command::acquire(KEY, token, 60_000, Rules::NONE)
+    Command::acquire(KEY, token, 60_000, VoteConditions::NONE)
 }
 
 #[tokio::test]

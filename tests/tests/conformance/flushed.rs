@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redlock_core::mock::SeededEntropy;
-use redlock_core::{Options, Redlock};
+use redlock_core::{Fencing, Options, Redlock};
 use redlock_embassy::TcpNode;
 use redlock_std::SystemClock;
 use redlock_tests::{Servers, TokioStream};
@@ -41,7 +41,7 @@ async fn a_device_takes_every_fenced_lock_while_another_client_flushes_the_scrip
 async fn lock_for(time: Duration, servers: &Servers) -> (usize, Vec<String>) {
     let options = Options::new(Duration::from_secs(10)).unwrap();
     let options = options.wait(Duration::from_secs(1));
-    let options = options.fenced(Options::WINDOW).unwrap();
+    let options = options.fenced(Fencing::default()).unwrap();
     let nodes = servers
         .iter()
         .map(|server| TcpNode::<_, _, 512>::new(TokioStream::new(address(server)), SystemClock));

@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use redlock_core::mock::MockNode;
-use redlock_core::transport::{Command, Reply, Rules};
+use redlock_core::transport::{Command, Reply, VoteConditions};
 use redlock_core::{Token, Transport};
 use redlock_embassy::{Connect, TcpNode};
 use redlock_std::{RedisNode, SystemClock};
@@ -97,7 +97,7 @@ fn name(server: &Server) -> String {
 }
 
 async fn acquire(node: &mut impl Transport, key: &[u8], token: &Token, ttl_ms: u32) {
-    let command = Command::acquire(key, token, ttl_ms, Rules::NONE);
+    let command = Command::acquire(key, token, ttl_ms, VoteConditions::NONE);
     assert_eq!(node.execute(&command).await.unwrap(), Reply::Acquired(None));
 }
 

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use redlock_std::{Options, Redlock};
+use redlock_std::{Fencing, Options, Redlock};
 use redlock_tests::{Server, Servers, eventually, expect_no_secret};
 
 use crate::resource::{self, Usage};
@@ -107,7 +107,7 @@ async fn contend(role: &str) {
         .unwrap()
         .wait(Duration::from_secs(60));
     if is_fenced.parse().unwrap() {
-        options = options.fenced(Options::WINDOW).unwrap();
+        options = options.fenced(Fencing::default()).unwrap();
     }
     let redlock = Redlock::connect(nodes, options).unwrap();
     let mut control = redis::Client::open(*control)

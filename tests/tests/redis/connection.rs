@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use redlock_core::transport::{Command, Reply, Rules};
+use redlock_core::transport::{Command, Reply, VoteConditions};
 use redlock_core::{Token, Transport};
 use redlock_std::{Failure, RedisNode, TransportError};
 use redlock_tests::undisturbed;
@@ -138,7 +138,7 @@ async fn a_dead_node_fails_calls_at_once_and_is_not_flooded_with_connects() {
 }
 
 const fn acquire(token: &Token) -> Command<'_> {
-    Command::acquire(KEY, token, 60_000, Rules::NONE)
+    Command::acquire(KEY, token, 60_000, VoteConditions::NONE)
 }
 
 const fn release(token: &Token) -> Command<'_> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redlock_std::{Fence, FenceGate, Options, Redlock};
+use redlock_std::{Fence, FenceGate, Fencing, Options, Redlock};
 use redlock_tests::{Server, Servers, eventually};
 
 use crate::contention::Resource;
@@ -14,7 +14,7 @@ const TTL: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn fenced() -> Options {
-    patient(TTL).fenced(Options::WINDOW).unwrap()
+    patient(TTL).fenced(Fencing::default()).unwrap()
 }
 
 async fn five() -> (Servers, Redlock) {
@@ -47,7 +47,7 @@ async fn fences_grow_whoever_acquires() {
 async fn a_lease_that_is_dropped_or_expires_is_followed_by_a_higher_fence() {
     let servers = Servers::start(5);
     let options = patient(Duration::from_millis(700));
-    let options = options.fenced(Options::WINDOW).unwrap().wait(LIMIT);
+    let options = options.fenced(Fencing::default()).unwrap().wait(LIMIT);
     let redlock = connected(&servers, options).await;
     let mut highest = Fence::ZERO;
     for is_kept in [false, true, false] {
@@ -150,11 +150,12 @@ async fn a_client_with_other_rules_is_refused_with_words() {
     let (servers, redlock) = five().await;
     redlock.acquire("dock-7").await.unwrap().release().await;
     for other in [
-        patient(TTL).fenced(Options::WINDOW * 2),
-        fenced().max_ttl(TTL),
-        fenced().step_back(TTL),
+        Fencing::new(Fencing::WINDOW * 2),
+        Fencing::default().with_max_ttl(TTL),
+        Fencing::default().with_step_back(TTL),
     ] {
-        let other = Redlock::connect(servers.urls(), other.unwrap()).unwrap();
+        let other = patient(TTL).fenced(other.unwrap()).unwrap();
+        let other = Redlock::connect(servers.urls(), other).unwrap();
         let error = other.try_acquire("dock-7").await.unwrap_err();
         assert!(error.is_unreachable(), "{error}");
         let words = "other clients have other rules: max_ttl, window and step_back";
@@ -318,9 +319,10 @@ const SHORT_FLEET: &str = "600:100:600";
 const QUARANTINE: Duration = Duration::from_millis(600 + 4 * 100 + 1_000);
 
 fn short_options() -> Options {
-    let options = patient(SHORT_TTL).fenced(SHORT_WINDOW).unwrap();
-    let options = options.max_ttl(SHORT_TTL).unwrap();
-    options.step_back(SHORT_TTL).unwrap().wait(LIMIT)
+    let fencing = Fencing::new(SHORT_WINDOW).unwrap();
+    let fencing = fencing.with_max_ttl(SHORT_TTL).unwrap();
+    let fencing = fencing.with_step_back(SHORT_TTL).unwrap();
+    patient(SHORT_TTL).fenced(fencing).unwrap().wait(LIMIT)
 }
 
 async fn short_fleet() -> (Servers, Redlock) {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redlock_core::transport::{Command, Rules};
+use redlock_core::transport::{Command, VoteConditions};
 use redlock_core::{Token, Transport};
 use redlock_std::{Failure, RedisNode, Redlock, TransportError};
 use redlock_tests::{Impostor, Mischief, Servers, eventually};
@@ -200,7 +200,7 @@ async fn what_a_node_says_cannot_write_into_a_terminal() {
 }
 
 const fn acquire(token: &Token) -> Command<'_> {
-    Command::acquire(b"dock-7", token, 60_000, Rules::NONE)
+    Command::acquire(b"dock-7", token, 60_000, VoteConditions::NONE)
 }
 
 const fn release(token: &Token) -> Command<'_> {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use redis::Value;
-use redlock_core::transport::{Argument, Command, Proposal, Rules, ScriptCall};
+use redlock_core::transport::{Argument, Command, Proposal, ScriptCall, VoteConditions};
 use redlock_core::{Fence, GUARD_KEY, Token};
-use redlock_std::{AcquireError, ExtendError, Options, Redlock};
+use redlock_std::{AcquireError, ExtendError, Fencing, Options, Redlock};
 use redlock_tests::{Server, Servers, eventually};
 
 use crate::setup::{connected, patient};
@@ -15,7 +15,7 @@ const TTL: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn fenced() -> Options {
-    patient(TTL).fenced(Options::WINDOW).unwrap()
+    patient(TTL).fenced(Fencing::default()).unwrap()
 }
 
 #[test]
@@ -99,7 +99,9 @@ async fn a_node_that_may_evict_has_no_vote_for_a_fenced_lock() {
 async fn a_client_with_other_rules_does_not_take_a_node_that_lost_its_record() {
     let servers = Servers::start(3);
     let longer = Duration::from_secs(120);
-    let longer = fenced().max_ttl(longer).unwrap().step_back(longer).unwrap();
+    let fencing = Fencing::default().with_max_ttl(longer).unwrap();
+    let fencing = fencing.with_step_back(longer).unwrap();
+    let longer = patient(TTL).fenced(fencing).unwrap();
     for server in servers.iter() {
         server.vouch("120000:250:120000");
     }
@@ -337,17 +339,13 @@ fn record(server: &Server) -> Option<String> {
 }
 
 fn proposal(fence: u64) -> Option<Proposal> {
-    Some(Proposal {
-        fence: Fence::from_u64(fence),
-        fleet: fenced().fleet().unwrap(),
-        time: fence,
-        vouches: false,
-    })
+    let fencing = Fencing::default();
+    Some(Proposal::new(Fence::from_u64(fence), fencing, fence, false))
 }
 
 fn acquire(server: &Server, token: &Token, fence: u64) -> i64 {
-    let command =
-        Command::acquire(KEY.as_bytes(), token, 10_000, Rules::NONE).with_proposal(proposal(fence));
+    let command = Command::acquire(KEY.as_bytes(), token, 10_000, VoteConditions::NONE)
+        .with_proposal(proposal(fence));
     code(server, &command)
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock_std::{Options, Redlock};
+use redlock_std::{Fencing, Options, Redlock};
 use redlock_tests::Servers;
 
 use crate::setup::patient;
@@ -49,7 +49,7 @@ async fn a_user_with_just_the_permissions_that_the_documentation_names_can_lock_
     let servers = Servers::start(3);
     grant(&servers, KEYS, PLAIN);
     grant(&servers, "~redlock:fence:lock:*", "+pttl");
-    let redlock = connect(&servers, patient(TTL).fenced(Options::WINDOW).unwrap());
+    let redlock = connect(&servers, patient(TTL).fenced(Fencing::default()).unwrap());
     let mut guard = redlock.acquire("lock:dock-7").await.unwrap();
     let other = connect(&servers, *redlock.options());
     let error = other.try_acquire("lock:dock-7").await.unwrap_err();

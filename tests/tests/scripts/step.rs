@@ -2,10 +2,10 @@
 //! quarantines, to the microsecond.
 
 use fastrand::Rng;
-use redlock_core::transport::{Command, Proposal, Rules, Verb};
-use redlock_core::{Fence, Fleet, Token};
+use redlock_core::transport::{Command, Proposal, Verb, VoteConditions};
+use redlock_core::{Fence, Fencing, Token};
 
-use crate::twins::{KEYS, Twins, fleet, other_fleet};
+use crate::twins::{KEYS, Twins, fencing, other_fencing};
 
 #[derive(Debug)]
 pub(crate) enum Step {
@@ -77,11 +77,11 @@ impl Asked {
         let is_fenced = random.u8(..4) > 0;
         // The longest of the fleet is among them, and one that is longer.
         let ttl_ms = pick(random, &[1, 2, 7, 50, 100, 300, 301]);
-        let rules = Rules::NONE;
+        let conditions = VoteConditions::NONE;
         Self {
             key,
             verb: match random.u8(..10) {
-                ..5 => Verb::Acquire { ttl_ms, rules },
+                ..5 => Verb::Acquire { ttl_ms, conditions },
                 5..8 => Verb::Extend { ttl_ms },
                 _ => Verb::Release,
             },
@@ -102,7 +102,9 @@ impl Asked {
         let key = self.key.as_bytes();
         let token = &self.token;
         let command = match self.verb {
-            Verb::Acquire { ttl_ms, rules } => Command::acquire(key, token, ttl_ms, rules),
+            Verb::Acquire { ttl_ms, conditions } => {
+                Command::acquire(key, token, ttl_ms, conditions)
+            }
             Verb::Extend { ttl_ms } => Command::extend(key, token, ttl_ms),
             Verb::Release => Command::release(key, token),
         };
@@ -111,28 +113,25 @@ impl Asked {
 }
 
 fn proposal(random: &mut Rng, twins: &Twins<'_>, key: &str) -> Proposal {
-    let fleet = if random.u8(..30) == 0 {
-        other_fleet()
+    let fencing = if random.u8(..30) == 0 {
+        other_fencing()
     } else {
-        fleet()
+        fencing()
     };
     let fence = match random.u8(..5) {
         // That of the lease there is, or of one before.
         0 | 1 => twins.fence(key).as_u64(),
         2 => around(random, twins.fence(key).as_u64(), 1),
-        _ => near(random, twins.wall(), fleet),
+        _ => near(random, twins.wall(), fencing),
     };
-    Proposal {
-        fence: Fence::from_u64(fence),
-        fleet,
-        time: near(random, twins.wall(), fleet),
-        vouches: random.u8(..3) > 0,
-    }
+    let time = near(random, twins.wall(), fencing);
+    let vouches = random.u8(..3) > 0;
+    Proposal::new(Fence::from_u64(fence), fencing, time, vouches)
 }
 
 /// Within the window, or next to one of its edges.
-fn near(random: &mut Rng, wall: u64, fleet: Fleet) -> u64 {
-    let window = u64::try_from(fleet.window().as_micros()).unwrap();
+fn near(random: &mut Rng, wall: u64, fencing: Fencing) -> u64 {
+    let window = u64::try_from(fencing.window().as_micros()).unwrap();
     match random.u8(..8) {
         0 => around(random, wall - window, 1),
         1 => around(random, wall + window, 1),

@@ -8,7 +8,7 @@ use redlock_core::mock::{self, MockFailure};
 use redlock_core::transport::{
     Answer, Argument, Arguments, Command, NodeInfo, ReplicationId, Reply, RunId, ScriptCall,
 };
-use redlock_core::{Denial, FENCE_KEY_PREFIX, Failure, Fence, Fleet, GUARD_KEY, Instant, Options};
+use redlock_core::{Denial, FENCE_KEY_PREFIX, Failure, Fence, Fencing, GUARD_KEY, Instant};
 use redlock_tests::Server;
 
 use crate::step::Step;
@@ -48,11 +48,11 @@ impl<'a> Twins<'a> {
         let mut connection = client.get_connection().unwrap();
         server.stop_clock(START.cast_signed());
         redis::cmd("FLUSHALL").exec(&mut connection).unwrap();
-        server.vouch(&rules(fleet()));
+        server.vouch(&rules(fencing()));
         let mut twins = Self {
             server,
             connection,
-            memory: mock::Server::new(RunId::new(0)).set_up_for(Some(fleet())),
+            memory: mock::Server::new(RunId::new(0)).set_up_for(Some(fencing())),
             identity: server.identity().unwrap(),
             lives: 0,
             wall: START,
@@ -129,7 +129,7 @@ impl<'a> Twins<'a> {
             Step::Init => {
                 // It has been flushed, but no key is missed.
                 self.send(&["CONFIG", "RESETSTAT"]);
-                let is_new = self.memory.init(fleet(), self.now(), false);
+                let is_new = self.memory.init(fencing(), self.now(), false);
                 let outcome = self.run_init("start", Duration::ZERO);
                 assert_eq!(outcome == "written", is_new, "{outcome}, {}", context());
                 name = Some(if is_new { "Initialized" } else { "Refused" }.into());
@@ -137,12 +137,12 @@ impl<'a> Twins<'a> {
             Step::Repair => {
                 let before = self.guard_of_memory();
                 let recorded = self.memory.rules();
-                self.memory.repair(fleet(), self.now());
+                self.memory.repair(fencing(), self.now());
                 // It leaves a record alone that is right.
-                let is_right = recorded == Some(fleet())
+                let is_right = recorded == Some(fencing())
                     && before.is_some_and(|(_, quarantined_until)| quarantined_until.is_some());
                 if !is_right {
-                    let rules = recorded.into_iter().chain([fleet()]);
+                    let rules = recorded.into_iter().chain([fencing()]);
                     let longest = rules.map(|rules| rules.quarantine()).max().unwrap();
                     let outcome = self.run_init("repair", longest);
                     name = (outcome == "written").then(|| "Repaired".into());
@@ -204,14 +204,11 @@ impl<'a> Twins<'a> {
 
     /// What both tell a client that connects.
     fn connect(&mut self, context: impl Fn() -> String) -> String {
-        let theirs = NodeInfo::read(self.answer(NodeInfo::question())).unwrap();
+        let mut theirs = NodeInfo::read(self.answer(NodeInfo::question())).unwrap();
         let ours = self.memory.node_info(theirs.uptime, self.now());
         // Each has its own names.
-        let theirs = NodeInfo {
-            run_id: ours.run_id,
-            replication_id: ours.replication_id,
-            ..theirs
-        };
+        theirs.run_id = ours.run_id;
+        theirs.replication_id = ours.replication_id;
         assert_eq!(theirs, ours, "redis and memory, {}", context());
         let name = if ours.may_evict {
             "Known, may evict"
@@ -255,7 +252,7 @@ impl<'a> Twins<'a> {
         let eval = eval.arg(run_id).arg(replid).arg(kind);
         let quarantine_ms = u64::try_from(quarantine.as_millis()).unwrap();
         let eval = eval.arg(there.unwrap_or_default()).arg(quarantine_ms);
-        let eval = eval.arg(rules(fleet()));
+        let eval = eval.arg(rules(fencing()));
         let (outcome, ..): (String, String, Vec<u8>, u64) =
             eval.query(&mut self.connection).unwrap();
         outcome
@@ -354,25 +351,23 @@ impl<'a> Twins<'a> {
 }
 
 /// As in the guard record.
-fn rules(fleet: Fleet) -> String {
-    let rules = [fleet.max_ttl(), fleet.window(), fleet.step_back()];
+fn rules(fencing: Fencing) -> String {
+    let rules = [fencing.max_ttl(), fencing.window(), fencing.step_back()];
     rules.map(|rule| rule.as_millis().to_string()).join(":")
 }
 
 /// Whose leases are short, so that quarantines and fences end within a few steps.
-pub(crate) fn fleet() -> Fleet {
+pub(crate) fn fencing() -> Fencing {
     const MS: Duration = Duration::from_millis(1);
 
-    let options = Options::new(100 * MS).unwrap();
-    let fenced = options.fenced(20 * MS).unwrap();
-    let fenced = fenced.max_ttl(300 * MS).unwrap();
-    fenced.step_back(100 * MS).unwrap().fleet().unwrap()
+    let fencing = Fencing::new(20 * MS).unwrap();
+    let fencing = fencing.with_max_ttl(300 * MS).unwrap();
+    fencing.with_step_back(100 * MS).unwrap()
 }
 
 /// One with other rules.
-pub(crate) fn other_fleet() -> Fleet {
-    let options = Options::new(Duration::from_millis(100)).unwrap();
-    options.fenced(fleet().window()).unwrap().fleet().unwrap()
+pub(crate) fn other_fencing() -> Fencing {
+    Fencing::new(fencing().window()).unwrap()
 }
 
 fn denial(result: Result<Reply, MockFailure>) -> Result<Reply, Denial> {

@@ -15,7 +15,7 @@ use embedded_tls::pki::CertVerifier;
 use embedded_tls::{
     Aes128GcmSha256, Certificate, CryptoProvider, CryptoRngCore, TlsConfig, TlsError, TlsVerifier,
 };
-use redlock_core::transport::{Command, Reply, Rules};
+use redlock_core::transport::{Command, Reply, VoteConditions};
 use redlock_core::{Token, Transport};
 use redlock_embassy::{Connect, Failure, NodeName, TcpNode, TransportError};
 use redlock_examples::tls_session::{Line, TlsStream};
@@ -490,7 +490,7 @@ fn echo(word: &str) -> Vec<u8> {
 }
 
 const fn acquire(token: &Token) -> Command<'_> {
-    Command::acquire(KEY, token, TTL_MS, Rules::NONE)
+    Command::acquire(KEY, token, TTL_MS, VoteConditions::NONE)
 }
 
 const fn extend(token: &Token) -> Command<'_> {

@@ -5,6 +5,8 @@ use core::time::Duration;
 
 use embassy_executor::Spawner;
 use embassy_net::Stack;
+#[cfg(feature = "fence")]
+use redlock_embassy::Fencing;
 use redlock_embassy::{Options, OptionsError};
 
 use crate::board::Exit;
@@ -46,7 +48,10 @@ const fn options() -> Result<Options, OptionsError> {
     let options = Options::new(Duration::from_secs(10));
     #[cfg(feature = "fence")]
     if let Ok(options) = options {
-        return options.fenced(Options::WINDOW);
+        return match Fencing::new(Fencing::WINDOW) {
+            Ok(fencing) => options.fenced(fencing),
+            Err(error) => Err(error),
+        };
     }
     options
 }

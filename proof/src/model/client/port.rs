@@ -111,16 +111,16 @@ impl Port<'_> {
     /// Whether the vote of the node counts.
     fn check(&self, node: usize, command: &Command<'_>) -> Result<(), NodeError> {
         let mut verb = command.verb;
-        let Verb::Acquire { rules, .. } = &mut verb else {
+        let Verb::Acquire { conditions, .. } = &mut verb else {
             return Ok(());
         };
         match self.scene.flaw {
             Some(Flaw::QuarantineTooShort) => {
                 let unit = u32::try_from(self.scene.unit.as_millis());
-                rules.max_ttl_ms -= unit.expect("units are short");
+                conditions.max_ttl_ms -= unit.expect("units are short");
             }
-            Some(Flaw::Eviction) => rules.refuse_eviction = false,
-            Some(Flaw::LongPlain) => rules.obeys_record = false,
+            Some(Flaw::Eviction) => conditions.refuse_eviction = false,
+            Some(Flaw::LongPlain) => conditions.obeys_record = false,
             _ => {}
         }
         let admission = self.world.admissions.borrow()[node];
@@ -130,19 +130,15 @@ impl Port<'_> {
 }
 
 /// Only an extend carries the time.
-const fn without_time(proposal: Proposal) -> Proposal {
-    Proposal {
-        time: 0,
-        ..proposal
-    }
+const fn without_time(mut proposal: Proposal) -> Proposal {
+    proposal.time = 0;
+    proposal
 }
 
 /// Only an acquire writes guard records.
-const fn without_vouching(proposal: Proposal) -> Proposal {
-    Proposal {
-        vouches: false,
-        ..proposal
-    }
+const fn without_vouching(mut proposal: Proposal) -> Proposal {
+    proposal.vouches = false;
+    proposal
 }
 
 /// Says when it is dropped before its end.

@@ -1,7 +1,7 @@
 use super::super::history::{Call, End, Span};
 use super::super::place::{Place, Route};
 use super::*;
-use redlock_core::transport::{Reply, Rules, Verb};
+use redlock_core::transport::{Reply, Verb, VoteConditions};
 
 const NODES: usize = 3;
 
@@ -26,8 +26,11 @@ const fn message(verb: Verb, token: usize) -> Message {
     }
 }
 
-const fn acquire(rules: Rules) -> Verb {
-    Verb::Acquire { ttl_ms: 1, rules }
+const fn acquire(conditions: VoteConditions) -> Verb {
+    Verb::Acquire {
+        ttl_ms: 1,
+        conditions,
+    }
 }
 
 const fn stands(node: usize, token: usize, until: Moment) -> What {
@@ -63,7 +66,11 @@ fn answered(token: usize) -> impl Iterator<Item = (Moment, What)> {
         let granted = Ok(Reply::Acquired(None));
         (
             5,
-            What::Answered(route, message(acquire(Rules::NONE), token), granted),
+            What::Answered(
+                route,
+                message(acquire(VoteConditions::NONE), token),
+                granted,
+            ),
         )
     })
 }
@@ -199,7 +206,7 @@ fn what_is_said_of_a_lease_is_compared_with_the_truth() {
 #[test]
 fn a_token_that_is_sent_again_is_seen() {
     let Claim { task, .. } = claim(1);
-    let acquire = |node| What::Sent(task, node, message(acquire(Rules::NONE), 7));
+    let acquire = |node| What::Sent(task, node, message(acquire(VoteConditions::NONE), 7));
     assert_eq!(broken(&[(1, acquire(0)), (1, acquire(1))]), []);
     assert_eq!(
         broken(&[(1, acquire(0)), (2, acquire(0))]),
@@ -299,12 +306,10 @@ fn an_idea_of_the_time_that_no_clock_that_is_right_gives_is_seen() {
 
 #[test]
 fn a_node_that_has_restarted_and_votes_too_soon_is_seen() {
-    let rules = Rules {
-        max_ttl_ms: 1_000,
-        restart_guard: true,
-        ..Rules::NONE
-    };
-    let of_a_millisecond = message(acquire(rules), 1);
+    let mut conditions = VoteConditions::NONE;
+    conditions.max_ttl_ms = 1_000;
+    conditions.restart_guard = true;
+    let of_a_millisecond = message(acquire(conditions), 1);
     let route = Route { client: 1, node: 0 };
     let granted = What::Executed(route, of_a_millisecond, Ok(Reply::Acquired(None)));
     let since = |restarted_at| {

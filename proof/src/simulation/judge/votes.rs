@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use redlock_core::transport::{Reply, Rules, Verb};
+use redlock_core::transport::{Reply, Verb, VoteConditions};
 
 use super::super::clock::Moment;
 use super::super::fault::Fault;
@@ -124,18 +124,18 @@ impl Votes {
         let is_replica = message.is_acquire() && self.replicas.contains(&node);
         let knows_no_time =
             self.stepped.contains(&node) || self.is_calm && !self.stepped.is_empty();
-        let (ttl_ms, rules) = match message.verb {
-            Verb::Acquire { ttl_ms, rules } => (ttl_ms, rules),
-            _ => (0, Rules::NONE),
+        let (ttl_ms, conditions) = match message.verb {
+            Verb::Acquire { ttl_ms, conditions } => (ttl_ms, conditions),
+            _ => (0, VoteConditions::NONE),
         };
         let restarted = self.restarted.get(&node).copied();
         let (lost_at, longest) = match message.proposal {
             _ if knows_no_time => (None, 0),
-            None if !rules.restart_guard => (None, 0),
+            None if !conditions.restart_guard => (None, 0),
             // FLUSHALL is no sign to a plain client.
             None => (restarted, u64::from(ttl_ms) * 1_000),
             Some(proposal) => {
-                let longest = proposal.fleet.max_ttl().as_micros();
+                let longest = proposal.fencing.max_ttl().as_micros();
                 let lost = self.lost.get(&node).copied();
                 (
                     restarted.max(lost),

@@ -7,7 +7,7 @@ use std::task::Poll;
 use loom::future::block_on;
 use loom::thread;
 use redlock_core::Token;
-use redlock_core::transport::{Command, Rules};
+use redlock_core::transport::{Command, VoteConditions};
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn queue() -> Arc<Queue> {
 
 fn acquire(token: u8) -> Call {
     let token = Token::from_bytes([token; Token::LEN]);
-    let command = Command::acquire(b"dock-7", &token, 60_000, Rules::NONE);
+    let command = Command::acquire(b"dock-7", &token, 60_000, VoteConditions::NONE);
     Call::new(&command, LONG, LONG)
 }
 

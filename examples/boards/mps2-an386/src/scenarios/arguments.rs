@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use heapless::String;
-use redlock_embassy::Options;
+use redlock_embassy::{Fencing, Options};
 use semihosting::experimental::env;
 
 use super::Failure;
@@ -80,7 +80,7 @@ impl Arguments {
         options = options.refuse_eviction(refuse_eviction);
         if fenced.ok_or(Failure::Argument("fenced"))? {
             options = options
-                .fenced(Options::WINDOW)
+                .fenced(Fencing::default())
                 .map_err(|_| Failure::Argument("fenced"))?;
         }
         Ok(Self {

@@ -104,8 +104,8 @@ fn arrive(search: &Search, world: &mut World, node: usize) {
 
 fn pass_quarantine(search: &Search, world: &mut World) {
     let options = search.scene.options(search.scene.clients[CLIENT].kind);
-    let fleet = options.fleet().expect("the first client has fences");
-    let units = fleet
+    let fencing = options.fencing().expect("the first client has fences");
+    let units = fencing
         .quarantine()
         .as_micros()
         .div_ceil(search.scene.unit.as_micros());

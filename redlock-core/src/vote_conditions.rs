@@ -1,9 +1,13 @@
 //! The conditions that a node must meet before a client counts its vote.
 
 /// The conditions that a node must meet before its vote for an acquire counts.
+///
+/// [`Options::vote_conditions`](crate::Options::vote_conditions) returns those of a client. To create others, for instance in
+/// the tests of your own transport, start with [`NONE`](Self::NONE) and set its fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Rules {
+#[non_exhaustive]
+pub struct VoteConditions {
     /// The longest TTL of any client of the node, in milliseconds.
     pub max_ttl_ms: u32,
     /// By how much the clocks of client and node may differ in rate, in millionths.
@@ -19,7 +23,7 @@ pub struct Rules {
     pub obeys_record: bool,
 }
 
-impl Rules {
+impl VoteConditions {
     /// Every master has a vote.
     pub const NONE: Self = Self {
         max_ttl_ms: 0,

@@ -1,0 +1,48 @@
+//! Why options are invalid.
+
+use core::fmt;
+
+/// Why [`Options`](crate::Options) or a [`Fencing`](crate::Fencing) are invalid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
+pub enum OptionsError {
+    /// The TTL is no longer than the drift and, for a fenced lock, the margin of `tolerate_clock_jumps`.
+    TtlTooShort,
+    /// The TTL or `max_ttl` is longer than [`Options::MAX_TTL`](crate::Options::MAX_TTL).
+    TtlTooLong,
+    /// The node timeout is zero, or not shorter than the validity.
+    NodeTimeout,
+    /// The shortest retry delay is longer than the longest.
+    RetryDelay,
+    /// The window is shorter than a millisecond or longer than an hour.
+    Window,
+    /// The TTL is longer than `max_ttl`, which is one minute by default for a fenced lock.
+    MaxTtl,
+    /// `step_back` is longer than [`Options::MAX_TTL`](crate::Options::MAX_TTL).
+    StepBack,
+}
+
+impl fmt::Display for OptionsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TtlTooShort => {
+                "the TTL is too short: clock drift and 2 ms leave nothing of it; use a longer one"
+            }
+            Self::TtlTooLong => "the TTL is too long: at most 4294967295 ms, about 49 days",
+            Self::NodeTimeout => {
+                "the node timeout must be longer than zero and shorter than the validity \
+                 (the TTL minus clock drift and 2 ms)"
+            }
+            Self::RetryDelay => "the shortest retry delay is longer than the longest",
+            Self::Window => "the window must be from a millisecond to an hour",
+            Self::MaxTtl => {
+                "the TTL is longer than max_ttl, which is a minute by default for a fenced lock; use a shorter TTL, \
+                 or a longer max_ttl, with the same value for all clients"
+            }
+            Self::StepBack => "step_back is too long: at most 4294967295 ms, about 49 days",
+        })
+    }
+}
+
+impl core::error::Error for OptionsError {}
