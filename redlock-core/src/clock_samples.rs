@@ -192,16 +192,16 @@ mod tests {
 
     #[test]
     fn the_offset_is_the_median_which_a_minority_of_clocks_cannot_move() {
-        let mut readings = ClockSamples::<5>::new();
-        assert_eq!(readings.offset(0), None);
+        let mut samples = ClockSamples::<5>::new();
+        assert_eq!(samples.offset(0), None);
         // Sent at 100, answered at 300: read at 200 or so.
         let (sent_at, now) = (Instant::from_micros(100), Instant::from_micros(300));
         for time in [9_000_000, 1_200, 0, 1_210, 1_190] {
             let granted = Ok(Reply::Acquired(Some(reading(time, 1))));
-            readings.take(0, &granted, sent_at, now);
+            samples.take(0, &granted, sent_at, now);
         }
-        assert_eq!(readings.offset(5), Some(1_000));
-        assert_eq!(readings.offset(6), None, "too few have answered");
+        assert_eq!(samples.offset(5), Some(1_000));
+        assert_eq!(samples.offset(6), None, "too few have answered");
     }
 
     const UNGUARDED: fn(bool) -> Result<Reply, Option<Denial>> = |has_record| {
@@ -213,12 +213,12 @@ mod tests {
     };
 
     fn confirmation(answers: &[Result<Reply, Option<Denial>>]) -> Confirmation {
-        let mut readings = ClockSamples::<3>::new();
+        let mut samples = ClockSamples::<3>::new();
         let now = Instant::from_micros(0);
         for (node, answer) in answers.iter().enumerate() {
-            readings.take(node, answer, now, now);
+            samples.take(node, answer, now, now);
         }
-        readings.confirmation(NodeSet::first(3), 2)
+        samples.confirmation(NodeSet::first(3), 2)
     }
 
     #[test]
@@ -243,28 +243,28 @@ mod tests {
 
     #[test]
     fn a_server_that_is_named_twice_confirms_rules_once() {
-        let mut readings = ClockSamples::<3>::new();
+        let mut samples = ClockSamples::<3>::new();
         let now = Instant::from_micros(0);
         for node in [0, 1] {
-            readings.take(node, &Ok(Reply::Held(Some(reading(0, 0)))), now, now);
+            samples.take(node, &Ok(Reply::Held(Some(reading(0, 0)))), now, now);
         }
         let mut voters = NodeSet::first(3);
         let mut twin = NodeSet::EMPTY;
         twin.insert(1);
-        assert_eq!(readings.confirmation(voters, 2), Confirmation::Fleet);
+        assert_eq!(samples.confirmation(voters, 2), Confirmation::Fleet);
         voters = voters.without(twin);
-        assert_eq!(readings.confirmation(voters, 2), Confirmation::None);
+        assert_eq!(samples.confirmation(voters, 2), Confirmation::None);
         // Nor does it prevent the first records of a new fleet.
-        let mut readings = ClockSamples::<3>::new();
-        readings.take(0, &UNGUARDED(false), now, now);
-        assert_eq!(readings.confirmation(voters, 2), Confirmation::None);
-        readings.take(2, &UNGUARDED(false), now, now);
-        assert_eq!(readings.confirmation(voters, 2), Confirmation::ColdStart);
+        let mut samples = ClockSamples::<3>::new();
+        samples.take(0, &UNGUARDED(false), now, now);
+        assert_eq!(samples.confirmation(voters, 2), Confirmation::None);
+        samples.take(2, &UNGUARDED(false), now, now);
+        assert_eq!(samples.confirmation(voters, 2), Confirmation::ColdStart);
     }
 
     #[test]
     fn only_nodes_that_refuse_because_of_the_fence_are_counted_as_misfits() {
-        let mut readings = ClockSamples::<5>::new();
+        let mut samples = ClockSamples::<5>::new();
         let now = Instant::from_micros(0);
         for (answer, misfits) in [
             (Err(Some(Denial::Stale(reading(0, 7)))), 1),
@@ -276,27 +276,27 @@ mod tests {
             (Err(None), 3),
             (Ok(Reply::NotMine), 3),
         ] {
-            readings.take(0, &answer, now, now);
-            assert_eq!(readings.misfits(), misfits, "{answer:?}");
+            samples.take(0, &answer, now, now);
+            assert_eq!(samples.misfits(), misfits, "{answer:?}");
         }
-        assert_eq!(readings.highest(), Fence::from_u64(9));
+        assert_eq!(samples.highest(), Fence::from_u64(9));
     }
 
     #[test]
     fn a_key_is_free_when_a_quorum_no_longer_holds_it() {
-        let mut readings = ClockSamples::<5>::new();
+        let mut samples = ClockSamples::<5>::new();
         let now = Instant::from_micros(0);
         for held_ms in [70, 0, 30] {
             let held = Reading {
                 held_ms,
                 ..reading(0, 1)
             };
-            readings.take(0, &Ok(Reply::Held(Some(held))), now, now);
+            samples.take(0, &Ok(Reply::Held(Some(held))), now, now);
         }
-        assert_eq!(readings.free_in_ms(2), Some(32));
-        assert_eq!(readings.free_in_ms(3), Some(72));
+        assert_eq!(samples.free_in_ms(2), Some(32));
+        assert_eq!(samples.free_in_ms(3), Some(72));
         assert_eq!(
-            readings.free_in_ms(4),
+            samples.free_in_ms(4),
             None,
             "the others may keep it forever"
         );

@@ -41,7 +41,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             lease.proposal(),
         );
         // If this future is dropped during the work, the next operation releases the lock.
-        self.abandon(lease.key().as_ref(), lease.token(), lease.proposal());
+        self.set_abandoned(lease.key().as_ref(), lease.token(), lease.proposal());
         // `keep` is polled before the work: after a long pause, an expired lease stops the work first.
         let keep = self.keep_on(&mut kept, |_| (), |_| ready(()), |(), _| ());
         let done = match select(keep, work(&lease)).await {
@@ -51,7 +51,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             }
             Either::Second(result) => Ok(result),
         };
-        self.give_back(&kept).await;
+        self.release_lease(&kept).await;
         done
     }
 
@@ -65,7 +65,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         lease: &mut Lease<K>,
         mut extended: impl FnMut(&Lease<K>),
     ) -> LossCause<NodeErrorOf<T>, MAX> {
-        self.hand_over_abandoned().await;
+        self.send_abandoned_release().await;
         let tried = |(), result: Result<&Lease<K>, &Report<_, MAX>>| {
             if let Ok(lease) = result {
                 extended(lease);
@@ -93,7 +93,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         admit: impl FnMut(Instant) -> A,
         tried: impl FnMut(A::Output, Result<&Lease<K>, &Report<NodeErrorOf<T>, MAX>>),
     ) -> LossCause<NodeErrorOf<T>, MAX> {
-        self.hand_over_abandoned().await;
+        self.send_abandoned_release().await;
         self.keep_on(lease, update, admit, tried).await
     }
 
@@ -175,6 +175,6 @@ impl<K> Lease<K> {
     /// `valid_until` must come from the other client's [`Lease::valid_until`]. See
     /// [`Redlock::keep_shared`].
     pub fn extended_elsewhere(&mut self, valid_until: Instant) {
-        self.extended_until(valid_until.max(self.valid_until()));
+        self.set_valid_until(valid_until.max(self.valid_until()));
     }
 }

@@ -125,13 +125,14 @@ impl<K> Lease<K> {
         self.terms
     }
 
-    pub(crate) const fn extended_until(&mut self, valid_until: Instant) {
+    pub(crate) const fn set_valid_until(&mut self, valid_until: Instant) {
         self.valid_until = valid_until;
     }
 
-    /// Ends a lost lease: no later extension makes it valid again. It was valid at the instant `until`, which has passed.
-    pub(crate) const fn end(&mut self, until: Instant) {
-        self.valid_until = until;
+    /// Ends a lease that an extension found lost: no later extension makes it valid again. `asked_at` is the start of that
+    /// extension, an instant that has passed and at which the lease was valid.
+    pub(crate) const fn mark_lost(&mut self, asked_at: Instant) {
+        self.valid_until = asked_at;
     }
 }
 

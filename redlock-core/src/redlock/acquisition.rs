@@ -55,9 +55,9 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         &mut self,
         key: K,
     ) -> Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>> {
-        self.hand_over_abandoned().await;
+        self.send_abandoned_release().await;
         let mut learned = Learned::NOTHING;
-        let grant = self.grant(key.as_ref(), &mut learned).await?;
+        let grant = self.attempt_once(key.as_ref(), &mut learned).await?;
         Ok(self.lease(key, grant))
     }
 
@@ -71,9 +71,12 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         key: K,
     ) -> Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>> {
         let mut acquisition = self.begin();
-        self.hand_over_abandoned().await;
+        self.send_abandoned_release().await;
         loop {
-            let error = match self.grant(key.as_ref(), &mut acquisition.learned).await {
+            let error = match self
+                .attempt_once(key.as_ref(), &mut acquisition.learned)
+                .await
+            {
                 Ok(grant) => return Ok(self.lease(key, grant)),
                 Err(error) => error,
             };
@@ -104,8 +107,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         acquisition: &mut Acquisition,
         key: K,
     ) -> Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>> {
-        self.hand_over_abandoned().await;
-        let grant = self.grant(key.as_ref(), &mut acquisition.learned).await?;
+        self.send_abandoned_release().await;
+        let grant = self
+            .attempt_once(key.as_ref(), &mut acquisition.learned)
+            .await?;
         Ok(self.lease(key, grant))
     }
 
