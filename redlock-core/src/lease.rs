@@ -131,10 +131,10 @@ impl<K> Lease<K> {
         self.valid_until = valid_until;
     }
 
-    /// Ends a lease that an extension found lost: no later extension makes it valid again. `asked_at` is the start of that
+    /// Ends a lease that an extension found lost: no later extension makes it valid again. `started_at` is the start of that
     /// extension, an instant that has passed and at which the lease was valid.
-    pub(crate) const fn mark_lost(&mut self, asked_at: Instant) {
-        self.valid_until = asked_at;
+    pub(crate) const fn mark_lost(&mut self, started_at: Instant) {
+        self.valid_until = started_at;
     }
 }
 

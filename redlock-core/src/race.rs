@@ -24,8 +24,8 @@ use crate::transport::{NodeErrorOf, Transport};
 /// Three sets of nodes can differ:
 ///
 /// - `recipients`: the nodes that are sent the command.
-/// - `round.voters()`: the nodes whose votes count. For an acquire or an extension, these are the nodes that are not known
-///   to be duplicates when the round begins, see `distinct_nodes` in `redlock/duplicates.rs`.
+/// - `round.voters()`: the nodes whose votes count. If the round grants or extends a lease, these are the nodes that are not
+///   known to be duplicates when the round begins, see `distinct_nodes` in `redlock/duplicates.rs`.
 /// - The nodes that may carry the token after the round, see `carriers` in `redlock/attempt.rs`.
 pub(crate) struct Ballot<'c, E, const MAX: usize> {
     pub(crate) command: Command<'c>,
@@ -61,8 +61,8 @@ impl<'c, E, const MAX: usize> Ballot<'c, E, MAX> {
 /// Each poll, also the first one, polls all calls and collects the votes that have arrived, and only then reads the
 /// verdict. So every recipient gets the command, even if the first votes decide the round.
 ///
-/// At the deadline, the round may still be valid (`now < valid_until`). Then the clock lets the transports read the replies
-/// that have arrived before the round ends. So a task that is polled late loses no vote.
+/// At the deadline, the round may still be valid (`now < valid_until`). Then, before the round ends, the clock lets the
+/// transports read the replies that have arrived. So a task that is polled late loses no vote.
 pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
     nodes: &mut [Option<T>; MAX],
     clock: &C,

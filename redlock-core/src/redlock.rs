@@ -218,12 +218,12 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.is_recent(self.rules_confirmed_at)
     }
 
-    /// Whether a round that began at `asked_at` is recent enough to rely on what its answers told about the rules: less than
+    /// Whether a round that began at `started_at` is recent enough to rely on what its answers told about the rules: less than
     /// half a quarantine ago.
-    fn is_recent(&self, asked_at: Option<Instant>) -> bool {
-        let asked = asked_at.zip(self.options.fleet());
-        asked.is_some_and(|(asked_at, fleet)| {
-            self.clock.now() < asked_at.saturating_add(fleet.quarantine() / 2)
+    fn is_recent(&self, started_at: Option<Instant>) -> bool {
+        let asked = started_at.zip(self.options.fleet());
+        asked.is_some_and(|(started_at, fleet)| {
+            self.clock.now() < started_at.saturating_add(fleet.quarantine() / 2)
         })
     }
 
@@ -239,8 +239,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     ///
     /// # Errors
     ///
-    /// After [`ExtendError::Unreachable`], the lease is unchanged. While it is valid, call `extend` again. After every other
-    /// error, it is lost.
+    /// After [`ExtendError::Unreachable`], the lease is unchanged. While it is valid, it may be extended again. After every
+    /// other error, it is lost.
     pub async fn extend<K: AsRef<[u8]>>(
         &mut self,
         lease: &mut Lease<K>,

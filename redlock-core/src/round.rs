@@ -16,13 +16,11 @@ pub(crate) enum Vote {
 
 /// The state of a round.
 ///
-/// [`Round::verdict`] gives the verdict by the votes. The caller then changes it in three cases:
+/// [`Round::verdict`] decides by the votes alone. Three more decisions are made after the round:
 ///
-/// - A process voted twice: the round is not won, see `judge_duplicates` in `redlock/duplicates.rs`.
-/// - The guard records were restored after a won round, and the validity has ended meanwhile: `TooLate`, see
-///   `redlock/attempt.rs`.
-/// - A lost extension ends the lease if so many nodes refused that the others are no quorum, see
-///   `redlock/extension.rs`.
+/// - If one process voted twice, the round is not won: `judge_duplicates` in `redlock/duplicates.rs`.
+/// - If the validity ends while guard records are restored, a won attempt is `TooLate`: `redlock/attempt.rs`.
+/// - If so many nodes refused an extension that the others are no quorum, the lease is lost: `redlock/extension.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The round waits for more votes.
@@ -40,7 +38,7 @@ pub(crate) enum Verdict {
 
 /// The votes of one round, and its verdict.
 ///
-/// The first vote after which no other vote could change whether the round is won decides this question:
+/// Whether the round is won is decided by the first vote after which no other vote can change it:
 ///
 /// - won: `granted >= quorum`
 /// - lost: `granted + pending < quorum`

@@ -64,14 +64,14 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let mut rounds = 0;
         let mut previous_fence = None;
         let (mut ballot, proposal) = loop {
-            let asked_at = self.clock.now();
+            let started_at = self.clock.now();
             let proposal = self.proposal(learned, rounds);
             let mut ballot = self.acquire_round(key, &token, proposal);
             if let Some(proposal) = proposal
                 && rounds > 0
             {
-                // If the fence is not above the highest known one, the highest is beyond the window, see `proposal`. It may
-                // come from a clock that is ahead.
+                // The time that the first answers have told may be wrong. If the fence is not above the highest known one, that
+                // one is beyond the window (see `proposal`) and may come from a clock that is ahead.
                 ballot
                     .round
                     .distrust(if proposal.fence() > learned.highest {
@@ -89,7 +89,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 let reported = ballot.samples.highest();
                 learned.highest = learned.highest.max(proposal.fence()).max(reported);
                 self.learn_time(&mut ballot);
-                self.learn_rules(asked_at, &ballot.samples, learned);
+                self.learn_rules(started_at, &ballot.samples, learned);
                 // A fence that this attempt has proposed is not proposed again.
                 if rounds < ROUNDS_MAX
                     && ballot.verdict != Verdict::Won
@@ -170,12 +170,12 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         Command::acquire(key, token, ttl_ms, self.options.rules()).with_proposal(proposal)
     }
 
-    /// The fence for the next round, after `rounds` rounds of the attempt. `None` if the lock is plain. With
-    /// `next = highest + 1`, where `highest` is the [highest fence](Learned) known to this acquire:
+    /// The proposal for the next round, after `rounds` rounds of the attempt. `None` if the lock is plain. Let `next` be one
+    /// more than the [highest fence](Learned) known to this acquire. The fence of the proposal is:
     ///
-    /// - If `next` is at most one window ahead of the nodes' time: the later of the nodes' time and `next`.
-    /// - If `next` is further ahead: the nodes' time. Only a node whose clock is ahead of the others can have accepted
-    ///   `highest`, and the other nodes accept no fence above it. So they would deny `next` for as long as the clocks
+    /// - If `next` is at most one window ahead of the nodes' time: `max(nodes' time, next)`.
+    /// - If `next` is further ahead: the nodes' time. Only a node whose clock is ahead of the others can have accepted the
+    ///   highest fence, and the other nodes accept no fence above it. So they would deny `next` for as long as the clocks
     ///   differ.
     fn proposal(&self, learned: &Learned, rounds: u32) -> Option<Proposal> {
         let fleet = self.options.fleet()?;
@@ -212,18 +212,18 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.run(&mut ballot).await;
     }
 
-    /// Records what a round that began at `asked_at` has told about the rules: whether the next round may write guard records.
+    /// Records what a round that began at `started_at` has told about the rules: whether the next round may write guard records.
     fn learn_rules(
         &mut self,
-        asked_at: Instant,
+        started_at: Instant,
         samples: &ClockSamples<MAX>,
         learned: &mut Learned,
     ) {
         let confirmation = samples.confirmation(self.distinct_nodes(), self.quorum());
         let is_fleet = confirmation == Confirmation::Fleet;
-        self.rules_confirmed_at = is_fleet.then_some(asked_at);
+        self.rules_confirmed_at = is_fleet.then_some(started_at);
         let is_cold_start = confirmation == Confirmation::ColdStart;
-        learned.cold_start_at = is_cold_start.then_some(asked_at);
+        learned.cold_start_at = is_cold_start.then_some(started_at);
     }
 
     /// A new token. `None` if it equals the last one or has only zeros: the source of random bytes is broken.
