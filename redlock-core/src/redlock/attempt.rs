@@ -6,7 +6,7 @@ use crate::entropy::Entropy;
 use crate::error::AcquireError;
 use crate::fence::{Fence, Proposal};
 use crate::key::RESERVED_PREFIX;
-use crate::lease::Lease;
+use crate::lease::{Lease, Terms};
 use crate::race::Ballot;
 use crate::redlock::Redlock;
 use crate::report::{Outcome, Report};
@@ -149,13 +149,9 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         token: &'c Token,
         proposal: Option<Proposal>,
     ) -> Ballot<'c, NodeErrorOf<T>, MAX> {
-        let command = self.acquire_command(key, token, proposal);
-        self.lease_round(
-            command,
-            self.clock.now(),
-            self.options.terms(),
-            Instant::MAX,
-        )
+        let terms = self.options.terms();
+        let command = self.acquire_command(key, token, terms, proposal);
+        self.lease_round(command, self.clock.now(), terms, Instant::MAX)
     }
 
     /// Creates the command of an attempt. Records its token, which is abandoned if the future is dropped from now on.
@@ -163,11 +159,13 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         &mut self,
         key: &'c [u8],
         token: &'c Token,
+        terms: Terms,
         proposal: Option<Proposal>,
     ) -> Command<'c> {
+        let command = Command::acquire(key, token, terms.ttl_ms, self.options.rules())
+            .with_proposal(proposal);
         self.set_abandoned(key, token, proposal);
-        let ttl_ms = self.options.terms().ttl_ms;
-        Command::acquire(key, token, ttl_ms, self.options.rules()).with_proposal(proposal)
+        command
     }
 
     /// The proposal for the next round, after `rounds` rounds of the attempt. `None` if the lock is plain. Let `next` be one
@@ -207,7 +205,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         if others.len() == 0 || proposal.vouches() || !self.may_vouch() {
             return;
         }
-        let command = self.acquire_command(key, token, Some(proposal.vouching()));
+        let terms = self.options.terms();
+        let command = self.acquire_command(key, token, terms, Some(proposal.vouching()));
         let mut ballot = self.delivery_round(command, others, NodeSet::EMPTY, 0);
         self.run(&mut ballot).await;
     }
