@@ -19,8 +19,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// While the work runs, the same task extends the lease each time a third of its validity has passed. On a coarse clock,
     /// it does so at the first tick after that.
     ///
-    /// If an extension finds that the lease is lost, the work is dropped at once. In every other case, it is dropped no
-    /// later than the validity ends. Dropping the work does not undo what it has done.
+    /// If an extension finds that the lease is lost, the work is dropped at once. If the lease is lost in any
+    /// other way, the work is dropped no later than the validity ends. Dropping the work does not undo what it has done.
     ///
     /// The work sees the lease as it was granted: `valid_until` does not include the extensions.
     ///

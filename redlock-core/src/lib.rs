@@ -1,8 +1,8 @@
 #![doc = include_str!("../README.md")]
 #![no_std]
 
-// Ordered from the top down: each module uses only modules below it, or in the same group. The test kit `mock` stands apart:
-// it uses most modules, and none of them uses it.
+// Ordered from the top down: each module uses only modules below it. The test kit `mock` stands apart: it uses modules above
+// it, and no other module uses it.
 mod hold;
 mod redlock;
 
