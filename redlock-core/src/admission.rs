@@ -1,58 +1,67 @@
-//! Whether the vote of a node counts, by what one client knows of the node.
+//! Whether the vote of a node counts, decided by what one client knows about the node.
 
 use crate::command::Verb;
 use crate::denial::Denial;
 use crate::node_info::{NodeInfo, ReplicationId, RunId};
-use crate::vote_conditions::VoteConditions;
 use crate::time::{Instant, drift_micros};
+use crate::vote_conditions::VoteConditions;
 
-/// What one client knows of one node. It belongs to the transport, and outlives its connections.
+/// What one client knows about one node. It belongs to the transport, and outlives the connections to the node.
 ///
-/// The Redlock specification, "Performance, crash recovery and fsync": delayed restarts, here enforced by
-/// the client. A restart ends every connection, so the node is asked on each new one. Its role and its
-/// `maxmemory-policy` can change during a connection, so it is asked again if [`must_ask`](Self::must_ask) says so.
+/// The Redlock specification, "Performance, crash recovery and fsync": delayed restarts. Here, the client enforces them.
+///
+/// - A restart ends every connection, so the client asks the node for its identity on each new connection.
+/// - The role and the `maxmemory-policy` of the node can change during a connection, so the client asks again if
+///   [`must_ask`](Self::must_ask) returns `true`.
 // Flat, with only those fields of `NodeInfo` that are needed later: a device keeps one per node, and the code is shorter.
 #[derive(Debug, Clone, Copy)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Admission {
     run_id: RunId,
     replication_id: ReplicationId,
-    /// The latest time at which the process can have started, in microseconds on the client's clock. Modulo 2^64, because
-    /// the client's clock may have started later.
+    /// The latest time at which the node can have begun, as this process with this data and this eviction policy. In
+    /// microseconds on the client's clock, modulo 2^64: the client's clock may have started later than the node.
     began_at: u64,
     /// When the node was last asked. Zero at first.
     asked_at: Instant,
-    /// From the guard record. Zero if there is none.
+    /// From the guard record. Zero if the node has none.
     max_ttl_ms: u32,
-    /// The longest `max_ttl_ms` seen so far: the record may be gone, or an older one may be back with older data.
+    /// The longest `max_ttl_ms` that the client has seen. The record may be gone since, or an older record may be back with
+    /// older data.
     longest_ms: u32,
     is_vouched: bool,
     is_master: bool,
     may_evict: bool,
-    /// It could evict keys at an earlier check. Its age is counted from when it no longer could.
-    has_evicted: bool,
-    /// Its guard record could not be deleted while it could evict keys: it may vouch for itself to a fenced acquire.
+    /// The node could evict keys when it was asked, and could not when it was asked again. Its age is counted from the
+    /// second answer.
+    could_evict: bool,
+    /// The node could evict keys and still had its guard record, because it refused to delete the record. So this record may
+    /// vouch for a node that has evicted locks.
     keeps_record: bool,
-    /// How often the client has seen the node begin, as another process or with other data. Zero until the node has
-    /// identified itself. From the second time on, the client's own clock decides when the vote counts again: the node's
-    /// clock, by which a guard record vouches for it, may have been set since.
+    /// How often `began_at` was set. Zero until the node has identified itself.
+    ///
+    /// From the second time on, the client's own clock decides when the vote counts again. A guard record no longer vouches
+    /// for the node: it depends on the node's clock, which may have been set since.
     beginnings: u8,
     /// Whether the node identified itself when it was last asked.
     is_known: bool,
+    /// The node has answered like a replica since it was last asked.
     is_in_doubt: bool,
 }
 
 /// Whether fenced acquires exist. If not, a device saves the flash for their code.
 const FENCES: bool = cfg!(any(feature = "fence", feature = "mock"));
 
-/// The age from which a denial may be out of date, in milliseconds.
+/// If the vote is denied, the node is asked again after this time, in milliseconds.
 const DENIAL_MS: u32 = 1_000;
 
-/// The age from which the knowledge of a node in use may be out of date, for any conditions, in milliseconds.
+/// If the vote counts, the node is asked again after this time, in milliseconds, or earlier if the client refuses nodes that
+/// may evict keys.
 const KNOWLEDGE_MS: u32 = 60_000;
 
 impl Admission {
-    /// An admission that knows nothing of the node: its vote does not count yet.
+    /// An admission that knows nothing about the node yet. Until the node has identified itself, its vote counts only for
+    /// clients that neither have a restart guard nor refuse nodes that may evict keys.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -65,7 +74,7 @@ impl Admission {
             is_vouched: false,
             is_master: false,
             may_evict: false,
-            has_evicted: false,
+            could_evict: false,
             keeps_record: false,
             beginnings: 0,
             is_known: false,
@@ -73,15 +82,17 @@ impl Admission {
         }
     }
 
-    /// Records the identity of the node at `now` on the client's clock. `node_info` is `None` if the ACL user may not
-    /// ask for it.
+    /// Records the identity of the node. `node_info` is `None` if the ACL user lacks permission to ask for it.
     ///
-    /// If the clock is coarse, `now` is the end of its tick: the reading plus the clock's
-    /// [`resolution`](crate::Clock::resolution). So a node never seems older than it is.
+    /// `now` is the time on the client's clock. If the clock is coarse, it is the end of the tick: the reading plus the
+    /// clock's [`resolution`](crate::Clock::resolution). So a node never seems older than it is.
     ///
-    /// If the process or the history of its data has changed, the client counts the node's age from now on. On the
-    /// first contact, the client uses the uptime that the node reports. The uptime follows the node's wall clock, and
-    /// does not show that a replica was promoted.
+    /// How the client counts the age of the node:
+    ///
+    /// - On the first contact, from the uptime that the node reports. The uptime follows the node's wall clock, and does not
+    ///   show that a replica was promoted.
+    /// - Later, from `now`, if the process or the history of its data has changed, if the node was a replica, or if it can no
+    ///   longer evict keys.
     pub fn record(&mut self, node_info: Option<NodeInfo>, now: Instant) {
         self.asked_at = now;
         self.is_in_doubt = false;
@@ -89,16 +100,16 @@ impl Admission {
         let Some(node_info) = node_info else {
             return;
         };
-        // It has forgotten the keys that it evicted.
-        let has_evicted = self.may_evict && !node_info.may_evict;
+        // The node may have forgotten keys, because it may have evicted them until now.
+        let can_no_longer_evict = self.may_evict && !node_info.may_evict;
         let is_same = self.run_id == node_info.run_id
             && self.replication_id == node_info.replication_id
             && self.is_master
-            && !has_evicted;
+            && !can_no_longer_evict;
         if !is_same {
             self.began_at = now.as_micros();
             if self.beginnings == 0 {
-                // In whole seconds, the last of which may not have passed.
+                // The uptime is rounded to whole seconds: it may be up to one second too long.
                 let uptime = u32::try_from(node_info.uptime.as_secs()).unwrap_or(u32::MAX);
                 let age_s = u64::from(uptime.saturating_sub(1));
                 self.began_at = self.began_at.wrapping_sub(age_s * 1_000_000);
@@ -112,27 +123,32 @@ impl Admission {
         self.is_vouched = node_info.is_vouched;
         self.is_master = node_info.is_master;
         self.may_evict = node_info.may_evict;
-        self.has_evicted |= has_evicted;
+        self.could_evict |= can_no_longer_evict;
         if FENCES {
             self.keeps_record |= node_info.may_evict && node_info.max_ttl_ms.is_some();
         }
     }
 
-    /// Records that the node has answered like a replica: it is asked again before its next vote.
+    /// Records that the node has answered like a replica. So it must be asked again before its next vote.
     pub const fn doubt(&mut self) {
         self.is_in_doubt = true;
     }
 
-    /// Whether the node must be asked for its identity before a command that is sent at `now`: if its vote is denied for a
-    /// reason that may have changed since; or if the command is an acquire, and the node is in [doubt](Self::doubt), or
-    /// its last answer is older than the conditions allow. Pass the answer to [`record`](Self::record), and call
-    /// [`check`](Self::check) after that.
+    /// Whether the node must be asked for its identity before a command that is sent at `now`. Pass the answer to
+    /// [`record`](Self::record), then call [`check`](Self::check).
+    ///
+    /// It must be asked if its vote is denied, and its last answer is at least one second old: the reason may no longer
+    /// be true. Before an acquire it must also be asked in these cases:
+    ///
+    /// - The node is in [doubt](Self::doubt).
+    /// - Its last answer is at least one minute old.
+    /// - The client refuses nodes that may evict keys, and the last answer is at least half of `max_ttl` old.
     #[must_use]
     pub fn must_ask(&self, verb: Verb, now: Instant) -> bool {
         self.is_outdated(verb, &self.check(verb, now), now)
     }
 
-    /// Like [`must_ask`](Self::must_ask), with the result of a [`check`](Self::check) at `now`.
+    /// Like [`must_ask`](Self::must_ask), for a caller that already has the result of [`check`](Self::check) at `now`.
     #[must_use]
     #[inline(never)]
     pub fn is_outdated(&self, verb: Verb, admitted: &Result<(), Denial>, now: Instant) -> bool {
@@ -148,7 +164,7 @@ impl Admission {
             DENIAL_MS
         };
         if conditions.refuse_eviction {
-            // At least 1 ms: a node that was just asked is not asked again.
+            // At least 1 ms, so that a node that was just asked is not asked again.
             after_ms = after_ms.min((conditions.max_ttl_ms / 2).max(1));
         }
         if self.is_in_doubt {
@@ -170,9 +186,9 @@ impl Admission {
         self.is_known && self.may_evict
     }
 
-    /// Checks whether the vote of the node counts at `now`. Call it before a command is sent, and again if the node was
-    /// asked meanwhile. A release is always sent, and so is an extend, unless its TTL is longer than the node's guard
-    /// record allows.
+    /// Checks whether the vote of the node counts at `now`. Call it before you send a command, and again if you have asked
+    /// the node since. A release is always sent: for it, the result is `Ok`. So it is for an extend, unless its TTL is
+    /// longer than the guard record of the node allows.
     ///
     /// # Errors
     ///
@@ -203,19 +219,21 @@ impl Admission {
         if ttl_ms > max_ttl_ms && max_ttl_ms > 0 && conditions.obeys_record {
             return Err(Denial::TtlTooLong { max_ttl_ms });
         }
-        // Fenced leases of the fleet may be longer than this one.
+        // Leases of other clients may be longer than this one.
         let longest_ms = conditions.max_ttl_ms.max(self.longest_ms);
-        // A record for shorter leases tells nothing about longer ones.
+        // A record with a shorter `max_ttl` does not vouch that longer leases are over.
         let is_vouched = self.is_vouched && longest_ms <= max_ttl_ms && self.beginnings < 2;
-        // The node checks a fenced acquire itself: its record is gone.
-        let is_judged_here = !FENCES || conditions.obeys_record || self.keeps_record;
-        let has_evicted = self.has_evicted && conditions.refuse_eviction && is_judged_here;
-        if !has_evicted && (!conditions.restart_guard || is_vouched) {
+        // The client checks a plain acquire. The node checks a fenced one itself, because its guard record was deleted while
+        // it could evict keys; if the record was kept, the client checks that too.
+        let is_checked_by_client = !FENCES || conditions.obeys_record || self.keeps_record;
+        let may_lack_evicted =
+            self.could_evict && conditions.refuse_eviction && is_checked_by_client;
+        if !may_lack_evicted && (!conditions.restart_guard || is_vouched) {
             return Ok(());
         }
         let drift = drift_micros(longest_ms, conditions.drift_ppm);
         let quarantine = (u64::from(longest_ms) * 1_000).saturating_add(drift);
-        // `now` may be before the end of the tick in which the node was asked.
+        // Negative if `now` is in the tick in which the node was asked: `began_at` is the end of that tick.
         let age = now.as_micros().wrapping_sub(self.began_at).cast_signed();
         let age = age.max(0).unsigned_abs();
         if age >= quarantine {
@@ -223,7 +241,7 @@ impl Admission {
         }
         // Rounded up: a client that retries then gets the vote.
         let left_ms = millis((quarantine - age).saturating_add(999));
-        Err(if has_evicted {
+        Err(if may_lack_evicted {
             Denial::Evicted { left_ms }
         } else {
             Denial::Restarted {
@@ -255,7 +273,7 @@ mod tests {
 
     /// In milliseconds.
     const TTL: u32 = 10_000;
-    /// With a quarantine of 11 s: the TTL and the drift.
+    /// With a quarantine of 11 s: the longest TTL and the drift.
     const GUARDED: VoteConditions = VoteConditions {
         max_ttl_ms: 10_000,
         drift_ppm: 99_800,
@@ -326,7 +344,7 @@ mod tests {
         };
         let admission = met(vouched, at(0));
         assert_eq!(admission.check(acquire(GUARDED), at(0)), Ok(()));
-        // For any TTL of this lease: other leases may be longer.
+        // Whatever the TTL of this lease: leases of other clients may be longer.
         let longer = VoteConditions {
             max_ttl_ms: 10_001,
             ..GUARDED
@@ -403,7 +421,7 @@ mod tests {
         admission.record(Some(node(2, 1_000)), at(200));
         assert!(admission.check(acquire(GUARDED), at(210)).is_err());
         assert_eq!(admission.check(acquire(GUARDED), at(211)), Ok(()));
-        // It may be able to evict keys.
+        // It is unknown whether it may evict keys.
         let conditions = VoteConditions {
             refuse_eviction: true,
             ..VoteConditions::NONE
@@ -469,7 +487,7 @@ mod tests {
             denial.to_string(),
             "its guard record allows TTLs up to 60000 ms; use a shorter TTL, or raise max_ttl for all clients"
         );
-        // It restarts without its data: fenced leases of a minute may be forgotten.
+        // It restarts without its data: it may have forgotten fenced leases of a minute.
         admission.record(Some(node(2, 0)), at(100));
         assert!(admission.check(acquire(conditions), at(165)).is_err());
         assert_eq!(admission.check(acquire(conditions), at(166)), Ok(()));
@@ -508,7 +526,7 @@ mod tests {
         admission.record(Some(recorded(2, 2_000)), at(100));
         assert!(admission.check(acquire(GUARDED), at(165)).is_err());
         assert_eq!(admission.check(acquire(GUARDED), at(166)), Ok(()));
-        // A longer lease than the record allows is still refused.
+        // An acquire with a longer TTL than the record allows is still denied.
         let conditions = VoteConditions {
             obeys_record: true,
             ..GUARDED
@@ -526,7 +544,7 @@ mod tests {
         };
         let mut admission = met(vouched(1), at(0));
         assert_eq!(admission.check(acquire(GUARDED), at(0)), Ok(()));
-        // Its clock may have been set since its quarantine began, and it may be a node of another fleet.
+        // Its clock may have been set since its quarantine began, and the node may come from another fleet.
         admission.record(Some(vouched(2)), at(100));
         assert!(admission.check(acquire(GUARDED), at(110)).is_err());
         admission.record(Some(vouched(2)), at(110));

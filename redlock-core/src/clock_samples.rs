@@ -1,4 +1,5 @@
-//! What the answers of one round tell about the nodes' clocks, fences and rules.
+//! What the answers of one round tell about the nodes' clocks, fences and rules. Rules are the `window`, `max_ttl` and
+//! `step_back` of a fleet.
 
 use crate::denial::Denial;
 use crate::fence::Fence;
@@ -9,20 +10,25 @@ use crate::time::Instant;
 /// Samples of the nodes' clocks, fences and rules, collected during a round for the next proposal.
 #[derive(Debug)]
 pub(crate) struct ClockSamples<const MAX: usize> {
-    /// How far the clock of each node is ahead of the client's, in microseconds; in no order.
+    /// For each sample, how far the node's clock is ahead of the client's, in microseconds. Not ordered by node.
     offsets: [i64; MAX],
-    /// How long each node that answered will not grant the key, in milliseconds; in no order.
+    /// For each sample, for how long the node will not grant the key to this client, in milliseconds. `u32::MAX` if this is
+    /// unknown. Not ordered by node.
     held_ms: [u32; MAX],
+    /// The number of samples.
     count: usize,
+    /// The highest fence of any sample.
     highest: Fence,
+    /// How many nodes denied their vote only because of the proposed fence.
     misfits: u32,
+    /// The nodes that lack a guard record of their process and data.
     unguarded: NodeSet,
-    rules: RulesHeard,
+    rules: RecordedRules,
 }
 
-/// Which nodes have which rules.
+/// Which nodes have which rules in their guard records.
 #[derive(Debug, Clone, Copy)]
-struct RulesHeard {
+struct RecordedRules {
     /// Nodes with the client's rules.
     own: NodeSet,
     /// Nodes without a guard record.
@@ -31,16 +37,21 @@ struct RulesHeard {
     other: NodeSet,
 }
 
-/// What a round tells about the client's rules. A client whose rules may be wrong writes no guard record: it would
-/// take over the nodes that have lost theirs one by one, each with a quarantine that fits no other client.
+/// What a round tells about the client's rules.
+///
+/// A client whose rules may be wrong must not write guard records. If it did, it could take over the nodes that have lost
+/// their records, one after the other, each with a quarantine that is too short for the leases of other clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Confirmation {
-    /// Nothing.
+    /// The round tells nothing.
     None,
-    /// All nodes have answered, and none has a record: they are new, or all have lost it. Valid for the next round.
+    /// All nodes have answered, and none has a record: the nodes are new, or all have lost their records. The client may
+    /// write records in the next round of the same attempt.
     ColdStart,
-    /// The client's rules are those of the fleet: a quorum has them; or some nodes have them, none has others, and a
-    /// quorum has answered.
+    /// The client's rules are those of the fleet, in either of two cases:
+    ///
+    /// - A quorum has them.
+    /// - At least one node has them, no node has others, and a quorum has answered.
     Fleet,
 }
 
@@ -53,7 +64,7 @@ impl<const MAX: usize> ClockSamples<MAX> {
             highest: Fence::ZERO,
             misfits: 0,
             unguarded: NodeSet::EMPTY,
-            rules: RulesHeard {
+            rules: RecordedRules {
                 own: NodeSet::EMPTY,
                 none: NodeSet::EMPTY,
                 other: NodeSet::EMPTY,
@@ -61,8 +72,8 @@ impl<const MAX: usize> ClockSamples<MAX> {
         }
     }
 
-    /// Records the answer of `node` to a command: sent at `sent_at`, answered at `now`. Returns whether the answer has a
-    /// reading.
+    /// Records the answer of `node` to a command that was sent at `sent_at` and answered at `now`. Returns whether the answer
+    /// was a sample: whether it has a reading.
     // `inline(never)`: keeps the loop that collects the votes short.
     #[inline(never)]
     pub(crate) fn take(
@@ -98,7 +109,7 @@ impl<const MAX: usize> ClockSamples<MAX> {
         }
         rules.insert(node);
         self.highest = self.highest.max(reading.fence());
-        // The node read its clock somewhere between the two.
+        // The node read its clock at some time between `sent_at` and `now`.
         let ours = sent_at.as_micros().midpoint(now.as_micros());
         let slot = self.offsets.get_mut(self.count);
         if let Some((offset, held)) = slot.zip(self.held_ms.get_mut(self.count)) {
@@ -117,13 +128,13 @@ impl<const MAX: usize> ClockSamples<MAX> {
         true
     }
 
-    /// The time until `quorum` nodes will grant the key, in milliseconds, if its holder does nothing until then. `None`
-    /// if fewer have answered, or if the time is unknown.
+    /// The time until `quorum` nodes will grant the key, in milliseconds, if its holder neither extends nor releases it. `None`
+    /// if fewer nodes have answered, or if the time is unknown.
     pub(crate) fn free_in_ms(&mut self, quorum: u32) -> Option<u32> {
         let held_ms = self.held_ms.get_mut(..self.count)?;
         held_ms.sort_unstable();
         let left_ms = *held_ms.get((quorum as usize).checked_sub(1)?)?;
-        // No vote, for an unknown time, or a key without a TTL.
+        // The node has no vote for an unknown time, or the key has no TTL.
         if left_ms == u32::MAX {
             return None;
         }
@@ -131,38 +142,38 @@ impl<const MAX: usize> ClockSamples<MAX> {
         Some(left_ms.saturating_add(2))
     }
 
-    /// The highest fence that any of the nodes has seen.
+    /// The highest fence that a node has reported. Zero if no node has reported one.
     pub(crate) const fn highest(&self) -> Fence {
         self.highest
     }
 
-    /// How many nodes refused only because of the proposed fence.
+    /// How many nodes denied their vote only because of the proposed fence.
     pub(crate) const fn misfits(&self) -> u32 {
         self.misfits
     }
 
-    /// The nodes that are known to have their guard record.
+    /// The nodes that are known to have a guard record of their process and data, with the client's rules.
     pub(crate) const fn guarded(&self) -> NodeSet {
         self.rules.own.without(self.unguarded)
     }
 
-    /// The nodes that have lost their guard record.
+    /// The nodes that have no guard record, or only one of another process or other data.
     pub(crate) const fn unguarded(&self) -> NodeSet {
         self.unguarded
     }
 
-    /// How far the nodes' clocks are ahead of the client's: the median of at least `enough` answers. `None` if there are
-    /// fewer, because most of a few answers may come from wrong clocks.
-    pub(crate) fn offset(&mut self, enough: u32) -> Option<i64> {
+    /// How far the nodes' clocks are ahead of the client's, in microseconds: the median of all samples. `None` if there are
+    /// fewer than `needed`, because most of so few samples may come from wrong clocks.
+    pub(crate) fn offset(&mut self, needed: u32) -> Option<i64> {
         let offsets = self.offsets.get_mut(..self.count)?;
-        if self.count < enough as usize {
+        if self.count < needed as usize {
             return None;
         }
         offsets.sort_unstable();
         offsets.get(self.count.checked_sub(1)? / 2).copied()
     }
 
-    /// Whether the clocks of a quorum differ from the client's by `offset`, plus or minus `window_ms`.
+    /// Whether the clocks of a quorum are ahead of the client's by `offset`, plus or minus `window_ms`.
     pub(crate) fn is_confirmed(&self, offset: i64, window_ms: u32, quorum: u32) -> bool {
         let window = u64::from(window_ms) * 1_000;
         let offsets = self.offsets.iter().take(self.count);
@@ -170,13 +181,14 @@ impl<const MAX: usize> ClockSamples<MAX> {
         agreeing.count() >= quorum as usize
     }
 
-    /// What the answers of `voters` tell about the client's rules. `voters` are all nodes except duplicates of a server.
-    pub(crate) fn confirmation(&self, voters: NodeSet, quorum: u32) -> Confirmation {
-        let RulesHeard { own, none, other } = self.rules;
-        let [own, none, other] = [own, none, other].map(|heard| heard.within(voters).len());
+    /// What the answers of `distinct` tell about the client's rules. `distinct` are all nodes that are not known to be
+    /// duplicates.
+    pub(crate) fn confirmation(&self, distinct: NodeSet, quorum: u32) -> Confirmation {
+        let RecordedRules { own, none, other } = self.rules;
+        let [own, none, other] = [own, none, other].map(|nodes| nodes.within(distinct).len());
         if own >= quorum || other == 0 && own > 0 && own + none >= quorum {
             Confirmation::Fleet
-        } else if other == 0 && none >= quorum && none == voters.len() {
+        } else if other == 0 && none >= quorum && none == distinct.len() {
             Confirmation::ColdStart
         } else {
             Confirmation::None
@@ -195,16 +207,16 @@ mod tests {
 
     #[test]
     fn the_offset_is_the_median_which_a_minority_of_clocks_cannot_move() {
-        let mut readings = ClockSamples::<5>::new();
-        assert_eq!(readings.offset(0), None);
-        // Sent at 100, answered at 300: read at 200 or so.
+        let mut samples = ClockSamples::<5>::new();
+        assert_eq!(samples.offset(0), None);
+        // Sent at 100 and answered at 300, so the node's clock was read at about 200.
         let (sent_at, now) = (Instant::from_micros(100), Instant::from_micros(300));
         for time in [9_000_000, 1_200, 0, 1_210, 1_190] {
             let granted = Ok(Reply::Acquired(Some(reading(time, 1))));
-            readings.take(0, &granted, sent_at, now);
+            samples.take(0, &granted, sent_at, now);
         }
-        assert_eq!(readings.offset(5), Some(1_000));
-        assert_eq!(readings.offset(6), None, "too few have answered");
+        assert_eq!(samples.offset(5), Some(1_000));
+        assert_eq!(samples.offset(6), None, "too few have answered");
     }
 
     #[test]
@@ -237,12 +249,12 @@ mod tests {
     };
 
     fn confirmation(answers: &[Result<Reply, Option<Denial>>]) -> Confirmation {
-        let mut readings = ClockSamples::<3>::new();
+        let mut samples = ClockSamples::<3>::new();
         let now = Instant::from_micros(0);
         for (node, answer) in answers.iter().enumerate() {
-            readings.take(node, answer, now, now);
+            samples.take(node, answer, now, now);
         }
-        readings.confirmation(NodeSet::first(3), 2)
+        samples.confirmation(NodeSet::first(3), 2)
     }
 
     #[test]
@@ -267,28 +279,28 @@ mod tests {
 
     #[test]
     fn a_server_that_is_named_twice_confirms_rules_once() {
-        let mut readings = ClockSamples::<3>::new();
+        let mut samples = ClockSamples::<3>::new();
         let now = Instant::from_micros(0);
         for node in [0, 1] {
-            readings.take(node, &Ok(Reply::Held(Some(reading(0, 0)))), now, now);
+            samples.take(node, &Ok(Reply::Held(Some(reading(0, 0)))), now, now);
         }
-        let mut voters = NodeSet::first(3);
+        let mut distinct = NodeSet::first(3);
         let mut twin = NodeSet::EMPTY;
         twin.insert(1);
-        assert_eq!(readings.confirmation(voters, 2), Confirmation::Fleet);
-        voters = voters.without(twin);
-        assert_eq!(readings.confirmation(voters, 2), Confirmation::None);
-        // Nor does it prevent the first records of a new fleet.
-        let mut readings = ClockSamples::<3>::new();
-        readings.take(0, &UNGUARDED(false), now, now);
-        assert_eq!(readings.confirmation(voters, 2), Confirmation::None);
-        readings.take(2, &UNGUARDED(false), now, now);
-        assert_eq!(readings.confirmation(voters, 2), Confirmation::ColdStart);
+        assert_eq!(samples.confirmation(distinct, 2), Confirmation::Fleet);
+        distinct = distinct.without(twin);
+        assert_eq!(samples.confirmation(distinct, 2), Confirmation::None);
+        // A server that is named twice does not prevent the first records of a new fleet.
+        let mut samples = ClockSamples::<3>::new();
+        samples.take(0, &UNGUARDED(false), now, now);
+        assert_eq!(samples.confirmation(distinct, 2), Confirmation::None);
+        samples.take(2, &UNGUARDED(false), now, now);
+        assert_eq!(samples.confirmation(distinct, 2), Confirmation::ColdStart);
     }
 
     #[test]
-    fn only_nodes_that_refuse_because_of_the_fence_are_counted_as_misfits() {
-        let mut readings = ClockSamples::<5>::new();
+    fn only_nodes_that_deny_because_of_the_fence_are_counted_as_misfits() {
+        let mut samples = ClockSamples::<5>::new();
         let now = Instant::from_micros(0);
         for (answer, misfits) in [
             (Err(Some(Denial::Stale(reading(0, 7)))), 1),
@@ -300,29 +312,29 @@ mod tests {
             (Err(None), 3),
             (Ok(Reply::NotMine), 3),
         ] {
-            readings.take(0, &answer, now, now);
-            assert_eq!(readings.misfits(), misfits, "{answer:?}");
+            samples.take(0, &answer, now, now);
+            assert_eq!(samples.misfits(), misfits, "{answer:?}");
         }
-        assert_eq!(readings.highest(), Fence::from_u64(9));
+        assert_eq!(samples.highest(), Fence::from_u64(9));
     }
 
     #[test]
     fn a_key_is_free_when_a_quorum_no_longer_holds_it() {
-        let mut readings = ClockSamples::<5>::new();
+        let mut samples = ClockSamples::<5>::new();
         let now = Instant::from_micros(0);
         for held_ms in [70, 0, 30] {
             let held = Reading {
                 held_ms,
                 ..reading(0, 1)
             };
-            readings.take(0, &Ok(Reply::Held(Some(held))), now, now);
+            samples.take(0, &Ok(Reply::Held(Some(held))), now, now);
         }
-        assert_eq!(readings.free_in_ms(2), Some(32));
-        assert_eq!(readings.free_in_ms(3), Some(72));
+        assert_eq!(samples.free_in_ms(2), Some(32));
+        assert_eq!(samples.free_in_ms(3), Some(72));
         assert_eq!(
-            readings.free_in_ms(4),
+            samples.free_in_ms(4),
             None,
-            "the others may keep it forever"
+            "the other nodes may hold it forever"
         );
     }
 }

@@ -20,10 +20,10 @@ pub struct Command<'a> {
     pub key: &'a [u8],
     /// The token of the attempt or lease.
     pub token: &'a Token,
-    /// The fence that an acquire proposes, that a lease has, or that an attempt proposed last. `None` if the
-    /// lock is plain.
+    /// For an acquire, the fence that it proposes. For an extend, the fence of the lease. For a release, the fence of the lease,
+    /// or the last fence that the attempt proposed. `None` if the lock is plain.
     pub proposal: Option<Proposal>,
-    /// What the node does.
+    /// What the node must do.
     pub verb: Verb,
 }
 
@@ -43,7 +43,7 @@ pub enum Verb {
         /// How long the key lives from now, in milliseconds.
         ttl_ms: u32,
     },
-    /// Deletes the key if it still carries the token. If the lock is fenced, the node no longer accepts the fence.
+    /// Deletes the key if it still carries the token. If the lock is fenced, the node accepts the fence no more.
     Release,
 }
 
@@ -121,8 +121,8 @@ impl<'a> Command<'a> {
 
     /// The words of the Redis command.
     ///
-    /// If the node answers `NOSCRIPT`, it does not have the script in its cache: send the command again
-    /// with [`ScriptCall::Text`], on the same connection.
+    /// If the node answers `NOSCRIPT`, the script is not in its cache: send the command again with [`ScriptCall::Text`], on the
+    /// same connection.
     #[must_use]
     pub fn arguments(&self, call: ScriptCall) -> Arguments<'a> {
         let key = Argument::Bytes(self.key);

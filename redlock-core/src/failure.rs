@@ -29,7 +29,7 @@ impl<N, E> NodeError<N, E> {
         &self.failure
     }
 
-    /// Why the node has no vote although it can be reached. `None` if it failed otherwise.
+    /// Why the node has no vote although it can be reached. `None` if the failure is another one.
     pub const fn denial(&self) -> Option<Denial> {
         match &self.failure {
             Failure::Denied(denial) => Some(*denial),
@@ -46,14 +46,14 @@ impl<N: fmt::Display, E: fmt::Display> fmt::Display for NodeError<N, E> {
 
 impl<N: fmt::Debug + fmt::Display, E: core::error::Error> core::error::Error for NodeError<N, E> {}
 
-/// Why a node has no vote in a round. This never counts as a refusal: the node may have done what it was asked.
+/// Why a node has no vote in a round. A failure never counts as a refusal: the node may have executed the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Failure<N, E> {
     /// The round stopped waiting for the node after this time.
     TimedOut(Duration),
-    /// The node is the same server as this other node of the lock, whose vote already counts.
+    /// The node is the same server as this other node of the lock. The vote of the other node counts.
     DuplicateOf(N),
     /// The node can be reached, but has no vote.
     Denied(Denial),

@@ -1,4 +1,4 @@
-//! Holding the lock during some work: the lease is extended while the work runs; if it is lost, the work is dropped.
+//! Holds the lock during some work: extends the lease while the work runs, and drops the work if the lease is lost.
 
 use core::future::{Future, ready};
 use core::time::Duration;
@@ -16,17 +16,19 @@ use crate::transport::{NodeErrorOf, Transport};
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
     /// Acquires the lock, runs `work` and releases the lock.
     ///
-    /// While the work runs, the lease is extended in the same task each time a third of its validity has
-    /// passed; on a coarse clock, at the first tick after that. If an extension finds that the lease is lost, the work
-    /// is dropped at once, and no later than the validity ends. Dropping the work does not undo what it did.
+    /// While the work runs, the same task extends the lease each time a third of its validity has passed. On a coarse clock,
+    /// it does so at the first tick after that.
     ///
-    /// The work sees the lease as it was granted: its `valid_until` is the earliest end, without the
-    /// extensions.
+    /// If an extension finds that the lease is lost, the work is dropped at once. If the lease is lost in any
+    /// other way, the work is dropped no later than the validity ends. Dropping the work does not undo what it has done.
+    ///
+    /// The work sees the lease as it was granted: `valid_until` does not include the extensions.
     ///
     /// # Errors
     ///
-    /// [`HoldError::NotAcquired`] if the work did not start. [`HoldError::Lost`] if the lock was lost before the
-    /// work was done, also if the work kept the task busy past the end of the validity.
+    /// - [`HoldError::NotAcquired`] if the lock was not acquired. The work has not started.
+    /// - [`HoldError::Lost`] if the lock was lost before the work was done. This includes work that kept the task busy past
+    ///   the end of the validity, so that it could not be dropped in time.
     pub async fn hold<K: AsRef<[u8]>, R>(
         &mut self,
         key: K,
@@ -41,8 +43,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             lease.proposal(),
         );
         // If this future is dropped during the work, the next operation releases the lock.
-        self.abandon(lease.key().as_ref(), lease.token(), lease.proposal());
-        // `keep` is polled before the work: after a long pause, an expired lease stops the work first.
+        self.set_abandoned(lease.key().as_ref(), lease.token(), lease.proposal());
+        // `keep` is polled before the work: if the lease has expired during a long pause, the work does not run any more.
         let keep = self.keep_on(&mut kept, |_| (), |_| ready(()), |(), _| ());
         let done = match select(keep, work(&lease)).await {
             Either::First(cause) => Err(HoldError::Lost(cause)),
@@ -51,21 +53,20 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             }
             Either::Second(result) => Ok(result),
         };
-        self.give_back(&kept).await;
+        self.release_lease(&kept).await;
         done
     }
 
     /// Extends `lease` each time a third of its validity has passed, until it is lost. Returns the cause.
     ///
-    /// Calls `extended` after each extension. Returns no later than the validity ends; until then, an
-    /// extension that reaches no quorum is retried. Dropping the future stops the extensions and leaves
-    /// the lease as it is.
+    /// Calls `extended` after each extension. Retries an extension that reaches no quorum until the validity ends. Returns no
+    /// later than the validity ends. Dropping the future stops the extensions and leaves the lease as it is.
     pub async fn keep<K: AsRef<[u8]>>(
         &mut self,
         lease: &mut Lease<K>,
         mut extended: impl FnMut(&Lease<K>),
     ) -> LossCause<NodeErrorOf<T>, MAX> {
-        self.hand_over_abandoned().await;
+        self.send_abandoned_release().await;
         let tried = |(), result: Result<&Lease<K>, &Report<_, MAX>>| {
             if let Ok(lease) = result {
                 extended(lease);
@@ -74,18 +75,17 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.keep_on(lease, |_| (), |_| ready(()), tried).await
     }
 
-    /// Extends a lease that other clients extend too, each with a copy of it; otherwise like
-    /// [`keep`](Self::keep).
+    /// Like [`keep`](Self::keep), for a lease that other clients extend too, each with its own copy of the lease. The caller
+    /// passes three functions:
     ///
-    /// Calls `update` before each decision. The caller can use it to pass on the extensions of other clients, with
-    /// [`Lease::extended_elsewhere`]. An extension by another client counts like one of this client, except that
-    /// it does not count for [`Options::max_extensions`](crate::Options::max_extensions).
-    ///
-    /// Waits for `admit` before each extension, with the end of the validity: a caller with many leases decides when
-    /// each extension starts. `admit` must return by that end.
-    ///
-    /// Calls `tried` after each attempt to extend, with the output of `admit`, and with the report if no quorum was
-    /// reached. So a caller that watches the validity itself knows why it ends.
+    /// - `update` is called before each decision. In it, the caller records the extensions of other clients with
+    ///   [`Lease::extended_elsewhere`]. Such an extension has the same effect as one of this client, but does not count for
+    ///   [`Options::max_extensions`](crate::Options::max_extensions).
+    /// - `admit` is called before each extension with the end of the validity, and the extension starts when its future is
+    ///   ready. So a caller with many leases decides when each extension starts. The future must be ready by that end.
+    /// - `tried` is called after an extension that succeeded or that reached no quorum, with the output of `admit`. Without a
+    ///   quorum, it gets the report, so a caller that watches the validity itself knows why the validity ends. `tried` is not
+    ///   called after an extension that found the lease lost or expired, or that was too late.
     pub async fn keep_shared<K: AsRef<[u8]>, A: Future>(
         &mut self,
         lease: &mut Lease<K>,
@@ -93,10 +93,11 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         admit: impl FnMut(Instant) -> A,
         tried: impl FnMut(A::Output, Result<&Lease<K>, &Report<NodeErrorOf<T>, MAX>>),
     ) -> LossCause<NodeErrorOf<T>, MAX> {
-        self.hand_over_abandoned().await;
+        self.send_abandoned_release().await;
         self.keep_on(lease, update, admit, tried).await
     }
 
+    /// [`keep_shared`](Self::keep_shared), without the release of an abandoned token.
     async fn keep_on<K: AsRef<[u8]>, A: Future>(
         &mut self,
         lease: &mut Lease<K>,
@@ -146,7 +147,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 }
                 Err(ExtendError::Lost(report)) => return LossCause::Lost(report),
                 Err(_) => {
-                    // Another client may have extended the lease in time.
+                    // This extension was too late. Another client may have extended the lease in time.
                     update(lease);
                     if !lease.is_valid(self.clock.now()) {
                         return LossCause::Expired;
@@ -157,8 +158,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         }
     }
 
-    /// A third of the validity after the start of the round that granted it, also if a tick is long. Otherwise a lease
-    /// could be due when it is granted, and would be extended without a pause.
+    /// When the next extension is due: a third of the validity after the start of the round that granted or extended the lease.
+    ///
+    /// `valid_until` is one tick earlier than this start plus the validity. So one tick is added: otherwise, if a tick is long,
+    /// an extension could be due at once, and extensions would follow each other without a pause.
     fn extension_due<K>(&self, lease: &Lease<K>) -> Instant {
         let validity = Duration::from_micros(lease.terms().validity);
         lease
@@ -169,12 +172,11 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
 }
 
 impl<K> Lease<K> {
-    /// Records that another client with a copy of this lease, on the same clock, has extended it until
-    /// `valid_until`. Has no effect if that is earlier than the known end.
+    /// Records that another client has extended this lease until `valid_until`. The other client has a copy of the lease, and
+    /// the same clock. See [`Redlock::keep_shared`].
     ///
-    /// `valid_until` must come from the other client's [`Lease::valid_until`]. See
-    /// [`Redlock::keep_shared`].
+    /// `valid_until` must come from [`Lease::valid_until`] of that copy. Has no effect if it is earlier than the known end.
     pub fn extended_elsewhere(&mut self, valid_until: Instant) {
-        self.extended_until(valid_until.max(self.valid_until()));
+        self.set_valid_until(valid_until.max(self.valid_until()));
     }
 }

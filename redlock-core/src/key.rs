@@ -2,22 +2,24 @@
 
 use core::fmt;
 
-/// The key of the guard record, which holds the rules of the fleet and the time from which the vote of the node counts:
-/// `run_id:until:max_ttl:window:step_back:replication_id`, times in milliseconds.
+/// The key of the guard record. It holds the rules of the fleet, and `until`, the time from which the vote of the node counts:
+/// `run_id:until:max_ttl:window:step_back:replication_id`. All times are in milliseconds.
 ///
-/// The replication ID is the last field, so that older clients, which do not know it, see other rules: they get no vote
-/// from the node and never overwrite the record.
+/// Clients of older versions do not know the replication ID. It is the last field, so they take the record for one with other
+/// rules: they get no vote from the node, and never overwrite the record.
 pub const GUARD_KEY: &str = "redlock:guard";
 
-/// The prefix that turns the key of a lock into the key of its fence record: `highest:held_until:accepted`. `held_until`
-/// is in milliseconds. `accepted` is the token whose acquire or extend was accepted last; after its release, `:accepted`
-/// is missing.
+/// The prefix that turns the key of a lock into the key of its fence record: `highest:held_until:accepted`.
+///
+/// - `highest` is a fence.
+/// - `held_until` is a time in milliseconds.
+/// - `accepted` is the token whose acquire or extend was accepted last. After its release, `:accepted` is missing.
 pub const FENCE_KEY_PREFIX: &str = "redlock:fence:";
 
 /// The prefix of the keys of guard and fence records. No lock may have a key with this prefix.
 pub const RESERVED_PREFIX: &str = "redlock:";
 
-/// A key as messages show it: its first 64 bytes, with bytes that are not text escaped.
+/// A key as messages show it: its first 64 bytes. Bytes that are not printable text are escaped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyName {
     bytes: [u8; Self::LEN],

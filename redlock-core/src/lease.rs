@@ -10,8 +10,8 @@ use crate::token::Token;
 /// A granted lock. It is held until [`valid_until`](Self::valid_until) on the clock of the
 /// [`Redlock`](crate::Redlock) that granted it.
 ///
-/// A lease is a value: dropping it sends nothing, and the keys live on until their TTL is over. To give
-/// it back, call [`Redlock::release`](crate::Redlock::release).
+/// A lease is a value: dropping it sends nothing, and its keys live until their TTL is over. To delete them, call
+/// [`Redlock::release`](crate::Redlock::release).
 #[must_use = "a lease that is dropped keeps the lock until its TTL is over; release it"]
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -23,22 +23,22 @@ pub struct Lease<K> {
     proposal: Option<Proposal>,
 }
 
-/// How long a lease was granted for. A lease keeps its terms: options that are set later apply to the next lease.
+/// The TTL and the validity of a lease. A lease keeps its terms: options that are set later apply to the next lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub(crate) struct Terms {
     pub(crate) ttl_ms: u32,
-    /// The TTL less the drift and the margin for clocks that jump, in microseconds.
+    /// `TTL - drift - margin for clocks that jump`, in microseconds.
     pub(crate) validity: u64,
 }
 
 impl Terms {
-    /// The end of a lease that was requested at `started_at`: `started_at` plus the validity, less one tick of the
-    /// clock; but no earlier than `started_at`.
+    /// The end of a lease that was requested at `started_at`: `started_at + validity - tick`, but no earlier than `started_at`.
+    /// `tick` is the `resolution` of the clock, rounded up to whole microseconds.
     // `inline(never)`: several callers, and much code on a microcontroller.
     #[inline(never)]
     pub(crate) const fn valid_until(self, started_at: Instant, resolution: Duration) -> Instant {
-        // Rounded up, against the lease.
+        // Rounded up, so that the lease ends no later than it may.
         let is_cut = !resolution.subsec_nanos().is_multiple_of(1_000);
         let tick = whole_micros(resolution).saturating_add(is_cut as u64);
         let valid_for = self.validity.saturating_sub(tick);
@@ -63,9 +63,11 @@ impl<K> Lease<K> {
         }
     }
 
-    /// Creates a lease from its token, for instance one that another process has acquired. It can be released, but is
-    /// not valid. For a fenced lock, the release deletes the key, so plain clients can acquire it. Fenced clients wait
-    /// until the lease would have ended, because the release has no fence.
+    /// Creates a lease from its token, for instance the token of a lease that another process has acquired. The new lease is
+    /// not valid, but it can be released.
+    ///
+    /// For a fenced lock, this release deletes the key, so plain clients can acquire the lock. Fenced clients cannot until the
+    /// lease would have ended, because this release has no fence.
     pub const fn adopt(key: K, token: Token) -> Self {
         let terms = Terms {
             ttl_ms: 0,
@@ -85,21 +87,21 @@ impl<K> Lease<K> {
         &self.token
     }
 
-    /// The fencing token: larger than that of every earlier lease on the key. `None` if the lock is plain, see
-    /// `Options::fenced`.
+    /// The fencing token. It is larger than the fencing token of every earlier lease on the key. `None` if the lock is plain,
+    /// see `Options::fenced`.
     #[must_use]
     pub fn fence(&self) -> Option<Fence> {
         self.proposal.map(|proposal| proposal.fence())
     }
 
-    /// How long the keys live from each grant or extension.
+    /// How long the keys live after the grant, and after each extension.
     #[must_use]
     pub const fn ttl(&self) -> Duration {
         Duration::from_millis(self.terms.ttl_ms as u64)
     }
 
-    /// The end of the lease: no other client holds the lock before this instant. It is counted from before
-    /// the first byte was sent, and rounded down.
+    /// The end of the lease: no other client holds the lock before this instant. It is counted from an instant before the
+    /// first byte was sent, and rounded down.
     #[must_use]
     pub const fn valid_until(&self) -> Instant {
         self.valid_until
@@ -125,19 +127,20 @@ impl<K> Lease<K> {
         self.terms
     }
 
-    pub(crate) const fn extended_until(&mut self, valid_until: Instant) {
+    pub(crate) const fn set_valid_until(&mut self, valid_until: Instant) {
         self.valid_until = valid_until;
     }
 
-    /// Ends a lost lease: no later extension makes it valid again. It was valid at the instant `until`, which has passed.
-    pub(crate) const fn end(&mut self, until: Instant) {
-        self.valid_until = until;
+    /// Ends a lease that an extension found lost: no later extension makes it valid again. `started_at` is the start of that
+    /// extension, an instant that has passed and at which the lease was valid.
+    pub(crate) const fn mark_lost(&mut self, started_at: Instant) {
+        self.valid_until = started_at;
     }
 }
 
 impl<K: AsRef<[u8]>> Lease<K> {
-    /// The command that releases the lease, for an adapter that sends it and does not wait for replies. Other
-    /// callers use [`Redlock::release`](crate::Redlock::release).
+    /// The command that releases the lease, for an adapter that sends it and does not wait for replies. All other callers use
+    /// [`Redlock::release`](crate::Redlock::release).
     #[must_use]
     pub fn release_command(&self) -> Command<'_> {
         Command::release(self.key.as_ref(), &self.token).with_proposal(self.proposal)

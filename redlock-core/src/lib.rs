@@ -1,7 +1,8 @@
 #![doc = include_str!("../README.md")]
 #![no_std]
 
-// Ordered from the top down: each module uses only modules below it.
+// Ordered from the top down: each module uses only modules below it. The test kit `mock` stands apart: it uses modules above
+// it, and no other module uses it.
 mod hold;
 mod redlock;
 
@@ -11,9 +12,10 @@ mod clock_samples;
 mod round;
 
 mod error;
-mod lease;
 mod options;
 mod report;
+
+mod lease;
 
 pub mod transport;
 

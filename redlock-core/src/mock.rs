@@ -1,8 +1,8 @@
 //! A test kit: a virtual clock, nodes in memory, and random bytes from a seed.
 //!
 //! With it, a test checks what your code does if the lock is lost half-way, if two of five nodes hang, or
-//! if another client is faster. The test runs in virtual time, without Redis and without sleeping. The
-//! lock under test is the shipping one; only the nodes, the clock and the randomness are mocks.
+//! if another client is faster. The test runs in virtual time, without Redis and without sleeping. The code of the
+//! lock is the real one. Only the nodes, the clock and the randomness are mocks.
 //!
 //! ```
 //! use core::time::Duration;

@@ -1,12 +1,11 @@
-//! What a node tells about itself: its identity, role and guard record.
+//! What a node tells about itself: its identity, its role, and what its guard record says.
 
 use core::time::Duration;
 
 use crate::key::GUARD_KEY;
 use crate::wire::{Answer, Argument, Arguments, Script, ScriptCall};
 
-/// The ID of a node's process. It changes with every restart, and is the same for all names and
-/// addresses of the node.
+/// The ID of a node's process. It changes with every restart. All names and addresses of one node have the same ID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct RunId(pub(crate) u64);
@@ -21,8 +20,8 @@ impl RunId {
 
 /// The ID of the history of a node's data. It changes whenever the node's role changes.
 ///
-/// A master that becomes a replica takes over the data of its new master. If it becomes a master again, the process is
-/// the same, and the guard record may be the same, but the locks that it granted are gone.
+/// A master that becomes a replica takes over the data of its new master. If it becomes a master again, its process is the
+/// same, and its guard record may be the same. But the locks that it granted are gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct ReplicationId(pub(crate) u64);
@@ -48,15 +47,17 @@ pub struct NodeInfo {
     pub run_id: RunId,
     /// The history of its data.
     pub replication_id: ReplicationId,
-    /// How long it has been running, by its own clock, in whole seconds; up to one second more or less.
+    /// How long the process has been running, by the node's own clock. In whole seconds, so it may be up to one second more or
+    /// less.
     pub uptime: Duration,
-    /// Whether it is a master, not a replica.
+    /// Whether it is a master. If not, it is a replica.
     pub is_master: bool,
     /// Whether it may evict keys that have not expired.
     pub may_evict: bool,
-    /// The longest TTL of the fleet by the guard record, in milliseconds. `None` if the node has no record.
+    /// The longest TTL that the guard record allows, in milliseconds. `None` if the node has no record.
     pub max_ttl_ms: Option<u32>,
-    /// Whether the guard record says that this process with this data has forgotten no lease.
+    /// Whether the guard record vouches for the node: it is of this process and this data, and its quarantine is over. So the
+    /// node cannot have forgotten a lease that is still valid, if its TTL is at most `max_ttl_ms`.
     pub is_vouched: bool,
 }
 
@@ -75,7 +76,7 @@ impl NodeInfo {
         }
     }
 
-    /// The Redis command that asks for it. Send it once on every connection, before the first command.
+    /// The Redis command that asks for it. Send it on every new connection, before the first command.
     #[must_use]
     pub fn question() -> Arguments<'static> {
         let guard = Argument::Bytes(GUARD_KEY.as_bytes());
@@ -87,21 +88,22 @@ impl NodeInfo {
     /// Parses `answer`. `None` if it is not an answer to [`question`](Self::question).
     #[must_use]
     pub fn read(answer: Answer) -> Option<Self> {
-        let Answer::Integers([run_id, replication_id, traits, max_ttl_ms]) = answer else {
+        let Answer::Integers([run_id, replication_id, uptime_and_flags, max_ttl_ms]) = answer
+        else {
             return None;
         };
         if run_id < 0 || replication_id < 0 {
             return None;
         }
-        // Negative if the record does not vouch for the node. Capped at the longest TTL.
+        // `max_ttl_ms` is negative if the record does not vouch for the node. A larger number than any TTL is truncated.
         let longest_ms = u32::try_from(max_ttl_ms.unsigned_abs()).unwrap_or(u32::MAX);
         Some(Self {
             run_id: RunId(run_id.cast_unsigned()),
             replication_id: ReplicationId(replication_id.cast_unsigned()),
             // Negative if the clock of the node was stepped back.
-            uptime: Duration::from_secs((traits >> 2).max(0).unsigned_abs()),
-            is_master: traits & 2 != 0,
-            may_evict: traits & 1 == 0,
+            uptime: Duration::from_secs((uptime_and_flags >> 2).max(0).unsigned_abs()),
+            is_master: uptime_and_flags & 2 != 0,
+            may_evict: uptime_and_flags & 1 == 0,
             max_ttl_ms: (longest_ms != 0).then_some(longest_ms),
             is_vouched: max_ttl_ms > 0,
         })

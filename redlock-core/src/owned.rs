@@ -31,7 +31,7 @@ impl<'a, K: From<&'a [u8]>> From<&Command<'a>> for OwnedCommand<K> {
 }
 
 impl<K: AsRef<[u8]>> OwnedCommand<K> {
-    /// The command from which it was created.
+    /// The command from which this one was created.
     #[must_use]
     pub fn command(&self) -> Command<'_> {
         Command {

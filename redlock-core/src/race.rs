@@ -20,37 +20,49 @@ use crate::transport::{NodeErrorOf, Transport};
 
 /// A round and its result. It is passed by reference, because reports are large and would be copied from call
 /// to call.
+///
+/// Three sets of nodes can differ:
+///
+/// - `recipients`: the nodes that are sent the command.
+/// - `round.voters()`: the nodes whose votes count. If the round grants or extends a lease, these are the nodes that are not
+///   known to be duplicates when the round begins, see `distinct_nodes` in `redlock/duplicates.rs`.
+/// - The nodes that may carry the token after the round, see `carriers` in `redlock/attempt.rs`.
 pub(crate) struct Ballot<'c, E, const MAX: usize> {
     pub(crate) command: Command<'c>,
-    pub(crate) asked: NodeSet,
+    pub(crate) recipients: NodeSet,
     pub(crate) round: Round,
-    /// Pending until the round is over.
+    /// `Pending` until [`race`] has returned.
     pub(crate) verdict: Verdict,
     pub(crate) report: Report<E, MAX>,
-    pub(crate) readings: ClockSamples<MAX>,
+    pub(crate) samples: ClockSamples<MAX>,
 }
 
 impl<'c, E, const MAX: usize> Ballot<'c, E, MAX> {
-    /// A round that sends `command` to `asked`, out of `nodes` nodes.
-    pub(crate) fn new(command: Command<'c>, asked: NodeSet, nodes: usize, round: Round) -> Self {
+    /// A round that sends `command` to `recipients`, out of `nodes` nodes.
+    pub(crate) fn new(
+        command: Command<'c>,
+        recipients: NodeSet,
+        nodes: usize,
+        round: Round,
+    ) -> Self {
         Self {
             command,
-            asked,
+            recipients,
             round,
             verdict: Verdict::Pending,
             report: Report::new(command.key, nodes),
-            readings: ClockSamples::new(),
+            samples: ClockSamples::new(),
         }
     }
 }
 
-/// Sends the command of `ballot` to all asked nodes at once, and waits until its round is decided.
+/// Sends the command of `ballot` to all recipients at once, and waits until the round has a verdict.
 ///
-/// Every poll collects all votes that have arrived before it reads the verdict, also the first one. So
-/// every node gets the command even if the first votes decide the round.
+/// Each poll, also the first one, polls all calls and collects the votes that have arrived, and only then reads the
+/// verdict. So every recipient gets the command, even if the first votes decide the round.
 ///
-/// After the deadline, the clock lets the transports read the replies that have arrived, if the round can
-/// still be won. So a task that is polled late loses no vote.
+/// At the deadline, the round may still be valid (`now < valid_until`). Then, before the round ends, the clock lets the
+/// transports read the replies that have arrived. So a task that is polled late loses no vote.
 pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
     nodes: &mut [Option<T>; MAX],
     clock: &C,
@@ -58,11 +70,11 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
 ) {
     let Ballot {
         command,
-        asked,
+        recipients,
         round,
         verdict,
         report,
-        readings,
+        samples,
     } = ballot;
     let started_at = clock.now();
     *verdict = {
@@ -70,7 +82,7 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
         let mut calls = pin!(array::from_fn::<_, MAX, _>(|_| Call {
             future: numbered
                 .next()
-                .filter(|(node, _)| asked.contains(*node))
+                .filter(|(node, _)| recipients.contains(*node))
                 .and_then(|(_, transport)| transport.as_mut())
                 .map(|transport| transport.execute(command)),
         }));
@@ -79,23 +91,23 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
             let mut slice: Pin<&mut [_]> = calls.as_mut();
             while let Poll::Ready((result, node)) = pin!(select_slice(slice.as_mut())).poll(cx) {
                 if command.is_fenced() {
-                    let told = result.as_ref().map_err(NodeError::denial).copied();
-                    match told {
-                        Err(Some(Denial::Unguarded { .. })) => round.hear_all(),
+                    let answer = result.as_ref().map_err(NodeError::denial).copied();
+                    match answer {
+                        Err(Some(Denial::Unguarded { .. })) => round.wait_for_all(),
                         Err(Some(denial)) if denial.is_misfit() => {
-                            round.hear_enough(matches!(denial, Denial::Stale(_)));
+                            round.wait_for_samples(matches!(denial, Denial::Stale(_)));
                         }
                         _ => {}
                     }
-                    if readings.take(node, &told, started_at, clock.now()) {
-                        round.heard();
+                    if samples.take(node, &answer, started_at, clock.now()) {
+                        round.count_sample();
                     }
                 }
                 let outcome = Outcome::of(command, result);
                 round.vote(node, vote(command, &outcome));
                 report.record(node, outcome);
             }
-            // The clock is read after the last vote, so that the time for the votes counts.
+            // The clock is read after the last vote: the time until that vote counts against the validity.
             let verdict = round.verdict(clock.now(), false);
             if verdict != Verdict::Pending {
                 return Poll::Ready(verdict);
@@ -108,11 +120,11 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
     let now = clock.now();
     if now >= round.deadline() {
         let waited = now.saturating_duration_since(started_at);
-        record_timeouts(nodes, *asked, waited, report);
+        record_timeouts(nodes, *recipients, waited, report);
     }
 }
 
-/// For a release, a refusal counts as granted: a key that is gone is as good as deleted.
+/// The vote of a node with this `outcome`. For a release, a refusal counts as a grant: the key is gone already.
 fn vote<E>(command: &Command<'_>, outcome: &Outcome<E>) -> Vote {
     match outcome {
         Outcome::Granted => Vote::Granted,
@@ -122,15 +134,16 @@ fn vote<E>(command: &Command<'_>, outcome: &Outcome<E>) -> Vote {
     }
 }
 
+/// Records an error for each recipient that has not answered.
 fn record_timeouts<T: Transport, const MAX: usize>(
     nodes: &[Option<T>; MAX],
-    asked: NodeSet,
+    recipients: NodeSet,
     waited: Duration,
     report: &mut Report<NodeErrorOf<T>, MAX>,
 ) {
     for (node, transport) in nodes.iter().enumerate() {
         if let Some(transport) = transport
-            && asked.contains(node)
+            && recipients.contains(node)
             && report.is_unanswered(node)
         {
             let cause = transport.explain_timeout(waited);
@@ -141,7 +154,8 @@ fn record_timeouts<T: Transport, const MAX: usize>(
 }
 
 pin_project! {
-    /// A call that is not polled again after it has completed.
+    /// A call of one node. It is never polled again after it has completed. `None` if it has completed, or if the node is
+    /// no recipient.
     struct Call<F> {
         #[pin]
         future: Option<F>,
@@ -204,14 +218,14 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_was_not_asked_is_not_reported_as_timed_out() {
+    fn a_node_that_is_no_recipient_is_not_reported_as_timed_out() {
         let mut nodes = [Some(Silent), Some(Silent)];
-        let mut asked = NodeSet::EMPTY;
-        asked.insert(1);
+        let mut recipients = NodeSet::EMPTY;
+        recipients.insert(1);
         let token = Token::from_bytes([1; Token::LEN]);
         let command = Command::release(b"key", &token);
-        let round = Round::new(asked, 1, NOW, Instant::MAX);
-        let mut ballot = Ballot::new(command, asked, nodes.len(), round);
+        let round = Round::new(recipients, 1, NOW, Instant::MAX);
+        let mut ballot = Ballot::new(command, recipients, nodes.len(), round);
         {
             let race = pin!(race(&mut nodes, &Still, &mut ballot));
             let held = race.poll(&mut Context::from_waker(Waker::noop()));
@@ -276,9 +290,9 @@ mod tests {
             let mut nodes = [Some(Unread(false))];
             let command =
                 Command::acquire(b"key", &token, 1, crate::transport::VoteConditions::NONE);
-            let asked = NodeSet::first(1);
-            let round = Round::new(asked, 1, NOW, valid_until);
-            let mut ballot = Ballot::new(command, asked, nodes.len(), round);
+            let recipients = NodeSet::first(1);
+            let round = Round::new(recipients, 1, NOW, valid_until);
+            let mut ballot = Ballot::new(command, recipients, nodes.len(), round);
             {
                 let mut race = pin!(race(&mut nodes, &Late, &mut ballot));
                 let mut context = Context::from_waker(Waker::noop());

@@ -34,21 +34,25 @@ pub use acquisition::Acquisition;
 ///
 /// # What it guarantees
 ///
-/// While `now < lease.valid_until()` on this clock, no other client holds a lease on the key, if
-/// clocks run at the same rate within [`Options::drift_ppm`] and no node loses a key that has not
-/// expired. Every key of a lock expires by itself. Any minority of nodes may be down, hung or slow: an acquire that
-/// competes with no other client, an extend and a release neither fail nor wait for them. The README names the
-/// exceptions.
+/// - While `now < lease.valid_until()` on this clock, no other client holds a lease on the key. This assumes that clocks
+///   run at the same rate within [`Options::drift_ppm`], and that no node loses a key that has not expired.
+/// - Every key of a lock expires by itself.
+/// - Any minority of nodes may be down, hung or slow. An extend and a release neither wait for these nodes nor fail because
+///   of them. An acquire that competes with no other client does not either.
+///
+/// The README names the exceptions.
 ///
 /// # Dropping a future
 ///
-/// Each future may be dropped at any point. A dropped [`acquire`](Self::acquire),
-/// [`try_acquire`](Self::try_acquire), [`hold`](Self::hold) or [`release`](Self::release) may leave its
-/// token on the nodes. If the key has at most 64 bytes, the next operation releases it, or
-/// [`release_abandoned`](Self::release_abandoned) does; a longer key expires.
+/// Every future may be dropped at any point. A dropped [`acquire`](Self::acquire), [`try_acquire`](Self::try_acquire),
+/// [`hold`](Self::hold) or [`release`](Self::release) may leave its token on the nodes:
 ///
-/// A future that is dropped before its first poll has done nothing. So if `release` is called but not
-/// awaited, the lock stays held until its TTL is over.
+/// - If the key has at most 64 bytes, the next operation releases the token. To release it earlier, call
+///   [`release_abandoned`](Self::release_abandoned).
+/// - A longer key expires.
+///
+/// A future that is dropped before its first poll has done nothing. For example, if `release` is called but not awaited,
+/// the lock is held until its TTL is over.
 #[derive(Debug)]
 pub struct Redlock<T, C, E, const MAX: usize> {
     nodes: [Option<T>; MAX],
@@ -59,10 +63,12 @@ pub struct Redlock<T, C, E, const MAX: usize> {
     last_token: Token,
     clock_offset: Option<i64>,
     rules_confirmed_at: Option<Instant>,
+    /// Set before a command that may put a token on the nodes, and before a release. Cleared when the release was sent, or
+    /// when the caller gets the lease. So if a future is dropped in between, the next operation finds the token here.
     abandoned: Option<Abandoned>,
 }
 
-/// A token that nodes may still carry after the caller has dropped its future.
+/// A token that nodes may carry if the current future is dropped.
 #[derive(Debug, Clone, Copy)]
 struct Abandoned {
     key: KeyName,
@@ -171,8 +177,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         &self.clock
     }
 
-    /// How far the nodes' clocks are ahead of this clock, in microseconds, by the answers to the last
-    /// fenced acquire; `None` before the first. Proposed fences are computed from it.
+    /// How far the nodes' clocks are ahead of this clock, in microseconds. Proposed fences are computed from it.
+    ///
+    /// Acquires and extensions of fenced locks learn it from the answers of the nodes. `None` until enough nodes have
+    /// answered one of them.
     #[must_use]
     pub const fn clock_offset(&self) -> Option<i64> {
         self.clock_offset
@@ -183,13 +191,17 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.clock_offset = offset;
     }
 
-    /// The start of the last round of a fenced acquire, if that round confirmed the rules of the options. A round
-    /// confirms them if a quorum of nodes has them, or if some nodes have them, no node has others, and a quorum has
-    /// answered. `None` if the last round confirmed nothing.
+    /// The start of the last round of a fenced acquire, if that round confirmed the rules of this client: `window`, `max_ttl`
+    /// and `step_back`. `None` if the last round confirmed nothing.
     ///
-    /// For half a quarantine after that instant, a fenced acquire restores the guard record of a node that has lost it.
-    /// This starts the quarantine of the node. If `redlock init --repair` changes the rules meanwhile, the new rules
-    /// start with a quarantine too: no lease under them is granted before the half quarantine is over.
+    /// A round confirms the rules in either of two cases:
+    ///
+    /// - The guard records of a quorum of nodes have them.
+    /// - A quorum has answered. The record of at least one node has them, and no record has others.
+    ///
+    /// For half a quarantine after that instant, a fenced acquire restores the guard record of a node that has lost it, and
+    /// the quarantine of that node begins. This is safe even if `redlock init --repair` changes the rules meanwhile: the new
+    /// rules begin with a quarantine too, so no lease is granted under them before the half quarantine is over.
     #[must_use]
     pub const fn rules_confirmed_at(&self) -> Option<Instant> {
         self.rules_confirmed_at
@@ -206,86 +218,94 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.is_recent(self.rules_confirmed_at)
     }
 
-    /// Whether the answers about rules of a round that began at `heard_at` are still valid.
-    fn is_recent(&self, heard_at: Option<Instant>) -> bool {
-        let heard = heard_at.zip(self.options.fencing());
-        heard.is_some_and(|(heard_at, fencing)| {
-            self.clock.now() < heard_at.saturating_add(fencing.quarantine() / 2)
+    /// Whether a round that began at `started_at` is recent enough to rely on what its answers told about the rules: less than
+    /// half a quarantine ago.
+    fn is_recent(&self, started_at: Option<Instant>) -> bool {
+        let asked = started_at.zip(self.options.fencing());
+        asked.is_some_and(|(started_at, fencing)| {
+            self.clock.now() < started_at.saturating_add(fencing.quarantine() / 2)
         })
     }
 
     /// Extends the lease: its keys live for its TTL from now on.
     ///
-    /// Takes one round for a plain lock, and at most two for a fenced one. No round lasts longer than the
-    /// validity of the lease. A node extends the key only if it still carries the token. If the key is gone, a
-    /// plain lock does not set it again. For a fenced lock, a node sets it again if it remembers the lease and has
-    /// accepted no other attempt since.
+    /// Takes one round for a plain lock, and at most two for a fenced one. No round lasts longer than the validity of the
+    /// lease.
+    ///
+    /// A node extends the key only if the key still carries the token. If the key is gone:
+    ///
+    /// - A node of a plain lock does not set it again.
+    /// - A node of a fenced lock sets it again if the node remembers the lease and has accepted no other attempt since.
     ///
     /// # Errors
     ///
-    /// After [`ExtendError::Unreachable`], the lease is unchanged and may be extended again while it is
-    /// valid. After every other error, it is lost.
+    /// After [`ExtendError::Unreachable`], the lease is unchanged. While it is valid, it may be extended again. After every
+    /// other error, it is lost.
     pub async fn extend<K: AsRef<[u8]>>(
         &mut self,
         lease: &mut Lease<K>,
     ) -> Result<(), ExtendError<NodeErrorOf<T>, MAX>> {
-        self.hand_over_abandoned().await;
+        self.send_abandoned_release().await;
         self.extension(lease).await
     }
 
     /// Releases the lock: tells every node to delete the key if it still carries the token.
     ///
-    /// Returns when a quorum has answered, at the latest after the node timeout. Commands on their way
-    /// to the other nodes still arrive. If the lease has expired, or the key has another token, the
-    /// report says so; this is not an error.
+    /// Returns when a quorum has answered, at the latest after the node timeout. Commands on their way to the other nodes
+    /// still arrive. It is no error if the lease has expired or the key carries another token: the report shows it.
     pub async fn release<K: AsRef<[u8]>>(
         &mut self,
         lease: Lease<K>,
     ) -> Released<NodeErrorOf<T>, MAX> {
-        self.hand_over_abandoned().await;
-        self.give_back(&lease).await
+        self.send_abandoned_release().await;
+        self.release_lease(&lease).await
     }
 
-    /// Releases what a dropped future may have left on the nodes. Returns when a quorum has answered, at
-    /// the latest after the node timeout. Does nothing if nothing was left.
+    /// Releases the token that a dropped future may have left on the nodes. Returns when a quorum has answered, at the latest
+    /// after the node timeout. Does nothing if no future has left a token.
+    ///
+    /// If the key has more than 64 bytes, it is not released: it expires.
     pub async fn release_abandoned(&mut self) {
         if let Some(abandoned) = self.abandoned {
             if let Some(key) = abandoned.key.whole() {
-                let release = abandoned.release(key);
-                let mut ballot = self.deletion(release, self.all, self.all, self.quorum());
-                self.ask(&mut ballot).await;
+                let release = abandoned.release_command(key);
+                let mut ballot = self.delivery_round(release, self.all, self.all, self.quorum());
+                self.run(&mut ballot).await;
             }
             self.abandoned = None;
         }
     }
 
-    /// The token that a dropped future has left, and that the next operation releases.
+    /// The token that a dropped future may have left on the nodes. The next operation releases it if its key has at most 64
+    /// bytes.
     #[must_use]
     pub fn abandoned(&self) -> Option<&Token> {
         self.abandoned.as_ref().map(|abandoned| &abandoned.token)
     }
 
-    /// The command that releases what a dropped future has left under `key`, for an adapter that sends it at
-    /// once and does not wait for replies.
+    /// The command that releases the token that a dropped future may have left under `key`. For an adapter that sends it at
+    /// once and does not wait for replies. `key` must be the key of that future.
     #[must_use]
     pub fn abandoned_release<'a>(&'a self, key: &'a [u8]) -> Option<Command<'a>> {
         let abandoned = self.abandoned.as_ref()?;
-        Some(abandoned.release(key))
+        Some(abandoned.release_command(key))
     }
 
-    pub(crate) async fn give_back<K: AsRef<[u8]>>(
+    /// Releases the lease. If this future is dropped, the next operation does it.
+    pub(crate) async fn release_lease<K: AsRef<[u8]>>(
         &mut self,
         lease: &Lease<K>,
     ) -> Released<NodeErrorOf<T>, MAX> {
-        self.abandon(lease.key().as_ref(), lease.token(), lease.proposal());
+        self.set_abandoned(lease.key().as_ref(), lease.token(), lease.proposal());
         let release = lease.release_command();
-        let mut ballot = self.deletion(release, self.all, self.all, self.quorum());
-        self.ask(&mut ballot).await;
+        let mut ballot = self.delivery_round(release, self.all, self.all, self.quorum());
+        self.run(&mut ballot).await;
         self.abandoned = None;
         Released(ballot.report)
     }
 
-    pub(crate) fn abandon(&mut self, key: &[u8], token: &Token, proposal: Option<Proposal>) {
+    /// Records a token that nodes may carry if the current future is dropped.
+    pub(crate) fn set_abandoned(&mut self, key: &[u8], token: &Token, proposal: Option<Proposal>) {
         self.abandoned = Some(Abandoned {
             key: KeyName::new(key),
             token: *token,
@@ -300,42 +320,44 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             .delay_micros(failed_rounds, u32::from_ne_bytes(random))
     }
 
-    /// Sends the release for a dropped future to the nodes and waits for none of them: on each
-    /// connection it goes ahead of the next command.
-    pub(crate) fn hand_over_abandoned(&mut self) -> impl Future<Output = ()> {
+    /// Sends the release of an abandoned token and waits for no node. On each connection, it goes ahead of the next command.
+    /// The token of a key with more than 64 bytes is only forgotten.
+    pub(crate) fn send_abandoned_release(&mut self) -> impl Future<Output = ()> {
         OnceInFlash {
             future: async {
                 if let Some(abandoned) = self.abandoned
                     && let Some(key) = abandoned.key.whole()
                 {
-                    let release = abandoned.release(key);
-                    let mut ballot = self.deletion(release, self.all, NodeSet::EMPTY, 0);
-                    self.ask(&mut ballot).await;
+                    let release = abandoned.release_command(key);
+                    let mut ballot = self.delivery_round(release, self.all, NodeSet::EMPTY, 0);
+                    self.run(&mut ballot).await;
                 }
                 self.abandoned = None;
             },
         }
     }
 
-    /// The round that sends `release` to all of `asked` and waits for `enough` answers from `voters`.
+    /// Creates a round that grants no lease: it sends `command` to `recipients`, and waits for the answers of `count` nodes of
+    /// `awaited`. For a release, and for an acquire that only restores guard records.
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
-    fn deletion<'c>(
+    fn delivery_round<'c>(
         &self,
-        release: Command<'c>,
-        asked: NodeSet,
-        voters: NodeSet,
-        enough: u32,
+        command: Command<'c>,
+        recipients: NodeSet,
+        awaited: NodeSet,
+        count: u32,
     ) -> Ballot<'c, NodeErrorOf<T>, MAX> {
         let deadline = self.clock.now().saturating_add(self.options.round_time());
-        let round = Round::new(voters, enough, deadline, Instant::MAX);
-        Ballot::new(release, asked, self.count(), round)
+        let round = Round::new(awaited, count, deadline, Instant::MAX);
+        Ballot::new(command, recipients, self.count(), round)
     }
 
-    /// The round that sends `command` to all nodes, for a lease with these terms that ends at `end` at the latest.
+    /// Creates a round that grants or extends a lease with these terms, which ends at `end` at the latest. The recipients
+    /// and the voters are all [distinct nodes](Self::distinct_nodes), and a quorum of all nodes wins.
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
-    fn ballot<'c>(
+    fn lease_round<'c>(
         &self,
         command: Command<'c>,
         started_at: Instant,
@@ -344,18 +366,18 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     ) -> Ballot<'c, NodeErrorOf<T>, MAX> {
         let deadline = started_at.saturating_add(self.options.round_time());
         let valid_until = terms.valid_until(started_at, self.clock.resolution());
-        let voters = self.all.without(self.duplicates());
+        let nodes = self.distinct_nodes();
         let round = Round::new(
-            voters,
+            nodes,
             self.quorum(),
             deadline.min(end),
             valid_until.min(end),
         );
-        Ballot::new(command, voters, self.count(), round)
+        Ballot::new(command, nodes, self.count(), round)
     }
 
-    /// Runs the round.
-    async fn ask(&mut self, ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>) {
+    /// Runs the round until it has a verdict.
+    async fn run(&mut self, ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>) {
         race(&mut self.nodes, &self.clock, ballot).await;
     }
 
@@ -366,10 +388,16 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     fn quorum(&self) -> u32 {
         self.all.len() / 2 + 1
     }
+
+    /// Whether so many nodes refused that the others are no quorum. With an even number of nodes, half of them are enough,
+    /// even if the other half has not answered.
+    fn is_quorum_refused(&self, report: &Report<NodeErrorOf<T>, MAX>) -> bool {
+        self.count() - report.tally().refused < self.quorum() as usize
+    }
 }
 
 pin_project! {
-    /// A future with one copy of its code in flash. The compiler would inline it into each caller.
+    /// A future with one copy of its code in flash. Without this type, the compiler would inline the code into each caller.
     struct OnceInFlash<F> {
         #[pin]
         future: F,
@@ -386,8 +414,8 @@ impl<F: Future> Future for OnceInFlash<F> {
 }
 
 impl Abandoned {
-    /// The command that releases the whole `key`.
-    const fn release<'a>(&'a self, key: &'a [u8]) -> Command<'a> {
+    /// The command that releases the token under `key`.
+    const fn release_command<'a>(&'a self, key: &'a [u8]) -> Command<'a> {
         Command::release(key, &self.token).with_proposal(self.proposal)
     }
 }
@@ -404,14 +432,14 @@ impl<E, const MAX: usize> Released<E, MAX> {
         self.0.tally().granted
     }
 
-    /// How many nodes no longer had the key: it had expired, or carries the token of another client.
+    /// How many nodes no longer had the key of this lease: it had expired, or now carries the token of another client.
     #[must_use]
     pub fn gone(&self) -> usize {
         self.0.tally().refused
     }
 
-    /// How many nodes had not answered when a quorum had, or when the node timeout was over. Nodes that can
-    /// be reached delete the key a moment later; on the others it expires.
+    /// How many nodes had not answered, or had failed, when the release returned: when a quorum had answered, or when the
+    /// node timeout was over. Nodes that can be reached delete the key a moment later. On the other nodes, it expires.
     #[must_use]
     pub fn unanswered(&self) -> usize {
         self.0.tally().unknown

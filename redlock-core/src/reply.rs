@@ -5,25 +5,32 @@ use crate::fence::{Fence, Proposal, Reading};
 
 /// The meaning of a node's answer.
 ///
-/// A reply of another kind of command counts as no reply.
+/// If a transport returns the reply to another kind of command, the round counts it as no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Reply {
-    /// To acquire: the key carries the token now, and the fence is the one proposed.
+    /// To acquire: the key now carries the token, and the node has accepted the proposed fence.
     Acquired(Option<Reading>),
-    /// To acquire: the key exists already.
+    /// To acquire: the key exists already, or the lease of another attempt on it has not ended.
     Held(Option<Reading>),
     /// To extend: the key is extended.
     Extended(Option<Reading>),
     /// To release: the key is deleted.
     Released,
-    /// To extend or release: the key is gone or carries another token.
+    /// To extend or release: the key is gone, or carries another token.
     NotMine,
 }
 
-/// Parses the answer to a fenced acquire or extend: a code, the node's time, the highest fence there, and
-/// a remaining time in milliseconds, whose meaning depends on the code.
+/// Parses the answer to a fenced acquire or extend. Its four numbers are:
+///
+/// 1. a code of `scripts/codes.lua`
+/// 2. the node's time, in microseconds
+/// 3. the highest fence that the node has accepted for the key
+/// 4. for an acquire: with `REFUSED` and `QUARANTINED`, a remaining time in milliseconds; with `UNGUARDED`, 1 if there is a
+///    record, else 0
+///
+/// `None` if the numbers are no such answer.
 // `inline(never)`: inlined, its values would be copied together with those of the caller.
 #[inline(never)]
 pub(crate) fn fenced_reply(
@@ -32,7 +39,7 @@ pub(crate) fn fenced_reply(
     numbers: &[i64; 4],
 ) -> Option<Result<Reply, Denial>> {
     let [code, time, fence, ms] = *numbers;
-    // -1 means a key without a TTL, which is not a lock: it never expires.
+    // -1 means that the key has no TTL: it is no lock, and never expires.
     let left_ms = u32::try_from(ms).unwrap_or(u32::MAX);
     let time = u64::try_from(time).ok()?;
     let fence = Fence::from_u64(u64::try_from(fence).ok()?);

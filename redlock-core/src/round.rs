@@ -5,36 +5,50 @@ use crate::time::Instant;
 /// What one node's reply means for the round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Vote {
-    /// The node did what it was asked.
+    /// The node executed the command.
     Granted,
-    /// The node refused.
+    /// The node refused: another client holds the key, or the key is gone.
     Refused,
-    /// The node gave no valid answer. It may have done what it was asked.
+    /// The node failed, gave no valid answer, or denied its vote (a [`Denial`](crate::Denial)). It may have executed the
+    /// command.
     Unknown,
 }
 
 /// The state of a round.
+///
+/// [`Round::verdict`] decides by the votes alone. Three more decisions are made after the round:
+///
+/// - If one process voted twice, the round is not won: `judge_duplicates` in `redlock/duplicates.rs`.
+/// - If the validity ends while guard records are restored, a won attempt is `TooLate`: `redlock/attempt.rs`.
+/// - If so many nodes refused an extension that the others are no quorum, the lease is lost: `redlock/extension.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Missing votes can still decide it.
+    /// The round waits for more votes.
     Pending,
     /// A quorum granted, in time.
     Won,
     /// A quorum granted, but the validity was over by then.
     TooLate,
-    /// A quorum is no longer possible, and some node refused.
+    /// A quorum of grants is no longer possible. The nodes whose vote is not [unknown](Vote::Unknown) are a quorum.
     Refused,
-    /// A quorum is not possible, because too many nodes gave no answer.
+    /// A quorum of grants is no longer possible, and the nodes whose vote is not [unknown](Vote::Unknown) are no
+    /// quorum. Some of them may have refused: of five nodes, one may have refused and three may have failed.
     Unreachable,
 }
 
 /// The votes of one round, and its verdict.
 ///
-/// The verdict is settled at the first vote after which no other vote could change whether the round
-/// is won: `granted >= quorum`, or `granted + pending < quorum`. This is exact for an even number of
-/// nodes too.
+/// Whether the round is won is decided by the first vote after which no other vote can change it:
+///
+/// - won: `granted >= quorum`
+/// - lost: `granted + pending < quorum`
+///
+/// This is exact for an even number of nodes too. A won round ends at once. A lost round also ends at once, except after
+/// [`wait_for_samples`](Self::wait_for_samples) or [`wait_for_all`](Self::wait_for_all): then it waits for data that the
+/// next round needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Round {
+    /// The nodes whose votes count.
     voters: NodeSet,
     quorum: u32,
     /// When the caller stops waiting for votes.
@@ -44,28 +58,29 @@ pub(crate) struct Round {
     granted: NodeSet,
     refused: NodeSet,
     unknown: NodeSet,
-    /// How many nodes have given data for the next round.
-    heard: u32,
-    /// How many nodes must give data for the next round before this one is lost.
-    wanted: u32,
-    /// How many nodes refused only because of the proposed fence.
+    /// How many nodes have told their time and their highest fence, which the next proposal needs.
+    samples: u32,
+    /// A lost round waits until it has so many samples.
+    samples_needed: u32,
+    /// How many nodes denied their vote only because of the proposed fence.
     misfits: u32,
-    wants_all: bool,
-    doubt: Doubt,
+    /// A lost round waits for all voters, unless the next round may be won without those that lack a guard record.
+    needs_all: bool,
+    distrust: Distrust,
 }
 
-/// What an attempt that has lost a round cannot trust.
+/// What an attempt that has lost a round does not trust in the next one.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Doubt {
-    None,
-    /// The nodes' time.
+pub(crate) enum Distrust {
+    Nothing,
+    /// The nodes' time, as the client knows it.
     Time,
     /// The nodes' time, and the highest known fence: it may come from a clock that is ahead.
     TimeAndFences,
 }
 
 impl Round {
-    /// A round among `voters` that takes `quorum` grants to win.
+    /// Creates a round among `voters` that is won by `quorum` grants.
     pub(crate) const fn new(
         voters: NodeSet,
         quorum: u32,
@@ -80,52 +95,62 @@ impl Round {
             granted: NodeSet::EMPTY,
             refused: NodeSet::EMPTY,
             unknown: NodeSet::EMPTY,
-            heard: 0,
-            wanted: 0,
+            samples: 0,
+            samples_needed: 0,
             misfits: 0,
-            wants_all: false,
-            doubt: Doubt::None,
+            needs_all: false,
+            distrust: Distrust::Nothing,
         }
     }
 
-    /// Keeps a lost round open until all nodes have answered or its time is over: a node has lost its guard record,
-    /// and the records of the others decide which client may write it again. If the next round may be won without
-    /// that node, the round does not stay open.
-    pub(crate) const fn hear_all(&mut self) {
-        self.wants_all = true;
+    /// Records that a node lacks its guard record. The records of the other nodes decide whether this client may write
+    /// it again. So a lost round waits until all voters have voted or the round is over.
+    ///
+    /// If other nodes denied only the fence, and the next round may be won without the node, the round does not wait.
+    pub(crate) const fn wait_for_all(&mut self) {
+        self.needs_all = true;
     }
 
-    /// Keeps a lost round open for a fence that does not fit: the next fence needs [`enough`](Self::enough) answers.
-    /// Nodes that cannot be reached help to lose a round, but give no data.
-    pub(crate) fn hear_enough(&mut self, is_stale: bool) {
+    /// Records that a node denied its vote only because of the proposed fence. The next proposal needs the samples of
+    /// [`blocking_count`](Self::blocking_count) nodes, or of all voters if this round used data that it
+    /// [distrusts](Self::distrust). So a lost round waits for them. An unreachable node helps to lose a round, but gives no
+    /// sample.
+    ///
+    /// `is_stale`: the node has accepted a higher fence, or this fence for another attempt.
+    pub(crate) fn wait_for_samples(&mut self, is_stale: bool) {
         self.misfits += 1;
-        let is_doubtful = match self.doubt {
-            Doubt::None => false,
-            Doubt::Time => !is_stale,
-            Doubt::TimeAndFences => true,
+        let is_distrusted = match self.distrust {
+            Distrust::Nothing => false,
+            Distrust::Time => !is_stale,
+            Distrust::TimeAndFences => true,
         };
-        let wanted = if is_doubtful {
+        let needed = if is_distrusted {
             self.voters.len()
         } else {
-            self.enough()
+            self.blocking_count()
         };
-        self.wanted = self.wanted.max(wanted);
+        self.samples_needed = self.samples_needed.max(needed);
     }
 
-    /// If the round is lost because of doubtful data, it waits for all nodes: those that answered first may have wrong
-    /// clocks.
-    pub(crate) const fn doubt(&mut self, doubt: Doubt) {
-        self.doubt = doubt;
+    /// Sets what this round distrusts. If the round is lost because of such data, it waits for all voters: the
+    /// nodes that were the first to answer the previous round may have wrong clocks.
+    pub(crate) const fn distrust(&mut self, distrust: Distrust) {
+        self.distrust = distrust;
     }
 
-    /// Counts a node that has told its time.
-    pub(crate) const fn heard(&mut self) {
-        self.heard += 1;
+    /// Counts a node that has told its time and its highest fence.
+    pub(crate) const fn count_sample(&mut self) {
+        self.samples += 1;
     }
 
-    /// The number of nodes that leaves the others without a quorum.
-    pub(crate) fn enough(&self) -> u32 {
+    /// The smallest number of voters without which the others are no quorum: `voters + 1 - quorum`.
+    pub(crate) fn blocking_count(&self) -> u32 {
         (self.voters.len() + 1).saturating_sub(self.quorum)
+    }
+
+    /// The nodes whose votes count.
+    pub(crate) const fn voters(&self) -> NodeSet {
+        self.voters
     }
 
     pub(crate) const fn deadline(&self) -> Instant {
@@ -136,7 +161,7 @@ impl Round {
         self.valid_until
     }
 
-    /// Counts the vote of `node`: only its first one, and only if it is a voter.
+    /// Counts the first vote of `node`. Ignores a later vote, and the vote of a node that is no voter.
     pub(crate) fn vote(&mut self, node: usize, vote: Vote) {
         if !self.pending().contains(node) {
             return;
@@ -148,10 +173,10 @@ impl Round {
         }
     }
 
-    /// The state of the round at `now`, a reading of the clock *after* the last vote that counts.
+    /// Returns the state of the round at `now`. The clock must be read *after* the last vote that counts.
     ///
-    /// `is_over` ends the wait for pending votes: they count as unknown. The caller decides this, not the deadline:
-    /// a task that is polled late first reads the votes that have arrived.
+    /// If `is_over`, pending votes count as unknown. The caller decides this, not the deadline: a task that is polled late
+    /// first reads the votes that have arrived.
     ///
     /// The Redlock specification, step 3: the elapsed time is measured when the replies have arrived.
     pub(crate) fn verdict(&self, now: Instant, is_over: bool) -> Verdict {
@@ -164,13 +189,14 @@ impl Round {
                 Verdict::TooLate
             };
         }
-        let may_fit = self.misfits > 0 && granted + self.misfits + pending >= self.quorum;
-        let is_unheard = self.heard < self.wanted || self.wants_all && !may_fit;
-        if granted + pending >= self.quorum || is_unheard && pending > 0 {
+        // With another fence, these nodes may win the next round without those that lack a guard record.
+        let can_win_next = self.misfits > 0 && granted + self.misfits + pending >= self.quorum;
+        let needs_more = self.samples < self.samples_needed || self.needs_all && !can_win_next;
+        if granted + pending >= self.quorum || needs_more && pending > 0 {
             return Verdict::Pending;
         }
-        let silent = self.voters.len() - granted - self.refused.len() - pending;
-        if self.voters.len() - silent < self.quorum {
+        let unknown = self.voters.len() - granted - self.refused.len() - pending;
+        if self.voters.len() - unknown < self.quorum {
             Verdict::Unreachable
         } else {
             Verdict::Refused
@@ -190,7 +216,7 @@ impl Round {
 pub(crate) struct NodeSet(u32);
 
 impl NodeSet {
-    /// How many nodes a set can hold.
+    /// The largest number of nodes in a set.
     pub(crate) const CAPACITY: usize = 32;
 
     pub(crate) const EMPTY: Self = Self(0);
@@ -225,7 +251,7 @@ impl NodeSet {
         Self(self.0 & other.0)
     }
 
-    /// No bit for a node beyond the capacity.
+    /// The bit of `node`. Zero if `node` is beyond the capacity.
     fn bit(node: usize) -> u32 {
         u32::try_from(node)
             .ok()

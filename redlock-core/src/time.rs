@@ -61,12 +61,12 @@ impl Instant {
 /// # For implementers
 ///
 /// - `now` never goes back.
-/// - `now` continues to count while the machine sleeps. With a clock that stops in suspend, a laptop
-///   that wakes up would believe that it still holds its lock.
+/// - `now` continues to count while the machine is suspended. With a clock that stops in suspend, a laptop that resumes would
+///   believe that it still holds its lock.
 /// - `now` runs at the rate of real time, within the drift that
 ///   [`Options::drift_ppm`](crate::Options::drift_ppm) allows for.
-/// - `resolution` is the larger of two steps: the tick of `now` (a reading is truncated to it), and the
-///   step to which `sleep_until` rounds up. Every lease ends earlier by this much.
+/// - `resolution` is the larger of two steps: the tick to which `now` is truncated, and the step to which `sleep_until`
+///   rounds up. Every lease ends earlier by one `resolution`.
 /// - `sleep_until` ends at its deadline or later, never earlier. If the deadline has passed, it ends at
 ///   once. Every poll reads the clock.
 ///
@@ -79,17 +79,17 @@ pub trait Clock {
     /// The time now.
     fn now(&self) -> Instant;
 
-    /// The tick of this clock and its timer.
+    /// The tick of this clock or of its timer, whichever is longer. See the list above.
     fn resolution(&self) -> Duration;
 
     /// Waits until `deadline`.
     async fn sleep_until(&self, deadline: Instant);
 
-    /// Waits until `deadline`, and then lets the transports read the replies that have arrived, unless it is
-    /// `too_late_at` or later. Returns soon after the deadline. The default only waits until `deadline`.
+    /// Waits until `deadline`. Then, if `now` is before `too_late_at`, lets the transports read the replies that have
+    /// arrived. Returns soon after the deadline. The default only waits until `deadline`.
     ///
-    /// For a clock whose tasks share a thread with other tasks: if those keep the thread past the deadline, replies
-    /// have arrived but are unread.
+    /// Implement this if the tasks of the transports share a thread with other tasks. If other tasks keep the thread past the
+    /// deadline, replies have arrived but are not read yet.
     // Not an `async fn`, which would wrap the future in another one, also in flash.
     fn sleep_and_catch_up(
         &self,
@@ -119,11 +119,10 @@ impl<C: Clock> Clock for &C {
     }
 }
 
-/// The margin of a lease for clocks that differ in rate: `ppm` millionths of `ttl_ms`, plus 2 ms; in microseconds, rounded
-/// up.
+/// The margin of a lease for clocks that differ in rate, in microseconds, rounded up: `ttl_ms * ppm / 1_000_000 + 2 ms`.
 ///
-/// As in all Redlock clients, one millisecond is for the precision of expiry in Redis, and one is the least drift of a
-/// short TTL.
+/// The 2 ms are those of all Redlock clients: one millisecond for the precision of expiry in Redis, and one as the least
+/// drift of a short TTL.
 // `inline(never)`: many callers, and much code on a microcontroller.
 #[inline(never)]
 pub(crate) const fn drift_micros(ttl_ms: u32, ppm: u32) -> u64 {
@@ -134,7 +133,7 @@ pub(crate) const fn drift_micros(ttl_ms: u32, ppm: u32) -> u64 {
         .saturating_add(FIXED_MICROS)
 }
 
-/// Like `as_micros`, but without 128-bit arithmetic, which is slow and large on a microcontroller.
+/// Like [`Duration::as_micros`], but without 128-bit arithmetic, which is slow and large on a microcontroller.
 // `inline(never)`: many callers, and much code on a microcontroller.
 #[inline(never)]
 pub(crate) const fn whole_micros(duration: Duration) -> u64 {
@@ -157,7 +156,7 @@ pub(crate) const fn whole_millis(duration: Duration) -> Option<u32> {
     Some(millis as u32)
 }
 
-/// Displays a time in milliseconds; from one second on, in seconds, rounded up.
+/// Displays a time: in milliseconds if it is shorter than one second, else in seconds, rounded up.
 pub(crate) struct Span(pub(crate) u32);
 
 impl fmt::Display for Span {

@@ -13,7 +13,7 @@ impl Token {
     /// The length in bytes, as in the Redlock specification.
     pub const LEN: usize = 20;
 
-    /// The token with these bytes, for instance that of a lease which another process has acquired.
+    /// The token with these bytes, for instance the token of a lease that another process has acquired.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
         Self(bytes)

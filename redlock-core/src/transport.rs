@@ -1,5 +1,5 @@
-//! What a transport to the nodes needs: the trait, and the commands, replies and vote conditions that it handles.
-//! Applications that use the nodes of `redlock-std` or `redlock-embassy` need none of it.
+//! The trait of a transport to the nodes, and the types that a transport handles. An application that uses the transports of
+//! `redlock-std` or `redlock-embassy` does not need this module.
 
 use core::fmt;
 use core::time::Duration;
@@ -19,32 +19,30 @@ pub use crate::wire::{Answer, Argument, Arguments, Script, ScriptCall};
 ///
 /// # For callers
 ///
-/// 1. Dropping the future of [`execute`] means *unknown*, never *no*: the command may still take
-///    effect.
-/// 2. The transport stays usable after that: the next call gets its own reply, never that of a
-///    dropped call.
-/// 3. Commands reach the node in the order of the calls for as long as the connection lives. A
-///    release that is called after an acquire cannot overtake it.
-/// 4. If the connection is up and has room, the first poll sends the whole command. To return at the
-///    quorum, poll every node once and drop the calls that are late.
+/// 1. If the future of [`execute`] is dropped, the vote is *unknown*, never *no*: the command may still take effect.
+/// 2. The transport stays usable after that: the next call gets its own reply, never the reply to a dropped call.
+/// 3. Commands reach the node in the order of the calls while the connection lives. A release that is called after an
+///    acquire cannot overtake it.
+/// 4. If the connection is up and has room, the first poll sends the whole command. To return at the quorum, poll every
+///    node once, then drop the calls that are late.
 ///
 /// # For implementers
 ///
 /// Keep the four promises above, and these:
 ///
-/// 5. Keep state in the transport, never in the future: a dropped future loses neither unsent bytes
-///    nor the count of outstanding replies.
-/// 6. Never resend an acquire: a repeated `SET NX` would find its own key and report a refusal. A
-///    release may be sent again.
-/// 7. Wait no longer than the caller polls: timeouts belong to the round. If the node is known to be
+/// 5. Keep the state in the transport, never in the future: a dropped future must lose no unsent bytes, and must not lose
+///    the count of outstanding replies.
+/// 6. Never send an acquire again: the second `SET NX` would find the key of the first and report a refusal. A release may
+///    be sent again.
+/// 7. Wait only while the caller polls: the timeout belongs to the round, which drops the call. If the node is known to be
 ///    down, return an error at once.
-/// 8. Send every command of a key over one ordered connection per node. Use a new connection only if
-///    the old one is known to be dead.
-/// 9. An error says what happened and names the node, because it is printed unchanged. It never means
-///    *no*: the round counts it as unknown.
+/// 8. Send every command of a key over one ordered connection per node. Use a new connection only if the old one is known
+///    to be dead.
+/// 9. An error tells what happened and names the node, because it is printed unchanged. It never means *no*: the round
+///    counts it as unknown.
 /// 10. No data from the node may cause a panic, block the client or grow without bound.
-/// 11. On every new connection, ask the node [who it is](crate::transport::NodeInfo) before any command. Send an
-///     acquire only if [`Admission::check`](crate::transport::Admission::check) allows it.
+/// 11. On every new connection, ask the node for its [identity](crate::transport::NodeInfo) before any command. Send an
+///     acquire only if [`Admission::check`](crate::transport::Admission::check) returns `Ok`.
 ///
 /// [`execute`]: Transport::execute
 #[expect(
@@ -55,7 +53,7 @@ pub trait Transport {
     /// The name of a node in messages, for instance its address.
     type Name: Clone + fmt::Debug + fmt::Display;
 
-    /// What can fail on the way to a node, in [`Failure::Transport`](crate::Failure::Transport).
+    /// The error of the transport itself. It is in [`Failure::Transport`](crate::Failure::Transport).
     type Error: core::error::Error;
 
     /// Returns the name of the node.
@@ -65,33 +63,34 @@ pub trait Transport {
     ///
     /// # Errors
     ///
-    /// [`Failure::Denied`](crate::Failure::Denied) if the node has no vote. [`Failure::Transport`](crate::Failure::Transport)
-    /// if the node cannot be reached, or if its answer is no reply to the command; the command may still have taken effect.
+    /// - [`Failure::Denied`](crate::Failure::Denied) if the node has no vote.
+    /// - [`Failure::Transport`](crate::Failure::Transport) if the node cannot be reached, or if its answer is no reply to the
+    ///   command. The command may still have taken effect.
     async fn execute(
         &mut self,
         command: &Command<'_>,
     ) -> Result<Reply, NodeError<Self::Name, Self::Error>>;
 
-    /// Returns the process that answers, see [`Admission::run_id`](crate::transport::Admission::run_id). `None` if it is
-    /// unknown. Two nodes of a lock that are one process have one vote.
+    /// Returns the process of the node, see [`Admission::run_id`](crate::transport::Admission::run_id). `None` if it is
+    /// unknown. If two nodes of a lock are one process, they have one vote.
     ///
     /// The default returns `None`.
     fn run_id(&self) -> Option<RunId> {
         None
     }
 
-    /// Returns why the node has not answered a round that stopped waiting for it after the time `after`. `None` if the
-    /// transport knows no more than that; the round then reports [`Failure::TimedOut`](crate::Failure::TimedOut).
+    /// Returns why the node has not answered a round, which stopped waiting for it after the time `after`. `None` if the
+    /// transport does not know why. The round then reports [`Failure::TimedOut`](crate::Failure::TimedOut).
     ///
-    /// A timeout has causes that only the transport knows, and that need different remedies: the command may still wait
-    /// for a connection, for instance. The default returns `None`.
+    /// Only the transport knows the cause of a timeout, and different causes need different remedies. For instance, the
+    /// command may still wait for a connection. The default returns `None`.
     fn explain_timeout(&self, after: Duration) -> Option<Self::Error> {
         let _after = after;
         None
     }
 }
 
-/// The error of a node that is reached by the transport `T`.
+/// The error of a node whose transport is `T`.
 pub type NodeErrorOf<T> = NodeError<<T as Transport>::Name, <T as Transport>::Error>;
 
 impl<T: Transport> Transport for &mut T {

@@ -9,7 +9,7 @@ use crate::mock::slots::Slots;
 use crate::time::{Clock, Instant};
 
 /// A virtual clock: time passes only in [`advance`](Self::advance) and [`run`](Self::run). Pass it by
-/// reference; all users of one clock share its time.
+/// reference: all users of one clock share its time.
 #[derive(Debug)]
 pub struct MockClock {
     now: Cell<Instant>,
@@ -27,8 +27,8 @@ impl MockClock {
     /// How many futures can sleep at once.
     const SLEEPERS: usize = 256;
 
-    /// How many polls in a row must be pending before time advances. The tasks of a test may wake each
-    /// other many times at one instant; without an allocator, no waker can track this.
+    /// How many polls in a row must be pending before time advances. The tasks of a test may wake each other many times at
+    /// one instant. Without an allocator, no waker can track this.
     const QUIET_POLLS: usize = 16;
 
     /// A clock at zero with a resolution of one microsecond.
@@ -52,11 +52,11 @@ impl MockClock {
         self.set(self.now.get().saturating_add(by));
     }
 
-    /// Runs `future` to its end. Whenever it is idle, time jumps to the next deadline of a sleeping future.
+    /// Runs `future` to its end. Whenever it is idle, the time jumps to the next deadline of a sleeping future.
     ///
     /// # Panics
     ///
-    /// Panics if the future waits but no future sleeps until a deadline.
+    /// Panics if the future is pending and no future sleeps: then nothing can wake it.
     #[expect(
         clippy::panic,
         reason = "a test that can never end is a defect of the test"
@@ -143,8 +143,8 @@ impl Clock for MockClock {
 
 /// Frees its slot when the sleep is over or dropped.
 ///
-/// A type and not a closure: Miri rejects a future that refers to a part of itself with `&mut` if it is in
-/// a slice, because the slice's iterator accesses the whole future.
+/// A type, not a closure: Miri rejects a future in a slice if the future refers to a part of itself with `&mut`, because the
+/// iterator of the slice accesses the whole future.
 struct Sleep<'a> {
     clock: &'a MockClock,
     deadline: Instant,

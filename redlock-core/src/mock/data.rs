@@ -7,7 +7,7 @@ use crate::node_info::{ReplicationId, RunId};
 use crate::time::Instant;
 use crate::token::Token;
 
-/// The data of a server with room for `KEYS` locks. Instants are on the server's own wall clock.
+/// The data of a server with room for `KEYS` locks. All instants are on the wall clock of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Data<const KEYS: usize> {
     entries: Slots<(KeyName, Entry), KEYS>,
@@ -21,7 +21,7 @@ pub struct Data<const KEYS: usize> {
 pub struct Entry {
     /// The token of the holder.
     pub token: Token,
-    /// The key is gone from then on.
+    /// The key is gone from this instant on.
     pub expires_at: Instant,
 }
 
@@ -30,7 +30,7 @@ pub struct Entry {
 pub(super) struct FenceRecord {
     /// The highest fence that was accepted.
     pub(super) fence: Fence,
-    /// Until when the key is held, even if a clock that was ahead has expired it.
+    /// Until when the key is held, even if it has expired because the clock was ahead.
     pub(super) held_until: Instant,
     /// The token whose acquire or extend was accepted last.
     pub(super) accepted: Option<Token>,
@@ -44,7 +44,7 @@ pub(super) struct Guard {
     pub(super) replication_id: ReplicationId,
     /// The end of the quarantine.
     pub(super) until: Instant,
-    /// `None` until the first fenced client sets it, as if the fleet had been set up with its rules.
+    /// The rules. `None` until the first fenced acquire, which sets its own rules, as if `redlock init` had set them.
     pub(super) fencing: Option<Fencing>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Guard {
 pub(super) const PAST: Instant = Instant::from_micros(0);
 
 impl FenceRecord {
-    /// What is known of a key without a record.
+    /// Stands for the record of a key that has none.
     const NONE: Self = Self {
         fence: Fence::ZERO,
         held_until: PAST,

@@ -2,8 +2,8 @@
 
 use crate::entropy::Entropy;
 
-/// Random bytes from a seed: the same seed gives the same bytes. For tests only: anyone who knows the seed
-/// knows every token.
+/// Random bytes from a seed: the same seed gives the same bytes. Only for tests, because a client that knows the seed knows
+/// every token.
 #[derive(Debug, Clone)]
 pub struct SeededEntropy(u64);
 

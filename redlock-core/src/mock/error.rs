@@ -25,7 +25,7 @@ impl fmt::Display for MockName {
 /// Why a [`MockNode`](crate::mock::MockNode) has no vote.
 pub type MockFailure = Failure<MockName, MockError>;
 
-/// What can fail on the way to a [`MockNode`](crate::mock::MockNode).
+/// The error of the transport to a [`MockNode`](crate::mock::MockNode).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MockError {
@@ -33,9 +33,9 @@ pub enum MockError {
     Refused,
     /// The node was stopped while the command was on its way.
     Reset,
-    /// Too many commands are on their way: there is room for 64.
+    /// Too many commands are on their way. There is room for 64.
     Full,
-    /// There is no room for another key: there is room for 64.
+    /// Too many keys. There is room for 64.
     OutOfMemory,
     /// The key has more than 64 bytes.
     KeyTooLong,

@@ -1,36 +1,39 @@
 //! What a server can do wrong on purpose.
 
-/// A rule that a [`Server`](crate::mock::Server) breaks. A proof that does not find it proves nothing.
+/// A rule that a [`Server`](crate::mock::Server) breaks on purpose. Each proof must find the flaws that it looks for: a proof
+/// that misses one proves nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ServerFlaw {
     /// A release deletes the key, whatever its token.
     ReleasesAnyToken,
-    /// It always says that it is a master that does not evict keys, and executes commands as a replica.
+    /// It always reports that it is a master that evicts no keys, and executes commands although it is a replica.
     HidesItsRole,
-    /// It counts its grants, and the count is the fence.
+    /// It counts its grants, and the count is the fence, whatever fence was proposed.
     CountsGrants,
-    /// It records the highest fence and accepts every fence: the first round of an attempt asks, the second writes back.
+    /// It records the highest fence, and accepts every fence above 1. The first round of an attempt proposes 1 and only reads
+    /// the highest fence. The second round writes back one more.
     AcceptsAnyFence,
-    /// It accepts a fence that it has accepted before.
+    /// It accepts a fence that it has accepted before, even from another attempt.
     AcceptsFenceAgain,
-    /// It accepts fences however far behind its clock, and keeps fence records for one window only.
+    /// It accepts fences however far they are behind its clock, and keeps fence records for only one window.
     AcceptsOldFence,
-    /// It accepts fences however far ahead of its clock.
+    /// It accepts fences however far they are ahead of its clock.
     AcceptsNewFence,
-    /// Its quarantine ends a millisecond before the last fence that it may have forgotten is too old.
+    /// Its quarantine ends one millisecond too early: a fence that it may have forgotten is not too old yet.
     QuarantineTooShort,
     /// Its quarantine is long enough for leases, but not for a clock that is stepped back.
     QuarantineWithoutStepBack,
-    /// A release leaves its fence acceptable.
+    /// A release does not burn its fence. To burn a fence is to raise the highest fence above it, so that the node
+    /// accepts it no more.
     BurnsNoFence,
-    /// A key that is gone is free, even if a clock that was ahead has expired it.
+    /// If a key is gone, the lock is free, even if the key has expired because the clock was ahead.
     ForgetsHeldUntil,
-    /// An extend sets a key again although another fence was accepted since.
+    /// An extend sets a missing key again, even if another attempt was accepted since.
     RestoresAnyKey,
-    /// It takes an attempt that proposes the fence of another for the other.
+    /// It takes two attempts that propose the same fence for one attempt.
     ConfusesEqualFences,
-    /// Without a guard record, it takes the rules of the first client.
+    /// If it has no guard record, it takes the rules of the first client.
     TakesAnyRules,
     /// It does not compare the replication ID of its guard record.
     MissesFailback,

@@ -14,15 +14,15 @@ use crate::owned::OwnedCommand;
 use crate::reply::Reply;
 use crate::time::Instant;
 
-/// A server on its host: with a wall clock, and what its clients know of it.
+/// A server on its host: with a wall clock, and with what its clients know about it.
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) server: Server<MAX_KEYS>,
-    /// The saved data.
+    /// The data at the last [`save`](Self::save).
     saved: Data<MAX_KEYS>,
     /// One admission for all clients, as if all of them were connected at every restart.
     admission: Admission,
-    /// How far its wall clock is ahead of the others, in microseconds.
+    /// How far its wall clock was stepped ahead, in microseconds.
     clock_step: i64,
 }
 
@@ -117,7 +117,8 @@ impl Host {
     /// Records what a client learns on a new connection.
     fn meet(&mut self, now: Instant) {
         let node_info = NodeInfo {
-            // As if plain and fenced clients never shared a node: a test of plain locks has no fleet.
+            // Plain clients see no guard record, as if they shared no node with fenced clients: a test of plain locks has no
+            // rules.
             max_ttl_ms: None,
             is_vouched: false,
             ..self.server.node_info(FIRST_UPTIME, self.wall(now))

@@ -21,12 +21,12 @@ use crate::transport::{NodeErrorOf, Transport};
 
 /// A node in memory: keys that expire, and every way in which a node can fail.
 ///
-/// A reference to it is a [`Transport`]; any number of clients may share it, each with its own reference.
-/// It has its own wall clock, so the clocks of nodes can differ in a test. It has room for 64 keys of at
-/// most 64 bytes, and for 64 commands on their way.
+/// A reference to it is a [`Transport`]. Any number of clients may share it, each with its own reference. It has its own wall
+/// clock, so the clocks of nodes can differ in a test. It has room for 64 keys of at most 64 bytes, and for 64 commands on
+/// their way.
 ///
-/// A node that hangs keeps the commands sent to it and executes them when it resumes, like a stopped
-/// server with open connections. It also executes commands whose futures the client has dropped by then.
+/// A node that hangs keeps the commands that it is sent, and executes them when it resumes, like a stopped server with open
+/// connections. It also executes commands whose futures were dropped meanwhile.
 #[derive(Debug)]
 pub struct MockNode<C> {
     number: usize,
@@ -57,7 +57,7 @@ struct Sent {
     command: OwnedCommand<KeyName>,
     /// The result, and when it reaches the client.
     answer: Option<(Result<Reply, MockFailure>, Instant)>,
-    /// The client has dropped its future: the command still takes effect, the reply goes nowhere.
+    /// The client has dropped its future. The command still takes effect, but no client gets the reply.
     is_abandoned: bool,
 }
 
@@ -90,7 +90,7 @@ impl<C: Clock> MockNode<C> {
         core::array::from_fn(|index| Self::new(index + 1, clock.clone()))
     }
 
-    /// Lets each command take `latency` from the client to the node and back.
+    /// Sets the time that each command takes from the client to the node and back.
     pub fn set_latency(&self, latency: Duration) {
         self.settled().latency = latency;
     }
@@ -100,7 +100,7 @@ impl<C: Clock> MockNode<C> {
         self.settled().is_hung = true;
     }
 
-    /// Executes what was sent in the meantime, and answers again.
+    /// Executes the commands that were sent in the meantime, and answers again.
     pub fn resume(&self) {
         self.change(|state, now| {
             state.is_hung = false;
@@ -122,8 +122,8 @@ impl<C: Clock> MockNode<C> {
         });
     }
 
-    /// Restarts with its data, like a server that fsyncs every write. Clients notice, and do not count its
-    /// vote until the [restart guard](crate::Options::restart_guard) allows it.
+    /// Restarts with its data, like a server that fsyncs every write. Clients notice the restart, and do not count the vote of
+    /// the node until the [restart guard](crate::Options::restart_guard) allows it.
     pub fn restart(&self) {
         self.stop();
         self.change(|state, now| {
@@ -138,18 +138,18 @@ impl<C: Clock> MockNode<C> {
         self.clear();
     }
 
-    /// Deletes all keys, as FLUSHALL does. Plain clients do not notice. Fenced clients do not count its vote
-    /// until the quarantine of their fleet is over.
+    /// Deletes all keys, as FLUSHALL does. Plain clients do not notice. Fenced clients do not count the vote of the node until
+    /// the quarantine of their fleet is over.
     pub fn clear(&self) {
         self.change(|state, _| state.host.server.clear());
     }
 
-    /// Deletes only the lock `key` and its fence, like a server that evicts keys.
+    /// Deletes only the lock `key` and its fence record, like a server that evicts keys.
     pub fn evict(&self, key: &str) {
         self.change(|state, _| state.host.server.evict(key.as_bytes()));
     }
 
-    /// Sets whether it reports that it may evict keys. If it may, fenced clients give it no vote, nor do plain clients
+    /// Sets whether the node reports that it may evict keys. If so, it has no vote for fenced clients, and for plain clients
     /// with [`Options::refuse_eviction`](crate::Options::refuse_eviction).
     pub fn set_may_evict(&self, may_evict: bool) {
         self.change(|state, now| state.host.set_may_evict(may_evict, now));
@@ -160,8 +160,8 @@ impl<C: Clock> MockNode<C> {
         self.change(|state, now| state.host.set_master(false, now));
     }
 
-    /// Becomes a master again. It may lack data that its master had: clients do not count its vote until the restart
-    /// guard, or the quarantine of their fleet, allows it.
+    /// Becomes a master again. It may lack data that its master had. So clients do not count its vote until the restart guard
+    /// allows it (plain clients), or the quarantine of their fleet is over (fenced clients).
     pub fn promote(&self) {
         self.change(|state, now| state.host.set_master(true, now));
     }
@@ -171,20 +171,20 @@ impl<C: Clock> MockNode<C> {
         self.change(|state, _| state.host.save());
     }
 
-    /// Goes back to the data that was [saved](Self::save) last, or to none, in the same process: as after a failover to a
-    /// replica that lagged behind, and back. Plain clients whose connection lives do not notice. Fenced clients do not
-    /// count its vote until the quarantine of their fleet is over.
+    /// Goes back to the data that was [saved](Self::save) last, or to no data, in the same process: as after a failover to a
+    /// replica that lagged behind, and back. Plain clients do not notice while their connection lives. Fenced clients do not
+    /// count the vote of the node until the quarantine of their fleet is over.
     pub fn fail_back(&self) {
         self.change(|state, _| state.host.fail_back());
     }
 
-    /// Steps its wall clock, by which keys expire and fences are accepted, to `micros` microseconds ahead of the clock
-    /// that it was created with.
+    /// Steps its wall clock to `micros` microseconds ahead of the clock that the node was created with. By its wall clock, keys
+    /// expire and fences are accepted.
     pub fn set_clock_step(&self, micros: i64) {
         self.change(|state, now| state.host.set_clock_step(micros, now));
     }
 
-    /// Sets `key` to `token`, even if the key exists: as the lock of another client, for instance.
+    /// Sets `key` to `token`, even if the key exists. For instance, as the lock of another client.
     ///
     /// # Panics
     ///
@@ -203,7 +203,7 @@ impl<C: Clock> MockNode<C> {
         });
     }
 
-    /// Deletes `key`, with any token.
+    /// Deletes `key`, whatever its token.
     pub fn remove(&self, key: &str) {
         self.change(|state, _| state.host.server.remove(key.as_bytes()));
     }
@@ -214,7 +214,7 @@ impl<C: Clock> MockNode<C> {
         self.find(key).map(|(token, _)| token)
     }
 
-    /// How long `key` still lives, in whole milliseconds, like `PTTL` of Redis. `None` if it does not exist.
+    /// How long `key` still lives, in whole milliseconds, like `PTTL` of Redis. `None` if the key does not exist.
     #[must_use]
     pub fn ttl(&self, key: &str) -> Option<Duration> {
         self.find(key).map(|(_, left)| left)
@@ -226,7 +226,7 @@ impl<C: Clock> MockNode<C> {
         self.find_fence(key).map(|(fence, _)| fence)
     }
 
-    /// How long the node still keeps that fence, in whole milliseconds.
+    /// How long the node still keeps its fence record for `key`, in whole milliseconds. `None` if there is no record.
     #[must_use]
     pub fn fence_ttl(&self, key: &str) -> Option<Duration> {
         self.find_fence(key).map(|(_, left)| left)
@@ -264,7 +264,7 @@ impl<C: Clock> MockNode<C> {
         state.wakers.take_all().for_each(Waker::wake);
     }
 
-    /// The state after all commands that have arrived by now are executed.
+    /// The state of the node, after it has executed all commands that have arrived.
     fn settled(&self) -> core::cell::RefMut<'_, State> {
         let mut state = self.state.borrow_mut();
         state.settle(self.clock.now());
@@ -322,7 +322,7 @@ struct Call<'a> {
 impl Call<'_> {
     async fn change(&self) {
         let mut is_registered = false;
-        // Owns the flag, see `Sleep` of the clock.
+        // Owns the flag, for the reason that is given at `Sleep` in `mock/clock.rs`.
         poll_fn(move |context| {
             if is_registered {
                 return Poll::Ready(());

@@ -15,10 +15,10 @@ use crate::reply::Reply;
 use crate::time::Instant;
 use crate::token::Token;
 
-/// A server with room for `KEYS` locks: a value, without clock or network. `now` is always the time on its own wall
-/// clock.
+/// A server with room for `KEYS` locks: a value, without a clock or a network. `now` is always the time on the server's own
+/// wall clock.
 ///
-/// It does what the scripts do on Redis; a test compares the two. The nodes of the test kit, of the simulation and of the
+/// It does what the scripts do on Redis, and a test compares the two. The nodes of the test kit, of the simulation and of the
 /// model are such servers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Server<const KEYS: usize> {
@@ -33,7 +33,7 @@ pub struct Server<const KEYS: usize> {
 
 /// What an operator and the machine do.
 impl<const KEYS: usize> Server<KEYS> {
-    /// A master that has forgotten nothing: a quarantine is over, and the first fenced client sets the rules.
+    /// A master that has forgotten nothing: its quarantine is over. The first fenced acquire sets the rules of its guard record.
     #[must_use]
     pub const fn new(run_id: RunId) -> Self {
         let replication_id = ReplicationId(0);
@@ -54,7 +54,7 @@ impl<const KEYS: usize> Server<KEYS> {
         }
     }
 
-    /// The same server with the rules `fencing` in its guard record. Without a record if `fencing` is `None`.
+    /// The same server with the rules of `fencing` in its guard record. If `fencing` is `None`, without a guard record.
     #[must_use]
     pub fn set_up_for(mut self, fencing: Option<Fencing>) -> Self {
         let guard = fencing.and(self.data.guard);
@@ -62,8 +62,8 @@ impl<const KEYS: usize> Server<KEYS> {
         self
     }
 
-    /// The same server, but keys expire to the microsecond: as early as any server may expire them. Redis counts whole
-    /// milliseconds, so there a key lives up to one longer.
+    /// The same server, but keys expire to the microsecond: no server may expire them earlier. Redis counts whole milliseconds,
+    /// so on Redis a key lives up to one millisecond longer.
     #[must_use]
     pub const fn exact(mut self) -> Self {
         self.is_exact = true;
@@ -82,7 +82,7 @@ impl<const KEYS: usize> Server<KEYS> {
         self.run_id = run_id;
     }
 
-    /// Becomes a master or a replica. Redis [begins a history](Self::begin_history) with it.
+    /// Becomes a master or a replica. If a test is to be like Redis, it must also [begin a history](Self::begin_history).
     pub const fn set_master(&mut self, is_master: bool) {
         self.is_master = is_master;
     }
@@ -108,7 +108,7 @@ impl<const KEYS: usize> Server<KEYS> {
         self.data = Data::EMPTY;
     }
 
-    /// Deletes the key and the fence record of a lock, and not the guard record.
+    /// Deletes the key and the fence record of a lock. Keeps the guard record.
     pub fn evict(&mut self, key: &[u8]) {
         let key = KeyName::new(key);
         self.data.remove_entry(&key);
@@ -159,9 +159,13 @@ impl<const KEYS: usize> Server<KEYS> {
         Ok(())
     }
 
-    /// What `redlock init` does: writes a guard record without a quarantine, unless there is a record or any key that
-    /// expires. If `is_careless`, unless there is a record. A replica, or a server that may evict keys, gets none. Returns
-    /// whether it was written.
+    /// Does what `redlock init` does: writes a guard record without a quarantine. Returns whether the record was written. It is
+    /// not written in any of these cases:
+    ///
+    /// - There is a guard record.
+    /// - There is the key or the fence record of a lock, unless `is_careless`.
+    /// - The server is a replica.
+    /// - The server may evict keys.
     pub fn init(&mut self, fencing: Fencing, now: Instant, is_careless: bool) -> bool {
         self.expire(now);
         let is_new = self.data.guard.is_none() && (is_careless || self.data.is_empty());
@@ -173,9 +177,12 @@ impl<const KEYS: usize> Server<KEYS> {
         is_new
     }
 
-    /// What `redlock init --repair` does: if there is no record with these rules, of this process and this data, writes
-    /// one with a quarantine that is long enough for the rules of both. A replica, or a server that may evict keys, gets
-    /// none.
+    /// Does what `redlock init --repair` does: writes a guard record with the longer of two quarantines, that of the old record
+    /// and that of `fencing`. The record is not written in any of these cases:
+    ///
+    /// - There is a guard record with these rules, of this process and this data.
+    /// - The server is a replica.
+    /// - The server may evict keys.
     pub fn repair(&mut self, fencing: Fencing, now: Instant) {
         let recorded = self.rules();
         let is_right = recorded == Some(fencing) && self.quarantined_until().is_some();
@@ -187,14 +194,14 @@ impl<const KEYS: usize> Server<KEYS> {
         self.write_guard(fencing, up_to_millis(now).saturating_add(quarantine));
     }
 
-    /// Deletes what has expired. If the clock is stepped back later, it does not come back: as on a server on which the
-    /// key was read, or found by the expiry cycle, meanwhile.
+    /// Deletes the keys that have expired. They do not come back if the clock is stepped back later: as on a Redis server that
+    /// has read them, or whose expiry cycle has found them.
     pub fn expire(&mut self, now: Instant) {
         self.data.expire(now);
     }
 }
 
-/// What can be seen.
+/// What a test can see.
 impl<const KEYS: usize> Server<KEYS> {
     /// The process.
     #[must_use]
@@ -240,13 +247,13 @@ impl<const KEYS: usize> Server<KEYS> {
         Some((record.fence, left(record.expires_at, now)?))
     }
 
-    /// The number of locks whose keys have not expired by the last command.
+    /// The number of locks whose keys had not expired at the last command or [`expire`](Self::expire).
     #[must_use]
     pub fn len(&self) -> usize {
         self.data.len()
     }
 
-    /// Whether there is no key and no fence record.
+    /// Whether there is neither the key nor the fence record of a lock.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.data.is_empty()
@@ -267,13 +274,13 @@ impl<const KEYS: usize> Server<KEYS> {
         (guard.run_id == self.run_id && is_same_data).then_some(guard.until)
     }
 
-    /// Whether the guard record says that this process with this data has forgotten no lease.
+    /// Whether the guard record vouches for the server: it is of this process with this data, and its quarantine is over.
     #[must_use]
     pub fn is_vouched(&self, now: Instant) -> bool {
         self.quarantined_until().is_some_and(|until| now >= until)
     }
 
-    /// What it tells a client about itself. If it may evict keys, it deletes its guard record.
+    /// What it tells a client about itself. If it is a master that may evict keys, it deletes its guard record.
     pub fn node_info(&mut self, uptime: Duration, now: Instant) -> NodeInfo {
         let is_hidden = self.has(ServerFlaw::HidesItsRole);
         let may_evict = self.may_evict && !is_hidden;
@@ -295,18 +302,18 @@ impl<const KEYS: usize> Server<KEYS> {
 
 /// What a client's command does.
 impl<const KEYS: usize> Server<KEYS> {
-    /// Executes `command`. A replica refuses all: on Redis, it refuses those that would change something.
+    /// Executes `command`. A replica executes no command. (On Redis, a replica refuses only commands that write.)
     ///
     /// # Errors
     ///
-    /// If the server has no vote, has no room for another key, or the key has more than 64 bytes.
+    /// Fails if the server has no vote, if it has no room for another key, or if the key has more than 64 bytes.
     pub fn execute(&mut self, command: &Command<'_>, now: Instant) -> Result<Reply, MockFailure> {
         let key = short(command.key)?;
         self.expire(now);
         if !self.is_master && !self.has(ServerFlaw::HidesItsRole) {
             return Err(Failure::Denied(Denial::Replica));
         }
-        // Like Redis: a release is allowed.
+        // A release needs no room, as on Redis.
         if !matches!(command.verb, Verb::Release) {
             let is_fenced = command.proposal.is_some();
             let has_room = self.data.has_room_for_entry(&key)
@@ -387,10 +394,10 @@ impl<const KEYS: usize> Server<KEYS> {
         let end = self.end(now, millis(ttl_ms));
         let accepted = FenceRecord {
             fence,
-            // A late copy, on a clock that was stepped back, must not shorten what an extension has promised.
+            // A late copy of the command, or a clock that was stepped back, must not shorten what an extension has promised.
             held_until: end.max(known.held_until),
             accepted: Some(token),
-            // Computed by these rules, not by those of earlier clients.
+            // The life of the record follows from the rules of this client, not from those of earlier clients.
             expires_at: PAST,
         };
         self.record_fence(key, accepted, fencing, now);
@@ -398,7 +405,7 @@ impl<const KEYS: usize> Server<KEYS> {
         Ok(Reply::Acquired(Some(Reading { fence, ..reading })))
     }
 
-    /// Checks that the server cannot have forgotten leases or fences of this fleet.
+    /// Checks that the server cannot have forgotten leases or fences of this fleet. Writes the guard record if that is allowed.
     fn check_guard(
         &mut self,
         proposal: Proposal,
@@ -491,7 +498,7 @@ impl<const KEYS: usize> Server<KEYS> {
         let fence = known.fence.max(proposal.fence);
         let accepted = FenceRecord {
             fence,
-            // A clock that was stepped back must not shorten what was promised before.
+            // If the clock was stepped back since the last extension, the lease must not become shorter.
             held_until: end.max(known.held_until),
             accepted: Some(token),
             ..known
@@ -516,7 +523,7 @@ impl<const KEYS: usize> Server<KEYS> {
             let known = self.data.known(&key);
             let mut left = known;
             let is_confused = self.has(ServerFlaw::ConfusesEqualFences);
-            // A late extend must not set the key again. Another attempt with the same fence keeps what it has.
+            // A late extend must not set the key again. If another attempt with the same fence holds the lock, it keeps it.
             if known.accepted == Some(token) || is_confused && (is_mine || known.fence == fence) {
                 left.held_until = PAST;
                 left.accepted = None;
@@ -528,7 +535,7 @@ impl<const KEYS: usize> Server<KEYS> {
                 left.fence = fence.next();
             }
             if left != known {
-                // This may fail for lack of room: the key is still deleted.
+                // This may fail because there is no room. The key is deleted all the same.
                 self.record_fence(key, left, fencing, now);
             }
         }
@@ -543,7 +550,8 @@ impl<const KEYS: usize> Server<KEYS> {
         self.data.entry(key).map(|entry| entry.token)
     }
 
-    /// Whether the rules have changed since a lease with `fencing` was granted: new clients rely on other margins.
+    /// Whether the window or `step_back` of the guard record has changed since a lease with the rules `fencing` was granted. Then
+    /// other clients rely on other margins.
     fn has_other_margins(&self, fencing: Fencing) -> bool {
         let margins = |fencing: Fencing| (fencing.window_ms, fencing.step_back_ms);
         self.rules()
@@ -564,11 +572,11 @@ impl<const KEYS: usize> Server<KEYS> {
         self.data.set_entry(key, Entry { token, expires_at });
     }
 
-    /// Writes the fence record, with the time for which it is kept.
+    /// Writes the fence record, and computes for how long it is kept.
     fn record_fence(&mut self, key: KeyName, record: FenceRecord, fencing: Fencing, now: Instant) {
         let accepted_until = up_to_millis(Instant::from_micros(record.fence.as_u64()));
         let accepted_until = accepted_until.saturating_add(fencing.window());
-        // The last millisecond of the lease, if milliseconds are counted.
+        // If the server counts milliseconds, `held_until` is the end of the last millisecond of the lease. Its start counts.
         let tick = if self.is_exact {
             Duration::ZERO
         } else {
@@ -580,7 +588,7 @@ impl<const KEYS: usize> Server<KEYS> {
             Some(ServerFlaw::CountsGrants | ServerFlaw::AcceptsAnyFence) => Instant::MAX,
             Some(ServerFlaw::AcceptsOldFence) => now.saturating_add(fencing.window()),
             Some(ServerFlaw::ShortensFenceRecord) => end,
-            // A client with other rules must not shorten it.
+            // A client with other rules must not shorten the life of the record.
             _ => end.max(record.expires_at),
         };
         let record = FenceRecord {
@@ -590,7 +598,7 @@ impl<const KEYS: usize> Server<KEYS> {
         self.data.set_fence(key, record);
     }
 
-    /// When a key expires whose `ttl` begins at `from`.
+    /// When a key with this `ttl` expires, counted from `from`.
     fn end(&self, from: Instant, ttl: Duration) -> Instant {
         if self.is_exact {
             return from.saturating_add(ttl);
@@ -601,7 +609,8 @@ impl<const KEYS: usize> Server<KEYS> {
 
     fn reading(&self, fence: Fence, fencing: Fencing, now: Instant) -> Reading {
         let time = match self.flaw {
-            // Always before the first fence, so that proposals follow from fences alone.
+            // So far behind the client's clock that the nodes' time is always zero: proposals follow from the known fences
+            // alone.
             Some(ServerFlaw::AcceptsAnyFence) => 3 << 62,
             _ => now.as_micros(),
         };
@@ -613,6 +622,7 @@ impl<const KEYS: usize> Server<KEYS> {
         }
     }
 
+    /// Whether a release burns its fence: raises the highest fence above it, so that the server accepts it no more.
     fn burns_fences(&self) -> bool {
         !matches!(
             self.flaw,
@@ -637,7 +647,7 @@ fn short(key: &[u8]) -> Result<KeyName, MockFailure> {
     whole.ok_or(Failure::Transport(MockError::KeyTooLong))
 }
 
-/// The time until `end` in whole milliseconds. `None` if it has passed.
+/// The time until `end` in whole milliseconds. `None` if `end` has passed.
 fn left(end: Instant, now: Instant) -> Option<Duration> {
     let left = end.saturating_duration_since(now).as_micros();
     let left_ms = u64::try_from(left.checked_sub(1)? / 1_000).unwrap_or(u64::MAX);
@@ -648,7 +658,7 @@ fn up_to_millis(instant: Instant) -> Instant {
     Instant::from_micros(instant.as_micros().div_ceil(1_000) * 1_000)
 }
 
-/// A fence or a client's time is accepted above `now - window`, and up to and including `now + window`.
+/// A fence or a client's time is near the clock if `now - window < time <= now + window`.
 fn is_too_old(time: u64, fencing: Fencing, now: Instant) -> bool {
     time <= now.saturating_sub(fencing.window()).as_micros()
 }

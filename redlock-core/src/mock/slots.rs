@@ -2,10 +2,10 @@
 
 use core::hash::{Hash, Hasher};
 
-/// Up to `N` items, each in its slot until it is taken out.
+/// Up to `N` items, each in its own slot until it is removed.
 ///
-/// Iteration stops at the highest slot that was ever used. So it is fast for the few items of most tests, also
-/// in a debug build and under Miri.
+/// Iteration stops at the highest slot that was ever used. So it is fast for the few items of most tests, even in a debug
+/// build and under Miri.
 #[derive(Debug, Clone)]
 pub(super) struct Slots<T, const N: usize> {
     slots: [Option<T>; N],
@@ -61,7 +61,7 @@ impl<T, const N: usize> Slots<T, N> {
     }
 }
 
-/// Equal if the items are equal, in this order: the slots do not matter.
+/// Equal if the items are equal and in the same order. Their slots do not matter.
 impl<T: PartialEq, const N: usize> PartialEq for Slots<T, N> {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())

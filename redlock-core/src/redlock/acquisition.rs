@@ -1,4 +1,4 @@
-//! The attempts of an acquire.
+//! The operations that acquire the lock: one attempt, or attempts until one succeeds. What an attempt does is in `attempt.rs`.
 
 use crate::entropy::Entropy;
 use crate::error::AcquireError;
@@ -8,9 +8,9 @@ use crate::redlock::attempt::Learned;
 use crate::time::{Clock, Instant};
 use crate::transport::{NodeErrorOf, Transport};
 
-/// An acquire in progress, for an adapter that decides itself when each attempt starts.
+/// The state of an acquire that has begun, for an adapter that decides itself when each attempt starts.
 ///
-/// [`Redlock::acquire`] is this loop, with nothing between the attempts but the delay:
+/// [`Redlock::acquire`] does the same as this loop, which waits only for the delay between two attempts:
 ///
 /// ```
 /// # use redlock_core::{AcquireError, Clock, Entropy, Lease, NodeErrorOf, Redlock, Transport};
@@ -41,39 +41,45 @@ pub struct Acquisition {
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
     /// Tries once to acquire the lock.
     ///
-    /// Takes one round: all nodes are asked at once, and the round ends as soon as the missing votes cannot
-    /// change its result, at the latest after the node timeout. A fenced lock takes up to two more rounds, if a round
-    /// is lost because of the proposed fence, or to restore guard records. If the lock is not acquired, this cleans up
-    /// before it returns: it tells every node that may have granted the lock to delete the key, and waits for those
-    /// that did grant it, for one node timeout at most.
+    /// Takes one round: all nodes get the command at once, and the round ends as soon as the missing votes cannot change its
+    /// result, at the latest after the node timeout. A fenced lock takes up to two more rounds if a round is lost because of
+    /// the proposed fence, or to restore guard records. A fenced round that is lost may also wait for more answers, up to its
+    /// node timeout.
+    ///
+    /// If the lock is not acquired, this cleans up before it returns: it tells every node that may have granted the lock to
+    /// delete the key. It waits for the nodes that did grant it, for one node timeout at most.
     ///
     /// # Errors
     ///
-    /// [`AcquireError`] distinguishes a lock that another client holds from a quorum that was not reached, and has the
-    /// outcome of each node.
+    /// [`AcquireError`] distinguishes a lock that another client holds from a quorum that was not reached. It has the outcome
+    /// of each node.
     pub async fn try_acquire<K: AsRef<[u8]>>(
         &mut self,
         key: K,
     ) -> Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>> {
-        self.hand_over_abandoned().await;
+        self.send_abandoned_release().await;
         let mut learned = Learned::NOTHING;
-        let grant = self.grant(key.as_ref(), &mut learned).await?;
+        let grant = self.attempt_once(key.as_ref(), &mut learned).await?;
         Ok(self.lease(key, grant))
     }
 
-    /// Acquires the lock. Retries after a random delay until [`Options::wait`](crate::Options::wait) is over.
+    /// Acquires the lock. If an attempt fails, retries after a random delay, until [`Options::wait`](crate::Options::wait) is
+    /// over.
     ///
     /// # Errors
     ///
-    /// The [`AcquireError`] of the last round.
+    /// The [`AcquireError`] of the last attempt.
     pub async fn acquire<K: AsRef<[u8]>>(
         &mut self,
         key: K,
     ) -> Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>> {
         let mut acquisition = self.begin();
-        self.hand_over_abandoned().await;
+        self.send_abandoned_release().await;
         loop {
-            let error = match self.grant(key.as_ref(), &mut acquisition.learned).await {
+            let error = match self
+                .attempt_once(key.as_ref(), &mut acquisition.learned)
+                .await
+            {
                 Ok(grant) => return Ok(self.lease(key, grant)),
                 Err(error) => error,
             };
@@ -84,7 +90,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         }
     }
 
-    /// Begins an acquire: [`Options::wait`](crate::Options::wait) is counted from now on. Sends nothing.
+    /// Begins an acquire: [`Options::wait`](crate::Options::wait) is counted from this call on. Sends nothing.
     pub fn begin(&self) -> Acquisition {
         Acquisition {
             give_up_at: self.clock.now().saturating_add(self.options.wait_time()),
@@ -93,8 +99,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         }
     }
 
-    /// Makes the next attempt of an acquire, like [`try_acquire`](Self::try_acquire), with what the attempts before have
-    /// learned. All attempts must be for the same key.
+    /// Makes the next attempt of an acquire. Like [`try_acquire`](Self::try_acquire), but uses what the earlier attempts have
+    /// learned. All attempts of an acquire must be for the same key.
     ///
     /// # Errors
     ///
@@ -104,13 +110,15 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         acquisition: &mut Acquisition,
         key: K,
     ) -> Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>> {
-        self.hand_over_abandoned().await;
-        let grant = self.grant(key.as_ref(), &mut acquisition.learned).await?;
+        self.send_abandoned_release().await;
+        let grant = self
+            .attempt_once(key.as_ref(), &mut acquisition.learned)
+            .await?;
         Ok(self.lease(key, grant))
     }
 
-    /// Returns when the next attempt must start, after an attempt that failed with `error`: after a random delay, at the
-    /// latest when the wait is over. `None` if no further attempt is to be made.
+    /// Returns when the next attempt must start, after an attempt that failed with `error`: after a random delay, and at the
+    /// latest when the wait is over. `None` if there must be no further attempt: the wait is over, or a retry would fail too.
     pub fn again_at(
         &mut self,
         acquisition: &mut Acquisition,

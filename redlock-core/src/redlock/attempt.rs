@@ -6,32 +6,32 @@ use crate::entropy::Entropy;
 use crate::error::AcquireError;
 use crate::fence::{Fence, Proposal};
 use crate::key::RESERVED_PREFIX;
-use crate::lease::Lease;
+use crate::lease::{Lease, Terms};
 use crate::race::Ballot;
 use crate::redlock::Redlock;
 use crate::report::{Outcome, Report};
-use crate::round::{Doubt, NodeSet, Round, Verdict};
+use crate::round::{Distrust, NodeSet, Verdict};
 use crate::time::{Clock, Instant};
 use crate::token::Token;
 use crate::transport::{NodeErrorOf, Transport};
 
-/// What an attempt has won.
+/// The parts of the lease that an attempt has won.
 pub(super) struct Grant {
     token: Token,
     valid_until: Instant,
     proposal: Option<Proposal>,
 }
 
-/// The most rounds of an attempt: one to ask, one that uses the answers, and one more if most of the first answers came
-/// from wrong clocks.
+/// The largest number of rounds of an attempt: the first, a second that uses the answers of the first, and a third if most of
+/// the answers to the first came from wrong clocks.
 const ROUNDS_MAX: u32 = 3;
 
 /// What the attempts of one acquire have learned about a fenced lock.
 #[derive(Debug)]
 pub(super) struct Learned {
-    /// The highest fence that is known to have been accepted.
+    /// The highest fence that a node has reported or that this acquire has proposed.
     highest: Fence,
-    /// When the last round began, if no node had a guard record in that round.
+    /// When the last round began, if that round was a [cold start](Confirmation::ColdStart).
     cold_start_at: Option<Instant>,
 }
 
@@ -48,11 +48,11 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         Lease::new(key, grant.token, terms, grant.valid_until, grant.proposal)
     }
 
-    /// Makes one attempt with its own token.
+    /// Makes one attempt with its own token, in up to [`ROUNDS_MAX`] rounds.
     ///
-    /// The Redlock specification, "The Redlock algorithm": steps 1 to 5, with the nodes asked at once
-    /// as "Retry on failure" recommends.
-    pub(super) async fn grant(
+    /// The Redlock specification, "The Redlock algorithm": steps 1 to 5. As "Retry on failure" recommends, all nodes get the
+    /// command at once.
+    pub(super) async fn attempt_once(
         &mut self,
         key: &[u8],
         learned: &mut Learned,
@@ -62,43 +62,48 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         }
         let token = self.fresh_token().ok_or(AcquireError::Entropy)?;
         let mut rounds = 0;
-        let mut last_but_one = None;
+        let mut previous_fence = None;
         let (mut ballot, proposal) = loop {
-            let asked_at = self.clock.now();
+            let started_at = self.clock.now();
             let proposal = self.proposal(learned, rounds);
-            let mut ballot = self.acquisition(key, &token, proposal);
+            let mut ballot = self.acquire_round(key, &token, proposal);
             if let Some(proposal) = proposal
                 && rounds > 0
             {
-                ballot.round.doubt(if proposal.fence() > learned.highest {
-                    Doubt::Time
-                } else {
-                    Doubt::TimeAndFences
-                });
+                // The time that the first answers have told may be wrong. If the fence is not above the highest known one, that
+                // one is beyond the window (see `proposal`) and may come from a clock that is ahead.
+                ballot
+                    .round
+                    .distrust(if proposal.fence() > learned.highest {
+                        Distrust::Time
+                    } else {
+                        Distrust::TimeAndFences
+                    });
             }
-            self.ask(&mut ballot).await;
+            self.run(&mut ballot).await;
             self.judge_duplicates(&mut ballot);
             rounds += 1;
             if let Some(proposal) = proposal {
-                let free_in_ms = ballot.readings.free_in_ms(self.quorum());
+                let free_in_ms = ballot.samples.free_in_ms(self.quorum());
                 ballot.report.set_free_in_ms(free_in_ms);
-                let seen = ballot.readings.highest();
-                learned.highest = learned.highest.max(proposal.fence()).max(seen);
-                self.learn(&mut ballot);
-                self.learn_rules(asked_at, &ballot.readings, learned);
-                // A fence that was refused is not proposed again.
+                let reported = ballot.samples.highest();
+                learned.highest = learned.highest.max(proposal.fence()).max(reported);
+                self.learn_time(&mut ballot);
+                self.learn_rules(started_at, &ballot.samples, learned);
+                // A fence that this attempt has proposed is not proposed again.
                 if rounds < ROUNDS_MAX
                     && ballot.verdict != Verdict::Won
                     && let Some(next) = self.proposal(learned, rounds)
                     && next.fence() != proposal.fence()
-                    && last_but_one.replace(proposal.fence()) != Some(next.fence())
+                    && previous_fence.replace(proposal.fence()) != Some(next.fence())
                 {
-                    // Another fence may win with the same token. So may a round that restores guard records, now that the
-                    // rules are confirmed; at least it starts the quarantine.
+                    // The rules are now confirmed: the next round restores guard records. It may be won. If not, at least
+                    // the quarantine of the nodes begins.
                     let may_restore = next.vouches()
                         && !proposal.vouches()
-                        && ballot.readings.unguarded().len() > 0;
-                    if may_restore || self.may_fit(&ballot) {
+                        && ballot.samples.unguarded().len() > 0;
+                    // The next round keeps the token.
+                    if may_restore || self.is_worth_repeating(&ballot) {
                         continue;
                     }
                 }
@@ -108,18 +113,19 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         if let Some(proposal) = proposal
             && ballot.verdict == Verdict::Won
         {
-            let guarded = ballot.readings.guarded();
+            let guarded = ballot.samples.guarded();
             self.restore_records(key, &token, proposal, guarded).await;
             if self.clock.now() >= ballot.round.valid_until() {
                 ballot.verdict = Verdict::TooLate;
             }
         }
         if ballot.verdict != Verdict::Won {
-            // Waits for the nodes that granted it, so that they have deleted the key before the error is returned.
-            let (asked, granted) = left_by(&ballot.report);
+            // Waits for the nodes that granted, so that they have deleted the key before the error is returned.
+            let (possible_carriers, carriers) = carriers(&ballot.report);
             let release = Command::release(key, &token).with_proposal(proposal);
-            let mut ballot = self.deletion(release, asked, granted, granted.len());
-            self.ask(&mut ballot).await;
+            let mut ballot =
+                self.delivery_round(release, possible_carriers, carriers, carriers.len());
+            self.run(&mut ballot).await;
         }
         self.abandoned = None;
         match ballot.verdict {
@@ -137,24 +143,38 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     }
 
     /// Creates one round of an attempt.
-    fn acquisition<'c>(
+    fn acquire_round<'c>(
         &mut self,
         key: &'c [u8],
         token: &'c Token,
         proposal: Option<Proposal>,
     ) -> Ballot<'c, NodeErrorOf<T>, MAX> {
         let terms = self.options.terms();
-        let command = Command::acquire(key, token, terms.ttl_ms, self.options.vote_conditions())
-            .with_proposal(proposal);
-        self.abandon(key, token, proposal);
-        self.ballot(command, self.clock.now(), terms, Instant::MAX)
+        let command = self.acquire_command(key, token, terms, proposal);
+        self.lease_round(command, self.clock.now(), terms, Instant::MAX)
     }
 
-    /// The fence for the next round, after `rounds` rounds of the attempt: the nodes' time, or one more than all fences
-    /// before.
+    /// Creates the command of an attempt. Records its token, which is abandoned if the future is dropped from now on.
+    fn acquire_command<'c>(
+        &mut self,
+        key: &'c [u8],
+        token: &'c Token,
+        terms: Terms,
+        proposal: Option<Proposal>,
+    ) -> Command<'c> {
+        let command = Command::acquire(key, token, terms.ttl_ms, self.options.vote_conditions())
+            .with_proposal(proposal);
+        self.set_abandoned(key, token, proposal);
+        command
+    }
+
+    /// The proposal for the next round, after `rounds` rounds of the attempt. `None` if the lock is plain. Let `next` be one
+    /// more than the [highest fence](Learned) known to this acquire. The fence of the proposal is:
     ///
-    /// Only a node whose clock is ahead of the others can have accepted a fence beyond the window, and the others do
-    /// not accept a higher one. So a proposal above it would be refused for as long as the clocks differ.
+    /// - If `next` is at most one window ahead of the nodes' time: `max(nodes' time, next)`.
+    /// - If `next` is further ahead: the nodes' time. Only a node whose clock is ahead of the others can have accepted the
+    ///   highest fence, and the other nodes accept no fence above it. So they would deny `next` for as long as the clocks
+    ///   differ.
     fn proposal(&self, learned: &Learned, rounds: u32) -> Option<Proposal> {
         let fencing = self.options.fencing()?;
         let time = self.nodes_time();
@@ -163,15 +183,17 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let is_in_window = next <= Fence::from_u64(newest);
         let fence = Fence::from_u64(time);
         let fence = if is_in_window { fence.max(next) } else { fence };
-        // A cold start that an earlier attempt saw is out of date.
+        // In the first round of an attempt, a cold start that an earlier attempt saw is out of date.
         let is_cold_start = rounds > 0 && self.is_recent(learned.cold_start_at);
         let vouches = self.may_vouch() || is_cold_start;
         Some(Proposal::new(fence, fencing, time, vouches))
     }
 
-    /// Restores the guard record on the nodes that have lost it, or may have: all but `guarded`. Called after a round that
-    /// was won without them. It waits for no answer, because it only starts their quarantine. This is rare: a client that
-    /// acquires often vouches in the round itself.
+    /// Sends the acquire again to all distinct nodes but `guarded`, after a round that was won without them: they have lost
+    /// their guard record, or may have. Does so only if the rules are confirmed now and were not in that round. This acquire
+    /// vouches, so a node that has lost its record writes it. It waits for no answer: it only starts quarantines.
+    ///
+    /// This is rare: if a client acquires often, the round itself vouches.
     async fn restore_records(
         &mut self,
         key: &[u8],
@@ -179,32 +201,31 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         proposal: Proposal,
         guarded: NodeSet,
     ) {
-        let others = self.all.without(self.duplicates()).without(guarded);
+        let others = self.distinct_nodes().without(guarded);
         if others.len() == 0 || proposal.vouches() || !self.may_vouch() {
             return;
         }
-        let mut ballot = self.acquisition(key, token, Some(proposal.vouching()));
-        ballot.asked = others;
-        ballot.round = Round::new(NodeSet::EMPTY, 0, ballot.round.deadline(), Instant::MAX);
-        self.ask(&mut ballot).await;
+        let terms = self.options.terms();
+        let command = self.acquire_command(key, token, terms, Some(proposal.vouching()));
+        let mut ballot = self.delivery_round(command, others, NodeSet::EMPTY, 0);
+        self.run(&mut ballot).await;
     }
 
-    /// Records whether the next round may write guard records, after a round that began at `asked_at`.
+    /// Records what a round that began at `started_at` has told about the rules: whether the next round may write guard records.
     fn learn_rules(
         &mut self,
-        asked_at: Instant,
-        readings: &ClockSamples<MAX>,
+        started_at: Instant,
+        samples: &ClockSamples<MAX>,
         learned: &mut Learned,
     ) {
-        let voters = self.all.without(self.duplicates());
-        let confirmation = readings.confirmation(voters, self.quorum());
+        let confirmation = samples.confirmation(self.distinct_nodes(), self.quorum());
         let is_fleet = confirmation == Confirmation::Fleet;
-        self.rules_confirmed_at = is_fleet.then_some(asked_at);
+        self.rules_confirmed_at = is_fleet.then_some(started_at);
         let is_cold_start = confirmation == Confirmation::ColdStart;
-        learned.cold_start_at = is_cold_start.then_some(asked_at);
+        learned.cold_start_at = is_cold_start.then_some(started_at);
     }
 
-    /// A new token. `None` if it equals the last one or is all zeros, as from a broken source.
+    /// A new token. `None` if it equals the last one or has only zeros: the source of random bytes is broken.
     fn fresh_token(&mut self) -> Option<Token> {
         let mut bytes = [0; Token::LEN];
         self.entropy.fill(&mut bytes);
@@ -217,20 +238,20 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     }
 }
 
-/// The nodes where a lost round may have left its token, and those where it has. On a node that refused, the
-/// key carries another token.
+/// The nodes that may carry the token of a lost attempt, and the nodes that do carry it because they granted. A node that
+/// refused does not: its key carries another token.
 ///
 /// The Redlock specification, "Retry on failure": release the locks that were acquired ASAP.
-fn left_by<E, const MAX: usize>(report: &Report<E, MAX>) -> (NodeSet, NodeSet) {
-    let mut asked = NodeSet::EMPTY;
+fn carriers<E, const MAX: usize>(report: &Report<E, MAX>) -> (NodeSet, NodeSet) {
+    let mut possible = NodeSet::EMPTY;
     let mut granted = NodeSet::EMPTY;
     for (node, outcome) in report.outcomes().iter().enumerate() {
         if !matches!(outcome, Outcome::Refused) {
-            asked.insert(node);
+            possible.insert(node);
         }
         if matches!(outcome, Outcome::Granted) {
             granted.insert(node);
         }
     }
-    (asked, granted)
+    (possible, granted)
 }

@@ -1,4 +1,4 @@
-//! Nodes of one lock that are one process.
+//! Duplicates: nodes of one lock that are the same process as an earlier node.
 
 use core::array;
 
@@ -13,21 +13,29 @@ use crate::time::Clock;
 use crate::transport::{NodeErrorOf, Transport};
 
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
-    /// Revokes a win to which one process contributed two votes.
+    /// Corrects the verdict of a round in which one process voted twice. A win becomes `Unreachable`. So does `Refused`,
+    /// unless so many other nodes refused that the rest is no quorum.
     pub(super) fn judge_duplicates(&self, ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>) {
-        if self.name_duplicates(&mut ballot.report) != self.all.without(ballot.asked) {
-            // The duplicates were found in this round, and one process has voted twice: it refused what it
-            // had granted itself, or granted it again.
-            let is_refused = self.count() - ballot.report.tally().refused < self.quorum() as usize;
-            let verdict = ballot.verdict;
-            if verdict == Verdict::Won || verdict == Verdict::Refused && !is_refused {
-                ballot.verdict = Verdict::Unreachable;
-            }
+        let duplicates = self.record_duplicates(&mut ballot.report);
+        if self.all.without(duplicates) == ballot.round.voters() {
+            return;
+        }
+        // A duplicate was found in this round, when its process had already voted by another name. Its second vote is
+        // another grant, or the refusal of what it had granted itself.
+        let is_refused = self.is_quorum_refused(&ballot.report);
+        let verdict = ballot.verdict;
+        if verdict == Verdict::Won || verdict == Verdict::Refused && !is_refused {
+            ballot.verdict = Verdict::Unreachable;
         }
     }
 
-    /// The nodes that are the same process as an earlier node.
-    pub(super) fn duplicates(&self) -> NodeSet {
+    /// All nodes that are not known to be duplicates. They are the voters of a lease round.
+    pub(super) fn distinct_nodes(&self) -> NodeSet {
+        self.all.without(self.duplicates())
+    }
+
+    /// The nodes that are known to be the same process as an earlier node.
+    fn duplicates(&self) -> NodeSet {
         let run_ids = self.run_ids();
         let mut duplicates = NodeSet::EMPTY;
         for node in 0..self.count() {
@@ -38,8 +46,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         duplicates
     }
 
-    /// Like [`duplicates`](Self::duplicates), and records the error of each in the report.
-    fn name_duplicates(&self, report: &mut Report<NodeErrorOf<T>, MAX>) -> NodeSet {
+    /// Like [`duplicates`](Self::duplicates). Also records the error of each duplicate in the report.
+    fn record_duplicates(&self, report: &mut Report<NodeErrorOf<T>, MAX>) -> NodeSet {
         let run_ids = self.run_ids();
         let mut duplicates = NodeSet::EMPTY;
         for (node, transport) in self.nodes().enumerate() {
@@ -54,13 +62,13 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         duplicates
     }
 
-    /// The processes of the nodes, as far as they are known.
+    /// The process of each node. `None` if it is unknown.
     fn run_ids(&self) -> [Option<RunId>; MAX] {
         array::from_fn(|node| self.nodes.get(node)?.as_ref()?.run_id())
     }
 }
 
-/// The first node that is the same process as `node`. `None` if that is `node` itself.
+/// The first node that is the same process as `node`. `None` if `node` is the first, or if its process is unknown.
 fn first_like(node: usize, run_ids: &[Option<RunId>]) -> Option<usize> {
     let run_id = (*run_ids.get(node)?)?;
     let first = run_ids.iter().position(|other| *other == Some(run_id));

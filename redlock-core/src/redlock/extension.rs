@@ -6,11 +6,13 @@ use crate::error::ExtendError;
 use crate::lease::Lease;
 use crate::race::Ballot;
 use crate::redlock::Redlock;
-use crate::round::{Doubt, Verdict};
+use crate::round::{Distrust, Verdict};
 use crate::time::{Clock, Instant};
 use crate::transport::{NodeErrorOf, Transport};
 
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
+    /// Extends the lease in one round. If it is fenced, and the round was lost only because the client did not know the
+    /// nodes' time, in two.
     pub(crate) async fn extension<K: AsRef<[u8]>>(
         &mut self,
         lease: &mut Lease<K>,
@@ -23,14 +25,14 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             }
             let mut ballot = self.extension_round(lease, started_at);
             if lease.proposal().is_some() && rounds > 0 {
-                ballot.round.doubt(Doubt::Time);
+                ballot.round.distrust(Distrust::Time);
             }
-            self.ask(&mut ballot).await;
+            self.run(&mut ballot).await;
             self.judge_duplicates(&mut ballot);
             rounds += 1;
             if lease.proposal().is_some() {
-                self.learn(&mut ballot);
-                if rounds == 1 && self.may_fit(&ballot) {
+                self.learn_time(&mut ballot);
+                if rounds == 1 && self.is_worth_repeating(&ballot) {
                     continue;
                 }
             }
@@ -44,16 +46,15 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 let valid_until = lease
                     .terms()
                     .valid_until(started_at, self.clock.resolution());
-                lease.extended_until(valid_until);
+                lease.set_valid_until(valid_until);
                 Ok(())
             }
             Verdict::TooLate => Err(ExtendError::TooLate(report)),
-            // Lost only if too few nodes have not refused for a quorum. With an even number of nodes, this can
-            // be so although as many nodes have not answered.
+            // The lease is lost only if no quorum can carry its token any more.
             Verdict::Refused | Verdict::Unreachable | Verdict::Pending
-                if self.count() - report.tally().refused < self.quorum() as usize =>
+                if self.is_quorum_refused(&report) =>
             {
-                lease.end(started_at);
+                lease.mark_lost(started_at);
                 Err(ExtendError::Lost(report))
             }
             Verdict::Refused | Verdict::Unreachable | Verdict::Pending => {
@@ -62,6 +63,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         }
     }
 
+    /// Creates one round of an extension.
     fn extension_round<'c, K: AsRef<[u8]>>(
         &self,
         lease: &'c Lease<K>,
@@ -71,6 +73,6 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let proposal = lease.proposal();
         let command = Command::extend(lease.key().as_ref(), lease.token(), terms.ttl_ms)
             .with_proposal(proposal.map(|proposal| proposal.at(self.nodes_time())));
-        self.ballot(command, started_at, terms, lease.valid_until())
+        self.lease_round(command, started_at, terms, lease.valid_until())
     }
 }

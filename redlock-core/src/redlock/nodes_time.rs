@@ -1,4 +1,4 @@
-//! The nodes' time, as the client knows it.
+//! The nodes' time, as the client knows it from the answers of the nodes.
 
 use crate::entropy::Entropy;
 use crate::race::Ballot;
@@ -8,44 +8,55 @@ use crate::time::Clock;
 use crate::transport::{NodeErrorOf, Transport};
 
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
-    /// The nodes' time in microseconds. Zero if it is unknown: the nodes refuse this, and tell their time.
+    /// The nodes' time in microseconds. Zero if it is unknown: the nodes deny it as too old, and tell their time.
     pub(super) fn nodes_time(&self) -> u64 {
         let offset = self.clock_offset.unwrap_or(i64::MIN);
         self.clock.now().as_micros().saturating_add_signed(offset)
     }
 
-    /// Learns the nodes' time, if enough nodes have answered to decide a round. If the round was lost for another reason
-    /// than the time, only the answers of a quorum replace what is known: nodes that answer first and grant nothing may
-    /// have wrong clocks too.
-    pub(super) fn learn(&mut self, ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>) {
-        let (enough, quorum) = (ballot.round.enough(), self.quorum());
-        let readings = &mut ballot.readings;
-        let Some(offset) = readings.offset(enough) else {
+    /// Learns the nodes' time from the answers of a round: the median of their clocks. Learns nothing if fewer nodes have
+    /// told their time than [`Round::blocking_count`](crate::round::Round::blocking_count).
+    ///
+    /// The new time replaces the known one only in these cases:
+    ///
+    /// - The round was won.
+    /// - A node denied its vote for the fence or for its guard record: the known time may be the reason.
+    /// - No time is known yet.
+    /// - The clocks of a quorum agree with the new time, within the window.
+    ///
+    /// In all other cases, the round was lost for another reason, such as a held lock. The nodes that answer such a round
+    /// first may have wrong clocks.
+    pub(super) fn learn_time(&mut self, ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>) {
+        let (needed, quorum) = (ballot.round.blocking_count(), self.quorum());
+        let samples = &mut ballot.samples;
+        let Some(offset) = samples.offset(needed) else {
             return;
         };
-        let is_for_the_time = readings.misfits() > 0 || readings.unguarded().len() > 0;
+        let may_be_wrong = samples.misfits() > 0 || samples.unguarded().len() > 0;
         let window = self
             .options
             .fencing()
             .map_or(0, |fencing| fencing.window_ms);
         if ballot.verdict == Verdict::Won
-            || is_for_the_time
+            || may_be_wrong
             || self.clock_offset.is_none()
-            || readings.is_confirmed(offset, window, quorum)
+            || samples.is_confirmed(offset, window, quorum)
         {
             self.clock_offset = Some(offset);
         }
     }
 
-    /// Whether a round was lost only because the client did not know the nodes' time and fences, which it has now learned.
-    pub(super) fn may_fit(&self, ballot: &Ballot<'_, NodeErrorOf<T>, MAX>) -> bool {
-        let misfits = ballot.readings.misfits() as usize;
+    /// Whether a lost round may be won if it is repeated with the time and the fences that it has told: some nodes denied
+    /// only the fence or the time, and with those that granted or have not answered yet, they are a quorum.
+    pub(super) fn is_worth_repeating(&self, ballot: &Ballot<'_, NodeErrorOf<T>, MAX>) -> bool {
+        let misfits = ballot.samples.misfits() as usize;
         let tally = ballot.report.tally();
-        // With an even number of nodes, half of them decide before a quorum has answered.
-        let not_heard = tally
+        // `unknown` counts failed nodes too. With an even number of nodes, half of them can end a round before the other
+        // half has answered.
+        let unanswered = tally
             .unknown
             .saturating_sub(ballot.report.failures().count());
-        let open = misfits + tally.granted + not_heard;
-        ballot.verdict != Verdict::Won && misfits > 0 && open >= self.quorum() as usize
+        let possible = misfits + tally.granted + unanswered;
+        ballot.verdict != Verdict::Won && misfits > 0 && possible >= self.quorum() as usize
     }
 }

@@ -1,4 +1,4 @@
--- Lets a key live on for a TTL in milliseconds if it carries the token.
+-- Extends a key if it carries the token: it lives for a TTL in milliseconds from now.
 --
 -- KEYS  the lock
 -- ARGV  1 token, 2 ttl

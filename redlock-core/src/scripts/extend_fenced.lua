@@ -1,10 +1,11 @@
--- Extends a fenced lease on this node. Sets its key again if only the key is gone, and no other attempt was accepted since.
+-- Extends a fenced lease on this node. If its key is gone, sets the key again if the node has accepted no other attempt since
+-- and can have forgotten nothing.
 --
 -- KEYS  the lock; its fence record; the guard record of the node
 -- ARGV  1 token, 2 ttl, 3 fence of the lease, 4 the nodes' time as the client knows it, 5 window, 6 step_back
 --
--- The fence and the time are in microseconds, as is the node's clock; all other times are in milliseconds.
--- Answers {code, clock, highest fence accepted, 0}. `docs/fencing.md` explains why this is safe.
+-- The fence, the nodes' time and the node's clock are in microseconds. All other times are in milliseconds.
+-- Answers {code, clock, highest fence, 0}. `docs/fencing.md` explains why this is safe.
 
 local call = redis.call
 local lock, fence, guard = KEYS[1], KEYS[2], KEYS[3]
@@ -18,18 +19,19 @@ local highest, held_until, accepted = string.match(call('get', fence) or '0:0', 
 highest = highest + 0
 local function answer(code) return {code, now, highest, 0} end
 
--- The key is this attempt's, or gone while this attempt was the last to be accepted.
+-- Either the key carries the token, or the key is gone and this attempt is the last that was accepted.
 local holder = call('get', lock)
 if holder ~= token and (holder or accepted ~= token) then return answer(REFUSED) end
--- Clients with a new window or step_back rely on margins that this lease was not granted with.
+-- If the fleet has a new window or step_back since, other clients rely on margins that this lease was not granted with.
 local record = call('get', guard) or ''
 local its_rules = string.match(record, '^%w+:%d+:%d+:(%d+:%d+)')
 if its_rules and its_rules ~= ARGV[5] .. ':' .. ARGV[6] then return answer(REFUSED) end
--- On a node with a wrong clock, the key may expire at any time.
+-- A node with a wrong clock has no vote: on such a node, the key may expire at any time.
 if time <= now - window * 1000 then return answer(TOO_OLD) end
 if time > now + window * 1000 then return answer(TOO_NEW) end
 
--- Only a node that can have forgotten nothing knows that no other attempt was accepted: see acquire_fenced.lua.
+-- The key is set again only by a node that can have forgotten nothing: only such a node knows that it has accepted no other
+-- attempt. See the guard record in acquire_fenced.lua.
 if not holder then
   local function info(section, field) return string.match(call('info', section), field .. ':(%w+)') end
   local run_id, until_ms, replid = string.match(record, '^(%w+):(%d+):%d+:%d+:%d+:(%w+)$')
@@ -37,11 +39,11 @@ if not holder then
   if not is_known or now < until_ms * 1000 then return answer(REFUSED) end
 end
 
--- A clock that was stepped back must not shorten what was promised before.
+-- The clock may have been stepped back since the last extension: this must not make the lease shorter.
 highest, held_until = math.max(highest, own), math.max(held_until, now_ms + ttl)
 local kept_until = math.max(math.ceil(highest / 1000) + window, held_until) + step_back + 1
 local known = string.format('%.0f:%.0f:', highest, held_until) .. token
--- A client with other rules may have asked for the record to be kept for longer. -1 is a record without an end.
+-- If a client with other rules has given the record a longer life, it keeps that life. -1 is a record that does not expire.
 if call('pttl', fence) > math.max(-1, kept_until - now_ms) then
   call('set', fence, known, 'keepttl')
 else

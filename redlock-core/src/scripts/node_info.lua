@@ -2,19 +2,21 @@
 --
 -- KEYS  the guard record of the node
 --
--- Answers {run ID, replication ID, traits, max_ttl}: of each ID the first 13 hexadecimal digits, which fit a number of Lua.
--- The traits are the uptime in seconds times 4, plus 2 for a master, plus 1 for a node that evicts no keys. max_ttl is that
--- of the guard record in milliseconds, 0 if there is none, and negative if the record does not vouch for the node.
+-- Answers {run ID, replication ID, uptime and flags, max_ttl}:
+-- - Of each ID, the first 13 hexadecimal digits, which fit in a number of Lua.
+-- - The uptime in seconds times 4, plus 2 if the node is a master, plus 1 if it evicts no keys.
+-- - max_ttl of the guard record in milliseconds. Negative if the record does not vouch for the node, 0 if there is no record.
 
--- Functions and no methods: on some servers, any client that may run scripts can replace the methods of strings for all.
+-- Functions, not methods: on some servers, any client that may run scripts can replace the methods of strings for all clients.
 local match, sub = string.match, string.sub
 local info, clock = redis.call('info'), redis.call('time')
 local run_id, replid = match(info, 'run_id:(%w+)'), match(info, 'master_replid:(%w+)')
 local keeps = match(info, 'policy:noeviction')
--- A node that may evict locks must not vouch for itself later. pcall: a replica, or a node with a full disk, refuses it.
+-- If the node may evict keys, its record must not vouch for it later. pcall, because the node may refuse to delete the record:
+-- a replica does, and a node with a full disk.
 if not keeps then redis.pcall('del', KEYS[1]) end
 
--- It may be missing, or no string. No tostring: on some servers, another client can replace it for strings.
+-- The record may be missing, or no string. `type`, not `tostring`, which another client can replace for strings on some servers.
 local record = redis.pcall('get', KEYS[1])
 if type(record) ~= 'string' then record = '' end
 local its_run_id, until_ms, max_ttl, its_replid = match(record, '^(%w+):(%d+):(%d+):%d+:%d+:?(%w*)$')

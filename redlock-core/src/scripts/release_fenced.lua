@@ -1,9 +1,9 @@
--- Releases a fenced lease or attempt on this node: deletes its key, and no longer accepts its fence.
+-- Releases a fenced lease or attempt on this node: deletes its key, and makes its fence stale.
 --
 -- KEYS  the lock; its fence record
--- ARGV  1 token, 2 fence of the lease or the last that the attempt proposed, 3 window, 4 step_back
+-- ARGV  1 token, 2 fence of the lease, or the last fence that the attempt proposed, 3 window, 4 step_back
 --
--- The fence is in microseconds, as is the node's clock; all other times are in milliseconds.
+-- The fence and the node's clock are in microseconds. All other times are in milliseconds.
 -- Answers 1 if the key was deleted, else 0. `docs/fencing.md` explains why this is safe.
 
 local call = redis.call
@@ -19,16 +19,16 @@ local is_near = own > now - window * 1000 and own <= now + window * 1000
 local known = call('get', fence) or '0:0'
 local highest, held_until, accepted = string.match(known, '^(%d+):(%d+)(.*)$')
 highest = highest + 0
--- The lock is free at once, and a late extension of this attempt does not set the key again.
+-- The lock is free at once. A late extension of this attempt does not set the key again.
 if accepted == ':' .. token then held_until, accepted = 0, '' end
--- A late acquire of the last round of this attempt is stale from now on. Outside of the window it is refused anyway, and a fence from
--- there must not become the highest.
+-- One higher than the fence: a late acquire of the last round of this attempt is stale from now on. If the fence is outside of
+-- the window, it is denied anyway, and must not become the highest: it could keep later attempts out.
 if highest == own or is_near and highest < own then highest = own + 1 end
 
 local left = string.format('%.0f:%.0f', highest, held_until) .. accepted
 if left ~= known then
   local kept_until = math.max(math.ceil(highest / 1000) + window, held_until) + step_back + 1
-  -- pcall: without memory for the record, the release of the key must still succeed.
+  -- pcall, because the release of the key must succeed even if there is no memory for the record.
   if call('pttl', fence) > math.max(-1, kept_until - math.floor(now / 1000)) then
     redis.pcall('set', fence, left, 'keepttl')
   else

@@ -1,13 +1,13 @@
 //! The answer of a node.
 
-/// A parsed Redis answer: the few forms that occur.
+/// A parsed Redis answer. These few forms are all that occur.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Answer {
     /// The status `OK`.
     Ok,
-    /// Nothing: a null.
+    /// A null.
     Nil,
     /// A number.
     Integer(i64),

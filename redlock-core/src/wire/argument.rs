@@ -56,7 +56,7 @@ impl<'a> Arguments<'a> {
     /// The largest number of words of a command.
     pub const MAX: usize = WORDS_MAX;
 
-    /// These words. Words beyond [`MAX`](Self::MAX) are left out.
+    /// The arguments with these words. Words beyond [`MAX`](Self::MAX) are left out.
     #[must_use]
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]

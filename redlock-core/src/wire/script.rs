@@ -1,4 +1,5 @@
-//! The Lua scripts that nodes run: those in `scripts`, without comments and with short names. A device keeps them in flash.
+//! The Lua scripts that nodes run. They are made from the files in `scripts`, without comments and with short names, because a
+//! device keeps them in flash.
 
 use super::argument::{Arguments, word};
 
@@ -47,24 +48,27 @@ impl Script {
         sha1: include_str!("../scripts/sent/release.sha1"),
     };
 
-    /// Sets the key to the token and its fence to the proposed one, if the key is free and the fence is strictly
-    /// higher than all before and near the node's clock. The node must have forgotten nothing: the guard record is of
-    /// this process and of this data, and its quarantine is over.
+    /// Sets the key to the token and records the proposed fence, if all of these hold:
+    ///
+    /// - The key is free, or already carries the token.
+    /// - The fence is higher than every fence that the node has accepted for the key. (The same attempt may ask again.)
+    /// - The fence is near the node's clock.
+    /// - The node can have forgotten nothing: its guard record is of this process and this data, and its quarantine is over.
     pub(crate) const ACQUIRE_FENCED: Self = Self {
         text: include_str!("../scripts/sent/acquire_fenced.lua"),
         sha1: include_str!("../scripts/sent/acquire_fenced.sha1"),
     };
 
-    /// Extends the key if it carries the token and the node's clock is right. If the key is gone, sets it again
-    /// if no other attempt was accepted since: this token is still the last accepted one.
+    /// Extends the key if it carries the token and the client's time is near the node's clock. If the key is gone, sets it
+    /// again if the node has accepted no other attempt since: then this token is still the last that it accepted.
     pub(crate) const EXTEND_FENCED: Self = Self {
         text: include_str!("../scripts/sent/extend_fenced.lua"),
         sha1: include_str!("../scripts/sent/extend_fenced.sha1"),
     };
 
-    /// Deletes the key if it carries the token, and no longer accepts its fence: if an acquire or an extend of this
-    /// attempt arrives after its release, a node whose clock is within the window refuses it. For this, the script
-    /// stores a fence that is one higher. It does not touch what another attempt with the same fence holds.
+    /// Deletes the key if it carries the token. A node whose clock is within the window of the fence also records a fence that
+    /// is one higher: it does not grant an acquire or an extend of this attempt that arrives after the release. If another
+    /// attempt with the same fence holds the lock, that attempt keeps the lock.
     pub(crate) const RELEASE_FENCED: Self = Self {
         text: include_str!("../scripts/sent/release_fenced.lua"),
         sha1: include_str!("../scripts/sent/release_fenced.sha1"),
