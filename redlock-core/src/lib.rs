@@ -33,6 +33,8 @@ mod rules;
 mod wire;
 
 mod entropy;
+#[doc(hidden)] // for the messages of redlock-std and redlock-cli
+pub mod escape;
 mod fence;
 mod key;
 mod time;

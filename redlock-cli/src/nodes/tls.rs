@@ -16,7 +16,12 @@ use crate::echo;
 pub(crate) struct TlsArguments {
     /// The authorities that have signed the certificates of rediss:// nodes, as a PEM file [default: those
     /// that the system trusts]
-    #[arg(long, value_name = "FILE", env = "REDLOCK_TLS_CA")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "REDLOCK_TLS_CA",
+        hide_env_values = true
+    )]
     tls_ca: Option<PathBuf>,
 
     /// The certificate of this client, as a PEM file; servers require one unless tls-auth-clients is no
@@ -24,6 +29,7 @@ pub(crate) struct TlsArguments {
         long,
         value_name = "FILE",
         env = "REDLOCK_TLS_CERT",
+        hide_env_values = true,
         requires = "tls_key"
     )]
     tls_cert: Option<PathBuf>,
@@ -33,6 +39,7 @@ pub(crate) struct TlsArguments {
         long,
         value_name = "FILE",
         env = "REDLOCK_TLS_KEY",
+        hide_env_values = true,
         requires = "tls_cert"
     )]
     tls_key: Option<PathBuf>,
@@ -96,23 +103,26 @@ fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
     key.map_err(|error| unread("--tls-key", file, "private key", &error))
 }
 
-/// Reads the whole `file`. It must be a regular file or an open pipe, as in `--tls-key <(COMMAND)`: the open of a named pipe
-/// waits for a writer, and a device has no end.
+/// Reads the whole `file`: a regular file of at least one byte, or an open pipe, as in `--tls-key <(COMMAND)`.
+///
+/// Opening a named pipe blocks until there is a writer, and a device may have no end. A file that the kernel generates has
+/// a length of 0, and reading it may block, for example `/proc/kmsg`.
 fn read(option: &str, file: &Path) -> Result<Vec<u8>, String> {
-    if fs::metadata(file).is_ok_and(|found| !found.is_file() && !is_open_pipe(file, &found)) {
-        return Err(format!(
-            "{option} {} is not a regular file: name a PEM file",
-            echo::file(file)
-        ));
+    let refused = |why: &str| format!("{option} {} {why}: name a PEM file", echo::file(file));
+    if let Ok(found) = fs::metadata(file) {
+        if !found.is_file() && !is_open_pipe(file, &found) {
+            return Err(refused("is not a regular file"));
+        }
+        if found.is_file() && found.len() == 0 {
+            return Err(refused("has a length of 0"));
+        }
     }
     let mut pem = Vec::new();
     let read = File::open(file).and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut pem));
     match read {
-        Ok(count) if count as u64 > MOST_BYTES => Err(format!(
-            "{option} {} is longer than {} MiB: name a PEM file",
-            echo::file(file),
-            MOST_BYTES >> 20
-        )),
+        Ok(count) if count as u64 > MOST_BYTES => {
+            Err(refused(&format!("is longer than {} MiB", MOST_BYTES >> 20)))
+        }
         Ok(_) => Ok(pem),
         Err(error) => Err(format!(
             "{option} {} cannot be read: {error}",
