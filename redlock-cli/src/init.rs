@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use redlock_std::Options;
 
+use crate::defaults::{MAX_TTL, STEP_BACK, WINDOW};
 use crate::guard_record::Settings;
 use crate::nodes::{FleetArguments, Node, block_on, each};
 use crate::{duration, exit};
@@ -126,10 +127,6 @@ pub(crate) fn init(arguments: Arguments) -> ExitCode {
 
 impl Arguments {
     fn wanted(&self) -> Result<Wanted, String> {
-        const MAX_TTL: Duration = Duration::from_secs(60);
-        const WINDOW: Duration = Duration::from_millis(250);
-        const STEP_BACK: Duration = Duration::from_secs(60);
-
         let max_ttl = self.max_ttl.unwrap_or(MAX_TTL);
         Options::new(max_ttl).map_err(|error| format!("--max-ttl: {error}"))?;
         let at_least = |least_ms: u64, name, duration: Duration| {

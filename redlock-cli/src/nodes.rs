@@ -65,15 +65,8 @@ impl NodeArguments {
         if urls.is_empty() {
             return Err("no node: give each with --node, or all in REDLOCK_NODES".to_owned());
         }
-        let has_tls = |url: &String| {
-            let scheme = url.trim().split(':').next();
-            scheme.is_some_and(|scheme| {
-                ["rediss", "valkeys"]
-                    .iter()
-                    .any(|tls| tls.eq_ignore_ascii_case(scheme))
-            })
-        };
-        if !cfg!(feature = "tls") && urls.iter().any(has_tls) {
+        #[cfg(not(feature = "tls"))]
+        if urls.iter().any(|url| crate::url::is_tls(url)) {
             return Err(
                 "this redlock was built without TLS: install it with --features tls".to_owned(),
             );

@@ -5,10 +5,10 @@ use core::time::Duration;
 use serde_json::{Value as Json, json};
 
 use super::holding::{Holding, Identity, Key};
-use crate::duration;
 use crate::guard_record::{GuardRecord, Settings, Standing};
 use crate::nodes::Info;
 use crate::uptime::quarantine_left;
+use crate::{defaults, duration};
 
 /// How much of a node's answer counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Credit {
     pub(crate) fn of(holdings: &[Holding], max_ttl: Option<Duration>) -> Vec<Self> {
         let fleet = Fleet::of(holdings);
         let longest = max_ttl.into_iter().chain(fleet.max_ttl).max();
-        let longest = longest.unwrap_or(DEFAULT_MAX_TTL);
+        let longest = longest.unwrap_or(defaults::MAX_TTL);
         let credit = |(number, holding): (usize, &Holding)| match &holding.identity {
             Ok(identity) => {
                 let twin = twin(holdings.get(..number).unwrap_or_default(), identity);
@@ -154,10 +154,6 @@ impl Credit {
         Self::Nothing { why: why.into() }
     }
 }
-
-/// The longest TTL if neither a guard record nor an argument gives it: the default of fenced locks, and twice the
-/// default TTL of `redlock run`.
-const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
 
 /// The guard records of all nodes together.
 struct Fleet {

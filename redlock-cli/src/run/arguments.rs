@@ -13,7 +13,7 @@ use redlock_std::{Options, OptionsError};
 use super::deadline::Deadline;
 use super::journal::Form;
 use crate::nodes::{NodeArguments, Urls};
-use crate::{duration, key};
+use crate::{defaults, duration, key};
 
 /// Run a command while holding the lock KEY
 ///
@@ -70,7 +70,7 @@ pub(crate) struct Arguments {
     fenced: bool,
 
     /// How far the clock of a node may be from the others
-    #[arg(long, value_name = "DURATION", default_value = "250ms", value_parser = duration::parse, requires = "fenced")]
+    #[arg(long, value_name = "DURATION", default_value = defaults::WINDOW_TEXT, value_parser = duration::parse, requires = "fenced")]
     window: Duration,
 
     /// The longest TTL that any client of these nodes uses; the same for all of them [default: 1m with
@@ -79,7 +79,7 @@ pub(crate) struct Arguments {
     max_ttl: Option<Duration>,
 
     /// By how much the clock of a node may be stepped back
-    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration::parse, requires = "fenced")]
+    #[arg(long, value_name = "DURATION", default_value = defaults::STEP_BACK_TEXT, value_parser = duration::parse, requires = "fenced")]
     step_back: Duration,
 
     /// Count the vote of a restarted node at once; only for nodes that write every command to a disk
@@ -180,8 +180,9 @@ impl Arguments {
                 format!("--ttl {ttl} is longer than --max-ttl {max_ttl}")
             }
             None => format!(
-                "--ttl {ttl} is longer than the default of --max-ttl, 1m: set --max-ttl, to the same value for all \
-                clients of these nodes"
+                "--ttl {ttl} is longer than the default of --max-ttl, {}: set --max-ttl, to the same value for all \
+                clients of these nodes",
+                humantime::format_duration(defaults::MAX_TTL)
             ),
         }
     }
