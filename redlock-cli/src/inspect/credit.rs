@@ -1,4 +1,4 @@
-//! Which answers count: a node that may have lost a key does not know that the lock is free.
+//! Decides which answers count: a node that may have lost a key does not know that the lock is free.
 
 use core::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::{defaults, duration};
 /// How much of a node's answer counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Credit {
-    /// All of it: the vote of the node counts for every client.
+    /// The whole answer: the vote of the node counts for every client.
     Full,
     /// Only a key that is there: the node may have lost a key that is missing.
     KeysOnly {
         why: String,
-        /// After this time all of it counts; `None` if time alone is not enough.
+        /// The time after which the whole answer counts. `None` if waiting is not enough.
         left: Option<Duration>,
     },
     /// Nothing.
@@ -99,7 +99,7 @@ impl Credit {
         }
     }
 
-    /// When all of the answer counts; `None` if time alone is not enough.
+    /// The time after which the whole answer counts. `None` if waiting is not enough.
     pub(crate) const fn full_in(&self) -> Option<Duration> {
         match self {
             Self::Full => Some(Duration::ZERO),
@@ -108,7 +108,7 @@ impl Credit {
         }
     }
 
-    /// The credit of a node; `None` if it depends on the uptime.
+    /// The credit of a node. `None` if it depends on the uptime.
     fn of_node(identity: &Identity, fleet: Option<Settings>) -> Option<Self> {
         let info = &identity.info;
         if info.run_id().is_empty() {

@@ -14,7 +14,7 @@ use crate::echo;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TlsArguments {
-    /// The authorities that have signed the certificates of rediss:// nodes, as a PEM file [default: those
+    /// A PEM file with the authorities that have signed the certificates of rediss:// nodes [default: those
     /// that the system trusts]
     #[arg(
         long,
@@ -24,7 +24,7 @@ pub(crate) struct TlsArguments {
     )]
     tls_ca: Option<PathBuf>,
 
-    /// The certificate of this client, as a PEM file; servers require one unless tls-auth-clients is no
+    /// A PEM file with the certificate of this client; servers require one unless tls-auth-clients is no
     #[arg(
         long,
         value_name = "FILE",
@@ -34,7 +34,7 @@ pub(crate) struct TlsArguments {
     )]
     tls_cert: Option<PathBuf>,
 
-    /// The key of that certificate, as a PEM file
+    /// A PEM file with the private key of --tls-cert
     #[arg(
         long,
         value_name = "FILE",
@@ -66,7 +66,7 @@ impl TlsArguments {
                 .with_client_auth_cert(certificates("--tls-cert", certificate)?, private_key(key)?)
                 .map_err(|error| {
                     let why = printable(&error.to_string());
-                    format!("--tls-cert and --tls-key do not fit together: {why}")
+                    format!("--tls-cert and --tls-key cannot be used together: {why}")
                 })?,
             _ => config.with_no_client_auth(),
         };
@@ -131,7 +131,7 @@ fn read(option: &str, file: &Path) -> Result<Vec<u8>, String> {
     }
 }
 
-/// All certificates that a system trusts take 220 KB, and less than 1 MB with the text that openssl can write beside them.
+/// The certificates that a system trusts take 220 KB together, and less than 1 MB if openssl writes them with text.
 const MOST_BYTES: u64 = 4 << 20;
 
 /// Whether the shell has opened this pipe for us.

@@ -87,7 +87,7 @@ fn files_that_are_of_no_use_are_named() {
                 ("--tls-cert", &certificate),
                 ("--tls-key", &other.key),
             ],
-            "do not fit together",
+            "cannot be used together",
         ),
     ] {
         for command in ["doctor", "init"] {

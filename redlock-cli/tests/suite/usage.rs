@@ -32,7 +32,7 @@ fn help_and_version_are_no_error() {
         ),
         (
             &["run", "--help"],
-            "held it when the wait was over; 69 no quorum of nodes reached",
+            "held it when the wait was over - 69 no quorum of nodes reached",
         ),
         (
             &["doctor", "--help"],
@@ -391,7 +391,7 @@ fn of_a_command_that_cannot_be_run_no_argument_is_told() {
         assert_eq!(ended.code, Some(127), "{}", ended.stderr);
         assert!(ended.stderr.contains(told), "{}", ended.stderr);
         assert!(
-            ended.stderr.contains("as words of their own"),
+            ended.stderr.contains("as separate words"),
             "{}",
             ended.stderr
         );
