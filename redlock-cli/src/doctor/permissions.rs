@@ -24,7 +24,7 @@ enum Permission {
     Denied,
     /// The user may run the command, but not on this key.
     KeyDenied,
-    /// The server knows no such command: it is renamed or disabled.
+    /// The server does not know the command: it is renamed or disabled.
     Unknown,
 }
 

@@ -711,9 +711,10 @@ fn safe_only(time: &str, condition: Option<&str>) -> String {
     let are_idle = format!(
         "these nodes are new, or they have been running for {time} (a whole quarantine) without a client that held a lock"
     );
-    let conditions = condition.map_or(are_idle.clone(), |condition| {
-        format!("both are true: (1) {are_idle}; (2) {condition}")
-    });
+    let conditions = match condition {
+        Some(condition) => format!("both are true: (1) {are_idle}; (2) {condition}"),
+        None => are_idle,
+    };
     format!("redlock: this was safe only if {conditions}; if not, stop all clients now, for {time}")
 }
 
