@@ -42,17 +42,11 @@ pub struct TcpNode<'a, S, K = EmbassyClock, const TX: usize = 256, const RX: usi
     link: Link<S, TX, RX>,
     clock: K,
     login: Login<'a>,
-    /// The last attempt to acquire a lock.
-    attempt: Option<Attempt>,
+    /// The last attempt to acquire a lock: its token, and whether the connection has taken an acquire of it. If not, there is
+    /// nothing to release. A fenced attempt may send several acquires with one token.
+    // A tuple, because a struct takes more flash.
+    attempt: Option<(Token, bool)>,
     outbox: Outbox,
-}
-
-/// An attempt to acquire a lock. A fenced attempt may send several acquires with one token.
-#[derive(Debug)]
-struct Attempt {
-    token: Token,
-    /// Whether the connection has taken an acquire of this attempt. If not, there is nothing to release.
-    is_queued: bool,
 }
 
 impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, K, TX, RX> {
@@ -193,10 +187,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                 reached?;
                 match command.verb {
                     Verb::Acquire { .. } => {
-                        self.attempt = Some(Attempt {
-                            token: *command.token,
-                            is_queued: true,
-                        });
+                        self.attempt = Some((*command.token, true));
                     }
                     Verb::Release => self.outbox.store_in_flight(command),
                     Verb::Extend { .. } => {}
@@ -291,13 +282,11 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     fn has_begun(&self, token: &Token) -> bool {
         self.attempt
             .as_ref()
-            .is_some_and(|attempt| attempt.token == *token)
+            .is_some_and(|(known, _)| known == token)
     }
 
     fn has_sent_nothing_of(&self, token: &Token) -> bool {
-        self.attempt
-            .as_ref()
-            .is_some_and(|attempt| attempt.token == *token && !attempt.is_queued)
+        self.attempt.as_ref() == Some(&(*token, false))
     }
 
     fn reach(&mut self, goal: Goal<'_>) -> impl Future<Output = Result<(), Failed>> {
@@ -327,10 +316,7 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeError> {
         let token = command.token;
         if command.is_acquire() && !self.has_begun(token) {
-            self.attempt = Some(Attempt {
-                token: *token,
-                is_queued: false,
-            });
+            self.attempt = Some((*token, false));
         }
         if command.is_release() && self.has_sent_nothing_of(token) {
             return Ok(Reply::NotMine);
