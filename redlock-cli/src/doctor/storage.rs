@@ -79,7 +79,7 @@ pub(crate) fn memory(info: &Info, fenced_in_use: bool) -> Finding {
         )),
         (Some(0), Some(policy)) => warn(format!(
             "{policy}, without maxmemory: the node has no vote for fenced locks, and \
-             clients delete its guard record when they see this; set maxmemory-policy noeviction"
+             clients delete a guard record on it when they see this; set maxmemory-policy noeviction"
         )),
         (Some(_), Some(policy)) => bad(format!(
             "{policy} with maxmemory: a full memory loses locks ({} keys evicted so far); set \

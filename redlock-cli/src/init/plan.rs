@@ -270,7 +270,7 @@ fn faults(names: &[String], looks: &[Look], mode: Mode) -> Vec<Option<String>> {
     looks.iter().enumerate().map(fault).collect()
 }
 
-/// Why this node prevents a first start, in which nothing is written. `None` if it does not prevent it.
+/// Why this node prevents the writes of a first start. `None` if it does not prevent them.
 fn fault_at_start(site: &Site, settings: Settings, recovery: Recovery) -> Option<String> {
     let there = site.there();
     if there.is_right(settings) {
