@@ -1,4 +1,4 @@
-//! A job that several servers start at the same time and that only one of them is to do.
+//! A job that several servers start at the same time, and that only one of them must do.
 //!
 //! `REDLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 cargo run --example cron_job`
 
@@ -14,7 +14,7 @@ use redlock_std::{Guard, HoldError, Options, Redlock};
 async fn main() -> Result<(), Box<dyn Error>> {
     let nodes =
         env::var("REDLOCK_NODES").map_err(|_| "set REDLOCK_NODES to the URLs of the nodes")?;
-    // One round: who comes second has nothing to wait for.
+    // One round: a server that does not get the lock need not wait for it.
     let options = Options::new(Duration::from_secs(10))?.wait(Duration::ZERO);
     let redlock = Redlock::connect(nodes.split(','), options)?;
 
@@ -26,12 +26,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs for as long as it takes: the lease is extended meanwhile, and this is dropped when it is lost.
+/// The job may take any time: the lease is extended meanwhile. If the lock is lost, the future is dropped.
 async fn report(guard: &Guard) -> u32 {
     let mut pages = 0;
     while pages < 3 {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        // Before a step that cannot be taken back, look whether there is time for it.
+        // Before a step that cannot be undone, check whether there is time for it.
         if guard.remaining() > Duration::from_secs(1) {
             pages += 1;
         }

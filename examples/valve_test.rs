@@ -6,11 +6,11 @@ use redlock_core::{Clock, Entropy, HoldError, NodeErrorOf, Redlock, Transport};
 
 fn main() {}
 
-/// Opens the valve, waters for as long as the lock holds, and closes it whatever happens.
+/// Opens the valve, waters while the lock is held, and closes the valve in any case.
 ///
 /// # Errors
 ///
-/// When the lock was not acquired, or was lost.
+/// Fails if the lock was not acquired, or was lost.
 pub async fn water<T: Transport, C: Clock, E: Entropy, const N: usize>(
     redlock: &mut Redlock<T, C, E, N>,
     valve: &Valve,
@@ -18,14 +18,14 @@ pub async fn water<T: Transport, C: Clock, E: Entropy, const N: usize>(
 ) -> Result<(), HoldError<NodeErrorOf<T>, N>> {
     redlock
         .hold("valve-3", async |_lease| {
-            // Closed when it goes out of scope: also when the work is dropped in the middle.
+            // The valve is closed when `_open` goes out of scope, also if the work is dropped.
             let _open = valve.open();
             watering.await;
         })
         .await
 }
 
-/// A valve that is open for as long as somebody keeps it so.
+/// A valve that is open while an [`Open`] exists.
 #[derive(Debug, Default)]
 pub struct Valve {
     is_open: core::cell::Cell<bool>,

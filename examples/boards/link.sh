@@ -3,7 +3,7 @@
 #
 # ./link.sh [--lint] [BOARD...]      --lint: checks format and lints instead. Without a board: all of them.
 #
-# The target folder is CARGO_TARGET_DIR where that is set, else each board's own.
+# The target folder is CARGO_TARGET_DIR, or the board's own if that is not set.
 
 set -euo pipefail
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
@@ -19,10 +19,10 @@ if [[ ${CARGO_TARGET_DIR-} ]]; then
     CARGO_TARGET_DIR=$(realpath --canonicalize-missing "$CARGO_TARGET_DIR")
     export CARGO_TARGET_DIR
 fi
-# The same in every run, or each would build anew. Nobody answers at these addresses.
+# Fixed values, so that cargo does not rebuild. No server has these addresses.
 export WIFI_SSID=nowhere WIFI_PASSWORD=nobody-here
 export REDLOCK_NODES=192.0.2.1:6379,192.0.2.2:6379,192.0.2.3:6379
-# These are about the host's packages.
+# These settings are for the packages of the host.
 unset CARGO_BUILD_TARGET RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
 
 main() {
@@ -69,7 +69,7 @@ sections() {
         done
 }
 
-# Zeros as long as the firmware of the Pico W's Wi-Fi chip, which is not ours to give: enough to link.
+# Zeros with the size of the Wi-Fi firmware of the Pico W, which the repository does not include. They are enough to link.
 make_wifi_firmware() {
     export CYW43_FIRMWARE=$target_dir/zeros
     trap 'rm -rf "$CYW43_FIRMWARE"' EXIT
@@ -77,7 +77,7 @@ make_wifi_firmware() {
     truncate --size=231077 "$CYW43_FIRMWARE/43439A0.bin"
     truncate --size=984 "$CYW43_FIRMWARE/43439A0_clm.bin"
     truncate --size=742 "$CYW43_FIRMWARE/nvram_rp2040.bin"
-    # As old as in the run before, or cargo would build anew.
+    # A fixed date, so that cargo does not rebuild.
     touch --date=2000-01-01 "$CYW43_FIRMWARE"/*
 }
 

@@ -1,7 +1,7 @@
 //! TLS to a node, on a device, with embedded-tls.
 //!
-//! A task per node keeps the TLS session, and the node talks to its task, over a [`Line`]. So a handshake
-//! goes on when a round stops waiting for it, and a connection that is lost is made again.
+//! A task per node keeps the TLS session. The node exchanges bytes with its task over a [`Line`]. So a handshake continues
+//! when a round stops waiting for it. If the connection is lost, the task reconnects when the node asks for it.
 //!
 //! ```ignore
 //! #[embassy_executor::task(pool_size = 3)]
@@ -9,7 +9,7 @@
 //!     session.run().await
 //! }
 //!
-//! // For each node; the line and the buffers come from a `StaticCell`.
+//! // For each node. The line and the buffers come from a `StaticCell`.
 //! let socket = NetSocket::new(stack, address, &mut buffers.rx, &mut buffers.tx);
 //! let config = TlsConfig::new().with_server_name("redis-1.example");
 //! let (reading, writing) = (&mut buffers.read_record, &mut buffers.write_record);
@@ -20,28 +20,37 @@
 //!
 //! # What it takes
 //!
-//! - A server that speaks TLS 1.3: embedded-tls knows nothing older.
-//! - RAM for each node: 16,640 bytes for the record that is read, unless the records of the server are
-//!   known to be smaller (its certificates come in one); 1,024 for the one that is written; twice the `N`
-//!   of the line; about 3 kB and the provider for the task; and stack for the arithmetic of a handshake.
-//! - Time: a handshake computes without a pause, and every task of that executor waits. Measure it on your
-//!   chip; keep the connect time-out of the nodes and the TTL of the lock well above it.
-//! - Random numbers that nobody can guess, from the [`CryptoProvider`].
+//! - A server with TLS 1.3: embedded-tls supports no older version.
+//! - RAM for each node:
+//!   - 16,640 bytes for the record that is read. Less is enough if you know that the records of the server are smaller; its
+//!     certificates are in one record.
+//!   - 1,024 bytes for the record that is written.
+//!   - Twice the `N` of the line.
+//!   - About 3 kB, and the provider, for the task.
+//!   - Stack for the arithmetic of a handshake.
+//! - Time: a handshake computes without a pause, and all other tasks of the executor wait. Measure it on your chip. Keep the
+//!   connect timeout of the nodes and the TTL of the lock well above it.
+//! - Unpredictable random numbers, from the [`CryptoProvider`].
 //!
-//! # Who is at the other end
+//! # Verifying the server
 //!
-//! That is for the [`CryptoProvider`] to find out. One without a `verifier`, as
-//! [`embedded_tls::UnsecureProvider`], **protects nothing**: it talks to whoever answers.
+//! The [`CryptoProvider`] verifies the server. A provider without a `verifier`, such as
+//! [`embedded_tls::UnsecureProvider`], **protects nothing**: it accepts every server.
 //!
-//! embedded-tls has `pki::CertVerifier` (feature `rustpki`, without an allocator). It checks the signatures
-//! up to a certificate that you trust, with ECDSA on P-256, and by further features on P-384, Ed25519 and
-//! RSA; the DNS name given to [`TlsConfig::with_server_name`], never an IP address; and the dates, where a
-//! `TlsClock` knows the time. It does not check what a certificate may be used for: trust one that signs
-//! for your nodes and nobody else. (`webpki::CertVerifier` is for hosts.)
+//! embedded-tls has `pki::CertVerifier` (feature `rustpki`, without an allocator). It checks
 //!
-//! A [`Session`] adds what embedded-tls 0.19 leaves out: where there is a verifier, a server has to show a
-//! certificate and to prove that it is its own; and what comes in the clear after the handshake ends the
-//! connection.
+//! - the signatures up to a certificate that you trust, with ECDSA on P-256, and with further features on P-384, Ed25519
+//!   and RSA;
+//! - the DNS name given to [`TlsConfig::with_server_name`], never an IP address;
+//! - the dates, if a `TlsClock` knows the time.
+//!
+//! It does not check what a certificate may be used for. So trust a certificate that signs only for your nodes.
+//! (`webpki::CertVerifier` is for hosts.)
+//!
+//! A [`Session`] adds two checks that embedded-tls 0.19 leaves out:
+//!
+//! - If there is a verifier, the server must show a certificate, and prove that the certificate is its own.
+//! - Unencrypted data after the handshake ends the connection.
 
 mod checked;
 mod records;
@@ -64,10 +73,9 @@ use redlock_embassy::{Connect, NodeName};
 use checked::Checked;
 use records::{Place, Records};
 
-/// What a node and its session have in common. Both run in one executor.
+/// The shared state of a node and its session. Both run in one executor.
 ///
-/// `N` is the room for bytes on their way, in each direction: as long as the longest command, so that a
-/// command leaves at once.
+/// `N` is the size of the buffer in each direction. It should hold the longest command, so that a command is sent at once.
 #[derive(Debug)]
 pub struct Line<const N: usize = 256> {
     phase: Cell<Phase>,
@@ -76,28 +84,28 @@ pub struct Line<const N: usize = 256> {
     to_node: Pipe<NoopRawMutex, N>,
 }
 
-/// Where a connection is. In each phase but `Up` and `Open` only one side can go on, so that neither
-/// mistakes one connection for the next.
+/// The phase of a connection. In each phase except `Connected` and `Open`, only one side can leave the phase, so neither
+/// side takes one connection for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// There is none. Up to the node.
+    /// There is no connection. The node leaves this phase.
     Closed,
-    /// The node wants one. Up to the session; the node may only change its mind.
+    /// The node wants a connection. The session leaves this phase; the node may only cancel.
     Wanted,
-    /// None came about, which the node does not know yet.
+    /// The attempt failed, and the node does not know it yet.
     Failed(ErrorKind),
-    /// There is one, which the node does not know yet.
-    Up,
-    /// Bytes pass.
+    /// The session has connected, and the node does not know it yet.
+    Connected,
+    /// Both sides exchange bytes.
     Open,
-    /// The session has ended it; what came before may be left to read. Up to the node.
+    /// The session has ended the connection. Received bytes may be left to read. The node leaves this phase.
     Ended,
-    /// The node gives it up, or the attempt. Up to the session.
+    /// The node closes the connection, or cancels the attempt. The session leaves this phase.
     Closing,
 }
 
 impl<const N: usize> Line<N> {
-    /// A line that nobody uses yet.
+    /// A line for a new node and session.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -108,10 +116,9 @@ impl<const N: usize> Line<N> {
         }
     }
 
-    /// The end for a node, and the end for a task that runs the session.
+    /// Returns the end for the node, and the end for the task that runs the session.
     ///
-    /// `read_record` has room for the longest record of the server, `write_record` for the first message of
-    /// the handshake.
+    /// `read_record` must hold the longest record of the server, and `write_record` the first message of the handshake.
     pub fn split<'a, S: Connect, P: CryptoProvider>(
         &'a mut self,
         socket: S,
@@ -152,18 +159,18 @@ impl<const N: usize> Line<N> {
         .await;
     }
 
-    /// The handshake is done. No earlier connection passes bytes any more, and the node writes none
-    /// before it knows: what is in the pipes is old.
-    fn up(&self) {
+    /// Records that the handshake is done. The bytes in the pipes are of an earlier connection: the node writes none before
+    /// it knows of this one.
+    fn connected(&self) {
         self.to_server.clear();
         self.to_node.clear();
-        self.go_to(Phase::Up);
+        self.go_to(Phase::Connected);
     }
 
-    /// The session is done with a connection, or with an attempt.
-    fn over(&self, why: ErrorKind) {
+    /// Records that the session has ended a connection or an attempt.
+    fn ended(&self, why: ErrorKind) {
         self.go_to(match self.phase.get() {
-            Phase::Wanted | Phase::Up => Phase::Failed(why),
+            Phase::Wanted | Phase::Connected => Phase::Failed(why),
             Phase::Open => Phase::Ended,
             Phase::Closing | Phase::Closed | Phase::Failed(_) | Phase::Ended => Phase::Closed,
         });
@@ -176,7 +183,7 @@ impl<const N: usize> Default for Line<N> {
     }
 }
 
-/// The end of a line that a node takes.
+/// The end of a line for a node.
 #[derive(Debug)]
 pub struct TlsStream<'a, const N: usize = 256> {
     line: &'a Line<N>,
@@ -192,8 +199,8 @@ impl<const N: usize> Connect for TlsStream<'_, N> {
         loop {
             match self.line.phase.get() {
                 Phase::Closed | Phase::Ended => self.line.go_to(Phase::Wanted),
-                // What a dropped call began has come to its end.
-                Phase::Up => {
+                // The attempt of a dropped call may have succeeded meanwhile.
+                Phase::Connected => {
                     self.line.go_to(Phase::Open);
                     return Ok(());
                 }
@@ -201,7 +208,7 @@ impl<const N: usize> Connect for TlsStream<'_, N> {
                     self.line.go_to(Phase::Closed);
                     return Err(why);
                 }
-                // What was open before is given up.
+                // Drops the connection that was open before.
                 Phase::Open => self.line.go_to(Phase::Closing),
                 here @ (Phase::Wanted | Phase::Closing) => {
                     self.line.until(|phase| phase != here).await;
@@ -213,7 +220,7 @@ impl<const N: usize> Connect for TlsStream<'_, N> {
     async fn close(&mut self) {
         if matches!(
             self.line.phase.get(),
-            Phase::Wanted | Phase::Up | Phase::Open
+            Phase::Wanted | Phase::Connected | Phase::Open
         ) {
             self.line.go_to(Phase::Closing);
         }
@@ -253,13 +260,13 @@ impl<const N: usize> Write for TlsStream<'_, N> {
         }
     }
 
-    /// Does nothing: the session sends what it was given.
+    /// Does nothing: the session sends the bytes by itself.
     async fn flush(&mut self) -> Result<(), ErrorKind> {
         Ok(())
     }
 }
 
-/// The end of a line that a task [runs](Self::run), with all that TLS needs.
+/// The end of a line for a task, which [runs](Self::run) the TLS session.
 pub struct Session<'a, S, P, const N: usize = 256> {
     line: &'a Line<N>,
     socket: S,
@@ -274,26 +281,25 @@ where
     S: Connect,
     P: CryptoProvider<CipherSuite: 'static>,
 {
-    /// Connects when the node wants it, and passes bytes for as long as the connection lasts.
+    /// Connects when the node wants a connection, and forwards bytes until the connection ends.
     ///
-    /// It has no time-outs: the node has them, and closes. Without a task that runs this, the node waits in
-    /// vain.
+    /// It has no timeouts: the node has them, and closes the connection. If no task runs this, the node never connects.
     pub async fn run(&mut self) -> ! {
         let line = self.line;
         loop {
             line.until(|phase| matches!(phase, Phase::Wanted | Phase::Closing))
                 .await;
-            let given_up = line.until(|phase| phase == Phase::Closing);
-            let why = match select(given_up, self.serve()).await {
+            let canceled = line.until(|phase| phase == Phase::Closing);
+            let why = match select(canceled, self.serve()).await {
                 Either::First(()) => ErrorKind::Interrupted,
                 Either::Second(Err(error)) => error.kind(),
             };
             self.socket.close().await;
-            line.over(why);
+            line.ended(why);
         }
     }
 
-    /// One connection, from its beginning to its end.
+    /// Runs one connection from its start to its end.
     async fn serve(&mut self) -> Result<Infallible, TlsError> {
         self.socket.connect().await.map_err(TlsError::Io)?;
         let place = Place {
@@ -307,14 +313,14 @@ where
             .await?;
         provider.conclude()?;
         place.is_sealed.set(true);
-        self.line.up();
+        self.line.connected();
         let Line {
             to_server, to_node, ..
         } = self.line;
         let mut command = [0; 64];
         loop {
             let reply = async { Ok::<_, TlsError>(to_node.write(tls.fill_buf().await?).await) };
-            // In the middle of a record, `tls` must not be dropped while it reads.
+            // In the middle of a record, the future that reads must not be dropped.
             let sending = poll_fn(|cx| match place.is_between.get() {
                 true => pin!(to_server.read(&mut command)).poll(cx),
                 false => Poll::Pending,

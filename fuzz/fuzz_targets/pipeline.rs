@@ -90,7 +90,7 @@ impl World {
             }
         }
         assert!(self.pipeline.unsent().iter().eq(&self.model.unsent));
-        assert_eq!(u64::from(self.pipeline.owed()), self.model.owed());
+        assert_eq!(u64::from(self.pipeline.outstanding()), self.model.owed());
     }
 
     fn push(&mut self, word: u8, number: u64) {
@@ -100,7 +100,7 @@ impl World {
         let expected = if wire.len() > TX {
             Err(Refused::TooLong)
         } else if wire.len() + self.model.unsent.len() > TX
-            || self.model.owed() == u64::from(Pipeline::<TX, RX>::OWED_MAX)
+            || self.model.owed() == u64::from(Pipeline::<TX, RX>::OUTSTANDING_MAX)
         {
             Err(Refused::Full)
         } else {
@@ -117,7 +117,7 @@ impl World {
         let words = [Argument::FenceKey(&letters), Argument::Integer(number)];
         let prefixed = [redlock_core::FENCE_KEY_PREFIX.as_bytes(), &letters].concat();
         let wire = wire(&prefixed, number);
-        if self.model.owed() == u64::from(Pipeline::<TX, RX>::OWED_MAX) {
+        if self.model.owed() == u64::from(Pipeline::<TX, RX>::OUTSTANDING_MAX) {
             assert_eq!(self.pipeline.feed(words.into_iter(), 0), Some(0));
             return;
         }

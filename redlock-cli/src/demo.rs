@@ -30,9 +30,12 @@ use world::World;
 /// Needs no server: the nodes are in the memory of this process. The lock and the time are real. Each
 /// worker that holds the lock increments a counter that nothing else protects: it reads the counter, works
 /// for a moment, and writes the new value. If two workers held the lock at once, an increment would be lost.
+///
+/// Exit codes: 0 no two workers held the lock at once, and no increment was lost; 1 otherwise, or if no
+/// worker ever held the lock; 64 usage; 70 internal error.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Repeat the faults and delays of another run; the machine adds delays of its own [default: random]
+    /// Repeat the faults and delays of the run with this seed; the delays of the machine differ [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
@@ -44,7 +47,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
 
-    /// How many nodes there are; a minority of them fails at any time
+    /// How many nodes there are; at any time, at most a minority of them is faulty
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(3..=MAX_NODES as i64))]
     nodes: u8,
 }

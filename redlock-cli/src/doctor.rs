@@ -29,50 +29,71 @@ use report::Report;
 
 /// Examine the nodes: are they fit to hold locks, now and after a crash?
 ///
-/// Checks for each node: the round trip time, the server and its uptime, whether it is a master, what it
+/// For each node, checks the round trip time, the server and its uptime, whether it is a master, what it
 /// would lose in a crash, whether it evicts keys, whether it accepts writes, the permissions of the user,
 /// the guard record and the clock. Then checks all nodes together. Each line has a verdict (ok, warn or
 /// bad), and says what to change and why, or what to wait for.
 ///
 /// Nothing is changed, and no key of a lock is touched. An unreachable node costs one timeout.
 ///
-/// Between two restarts of nodes, wait until this command ends with 0: then the vote of the last one
+/// Between two restarts of nodes, wait until this command ends with 0: then the vote of the restarted node
 /// counts again. That is enough for locks that are held for less than a TTL. A lock that is held longer and
 /// extended again and again, as by "redlock run", loses its key on each node that restarts without its
 /// data. It is lost when a majority of the nodes has restarted since it was granted, however long the
 /// pauses are. Nodes that keep their data (appendonly yes, appendfsync always) lose no key.
 ///
 /// The result holds for clients that stayed connected and for new clients. A client that had no connection
-/// meanwhile counts from its next connection. For example a device that connects with its next command, or
-/// a laptop after suspend, finds that several nodes have restarted, and acquires no plain lock for the
+/// meanwhile counts from its next connection. For example, a device that connects with its next command, or
+/// a laptop after suspend, finds that several nodes have restarted. It acquires no plain lock for the
 /// longest TTL.
 ///
 /// The next acquire of a fenced lock that a quorum of nodes answers restores missing guard records.
 /// If no client may restore them, a line names the command "redlock init --repair".
 ///
-/// With --json: verdict, bad and warn (their numbers), nodes and fleet. Each node has node, verdict and
-/// checks, the fleet verdict and checks. Each check has check (its name), verdict, message, and what
-/// was measured: reachable: round_trip_us; server: product, version, run_id; role: role,
-/// connected_replicas, master, repl_backlog_ttl_s; uptime: uptime_s, counts_in_ms; persistence: aof,
-/// appendfsync, save; memory: maxmemory, used_memory, policy, evicted_keys; writes: refusal (the error
-/// code); permissions: user, denied (commands), unknown (those of them that are renamed or disabled),
-/// denied_keys; guard: record (absent, foreign, counts, quarantined, other_run, other_data, older,
-/// unknown), settings, counts_in_ms; clock: offset_us, error_us; drift: drift_ppm, error_ppm; of the
-/// fleet: quorum: voting, nodes, quorum; nodes: nodes; duplicates and replication: groups; guard:
-/// configurations. A value that could not be read is null or absent.
+/// With --json, one document. A value that could not be read is null or absent.
 ///
-/// Exit codes: 0 nothing is bad; 1 something is; 64 usage; 70 internal error.
+/// - the document: verdict, bad (a number), warn (a number), nodes, fleet
+/// - a node:       node, verdict, checks
+/// - the fleet:    verdict, checks
+/// - a check:      check (its name), verdict, message, and the values of its kind
+///
+/// Values of the checks of a node:
+///
+/// - reachable:    round_trip_us
+/// - server:       product, version, run_id
+/// - role:         role, connected_replicas, master, repl_backlog_ttl_s
+/// - uptime:       uptime_s, counts_in_ms
+/// - persistence:  aof, appendfsync, save
+/// - memory:       maxmemory, used_memory, policy, evicted_keys
+/// - writes:       refusal (the error code)
+/// - permissions:  user, denied (commands), unknown (the denied commands that are renamed or disabled),
+///   denied_keys
+/// - guard:        record (absent, foreign, counts, quarantined, other_run, other_data, older, unknown),
+///   settings, counts_in_ms
+/// - clock:        offset_us, error_us
+/// - drift:        drift_ppm, error_ppm
+///
+/// Values of the checks of the fleet:
+///
+/// - quorum:       voting, nodes, quorum
+/// - nodes:        nodes
+/// - duplicates:   groups
+/// - replication:  groups
+/// - guard:        configurations
+///
+/// Exit codes: 0 nothing is bad; 1 something is bad; 64 usage; 70 internal error.
 #[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     fleet: FleetArguments,
 
-    /// The TTL of your locks
+    /// The TTL of your locks: the --ttl of "redlock run"
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     ttl: Duration,
 
     /// The longest TTL that any client of these nodes uses: a restarted node has no vote for at least this
-    /// time [default: the TTL]
+    /// time [default: that of --ttl]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     max_ttl: Option<Duration>,
 

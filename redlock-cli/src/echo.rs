@@ -5,6 +5,8 @@ use std::ffi::OsStr;
 use clap::error::{ContextKind, ContextValue};
 use redlock_std::printable;
 
+use crate::url::contains_url;
+
 /// What is shown instead of a URL.
 const HIDDEN: &str = "(not shown, it may hold a password)";
 
@@ -16,7 +18,7 @@ const HIDDEN_PEM: &str = "(not shown, it is PEM text: give the path of a file)";
 #[cfg(any(feature = "tls", test))]
 pub(crate) fn file(name: impl AsRef<OsStr>) -> String {
     let name = name.as_ref().to_string_lossy();
-    if is_url(&name) {
+    if contains_url(&name) {
         return HIDDEN.to_owned();
     }
     if is_pem(&name) || name.contains(['\n', '\r']) {
@@ -30,7 +32,7 @@ pub(crate) fn file(name: impl AsRef<OsStr>) -> String {
 #[cfg(any(unix, test))]
 pub(crate) fn program(name: impl AsRef<OsStr>) -> String {
     let name = name.as_ref().to_string_lossy();
-    if is_url(&name) {
+    if contains_url(&name) {
         return HIDDEN.to_owned();
     }
     cut(&name, "=")
@@ -51,7 +53,7 @@ pub(crate) fn without_secrets(mut error: clap::Error) -> clap::Error {
         error.insert(kind, value);
     }
     let told = error.render().to_string();
-    let why = if is_url(&told) {
+    let why = if contains_url(&told) {
         "these arguments cannot be parsed, and one is a URL: write it as --node=URL\n"
     } else if is_pem(&told) {
         "these arguments cannot be parsed, and one is PEM text: give the path of a file\n"
@@ -77,7 +79,7 @@ fn replaced((kind, value): (ContextKind, &ContextValue)) -> Option<(ContextKind,
 fn shown_argument(text: &str) -> String {
     // A space in a password splits a URL: the other parts have no scheme.
     let may_be_part = !text.starts_with('-') && has_url(std::env::args_os());
-    if is_url(text) || text.contains('@') || may_be_part {
+    if contains_url(text) || text.contains('@') || may_be_part {
         return HIDDEN.to_owned();
     }
     if is_pem(text) {
@@ -98,11 +100,7 @@ fn cut(text: &str, ends: &str) -> String {
 
 /// Whether one of these arguments holds a URL.
 fn has_url(mut arguments: impl Iterator<Item = std::ffi::OsString>) -> bool {
-    arguments.any(|argument| is_url(&argument.to_string_lossy()))
-}
-
-fn is_url(text: &str) -> bool {
-    text.contains("://")
+    arguments.any(|argument| contains_url(&argument.to_string_lossy()))
 }
 
 /// Whether the text is the content of a PEM file, also in base64, as in a Kubernetes secret, or the base64 of a key alone.

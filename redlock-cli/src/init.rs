@@ -1,4 +1,4 @@
-//! `redlock init`: writes the guard records of a fleet, at its first start or if no client can restore them.
+//! `redlock init`: writes the guard records of a fleet, at its first start, or if no client can restore the records.
 
 mod plan;
 mod site;
@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use redlock_std::Options;
 
+use crate::defaults::{MAX_TTL, STEP_BACK, WINDOW};
 use crate::guard_record::Settings;
 use crate::nodes::{FleetArguments, Node, block_on, each};
 use crate::{duration, exit};
@@ -18,74 +19,88 @@ use site::Site;
 
 /// Write the guard records of new nodes, so that their votes count at once
 ///
-/// A node votes for fenced locks only if its guard record (the key redlock:guard) is of this very
-/// process and data set, and its quarantine is over. Without options, this command is for the first
-/// start of a fleet only: it writes all records or none. It requires that all nodes answer, are
-/// distinct masters and have maxmemory-policy noeviction; that no node has a record or a key with
-/// a TTL, which may be a lock; and that no node was flushed, evicted a key, or was a replica, since
-/// it started. Flushes and evictions are in the statistics of the server: after CONFIG RESETSTAT, this
-/// command does not see them. Nor does it see that a node was a replica longer ago than its
-/// repl-backlog-ttl. If these nodes were ever used for locks, do not run it until a whole quarantine (see
-/// below) has passed since all of them were started, without a client that held a lock: a fleet of which
-/// all nodes restarted without their data looks like a new one, and their clocks may have gone back.
-/// On every boot, run it with --repair instead, which never lets a vote count at once.
+/// A node has a vote for fenced locks only if its guard record (the key redlock:guard) names its present
+/// run and data set, and the quarantine in the record is over.
 ///
-/// If all records are lost, nothing on the nodes tells how long the quarantine must be. It is long enough
-/// if --max-ttl, --window and --step-back are at least those that the clients have had.
+/// Without options, this command is for the first start of a fleet. It writes all records or none. It
+/// requires that
+/// - all nodes answer, are distinct masters and have maxmemory-policy noeviction,
+/// - no node has a guard record, or a key with a TTL, which may be a lock, and
+/// - no node was flushed, evicted a key, or was a replica, since it started.
+///
+/// It does not see
+/// - flushes and evictions before a CONFIG RESETSTAT, which resets the statistics of the server,
+/// - that a node was a replica longer ago than its repl-backlog-ttl,
+/// - that all nodes restarted without their data: such a fleet looks like a new one, and the clocks of its
+///   nodes may have gone back.
+///
+/// If these nodes were ever used for locks, do not run it until a whole quarantine has passed since all of
+/// them were started, without a client that held a lock. On every boot, run it with --repair instead,
+/// which never lets a vote count at once.
+///
+/// A quarantine is max(--max-ttl, --step-back) + 4 * --window + 1 s: 62 s by default. If all records are
+/// lost, no node knows how long it must be. It is long enough if --max-ttl, --window and --step-back are at
+/// least those that the clients have had.
 ///
 /// If every node has a sound record with these settings, there is nothing to do: exit code 0. In all
-/// other cases nothing is written, and each node's line says why. If a node has lost its record, the next
-/// acquire of a fenced lock that a quorum of nodes answers restores it. The vote of the node counts
-/// after a quarantine: the longer one of --max-ttl and --step-back, four times --window and one second;
-/// 62 s by default.
+/// other cases nothing is written, and the line of each node says why. If a node has lost its record, the
+/// next acquire of a fenced lock that a quorum of nodes answers restores it. The vote of the node counts
+/// one quarantine later.
 ///
-/// Three states do not end by themselves, and "redlock doctor" names them: the records have different
-/// settings, and no settings have a quorum; no node that answers has a record, while another node is
-/// away; the value of redlock:guard on a node is no record. Then run "redlock init --repair".
+/// In three states, clients cannot restore the records. "redlock doctor" names these states. Then run
+/// "redlock init --repair".
+/// - The records have different settings, and no settings have a quorum.
+/// - No node that answers has a record, and another node is away.
+/// - The value of redlock:guard on a node is no record.
 ///
 /// Exit codes: 0 every node has a record with these settings (with --repair: every node that answers);
 /// 1 refused, or failed on a node; 64 usage; 70 internal error.
 #[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     fleet: FleetArguments,
 
-    /// The longest TTL that any client of these nodes uses [default: 1m]
+    /// The longest TTL that any client of these nodes uses; the same for all clients [default: 1m]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     max_ttl: Option<Duration>,
 
-    /// By how much a fence that a client proposes may differ from the clock of a node [default: 250ms]
+    /// How far the clock of a node may be from those of the other nodes; the same for all clients [default: 250ms]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     window: Option<Duration>,
 
-    /// By how much the clock of a node may be stepped back [default: 1m]
+    /// By how much the clock of a node may be stepped back; the same for all clients [default: 1m]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     step_back: Option<Duration>,
 
     /// Write the records that are not sound, with a quarantine: no vote counts at once
     ///
-    /// It is safe while locks are held, if --max-ttl, --window and --step-back are at least those that the
-    /// clients have used. The records contain these settings; if all records are lost, they are unknown. Sound
-    /// records with the given settings stay as they are. A minority of the nodes may be away. If no node that
-    /// answers has a record, run it again when the missing nodes are back, because they may have records
-    /// with other settings.
+    /// Sound records with the given settings stay as they are. A minority of the nodes may be away.
     ///
-    /// If a record has other settings, the settings must be given and all nodes must answer. Otherwise clients
-    /// with the old settings can copy them from a node that was left out. The quarantine of the given
-    /// settings must be as long as that of each record, so that no old lease outlasts it: give at least
-    /// the --max-ttl, --window and --step-back of the longest one. To make the quarantine shorter, stop all
-    /// clients for the longest quarantine and use --force.
-    #[arg(long, conflicts_with = "force")]
+    /// It is safe while locks are held, if --max-ttl, --window and --step-back are at least those that the
+    /// clients have used. The records contain these settings. If all records are lost, no node knows them.
+    ///
+    /// If no node that answers has a record, run it again when the missing nodes are back, because they
+    /// may have records with other settings.
+    ///
+    /// If a record has other settings than the new ones,
+    /// - the new settings must be given as options;
+    /// - all nodes must answer, because clients with the old settings can copy them from a node that was
+    ///   left out;
+    /// - the quarantine of the new settings must be at least as long as that of each record, so that no old
+    ///   lease outlasts it. Give at least the --max-ttl, --window and --step-back of the record with the
+    ///   longest quarantine. To make the quarantine shorter, stop all clients for the longest quarantine,
+    ///   and use --force.
+    #[arg(long, conflicts_with = "force", verbatim_doc_comment)]
     repair: bool,
 
     /// Overwrite all records, and let all votes count at once: only if no client holds a lock
     ///
     /// All nodes must answer. It is safe only if all clients have been stopped, and all nodes have been running,
-    /// for a whole quarantine: the
-    /// longer one of --max-ttl and --step-back, four times --window and one second, by these settings, by those
-    /// of the records and, if records are lost, by those that the clients have used; 62 s by default. Otherwise
-    /// two clients may hold one lock, or the clock of a node may be stepped back, and fences with it.
-    #[arg(long)]
+    /// for a whole quarantine. It is the longest one of these: that of the given settings, those of the
+    /// records and, if records are lost, that of the settings that the clients have used. Otherwise two clients
+    /// may hold one lock; or the clock of a node may be stepped back, and fences go back with it.
+    #[arg(long, verbatim_doc_comment)]
     force: bool,
 }
 
@@ -105,7 +120,7 @@ pub(crate) enum Mode {
 pub(crate) struct Wanted {
     settings: Settings,
     /// Whether the operator gave any of them.
-    are_said: bool,
+    are_given: bool,
 }
 
 pub(crate) fn init(arguments: Arguments) -> ExitCode {
@@ -126,10 +141,6 @@ pub(crate) fn init(arguments: Arguments) -> ExitCode {
 
 impl Arguments {
     fn wanted(&self) -> Result<Wanted, String> {
-        const MAX_TTL: Duration = Duration::from_secs(60);
-        const WINDOW: Duration = Duration::from_millis(250);
-        const STEP_BACK: Duration = Duration::from_secs(60);
-
         let max_ttl = self.max_ttl.unwrap_or(MAX_TTL);
         Options::new(max_ttl).map_err(|error| format!("--max-ttl: {error}"))?;
         let at_least = |least_ms: u64, name, duration: Duration| {
@@ -141,10 +152,10 @@ impl Arguments {
             settings: Settings {
                 max_ttl_ms: at_least(1, "--max-ttl", max_ttl)?,
                 window_ms: at_least(1, "--window", self.window.unwrap_or(WINDOW))?,
-                // Nodes whose clocks never go back.
+                // Zero is for nodes whose clocks never go back.
                 step_back_ms: at_least(0, "--step-back", self.step_back.unwrap_or(STEP_BACK))?,
             },
-            are_said: [self.max_ttl, self.window, self.step_back]
+            are_given: [self.max_ttl, self.window, self.step_back]
                 .iter()
                 .any(Option::is_some),
         })
@@ -195,8 +206,8 @@ impl Outcome {
     }
 }
 
-/// Writes to one node after the other, in an order that is the same for every client. If two operators start
-/// a fleet with different settings, the second one fails at the first node.
+/// Writes to one node after the other. The order is the same for every operator: if two operators start a fleet with
+/// different settings at once, one of them fails at the first node.
 async fn write(
     looks: Vec<Look>,
     steps: Vec<Step>,
@@ -243,12 +254,12 @@ fn conclude(names: &[String], outcomes: &[Outcome], mode: Mode) -> ExitCode {
         [] => "no record was written".to_owned(),
         written => {
             let written = written.join(", ");
-            // Records with the old settings may be left.
+            // Other nodes may still have records with the old settings.
             let advice = match mode {
-                Mode::Repair => "; run it again until all are",
+                Mode::Repair => "; run it again until all nodes have one",
                 Mode::Start | Mode::Force => "",
             };
-            format!("only these were written: {written}{advice}")
+            format!("a record was written only on {written}{advice}")
         }
     });
     exit::BAD.into()

@@ -25,30 +25,37 @@ use tally::{Tally, Verdict};
 /// Show who holds the lock KEY, on each node and by quorum
 ///
 /// Reads, and changes nothing. Only the first bytes of a token are shown, in hexadecimal, because the
-/// whole token is enough to release the lock. The fence is the highest that a node has seen for the key:
-/// the holder's, if the holder has one.
+/// whole token is enough to release the lock. The fence is the highest one that a node has seen for the
+/// key. If the holder has a fence, it is the holder's.
 ///
 /// The last line says what a quorum of nodes knows: held, free, split (no token is on a quorum of
 /// nodes, for example for a moment while several clients try at once) or unknown.
 ///
 /// A node that may have lost the key does not know that the lock is free. So a missing key counts only
-/// if the vote of the node counts for every client. It does not count for the longest TTL of any client
-/// after a restart of the node, in the quarantine of the guard record, if the guard record is missing or
-/// unlike those of other nodes, or if the node may evict keys and fenced locks are in use. If the node is a
-/// replica, is a second name of one server, or does not identify itself, nothing that it answers counts.
-/// The line of the node says why.
+/// if the vote of the node counts for every client. It does not count
+/// - after a restart of the node, for the longest TTL of any client,
+/// - in the quarantine of the guard record,
+/// - if the guard record is missing or unlike those of other nodes,
+/// - if the node may evict keys and fenced locks are in use.
+///
+/// If the node is a replica, is a second name of one server, or does not identify itself, none of its
+/// answers counts. The line of the node says why.
 ///
 /// Two losses are invisible to plain clients and to this command: FLUSHALL on all nodes, and FLUSHALL on
 /// any node if there are no guard records.
 ///
-/// With --json: key, verdict (held, free, split, unknown), message, token, on (number of nodes), of,
-/// answered, counted (number of answers), quorum, free_in_ms, fence, and nodes, each with node, state
-/// (held, free, foreign, unknown), token, type, ends_in_ms, fence, fence_error (why no fence can be read),
-/// refuses_fenced_for_ms, counts (whether this state counts), no_vote (why the vote of the node does not
-/// count), error; absent values are null.
+/// With --json, one document. Absent values are null.
+///
+/// - the document: key, verdict (held, free, split, unknown), message, token, on (number of nodes), of,
+///   answered, counted (number of answers), quorum, free_in_ms, fence, nodes
+/// - a node:       node, state (held, free, foreign, unknown), token, type, ends_in_ms, fence,
+///   fence_error (why no fence can be read), refuses_fenced_for_ms,
+///   counts (whether this state counts), no_vote (why the vote of the node does not count),
+///   error
 ///
 /// Exit codes: 0 known; 69 too few answers count to know; 64 usage; 70 internal error.
 #[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     fleet: FleetArguments,

@@ -2,6 +2,7 @@
 
 use core::fmt::Write;
 
+use redlock_core::escape::is_printable;
 use serde_json::Value;
 
 /// Many lines.
@@ -20,9 +21,7 @@ pub(crate) fn line(value: &Value) -> String {
 fn printable(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for character in json.chars() {
-        let is_printable =
-            matches!(character, '\n' | '"' | '\'' | '\\') || character.escape_debug().len() == 1;
-        if is_printable {
+        if character == '\n' || is_printable(character) {
             shown.push(character);
             continue;
         }
@@ -42,13 +41,13 @@ mod tests {
 
     #[test]
     fn control_characters_are_escaped_and_parsed_back() {
-        let value = json!({ "key": "a\u{9b}2J\u{202e}\u{e0001}\u{7f}\n\"\\ D\u{fc}sseldorf" });
+        let value = json!({ "key": "a\u{9b}2J\u{202e}\u{e0001}\u{3164}\u{2800}\u{7f}\n\"\\ D\u{fc}sseldorf" });
         for text in [document(&value), line(&value)] {
             assert_eq!(text.parse::<Value>().unwrap(), value);
             assert!(text.contains("D\u{fc}sseldorf"), "{text}");
             let is_obeyed = |character: char| {
                 character != '\n' && character.is_control()
-                    || ['\u{202e}', '\u{e0001}'].contains(&character)
+                    || ['\u{202e}', '\u{e0001}', '\u{3164}', '\u{2800}'].contains(&character)
             };
             assert!(!text.contains(is_obeyed), "{text:?}");
         }

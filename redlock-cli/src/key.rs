@@ -1,7 +1,9 @@
-//! Which keys may name a lock.
+//! Checks of the key of a lock.
 
 use redlock_core::RESERVED_PREFIX;
-use redlock_std::{Address, MAX_KEY};
+use redlock_std::MAX_KEY;
+
+use crate::url;
 
 /// Refuses a key that cannot name a lock.
 pub(crate) fn check(key: &[u8]) -> Result<(), String> {
@@ -11,7 +13,7 @@ pub(crate) fn check(key: &[u8]) -> Result<(), String> {
     if key.starts_with(RESERVED_PREFIX.as_bytes()) {
         return Err("keys that begin with \"redlock:\" are reserved: use another name".to_owned());
     }
-    if is_url_of_node(key) {
+    if url::is_node(key) {
         return Err(
             "the key is the URL of a node (not shown, it may hold a password): write it as --node=URL, and then the name of \
              the lock"
@@ -25,19 +27,6 @@ pub(crate) fn check(key: &[u8]) -> Result<(), String> {
         ));
     }
     Ok(())
-}
-
-/// Whether the key can only be a node whose option was forgotten. The name of a lock may well hold another URL.
-fn is_url_of_node(key: &[u8]) -> bool {
-    let key = String::from_utf8_lossy(key).to_ascii_lowercase();
-    // In an environment file, NAME= or a quote may stand before it.
-    let is_before =
-        |letter: char| !letter.is_ascii() || letter.is_whitespace() || "\"'=,".contains(letter);
-    let scheme = key
-        .split_once(':')
-        .and_then(|(before, _)| before.rsplit(is_before).next());
-    scheme.is_some_and(|scheme| Address::SCHEMES.contains(&scheme))
-        && (key.contains("://") || key.contains('@'))
 }
 
 #[cfg(test)]

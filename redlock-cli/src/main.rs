@@ -1,5 +1,6 @@
 //! `redlock`: runs a program under a distributed lock, examines the nodes, and shows the lock in a demo.
 
+mod defaults;
 mod demo;
 mod doctor;
 mod duration;
@@ -15,6 +16,7 @@ mod recovery;
 #[cfg(unix)]
 mod run;
 mod uptime;
+mod url;
 
 use std::process::ExitCode;
 
@@ -54,7 +56,7 @@ fn main() -> ExitCode {
     };
     #[cfg(feature = "tls")]
     let _chosen_already = rustls::crypto::ring::default_provider().install_default();
-    // By then the panic is on stderr, and the command under the lock is killed.
+    // A panic has already been printed on stderr, and has killed the command under the lock.
     std::panic::catch_unwind(|| dispatch(arguments)).unwrap_or_else(|_| exit::INTERNAL.into())
 }
 

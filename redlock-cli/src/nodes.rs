@@ -26,11 +26,11 @@ pub(crate) use info::Info;
 /// The options that name the nodes.
 #[derive(clap::Args)]
 pub(crate) struct NodeArguments {
-    /// A node, as redis://HOST:PORT, redis://USER:PASSWORD@HOST:PORT/DB or redis+unix:///PATH; repeat
-    /// for each
+    /// The URL of a node: redis://HOST:PORT, redis://USER:PASSWORD@HOST:PORT/DB or redis+unix:///PATH; repeat
+    /// this option for each node
     ///
-    /// Every user of the machine can see arguments: put URLs with passwords into REDLOCK_NODES instead,
-    /// separated by commas. In user and password, write %23 for #, %2C for a comma, %2F for /, %3A for :, %3F
+    /// Every user of the machine can see arguments. So put URLs with passwords into REDLOCK_NODES instead,
+    /// separated by commas. In the user and the password, write %23 for #, %2C for a comma, %2F for /, %3A for :, %3F
     /// for ?, %40 for @ and %25 for %.
     #[arg(
         short,
@@ -63,17 +63,12 @@ impl NodeArguments {
             .filter(|url| !url.is_empty())
             .collect();
         if urls.is_empty() {
-            return Err("no node: give each with --node, or all in REDLOCK_NODES".to_owned());
+            return Err(
+                "no node: name each node with --node, or all of them in REDLOCK_NODES".to_owned(),
+            );
         }
-        let has_tls = |url: &String| {
-            let scheme = url.trim().split(':').next();
-            scheme.is_some_and(|scheme| {
-                ["rediss", "valkeys"]
-                    .iter()
-                    .any(|tls| tls.eq_ignore_ascii_case(scheme))
-            })
-        };
-        if !cfg!(feature = "tls") && urls.iter().any(has_tls) {
+        #[cfg(not(feature = "tls"))]
+        if urls.iter().any(|url| crate::url::is_tls(url)) {
             return Err(
                 "this redlock was built without TLS: install it with --features tls".to_owned(),
             );

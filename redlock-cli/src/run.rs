@@ -60,7 +60,7 @@ struct Failure {
 }
 
 async fn under_lock(plan: &Plan, journal: &Journal) -> Result<u8, Failure> {
-    // Before anything is sent, so that a signal leaves no key behind.
+    // Signals are caught before anything is sent, so that a signal leaves no key on the nodes.
     let mut signals = Signals::catch().map_err(|error| internal("no signals", &error))?;
     let redlock = plan.nodes.connect(plan.options).map_err(not_connected)?;
     let result = match lock(&redlock, &mut signals, plan, journal).await {
@@ -134,17 +134,17 @@ async fn hold(
             .unwrap_or_else(|| exit::signal(status.signal().unwrap_or_default()))),
         End::Lost { why } => Err(Failure {
             why: format!(
-                "lost the lock while the command ran; check what it left half done: {why}"
+                "lost the lock while the command ran: {why}; check what the command left half done"
             ),
             code: exit::LOST,
         }),
     }
 }
 
-/// Waits until the tasks of the nodes have sent their commands, above all the releases. They end by themselves when
-/// everything is answered. The wait is short, because a node that hangs must not slow every run.
+/// Waits until the tasks of the nodes have sent their commands, above all the releases. The tasks end by themselves when
+/// every command is answered. The wait is short, because a node that hangs must not delay every run.
 async fn all_sent() {
-    // Counts sleeps instead of time: on a busy machine, time passes in which no task runs.
+    // Counts sleeps instead of time: on a busy machine, time passes without any task running.
     for _ in 0..200 {
         if Handle::current().metrics().num_alive_tasks() == 0 {
             return;
@@ -188,7 +188,7 @@ fn not_acquired(error: &AcquireError, plan: &Plan) -> Failure {
         },
         _ => Failure {
             why: format!(
-                "{waited}{error}; the command was not run: check whether these nodes are up"
+                "{waited}{error}; the command was not run; check whether these nodes are up"
             ),
             code: exit::UNREACHABLE,
         },
@@ -201,10 +201,10 @@ fn not_started(error: &std::io::Error, plan: &Plan) -> Failure {
         _ => exit::NOT_EXECUTABLE,
     };
     let program = echo::program(&plan.command);
-    // Many who see this have written the whole command in one word, or a variable before it.
+    // The usual cause: the whole command is one word, or a variable precedes it.
     let advice = match program.ends_with("..") {
         true => {
-            "; give the program and each argument as words of their own, and variables with env"
+            "; write the program and each argument as separate words, and set variables with env"
         }
         false => "",
     };

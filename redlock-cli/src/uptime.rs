@@ -5,11 +5,12 @@ use core::time::Duration;
 use redlock_core::transport::{Admission, NodeInfo, ReplicationId, RunId, Verb, VoteConditions};
 use redlock_core::{Denial, Instant};
 
-/// The default of `drift_ppm`: by how much the clocks of a client and a node may differ in rate, in millionths.
-const DRIFT_PPM: u32 = 10_000;
+use crate::defaults::DRIFT_PPM;
 
-/// Returns how long a master has no vote for plain locks, for a client that connects now. `max_ttl` is the longest TTL of
-/// any client. `record` is the max TTL of the guard record, and whether the record vouches for the node.
+/// Returns how long a master has no vote for plain locks of a client that connects now.
+///
+/// `max_ttl` is the longest TTL of any client. `record` is the max TTL in the guard record, and whether the record vouches
+/// for the node.
 pub(crate) fn quarantine_left(
     uptime_s: i64,
     max_ttl: Duration,
@@ -26,7 +27,7 @@ pub(crate) fn quarantine_left(
     node_info.max_ttl_ms = record.map(|(max_ttl, _)| millis(max_ttl));
     node_info.is_vouched = record.is_some_and(|(_, is_vouched)| is_vouched);
     admission.record(Some(node_info), now);
-    // With a TTL of zero: whether the record allows the TTL of a lease is checked elsewhere.
+    // The TTL is zero, because the caller checks whether the record allows the TTL of a lease.
     match admission.check(
         Verb::Acquire {
             ttl_ms: 0,
@@ -48,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_uptime_counts_for_no_longer_than_it_certainly_is() {
+    fn an_uptime_is_rounded_down() {
         // 1 % and 2 ms of drift.
         let (ttl, longer) = (Duration::from_secs(10), Duration::from_secs(20));
         for (uptime, left_ms) in [

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::escape::write_printable;
+
 /// The key of the guard record. It holds the rules of the fleet, and `until`, the time from which the vote of the node counts:
 /// `run_id:until:max_ttl:window:step_back:replication_id`. All times are in milliseconds.
 ///
@@ -55,7 +57,12 @@ impl KeyName {
 impl fmt::Display for KeyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.shown().utf8_chunks() {
-            write!(f, "{}", chunk.valid().escape_debug())?;
+            for character in chunk.valid().chars() {
+                match character {
+                    '\'' | '"' | '\\' => write!(f, "\\{character}")?,
+                    other => write_printable(f, other)?,
+                }
+            }
             for byte in chunk.invalid() {
                 write!(f, "\\x{byte:02x}")?;
             }
@@ -97,6 +104,11 @@ mod tests {
             "d\u{f6}ck\\n"
         );
         assert_eq!(KeyName::new(b"\xff\x00").to_string(), "\\xff\\0");
+        assert_eq!(KeyName::new(b"\"\\xff").to_string(), "\\\"\\\\xff");
+        assert_eq!(
+            KeyName::new("a\u{3164}\u{2800}\u{202e}".as_bytes()).to_string(),
+            "a\\u{3164}\\u{2800}\\u{202e}"
+        );
         let whole = KeyName::new(&[b'k'; 64]);
         assert_eq!(whole.to_string(), "k".repeat(64));
         let long = KeyName::new(&[b'k'; 65]).to_string();

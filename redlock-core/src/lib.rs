@@ -35,6 +35,8 @@ mod vote_conditions;
 mod wire;
 
 mod entropy;
+#[doc(hidden)] // for the messages of redlock-std and redlock-cli
+pub mod escape;
 mod fence;
 mod key;
 mod options_error;

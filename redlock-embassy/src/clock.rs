@@ -7,11 +7,12 @@ use redlock_core::{Clock, Instant};
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
-/// The clock of [`embassy_time`], with any tick: leases end one tick earlier.
+/// The clock of [`embassy_time`], with any tick. The client ends its leases one tick earlier, because the clock may be
+/// late by one tick.
 ///
-/// The time driver decides whether it continues while the chip sleeps. With a driver that stops in a
-/// stop mode (a timer whose clock is gated), a device that wakes up believes that it still holds its
-/// lock. Use an RTC or low-power timer as the driver, or do not enter such a mode while a lease is held.
+/// The time driver must continue while the chip sleeps. If it stops in a stop mode (a timer whose clock is gated), a device
+/// that wakes up believes that it still holds a lock that has expired. Use an RTC or a low-power timer as the driver, or
+/// do not enter such a mode while a lease is held.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct EmbassyClock;
@@ -28,7 +29,7 @@ impl Clock for EmbassyClock {
     }
 
     async fn sleep_until(&self, deadline: Instant) {
-        // A timer of embassy waits for its queue once, even if its deadline has passed.
+        // A `Timer` is pending at its first poll, even if its deadline has passed.
         if self.now() < deadline {
             let ticks = ticks_at::<TICK_HZ>(deadline);
             Timer::at(embassy_time::Instant::from_ticks(ticks)).await;
@@ -38,7 +39,7 @@ impl Clock for EmbassyClock {
 
 /// The first tick that is not before `instant`.
 const fn ticks_at<const HZ: u64>(instant: Instant) -> u64 {
-    // In lowest terms: if a tick is a microsecond, nothing is left to compute.
+    // The ratio in lowest terms. If a tick is a microsecond, it is 1, and the compiler removes the arithmetic.
     let divisor = const { greatest_common_divisor(HZ, MICROS_PER_SECOND) };
     let (ticks, micros) = (HZ / divisor, MICROS_PER_SECOND / divisor);
     let at = instant.as_micros();

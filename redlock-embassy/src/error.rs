@@ -8,30 +8,30 @@ use embedded_io_async::ErrorKind;
 
 use crate::resp::Rejection;
 
-/// An error of a node, by its name.
+/// An error of a node, with the name of the node.
 pub type NodeError = redlock_core::NodeError<NodeName, TransportError>;
 
-/// What can fail on the way to a node.
+/// An error of the connection to a node, or an error reply of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum TransportError {
     /// No connection could be made.
     Unreachable(ErrorKind),
-    /// The node did not accept the connection, or was not ready, for this time. The next command reconnects.
+    /// Connecting, or an answer to the login, took longer than this time. The next command reconnects.
     NoConnection(Duration),
     /// The connection broke. The next command reconnects.
     Disconnected,
-    /// The node has not answered for so long that the client reconnects.
+    /// The next reply took longer than [`TcpNode::patience`](crate::TcpNode::patience). The next command reconnects.
     Silent,
-    /// The node answered with an error.
+    /// The node answered the command with an error.
     Rejected(Rejection),
-    /// The node's answer is not an answer to the command that was sent.
+    /// The node's reply does not fit the command that was sent. The next command reconnects.
     Unexpected,
     /// The command is longer than the send buffer of this node.
     TooLong,
-    /// The node does not have the scripts of fenced locks, although the client has loaded them again: another client
-    /// flushes them all the time, or the user lacks `+script|load`.
+    /// The node lacks the scripts of fenced locks, although the client has loaded them again: another client runs `SCRIPT
+    /// FLUSH` all the time, or the user lacks `+script|load`.
     NoScript,
 }
 
@@ -57,7 +57,7 @@ impl fmt::Display for TransportError {
                 "the command does not fit the send buffer; use a shorter key or a larger TX",
             ),
             Self::NoScript => f.write_str(
-                "has lost its scripts: stop SCRIPT FLUSH of others, or grant +script|load",
+                "has lost its scripts: stop SCRIPT FLUSH by others, or grant +script|load",
             ),
         }
     }
@@ -70,7 +70,7 @@ impl core::error::Error for TransportError {}
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct NodeName(Inner);
 
-/// Without the flow and scope of an address, which would double the size of every error.
+/// The flow and the scope of an address are left out, because they would double the size of every error.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 enum Inner {

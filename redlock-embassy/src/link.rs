@@ -1,4 +1,4 @@
-//! The connection to one node: connects, keeps replies in order, and reconnects.
+//! The connection to one node: connects, matches replies to commands, and reconnects.
 
 use core::future::pending;
 use core::time::Duration;
@@ -16,21 +16,21 @@ use crate::pipeline::{Pipeline, Refused};
 use crate::resp::Value;
 use crate::{Connect, NodeName};
 
-/// The state of the connection. None of it is in a future: each call may be dropped, and the next call
-/// continues from there.
+/// The state of the connection. No future holds any of it, so a call may be dropped, and the next call continues.
 #[derive(Debug)]
 pub(crate) struct Link<S, const TX: usize, const RX: usize> {
     socket: S,
     pipeline: Pipeline<TX, RX>,
     state: State,
-    /// Bytes were written and may not be sent yet.
+    /// Bytes were written to the socket and not flushed.
     is_unflushed: bool,
-    /// Since when the next reply is outstanding.
+    /// When the client began to wait for the next reply.
     waiting_since: Instant,
     /// The number of connections in a row on which no command was answered.
     failures: u8,
+    /// The last error.
     why: TransportError,
-    /// What is known of the node. It is kept when the client reconnects.
+    /// The recorded identity of the node. A reconnect does not reset it.
     pub(crate) admission: Admission,
     pub(crate) connect_timeout: Duration,
     pub(crate) patience: Duration,
@@ -42,56 +42,57 @@ enum State {
     Closed { again_at: Instant },
     /// Connecting.
     Connecting { until: Instant },
-    /// Connected, and in this step of the login: its first `fed` bytes are in the pipeline.
+    /// Connected, and in this step of the login. The pipeline has taken the first `fed` bytes of its command.
     LoggingIn {
         step: login::Step,
         fed: usize,
         until: Instant,
     },
-    /// Takes commands.
+    /// Logged in: takes commands.
     Open,
-    /// No longer usable, but the node may not have noticed.
+    /// No longer usable. The socket is being closed, so that the node notices.
     Closing { until: Instant, again_at: Instant },
 }
 
-/// What a call wants from the connection.
+/// The state that a call waits for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Goal<'g> {
-    /// All bytes that have arrived are read, without waiting for more: replies to calls that were
-    /// dropped, or the end of the connection.
+    /// All bytes that have arrived are read, without waiting for more. They are replies to dropped calls, or the end of
+    /// the connection.
     CaughtUp,
-    /// The connection takes commands. If there is none, connects; after a failure, not before the back-off is over.
+    /// The connection takes commands. If there is no connection, the client connects. After a failure, it connects only
+    /// when the back-off is over.
     Open,
-    /// The connection has taken this command, which is sent on the way to the next goal. If the pipeline is full of
-    /// bytes that are not sent or commands that are not answered, waits for room: if the node hangs, the
-    /// connection is broken off after the patience.
+    /// The pipeline has taken this command. The next goal sends it.
+    ///
+    /// If the pipeline is full of unsent bytes or of commands without a reply, the client waits for room. If the node
+    /// hangs, the connection is aborted by the first call after [`Link::patience`].
     Pushed(&'g Command<'g>),
     /// Everything is sent, and all replies have arrived.
     Answered,
-    /// Everything that can be sent at once is sent.
+    /// All bytes are sent that the socket takes without waiting.
     Sent,
-    /// A connection that was broken off has begun to close. This goal always fails, because the goal before it
-    /// cannot be reached.
-    BrokenOff,
+    /// An aborted connection has begun to close. This goal always fails, because the goal of the call cannot be reached
+    /// any more.
+    Aborted,
     /// A connection that is no longer usable is closed.
     Closed,
 }
 
-/// A goal cannot be reached; [`Link::why`] has the error. Errors are large, and would be copied from call
-/// to call.
+/// A goal cannot be reached. [`Link::why`] returns the error, which is too large to be copied from call to call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Failed;
 
-/// What is done next to reach a goal.
+/// What to do next to reach a goal.
 enum Next {
-    /// Takes this step, within this limit.
-    Step(Step, Limit),
-    /// Stops: the goal is reached, or cannot be reached.
+    /// Take this action, within this limit.
+    Take(Action, Limit),
+    /// Stop: the goal is reached, or cannot be reached.
     Stop(Result<(), Failed>),
 }
 
 #[derive(Clone, Copy)]
-enum Step {
+enum Action {
     Connect,
     LogIn { step: login::Step, fed: usize },
     Write,
@@ -105,17 +106,17 @@ enum Limit {
     /// One poll.
     Now,
     Until(Instant),
-    /// No limit: as long as the caller polls.
+    /// No limit: the caller drops the future.
     None,
 }
 
-/// How long closing a connection may take.
+/// The limit for closing a connection.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
 
-/// The pause before the next attempt, after the second failure in a row. It doubles with each failure.
+/// The pause after the second failure in a row. It doubles with each further failure.
 const BACK_OFF: Duration = Duration::from_millis(50);
 
-/// How often it doubles: up to 1.6 s.
+/// How often [`BACK_OFF`] doubles: up to 1.6 s.
 const BACK_OFF_DOUBLINGS: u8 = 5;
 
 impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
@@ -149,23 +150,23 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         self.why
     }
 
-    /// Records why a command has failed although the connection goes on.
+    /// Records why a command has failed on a connection that stays open.
     pub(crate) const fn fail(&mut self, why: TransportError) -> Failed {
         self.why = why;
         Failed
     }
 
-    /// Whether the next command is taken at once, with nothing before it.
+    /// Whether the connection is open, has sent everything, and has room for one more reply.
     pub(crate) fn is_idle(&self) -> bool {
         self.is_open() && self.pipeline.is_idle()
     }
 
-    /// Whether everything is sent and answered, on a connection that may have ended since.
+    /// Whether every command is answered. The connection may have ended since.
     pub(crate) const fn is_answered(&self) -> bool {
-        self.pipeline.owed() == 0
+        self.pipeline.outstanding() == 0
     }
 
-    /// Whether the node has answered with an error, to any call, including dropped ones.
+    /// Whether the node has answered any command with an error, including the commands of dropped calls.
     pub(crate) const fn has_failed(&self) -> bool {
         self.pipeline.has_failed()
     }
@@ -179,8 +180,8 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         self.log_in(Some(login::Step::LAST), clock);
     }
 
-    /// Loads the scripts again, on the way to [`Goal::Open`], if any reply says that the node has lost them: another
-    /// client may flush them at any time. Call it if the connection is open, after [`Goal::Answered`].
+    /// Loads the scripts again, on the way to [`Goal::Open`], if any reply was `NOSCRIPT`: another client may flush the
+    /// scripts at any time. Call it if the connection is open, after [`Goal::Answered`].
     #[cfg(feature = "fence")]
     pub(crate) fn restore_scripts(&mut self, clock: &impl Clock) {
         if self.pipeline.has_lost_script() {
@@ -188,8 +189,8 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         }
     }
 
-    /// After [`restore_scripts`](Self::restore_scripts): for an extension or a release that is sent again, loads only its
-    /// script.
+    /// Loads only the script of `command`, if `command` is an extension or a release that will be sent again. Call it after
+    /// [`restore_scripts`](Self::restore_scripts).
     #[cfg(feature = "fence")]
     pub(crate) fn restore_script_of(&mut self, command: &Command<'_>, clock: &impl Clock) {
         match command.verb {
@@ -207,21 +208,21 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         }
     }
 
-    /// The reply to the last command, after [`Goal::Answered`].
+    /// Returns the reply to the last command. Call it after [`Goal::Answered`].
     pub(crate) const fn take_reply(&mut self) -> Option<Value> {
         let reply = self.pipeline.take_reply();
-        // A node that answers with an error (no permission, not ready) may close the connection again.
+        // An error does not reset the back-off: a node that is not ready or denies permission may close each new connection.
         if !matches!(reply, Some(Value::Error(_)) | None) {
             self.failures = 0;
         }
         reply
     }
 
-    /// Closes the connection after the outstanding replies have arrived, or after [`CLOSE_TIME`].
+    /// Closes the connection when the outstanding replies have arrived. Takes at most [`CLOSE_TIME`].
     pub(crate) async fn close(&mut self, clock: &impl Clock, login: &Login<'_>) {
         let until = clock.now().saturating_add(CLOSE_TIME);
         if self.is_open() {
-            // If a reply comes late or never, the connection is closed anyway.
+            // The connection is closed also if a reply does not arrive.
             let answered = self.reach(Goal::Answered, clock, login);
             select(answered, clock.sleep_until(until)).await;
         }
@@ -229,16 +230,13 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             let again_at = Instant::from_micros(0);
             self.state = State::Closing { until, again_at };
             let closed = self.reach(Goal::Closed, clock, login).await;
-            debug_assert!(
-                closed.is_ok(),
-                "closing ends at the latest after CLOSE_TIME"
-            );
+            debug_assert!(closed.is_ok(), "closing takes at most CLOSE_TIME");
         }
         self.reset_back_off();
         self.why = TransportError::Disconnected;
     }
 
-    /// Takes steps until `goal` is reached. This is the only place that waits.
+    /// Takes actions until `goal` is reached. This is the only place that waits.
     pub(crate) async fn reach(
         &mut self,
         mut goal: Goal<'_>,
@@ -246,14 +244,14 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         login: &Login<'_>,
     ) -> Result<(), Failed> {
         loop {
-            let (step, limit) = match self.next(goal, clock) {
-                Next::Step(step, limit) => (step, limit),
+            let (action, limit) = match self.next(goal, clock) {
+                Next::Take(action, limit) => (action, limit),
                 Next::Stop(result) => return result,
             };
-            let result = match select(self.take(step, clock, login), wait(limit, clock)).await {
+            let result = match select(self.take(action, clock, login), wait(limit, clock)).await {
                 Either::First(result) => result,
                 Either::Second(()) => match (goal, self.state) {
-                    (Goal::BrokenOff, _) => return Err(Failed),
+                    (Goal::Aborted, _) => return Err(Failed),
                     (_, State::Open) if self.is_silent(clock) => Err(TransportError::Silent),
                     (_, State::Open) => return Ok(()),
                     (_, State::Closing { again_at, .. }) => {
@@ -264,8 +262,8 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 },
             };
             if let Err(kind) = result {
-                self.break_off(kind, clock);
-                goal = Goal::BrokenOff;
+                self.abort(kind, clock);
+                goal = Goal::Aborted;
             }
         }
     }
@@ -274,7 +272,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         self.renew(clock);
         let exchange = self.exchange();
         match (goal, self.state) {
-            (Goal::CaughtUp, State::Open) => Next::Step(Step::Read, Limit::Now),
+            (Goal::CaughtUp, State::Open) => Next::Take(Action::Read, Limit::Now),
             (Goal::CaughtUp, _) | (Goal::Open, State::Open) => Next::Stop(Ok(())),
 
             (Goal::Open, State::Closed { again_at }) => {
@@ -284,20 +282,20 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 }
                 let until = now.saturating_add(self.connect_timeout);
                 self.state = State::Connecting { until };
-                Next::Step(Step::Connect, Limit::Until(until))
+                Next::Take(Action::Connect, Limit::Until(until))
             }
             (Goal::Open, State::Connecting { until }) => {
-                Next::Step(Step::Connect, Limit::Until(until))
+                Next::Take(Action::Connect, Limit::Until(until))
             }
             (Goal::Open, State::LoggingIn { step, fed, until }) => {
-                // A dropped call may have started this step.
-                let step = exchange.unwrap_or(Step::LogIn { step, fed });
-                Next::Step(step, Limit::Until(until))
+                // A dropped call may have sent a part of this step.
+                let action = exchange.unwrap_or(Action::LogIn { step, fed });
+                Next::Take(action, Limit::Until(until))
             }
             (Goal::Open | Goal::Closed, State::Closing { until, .. }) => {
-                Next::Step(Step::Close, Limit::Until(until))
+                Next::Take(Action::Close, Limit::Until(until))
             }
-            (Goal::BrokenOff, State::Closing { .. }) => Next::Step(Step::Close, Limit::Now),
+            (Goal::Aborted, State::Closing { .. }) => Next::Take(Action::Close, Limit::Now),
             (Goal::Closed, _) => Next::Stop(Ok(())),
 
             (Goal::Pushed(command), State::Open) => match self.push(command, clock) {
@@ -306,38 +304,38 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                     self.why = TransportError::TooLong;
                     Next::Stop(Err(Failed))
                 }
-                Err(Refused::Full) => Next::Step(exchange.unwrap_or(Step::Read), Limit::None),
+                Err(Refused::Full) => Next::Take(exchange.unwrap_or(Action::Read), Limit::None),
             },
             (Goal::Answered, State::Open) => match exchange {
-                Some(step) => Next::Step(step, Limit::None),
+                Some(action) => Next::Take(action, Limit::None),
                 None => Next::Stop(Ok(())),
             },
             (Goal::Sent, State::Open) => match exchange {
-                Some(step @ (Step::Write | Step::Flush)) => Next::Step(step, Limit::Now),
+                Some(action @ (Action::Write | Action::Flush)) => Next::Take(action, Limit::Now),
                 _ => Next::Stop(Ok(())),
             },
-            (Goal::Pushed(_) | Goal::Answered | Goal::Sent | Goal::BrokenOff, _) => {
+            (Goal::Pushed(_) | Goal::Answered | Goal::Sent | Goal::Aborted, _) => {
                 Next::Stop(Err(Failed))
             }
         }
     }
 
-    /// The next step towards the outstanding replies. `None` if there are none.
-    fn exchange(&self) -> Option<Step> {
+    /// The next action towards the outstanding replies. `None` if every command is sent and answered.
+    fn exchange(&self) -> Option<Action> {
         if !self.pipeline.unsent().is_empty() {
-            Some(Step::Write)
+            Some(Action::Write)
         } else if self.is_unflushed {
-            Some(Step::Flush)
-        } else if self.pipeline.owed() > 0 {
-            Some(Step::Read)
+            Some(Action::Flush)
+        } else if self.pipeline.outstanding() > 0 {
+            Some(Action::Read)
         } else {
             None
         }
     }
 
     fn push(&mut self, command: &Command<'_>, clock: &impl Clock) -> Result<(), Refused> {
-        let is_first = self.pipeline.owed() == 0;
-        // The scripts of plain locks are about as short as their hashes, and need not be loaded first.
+        let is_first = self.pipeline.outstanding() == 0;
+        // A script of a plain lock is about as short as its hash, so it is sent as text and not loaded first.
         let call = if command.is_fenced() {
             ScriptCall::Hash
         } else {
@@ -350,24 +348,24 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         Ok(())
     }
 
-    /// Takes one step and records its result.
+    /// Takes one action and records its result.
     async fn take(
         &mut self,
-        step: Step,
+        action: Action,
         clock: &impl Clock,
         login: &Login<'_>,
     ) -> Result<(), TransportError> {
-        match step {
-            Step::Connect => {
+        match action {
+            Action::Connect => {
                 let connected = self.socket.connect().await;
                 connected.map_err(TransportError::Unreachable)?;
                 self.pipeline = Pipeline::new();
                 self.is_unflushed = false;
                 self.log_in(Some(login::Step::FIRST), clock);
             }
-            Step::LogIn { step, fed } => match login.words(step) {
-                Some(words) => {
-                    let rest_from = self.pipeline.feed(words, fed);
+            Action::LogIn { step, fed } => match login.arguments(step) {
+                Some(arguments) => {
+                    let rest_from = self.pipeline.feed(arguments, fed);
                     if let (State::LoggingIn { fed, .. }, Some(rest_from)) =
                         (&mut self.state, rest_from)
                     {
@@ -376,23 +374,23 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 }
                 None => self.log_in(step.next(), clock),
             },
-            Step::Write => {
+            Action::Write => {
                 match self.socket.write(self.pipeline.unsent()).await {
                     Ok(0) | Err(_) => return Err(TransportError::Disconnected),
                     Ok(count) => self.pipeline.sent(count),
                 }
                 self.is_unflushed = true;
             }
-            Step::Flush => {
+            Action::Flush => {
                 let flushed = self.socket.flush().await;
                 flushed.map_err(|_| TransportError::Disconnected)?;
                 self.is_unflushed = false;
             }
-            Step::Read => {
+            Action::Read => {
                 let read = self.socket.read(self.pipeline.room()).await;
                 self.received(read.unwrap_or(0), clock)?;
             }
-            Step::Close => {
+            Action::Close => {
                 self.socket.close().await;
                 if let State::Closing { again_at, .. } = self.state {
                     self.state = State::Closed { again_at };
@@ -406,11 +404,11 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         if count == 0 {
             return Err(TransportError::Disconnected);
         }
-        let owed = self.pipeline.owed();
+        let outstanding = self.pipeline.outstanding();
         let received = self.pipeline.received(count);
         received.map_err(|_| TransportError::Unexpected)?;
-        // A part of a reply is no answer: a node could keep the connection forever, byte by byte.
-        if self.pipeline.owed() < owed {
+        // Only a whole reply counts: otherwise a node could keep the connection forever, byte by byte.
+        if self.pipeline.outstanding() < outstanding {
             self.waiting_since = clock.now();
         }
         if let State::LoggingIn { step, .. } = self.state
@@ -423,7 +421,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     }
 
     /// Handles the answer to a step of the login.
-    // `inline(never)`: runs once per connection, and would make the loop longer.
+    // `inline(never)`: it runs once per connection, and the loop that calls it stays short.
     #[inline(never)]
     fn answered(
         &mut self,
@@ -436,10 +434,10 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             (step, answer) if step.is_node_info() => {
                 let node_info = match answer {
                     Value::Integers(numbers) => NodeInfo::read(Answer::Integers(numbers)),
-                    Value::Error(error) if error.is_passing() => {
+                    Value::Error(error) if error.is_temporary() => {
                         return Err(TransportError::Rejected(error));
                     }
-                    // The ACL user may not ask for it.
+                    // The ACL user lacks the permission.
                     Value::Error(_) => None,
                     _ => return Err(TransportError::Unexpected),
                 };
@@ -457,7 +455,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             }
             #[cfg(feature = "fence")]
             (login::Step::LoadScript(_), Value::Other) => {}
-            // Plain locks do not need the scripts. Fenced ones fail later, with an error.
+            // Plain locks do not need the scripts. Fenced locks fail later, with `TransportError::NoScript`.
             #[cfg(feature = "fence")]
             (login::Step::LoadScript(_), Value::Error(error)) if error.is_about_permissions() => {}
             (_, Value::Error(error)) => return Err(TransportError::Rejected(error)),
@@ -466,8 +464,9 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         Ok(())
     }
 
-    /// Starts `step` of the login; `None` opens the connection for commands. Each step has its own timeout,
-    /// because much time may have passed since a call was dropped.
+    /// Starts `step` of the login. `None` ends the login: the connection takes commands.
+    ///
+    /// Each step has its own timeout, because much time may have passed since a call was dropped.
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     fn log_in(&mut self, step: Option<login::Step>, clock: &impl Clock) {
@@ -484,7 +483,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         };
     }
 
-    /// Gives an attempt to connect a new timeout if no call has polled it for a long time.
+    /// Sets a new timeout for an attempt to connect that no call has polled for at least one timeout.
     fn renew(&mut self, clock: &impl Clock) {
         if let State::Connecting { until } | State::LoggingIn { until, .. } = &mut self.state {
             let now = clock.now();
@@ -496,12 +495,12 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
 
     fn is_silent(&self, clock: &impl Clock) -> bool {
         let silent_until = self.waiting_since.saturating_add(self.patience);
-        self.pipeline.owed() > 0 && clock.now() >= silent_until
+        self.pipeline.outstanding() > 0 && clock.now() >= silent_until
     }
 
-    /// Breaks the connection off. It begins to close on the way to [`Goal::BrokenOff`], and is closed before
-    /// the next connection is made.
-    pub(crate) fn break_off(&mut self, why: TransportError, clock: &impl Clock) {
+    /// Aborts the connection. It begins to close on the way to [`Goal::Aborted`], and is closed before the client
+    /// reconnects.
+    pub(crate) fn abort(&mut self, why: TransportError, clock: &impl Clock) {
         warning!("{}: {}", self.socket.name(), why);
         let now = clock.now();
         self.state = State::Closing {
@@ -512,8 +511,8 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// The pause before the next attempt. Zero after a connection that worked: most nodes that drop a connection are
-    /// back at once.
+    /// The pause before the next attempt. Zero after the first failure in a row, because most nodes that drop a connection
+    /// accept the next one at once.
     const fn back_off(&self) -> Duration {
         match self.failures.checked_sub(1) {
             None => Duration::ZERO,

@@ -1,4 +1,4 @@
-//! Logging through `defmt` if that feature is on, otherwise through `log` if that is on.
+//! Log macros: through `defmt` if that feature is on, otherwise through `log` if that feature is on.
 
 macro_rules! debug {
     ($format:literal $(, $argument:expr)* $(,)?) => {{

@@ -1,4 +1,4 @@
-//! The login: what is sent to a node before the first command.
+//! The login: the commands that the client sends on a new connection, before the commands of locks.
 
 #[cfg(feature = "fence")]
 use redlock_core::transport::Script;
@@ -12,16 +12,18 @@ pub(crate) struct Login<'a> {
     pub(crate) database: u16,
 }
 
-/// One step of the login. It is sent after the step before it is answered.
+/// One step of the login: one command. It is sent when the step before it is answered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step {
     Authenticate,
     Select,
-    /// Asks the node for its identity, ahead of the scripts.
+    /// Asks the node for its identity. The steps that load the scripts follow.
     #[cfg(feature = "fence")]
     NodeInfoAndScripts,
-    /// Loads the script of fenced locks with this number, and those below it: they are too long to be sent with each
-    /// command. From [`Step::ONLY`] on, only one script is loaded.
+    /// Loads one script of fenced locks. The scripts are too long to be sent with each command.
+    ///
+    /// A number below [`Step::ONLY`] is an index into `Script::FENCED`, and the steps with the lower indices follow.
+    /// `Step::ONLY` plus an index is the last step: no other script is loaded.
     #[cfg(feature = "fence")]
     LoadScript(u8),
     /// Asks the node for its identity.
@@ -29,8 +31,8 @@ pub(crate) enum Step {
 }
 
 impl<'a> Login<'a> {
-    /// The words of `step`. `None` if the step is not needed.
-    pub(crate) fn words(&self, step: Step) -> Option<Arguments<'a>> {
+    /// The command of `step`. `None` if the step is not needed.
+    pub(crate) fn arguments(&self, step: Step) -> Option<Arguments<'a>> {
         let text = |text: &'a str| Argument::Bytes(text.as_bytes());
         match (step, self.user, self.password) {
             (Step::Authenticate, Some(user), Some(password)) => {
@@ -62,26 +64,29 @@ impl<'a> Login<'a> {
 impl Step {
     pub(crate) const FIRST: Self = Self::Authenticate;
 
-    /// The step that is repeated if what is known of the node may be out of date.
+    /// The step that is repeated if the recorded identity or role of the node may be out of date.
     pub(crate) const LAST: Self = Self::NodeInfo;
 
-    /// The first step that is repeated if the node has lost its scripts. After that error, an acquire would ask for the
-    /// identity anyway; asked first, it leaves less time between the scripts and the acquire for losing them again.
+    /// The first step that is repeated if the node has lost its scripts.
+    ///
+    /// After that error, an acquire needs the identity of the node anyway. Asking for the identity before the scripts are
+    /// loaded leaves another client less time to flush the scripts again before the acquire.
     #[cfg(feature = "fence")]
     pub(crate) const SCRIPTS: Self = Self::NodeInfoAndScripts;
 
-    /// See [`Step::LoadScript`].
+    /// The number of scripts. See [`Step::LoadScript`].
     #[cfg(feature = "fence")]
     const ONLY: u8 = 3;
 
-    /// The only step that is repeated if the node has lost the script of an extension or a release. If the other scripts
-    /// were loaded after it, another client would have more time to flush it again.
+    /// The only step that is repeated before an extension is sent again. Loading the other scripts as well would leave
+    /// another client more time to flush this one again.
     #[cfg(feature = "fence")]
     pub(crate) const EXTEND_SCRIPT: Self = Self::LoadScript(Self::ONLY + 1);
+    /// The only step that is repeated before a release is sent again.
     #[cfg(feature = "fence")]
     pub(crate) const RELEASE_SCRIPT: Self = Self::LoadScript(Self::ONLY + 2);
 
-    /// Whether it asks the node for its identity.
+    /// Whether this step asks the node for its identity.
     pub(crate) const fn is_node_info(self) -> bool {
         match self {
             #[cfg(feature = "fence")]
@@ -98,7 +103,7 @@ impl Step {
             Self::Select => Some(Self::NodeInfo),
             #[cfg(feature = "fence")]
             Self::Select => Some(Self::SCRIPTS),
-            // Downwards: the script of an acquire is loaded last, just before an acquire is sent again.
+            // In descending order: the script of an acquire is loaded last, just before an acquire is sent again.
             #[cfg(feature = "fence")]
             Self::NodeInfoAndScripts => Some(Self::LoadScript(2)),
             #[cfg(feature = "fence")]

@@ -14,27 +14,37 @@ use crate::{Connect, EmbassyClock};
 
 /// One node, over one connection.
 ///
-/// It connects with the first command. It reconnects if the connection is lost, if an invalid reply
-/// arrives, or if the next reply takes longer than [`patience`](Self::patience). It needs no supervision and no
-/// task. Between two commands, it sends and reads nothing.
+/// The node connects with the first command. It reconnects with the next command if
 ///
-/// `TX` is the room for commands that wait to be sent, in bytes. A release needs about 165 bytes plus the
-/// length of its key; if a connection cannot take it at once, it waits here. With room for an acquire and
-/// its release (256 bytes; 512 for fenced locks), no release is lost because of a slow network. `RX` is how
-/// many bytes are read at once. The defaults are 256 and 32.
+/// - the connection is lost,
+/// - an invalid reply arrives, or
+/// - the next reply takes longer than [`patience`](Self::patience).
 ///
-/// If the compiler asks for `TX` and `RX`, name the type: `TcpNode::<_, _>::new(..)`, or in full,
-/// `type Node = TcpNode<'static, NetSocket<'static>>`, as a static needs it.
+/// It needs no supervision and no task. Between two commands, it sends and reads nothing.
 ///
-/// Dropping a node sends nothing. Call [`close`](Self::close) first; otherwise the server keeps its client for
+/// # Buffers
+///
+/// `TX` is the size of the send buffer, in bytes. Default: 256. A command that the network cannot take at once waits
+/// there. A release needs about 150 bytes plus the length of its key. If an acquire and its release fit together (256
+/// bytes; 512 for fenced locks), no release is lost because of a slow network.
+///
+/// `RX` is the number of bytes that are read at once. Default: 32.
+///
+/// If the compiler cannot infer `TX` and `RX`, write `TcpNode::<_, _>::new(..)` to use the defaults. A static needs the
+/// full type: `type Node = TcpNode<'static, NetSocket<'static>>`.
+///
+/// # Dropping
+///
+/// Dropping a node sends nothing. Call [`close`](Self::close) first: otherwise the server keeps the connection for
 /// minutes.
 #[derive(Debug)]
 pub struct TcpNode<'a, S, K = EmbassyClock, const TX: usize = 256, const RX: usize = 32> {
     link: Link<S, TX, RX>,
     clock: K,
     login: Login<'a>,
-    /// The last attempt to acquire a lock, and whether any acquire of it has been queued. If none was, there is
-    /// nothing to release.
+    /// The last attempt to acquire a lock: its token, and whether the connection has taken an acquire of it. If not, there is
+    /// nothing to release. A fenced attempt may send several acquires with one token.
+    // A tuple, because a struct takes more flash.
     attempt: Option<(Token, bool)>,
     outbox: Outbox,
 }
@@ -55,14 +65,14 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         }
     }
 
-    /// Logs in with this password, as the default user. Default: no login.
+    /// Logs in with this password, as the default user. By default, the client does not log in.
     #[must_use]
     pub const fn password(mut self, password: &'a str) -> Self {
         self.login.password = Some(password);
         self
     }
 
-    /// Logs in as this user.
+    /// Logs in as this user, with this password. By default, the client does not log in.
     #[must_use]
     pub const fn credentials(mut self, user: &'a str, password: &'a str) -> Self {
         self.login.user = Some(user);
@@ -76,29 +86,32 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         self
     }
 
-    /// Sets how long connecting may take, and each answer to the login. Default: 3 s. It may take longer than
-    /// a round: then the round runs without this node, and a later round finds it connected.
+    /// Sets the timeout for connecting, and for each answer to the login. Default: 3 s.
+    ///
+    /// This timeout may be longer than a round. A round does not wait for a node that is still connecting; a later round
+    /// uses the connection.
     #[must_use]
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.link.connect_timeout = timeout;
         self
     }
 
-    /// Sets how long the node may take for its next reply, counted from the command or from the reply before it. After that,
-    /// the next command reconnects. A part of a reply does not count. Default: 5 s.
+    /// Sets the timeout for the next reply. If it passes, the next command reconnects. Default: 5 s.
     ///
-    /// Keep it well above the node timeout: when a hung node resumes, it executes the commands of a connection
-    /// in order, but this order does not hold across two connections.
+    /// The timeout starts with the command, and again with each whole reply. A part of a reply does not restart it.
+    ///
+    /// Set it well above the node timeout. When a hung node resumes, it executes the commands of one connection in order,
+    /// but commands of two connections in any order.
     #[must_use]
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.link.patience = patience;
         self
     }
 
-    /// Connects and logs in if necessary; at once, even if an attempt has just failed.
+    /// Connects and logs in, unless the connection is open. Does not wait for the back-off after a failed attempt.
     ///
-    /// Commands connect by themselves. Call this if connecting takes longer than a round, or to find out what is
-    /// wrong with a node. If the future is dropped, the next call continues the attempt.
+    /// Commands connect by themselves. Call this if connecting takes longer than a round, or to find out why a node fails.
+    /// If the future is dropped, the next call continues the attempt.
     ///
     /// # Errors
     ///
@@ -106,23 +119,23 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     pub async fn connect(&mut self) -> Result<(), NodeError> {
         let opened = async {
             let _why = self.reach(Goal::CaughtUp).await;
-            self.settle();
+            self.process_replies();
             self.link.reset_back_off();
             self.reach(Goal::Open).await
         };
         opened.await.map_err(|Failed| self.failed())
     }
 
-    /// Closes the connection so that the server notices, after the outstanding replies have arrived. Takes two
-    /// seconds at most. The next command reconnects.
+    /// Closes the connection so that the server notices. First waits for the outstanding replies. Takes at most one second.
+    /// The next command reconnects.
     ///
-    /// Call it before a stop mode, before the network is switched off, and before the node is dropped. If the
-    /// future is dropped, the connection may stay open.
+    /// Call it before a stop mode, before the network is switched off, and before the node is dropped. If the future is
+    /// dropped, the connection may stay open.
     pub async fn close(&mut self) {
         self.link.close(&self.clock, &self.login).await;
     }
 
-    /// Returns the stage after `stage`, which has ended with `reached`; an error ends the call.
+    /// Returns the stage that follows `stage`. `reached` is the result of the goal of `stage`. An error ends the call.
     fn after(
         &mut self,
         stage: Stage,
@@ -132,15 +145,15 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     ) -> Result<Stage, Failed> {
         match stage {
             Stage::CatchUp => {
-                self.settle();
+                self.process_replies();
                 if !self.link.is_idle() {
-                    self.outbox.park(command);
+                    self.outbox.store_unsent(command);
                 }
                 Ok(Stage::Open)
             }
             Stage::Open => {
                 reached?;
-                // They were lost each time, or the user lacks the permission to load them.
+                // The scripts were lost each time, or the user lacks the permission to load them.
                 if cfg!(feature = "fence")
                     && *reloads > 0
                     && (*reloads > Self::RELOADS_MAX || self.link.has_failed())
@@ -148,14 +161,14 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                     return Err(self.link.fail(TransportError::NoScript));
                 }
                 if self.outbox.goes_ahead_of(command) {
-                    return Ok(Stage::PushParked);
+                    return Ok(Stage::PushStored);
                 }
                 Ok(self.admit(command))
             }
-            Stage::PushParked => {
+            Stage::PushStored => {
                 match reached {
-                    Ok(()) => self.outbox.pushed(),
-                    // Otherwise it would block every other command forever.
+                    Ok(()) => self.outbox.set_in_flight(),
+                    // A release that can never be sent must not block the other commands.
                     Err(Failed) if matches!(self.link.why(), TransportError::TooLong) => {
                         self.outbox.clear();
                     }
@@ -164,7 +177,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                 Ok(self.admit(command))
             }
             Stage::Drain => {
-                self.settle();
+                self.process_replies();
                 reached?;
                 self.link.ask_again(&self.clock);
                 Ok(Stage::Open)
@@ -173,25 +186,32 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             Stage::Push => {
                 reached?;
                 match command.verb {
-                    Verb::Acquire { .. } => self.attempt = Some((*command.token, true)),
-                    Verb::Release => self.outbox.park_pushed(command),
+                    Verb::Acquire { .. } => {
+                        self.attempt = Some((*command.token, true));
+                    }
+                    Verb::Release => self.outbox.store_in_flight(command),
                     Verb::Extend { .. } => {}
                 }
                 Ok(Stage::Await)
             }
             Stage::Await => {
-                self.settle();
+                self.process_replies();
                 reached?;
                 self.judge(command, reloads)
             }
-            Stage::BreakOff | Stage::Answered(_) => Err(Failed),
+            Stage::Abort | Stage::Answered(_) => Err(Failed),
         }
     }
 
-    /// Evaluates the replies that have arrived, also those to dropped calls. After an error, the node may have another
-    /// role than before. A release that is answered is dropped, unless the error may be its own. If its connection ended
-    /// before the answer, the release waits for the next connection. Call this before the next connection is made.
-    fn settle(&mut self) {
+    /// Processes the replies that have arrived, including the replies to dropped calls:
+    ///
+    /// - If any reply is an error, the node may have another role than before, so its recorded identity is in doubt.
+    /// - If the stored release is answered, it is dropped. It stays stored if any of the replies is an error, because the
+    ///   error may be the answer to the release.
+    /// - If the connection ended before the release was answered, the release is sent again on the next connection.
+    ///
+    /// Call this before the next connection is made.
+    fn process_replies(&mut self) {
         let has_failed = self.link.has_failed();
         if has_failed {
             self.link.admission.doubt();
@@ -200,7 +220,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         if !is_answered && self.link.is_open() {
             return;
         }
-        self.outbox.settle(has_failed || !is_answered);
+        self.outbox.end_flight(has_failed || !is_answered);
         #[cfg(feature = "fence")]
         if self.link.is_open() {
             self.link.restore_scripts(&self.clock);
@@ -208,8 +228,9 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         self.link.forget_errors();
     }
 
-    /// Stops only an acquire whose grant would not count; commands before it are still sent. If what is known of the
-    /// node may be out of date, the node is asked again first.
+    /// Returns the stage that sends `command`, or the one that denies it. Only an acquire can be denied, if its grant would
+    /// not count. Commands in the send buffer are sent in any case. If the recorded identity of the node may be out of
+    /// date, the node is asked again first.
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     fn admit(&self, command: &Command<'_>) -> Stage {
@@ -226,12 +247,12 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     }
 
     /// Evaluates the answer to `command`.
-    // `inline(never)`: would make the loop longer. Without fences, it is short.
+    // `inline(never)`: the loop that calls it stays short. Without fences, this function is short.
     #[cfg_attr(feature = "fence", inline(never))]
     fn judge(&mut self, command: &Command<'_>, reloads: &mut u8) -> Result<Stage, Failed> {
         let value = self.link.take_reply().ok_or(Failed)?;
         let why = match value {
-            // It was not executed. The scripts are being loaded again, on this connection.
+            // `NOSCRIPT`: the command was not executed. This connection loads the scripts again.
             Value::Error(_) if command.is_fenced() && !self.link.is_open() => {
                 #[cfg(feature = "fence")]
                 self.link.restore_script_of(command, &self.clock);
@@ -240,19 +261,19 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             }
             Value::Error(error) => {
                 // A retry would be rejected again.
-                if !error.is_passing() && command.is_release() {
+                if !error.is_temporary() && command.is_release() {
                     self.outbox.clear();
                 }
                 return Err(self.link.fail(TransportError::Rejected(error)));
             }
             value => match reply_to(command, value) {
                 Some(reply) => return Ok(Stage::Answered(reply)),
-                // It belongs to another command, so the next reply cannot be matched either.
+                // The reply belongs to another command, so the next reply cannot be matched either.
                 None => TransportError::Unexpected,
             },
         };
-        self.link.break_off(why, &self.clock);
-        Ok(Stage::BreakOff)
+        self.link.abort(why, &self.clock);
+        Ok(Stage::Abort)
     }
 
     /// How often a command is sent again because another client has flushed the scripts.
@@ -272,7 +293,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         self.link.reach(goal, &self.clock, &self.login)
     }
 
-    /// The error of a call that has failed on the way.
+    /// The error of a call whose goal was not reached.
     fn failed(&self) -> NodeError {
         self.error(Failure::Transport(self.link.why()))
     }
@@ -294,7 +315,6 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeError> {
         let token = command.token;
-        // A fenced attempt may ask more than once with one token.
         if command.is_acquire() && !self.has_begun(token) {
             self.attempt = Some((*token, false));
         }
@@ -305,16 +325,16 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
         let mut stage = Stage::CatchUp;
         loop {
             let pushed = match stage {
-                Stage::PushParked => self.outbox.command(),
+                Stage::PushStored => self.outbox.command(),
                 _ => *command,
             };
             let goal = match stage {
                 Stage::CatchUp => Goal::CaughtUp,
                 Stage::Open => Goal::Open,
-                Stage::PushParked | Stage::Push => Goal::Pushed(&pushed),
+                Stage::PushStored | Stage::Push => Goal::Pushed(&pushed),
                 Stage::Deny(_) => Goal::Sent,
                 Stage::Drain | Stage::Await => Goal::Answered,
-                Stage::BreakOff => Goal::BrokenOff,
+                Stage::Abort => Goal::Aborted,
                 Stage::Answered(Ok(reply)) => return Ok(reply),
                 Stage::Answered(Err(denial)) => return Err(self.error(Failure::Denied(denial))),
             };
@@ -331,23 +351,26 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
     }
 }
 
-/// The stage of a call. Each stage has a goal for the connection, and one loop waits for all goals, so that
-/// the code that waits is in flash once. If the connection is open, the first poll sends the command without
-/// waiting.
+/// The stage of a call. Each stage has a goal for the connection. One loop waits for all goals, so that the code that
+/// waits is in flash once. If the connection is open, the first poll sends the command without waiting.
 #[derive(Clone, Copy)]
 enum Stage {
+    /// Reads what has arrived.
     CatchUp,
+    /// Connects and logs in, if necessary.
     Open,
-    /// Sends a release first that is not answered yet.
-    PushParked,
+    /// Sends the stored release ahead of the command.
+    PushStored,
     /// Waits for the outstanding replies, before the node is asked for its identity again.
     Drain,
+    /// Sends the command.
     Push,
+    /// Waits for the reply.
     Await,
-    /// The node has no vote. Commands before this one are still sent.
+    /// The node has no vote. Commands in the send buffer are still sent.
     Deny(Denial),
-    /// The connection was broken off, and begins to close.
-    BreakOff,
+    /// The connection was aborted, and begins to close.
+    Abort,
     Answered(Result<Reply, Denial>),
 }
 

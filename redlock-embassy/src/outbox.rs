@@ -1,11 +1,14 @@
-//! The last release of a node, kept until it is answered.
+//! The last release of a node, stored until it is answered.
 
 use heapless::Vec;
 use redlock_core::Token;
 use redlock_core::transport::{Command, Proposal};
 
-/// The last release, until it is answered. If it could not be sent, if its connection ended, or if the node refused it
-/// temporarily, it is sent ahead of the next command.
+/// The last release, until it is answered. It is sent ahead of the next command if
+///
+/// - it could not be sent,
+/// - its connection ended before the answer, or
+/// - the node answered with a temporary error.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     state: State,
@@ -16,16 +19,17 @@ pub(crate) struct Outbox {
 
 #[derive(Debug, Clone, Copy)]
 enum State {
-    /// There is no release.
+    /// No release is stored.
     Empty,
-    /// The connection has taken it. It is answered when no reply is outstanding.
-    Pushed,
-    /// It is sent ahead of the next command.
-    Waiting,
+    /// The connection has taken the release. It is answered when no reply is outstanding.
+    InFlight,
+    /// The release will be sent ahead of the next command.
+    Unsent,
 }
 
 impl Outbox {
-    /// The longest key, in bytes: as for the keys that a lock remembers after a future was dropped. A longer key expires.
+    /// The longest key that is stored, in bytes. `Redlock` has the same limit for the releases that it still owes after a
+    /// future was dropped. A longer key expires on the node.
     const KEY_MAX: usize = 64;
 
     pub(crate) const EMPTY: Self = Self {
@@ -35,20 +39,20 @@ impl Outbox {
         proposal: None,
     };
 
-    /// Keeps `command` if it is a release, to be sent ahead of the next command.
-    pub(crate) fn park(&mut self, command: &Command<'_>) {
-        self.keep(command, State::Waiting);
+    /// Stores `command`, if it is a release, to be sent ahead of the next command.
+    pub(crate) fn store_unsent(&mut self, command: &Command<'_>) {
+        self.store(command, State::Unsent);
     }
 
-    /// Keeps `command` until it is answered if it is a release. The connection has taken it.
-    pub(crate) fn park_pushed(&mut self, command: &Command<'_>) {
-        self.keep(command, State::Pushed);
+    /// Stores `command`, if it is a release, until it is answered. The connection has taken it.
+    pub(crate) fn store_in_flight(&mut self, command: &Command<'_>) {
+        self.store(command, State::InFlight);
     }
 
-    /// Keeps a release if its key is not too long. It replaces the release before it.
+    /// Stores a release, if its key is not too long. It replaces the stored release.
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
-    fn keep(&mut self, command: &Command<'_>, state: State) {
+    fn store(&mut self, command: &Command<'_>, state: State) {
         if command.is_release() && command.key.len() <= Self::KEY_MAX {
             self.key.clear();
             let _fits = self.key.extend_from_slice(command.key);
@@ -58,35 +62,39 @@ impl Outbox {
         }
     }
 
-    /// Whether the release goes ahead of `command`. `false` if it is `command` itself.
+    /// Whether the stored release must be sent ahead of `command`. `false` if it is `command` itself.
     pub(crate) fn goes_ahead_of(&self, command: &Command<'_>) -> bool {
-        matches!(self.state, State::Waiting) && !self.is(command)
+        matches!(self.state, State::Unsent) && !self.is(command)
     }
 
-    /// Returns the release.
+    /// Returns the stored release.
     pub(crate) fn command(&self) -> Command<'_> {
         Command::release(&self.key, &self.token).with_proposal(self.proposal)
     }
 
-    /// Records that the connection has taken the release.
-    pub(crate) const fn pushed(&mut self) {
-        self.state = State::Pushed;
+    /// Records that the connection has taken the stored release.
+    pub(crate) const fn set_in_flight(&mut self) {
+        self.state = State::InFlight;
     }
 
-    /// Records that no reply is outstanding or that the connection has ended. A release that must be sent `again` waits for the
-    /// next command.
-    pub(crate) const fn settle(&mut self, again: bool) {
-        if matches!(self.state, State::Pushed) {
-            self.state = if again { State::Waiting } else { State::Empty };
+    /// Records that no reply is outstanding, or that the connection has ended. If `is_retried`, a release that was in
+    /// flight will be sent again, ahead of the next command; otherwise it is dropped.
+    pub(crate) const fn end_flight(&mut self, is_retried: bool) {
+        if matches!(self.state, State::InFlight) {
+            self.state = if is_retried {
+                State::Unsent
+            } else {
+                State::Empty
+            };
         }
     }
 
-    /// Drops the release.
+    /// Drops the stored release.
     pub(crate) const fn clear(&mut self) {
         self.state = State::Empty;
     }
 
-    /// Whether the release is `command`: a token belongs to one lock.
+    /// Whether the stored release is `command`. Tokens are enough to compare: a token belongs to one lock.
     fn is(&self, command: &Command<'_>) -> bool {
         command.is_release() && *command.token == self.token
     }

@@ -1,4 +1,4 @@
-//! The commands on their way to a node and the replies on their way back, without I/O.
+//! The unsent commands of a connection and its outstanding replies, without I/O.
 
 use core::fmt;
 
@@ -7,19 +7,19 @@ use redlock_core::transport::Argument;
 
 use crate::resp::{self, Decoder, Malformed, Value};
 
-/// The state of one connection: bytes that are not sent yet, and replies that are outstanding.
+/// The unsent bytes and the outstanding replies of one connection.
 ///
-/// It outlives the calls. If a call is dropped half-way, the rest of its command stays here and is sent
-/// before the next command. Its reply is skipped, so the next call gets its own reply.
+/// The pipeline outlives the calls. If a call is dropped, the unsent rest of its command stays in the pipeline and is sent
+/// before the next command. The reply to the dropped call is skipped, so the next call gets its own reply.
 ///
-/// `TX` is the room for commands, in bytes; a longer command must be [fed](Self::feed). `RX` is the most bytes that
-/// are read at once.
+/// `TX` is the size of the send buffer, in bytes; use [`feed`](Self::feed) for a longer command. `RX` is the number of
+/// bytes that are read at once.
 pub struct Pipeline<const TX: usize, const RX: usize> {
     commands: Vec<u8, TX>,
     sent: usize,
     received: [u8; RX],
     decoder: Decoder,
-    owed: u8,
+    outstanding: u8,
     has_failed: bool,
     #[cfg(feature = "fence")]
     has_lost_script: bool,
@@ -29,15 +29,15 @@ pub struct Pipeline<const TX: usize, const RX: usize> {
 /// Why a command was rejected. None of it was queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// It is longer than the whole room.
+    /// The command is longer than the send buffer.
     TooLong,
-    /// Too much is waiting: the node has not read or not answered several commands.
+    /// The send buffer has too little room, or [`Pipeline::OUTSTANDING_MAX`] replies are outstanding.
     Full,
 }
 
 impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
-    /// How many replies may be outstanding. If there are more, the node has hung for many rounds.
-    pub const OWED_MAX: u8 = 64;
+    /// The largest number of outstanding replies. A node that reaches it has hung for many rounds.
+    pub const OUTSTANDING_MAX: u8 = 64;
 
     /// The pipeline of a new connection.
     #[must_use]
@@ -49,7 +49,7 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
             sent: 0,
             received: [0; RX],
             decoder: Decoder::new(),
-            owed: 0,
+            outstanding: 0,
             has_failed: false,
             #[cfg(feature = "fence")]
             has_lost_script: false,
@@ -64,13 +64,13 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
     /// Fails if there is no room for it.
     pub fn push<'a>(
         &mut self,
-        words: impl ExactSizeIterator<Item = Argument<'a>>,
+        arguments: impl ExactSizeIterator<Item = Argument<'a>>,
     ) -> Result<(), Refused> {
         self.compact();
         let waiting = self.commands.len();
-        // Written and measured in one pass, and removed again if it does not fit.
-        let (taken, len) = self.write(words, 0);
-        if taken < len || self.owed >= Self::OWED_MAX {
+        // One pass writes and measures the command. A command that does not fit is removed again.
+        let (taken, len) = self.write(arguments, 0);
+        if taken < len || self.outstanding >= Self::OUTSTANDING_MAX {
             self.commands.truncate(waiting);
             return Err(if len > TX {
                 Refused::TooLong
@@ -82,20 +82,21 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
         Ok(())
     }
 
-    /// Queues as much of a command of any length as there is room for, from its byte `from` on. Returns the byte from
-    /// which to continue once that is sent, or `None` if the whole command is queued.
+    /// Queues a command of any length piece by piece. Each call starts at byte `from` of the command, and queues as many
+    /// bytes as there is room for.
     ///
-    /// Until it returns `None`, nothing else may be pushed or fed.
+    /// Returns `None` when the whole command is queued. Otherwise returns the `from` of the next call, which is due when
+    /// the bytes so far are sent. Push and feed no other command in between.
     pub fn feed<'a>(
         &mut self,
-        words: impl ExactSizeIterator<Item = Argument<'a>>,
+        arguments: impl ExactSizeIterator<Item = Argument<'a>>,
         from: usize,
     ) -> Option<usize> {
-        if self.owed >= Self::OWED_MAX {
+        if self.outstanding >= Self::OUTSTANDING_MAX {
             return Some(from);
         }
         self.compact();
-        let (taken, len) = self.write(words, from);
+        let (taken, len) = self.write(arguments, from);
         if taken < len {
             return Some(taken);
         }
@@ -129,39 +130,38 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
     pub fn received(&mut self, count: usize) -> Result<(), Malformed> {
         let mut input = self.received.get(..count).unwrap_or(&self.received);
         while let Some(value) = self.decoder.decode(&mut input)? {
-            self.owed = self.owed.checked_sub(1).ok_or(Malformed)?;
+            self.outstanding = self.outstanding.checked_sub(1).ok_or(Malformed)?;
             self.has_failed |= matches!(value, Value::Error(_));
             #[cfg(feature = "fence")]
             {
                 self.has_lost_script |=
                     matches!(value, Value::Error(error) if error.code() == b"NOSCRIPT");
             }
-            if self.owed == 0 {
+            if self.outstanding == 0 {
                 self.reply = Some(value);
             }
         }
         Ok(())
     }
 
-    /// The reply to the command that was queued last, once it has arrived.
+    /// Returns the reply to the last queued command. `None` if it has not arrived.
     pub const fn take_reply(&mut self) -> Option<Value> {
         self.reply.take()
     }
 
-    /// How many commands have no reply yet.
+    /// The number of outstanding replies.
     #[must_use]
-    pub const fn owed(&self) -> u8 {
-        self.owed
+    pub const fn outstanding(&self) -> u8 {
+        self.outstanding
     }
 
-    /// Whether any reply, including skipped ones, was an error since the last call of
-    /// [`forget_errors`](Self::forget_errors).
+    /// Whether any reply since the last [`forget_errors`](Self::forget_errors) was an error. Skipped replies count too.
     #[must_use]
     pub const fn has_failed(&self) -> bool {
         self.has_failed
     }
 
-    /// Whether any of the errors that [`has_failed`](Self::has_failed) counts was `NOSCRIPT`.
+    /// Whether any reply since the last [`forget_errors`](Self::forget_errors) was `NOSCRIPT`. Skipped replies count too.
     #[cfg(feature = "fence")]
     #[must_use]
     pub const fn has_lost_script(&self) -> bool {
@@ -177,28 +177,28 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
         }
     }
 
-    /// Whether everything is sent, and one more reply may be outstanding.
+    /// Whether every byte is sent, and there is room for one more outstanding reply.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.unsent().is_empty() && self.owed < Self::OWED_MAX
+        self.unsent().is_empty() && self.outstanding < Self::OUTSTANDING_MAX
     }
 
-    /// Appends as much of a command as there is room for, from its byte `from` on. Returns the byte up to which it is
-    /// written, and the length of the command.
+    /// Appends as many bytes of a command as there is room for, starting at byte `from`. Returns the end of the written
+    /// bytes, counted from the start of the command, and the length of the command.
     fn write<'a>(
         &mut self,
-        words: impl ExactSizeIterator<Item = Argument<'a>>,
+        arguments: impl ExactSizeIterator<Item = Argument<'a>>,
         from: usize,
     ) -> (usize, usize) {
         let mut written = (from, 0);
-        resp::encode(words, |piece| self.write_piece(piece, &mut written));
+        resp::encode(arguments, |piece| self.write_piece(piece, &mut written));
         written
     }
 
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     fn write_piece(&mut self, piece: &[u8], (taken, len): &mut (usize, usize)) {
-        // Skips the bytes that were taken before, also at the front of a piece.
+        // Skips the bytes that were written by an earlier call. They may end inside of this piece.
         let rest = piece.get(taken.saturating_sub(*len)..).unwrap_or_default();
         let room = TX - self.commands.len();
         let fitting = rest.get(..room).unwrap_or(rest);
@@ -208,7 +208,7 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
     }
 
     const fn expect_reply(&mut self) {
-        self.owed += 1;
+        self.outstanding += 1;
         self.reply = None;
     }
 
@@ -233,7 +233,7 @@ impl<const TX: usize, const RX: usize> fmt::Debug for Pipeline<TX, RX> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pipeline")
             .field("unsent", &self.unsent().len())
-            .field("owed", &self.owed)
+            .field("outstanding", &self.outstanding)
             .finish_non_exhaustive()
     }
 }

@@ -1,5 +1,4 @@
-//! The part of the Redis protocol that a lock needs. It neither waits nor allocates, and every length has
-//! a bound.
+//! The part of the Redis protocol that a lock needs, without waiting and without an allocator. Every length is bounded.
 
 use core::fmt;
 
@@ -7,23 +6,26 @@ use heapless::Vec;
 use redlock_core::FENCE_KEY_PREFIX;
 use redlock_core::transport::Argument;
 
-/// The most bytes of one reply, and of the pushes between two replies. More bytes are an error.
+/// The largest size of one reply in bytes, together with the pushes before it. A larger reply is an error.
 pub const REPLY_MAX: u16 = 1024;
 
-/// Returns how many bytes `words` take on the wire.
+/// Returns how many bytes `arguments` take on the wire.
 #[must_use]
-pub fn encoded_len<'a>(words: impl ExactSizeIterator<Item = Argument<'a>>) -> usize {
+pub fn encoded_len<'a>(arguments: impl ExactSizeIterator<Item = Argument<'a>>) -> usize {
     let mut len = 0_usize;
-    encode(words, |bytes| len = len.saturating_add(bytes.len()));
+    encode(arguments, |bytes| len = len.saturating_add(bytes.len()));
     len
 }
 
-/// Writes `words` in pieces as one command, an array of bulk strings.
-pub fn encode<'a>(words: impl ExactSizeIterator<Item = Argument<'a>>, mut put: impl FnMut(&[u8])) {
-    put(Line::new().write(b'*', words.len() as u64));
-    for word in words {
+/// Writes `arguments` in pieces as one command, an array of bulk strings.
+pub fn encode<'a>(
+    arguments: impl ExactSizeIterator<Item = Argument<'a>>,
+    mut put: impl FnMut(&[u8]),
+) {
+    put(Line::new().write(b'*', arguments.len() as u64));
+    for argument in arguments {
         let mut number = Line::new();
-        let (prefix, bytes) = match word {
+        let (prefix, bytes) = match argument {
             Argument::Bytes(bytes) => ("", bytes),
             Argument::Integer(value) => match number.write(b':', value) {
                 [_, digits @ .., b'\r', b'\n'] => ("", digits),
@@ -56,7 +58,7 @@ impl Line {
         Self(line)
     }
 
-    /// `letter` and `number` in decimal, written from the end to the front.
+    /// Writes `letter` and `number` in decimal, from the end to the front.
     fn write(&mut self, letter: u8, mut number: u64) -> &[u8] {
         let mut start = self.0.len() - Self::END.len();
         let mut slots = self.0.iter_mut().rev().skip(Self::END.len());
@@ -94,11 +96,11 @@ pub enum Value {
     Integers([i64; 4]),
     /// An error.
     Error(Rejection),
-    /// Any other reply, which a lock does not parse further: a string, another array, another status.
+    /// Any other reply: a string, another array, another status. A lock needs none of its content.
     Other,
 }
 
-/// The beginning of an error reply. The error code comes first.
+/// The first bytes of an error reply. The error code comes first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Rejection {
     bytes: [u8; Self::LEN],
@@ -129,12 +131,13 @@ impl Rejection {
         bytes.split(|byte| *byte == b' ').next().unwrap_or(bytes)
     }
 
-    /// Whether the error is temporary: the node cannot execute the command at the moment, or not for this client, and a
-    /// later retry may succeed. Every other error is about the command itself.
+    /// Whether the error is temporary, so that a later retry of the same command may succeed: the node cannot execute any
+    /// such command at the moment, or does not accept this client at the moment.
+    ///
+    /// These are `LOADING`, `MASTERDOWN`, `CLUSTERDOWN`, `BUSY`, `READONLY`, `MISCONF`, `NOREPLICAS`, `NOAUTH`, `DENIED`, and
+    /// `ERR max number of clients reached`.
     #[must_use]
-    pub fn is_passing(&self) -> bool {
-        // LOADING, MASTERDOWN, CLUSTERDOWN, BUSY, READONLY, MISCONF, NOREPLICAS, NOAUTH, DENIED, and one error without
-        // its own code: "ERR max number of clients reached".
+    pub fn is_temporary(&self) -> bool {
         const PREFIXES: [[u8; 5]; 10] = [
             *b"LOADI", *b"MASTE", *b"CLUST", *b"BUSY ", *b"READO", *b"MISCO", *b"NOREP", *b"NOAUT",
             *b"DENIE", *b"ERR m",
@@ -143,7 +146,7 @@ impl Rejection {
         prefix.is_some_and(|prefix| PREFIXES.contains(prefix))
     }
 
-    /// Whether the user lacks the permission for a command.
+    /// Whether the user lacks the permission for the command.
     #[cfg(feature = "fence")]
     pub(crate) fn is_about_permissions(&self) -> bool {
         self.code() == b"NOPERM"
@@ -204,21 +207,21 @@ impl core::error::Error for Malformed {}
 
 /// A decoder of replies, for input that is cut anywhere.
 ///
-/// It reads RESP2, and the null and pushes of RESP3; pushes are skipped. After an error, it is no longer
-/// usable, because the start of the next reply is unknown.
+/// It decodes RESP2, and the null and the pushes of RESP3. It skips pushes. After an error, the decoder is no longer usable,
+/// because the start of the next reply is unknown.
 #[derive(Debug)]
 pub struct Decoder {
     state: State,
-    /// The number of elements that are missing in the current array.
+    /// The number of missing elements of the current array, nested arrays included.
     elements: u16,
-    /// Whether that array is a push, not a reply.
+    /// Whether the current array is a push, not a reply.
     is_push: bool,
-    /// Bytes since the last reply.
+    /// The number of bytes since the last reply.
     taken: u16,
     kept: Kept,
 }
 
-/// The kept part of an incomplete reply. An enum, because each node needs memory for it.
+/// The kept part of an incomplete reply. An enum saves memory in each node.
 #[derive(Debug)]
 enum Kept {
     /// The start of a line of text. Empty if nothing is kept.
@@ -241,11 +244,11 @@ enum State {
     Number { of: Number, value: Decimal },
     /// After the underscore of a null.
     Null,
-    /// In a string, of which this many bytes are missing.
+    /// In a string; this many bytes are missing.
     Bulk(u16),
     /// After a string.
     BulkEnd,
-    /// After the carriage return of this element.
+    /// After the carriage return at the end of this element.
     LineEnd(Element),
 }
 
@@ -294,8 +297,8 @@ impl Decoder {
         }
     }
 
-    /// Takes bytes from the front of `input`, up to the end of one reply, and returns it. `None` if the reply is not
-    /// complete; `input` is then empty.
+    /// Removes the bytes of one reply from the front of `input`, and returns the reply. If the reply is not complete,
+    /// removes all bytes and returns `None`.
     ///
     /// # Errors
     ///
@@ -352,7 +355,7 @@ impl Decoder {
     }
 
     fn begin(&mut self, kind: u8) -> Result<State, Malformed> {
-        // Numbers are kept only if nothing else is between them.
+        // The numbers of an array are dropped if it has any other element.
         if self.elements == 0 || kind != b':' {
             self.kept = Kept::NOTHING;
         }
@@ -397,14 +400,15 @@ impl Decoder {
                         self.kept = Kept::Numbers(Vec::new());
                     }
                 }
-                // One more than its elements: the array itself, which is counted below or was counted before.
+                // The array counts as one more element: it is subtracted below. A nested array was already counted by the
+                // array around it, so `max` adds one only to an outer array.
                 self.elements = self.elements.max(1).saturating_add(elements);
                 Simple::Other
             }
             Element::Whole(simple) => simple,
         };
         if let (Simple::Integer(number), Kept::Numbers(numbers)) = (simple, &mut self.kept) {
-            // There is room for all announced elements.
+            // An array of four numbers has four elements, so there is room.
             let _full = numbers.push(number);
         }
         self.elements = self.elements.saturating_sub(1);
@@ -461,14 +465,14 @@ impl Number {
     }
 }
 
-/// The part of a number that has been read.
+/// The digits of a number that have arrived.
 #[derive(Debug, Clone, Copy)]
 enum Decimal {
     Empty,
     Sign {
         is_negative: bool,
     },
-    /// The absolute value as a negative number, because there is one more negative number than positive ones.
+    /// The absolute value as a negative number: `i64::MIN` has no positive counterpart.
     Negated {
         is_negative: bool,
         value: i64,

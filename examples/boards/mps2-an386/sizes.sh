@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# What the lock costs on a device: flash and RAM of this firmware with the lock, plain and fenced, less those
-# of the same firmware with one PING over the same sockets. Prints a Markdown table, and which lines of the
-# lock could panic; fails if there are any.
+# What the lock costs on a device: flash and RAM of this firmware with the lock, plain and fenced, minus those of the same
+# firmware with one PING over the same sockets. Prints a Markdown table, and the lines of the lock that could panic. Fails
+# if there are any.
 
 set -euo pipefail
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
-# Where the test suite builds the firmware too, unless told otherwise.
+# By default, the folder in which the test suite builds the firmware too.
 CARGO_TARGET_DIR=$(realpath --canonicalize-missing "${CARGO_TARGET_DIR:-$here/../../../target/firmware}")
 export CARGO_TARGET_DIR
 cd "$here"
-# These are about the host's packages.
+# These settings are for the packages of the host.
 export -n CARGO_BUILD_TARGET RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
 
 TARGETS=(thumbv7em-none-eabihf thumbv6m-none-eabi)
@@ -109,7 +109,7 @@ print_panics() {
     local panics=() bodies=0 place path line column code
     while IFS=: read -r path line column; do
         code=$(sed -n "${line}p" "$path" | cut -c "$column-")
-        # The body of an async function panics when it is polled after its end; nobody does that.
+        # An async function panics if it is polled after its end. No code does that.
         if [[ $code == "{"* || $code == async* ]]; then
             bodies=$((bodies + 1))
         else

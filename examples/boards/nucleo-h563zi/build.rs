@@ -1,4 +1,4 @@
-//! Reads who the nodes are from the environment, and hands the linker its scripts.
+//! Reads the nodes from the environment, and passes the linker its scripts.
 
 use std::collections::HashSet;
 use std::net::SocketAddrV4;
@@ -18,9 +18,9 @@ fn main() {
 
 /// The nodes, from `REDLOCK_NODES`, with commas between them; `redis://` and the port 6379 may be left out.
 fn nodes() -> Result<Vec<SocketAddrV4>, String> {
-    /// Of the range that is reserved for documentation: nobody answers there.
+    /// Addresses that are reserved for documentation: no server answers there.
     const EXAMPLE: &str = "192.0.2.1:6379,192.0.2.2:6379,192.0.2.3:6379";
-    /// What the lock has room for.
+    /// The largest number of nodes of the lock.
     const MAX: usize = 32;
 
     println!("cargo::rerun-if-env-changed=REDLOCK_NODES");
@@ -38,7 +38,7 @@ fn nodes() -> Result<Vec<SocketAddrV4>, String> {
             "REDLOCK_NODES: {different} nodes, but {MAX} are the most"
         ));
     }
-    // Four nodes stand the loss of one, as three do.
+    // Four nodes tolerate the loss of one node, like three.
     if different % 2 == 0 {
         println!(
             "cargo::warning=REDLOCK_NODES: {different} nodes stand no more failures than one node less"

@@ -1,5 +1,5 @@
-//! Reads the nodes, the Wi-Fi network and the place of its firmware from the environment, and hands the
-//! linker its scripts.
+//! Reads the nodes, the Wi-Fi network and the folder of the Wi-Fi firmware from the environment, and passes the linker
+//! its scripts.
 
 use std::collections::HashSet;
 use std::net::SocketAddrV4;
@@ -30,7 +30,7 @@ fn configure() -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that the firmware of the Wi-Fi chip is where it should be. It is not ours to give.
+/// Checks that the firmware of the Wi-Fi chip is in its folder. The repository does not include it.
 fn firmware() -> Result<(), String> {
     const FILES: [&str; 3] = ["43439A0.bin", "43439A0_clm.bin", "nvram_rp2040.bin"];
 
@@ -81,9 +81,9 @@ fn wifi() -> Result<(), String> {
 
 /// The nodes, from `REDLOCK_NODES`, with commas between them; `redis://` and the port 6379 may be left out.
 fn nodes() -> Result<Vec<SocketAddrV4>, String> {
-    /// Of the range that is reserved for documentation: nobody answers there.
+    /// Addresses that are reserved for documentation: no server answers there.
     const EXAMPLE: &str = "192.0.2.1:6379,192.0.2.2:6379,192.0.2.3:6379";
-    /// What the lock has room for.
+    /// The largest number of nodes of the lock.
     const MAX: usize = 32;
 
     println!("cargo::rerun-if-env-changed=REDLOCK_NODES");
@@ -101,7 +101,7 @@ fn nodes() -> Result<Vec<SocketAddrV4>, String> {
             "REDLOCK_NODES: {different} nodes, but {MAX} are the most"
         ));
     }
-    // Four nodes stand the loss of one, as three do.
+    // Four nodes tolerate the loss of one node, like three.
     if different % 2 == 0 {
         println!(
             "cargo::warning=REDLOCK_NODES: {different} nodes stand no more failures than one node less"

@@ -1,4 +1,4 @@
-//! What embedded-tls 0.19 does not ask of a server.
+//! Checks of a server that embedded-tls 0.19 leaves out.
 
 use embedded_tls::{
     Certificate, CertificateRef, CertificateVerifyRef, CryptoProvider, CryptoRngCore,
@@ -6,9 +6,9 @@ use embedded_tls::{
 };
 use signature::SignerMut;
 
-/// The application's provider, and what the server has done to be trusted, in one handshake.
+/// The provider of the application, and what the server has shown and proven in one handshake.
 ///
-/// embedded-tls checks the certificate that a server shows, but not that it shows one.
+/// embedded-tls checks the certificate that a server shows, but does not require that it shows one.
 pub(super) struct Checked<'a, P> {
     provider: &'a mut P,
     is_shown: bool,
@@ -24,7 +24,7 @@ impl<'a, P: CryptoProvider> Checked<'a, P> {
         }
     }
 
-    /// Whether the server may be spoken to, after the handshake.
+    /// Returns an error if the server is not verified after the handshake.
     pub(super) fn conclude(self) -> Result<(), TlsError> {
         if self.is_proven || self.provider.verifier().is_err() {
             Ok(())
@@ -51,7 +51,7 @@ impl<P: CryptoProvider> TlsVerifier<P::CipherSuite> for Checked<'_, P> {
     }
 
     fn verify_signature(&mut self, signature: CertificateVerifyRef<'_>) -> Result<(), TlsError> {
-        // Verifiers of embedded-tls panic where the certificate did not come first, or the proof twice.
+        // Verifiers of embedded-tls panic if no certificate comes before the proof, or if the proof comes twice.
         if !self.is_shown || self.is_proven {
             return Err(TlsError::InvalidHandshake);
         }

@@ -5,22 +5,22 @@ use core::cell::Cell;
 use embedded_io_async::{ErrorType, Read, Write};
 use redlock_embassy::Connect;
 
-/// Where in the stream of records a connection is.
+/// The position of a connection in the stream of records.
 pub(super) struct Place {
-    /// No record has been begun: the reader can be dropped, and begins anew.
+    /// Between two records: the future that reads can be dropped, and a new one starts with the next record.
     pub(super) is_between: Cell<bool>,
-    /// The handshake is done: nothing comes in the clear any more.
+    /// The handshake is done: all further records must be encrypted.
     pub(super) is_sealed: Cell<bool>,
 }
 
-/// A socket that hands on TLS records, and keeps what has come of a header until it is complete.
+/// A socket that passes on TLS records. It keeps a partial header until the header is complete.
 pub(super) struct Records<'a, S> {
     socket: &'a mut S,
     place: &'a Place,
     header: [u8; HEADER_LEN],
-    /// How much of the header is here.
+    /// How many bytes of the header are buffered and not passed on yet.
     held: usize,
-    /// How much of the record is to be handed on, its header included; none between two records.
+    /// How many bytes of the record are not passed on yet, including its header. Zero between two records.
     left: usize,
 }
 
@@ -56,7 +56,7 @@ impl<S: Connect> Read for Records<'_, S> {
                 self.held += count;
             }
             let [kind, _, _, length @ ..] = self.header;
-            // Somebody else put it there, and some of these make embedded-tls panic.
+            // An unencrypted record is forged, and some of these make embedded-tls panic.
             if self.place.is_sealed.get() && kind != SEALED {
                 return Ok(0);
             }

@@ -23,7 +23,7 @@ pub(crate) struct Link {
     node: Rc<Node>,
     parcels: mpsc::UnboundedSender<Parcel>,
     /// How many commands the node has not answered.
-    owed: Rc<Cell<usize>>,
+    outstanding: Rc<Cell<usize>>,
     room: usize,
     /// The token of an acquire that was not sent because there was no room: there is nothing to release.
     unsent: Option<Token>,
@@ -48,12 +48,17 @@ impl Link {
     /// One of `clients` links to `node`, which share its room.
     pub(crate) fn new(node: Rc<Node>, clients: usize, random: Random) -> Self {
         let (parcels, queue) = mpsc::unbounded_channel();
-        let owed = Rc::default();
-        spawn_local(carry(Rc::clone(&node), queue, Rc::clone(&owed), random));
+        let outstanding = Rc::default();
+        spawn_local(carry(
+            Rc::clone(&node),
+            queue,
+            Rc::clone(&outstanding),
+            random,
+        ));
         Self {
             node,
             parcels,
-            owed,
+            outstanding,
             room: Self::ROOM / clients,
             unsent: None,
         }
@@ -66,7 +71,7 @@ impl Link {
     /// Whether the command may be sent. An acquire may be sent only if there is room for its release: otherwise it could
     /// block the key for a whole TTL after a node that hangs has recovered.
     fn admits(&mut self, command: &Command<'_>) -> bool {
-        let is_full = self.owed.get() + 2 > self.room;
+        let is_full = self.outstanding.get() + 2 > self.room;
         let is_admitted = !is_full || !command.is_acquire();
         if !is_admitted {
             self.unsent = Some(*command.token);
@@ -95,7 +100,7 @@ impl Transport for Link {
             command: OwnedCommand::from(command),
             reply,
         };
-        self.owed.set(self.owed.get() + 1);
+        self.outstanding.set(self.outstanding.get() + 1);
         // Never fails: the queue is read for as long as the link lives.
         let _unsent = self.parcels.send(parcel);
         answer.await.unwrap_or_else(|_| Err(self.unanswered()))
@@ -109,16 +114,16 @@ impl Transport for Link {
 async fn carry(
     node: Rc<Node>,
     mut queue: mpsc::UnboundedReceiver<Parcel>,
-    owed: Rc<Cell<usize>>,
+    outstanding: Rc<Cell<usize>>,
     mut random: Random,
 ) {
     while let Some(Parcel { command, reply }) = queue.recv().await {
         let (there, back) = (delay(&mut random), delay(&mut random));
         travel(there).await;
-        let (node, owed) = (Rc::clone(&node), Rc::clone(&owed));
+        let (node, outstanding) = (Rc::clone(&node), Rc::clone(&outstanding));
         let mut call = Box::pin(async move {
             let result = (&*node).execute(&command.command()).await;
-            owed.set(owed.get() - 1);
+            outstanding.set(outstanding.get() - 1);
             travel(back).await;
             // The command takes effect even if no caller waits for the reply.
             let _unread = reply.send(result);

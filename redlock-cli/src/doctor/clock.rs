@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::examination::{Examination, Sample, Seen};
 use super::finding::{Finding, Judgement, bad, ok, warn};
+use crate::defaults::{DRIFT_PPM, WINDOW};
 use crate::duration;
 use crate::guard_record::Settings;
 
@@ -23,11 +24,8 @@ pub(crate) struct Estimate {
 /// as fast.
 const DRIFT_SUSPICIOUS: i64 = 1_000;
 
-/// The default of `drift_ppm`: by how much the clocks of a client and a node may differ in rate.
-const DRIFT_ALLOWED: i64 = 10_000;
-
-/// The window of fenced locks if there is no guard record.
-const WINDOW: Duration = Duration::from_millis(250);
+/// The largest drift between a client and a node that locks allow.
+const DRIFT_ALLOWED: i64 = DRIFT_PPM as i64;
 
 /// The findings about the offset of the node from the median of all nodes, and about its drift.
 pub(crate) fn findings(

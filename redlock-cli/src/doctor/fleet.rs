@@ -6,7 +6,7 @@ use super::examination::Examination;
 use super::finding::{Finding, bad, ok, warn};
 use crate::nodes::{Info, quorum};
 
-/// Whether enough votes of `nodes` count now, for fenced locks if those are in use.
+/// Whether a quorum of votes counts now. If fenced locks are in use, these are votes for fenced locks.
 pub(crate) fn votes(voting: usize, nodes: usize, fenced_in_use: bool) -> Finding {
     let quorum = quorum(nodes);
     let told = format!("{voting} of {nodes} nodes vote, {quorum} are a quorum");
@@ -22,11 +22,11 @@ pub(crate) fn votes(voting: usize, nodes: usize, fenced_in_use: bool) -> Finding
 
 pub(crate) fn count(nodes: usize) -> Finding {
     let judgement = if nodes == 1 {
-        warn("one node: without it there are no locks; use three or five")
+        warn("only one node: if it fails, no client can take a lock; use three or five")
     } else if nodes.is_multiple_of(2) {
         let fewer = nodes - 1;
         warn(format!(
-            "{nodes} nodes survive no more failures than {fewer}: use an odd number"
+            "{nodes} nodes tolerate no more failures than {fewer}: use an odd number"
         ))
     } else {
         ok(format!("{nodes} nodes, an odd number"))
@@ -38,11 +38,14 @@ pub(crate) fn count(nodes: usize) -> Finding {
 pub(crate) fn duplicates(all: &[Examination]) -> Finding {
     let groups = groups(all, |info| info.run_id().to_owned());
     let judgement = if groups.is_empty() {
-        ok(format!("no two{} are one server", of_those_seen(all)))
+        ok(format!(
+            "all nodes{} are different servers",
+            that_answer(all)
+        ))
     } else {
         let groups: Vec<_> = groups.iter().map(|names| names.join(" and ")).collect();
         bad(format!(
-            "{}: one server, which has one vote; name it once",
+            "{} are one server, which has one vote: name it once",
             groups.join("; ")
         ))
     };
@@ -67,13 +70,13 @@ pub(crate) fn replication(all: &[Examination]) -> Finding {
     groups.retain(|names| runs(names) > 1);
     let judgement = if groups.is_empty() {
         ok(format!(
-            "none{} is a replica of another",
-            of_those_seen(all)
+            "no node{} is a replica of another",
+            that_answer(all)
         ))
     } else {
         let groups: Vec<_> = groups.iter().map(|names| names.join(" and ")).collect();
         bad(format!(
-            "{}: copies of one master, which are no independent votes; name only the master",
+            "{} are copies of one master, so their votes are not independent: name only the master",
             groups.join("; ")
         ))
     };
@@ -89,7 +92,7 @@ pub(crate) fn twin(all: &[Examination], number: usize) -> Option<&str> {
         .map(|(name, _)| name)
 }
 
-/// Groups the names of nodes with the same mark. Nodes with an empty mark, and groups of one, are left out.
+/// Groups the names of nodes with the same mark. Leaves out nodes with an empty mark, and groups of one.
 fn groups(all: &[Examination], mark: impl Fn(&Info) -> String) -> Vec<Vec<&str>> {
     let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
     for (name, info) in infos(all) {
@@ -104,11 +107,11 @@ fn groups(all: &[Examination], mark: impl Fn(&Info) -> String) -> Vec<Vec<&str>>
     groups.filter(|names| names.len() > 1).collect()
 }
 
-fn of_those_seen(all: &[Examination]) -> &'static str {
+fn that_answer(all: &[Examination]) -> &'static str {
     if infos(all).count() == all.len() {
         ""
     } else {
-        " of those seen"
+        " that answer"
     }
 }
 

@@ -94,7 +94,7 @@ fn sight(all: &[Examination], number: usize) -> Sight {
     }
 }
 
-/// The longest TTL by the record of a node, and whether the record vouches that the node has lost no lock.
+/// The longest TTL in the record of a node, and whether the record vouches that the node has lost no lock.
 pub(crate) fn max_ttl(seen: &Seen) -> Option<(Duration, bool)> {
     match Guard::of(seen) {
         Guard::Record(record, standing) => Some((
@@ -124,11 +124,11 @@ pub(crate) fn finding(seen: &Seen, records: Records, ttl: Duration) -> Finding {
             let cure = || cure(records.recovery, Sight::Record(settings));
             match standing {
                 _ if in_use.is_some_and(|in_use| in_use != settings) => bad(format!(
-                    "{settings}, unlike other nodes: no client overwrites it; {}",
+                    "its settings differ from those of other nodes ({settings}), and no client overwrites them; {}",
                     repair(records)
                 )),
                 Some(Standing::OtherRun) => bad(format!(
-                    "a record of another run: the server has restarted, or is another one; {}",
+                    "a record of another run: the server has restarted, or is a different one; {}",
                     cure()
                 )),
                 Some(Standing::OtherData) => bad(format!(
@@ -143,7 +143,7 @@ pub(crate) fn finding(seen: &Seen, records: Records, ttl: Duration) -> Finding {
                 Some(Standing::Quarantined { left, written }) => bad(quarantined(*left, *written)),
                 Some(Standing::Counts) if u128::from(settings.max_ttl_ms) < ttl.as_millis() => {
                     bad(format!(
-                        "it refuses locks with a TTL of {}, also plain ones; {settings}",
+                        "it refuses locks with a TTL of {}, plain ones too; {settings}",
                         humantime::format_duration(ttl)
                     ))
                 }
@@ -189,8 +189,8 @@ const REPAIR: &str = "redlock init --repair";
 fn nothing(info: Option<&Info>, recovery: Recovery) -> String {
     let may_evict = info.is_some_and(|info| info.may_evict() == Some(true));
     if may_evict {
-        return "clients delete it on a node that may evict keys, because the node may have evicted locks too; set \
-        maxmemory-policy noeviction, then clients restore it, and its vote counts after a quarantine"
+        return "clients delete it on a node that may evict keys, because such a node may have evicted locks; set \
+        maxmemory-policy noeviction: then clients restore it, and the vote counts after a quarantine"
             .to_owned();
     }
     let evicted = info.and_then(|info| info.number::<u64>("evicted_keys"));
@@ -214,15 +214,15 @@ fn cure(recovery: Recovery, sight: Sight) -> String {
             duration::in_words(settings.quarantine())
         ),
         Cure::MoreNodes => {
-            "the next fenced acquire that a quorum answers restores it: bring the others back"
+            "bring the other nodes back: then the next fenced acquire that a quorum answers restores it"
                 .to_owned()
         }
         Cure::Repair => format!("no client may restore it: run {REPAIR}"),
     }
 }
 
-/// How to repair different settings, as a part of a sentence. `redlock init --repair` needs all nodes for this, and
-/// refuses settings that would cut a quarantine.
+/// How to repair different settings, as a part of a sentence. For this, `redlock init --repair` needs all nodes, and
+/// refuses settings with a shorter quarantine than that of a record.
 fn repair(records: Records) -> String {
     let back = if records.are_all {
         ""
@@ -274,15 +274,15 @@ pub(crate) fn agreement(all: &[Examination], records: Records, ttl: Duration) ->
     let judgement = match groups.as_slice() {
         [] => match records.recovery {
             Recovery::Operator => warn(format!(
-                "no node that answers has a guard record: bring the others back; if they stay away \
-                 and fenced locks are in use, run {REPAIR}, and run it again when they are back"
+                "no node that answers has a guard record: bring the other nodes back; if they stay away \
+                 and fenced locks are in use, run {REPAIR}, and again when they are back"
             )),
             _ => ok(
                 "no guard records: fenced locks are not in use; to use them, run redlock init first",
             ),
         },
         [(settings, _)] if u128::from(settings.max_ttl_ms) < ttl.as_millis() => bad(format!(
-            "a TTL of {} is longer than the records allow, so such locks are refused, also plain ones; \
+            "the records do not allow a TTL of {}, so the nodes refuse such locks, plain ones too; \
             {settings}",
             humantime::format_duration(ttl)
         )),

@@ -24,7 +24,7 @@ enum Permission {
     Denied,
     /// The user may run the command, but not on this key.
     KeyDenied,
-    /// The server knows no such command: it is renamed or disabled.
+    /// The server does not know the command: it is renamed or disabled.
     Unknown,
 }
 
@@ -42,12 +42,12 @@ struct Command {
 enum Needed {
     /// Without it there are no locks.
     Always,
-    /// Without it no node tells its identity: only plain locks without the restart guard work.
-    ToSayWhoItIs,
+    /// Without it the server cannot tell its identity: only plain locks without the restart guard work.
+    ForIdentity,
     /// Without it there are no fenced locks.
     ForFences,
-    /// Without it clients use another way.
-    Hardly,
+    /// Without it clients send scripts as text.
+    ForSpeed,
 }
 
 /// An unused key, in the reserved prefix.
@@ -60,9 +60,9 @@ const COMMANDS: [Command; 10] = [
     command("pexpire", &["PEXPIRE", KEY, "never"], Needed::Always),
     command("evalsha", &["EVALSHA", NO_SCRIPT, "0"], Needed::Always),
     command("eval", &["EVAL", NO_LUA, "0"], Needed::Always),
-    command("info", &["INFO", "server"], Needed::ToSayWhoItIs),
-    command("script|load", &["SCRIPT", "LOAD", NO_LUA], Needed::Hardly),
-    command("time", &["TIME"], Needed::ToSayWhoItIs),
+    command("info", &["INFO", "server"], Needed::ForIdentity),
+    command("script|load", &["SCRIPT", "LOAD", NO_LUA], Needed::ForSpeed),
+    command("time", &["TIME"], Needed::ForIdentity),
     command("pttl", &["PTTL", KEY], Needed::ForFences),
 ];
 
@@ -93,7 +93,7 @@ const fn command(name: &'static str, harmless: &'static [&'static str], needed: 
 }
 
 impl Permissions {
-    /// Asks the server what the user may do with ACL DRYRUN, or tries the commands if the user may not use that.
+    /// Asks the server with ACL DRYRUN what the user may do. If the user may not run ACL DRYRUN, tries the commands.
     pub(crate) async fn ask(connection: &mut Connection) -> Result<Self, String> {
         let mut who = redis::pipe();
         who.cmd("ACL").arg("WHOAMI");
@@ -137,25 +137,25 @@ impl Permissions {
         }
         if !unknown.is_empty() {
             cures.push(format!(
-                "the server knows no {}, renamed or disabled (rename-command), which no permission can change: restore \
-                it in its configuration",
+                "the server does not know {}: rename-command has renamed or disabled it; restore it in the configuration \
+                of the server, because no permission helps",
                 unknown.join(", ")
             ));
         }
         let cures = cures.join("; ");
         let judgement = if let Some(commands) = missing(|needed| *needed == Needed::Always) {
             bad(format!(
-                "the user cannot run {commands}, and cannot take locks: {cures}"
+                "the user cannot run {commands}, so it can take no lock: {cures}"
             ))
-        } else if let Some(commands) = missing(|needed| *needed == Needed::ToSayWhoItIs) {
+        } else if let Some(commands) = missing(|needed| *needed == Needed::ForIdentity) {
             bad(format!(
-                "the user cannot run {commands}: no fenced lock, and a plain lock only of clients without the restart \
+                "the user cannot run {commands}, so it can take no fenced lock, and a plain lock only without the restart \
                  guard (--no-restart-guard): {cures}"
             ))
         } else if denied_keys.contains(&GUARD_KEY) {
             bad(format!(
-                "the user may not use the key {GUARD_KEY}: no fenced lock, and a plain lock only of clients without \
-                 the restart guard (--no-restart-guard), which needs that key too: ACL SETUSER {user} \
+                "the user may not use the key {GUARD_KEY}, which the restart guard needs too, so it can take no fenced lock, \
+                 and a plain lock only without the restart guard (--no-restart-guard): ACL SETUSER {user} \
                  ~{GUARD_KEY}, and for fenced locks ~{FENCES}"
             ))
         } else if let Some(commands) = missing(|needed| *needed == Needed::ForFences) {
@@ -164,17 +164,17 @@ impl Permissions {
             ))
         } else if let Some(commands) = missing(|_| true) {
             warn(format!(
-                "the user cannot run {commands}, so that scripts are sent as text: {cures}"
+                "the user cannot run {commands}, so clients send scripts as text: {cures}"
             ))
         } else if denied_keys.contains(&FENCES) {
             warn(format!(
-                "plain locks work on the keys that the user may use; fenced ones only with redlock:fence:KEY beside KEY: ACL \
+                "plain locks work on the keys that the user may use; fenced locks also need redlock:fence:KEY for each KEY: ACL \
                  SETUSER {user} ~{FENCES}"
             ))
         } else {
             ok(match &self.user {
-                Some(user) => format!("the user {user:?} may run all that locks need"),
-                None => "all that locks need may be run".to_owned(),
+                Some(user) => format!("the user {user:?} may run every command that locks need"),
+                None => "every command that locks need may be run".to_owned(),
             })
         };
         Finding::new("permissions", judgement, self.json())
@@ -245,7 +245,7 @@ fn dry_run(reply: &Value) -> Option<Permission> {
     }
 }
 
-/// Reads the reply to a tried command. Any other error comes after the check of permissions.
+/// Reads the reply to a tried command. An error other than these means that the check of permissions has passed.
 fn trial(reply: &Value) -> Permission {
     match reply {
         Value::ServerError(error) if error.code() == "NOPERM" => {

@@ -10,12 +10,12 @@ use crate::duration;
 use crate::nodes::Info;
 use crate::uptime::quarantine_left;
 
-/// Whether the round trip is short enough for rounds with a node timeout of `round`.
+/// Whether the round trip is short enough for a node timeout of `round`.
 pub(crate) fn reachable(round_trip: Duration, round: Duration) -> Finding {
     let told = format!("answers in {}", duration::in_words(round_trip));
     let judgement = if round_trip > round / 2 {
         warn(format!(
-            "{told}, and a round waits {} by default: use a longer node timeout",
+            "{told}, more than half of the default node timeout of {}: set a longer one",
             duration::in_words(round)
         ))
     } else {
@@ -63,8 +63,8 @@ pub(crate) fn role(info: &Info, backlog_ttl: Option<&str>) -> Finding {
     // A server that has replicas, or had some, keeps a backlog for them.
     let has_backlog = info.text("repl_backlog_active") == Some("1");
     let forgets = has_backlog && backlog_ttl.is_some_and(|ttl| ttl != "0");
-    let advice = "set repl-backlog-ttl 0: its replication ID changes some time after its last replica \
-                  has gone, and then it has no vote for a quarantine";
+    let advice = "set repl-backlog-ttl 0: otherwise its replication ID changes some time after its last replica \
+                  has disconnected, and it has no vote for a quarantine";
     let (judgement, master) = if !info.is_master() {
         let master = info.master();
         let why = format!("a replica of {master}: it has no vote, name masters only");
@@ -103,8 +103,8 @@ pub(crate) fn role(info: &Info, backlog_ttl: Option<&str>) -> Finding {
     )
 }
 
-/// Whether the uptime is long enough for the longest TTL of `options`, and for that of the fleet in the guard record. If
-/// the record vouches for the node, any uptime is.
+/// Whether the uptime is long enough for the longest TTL of `options`, and for that in the guard record. If the record
+/// vouches for the node, any uptime is long enough.
 pub(crate) fn uptime(info: &Info, options: &Options, record: Option<(Duration, bool)>) -> Finding {
     let uptime: Option<i64> = info.number("uptime_in_seconds");
     let max_ttl = Duration::from_millis(options.vote_conditions().max_ttl_ms.into());

@@ -5,10 +5,9 @@ use serde_json::json;
 use super::finding::{Finding, bad, ok, warn};
 use crate::nodes::Info;
 
-/// What a crash or a restart makes the node lose. Settings that cannot be read are `None`.
+/// What the node loses in a crash or a restart. Settings that cannot be read are `None`.
 pub(crate) fn persistence(info: &Info, appendfsync: Option<&str>, save: Option<&str>) -> Finding {
-    const CURE: &str =
-        "set appendonly yes and appendfsync always, or keep a crashed node down for a TTL";
+    const CURE: &str = "set appendonly yes and appendfsync always, or keep the node down for one TTL after a crash";
 
     let has_aof = info.text("aof_enabled") == Some("1");
     let judgement = if has_aof && info.text("aof_last_write_status") == Some("err") {
@@ -17,7 +16,7 @@ pub(crate) fn persistence(info: &Info, appendfsync: Option<&str>, save: Option<&
         )
     } else if info.text("rdb_last_bgsave_status") == Some("err") {
         warn(
-            "the last snapshot failed, and locks may be refused until one succeeds: check its disk",
+            "the last snapshot failed, and locks may be refused until the next one succeeds: check the disk of the server",
         )
     } else {
         match (has_aof, appendfsync, save) {
@@ -49,8 +48,8 @@ pub(crate) fn persistence(info: &Info, appendfsync: Option<&str>, save: Option<&
     )
 }
 
-/// Whether the node evicts locks when its memory is full. If fenced locks are in use, their clients give no vote to a
-/// node that may evict, whatever its memory limit is.
+/// Whether the node evicts locks when its memory is full. Clients of fenced locks give no vote to a node that may evict,
+/// whatever its memory limit is.
 pub(crate) fn memory(info: &Info, fenced_in_use: bool) -> Finding {
     // Nine tenths of it.
     const ALMOST: (u64, u64) = (9, 10);
@@ -65,19 +64,22 @@ pub(crate) fn memory(info: &Info, fenced_in_use: bool) -> Finding {
                 limit > 0 && used.saturating_mul(ALMOST.1) >= limit.saturating_mul(ALMOST.0)
             });
             if is_full {
-                warn("noeviction, and almost full: a full node refuses locks; give it more memory")
+                warn(
+                    "noeviction, but the memory is almost full: a full node refuses locks; raise maxmemory",
+                )
             } else {
                 ok("noeviction: a full memory loses no lock")
             }
         }
         (_, Some(policy)) if fenced_in_use => bad(format!(
-            "{policy}: it has no vote for fenced locks ({} keys evicted so far), and clients delete its guard \
-             record as soon as they look; set maxmemory-policy noeviction, and its vote counts after a quarantine",
+            "{policy} may evict locks ({} keys evicted so far): the node has no vote for fenced locks, and clients \
+             delete its guard record when they see this; set maxmemory-policy noeviction: then the vote counts after \
+             a quarantine",
             evicted.unwrap_or(0)
         )),
         (Some(0), Some(policy)) => warn(format!(
-            "{policy}, without maxmemory: set maxmemory-policy noeviction, or fenced locks get no vote here, and \
-             clients delete a guard record as soon as they look"
+            "{policy}, without maxmemory: the node has no vote for fenced locks, and \
+             clients delete a guard record on it when they see this; set maxmemory-policy noeviction"
         )),
         (Some(_), Some(policy)) => bad(format!(
             "{policy} with maxmemory: a full memory loses locks ({} keys evicted so far); set \

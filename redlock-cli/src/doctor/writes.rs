@@ -16,14 +16,16 @@ pub(crate) enum Writes {
         code: String,
         told: String,
     },
-    /// The user may not try.
+    /// The user may not try a write.
     NotSeen,
 }
 
 impl Writes {
-    /// Tries two writes without effect: NX excludes XX, and the script writes nothing. The server checks whether it
-    /// accepts writes before it finds that out. The script names no key, for users that are restricted to some keys.
-    /// Servers before Redis 7 do not know its first line.
+    /// Tries two writes without effect: NX excludes XX, and the script writes nothing. The server first checks whether it
+    /// accepts writes.
+    ///
+    /// The script names no key, for users that are restricted to some keys. Servers before Redis 7 do not know the first
+    /// line of the script.
     pub(crate) async fn ask(connection: &mut Connection) -> Result<Self, String> {
         let mut trials = redis::pipe();
         trials
@@ -53,7 +55,7 @@ impl Writes {
     /// Whether a master accepts writes. A replica accepts none, whatever it answers.
     pub(crate) fn finding(&self, info: &Info) -> Finding {
         let judgement = match self {
-            _ if !info.is_master() => warn("none, because it is a replica"),
+            _ if !info.is_master() => warn("a replica accepts no writes"),
             Self::Taken => ok("it accepts writes"),
             Self::Refused { code, told } => refused(code, told),
             Self::NotSeen => warn("unknown: the user may not write"),

@@ -47,7 +47,9 @@ impl Plan {
             let advice = match is_away && is_stuck {
                 false => String::new(),
                 true if is_one_fleet => {
-                    format!("; if the missing nodes of a fleet in use stay away, run {REPAIR}")
+                    format!(
+                        "; if this fleet is in use and the missing nodes stay away, run {REPAIR}"
+                    )
                 }
                 true => format!(
                     "; bring the missing nodes back, give all clients the same settings, then run {REPAIR}"
@@ -106,18 +108,20 @@ impl Plan {
     /// Writes all records, whose votes count at once.
     fn write_all(looks: &[Look], settings: Settings) -> Self {
         let quarantines = records(looks).chain([settings]).map(|it| it.quarantine());
-        let longest = quarantines.max().unwrap_or_default();
+        let longest = quarantines.max();
+        let longest = duration::in_words(longest.unwrap_or_default());
+        let are_idle = format!(
+            "these nodes are new, or they have been running for {longest} (a whole quarantine) without a client that held a lock"
+        );
         let condition = match records(looks).next() {
-            None => format!(", and if {AT_LEAST}"),
-            Some(_) => String::new(),
+            None => format!("both are true: (1) {are_idle}; (2) {AT_LEAST}"),
+            Some(_) => are_idle,
         };
         Self::Proceed {
             steps: looks.iter().map(|_| Step::Write).collect(),
             quarantine: Duration::ZERO,
             rest: Some(format!(
-                "safe only if these nodes have been running for {}, a whole quarantine, without a client that held a lock, or are new{condition}; \
-                otherwise stop all clients for that time now",
-                duration::in_words(longest)
+                "this was safe only if {condition}; if not, stop all clients now, for {longest}"
             )),
         }
     }
@@ -151,7 +155,7 @@ impl Plan {
         Self::Proceed {
             steps: looks.iter().map(step).collect(),
             quarantine: settings.quarantine(),
-            rest: is_blind.then(|| format!("safe only if {AT_LEAST}{again}")),
+            rest: is_blind.then(|| format!("this was safe only if {AT_LEAST}{again}")),
         }
     }
 
@@ -162,7 +166,7 @@ impl Plan {
         if records(looks).all(|record| record == settings) {
             return None;
         }
-        if !wanted.are_said {
+        if !wanted.are_given {
             let faults = record_faults(looks, "has a record with other settings", |found| {
                 found != settings
             });
@@ -195,7 +199,7 @@ impl Plan {
             ..longest
         };
         let when_stopped = format!(
-            "give at least {}, or, if all clients have been stopped for {}, run redlock init --force {}",
+            "give at least {}; or stop all clients for {}, and then run redlock init --force {}",
             least.arguments(),
             duration::in_words(least.quarantine()),
             settings.arguments()
@@ -243,11 +247,11 @@ impl Plan {
 
 const REPAIR: &str = "redlock init --repair";
 
-/// What makes a quarantine long enough, if there is no record to compare with.
+/// The condition for a quarantine that is long enough, if there is no record to compare with.
 const AT_LEAST: &str =
     "--max-ttl, --window and --step-back are at least those that the clients have had";
 
-/// For each node, why nothing may be written to any node, independent of the records.
+/// For each node, why it prevents all writes, whatever the records are.
 fn faults(names: &[String], looks: &[Look], mode: Mode) -> Vec<Option<String>> {
     let present = looks.iter().flatten().count();
     let enough = mode == Mode::Repair && present >= quorum(looks.len());
@@ -266,7 +270,7 @@ fn faults(names: &[String], looks: &[Look], mode: Mode) -> Vec<Option<String>> {
     looks.iter().enumerate().map(fault).collect()
 }
 
-/// Why nothing may be written at a first start, because of this node; `None` if this node is not the reason.
+/// Why this node prevents the writes of a first start. `None` if it does not prevent them.
 fn fault_at_start(site: &Site, settings: Settings, recovery: Recovery) -> Option<String> {
     let there = site.there();
     if there.is_right(settings) {
@@ -276,8 +280,8 @@ fn fault_at_start(site: &Site, settings: Settings, recovery: Recovery) -> Option
         let keys = site.expiring_keys();
         if site.may_have_forgotten() && keys == 0 {
             return Some(
-                "flushed, evicted a key, or was a replica, since it started: it may have lost \
-                a lock"
+                "the node was flushed, evicted a key, or was a replica, since it started: it may have \
+                lost a lock"
                     .to_owned(),
             );
         }
@@ -295,10 +299,10 @@ fn fault_at_start(site: &Site, settings: Settings, recovery: Recovery) -> Option
             duration::in_words(own.quarantine())
         ),
         Cure::MoreNodes => {
-            "the next fenced acquire that a quorum answers restores it: bring the others back"
+            "bring the other nodes back: then the next fenced acquire that a quorum answers restores it"
                 .to_owned()
         }
-        Cure::Repair => format!("no client restores it; {REPAIR} does"),
+        Cure::Repair => format!("no client restores it: run {REPAIR}"),
     };
     Some(match there {
         There::Record(record, standing) if standing.is_of_this_node() => {

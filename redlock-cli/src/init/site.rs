@@ -53,7 +53,7 @@ impl Site {
         let (answer, infos) = replies.split_first().ok_or("no answer")?;
         let (info, _) = Info::read(infos).ok_or("no answer")?;
         let info = info?;
-        // Before the answer of the script, which on a replica is only that it is read-only.
+        // Checked first, because on a replica the script only answers READONLY.
         if !info.is_master() {
             return Err(format!("a replica of {}: name masters only", info.master()));
         }
@@ -113,7 +113,7 @@ impl Site {
             Mode::Force => "force",
         });
         let replies = self.connection.ask(&script).await;
-        let replies = replies.map_err(|why| format!("{why}; it may be written all the same"))?;
+        let replies = replies.map_err(|why| format!("{why}; the record may have been written"))?;
         let answer = Answer::read(replies.first().ok_or("no answer")?, &self.info)?;
         let there = answer.there;
         match answer.outcome.as_str() {
@@ -130,16 +130,16 @@ impl Site {
                 Err("a client has just written a key that expires, maybe a lock".to_owned())
             }
             "forgot" => Err(
-                "it has just lost keys, for example by FLUSHALL: it may have lost a lock"
+                "the node has just lost keys, for example by FLUSHALL: it may have lost a lock"
                     .to_owned(),
             ),
-            _ => Err("it has just restarted or failed over: run it again".to_owned()),
+            _ => Err("the node has just restarted or failed over: run this again".to_owned()),
         }
     }
 }
 
 const EVICTS: &str =
-    "it may evict locks: set maxmemory-policy noeviction, or fenced clients give it no vote";
+    "the node may evict locks, so fenced clients give it no vote: set maxmemory-policy noeviction";
 
 impl There {
     /// Whether the record is of this node, with these settings.
@@ -152,7 +152,7 @@ impl There {
         }
     }
 
-    /// Whether its quarantine is longer than needed.
+    /// Whether the quarantine in the record is longer than its settings require.
     pub(crate) const fn is_too_long(&self) -> bool {
         let Self::Record(_, Standing::Quarantined { written, .. }) = self else {
             return false;
@@ -160,7 +160,7 @@ impl There {
         written.is_some()
     }
 
-    /// `None` if it is no record.
+    /// The settings of the record. `None` if the value is no record.
     pub(crate) const fn settings(&self) -> Option<Settings> {
         match self {
             Self::Record(record, _) => Some(record.settings),

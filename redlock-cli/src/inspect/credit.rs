@@ -1,24 +1,24 @@
-//! Which answers count: a node that may have lost a key does not know that the lock is free.
+//! Decides which answers count: a node that may have lost a key does not know that the lock is free.
 
 use core::time::Duration;
 
 use serde_json::{Value as Json, json};
 
 use super::holding::{Holding, Identity, Key};
-use crate::duration;
 use crate::guard_record::{GuardRecord, Settings, Standing};
 use crate::nodes::Info;
 use crate::uptime::quarantine_left;
+use crate::{defaults, duration};
 
 /// How much of a node's answer counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Credit {
-    /// All of it: the vote of the node counts for every client.
+    /// The whole answer: the vote of the node counts for every client.
     Full,
     /// Only a key that is there: the node may have lost a key that is missing.
     KeysOnly {
         why: String,
-        /// After this time all of it counts; `None` if time alone is not enough.
+        /// The time after which the whole answer counts. `None` if waiting is not enough.
         left: Option<Duration>,
     },
     /// Nothing.
@@ -30,7 +30,7 @@ impl Credit {
     pub(crate) fn of(holdings: &[Holding], max_ttl: Option<Duration>) -> Vec<Self> {
         let fleet = Fleet::of(holdings);
         let longest = max_ttl.into_iter().chain(fleet.max_ttl).max();
-        let longest = longest.unwrap_or(DEFAULT_MAX_TTL);
+        let longest = longest.unwrap_or(defaults::MAX_TTL);
         let credit = |(number, holding): (usize, &Holding)| match &holding.identity {
             Ok(identity) => {
                 let twin = twin(holdings.get(..number).unwrap_or_default(), identity);
@@ -99,7 +99,7 @@ impl Credit {
         }
     }
 
-    /// When all of the answer counts; `None` if time alone is not enough.
+    /// The time after which the whole answer counts. `None` if waiting is not enough.
     pub(crate) const fn full_in(&self) -> Option<Duration> {
         match self {
             Self::Full => Some(Duration::ZERO),
@@ -108,7 +108,7 @@ impl Credit {
         }
     }
 
-    /// The credit of a node; `None` if it depends on the uptime.
+    /// The credit of a node. `None` if it depends on the uptime.
     fn of_node(identity: &Identity, fleet: Option<Settings>) -> Option<Self> {
         let info = &identity.info;
         if info.run_id().is_empty() {
@@ -154,10 +154,6 @@ impl Credit {
         Self::Nothing { why: why.into() }
     }
 }
-
-/// The longest TTL if neither a guard record nor an argument gives it: the default of fenced locks, and twice the
-/// default TTL of `redlock run`.
-const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
 
 /// The guard records of all nodes together.
 struct Fleet {

@@ -134,7 +134,7 @@ impl State {
         }
         match &reply {
             Value::ServerError(error) => Err(in_words(error)),
-            reply => Self::parse(reply).ok_or_else(|| "an answer that makes no sense".to_owned()),
+            reply => Self::parse(reply).ok_or_else(|| "unexpected reply".to_owned()),
         }
     }
 
@@ -143,7 +143,7 @@ impl State {
         let (kind, mut prefix, digest, ttl_ms, fence): Reply =
             from_redis_value(reply.clone()).ok()?;
         prefix.truncate(Mark::SHOWN);
-        // -1 is for ever.
+        // -1 is a key without a TTL.
         let ends_in = u64::try_from(ttl_ms).ok().map(Duration::from_millis);
         let refuses_fenced_for = ends_in.filter(|_| kind == "none");
         let key = match kind.as_str() {
@@ -171,7 +171,7 @@ impl State {
 }
 
 impl FenceRecord {
-    /// Why it has no fence although it is there.
+    /// Why the record has no fence, although it exists.
     pub(crate) const fn error(self) -> Option<&'static str> {
         match self {
             Self::Unreadable => {
@@ -210,7 +210,7 @@ impl fmt::Display for Holding {
             Key::Held { token, ends_in } => write!(f, "held     {token}, {}", left(*ends_in))?,
             Key::Foreign { kind, ends_in } => write!(
                 f,
-                "foreign  a {kind} and no lock, {}: no client can acquire here",
+                "foreign  a {kind}, not a lock, {}: no client can acquire here",
                 left(*ends_in)
             )?,
         }
@@ -224,17 +224,13 @@ impl fmt::Display for Holding {
             write!(f, "{}{why}", if is_free { "     " } else { ", " })?;
         }
         match state.refuses_fenced_for {
-            Some(left) => write!(
-                f,
-                ", held for fenced locks for {}",
-                duration::in_words(left)
-            ),
+            Some(left) => write!(f, ", refuses fenced locks for {}", duration::in_words(left)),
             None => Ok(()),
         }
     }
 }
 
-/// The first bytes, as `Token` shows them.
+/// Shows the first bytes, like `Token`.
 impl fmt::Display for Mark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for byte in &self.prefix {
@@ -260,6 +256,6 @@ async fn ask(connection: &mut Connection, keys: &[&[u8]]) -> Result<Value, Strin
 fn left(ends_in: Option<Duration>) -> String {
     match ends_in {
         Some(left) => format!("{} left", duration::in_words(left)),
-        None => "without an end".to_owned(),
+        None => "no TTL".to_owned(),
     }
 }

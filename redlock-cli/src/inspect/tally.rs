@@ -16,7 +16,7 @@ pub(crate) struct Tally<'a> {
     pub(crate) answered: usize,
     /// The number of nodes whose answer counts.
     pub(crate) counted: usize,
-    /// After this time a quorum of nodes is free, whatever the state of the other nodes is; `None` if this may never
+    /// After this time a quorum of nodes is free, whatever the state of the other nodes is. `None` if that may never
     /// happen.
     pub(crate) free_in: Option<Duration>,
     /// The highest fence that any node has seen.
@@ -98,7 +98,7 @@ fn verdict<'a>(evidence: &[Evidence<'a>], nodes: usize) -> Verdict<'a> {
     if free >= quorum {
         return Verdict::Free;
     }
-    // The number of nodes on which a token may be; also for a token that no node shows.
+    // The number of nodes that may have `token`, including those that do not show it.
     let may_be_on = |token: &Mark| {
         let forgotten = count(&|evidence| evidence.may_have_forgotten && !has(evidence, token));
         on(token) + forgotten + silent
@@ -115,7 +115,7 @@ fn verdict<'a>(evidence: &[Evidence<'a>], nodes: usize) -> Verdict<'a> {
     }
 }
 
-/// When so many keys have expired, and so many votes count, that a quorum is free.
+/// When a quorum of nodes is free: each of them has no key, or its key has expired, and its vote counts.
 fn free_in<'a>(
     states: impl Iterator<Item = (&'a State, &'a Credit)>,
     nodes: usize,
@@ -151,13 +151,13 @@ impl fmt::Display for Tally<'_> {
             Verdict::Unknown => {
                 return write!(
                     f,
-                    "unknown: the answers of {counted} of {nodes} nodes count"
+                    "unknown: only {counted} of {nodes} nodes gave an answer that counts"
                 );
             }
         }
         match self.free_in {
             Some(left) => write!(f, ", free in at most {}", duration::in_words(left))?,
-            None => f.write_str(", unknown when it is free")?,
+            None => f.write_str(", and it is unknown when it will be free")?,
         }
         match self.fence {
             Some(fence) => write!(f, ", fence {fence}"),
@@ -256,7 +256,7 @@ mod tests {
             ),
             (
                 "ABlll",
-                "split: no token has a quorum, unknown when it is free",
+                "split: no token has a quorum, and it is unknown when it will be free",
             ),
         ] {
             assert_eq!(told(nodes), line, "{nodes}");
@@ -279,10 +279,22 @@ mod tests {
     #[test]
     fn a_missing_key_does_not_count_on_a_node_that_may_have_lost_it() {
         for (nodes, line) in [
-            ("..xx_", "unknown: the answers of 2 of 5 nodes count"),
-            ("A_.", "unknown: the answers of 2 of 3 nodes count"),
-            ("A_?", "unknown: the answers of 1 of 3 nodes count"),
-            ("__.", "unknown: the answers of 1 of 3 nodes count"),
+            (
+                "..xx_",
+                "unknown: only 2 of 5 nodes gave an answer that counts",
+            ),
+            (
+                "A_.",
+                "unknown: only 2 of 3 nodes gave an answer that counts",
+            ),
+            (
+                "A_?",
+                "unknown: only 1 of 3 nodes gave an answer that counts",
+            ),
+            (
+                "__.",
+                "unknown: only 1 of 3 nodes gave an answer that counts",
+            ),
             ("._.", "free"),
             // The second may have had `A` before it got `B`.
             ("Ab.", "unknown: 3 of 3 nodes answered"),
@@ -297,7 +309,10 @@ mod tests {
             ),
             // Two nodes may have lost a token that no node shows.
             ("abC", "unknown: 3 of 3 nodes answered"),
-            ("xxA", "unknown: the answers of 1 of 3 nodes count"),
+            (
+                "xxA",
+                "unknown: only 1 of 3 nodes gave an answer that counts",
+            ),
         ] {
             assert_eq!(told(nodes), line, "{nodes}");
         }

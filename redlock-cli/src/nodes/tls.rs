@@ -14,25 +14,32 @@ use crate::echo;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TlsArguments {
-    /// The authorities that have signed the certificates of rediss:// nodes, as a PEM file [default: those
+    /// A PEM file with the authorities that have signed the certificates of rediss:// nodes [default: those
     /// that the system trusts]
-    #[arg(long, value_name = "FILE", env = "REDLOCK_TLS_CA")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "REDLOCK_TLS_CA",
+        hide_env_values = true
+    )]
     tls_ca: Option<PathBuf>,
 
-    /// The certificate of this client, as a PEM file; servers require one unless tls-auth-clients is no
+    /// A PEM file with the certificate of this client; servers require one unless tls-auth-clients is no
     #[arg(
         long,
         value_name = "FILE",
         env = "REDLOCK_TLS_CERT",
+        hide_env_values = true,
         requires = "tls_key"
     )]
     tls_cert: Option<PathBuf>,
 
-    /// The key of that certificate, as a PEM file
+    /// A PEM file with the private key of --tls-cert
     #[arg(
         long,
         value_name = "FILE",
         env = "REDLOCK_TLS_KEY",
+        hide_env_values = true,
         requires = "tls_cert"
     )]
     tls_key: Option<PathBuf>,
@@ -59,7 +66,7 @@ impl TlsArguments {
                 .with_client_auth_cert(certificates("--tls-cert", certificate)?, private_key(key)?)
                 .map_err(|error| {
                     let why = printable(&error.to_string());
-                    format!("--tls-cert and --tls-key do not fit together: {why}")
+                    format!("--tls-cert and --tls-key cannot be used together: {why}")
                 })?,
             _ => config.with_no_client_auth(),
         };
@@ -96,23 +103,26 @@ fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
     key.map_err(|error| unread("--tls-key", file, "private key", &error))
 }
 
-/// Reads the whole `file`. It must be a regular file or an open pipe, as in `--tls-key <(COMMAND)`: the open of a named pipe
-/// waits for a writer, and a device has no end.
+/// Reads the whole `file`: a regular file of at least one byte, or an open pipe, as in `--tls-key <(COMMAND)`.
+///
+/// Opening a named pipe blocks until there is a writer, and a device may have no end. A file that the kernel generates has
+/// a length of 0, and reading it may block, for example `/proc/kmsg`.
 fn read(option: &str, file: &Path) -> Result<Vec<u8>, String> {
-    if fs::metadata(file).is_ok_and(|found| !found.is_file() && !is_open_pipe(file, &found)) {
-        return Err(format!(
-            "{option} {} is not a regular file: name a PEM file",
-            echo::file(file)
-        ));
+    let refused = |why: &str| format!("{option} {} {why}: name a PEM file", echo::file(file));
+    if let Ok(found) = fs::metadata(file) {
+        if !found.is_file() && !is_open_pipe(file, &found) {
+            return Err(refused("is not a regular file"));
+        }
+        if found.is_file() && found.len() == 0 {
+            return Err(refused("has a length of 0"));
+        }
     }
     let mut pem = Vec::new();
     let read = File::open(file).and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut pem));
     match read {
-        Ok(count) if count as u64 > MOST_BYTES => Err(format!(
-            "{option} {} is longer than {} MiB: name a PEM file",
-            echo::file(file),
-            MOST_BYTES >> 20
-        )),
+        Ok(count) if count as u64 > MOST_BYTES => {
+            Err(refused(&format!("is longer than {} MiB", MOST_BYTES >> 20)))
+        }
         Ok(_) => Ok(pem),
         Err(error) => Err(format!(
             "{option} {} cannot be read: {error}",
@@ -121,7 +131,7 @@ fn read(option: &str, file: &Path) -> Result<Vec<u8>, String> {
     }
 }
 
-/// All certificates that a system trusts take 220 KB, and less than 1 MB with the text that openssl can write beside them.
+/// The certificates that a system trusts take 220 KB together, and less than 1 MB if openssl writes them with text.
 const MOST_BYTES: u64 = 4 << 20;
 
 /// Whether the shell has opened this pipe for us.

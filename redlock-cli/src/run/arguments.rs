@@ -13,7 +13,7 @@ use redlock_std::{Fencing, Options, OptionsError};
 use super::deadline::Deadline;
 use super::journal::Form;
 use crate::nodes::{NodeArguments, Urls};
-use crate::{duration, key};
+use crate::{defaults, duration, key};
 
 /// Run a command while holding the lock KEY
 ///
@@ -25,11 +25,19 @@ use crate::{duration, key};
 /// and with --fenced the fencing token in REDLOCK_FENCE. REDLOCK_NODES is removed from it, because it may
 /// contain passwords.
 ///
-/// Exit codes: the command's own; 128+N if signal N ended it; 75 another client holds the lock, or held it
-/// when the wait was over; 69 no quorum of nodes reached, also when the wait was over; 76 the lock was lost
-/// while the command ran; 126 the command cannot be executed; 127 it was not found; 64 usage; 70 internal
-/// error.
+/// Exit codes:
+///
+/// - the command's own, if it ran under the lock to its end
+/// - 128+N  signal N ended the command, or the wait for the lock
+/// - 75     another client holds the lock, or held it when the wait was over
+/// - 69     no quorum of nodes reached, also when the wait was over
+/// - 76     the lock was lost while the command ran
+/// - 126    the command cannot be executed
+/// - 127    the command was not found
+/// - 64     usage
+/// - 70     internal error
 #[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     nodes: NodeArguments,
@@ -39,7 +47,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     ttl: Duration,
 
-    /// How long to wait for the lock [default: for ever while another client holds it or a restarted node
+    /// How long to wait for the lock [default: no limit while another client holds it, or a restarted node
     /// has no vote yet; one TTL while no quorum of nodes answers]
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     wait: Option<Duration>,
@@ -57,32 +65,32 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     kill_after: Option<Duration>,
 
-    /// How long a round waits for nodes that do not answer [default: a twentieth of the TTL, from
-    /// 20ms to 1s]
+    /// How long to wait for a node that does not answer, each time the nodes are asked [default: a twentieth
+    /// of the TTL, from 20ms to 1s]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     node_timeout: Option<Duration>,
 
-    /// Get a fencing token: a number that is higher for every later holder; the resource checks it
+    /// Get a fencing token: a number that is higher for every later holder, for the resource to check
     ///
-    /// The clocks of the nodes must agree within the window. All clients of the nodes must have the same
+    /// The clocks of the nodes must agree within --window. All clients of the nodes must have the same
     /// --window, --max-ttl and --step-back.
     #[arg(long)]
     fenced: bool,
 
-    /// How far the clock of a node may be from the others
-    #[arg(long, value_name = "DURATION", default_value = "250ms", value_parser = duration::parse, requires = "fenced")]
+    /// How far the clock of a node may be from those of the other nodes; the same for all clients
+    #[arg(long, value_name = "DURATION", default_value = defaults::WINDOW_TEXT, value_parser = duration::parse, requires = "fenced")]
     window: Duration,
 
-    /// The longest TTL that any client of these nodes uses; the same for all of them [default: 1m with
-    /// --fenced, otherwise the TTL]
+    /// The longest TTL that any client of these nodes uses; the same for all clients [default: 1m with
+    /// --fenced, otherwise that of --ttl]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     max_ttl: Option<Duration>,
 
-    /// By how much the clock of a node may be stepped back
-    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration::parse, requires = "fenced")]
+    /// By how much the clock of a node may be stepped back; the same for all clients
+    #[arg(long, value_name = "DURATION", default_value = defaults::STEP_BACK_TEXT, value_parser = duration::parse, requires = "fenced")]
     step_back: Duration,
 
-    /// Count the vote of a restarted node at once; only for nodes that write every command to a disk
+    /// Count the vote of a restarted node at once: only for nodes that write every command to a disk
     /// before they answer
     #[arg(long, conflicts_with = "fenced")]
     no_restart_guard: bool,
@@ -111,7 +119,7 @@ pub(crate) struct Plan {
     pub(crate) command: OsString,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) options: Options,
-    /// `None` to wait for ever.
+    /// `None` to wait without a limit.
     pub(crate) wait: Option<Duration>,
     pub(crate) kill_after: Duration,
     pub(crate) conflict_exit_code: u8,
@@ -187,8 +195,9 @@ impl Arguments {
                 format!("--ttl {ttl} is longer than --max-ttl {max_ttl}")
             }
             None => format!(
-                "--ttl {ttl} is longer than the default of --max-ttl, 1m: set --max-ttl, to the same value for all \
-                clients of these nodes"
+                "--ttl {ttl} is longer than the default of --max-ttl, {}: set --max-ttl, to the same value for all \
+                clients of these nodes",
+                humantime::format_duration(defaults::MAX_TTL)
             ),
         }
     }
@@ -200,8 +209,8 @@ impl Arguments {
             None => Ok((validity / 3).min(Duration::from_secs(10)).min(most)),
             Some(kill_after) if kill_after <= most => Ok(kill_after),
             Some(kill_after) => Err(format!(
-                "--kill-after {} is too long for --ttl {}: use at most {} ms, so that the lease can be \
-                extended before the command must get SIGTERM",
+                "--kill-after {} is too long for --ttl {}: use at most {} ms, so that there is time to extend the lease \
+                before the command must get SIGTERM",
                 humantime::format_duration(kill_after),
                 humantime::format_duration(options.ttl()),
                 most.as_millis(),
@@ -213,7 +222,8 @@ impl Arguments {
 /// A shorter TTL leaves too little time beside the [margin](Deadline::margin) for ending a process.
 const MIN_TTL: Duration = Duration::from_millis(100);
 
-/// Longer than the default of a server, because every run makes new connections and its first round waits for them.
+/// The default of `--node-timeout`. It is longer than that of the library, because every run makes new connections, and its
+/// first round waits for them.
 fn node_timeout(options: &Options) -> Duration {
     let share = options.ttl() / 20;
     let clamped = share.clamp(Duration::from_millis(20), Duration::from_secs(1));

@@ -4,15 +4,15 @@ use core::time::Duration;
 
 use redlock_std::Instant;
 
-/// Ensures that the child runs only while the lease is valid. Pure: it takes instants and returns orders.
+/// Ensures that the child runs only while the lease is valid. It has no I/O: it takes instants and returns orders.
 ///
 /// ```text
 /// extension due          SIGTERM            SIGKILL  valid_until
 /// ----+---------------------+------------------+-------+---->
-///     | tries, one on another | kill_after      | margin |
+///     | retries               | kill_after      | margin |
 /// ```
 ///
-/// Until SIGTERM is sent, an extension moves everything to the right. After that, the child is ended in any case.
+/// Until SIGTERM is sent, an extension of the lease moves both signals. After SIGTERM, the child is ended in any case.
 #[derive(Debug)]
 pub(crate) struct Deadline {
     kill_after: Duration,
@@ -35,7 +35,7 @@ pub(crate) enum Order {
     Terminate { kill_at: Instant },
     /// SIGKILL.
     Kill,
-    /// SIGKILL has not ended it, and the validity is over: report it to the operator.
+    /// The validity is over, and SIGKILL has not ended the child: report this to the operator.
     Report,
 }
 
@@ -193,7 +193,7 @@ mod tests {
             Deadline::margin(Duration::from_secs(1)),
             Duration::from_millis(50)
         );
-        // What a process takes to be ended does not become less with the TTL.
+        // The time that a process needs to end does not depend on the TTL.
         assert_eq!(
             Deadline::margin(Duration::from_millis(97)),
             Duration::from_millis(20)

@@ -43,7 +43,7 @@ impl Validity {
 
 /// Extends the lease each time a third of its validity has passed, until it is lost. Returns the cause.
 ///
-/// This is not [`Guard::keep_alive`], because an operator needs to know which node failed while there is still time to
+/// This replaces [`Guard::keep_alive`], because an operator needs to know which node failed while there is still time to
 /// repair it.
 pub(crate) async fn keep(
     guard: &mut Guard,

@@ -10,10 +10,13 @@ use tokio::signal::unix::{self, SignalKind};
 /// The received signals.
 ///
 /// A signal that was ignored when this process started stays ignored, here and in the child, so that `nohup redlock run
-/// ..` works as expected.
+/// ..` works as expected. The exception is SIGCHLD.
 #[derive(Debug)]
 pub(crate) struct Signals {
     streams: Vec<(Signal, unix::Signal)>,
+    /// If the parent ignores SIGCHLD, so does this process after its start, and the system discards the exit status of the
+    /// child. Catching SIGCHLD keeps it.
+    _children: unix::Signal,
 }
 
 impl Signals {
@@ -30,6 +33,7 @@ impl Signals {
 
     /// Catches the signals: from now on they do not end this process.
     pub(crate) fn catch() -> io::Result<Self> {
+        let children = unix::signal(SignalKind::child())?;
         let ignored = ignored();
         let mut streams = Vec::new();
         for signal in Self::CAUGHT {
@@ -38,7 +42,10 @@ impl Signals {
                 streams.push((signal, unix::signal(kind)?));
             }
         }
-        Ok(Self { streams })
+        Ok(Self {
+            streams,
+            _children: children,
+        })
     }
 
     /// Returns the next signal. Dropping the future loses none.

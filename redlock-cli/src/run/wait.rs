@@ -8,11 +8,13 @@ use redlock_std::{AcquireError, Denial, Failure, Guard, NodeError, Redlock, Repo
 use super::arguments::Plan;
 use super::journal::{Event, Journal};
 
-/// How long to try before the obstacle is reported to the operator.
+/// The longest attempt, after which the reason for waiting is reported to the operator.
 const SLICE: Duration = Duration::from_secs(2);
 
-/// Waits for the lock as long as the plan says. Without a limit it waits for ever for another holder, and for nodes whose
-/// votes will count again, but only one TTL for nodes that are down, so that a job fails if Redis is down.
+/// Waits for the lock as long as the plan says. If the plan has no limit, it waits
+///
+/// - without a limit for another holder, and for nodes whose votes will count again;
+/// - one TTL while no quorum of nodes answers, so that a job fails if Redis is down.
 pub(crate) async fn acquire(
     redlock: &Redlock,
     plan: &Plan,
@@ -22,7 +24,7 @@ pub(crate) async fn acquire(
     let give_up_at = plan.wait.map(|wait| started_at.saturating_add(wait));
     let mut failing_since = started_at;
     let mut was_held = None;
-    // One round at first, so that an obstacle is reported at once.
+    // The first attempt is one round, so that the reason for waiting is reported at once.
     let mut slice = Duration::ZERO;
     loop {
         let attempt = redlock.with_options(plan.options.wait(slice));
@@ -49,7 +51,7 @@ pub(crate) async fn acquire(
     }
 }
 
-/// Whether there is a node that gets its vote back by itself.
+/// Whether a node has no vote now, and will have one without an operator.
 fn is_quarantine(error: &AcquireError) -> bool {
     let AcquireError::Nodes(error) = error else {
         return false;
@@ -65,7 +67,7 @@ fn is_quarantine(error: &AcquireError) -> bool {
     })
 }
 
-/// Whether waiting cannot help, because no node was asked and none will be.
+/// Whether waiting cannot help: no node was asked, and none would be.
 pub(super) const fn is_hopeless(error: &AcquireError) -> bool {
     matches!(
         error,

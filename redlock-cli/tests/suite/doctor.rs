@@ -363,7 +363,7 @@ fn a_fleet_whose_users_may_not_ask_for_the_time_is_bad_and_gives_plain_locks_wit
 #[test]
 fn a_command_that_is_renamed_or_disabled_is_told_from_one_that_the_user_may_not_run() {
     let words = |command: &str| {
-        format!("the server knows no {command}, renamed or disabled (rename-command)")
+        format!("the server does not know {command}: rename-command has renamed or disabled it")
     };
     for (command, verdict) in [
         ("TIME", "bad"),
@@ -397,7 +397,7 @@ fn a_command_that_is_renamed_or_disabled_is_told_from_one_that_the_user_may_not_
 #[test]
 fn a_user_without_the_keys_beside_the_locks_is_told_which_locks_work() {
     let servers = healthy(1);
-    let no_guard = "no fenced lock, and a plain lock only of clients without the restart guard";
+    let no_guard = "so it can take no fenced lock, and a plain lock only without the restart guard";
     for (keys, verdict, denied, told) in [
         (
             "~lock:*",
@@ -422,9 +422,14 @@ fn a_user_without_the_keys_beside_the_locks_is_told_which_locks_work() {
             "~lock:* ~redlock:guard",
             "warn",
             &["redlock:fence:*"],
-            "plain locks work on the keys that the user may use; fenced ones only with redlock:fence:KEY beside KEY",
+            "plain locks work on the keys that the user may use; fenced locks also need redlock:fence:KEY for each KEY",
         ),
-        ("~lock:* ~redlock:*", "ok", &[], "all that locks need"),
+        (
+            "~lock:* ~redlock:*",
+            "ok",
+            &[],
+            "every command that locks need",
+        ),
     ] {
         for asks in ["", "-acl "] {
             let urls = with_user(&servers, &format!("+@all {asks}resetkeys {keys}"));
@@ -531,8 +536,8 @@ fn a_node_that_had_to_evict_is_told_why_its_record_is_gone() {
     set(&servers[0], "maxmemory-policy", "allkeys-lru");
     let report = Report::of(&servers.urls(), &[]);
     report.expect_bad(&servers, &[(0, "memory")], &[]);
-    let told = "clients delete its guard record as soon as they look; set maxmemory-policy noeviction, \
-                and its vote counts after a quarantine";
+    let told = "clients delete its guard record when they see this; set maxmemory-policy noeviction: \
+                then the vote counts after a quarantine";
     let message = report.message(&servers[0], "memory");
     assert!(message.ends_with(told), "{message}");
 
@@ -894,7 +899,10 @@ fn what_hangs_on_nodes_that_are_away_is_said_so() {
     guard_of_another_run(&servers[0], SETTINGS);
     let report = Report::of(&servers.urls(), &[]);
     let message = report.message(&servers[0], "guard");
-    assert!(message.ends_with("bring the others back"), "{message}");
+    assert!(
+        message.contains("; bring the other nodes back: then the next fenced acquire"),
+        "{message}"
+    );
 }
 
 #[test]

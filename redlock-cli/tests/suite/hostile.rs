@@ -89,7 +89,8 @@ fn what_a_node_says_cannot_write_into_the_terminal_of_the_operator() {
 pub(crate) fn is_clean(told: &str) -> bool {
     let is_clean = |character: char| {
         character == '\n'
-            || !(character.is_control() || ['\u{202e}', '\u{200b}'].contains(&character))
+            || !(character.is_control()
+                || ['\u{202e}', '\u{200b}', '\u{3164}', '\u{2800}'].contains(&character))
     };
     told.chars().all(is_clean)
 }

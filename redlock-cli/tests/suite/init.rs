@@ -214,10 +214,9 @@ fn how_long_everything_must_have_stood_still_is_told_by_the_given_settings_and_t
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         ended.stderr
     };
-    let line = |time| format!("{}\n", safe_only(time, ""));
+    let line = |time| format!("{}\n", safe_only(time, None));
     // Without a record, nothing tells those that clients have had.
-    let at_least = format!(", and if {AT_LEAST}");
-    let first = format!("{}\n", safe_only("1 min 2 s", &at_least));
+    let first = format!("{}\n", safe_only("1 min 2 s", Some(AT_LEAST)));
     assert_eq!(told(&[]), first);
     assert_eq!(told(&[]), "", "nothing to do");
     // The settings that a lease may still have count too.
@@ -304,7 +303,7 @@ fn repair_ends_a_race_of_two_sets_of_rules_and_its_votes_count_after_the_quarant
     let before = record(&servers[0]);
     let ended = expect_no_write(&servers.urls(), &servers, &SHORT_OPTIONS);
     assert_told(&ended, &servers[1], "has a record with other settings");
-    let why = "refused: no record: no client restores it; redlock init --repair does";
+    let why = "refused: no record: no client restores it: run redlock init --repair";
     assert_told(&ended, &servers[2], why);
     // Which of the two are the fleet's, only its operator knows.
     let ended = expect_no_write(&servers.urls(), &servers, &["--repair"]);
@@ -344,7 +343,7 @@ fn repair_begins_again_where_all_nodes_that_answer_were_wiped_while_one_is_down(
     let ended = repair(&servers.urls(), &SHORT_OPTIONS);
     assert_told(&ended, &servers[2], "not written: connection refused");
     let last = format!(
-        "redlock: safe only if {AT_LEAST}; run it again when the missing nodes are back, because they may have \
+        "redlock: this was safe only if {AT_LEAST}; run it again when the missing nodes are back, because they may have \
          records with other settings: {}\n",
         name(&servers[2])
     );
@@ -417,8 +416,7 @@ fn repair_takes_the_place_of_a_foreign_value_and_leaves_sound_records_alone() {
     let before: Vec<_> = servers[..2].iter().map(record).collect();
     let ended = init(&servers.urls(), &[]);
     assert_eq!(ended.code, Some(1));
-    let why = "refused: something at redlock:guard that is no record: no client restores it; redlock init \
-               --repair does";
+    let why = "refused: something at redlock:guard that is no record: no client restores it: run redlock init --repair";
     for server in &servers[3..] {
         assert_told(&ended, server, why);
     }
@@ -456,7 +454,7 @@ fn a_repair_that_would_shorten_the_quarantine_is_refused() {
         assert_told(&ended, &servers[1], why);
         assert_told(&ended, &servers[0], "not written: there is a record");
         for told in [
-            &format!("give at least {least}, or, "),
+            &format!("give at least {least}; or stop all clients for "),
             "redlock init --force --max-ttl=1m",
         ] {
             assert!(ended.stderr.contains(told), "{}", ended.stderr);
@@ -487,7 +485,7 @@ fn a_repair_does_not_lower_the_longest_ttl_although_the_quarantine_is_as_long() 
     let why =
         "refused: has a record with a longer max TTL (max TTL 1m, window 250ms, step back 1m)";
     assert_told(&ended, &servers[0], why);
-    let advice = "give at least --max-ttl=1m --window=250ms --step-back=1m, or, ";
+    let advice = "give at least --max-ttl=1m --window=250ms --step-back=1m; or stop all clients for 1 min 2 s, ";
     assert!(ended.stderr.contains(advice), "{}", ended.stderr);
     // More is safe.
     repair(
@@ -576,7 +574,7 @@ fn nothing_is_written_when_two_nodes_are_one_server() {
 fn nothing_is_written_when_a_node_may_evict() {
     let servers = unvouched(3);
     set(&servers[1], "maxmemory-policy", "volatile-ttl");
-    let why = "refused: it may evict locks: set maxmemory-policy noeviction";
+    let why = "refused: the node may evict locks, so fenced clients give it no vote: set maxmemory-policy noeviction";
     expect_refusal(&servers.urls(), &servers, &EACH_MODE, why);
 }
 
@@ -621,7 +619,7 @@ fn the_nodes_that_were_written_are_named_when_another_one_fails() {
         let ended = init(&urls, &[mode]);
         assert_eq!(ended.code, Some(1), "{}", ended.stdout);
         assert!(record(&servers[2]).is_none());
-        assert!(ended.stdout.contains("it may be written all the same"));
+        assert!(ended.stdout.contains("the record may have been written"));
         let written: Vec<String> = servers[..2]
             .iter()
             .filter(|server| record(server).is_some())
@@ -632,12 +630,12 @@ fn the_nodes_that_were_written_are_named_when_another_one_fails() {
             [] => "redlock: no record was written".to_owned(),
             written => {
                 let rest = if mode == "--repair" {
-                    "; run it again until all are"
+                    "; run it again until all nodes have one"
                 } else {
                     ""
                 };
                 format!(
-                    "redlock: only these were written: {}{rest}",
+                    "redlock: a record was written only on {}{rest}",
                     written.join(", ")
                 )
             }
@@ -646,9 +644,9 @@ fn the_nodes_that_were_written_are_named_when_another_one_fails() {
         assert_eq!(lines.next(), Some(&*told));
         // Votes that count at once are on the operator, and so are settings that no record tells.
         let told = if mode == "--repair" {
-            format!("redlock: safe only if {AT_LEAST}")
+            format!("redlock: this was safe only if {AT_LEAST}")
         } else {
-            safe_only("1 min 2 s", &format!(", and if {AT_LEAST}"))
+            safe_only("1 min 2 s", Some(AT_LEAST))
         };
         let last = Some(&*told).filter(|_| !written.is_empty());
         assert_eq!(lines.next(), last);
@@ -683,13 +681,13 @@ fn what_a_client_writes_in_between_is_not_written_over() {
             "",
             "start",
             "CONFIG SET maxmemory-policy allkeys-lru",
-            "failed: it may evict locks",
+            "failed: the node may evict locks",
         ),
         (
             "",
             "start",
             "REPLICAOF 127.0.0.1 1",
-            "failed: it has just restarted or failed over",
+            "failed: the node has just restarted or failed over",
         ),
     ] {
         let servers = unvouched(1);
@@ -709,11 +707,15 @@ const SHORT: &str = "2000:250:1000";
 const SHORT_OPTIONS: [&str; 3] = ["--max-ttl=2s", "--window=250ms", "--step-back=1s"];
 
 /// What is said when votes count at once.
-fn safe_only(time: &str, condition: &str) -> String {
-    format!(
-        "redlock: safe only if these nodes have been running for {time}, a whole quarantine, without a client that held a lock, or are new{condition}; \
-         otherwise stop all clients for that time now"
-    )
+fn safe_only(time: &str, condition: Option<&str>) -> String {
+    let are_idle = format!(
+        "these nodes are new, or they have been running for {time} (a whole quarantine) without a client that held a lock"
+    );
+    let conditions = match condition {
+        Some(condition) => format!("both are true: (1) {are_idle}; (2) {condition}"),
+        None => are_idle,
+    };
+    format!("redlock: this was safe only if {conditions}; if not, stop all clients now, for {time}")
 }
 
 /// What is said where no record tells the settings of the clients.

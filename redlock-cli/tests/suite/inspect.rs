@@ -129,7 +129,7 @@ fn a_key_that_was_deleted_is_shown_as_held_for_fenced_locks_until_the_lease_is_o
     assert_eq!(servers[0].query::<usize>(&["DEL", "dock-7"]).unwrap(), 1);
     let ended = inspect(&servers.urls(), &[]);
     assert!(
-        ended.stdout.contains(", held for fenced locks for"),
+        ended.stdout.contains(", refuses fenced locks for"),
         "{}",
         ended.stdout
     );
@@ -250,7 +250,7 @@ fn tokens_of_which_none_has_a_quorum_are_split() {
         ended.stdout
     );
     assert!(
-        ended.stdout.contains("616e6f.., without an end"),
+        ended.stdout.contains("616e6f.., no TTL"),
         "{}",
         ended.stdout
     );
@@ -304,7 +304,7 @@ fn a_key_of_another_type_is_shown_as_such() {
     let ended = inspect(&servers.urls(), &[]);
     assert_eq!((ended.code, last_line(&ended)), (Some(0), "dock-7: free"));
     assert!(
-        ended.stdout.contains("foreign  a list and no lock"),
+        ended.stdout.contains("foreign  a list, not a lock"),
         "{}",
         ended.stdout
     );
@@ -358,7 +358,7 @@ fn a_node_that_restarted_empty_does_not_know_that_a_lock_is_free() {
     servers[1].restart();
     let ended = inspect(&servers.urls(), &["--max-ttl=3s"]);
     assert_eq!(ended.code, Some(69), "{}", ended.stdout);
-    let last = "dock-7: unknown: the answers of 2 of 3 nodes count";
+    let last = "dock-7: unknown: only 2 of 3 nodes gave an answer that counts";
     assert_eq!(last_line(&ended), last);
     let line = ended.stdout.lines().nth(1).unwrap();
     assert!(

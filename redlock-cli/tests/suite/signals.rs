@@ -128,6 +128,23 @@ fn a_signal_that_was_ignored_from_the_beginning_stays_so() {
 }
 
 #[test]
+fn a_parent_that_ignores_sigchld_does_not_hide_the_exit_code() {
+    let servers = Servers::start(3);
+    for (script, code) in [("exit 7", 7), ("kill -KILL $$", 128 + 9)] {
+        let inner = run(&servers, &[], "dock-7", script);
+        let mut command = std::process::Command::new("bash");
+        command
+            .args(["-c", "trap '' CHLD; exec \"$0\" \"$@\""])
+            .arg(inner.get_program())
+            .args(inner.get_args())
+            .env("REDLOCK_NODES", servers.urls().join(","));
+        let ended = end_of(command);
+        assert_eq!(ended.code, Some(code), "{script}: {}", ended.stderr);
+    }
+    expect_no_keys(&servers);
+}
+
+#[test]
 fn a_run_is_not_suspended() {
     let servers = Servers::start(3);
     let mut holder = Process::start(run(&servers, &["--ttl=3s"], "dock-7", LOOP));

@@ -32,7 +32,7 @@ fn help_and_version_are_no_error() {
         ),
         (
             &["run", "--help"],
-            "held it when the wait was over; 69 no quorum of nodes reached",
+            "held it when the wait was over - 69 no quorum of nodes reached",
         ),
         (
             &["doctor", "--help"],
@@ -259,6 +259,33 @@ fn a_password_is_never_told() {
 }
 
 #[test]
+fn help_does_not_print_the_environment() {
+    const PEM: &str = "-----BEGIN PRIVATE KEY-----\nsecret\x1b[2J\n-----END PRIVATE KEY-----";
+    for arguments in [
+        &[][..],
+        &["run"],
+        &["inspect"],
+        &["doctor"],
+        &["init"],
+        &["demo"],
+    ] {
+        for help in ["-h", "--help"] {
+            let mut command = redlock(arguments);
+            command
+                .arg(help)
+                .env("REDLOCK_NODES", "redis://me:secret@127.0.0.1:1")
+                .env("REDLOCK_TLS_CA", PEM)
+                .env("REDLOCK_TLS_CERT", PEM)
+                .env("REDLOCK_TLS_KEY", PEM);
+            let ended = end_of(command);
+            assert_eq!(ended.code, Some(0), "{arguments:?} {help}");
+            assert!(!ended.stdout.contains("secret"), "{}", ended.stdout);
+            assert!(is_clean(&ended.stdout), "{}", ended.stdout);
+        }
+    }
+}
+
+#[test]
 fn a_url_that_stands_in_the_wrong_place_is_not_repeated() {
     const URL: &str = "redis://me:secret@127.0.0.1:1";
     const NODE: &str = "--node=redis://127.0.0.1:1";
@@ -364,7 +391,7 @@ fn of_a_command_that_cannot_be_run_no_argument_is_told() {
         assert_eq!(ended.code, Some(127), "{}", ended.stderr);
         assert!(ended.stderr.contains(told), "{}", ended.stderr);
         assert!(
-            ended.stderr.contains("as words of their own"),
+            ended.stderr.contains("as separate words"),
             "{}",
             ended.stderr
         );
@@ -374,7 +401,7 @@ fn of_a_command_that_cannot_be_run_no_argument_is_told() {
 
 #[test]
 fn what_the_operator_writes_cannot_write_into_the_terminal() {
-    const TEXT: &str = "a\x1b[2J\nFAKE LINE\r\u{9b}2J\u{202e}";
+    const TEXT: &str = "a\x1b[2J\nFAKE LINE\r\u{9b}2J\u{202e}\u{3164}\u{2800}";
     const NODE: &str = "--node=redis://127.0.0.1:1";
 
     let option = format!("--{TEXT}");

@@ -12,11 +12,13 @@ use embedded_io_async::{ErrorKind, ErrorType, Read, Write};
 
 use crate::{Connect, NodeName};
 
-/// A connection over embassy-net, with its own socket that every reconnect reuses.
+/// A connection over embassy-net. It has its own socket, which every reconnect reuses.
 ///
-/// Keep-alive probes distinguish a node that is gone from one that is slow: if no packet arrives for
-/// [`IDLE_MAX`](Self::IDLE_MAX), the connection is dropped. Dropping an open `NetSocket` leaves a client on the node,
-/// because embassy-net then sends nothing: close the nodes first.
+/// Keep-alive probes distinguish a node that is gone from a node that is slow. If no packet arrives for
+/// [`IDLE_MAX`](Self::IDLE_MAX), the connection is dropped.
+///
+/// Close the nodes before you drop a `NetSocket`. Dropping an open socket sends nothing, so the server keeps the
+/// connection.
 #[derive(Debug)]
 pub struct NetSocket<'a> {
     socket: Socket<'a>,
@@ -30,11 +32,12 @@ impl<'a> NetSocket<'a> {
     /// How long a connection may be without a packet before it is dropped: 15 s.
     pub const IDLE_MAX: Duration = Duration::from_secs(15);
 
-    /// Creates a socket for the node at `remote`: a `SocketAddrV4`, or an address and a port. It takes one slot of the
-    /// stack's `StackResources`. If there is none, embassy-net panics.
+    /// Creates a socket for the node at `remote`: a `SocketAddrV4`, or an address and a port.
     ///
-    /// `rx_buffer` needs room for a few short replies; 128 bytes are enough. `tx_buffer` should hold the longest
-    /// command, like the `TX` of the node, so that a command is sent at once.
+    /// The socket takes one slot of the stack's `StackResources`. If no slot is free, embassy-net panics.
+    ///
+    /// `rx_buffer` must hold a few short replies: 128 bytes are enough. `tx_buffer` should hold the longest command, like
+    /// the `TX` of the node, so that a command is sent at once.
     pub fn new(
         stack: Stack<'a>,
         remote: impl Into<IpEndpoint>,
@@ -42,7 +45,7 @@ impl<'a> NetSocket<'a> {
         tx_buffer: &'a mut [u8],
     ) -> Self {
         let mut socket = TcpSocket::new(stack, rx_buffer, tx_buffer);
-        // A command must not wait for the acknowledgement of the one before.
+        // A command must not wait for the acknowledgement of the previous command.
         socket.set_nagle_enabled(false);
         socket.set_keep_alive(Some(Self::KEEP_ALIVE));
         socket.set_timeout(Some(Self::IDLE_MAX));
@@ -60,7 +63,7 @@ impl Connect for NetSocket<'_> {
 
     async fn connect(&mut self) -> Result<(), ErrorKind> {
         let socket = &mut self.socket.0;
-        // An attempt of a dropped call continues in the stack.
+        // The stack continues the attempt of a dropped call.
         if !is_connecting(socket.state()) {
             socket.abort();
             // The reset must be sent before the socket reconnects.

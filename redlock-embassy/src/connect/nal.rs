@@ -8,12 +8,13 @@ use embedded_nal_async::TcpConnect;
 
 use crate::{Connect, NodeName};
 
-/// A connection made by anything that implements [`TcpConnect`]: modems with AT commands, edge-net,
-/// embassy-net's `TcpClient`, a host's sockets.
+/// A connection over any stack that implements [`TcpConnect`]: modems with AT commands, edge-net, embassy-net's
+/// `TcpClient`, the sockets of a host.
 ///
-/// Dropping the future of an attempt to connect cancels the attempt. So if connecting takes longer than a
-/// round, call [`TcpNode::connect`](crate::TcpNode::connect) first. `close` sends `QUIT`, because not every stack
-/// tells the peer that a connection is dropped.
+/// Dropping the future of an attempt to connect cancels the attempt. So call
+/// [`TcpNode::connect`](crate::TcpNode::connect) first if connecting takes longer than a round.
+///
+/// `close` sends `QUIT`, because some stacks do not tell the peer that a connection was dropped.
 pub struct NalSocket<'a, S: TcpConnect> {
     stack: &'a S,
     remote: SocketAddr,

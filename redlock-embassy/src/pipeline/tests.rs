@@ -49,7 +49,7 @@ fn receive<const TX: usize, const RX: usize>(
 fn a_new_one_has_nothing_to_send_and_is_owed_nothing() {
     let mut pipeline = Pipeline::<64, 8>::default();
     assert_eq!(pipeline.unsent(), b"");
-    assert_eq!(pipeline.owed(), 0);
+    assert_eq!(pipeline.outstanding(), 0);
     assert_eq!(pipeline.take_reply(), None);
     assert_eq!(pipeline.room().len(), 8);
 }
@@ -74,9 +74,9 @@ fn commands_leave_whole_and_in_order_in_pieces_of_every_size() {
                 arrived.extend(piece);
             }
             expected.extend(wire(&word));
-            let owed = pipeline.owed();
+            let owed = pipeline.outstanding();
             assert_eq!(receive(&mut pipeline, b"+OK\r\n", 8), Ok(()));
-            assert_eq!(pipeline.owed(), owed - 1);
+            assert_eq!(pipeline.outstanding(), owed - 1);
         }
         arrived.extend_from_slice(pipeline.unsent());
         assert_eq!(arrived, expected, "in pieces of {size}");
@@ -116,14 +116,20 @@ fn room_is_made_by_what_was_sent_and_only_by_that() {
                 continue;
             };
             let mut expected = pipeline.unsent().to_vec();
-            let owed = pipeline.owed();
+            let owed = pipeline.outstanding();
             if len > room {
                 assert_eq!(pipeline.push(words(&word)), Err(Refused::Full));
-                assert_eq!((pipeline.unsent(), pipeline.owed()), (&*expected, owed));
+                assert_eq!(
+                    (pipeline.unsent(), pipeline.outstanding()),
+                    (&*expected, owed)
+                );
             } else {
                 expected.extend(wire(&word));
                 assert_eq!(pipeline.push(words(&word)), Ok(()));
-                assert_eq!((pipeline.unsent(), pipeline.owed()), (&*expected, owed + 1));
+                assert_eq!(
+                    (pipeline.unsent(), pipeline.outstanding()),
+                    (&*expected, owed + 1)
+                );
                 break;
             }
         }
@@ -143,7 +149,7 @@ fn a_command_of_exactly_the_room_fits_and_one_byte_more_never_does() {
         let mut pipeline = Pipeline::<64, 8>::new();
         assert_eq!(pipeline.push(words(&word)), pushed, "{len} bytes");
         let is_in = pushed.is_ok();
-        assert_eq!(pipeline.owed(), u8::from(is_in));
+        assert_eq!(pipeline.outstanding(), u8::from(is_in));
         assert_eq!(pipeline.unsent(), if is_in { wire(&word) } else { vec![] });
     }
 }
@@ -164,7 +170,7 @@ fn a_command_that_is_refused_leaves_everything_as_it_was() {
         assert_eq!(receive(&mut pipeline, b":1\r\n:", 8), Ok(()));
         let unsent = pipeline.unsent().to_vec();
         assert_eq!(pipeline.push(words(&word)), Err(refused));
-        assert_eq!((pipeline.unsent(), pipeline.owed()), (&*unsent, 1));
+        assert_eq!((pipeline.unsent(), pipeline.outstanding()), (&*unsent, 1));
         assert_eq!(pipeline.take_reply(), None);
         assert_eq!(receive(&mut pipeline, b"2\r\n", 8), Ok(()));
         assert_eq!(pipeline.push(words(&word)), Err(refused));
@@ -174,10 +180,10 @@ fn a_command_that_is_refused_leaves_everything_as_it_was() {
 
 #[test]
 fn no_more_replies_may_be_owed_than_the_bound() {
-    let max = Pipeline::<64, 8>::OWED_MAX;
+    let max = Pipeline::<64, 8>::OUTSTANDING_MAX;
     let mut pipeline = pushed::<64, 8>(max);
     assert_eq!(pipeline.push(words(b"x")), Err(Refused::Full));
-    assert_eq!((pipeline.owed(), pipeline.unsent()), (max, &*vec![]));
+    assert_eq!((pipeline.outstanding(), pipeline.unsent()), (max, &*vec![]));
     assert_eq!(receive(&mut pipeline, b"+OK\r\n", 8), Ok(()));
     assert_eq!(pipeline.push(words(b"x")), Ok(()));
     assert_eq!(pipeline.push(words(b"x")), Err(Refused::Full));
@@ -193,11 +199,11 @@ fn the_reply_that_is_given_is_the_one_to_the_last_command() {
             let mut pipeline = pushed::<64, 8>(commands);
             let (last, dropped) = replies.as_bytes().split_last().unwrap();
             assert_eq!(receive(&mut pipeline, dropped, size), Ok(()));
-            assert_eq!((pipeline.owed(), pipeline.take_reply()), (1, None));
+            assert_eq!((pipeline.outstanding(), pipeline.take_reply()), (1, None));
             assert_eq!(receive(&mut pipeline, &[*last], 1), Ok(()));
             let reply = pipeline.take_reply();
             assert_eq!(reply, Some(Value::Integer(commands.into())));
-            assert_eq!((pipeline.owed(), pipeline.take_reply()), (0, None));
+            assert_eq!((pipeline.outstanding(), pipeline.take_reply()), (0, None));
         }
     }
 }
@@ -218,7 +224,7 @@ fn a_reply_is_owed_from_the_push_on_also_while_the_one_before_is_half_in() {
     assert_eq!(receive(&mut pipeline, b":1", 8), Ok(()));
     pipeline.push(words(b"x")).unwrap();
     assert_eq!(receive(&mut pipeline, b"1\r\n", 8), Ok(()));
-    assert_eq!((pipeline.owed(), pipeline.take_reply()), (1, None));
+    assert_eq!((pipeline.outstanding(), pipeline.take_reply()), (1, None));
     assert_eq!(receive(&mut pipeline, b":2\r\n", 8), Ok(()));
     assert_eq!(pipeline.take_reply(), Some(Value::Integer(2)));
 }
@@ -249,10 +255,10 @@ fn pushes_are_no_replies() {
     assert_eq!(receive(&mut pipeline, b">1\r\n+OK\r\n", 64), Ok(()));
     pipeline.push(words(b"x")).unwrap();
     assert_eq!(receive(&mut pipeline, b">1\r\n+OK\r\n>0\r\n", 64), Ok(()));
-    assert_eq!((pipeline.owed(), pipeline.take_reply()), (1, None));
+    assert_eq!((pipeline.outstanding(), pipeline.take_reply()), (1, None));
     assert_eq!(receive(&mut pipeline, b"_\r\n>0\r\n", 64), Ok(()));
     assert_eq!(
-        (pipeline.owed(), pipeline.take_reply()),
+        (pipeline.outstanding(), pipeline.take_reply()),
         (0, Some(Value::Nil))
     );
 }
@@ -341,7 +347,7 @@ fn every_short_sequence_of_events_keeps_order_and_replies() {
                 Event::Reply | Event::Half => {}
                 Event::Take => assert_eq!(pipeline.take_reply(), reply.take()),
             }
-            assert_eq!(i64::from(pipeline.owed()), asked - answered);
+            assert_eq!(i64::from(pipeline.outstanding()), asked - answered);
             assert!(
                 pipeline.unsent().iter().eq(unsent.iter()),
                 "{:?}",
@@ -361,7 +367,7 @@ fn what_is_fed_leaves_whole_through_any_room_in_pieces_of_every_size() {
             let mut from = Some(0);
             while let Some(so_far) = from {
                 from = pipeline.feed(words(&word), so_far);
-                assert_eq!(pipeline.owed(), u8::from(from.is_none()));
+                assert_eq!(pipeline.outstanding(), u8::from(from.is_none()));
                 while !pipeline.unsent().is_empty() {
                     let count = pipeline.unsent().len().min(piece);
                     arrived.extend_from_slice(&pipeline.unsent()[..count]);
@@ -389,7 +395,7 @@ fn what_is_fed_leaves_whole_through_any_room_in_pieces_of_every_size() {
 
 #[test]
 fn nothing_is_fed_while_as_many_replies_are_owed_as_may_be() {
-    let mut pipeline: Pipeline<64, 8> = pushed(Pipeline::<64, 8>::OWED_MAX);
+    let mut pipeline: Pipeline<64, 8> = pushed(Pipeline::<64, 8>::OUTSTANDING_MAX);
     assert_eq!(pipeline.feed(words(b"x"), 3), Some(3));
     assert_eq!(pipeline.unsent(), b"");
     assert_eq!(receive(&mut pipeline, b"+OK\r\n", 8), Ok(()));

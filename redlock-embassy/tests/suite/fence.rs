@@ -387,6 +387,17 @@ fn the_send_buffer_takes_what_the_readme_says() {
         let extend = Command::extend(&key, A, 60_000).with_proposal(proposal);
         assert_eq!(bytes(extend), 224 + 2 * len + digits);
     }
+    for len in [10, 17, 85] {
+        let key = vec![b'k'; len];
+        let bytes = |command: Command<'_>| resp::encoded_len(command.arguments(ScriptCall::Text));
+        let acquire = |ttl_ms| bytes(Command::acquire(&key, A, ttl_ms, Rules::NONE));
+        let extend = |ttl_ms| bytes(Command::extend(&key, A, ttl_ms));
+        assert_eq!(acquire(99_999), 74 + len);
+        assert_eq!(extend(99_999), 171 + len);
+        assert_eq!(bytes(Command::release(&key, A)), 148 + len);
+        assert!(acquire(u32::MAX) <= 74 + 7 + len);
+        assert!(extend(u32::MAX) <= 171 + 7 + len);
+    }
     let key = [b'k'; 20];
     let word = Argument::FenceKey(&key);
     assert_eq!(resp::encoded_len([word].into_iter()), 4 + 5 + 14 + 20 + 2);

@@ -51,7 +51,7 @@ fn an_error_says_what_happened_in_one_line() {
         ),
         (
             TransportError::NoScript,
-            "has lost its scripts: stop SCRIPT FLUSH of others, or grant +script|load",
+            "has lost its scripts: stop SCRIPT FLUSH by others, or grant +script|load",
         ),
     ] {
         assert_eq!(error.to_string(), text);

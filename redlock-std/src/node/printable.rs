@@ -1,5 +1,7 @@
 //! Escaping of text from nodes.
 
+use redlock_core::escape::write_printable;
+
 /// Returns `text` escaped and cut to at most 256 bytes. The result has no character that moves the cursor, begins a
 /// line, or is invisible.
 ///
@@ -15,14 +17,8 @@ pub fn printable(text: &str) -> String {
     // Where the text is cut if the rest does not fit.
     let mut end = 0;
     for character in text.chars() {
-        match character {
-            '\'' | '"' | '\\' => shown.push(character),
-            // Unicode classes them as letters or symbols, but they look blank.
-            '\u{115f}' | '\u{1160}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}' => {
-                shown.extend(character.escape_unicode());
-            }
-            other => shown.extend(other.escape_debug()),
-        }
+        // Writing to a string cannot fail.
+        let _never = write_printable(&mut shown, character);
         if shown.len() <= MOST - CUT.len() {
             end = shown.len();
         } else if shown.len() > MOST {

@@ -19,7 +19,8 @@ use crate::ConnectError;
 ///
 /// # Errors
 ///
-/// [`ConnectError::Tls`] if there are none, or if `SSL_CERT_FILE` names no regular file or one of more than 64 MiB.
+/// [`ConnectError::Tls`] if there are none, or if `SSL_CERT_FILE` names no regular file, an empty one, or one of more than
+/// 64 MiB.
 pub fn system_roots() -> Result<RootCertStore, ConnectError> {
     if let Some(file) = std::env::var_os("SSL_CERT_FILE") {
         check_size(Path::new(&file))?;
@@ -41,14 +42,16 @@ pub fn system_roots() -> Result<RootCertStore, ConnectError> {
     Ok(roots)
 }
 
-/// Refuses a file that cannot be read to its end: the open of a pipe waits for a writer, and a device has no end. What is
-/// missing, the loader says itself.
+/// Refuses a file that may have no end or block: opening a pipe blocks until there is a writer, a device may have no end,
+/// and a file that the kernel generates has a length of 0 and may block, for example `/proc/kmsg`. The loader reports a
+/// file that is missing.
 fn check_size(file: &Path) -> Result<(), ConnectError> {
     /// All certificates that a system trusts take less than 1 MiB.
     const MOST_BYTES: u64 = 64 << 20;
 
     let why = match std::fs::metadata(file) {
         Ok(found) if !found.is_file() => "is not a regular file",
+        Ok(found) if found.len() == 0 => "has a length of 0",
         Ok(found) if found.len() > MOST_BYTES => "is longer than 64 MiB",
         _ => return Ok(()),
     };

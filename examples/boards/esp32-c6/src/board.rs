@@ -21,9 +21,9 @@ use crate::NODES;
 
 pub(crate) struct Board {
     pub(crate) stack: Stack<'static>,
-    /// Truly random while the radio is on, which it always is.
+    /// Truly random while the radio is on. Here it is always on.
     pub(crate) rng: Trng,
-    /// GPIO10. The LED on most boards takes colours, not levels.
+    /// GPIO10. The LED of most boards needs colours instead of a level.
     pub(crate) dock: Output,
 }
 
@@ -34,7 +34,7 @@ pub(crate) async fn start(spawner: Spawner) -> Board {
     let chip = esp_hal::init(esp_hal::Config::default().with_cpu_clock(CpuClock::max()));
     let dock = Output::new(chip.GPIO10, Level::Low, OutputConfig::default());
 
-    // For the Wi-Fi driver: what the bootloader has left, and a little more.
+    // The heap of the Wi-Fi driver: memory that the bootloader no longer needs, and a little more.
     esp_alloc::heap_allocator!(#[ram(reclaimed)] size: 64 * 1024);
     esp_alloc::heap_allocator!(size: 36 * 1024);
     let timers = TimerGroup::new(chip.TIMG0);
@@ -49,16 +49,16 @@ pub(crate) async fn start(spawner: Spawner) -> Board {
         .with_authentication(authentication);
     let config = ControllerConfig::default().with_initial_config(Config::Station(station));
     let mut controller = unwrap!(WifiController::new(chip.WIFI, config));
-    // Asleep, the chip hears an answer only with the next beacon: too late for a round.
+    // With power saving, the chip receives a reply only with the next beacon: too late for a round.
     unwrap!(controller.set_power_saving(PowerSaveMode::None));
-    // Only now: without the radio the numbers follow from each other, and this fails.
+    // The radio must be on: without it, the numbers are not random, and this fails.
     let rng = unwrap!(Trng::try_new());
 
-    // One socket per node and one for DHCP: where there is no place for a socket, the stack panics.
+    // One socket per node and one for DHCP. If there is no room for a socket, the stack panics.
     static RESOURCES: StaticCell<StackResources<{ NODES.len() + 1 }>> = StaticCell::new();
     let config = embassy_net::Config::dhcpv4(Default::default());
     let resources = RESOURCES.init_with(StackResources::new);
-    // Local ports begin at a random one: after a restart, a node may still know the old ones.
+    // The first local port is random: after a restart, a node may still have connections from the old ports.
     let mut seed = [0; 8];
     rng.read(&mut seed);
     let seed = u64::from_ne_bytes(seed);
@@ -79,7 +79,7 @@ async fn drive_stack(mut runner: Runner<'static, Interface>) -> ! {
     runner.run().await
 }
 
-/// Joins the network, and again whenever it is lost: the chip does not do that by itself.
+/// Joins the network, and joins it again when the connection is lost. The chip does not do this by itself.
 #[embassy_executor::task]
 async fn stay_joined(mut controller: WifiController<'static>) -> ! {
     loop {

@@ -1,4 +1,4 @@
-//! The board's interrupts and ends: who serves an interrupt, and with which code the firmware exits.
+//! The interrupts of the board, their handlers, and the exit codes of the firmware.
 
 use core::panic::PanicInfo;
 
@@ -49,7 +49,7 @@ pub(crate) fn exit(how: Exit) -> ! {
     semihosting::process::exit(how as i32)
 }
 
-/// All interrupts arrive here: for three of them no table of the board's is needed.
+/// The handler of all interrupts: three interrupts do not need a vector table of the board.
 #[exception]
 unsafe fn DefaultHandler(number: i16) {
     let interrupt = Interrupt::ALL

@@ -1,10 +1,9 @@
-//! Randomness. For tests only: it is the host's.
+//! Random numbers of the host, for tests only.
 //!
-//! The emulated board has no source of its own. A device takes its chip's random number generator, or a
-//! cryptographic generator seeded from it; never the time, a serial number or a fixed seed.
+//! The emulated board has no source of its own. A device uses the random number generator of its chip, or a cryptographic
+//! generator that is seeded from it. It never uses the time, a serial number or a fixed seed.
 
-/// Fills `bytes` from the host's `/dev/urandom`; leaves them as they are if that fails, which the lock
-/// notices.
+/// Fills `bytes` from `/dev/urandom` of the host. If this fails, leaves them as they are, which the lock notices.
 pub(crate) fn fill(bytes: &mut [u8]) {
     let mut random = [0; MOST];
     for part in bytes.chunks_mut(MOST) {
@@ -15,5 +14,5 @@ pub(crate) fn fill(bytes: &mut [u8]) {
     }
 }
 
-/// As much as is asked for at once: a token.
+/// The largest number of bytes of one call: a token.
 const MOST: usize = 20;

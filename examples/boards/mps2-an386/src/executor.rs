@@ -1,7 +1,7 @@
 //! The executor: embassy's, with an idle loop that lets the emulated processor sleep.
 //!
-//! The one that embassy brings idles with WFE, on which QEMU spins: a run takes several times the
-//! host's processor time, and is noisier.
+//! Embassy's own idle loop uses WFE, on which QEMU spins: a run would take several times the processor time of the
+//! host, and its measurements would vary more.
 
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -31,8 +31,8 @@ pub(crate) fn spawn<S>(spawner: Spawner, task: Result<SpawnToken<S>, SpawnError>
 }
 
 fn sleep_unless_there_is_work() {
-    // Masked, so that an interrupt between the look and the WFI is not lost: it stays pending, ends
-    // the WFI at once and is served after the unmasking.
+    // Interrupts are masked, so that an interrupt between the check and the WFI is not lost: it stays pending, ends the
+    // WFI at once, and is served when interrupts are unmasked.
     interrupt::disable();
     if !WORK.load(Ordering::SeqCst) {
         asm::wfi();

@@ -1,6 +1,6 @@
 //! Ethernet: embassy's driver for the SMSC LAN9118 (32-bit bus, words moved by the processor).
 //!
-//! Frames wait in the controller; here is room for one in each direction. Register names are those of
+//! Frames are queued in the controller; the driver has room for one frame in each direction. Register names are those of
 //! the data sheet.
 
 use core::task::Context;
@@ -33,9 +33,9 @@ type Frame = [u8; FRAME_WORDS * WORD];
 pub(crate) enum StartError {
     /// It has been started already.
     Started,
-    /// What is at its address is no LAN9118.
+    /// The device at this address is not a LAN9118.
     Missing,
-    /// It does not do what it was told.
+    /// The controller does not execute a command.
     Silent,
 }
 
@@ -199,7 +199,7 @@ pub(crate) struct Free<'a>(&'a mut Frame);
 
 impl embassy_net_driver::TxToken for Free<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, write: F) -> R {
-        // The stack keeps to `max_transmission_unit`; this is its bug and not the network's doing.
+        // The stack keeps to `max_transmission_unit`, so this is a bug of the stack, and no frame from the network causes it.
         let result = write(&mut self.0[..len]);
         let len_bits = len as u32;
         // One buffer, which is the whole frame; padding and checksum are added by the controller.
@@ -224,7 +224,7 @@ static RECEIVED: AtomicWaker = AtomicWaker::new();
 
 /// Whether the longest frame would fit into the controller.
 fn can_send() -> bool {
-    // What became of the frames sent before: nobody asks, but unread it blocks the next ones.
+    // The status of sent frames is not needed, but unread it blocks the next frames.
     for _ in 0..fifo_statuses(TX_FIFO_INF) {
         REGISTERS.read(TX_STATUS);
     }
@@ -232,8 +232,8 @@ fn can_send() -> bool {
     free as usize >= FRAME_WORDS * WORD + TX_COMMAND_LEN
 }
 
-/// Asks again and again: the emulated controller has sent a frame before the last word's write returns,
-/// so this never runs there, and it has no interrupt for a FIFO with room again.
+/// Polls for room. The emulated controller has sent a frame before the write of the last word returns, so this does not
+/// run there; and it has no interrupt for a FIFO that has room again.
 fn wake_when_sent(cx: &Context<'_>) {
     cx.waker().wake_by_ref();
 }
@@ -292,7 +292,7 @@ fn wait_until(mut is_so: impl FnMut() -> bool) -> Result<(), StartError> {
         .ok_or(StartError::Silent)
 }
 
-/// How many looks at a register are enough for everything that the controller does.
+/// How often a register is read at most, which is enough for everything that the controller does.
 const PATIENCE: u32 = 100_000;
 
 // SAFETY: where the board has its LAN9118, with the registers below; this module alone has it.
@@ -307,7 +307,7 @@ const FRAME_LEN: usize = 1514;
 const FRAME_WORDS: usize = (FRAME_LEN + CHECKSUM_LEN).div_ceil(WORD);
 
 const ALL: u32 = u32::MAX;
-/// Of several registers: what was begun goes on.
+/// In several registers: the operation is still running.
 const BUSY: u32 = 1 << 31;
 
 const RX_DATA: usize = 0x00;

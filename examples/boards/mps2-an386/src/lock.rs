@@ -1,4 +1,4 @@
-//! The lock: five nodes, each with a socket of its own.
+//! The lock: five nodes, each with its own socket.
 
 use embassy_net::Stack;
 use redlock_embassy::{EmbassyClock, NetSocket, Options, Redlock, TcpNode};
@@ -14,10 +14,10 @@ pub(crate) type Node = TcpNode<'static, NetSocket<'static>, EmbassyClock, TX>;
 /// Room for an acquire and its release.
 const TX: usize = if cfg!(feature = "fence") { 512 } else { 256 };
 
-/// The lock over the servers at these ports of the host, once.
+/// Creates the lock over the servers at these ports of the host. Call it once.
 ///
-/// In a static and made by a function that is not inlined, since a lock of five nodes is large: what its
-/// making takes of the stack is free again before the first acquire.
+/// A lock of five nodes is large. So it is in a static, and a function that is not inlined creates it: the stack that
+/// this takes is free again before the first acquire.
 #[inline(never)]
 pub(crate) fn over(
     ports: [u16; NODES],
@@ -37,7 +37,7 @@ pub(crate) fn over(
     LOCK.init(lock.expect("five nodes fit, and a tick is shorter than every lease"))
 }
 
-/// Ends all connections: a node that is dropped would leave its client on the server.
+/// Closes all connections: otherwise the servers keep them for minutes.
 pub(crate) async fn close(lock: &mut Lock) {
     for node in lock.nodes_mut() {
         node.close().await;

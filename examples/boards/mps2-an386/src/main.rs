@@ -1,13 +1,13 @@
 //! Redlock on a microcontroller: an emulated Cortex-M4 board (QEMU's mps2-an386) that takes locks over
 //! five real Redis servers on the host, in competition with programs there.
 //!
-//! With the feature `scenarios`, which is the default, the host chooses what happens by arguments and
-//! reads the results as lines of `name=value`; see README.md. Without it there are two small shapes to be
-//! measured by `sizes.sh`: `lock` takes one lock, `ping` sends one PING over the same sockets.
+//! With the feature `scenarios`, which is the default, the host chooses a scenario by arguments, and reads the
+//! results as lines of `name=value`; see README.md. Without this feature there are two small variants, which `sizes.sh`
+//! measures: `lock` takes one lock, `ping` sends one PING over the same sockets.
 #![no_std]
 #![no_main]
 
-// What the firmware does, in one of three shapes.
+// What the firmware does: one of three variants.
 #[cfg(all(feature = "lock", not(feature = "scenarios")))]
 mod one_lock;
 #[cfg(not(feature = "lock"))]
@@ -40,7 +40,7 @@ use crate::one_ping as shape;
 use crate::scenarios as shape;
 
 #[cfg(not(any(feature = "lock", feature = "ping")))]
-compile_error!("choose a shape: the features are in Cargo.toml");
+compile_error!("choose a variant: the features are in Cargo.toml");
 #[cfg(all(feature = "lock", feature = "ping"))]
 compile_error!("`ping` is for comparison with the lock: use --no-default-features");
 

@@ -16,7 +16,7 @@ pub(crate) const HOST: Ipv4Address = Ipv4Address::new(10, 0, 2, 2);
 
 /// Starts the network and waits until it is up.
 pub(crate) async fn start(spawner: Spawner) -> Stack<'static> {
-    // As many sockets as there are, or the stack panics; each scenario has one more, for the control server.
+    // Room for all sockets, or the stack panics. A scenario has one more socket, for the control server.
     const SOCKETS: usize = NODES + if cfg!(feature = "scenarios") { 1 } else { 0 };
     const ADDRESS: Ipv4Cidr = Ipv4Cidr::new(Ipv4Address::new(10, 0, 2, 15), 24);
     static RESOURCES: StaticCell<StackResources<SOCKETS>> = StaticCell::new();
@@ -27,7 +27,7 @@ pub(crate) async fn start(spawner: Spawner) -> Stack<'static> {
         gateway: Some(HOST),
         dns_servers: Default::default(),
     });
-    // Local ports begin at a random one, so that a restart does not use the same again.
+    // The first local port is random, so that a restart does not use the same ports again.
     let mut seed = [0; size_of::<u64>()];
     entropy::fill(&mut seed);
     let resources = RESOURCES.init_with(StackResources::new);
@@ -66,10 +66,10 @@ async fn drive(mut runner: Runner<'static, Lan9118>) {
     runner.run().await;
 }
 
-/// Does nothing, every 5 ms: needed by the emulator, not by a device.
+/// Wakes up every 5 ms and does nothing. The emulator needs this; a device does not.
 ///
-/// QEMU begins to watch the socket of a new connection only when its main loop goes round. The expiry of
-/// a guest's timer makes it do so; else connecting takes up to a second.
+/// QEMU watches the socket of a new connection only after the next turn of its main loop. A timer of the guest makes the loop
+/// turn; otherwise connecting takes up to a second.
 #[embassy_executor::task]
 async fn heartbeat() {
     loop {

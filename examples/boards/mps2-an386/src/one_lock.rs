@@ -1,5 +1,5 @@
-//! The smallest firmware with the lock: takes it once, extends it, gives it back. To be measured, with the
-//! feature `fence` too.
+//! The smallest firmware with the lock: acquires, extends and releases it once. `sizes.sh` measures it, with and without
+//! the feature `fence`.
 
 use core::time::Duration;
 
@@ -32,7 +32,7 @@ pub(crate) async fn run(_spawner: Spawner, stack: Stack<'static>) -> Exit {
     }
 }
 
-/// As what the lock protects does it.
+/// Uses the fence like the resource that the lock protects.
 #[cfg(feature = "fence")]
 fn admit(lease: &redlock_embassy::Lease<&str>) -> bool {
     let mut gate = redlock_embassy::FenceGate::new();

@@ -1,4 +1,4 @@
-//! What the host's test suite runs. One scenario a run; the result is written for a program to read.
+//! The scenarios of the host's test suite: one per run. The results are for a program to read.
 
 mod contend;
 mod outage;
@@ -45,7 +45,7 @@ async fn play(spawner: Spawner, stack: Stack<'static>) -> Result<(), Failure> {
     }
 }
 
-/// Ends every scenario: with no connection left, on which the host looks while this firmware still runs.
+/// Ends a scenario without open connections. The host checks this while the firmware still runs.
 async fn finish(lock: &mut Lock, control: &mut Control) -> Result<(), Failure> {
     lock::close(lock).await;
     println!("closed=1");

@@ -105,7 +105,7 @@ impl Timers {
         if left == 0 {
             return false;
         }
-        // What is further away than the timer can count rings early, finds nothing due, and is set again.
+        // If the alarm is further away than the timer can count, it goes off early, finds no task due, and is set again.
         let left = u32::try_from(left).unwrap_or(u32::MAX);
         TIMER1.write(RELOAD, left);
         TIMER1.write(VALUE, left);
@@ -125,9 +125,9 @@ static TIMER1: Registers = unsafe { Registers::at(0x4000_1000) };
 const CTRL: usize = 0x00;
 const CTRL_ENABLE: u32 = 1 << 0;
 const CTRL_INTERRUPT: u32 = 1 << 3;
-/// What is left to count.
+/// The remaining count.
 const VALUE: usize = 0x04;
-/// Where counting begins again after zero.
+/// The count after zero.
 const RELOAD: usize = 0x08;
 /// Reads whether the interrupt is pending; writing the bit clears it.
 const INT: usize = 0x0c;

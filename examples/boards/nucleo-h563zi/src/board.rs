@@ -52,11 +52,11 @@ pub(crate) async fn start(spawner: Spawner) -> Board {
         chip.PC1,
     );
 
-    // One socket per node and one for DHCP: where there is no place for a socket, the stack panics.
+    // One socket per node and one for DHCP. If there is no room for a socket, the stack panics.
     static RESOURCES: StaticCell<StackResources<{ NODES.len() + 1 }>> = StaticCell::new();
     let config = NetConfig::dhcpv4(Default::default());
     let resources = RESOURCES.init_with(StackResources::new);
-    // Local ports begin at a random one: after a restart, a node may still know the old ones.
+    // The first local port is random: after a restart, a node may still have connections from the old ports.
     let (stack, runner) = embassy_net::new(ethernet, config, resources, rng.next_u64());
     spawner.spawn(unwrap!(drive(runner)));
 
@@ -80,7 +80,7 @@ bind_interrupts!(struct Irqs {
     RNG => rng::InterruptHandler<RNG>;
 });
 
-/// 250 MHz, from the 8 MHz that the debug probe hands to the chip.
+/// 250 MHz, from the 8 MHz clock of the debug probe.
 fn clocks() -> Config {
     let mut config = Config::default();
     config.rcc.hsi = None;
@@ -103,9 +103,9 @@ fn clocks() -> Config {
     config
 }
 
-/// Another one for every chip, of the addresses that everybody may use. A product has its own range.
+/// A MAC address that differs from chip to chip, in the locally administered range. A product needs its own range.
 fn mac_address() -> [u8; 6] {
-    // FNV-1a: the parts of the chip's identity that differ are not the same for every lot.
+    // FNV-1a over the whole identity of the chip, because different parts of it differ from lot to lot.
     let hash = uid::uid()
         .iter()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

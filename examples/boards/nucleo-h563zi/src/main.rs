@@ -1,5 +1,8 @@
-//! A dock that several machines share: this one waits for the lock "dock-7", unloads while it holds it,
-//! gives it back, and begins anew. The lock is on three Redis servers, one of which may fail.
+//! Several machines share a dock. This one waits for the lock "dock-7", unloads while it holds the lock, releases
+//! the lock, and starts again. The lock is on three Redis servers, one of which may fail.
+//!
+//! `examples/boards/pico-w/src/main.rs` is the original. The test `examples/tests/boards.rs` keeps the other boards equal,
+//! except for a few lines.
 #![no_std]
 #![no_main]
 
@@ -26,7 +29,7 @@ async fn main(spawner: Spawner) -> ! {
         mut dock,
     } = board::start(spawner).await;
 
-    // A socket of its own for each node. They connect by themselves, and again when a connection is lost.
+    // Each node has its own socket. Nodes connect by themselves, and reconnect if a connection is lost.
     let nodes = BUFFERS
         .take()
         .iter_mut()
@@ -41,40 +44,40 @@ async fn main(spawner: Spawner) -> ! {
     let mut redlock = unwrap!(redlock);
 
     loop {
-        // Waits for the lock, extends it for as long as the work takes, gives it back. The work is dropped
-        // at once when the lock is lost.
+        // Waits for the lock, extends the lease while the work runs, and releases the lock. If the lock is
+        // lost, the work is dropped at once.
         match redlock.hold(KEY, async |_| unload(&mut dock).await).await {
             Ok(()) => info!("{=str}: unloaded", KEY),
-            // Others had it all the time. That is no fault.
+            // Other clients held the lock all the time. This is not an error.
             Err(HoldError::NotAcquired(error @ AcquireError::Held(_))) => {
                 info!("{}", Display2Format(&error));
             }
-            // No quorum was reached, or the lock was lost during the work: the message says which node
-            // failed and why. Going on is enough, nodes that are back are found again.
+            // No quorum was reached, or the lock was lost during the work. The message says which node
+            // failed and why. It is enough to continue: the next round reconnects to the nodes.
             Err(error) => warn!("{}", Display2Format(&error)),
         }
-        // Lets the others have a turn.
+        // Gives the other clients time to acquire the lock.
         Timer::after_secs(1).await;
     }
 }
 
 type Node = TcpNode<'static, NetSocket<'static>>;
 
-/// What is locked: whoever names it the same means the same dock.
+/// The name of the lock. Clients with the same name exclude each other.
 const KEY: &str = "dock-7";
 
 const OPTIONS: Options = {
     let Ok(options) = Options::new(Duration::from_secs(10)) else {
         panic!("a TTL of 10 s is long enough")
     };
-    // Longer than another machine needs for its work, so that its turn is no error here.
+    // Longer than another machine needs for its work, so that waiting for it is not an error.
     options.wait(Duration::from_secs(30))
 };
 
-// Written by build.rs: `NODES`, the servers that REDLOCK_NODES names.
+// build.rs writes `NODES`: the servers in REDLOCK_NODES.
 include!(concat!(env!("OUT_DIR"), "/nodes.rs"));
 
-/// The work, longer than the TTL: `hold` extends the lock meanwhile.
+/// The work. It takes longer than the TTL; `hold` extends the lease meanwhile.
 async fn unload(dock: &mut Output) {
     info!("{=str}: ours", KEY);
     let dock = Unloading(dock);
@@ -84,7 +87,7 @@ async fn unload(dock: &mut Output) {
     }
 }
 
-/// Leaves the pin low however the work ends, also when it is dropped half-way.
+/// Sets the pin low when the work ends, also if the work is dropped.
 struct Unloading<'a>(&'a mut Output);
 
 impl Drop for Unloading<'_> {
@@ -96,7 +99,7 @@ impl Drop for Unloading<'_> {
 static BUFFERS: ConstStaticCell<[Buffers; NODES.len()]> =
     ConstStaticCell::new([const { Buffers::new() }; NODES.len()]);
 
-/// Of one socket: room for a few short replies, and for the longest command.
+/// The buffers of one socket: for a few short replies, and for the longest command.
 struct Buffers {
     rx: [u8; 128],
     tx: [u8; 256],

@@ -20,7 +20,7 @@ use crate::entropy::Entropy;
 pub(crate) struct Board {
     pub(crate) stack: Stack<'static>,
     pub(crate) rng: Entropy,
-    /// GP15. The board's own LED is on the Wi-Fi chip, which takes its time.
+    /// GP15. The LED of the board is connected to the Wi-Fi chip, which is slow to set it.
     pub(crate) dock: Output,
 }
 
@@ -50,16 +50,16 @@ pub(crate) async fn start(spawner: Spawner) -> Board {
     let (device, mut control, runner) = cyw43::new(state, power, spi, FIRMWARE, NVRAM).await;
     spawner.spawn(unwrap!(drive_wifi(runner)));
     control.init(CLM).await;
-    // Asleep, the chip hears an answer only with the next beacon: too late for a round.
+    // With power saving, the chip receives a reply only with the next beacon: too late for a round.
     control
         .set_power_management(PowerManagementMode::None)
         .await;
 
-    // One socket per node and one for DHCP: where there is no place for a socket, the stack panics.
+    // One socket per node and one for DHCP. If there is no room for a socket, the stack panics.
     static RESOURCES: StaticCell<StackResources<{ NODES.len() + 1 }>> = StaticCell::new();
     let config = Config::dhcpv4(Default::default());
     let resources = RESOURCES.init_with(StackResources::new);
-    // Local ports begin at a random one: after a restart, a node may still know the old ones.
+    // The first local port is random: after a restart, a node may still have connections from the old ports.
     let (stack, runner) = embassy_net::new(device, config, resources, rng.next_u64());
     spawner.spawn(unwrap!(drive_stack(runner)));
     spawner.spawn(unwrap!(stay_joined(control, stack)));
@@ -82,10 +82,10 @@ async fn drive_stack(mut runner: Runner<'static, NetDriver<'static>>) -> ! {
     runner.run().await
 }
 
-/// Joins the network, and again whenever it is lost: the chip does not do that by itself.
+/// Joins the network, and joins it again when the connection is lost. The chip does not do this by itself.
 #[embassy_executor::task]
 async fn stay_joined(mut control: cyw43::Control<'static>, stack: Stack<'static>) -> ! {
-    /// Of joining: a network that is found answers within a few seconds.
+    /// The timeout for joining: a network in range answers within a few seconds.
     const LIMIT: Duration = Duration::from_secs(20);
 
     loop {
@@ -95,7 +95,7 @@ async fn stay_joined(mut control: cyw43::Control<'static>, stack: Stack<'static>
         };
         match with_timeout(LIMIT, control.join(env!("WIFI_SSID"), options)).await {
             Ok(Ok(())) => {
-                // Lost already? Then join again.
+                // If the connection is lost already, join again.
                 if with_timeout(LIMIT, stack.wait_link_up()).await.is_ok() {
                     stack.wait_link_down().await;
                 }
@@ -113,7 +113,7 @@ bind_interrupts!(struct Irqs {
     DMA_IRQ_0 => dma::InterruptHandler<DMA_CH0>;
 });
 
-// The program of the Wi-Fi chip, what it may send in which country, and how the board is wired.
+// The program of the Wi-Fi chip, the radio regulations, and the wiring of the board.
 static FIRMWARE: &Blob = aligned_bytes!(concat!(env!("CYW43_FIRMWARE"), "/43439A0.bin"));
 static CLM: &Blob = aligned_bytes!(concat!(env!("CYW43_FIRMWARE"), "/43439A0_clm.bin"));
 static NVRAM: &Blob = aligned_bytes!(concat!(env!("CYW43_FIRMWARE"), "/nvram_rp2040.bin"));

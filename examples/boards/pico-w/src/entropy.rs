@@ -1,4 +1,4 @@
-//! Randomness, as good as the RP2040 gives it; see "Entropy" in README.md before you build a product on it.
+//! Random numbers, as good as the RP2040 allows. Read "Entropy" in README.md before you use them in a product.
 
 use chacha20::ChaCha12Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
@@ -8,23 +8,23 @@ use embassy_rp::flash::Flash;
 use embassy_rp::peripherals::FLASH;
 use embassy_time::{Duration, block_for};
 
-/// A cryptographic generator, whose seed is gathered when the chip starts.
+/// A cryptographic generator. Its seed is gathered when the chip starts.
 ///
-/// The chip has no random number generator, but the ring oscillator that it boots from, which trembles. Read
-/// again and again, it gives the same bit many times over: so each bit of the seed is made of many, over time.
+/// The chip has no random number generator. It has the jitter of the ring oscillator that it boots from. Successive
+/// readings often give the same bit, so each bit of the seed is made of many readings, over some time.
 pub(crate) struct Entropy(ChaCha12Rng);
 
 impl Entropy {
-    /// Takes a fifth of a second.
+    /// Gathers the seed, which takes a fifth of a second.
     pub(crate) fn gather(flash: Peri<'_, FLASH>) -> Self {
         let mut seed = [0_u8; 32];
         for byte in &mut seed {
             for _ in 0..u8::BITS {
-                *byte = *byte << 1 | trembling_bit();
+                *byte = *byte << 1 | jitter_bit();
             }
         }
-        // The number of this board's flash chip: however little the oscillator trembles, two boards do
-        // not begin alike.
+        // The serial number of the flash chip. Even if the oscillator has little jitter, two boards have different
+        // seeds.
         let mut serial = [0; 8];
         let mut flash = Flash::<_, _, FLASH_SIZE>::new_blocking(flash);
         defmt::unwrap!(flash.blocking_unique_id(&mut serial));
@@ -45,10 +45,10 @@ impl Entropy {
 
 const FLASH_SIZE: usize = 2 * 1024 * 1024;
 
-/// One bit of many samples: odd or even.
-fn trembling_bit() -> u8 {
+/// The parity of many samples.
+fn jitter_bit() -> u8 {
     const SAMPLES: u32 = 64;
-    // Some 65 periods of the oscillator.
+    // About 65 periods of the oscillator.
     const PAUSE: Duration = Duration::from_micros(10);
 
     let mut ones = 0;

@@ -1,4 +1,4 @@
-//! What the host wants: `name=value` after the firmware's name, in any order.
+//! The arguments of the host: `name=value` after the name of the firmware, in any order.
 
 use core::time::Duration;
 
@@ -35,7 +35,7 @@ pub(crate) enum Scenario {
 
 impl Arguments {
     pub(crate) fn read() -> Result<Self, Failure> {
-        // As long as QEMU passes on.
+        // The longest command line that QEMU passes on.
         const LINE: usize = 512;
 
         let mut scenario = None;

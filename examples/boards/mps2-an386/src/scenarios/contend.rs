@@ -1,7 +1,7 @@
-//! Several tasks take one lock again and again, against each other and against a program on the host.
+//! Several tasks compete for one lock, with each other and with a program on the host.
 //!
-//! What the lock protects is a count on the control server, which is read and written in two commands,
-//! and the name of who uses it. Overlapping uses lose counts, and see each other's name.
+//! The lock protects a count on the control server, which is read and written in two commands, and the name of its
+//! user. If two uses overlap, counts are lost, and each user sees the name of the other.
 
 mod resource;
 mod tally;
@@ -54,8 +54,8 @@ pub(crate) async fn run(
 
 /// What the tasks share.
 struct Contest {
-    /// Locked for one operation at a time, never while a task holds the lease or waits for it: who
-    /// wants to release must not wait for those who want to acquire.
+    /// Locked for one operation at a time, and never while a task holds the lease or waits for it: a task that releases
+    /// must not wait for tasks that acquire.
     lock: Mutex<NoopRawMutex, &'static mut Lock>,
     control: Mutex<NoopRawMutex, Control>,
     key: Key,
@@ -93,7 +93,7 @@ impl Contest {
         Ok(())
     }
 
-    /// Tries until the lock is acquired; the host has a limit for the whole run.
+    /// Tries until the lock is acquired. The host limits the time of the whole run.
     async fn acquire(&self) -> Result<Lease<&str>, Failure> {
         loop {
             let result = self.lock.lock().await.try_acquire(self.key.as_str()).await;
@@ -119,19 +119,19 @@ impl Contest {
 
     async fn release(&self, lease: Lease<&str>) {
         let mut lock = self.lock.lock().await;
-        // The work is over, and the lease must not have been before it.
+        // The lease must last until the work is done.
         if !lease.is_valid(lock.clock().now()) {
             self.tally.outlived.add_one();
         }
-        // Nodes that have it no more are no loss: in a split vote they never had it.
+        // Nodes without the key are not a loss: in a split vote they never had it.
         lock.release(lease).await;
     }
 }
 
-/// Every so many acquisitions the lease is extended, and used again.
+/// The lease is extended and used again once in this number of acquisitions.
 const EXTEND_EVERY: u32 = 8;
 
-/// Up to 16 ms, so that the others have their turn.
+/// Pauses for up to 16 ms, so that other clients get the lock.
 async fn pause() {
     let mut random = [0; 2];
     entropy::fill(&mut random);

@@ -1,5 +1,5 @@
-//! The control server: a Redis server that is no node. It holds what the lock protects, and the host's
-//! orders.
+//! The control server: a Redis server that is not a node. It has the data that the lock protects, and the orders of the
+//! host.
 
 use core::fmt::Write as _;
 
@@ -13,12 +13,12 @@ use static_cell::ConstStaticCell;
 use super::Failure;
 use crate::network::HOST;
 
-/// One connection that asks one thing at a time.
+/// A connection with one outstanding command at a time.
 pub(crate) struct Control {
     socket: TcpSocket<'static>,
 }
 
-/// What the server said, whatever its type; none for a null.
+/// A reply as text, whatever its type. `None` for a null.
 pub(crate) type Answer = Option<String<ANSWER_MAX>>;
 
 impl Control {
@@ -88,7 +88,7 @@ impl Control {
                     .map_err(|_| Failure::Control("a long answer"))?,
             )),
             "$" if rest == "-1" => Ok(None),
-            // Only single lines are ever stored, so that the length need not be looked at.
+            // All stored values are single lines, so the length is not needed.
             "$" => self.line().await.map(Some),
             _ => Err(Failure::Control(
                 "an error, or what a control server never says",
@@ -126,5 +126,5 @@ fn encode<const N: usize>(words: &[&str], command: &mut String<N>) -> core::fmt:
 
 const ANSWER_MAX: usize = 32;
 
-/// The server is on the same host as the emulator: what takes longer is broken.
+/// The server is on the same host as the emulator, so a longer time means a fault.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Why a scenario was not played to its end.
+//! Why a scenario did not run to its end.
 
 use core::fmt;
 
@@ -9,13 +9,13 @@ use crate::network::NODES;
 
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The argument of this name is missing or not understood.
+    /// The argument with this name is missing or not valid.
     Argument(&'static str),
-    /// There is an argument that nobody knows, or one without a value.
+    /// An argument is unknown, or has no value.
     UnknownArgument,
-    /// The control server is gone or says what is not understood.
+    /// The control server is gone, or its reply is not valid.
     Control(&'static str),
-    /// The lock was not acquired where it had to be.
+    /// The lock was not acquired, although it had to be.
     NotAcquired,
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for Failure {
 }
 
 impl From<AcquireError<NodeError, NODES>> for Failure {
-    /// Writes the error at once: it has room for the outcome of every node, and is not carried around.
+    /// Prints the error at once, because it is large: it has the outcome of every node.
     fn from(error: AcquireError<NodeError, NODES>) -> Self {
         println!("error={error}");
         Self::NotAcquired

@@ -1,4 +1,4 @@
-//! A majority that goes away and comes back, in one run: no quorum, then the lock again.
+//! A majority of the nodes goes down and comes back in one run: first no quorum, then the lock again.
 
 use core::time::Duration;
 
@@ -44,5 +44,5 @@ pub(crate) async fn run(
     finish(lock, &mut control).await
 }
 
-/// As long as nobody has to wait: the pauses between two attempts to connect are shorter.
+/// Long enough for the next attempt to connect: the pauses between two attempts are shorter.
 const RECOVERY: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! How long an acquire takes, on the clock of the device. The host stops servers between the phases.
+//! Measures an acquire with the clock of the device. The host stops servers between the phases.
 
 use embassy_time::Instant;
 use heapless::Vec;
@@ -22,7 +22,7 @@ pub(crate) async fn run(
                 println!("acquire_p50_us={p50}");
             }
             "end" => return finish(lock, &mut control).await,
-            _ => return Err(Failure::Control("gave an order that nobody knows")),
+            _ => return Err(Failure::Control("gave an unknown order")),
         }
     }
 }
@@ -30,7 +30,7 @@ pub(crate) async fn run(
 /// The median in microseconds.
 async fn median_acquire(lock: &mut Lock, arguments: &Arguments) -> Result<u32, Failure> {
     const MOST: usize = 1_000;
-    /// Until what has changed since the last phase has been noticed.
+    /// The first acquires of a phase, in which the client notices the changes since the last phase.
     const NOT_COUNTED: u32 = 10;
 
     let mut times = Vec::<u32, MOST>::new();

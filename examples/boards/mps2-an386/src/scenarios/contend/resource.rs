@@ -1,4 +1,4 @@
-//! What the lock protects. The program on the host uses it in the same way.
+//! The resource that the lock protects. The program on the host uses it in the same way.
 
 use core::fmt::Write;
 
@@ -10,12 +10,12 @@ use redlock_embassy::Fence;
 use super::super::Failure;
 use super::super::control::{Answer, Control};
 
-/// Adds one to the count; counts an overlap if another one is in here.
+/// Increments the count. Counts an overlap if another user is here at the same time.
 pub(super) async fn use_alone(
     control: &Mutex<NoopRawMutex, Control>,
     name: &str,
 ) -> Result<(), Failure> {
-    // Locked for one command at a time, so that an overlap of this device's own tasks shows too.
+    // Locked for one command at a time, so that an overlap of two tasks of this device is seen too.
     let ask =
         async |words: &[&str]| -> Result<Answer, Failure> { control.lock().await.ask(words).await };
 
@@ -32,7 +32,7 @@ pub(super) async fn use_alone(
     let mut next = String::<10>::new();
     write!(next, "{}", count + 1).map_err(|_| Failure::Control("too high a count"))?;
     ask(&["SET", "count", &next]).await?;
-    // What the count would be if no use were lost.
+    // The count if no use is lost.
     ask(&["INCR", "uses"]).await?;
     if ask(&["GET", "user"]).await?.as_deref() == Some(name) {
         ask(&["DEL", "user"]).await?;
@@ -42,7 +42,7 @@ pub(super) async fn use_alone(
     Ok(())
 }
 
-/// Shows the fence there; counts one that is not higher than all before.
+/// Shows the fence to the resource. Counts a fence that is not higher than all before.
 pub(super) async fn show(
     control: &Mutex<NoopRawMutex, Control>,
     fence: Fence,

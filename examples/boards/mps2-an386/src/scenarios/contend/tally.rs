@@ -1,4 +1,4 @@
-//! What the tasks counted.
+//! The counters of the tasks.
 
 use core::cell::Cell;
 
@@ -7,13 +7,13 @@ use semihosting::println;
 #[derive(Default)]
 pub(super) struct Tally {
     pub(super) acquired: Count,
-    /// Tries that found the lock held.
+    /// Attempts that found the lock held.
     pub(super) held: Count,
-    /// Tries that reached no quorum.
+    /// Attempts that reached no quorum.
     pub(super) unreachable: Count,
     pub(super) extended: Count,
     pub(super) not_extended: Count,
-    /// Leases that were over before their work was.
+    /// Leases that ended before their work.
     pub(super) outlived: Count,
 }
 
