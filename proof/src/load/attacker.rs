@@ -178,8 +178,8 @@ static PUSHED: AtomicU64 = AtomicU64::new(0);
 
 const ENDLESS: &[u8] = b"$9000000000000000000\r\n";
 const REPLY: u64 = 100_000_000;
-/// As long as a client may find it in an answer.
-const CHANNEL: usize = 1_500;
+/// With it a push message is as long as an answer may be, however many are in flight.
+const CHANNEL: usize = 450;
 const PIECE: usize = 65_536;
 const DRIBBLE_DELAY: Duration = Duration::from_millis(10);
 
