@@ -6,6 +6,7 @@ mod answer;
 mod call;
 mod connect_limit;
 mod error;
+mod framing;
 mod host;
 mod link;
 mod metered;

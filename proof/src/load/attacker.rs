@@ -8,6 +8,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ pub(super) enum Attack {
     Okays,
     /// Bulk strings of 100 MB
     Reply,
+    /// One push message that confirms a subscription to a new channel, instead of each answer
+    Push,
 }
 
 /// When it begins.
@@ -161,12 +164,22 @@ impl Attack {
                 io::copy(&mut io::repeat(b'x').take(REPLY), &mut to)?;
                 to.write_all(b"\r\n")
             }
+            Self::Push => {
+                let number = PUSHED.fetch_add(1, Ordering::Relaxed);
+                let channel = format!("{number:0>CHANNEL$}");
+                let push = format!(">3\r\n$9\r\nsubscribe\r\n${CHANNEL}\r\n{channel}\r\n:1\r\n");
+                to.write_all(push.as_bytes())
+            }
         }
     }
 }
 
+static PUSHED: AtomicU64 = AtomicU64::new(0);
+
 const ENDLESS: &[u8] = b"$9000000000000000000\r\n";
 const REPLY: u64 = 100_000_000;
+/// With it a push message is as long as an answer may be, however many are in flight.
+const CHANNEL: usize = 450;
 const PIECE: usize = 65_536;
 const DRIBBLE_DELAY: Duration = Duration::from_millis(10);
 

@@ -79,7 +79,7 @@ impl Trial {
                 (attack, moment, over_tls),
                 (Attack::Nulls, Moment::AtOnce, false)
                     | (Attack::Dribble | Attack::Okays, Moment::Idle, false)
-                    | (Attack::Reply, Moment::Busy, false)
+                    | (Attack::Reply | Attack::Push, Moment::Busy, false)
                     | (Attack::Flood, Moment::Busy, true)
             ),
             _ => true,

@@ -114,7 +114,7 @@ fn read(option: &str, file: &Path) -> Result<Vec<u8>, String> {
             return Err(refused("is not a regular file"));
         }
         if found.is_file() && found.len() == 0 {
-            return Err(refused("has a length of 0"));
+            return Err(refused("is empty"));
         }
     }
     let mut pem = Vec::new();

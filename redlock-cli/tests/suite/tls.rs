@@ -68,7 +68,7 @@ fn files_that_are_of_no_use_are_named() {
         (vec![("--tls-ca", &missing)], "missing.pem cannot be read"),
         (
             vec![("--tls-ca", &empty)],
-            "empty.pem has a length of 0: name a PEM file",
+            "empty.pem is empty: name a PEM file",
         ),
         (vec![("--tls-ca", &key)], "the file contains no certificate"),
         (vec![("--tls-key", &key)], "--tls-cert"),
@@ -144,10 +144,7 @@ fn a_pipe_a_device_or_a_huge_file_in_place_of_certificates_is_refused_and_not_re
         ("/dev", "/dev is not a regular file: name a PEM file"),
         (&*huge, "huge.pem is longer than 4 MiB: name a PEM file"),
         // Reading it waits for the next message of the kernel.
-        (
-            "/proc/kmsg",
-            "/proc/kmsg has a length of 0: name a PEM file",
-        ),
+        ("/proc/kmsg", "/proc/kmsg is empty: name a PEM file"),
     ] {
         for options in [
             &[("--tls-ca", file)][..],

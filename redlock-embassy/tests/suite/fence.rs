@@ -390,7 +390,7 @@ fn the_send_buffer_takes_what_the_readme_says() {
     for len in [10, 17, 85] {
         let key = vec![b'k'; len];
         let bytes = |command: Command<'_>| resp::encoded_len(command.arguments(ScriptCall::Text));
-        let acquire = |ttl_ms| bytes(Command::acquire(&key, A, ttl_ms, Rules::NONE));
+        let acquire = |ttl_ms| bytes(Command::acquire(&key, A, ttl_ms, VoteConditions::NONE));
         let extend = |ttl_ms| bytes(Command::extend(&key, A, ttl_ms));
         assert_eq!(acquire(99_999), 74 + len);
         assert_eq!(extend(99_999), 171 + len);

@@ -114,10 +114,10 @@ impl Actor {
                     let End::Broken(kind) = end else {
                         return;
                     };
-                    // Delay if the server accepts connections and closes or floods them at once.
+                    // Delay if the server accepts connections, and closes them or is hostile at once.
                     let lived = connected_at.elapsed();
                     let has_lasted = lived >= MIN_IDLE_LIFE || has_answered && lived >= MIN_LIFE;
-                    if has_lasted && kind != TransportError::Flooded {
+                    if has_lasted && !kind.is_violation() {
                         backoff = FIRST_BACKOFF;
                         known = Some(kind);
                         continue;
@@ -131,10 +131,9 @@ impl Actor {
                     kind
                 }
             };
-            // If the node floods its connections, calls do not cause a reconnect: acquires that are sent on such a
-            // connection leave releases that wait until the keys have expired.
-            let is_flooded = kind == TransportError::Flooded;
-            let probe_at = (!is_flooded).then(|| Instant::now() + jittered(PROBE_DELAY));
+            // If the node is hostile, calls do not cause a reconnect: acquires that are sent on such a connection leave
+            // releases that wait until the keys have expired.
+            let probe_at = (!kind.is_violation()).then(|| Instant::now() + jittered(PROBE_DELAY));
             self.queue.fail(&kind, probe_at);
             known = Some(kind);
             if self.pause(jittered(backoff)).await.is_break() {
@@ -174,9 +173,9 @@ impl Actor {
         let to_dial = ConnectLimit::to_dial(node_timeout);
         let to_set_up = limit.to_set_up(node_timeout);
         let patience = patience.min(to_dial / ROUND_TRIPS).max(MIN_PATIENCE);
-        // Calls do not wait for a node that has flooded its last connection, because all of them would be sent at once,
-        // in vain.
-        if known != Some(&TransportError::Flooded) {
+        // Calls do not wait for a node whose last connection was closed for what it sent, because all of them would be
+        // sent at once, in vain.
+        if !known.is_some_and(TransportError::is_violation) {
             self.queue.promise();
         }
         let mut link = pin!(Link::connect(&self.address, to_dial, to_set_up));
@@ -298,11 +297,9 @@ impl<'a> Session<'a> {
                 // polled, whatever the node sends. The alarm is last, so that arrived data is read before a node counts
                 // as silent.
                 if self.link.driver.as_mut().poll(context).is_ready() {
-                    return Poll::Ready(End::Broken(if self.link.credit.is_overdrawn() {
-                        TransportError::Flooded
-                    } else {
-                        TransportError::Disconnected
-                    }));
+                    let violation = self.link.credit.violation();
+                    let kind = violation.unwrap_or(TransportError::Disconnected);
+                    return Poll::Ready(End::Broken(kind));
                 }
                 received = match self.receive(context) {
                     Ok(received) => received,

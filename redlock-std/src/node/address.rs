@@ -154,10 +154,10 @@ impl Parts {
             let is_encoded = ["%25", "%26", "%3a", "%3b", "%3d", "%3f", "%40"]
                 .iter()
                 .any(|part| path.contains(part));
-            if path.contains(['@', '&', ';', '=']) || is_encoded {
+            if path.contains([':', '@', '&', ';', '=']) || is_encoded {
                 return Err(bad(
                     &start,
-                    "a ? is missing before user or password, or the path holds one of @ & ; =, or an encoded : ? or %",
+                    "a ? is missing before user or password, or the path holds one of : @ & ; =, or an encoded : ? or %",
                 ));
             }
         } else if url.path().contains('@') || url.query().is_some_and(|query| query.contains('@')) {
@@ -320,6 +320,9 @@ mod tests {
             "redis+unix:///run/r.sock;auth%3dsecret",
             "unix:///:secret@/run/r.sock",
             "unix:///:secret%40/run/r.sock",
+            "unix:///run/r.sock:secret",
+            "unix:///:secret/run/r.sock",
+            "redis+unix:///me:secret/run/r.sock?db=1",
             "unix:///run/r.sock%3fpass:secret",
             "unix:///run/r.sock%3Fpass:secret",
             "unix:///run/r.sock%3Asecret",

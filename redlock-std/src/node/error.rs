@@ -30,6 +30,9 @@ pub enum TransportError {
     /// The node sent more data than the replies to its commands can take. The connection was closed, so that the data
     /// does not fill the memory.
     Flooded,
+    /// The node sent what Redis never sends to this client, for example a push message: the text says what. The connection was
+    /// closed, because the reply parser could use too much memory or stack for it.
+    Protocol(&'static str),
     /// The node has not answered for this time. That is so long that the node is skipped until it answers.
     Silent(Duration),
     /// The tokio runtime on which the node was connected has shut down, so no task sends commands to the node.
@@ -44,6 +47,13 @@ pub enum TransportError {
     Rejected(Arc<str>),
     /// The reply does not fit the command.
     Unexpected,
+}
+
+impl TransportError {
+    /// Whether the connection was closed for what the node sent. The next one may end in the same way.
+    pub(crate) const fn is_violation(&self) -> bool {
+        matches!(self, Self::Flooded | Self::Protocol(_))
+    }
 }
 
 impl fmt::Display for TransportError {
@@ -66,6 +76,7 @@ impl fmt::Display for TransportError {
             Self::Unreachable(why) => f.write_str(why),
             Self::Disconnected => f.write_str("the connection broke"),
             Self::Flooded => f.write_str("sent more than was asked for; is this a Redis server?"),
+            Self::Protocol(what) => write!(f, "sent {what}; is this a Redis server?"),
             Self::Silent(since) => write!(f, "no answer for {} ms", since.as_millis()),
             Self::RuntimeGone => f.write_str(
                 "the tokio runtime of the connection has shut down; connect again on a running one",

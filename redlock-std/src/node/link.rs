@@ -16,6 +16,7 @@ use super::address::{Address, Place};
 use super::answer;
 use super::call::words;
 use super::error::TransportError;
+use super::framing::Framing;
 use super::metered::{Credit, Metered, Unit};
 use super::printable::printable;
 
@@ -125,7 +126,11 @@ impl Link {
             .set_connection_timeout(None)
             .set_response_timeout(None);
         let login = address.login();
-        let stream = Metered::new(stream, Arc::clone(&credit), Unit::Lines);
+        let stream = Metered::new(
+            stream,
+            Arc::clone(&credit),
+            Unit::Values(Framing::default()),
+        );
         let opened = MultiplexedConnection::new_with_config(&login, stream, config);
         let (connection, driver) = opened.await.map_err(|error| why(&error, &credit))?;
         Ok(Self {
@@ -164,7 +169,7 @@ fn no_connection_within(limit: Duration) -> TransportError {
     TransportError::Unreachable(message.into())
 }
 
-/// A connected socket that counts arriving bytes.
+/// A connected socket that counts the bytes that arrive.
 enum Socket {
     Tcp(Metered<tokio::net::TcpStream>),
     #[cfg(unix)]
@@ -212,10 +217,8 @@ impl Socket {
 
 /// The error of a connection with this credit.
 fn why(error: &RedisError, credit: &Credit) -> TransportError {
-    if credit.is_overdrawn() {
-        return TransportError::Flooded;
-    }
-    TransportError::Unreachable(in_words(error))
+    let violation = credit.violation();
+    violation.unwrap_or_else(|| TransportError::Unreachable(in_words(error)))
 }
 
 /// Reads the identity of a node. Returns `None` if the node does not tell it, because INFO or TIME are renamed or the ACL

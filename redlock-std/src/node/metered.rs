@@ -1,26 +1,30 @@
-//! A limit for the data that a node may send: no more than the replies to its commands can take.
+//! A limit for the data that a node may send: no more than the replies to its commands can take, and nothing else.
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The number of bytes and of lines that may still arrive on a connection.
+use super::error::TransportError;
+use super::framing::Framing;
+
+/// The number of bytes and of values that may still arrive on a connection.
 ///
 /// The reply parser has no limit: it keeps an incomplete reply in memory while more data arrives. So the bytes are
 /// limited before the parser, also while no command is in flight, and whatever their content is. Short values take up to some
-/// seventy times their bytes once they are parsed. Each value begins a line, so the lines are limited too.
+/// seventy times their bytes once they are parsed, so the values are limited too.
 #[derive(Debug)]
 pub(crate) struct Credit {
     bytes: AtomicUsize,
-    lines: AtomicUsize,
-    is_overdrawn: AtomicBool,
+    values: AtomicUsize,
+    violation: OnceLock<TransportError>,
 }
 
-/// A stream that limits reading. If more data arrives than there is credit for, reading fails for good.
+/// A stream that limits reading. If data arrives that there is no credit for, or that the parser must not get, reading fails
+/// for good.
 #[derive(Debug)]
 pub(crate) struct Metered<S> {
     inner: S,
@@ -29,12 +33,12 @@ pub(crate) struct Metered<S> {
 }
 
 /// What a stream counts.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) enum Unit {
     /// Below TLS, so that the data that TLS buffers is bounded too. TLS never decrypts to more bytes than it receives.
     Bytes,
     /// Above TLS.
-    Lines,
+    Values(Framing),
 }
 
 impl Credit {
@@ -49,14 +53,14 @@ impl Credit {
     /// For the reply to a command of the lock: four numbers, or the text of an error.
     const REPLY: usize = 512;
 
-    /// There is credit for one line for each of so many bytes: eight lines for a reply, which has five at most.
-    const LINE: usize = 64;
+    /// There is credit for one value for each of so many bytes: eight values for a reply, which has five at most.
+    const VALUE: usize = 64;
 
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             bytes: AtomicUsize::new(Self::BASE),
-            lines: AtomicUsize::new(Self::BASE / Self::LINE),
-            is_overdrawn: AtomicBool::new(false),
+            values: AtomicUsize::new(Self::BASE / Self::VALUE),
+            violation: OnceLock::new(),
         })
     }
 
@@ -73,7 +77,7 @@ impl Credit {
 
     pub(crate) fn grant_bytes(&self, bytes: usize) {
         // The same task sends and reads, so there is no race.
-        for (credit, more) in [(&self.bytes, bytes), (&self.lines, bytes / Self::LINE)] {
+        for (credit, more) in [(&self.bytes, bytes), (&self.values, bytes / Self::VALUE)] {
             let left = credit.load(Ordering::Relaxed);
             credit.store(left.saturating_add(more), Ordering::Relaxed);
         }
@@ -84,37 +88,45 @@ impl Credit {
     pub(crate) fn settle(&self, commands: usize) {
         let bytes = Self::BASE.saturating_add(commands.saturating_mul(Self::REPLY));
         self.bytes.store(bytes, Ordering::Relaxed);
-        self.lines.store(bytes / Self::LINE, Ordering::Relaxed);
+        self.values.store(bytes / Self::VALUE, Ordering::Relaxed);
     }
 
-    /// Whether more has arrived than there was credit for.
-    pub(crate) fn is_overdrawn(&self) -> bool {
-        self.is_overdrawn.load(Ordering::Relaxed)
+    /// Returns what the node has sent against the rules, if it has.
+    pub(crate) fn violation(&self) -> Option<TransportError> {
+        self.violation.get().cloned()
     }
 
-    fn spend(&self, arrived: &[u8], unit: Unit) -> io::Result<()> {
+    fn spend(&self, arrived: &[u8], unit: &mut Unit) -> io::Result<()> {
+        if self.violation.get().is_some() {
+            return Err(cut_off());
+        }
         let (credit, spent) = match unit {
-            Unit::Bytes => (&self.bytes, arrived.len()),
-            Unit::Lines => {
-                let ends = arrived.iter().filter(|byte| **byte == b'\n');
-                (&self.lines, ends.count())
-            }
+            Unit::Bytes => (&self.bytes, Ok(arrived.len())),
+            Unit::Values(framing) => (&self.values, framing.read(arrived)),
         };
-        match credit.load(Ordering::Relaxed).checked_sub(spent) {
-            Some(left) if !self.is_overdrawn() => {
+        let left = spent.map_err(TransportError::Protocol).and_then(|spent| {
+            let left = credit.load(Ordering::Relaxed).checked_sub(spent);
+            left.ok_or(TransportError::Flooded)
+        });
+        match left {
+            Ok(left) => {
                 credit.store(left, Ordering::Relaxed);
                 Ok(())
             }
-            _ => {
-                self.is_overdrawn.store(true, Ordering::Relaxed);
-                Err(io::Error::new(
-                    // After an error of this kind the redis crate stops reading.
-                    io::ErrorKind::ConnectionAborted,
-                    "more data arrived than was asked for",
-                ))
+            Err(violation) => {
+                let _first = self.violation.set(violation);
+                Err(cut_off())
             }
         }
     }
+}
+
+fn cut_off() -> io::Error {
+    io::Error::new(
+        // After an error of this kind the redis crate stops reading.
+        io::ErrorKind::ConnectionAborted,
+        "other data arrived than was asked for",
+    )
 }
 
 impl<S> Metered<S> {
@@ -136,7 +148,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
         let arrived = buffer.filled().get(before..).unwrap_or_default();
-        let spent = self.credit.spend(arrived, self.unit);
+        let Self { credit, unit, .. } = &mut *self;
+        let spent = credit.spend(arrived, unit);
         if spent.is_err() {
             buffer.set_filled(before);
         }
@@ -180,46 +193,65 @@ mod tests {
 
     use super::*;
 
-    /// The number of these that can be read until reading fails.
-    async fn read_all(credit: &Arc<Credit>, unit: Unit) -> usize {
-        let byte = match unit {
-            Unit::Bytes => b'+',
-            Unit::Lines => b'\n',
+    /// The number of bytes, or of values, that can be read until reading fails.
+    async fn read_all(credit: &Arc<Credit>, of_bytes: bool) -> usize {
+        let (unit, value) = if of_bytes {
+            (Unit::Bytes, "+")
+        } else {
+            (Unit::Values(Framing::default()), "_\r\n")
         };
-        let mut stream = Metered::new(tokio::io::repeat(byte), Arc::clone(credit), unit);
+        let endless = value.repeat(100_000);
+        let mut stream = Metered::new(endless.as_bytes(), Arc::clone(credit), unit);
         let mut count = 0;
-        while let Ok(read) = stream.read(&mut [0; 100]).await {
+        while let Ok(read) = stream.read(&mut [0; 99]).await {
             count += read;
         }
-        assert!(credit.is_overdrawn());
+        assert_eq!(credit.violation(), Some(TransportError::Flooded));
         assert!(stream.read(&mut [0; 1]).await.is_err(), "for good");
-        count
+        count / value.len()
     }
 
     #[tokio::test]
     async fn no_more_is_read_than_the_replies_to_commands_in_flight() {
         let ends = |limit: usize| limit.saturating_sub(99)..=limit;
-        for (unit, size) in [(Unit::Bytes, 1), (Unit::Lines, Credit::LINE)] {
+        for (of_bytes, size) in [(true, 1), (false, Credit::VALUE)] {
             let credit = Credit::new();
-            assert!(ends(Credit::BASE / size).contains(&read_all(&credit, unit).await));
+            assert!(ends(Credit::BASE / size).contains(&read_all(&credit, of_bytes).await));
 
             let credit = Credit::new();
             credit.grant(3);
             let limit = (Credit::BASE + 3 * Credit::REPLY) / size;
-            assert!(ends(limit).contains(&read_all(&credit, unit).await));
+            assert!(ends(limit).contains(&read_all(&credit, of_bytes).await));
         }
     }
 
     #[tokio::test]
     async fn credit_does_not_accumulate() {
-        for (unit, size) in [(Unit::Bytes, 1), (Unit::Lines, Credit::LINE)] {
+        for (of_bytes, size) in [(true, 1), (false, Credit::VALUE)] {
             let credit = Credit::new();
             for _ in 0..1_000 {
                 credit.grant(128);
                 credit.settle(2);
             }
-            let read = read_all(&credit, unit).await;
+            let read = read_all(&credit, of_bytes).await;
             assert!(read <= (Credit::BASE + 2 * Credit::REPLY) / size, "{read}");
         }
+    }
+
+    #[tokio::test]
+    async fn of_a_read_with_a_push_message_nothing_reaches_the_parser() {
+        let credit = Credit::new();
+        let sent = &b"+OK\r\n>3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n"[..];
+        let unit = Unit::Values(Framing::default());
+        let mut stream = Metered::new(sent, Arc::clone(&credit), unit);
+        let mut read = Vec::new();
+        assert!(stream.read_to_end(&mut read).await.is_err());
+        assert!(read.is_empty(), "{read:?}");
+        let violation = credit.violation();
+        assert!(
+            matches!(violation, Some(TransportError::Protocol(_))),
+            "{violation:?}"
+        );
+        assert!(stream.read(&mut [0; 1]).await.is_err(), "for good");
     }
 }

@@ -2,9 +2,11 @@
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::{env, fs};
 
 use rustls::crypto::CryptoProvider;
 use rustls::{ClientConfig, RootCertStore};
+use rustls_native_certs::{CertificateResult, load_certs_from_paths, load_native_certs};
 
 use super::printable::printable;
 use crate::ConnectError;
@@ -16,16 +18,17 @@ use crate::ConnectError;
 /// reads files, and blocks the thread for a few milliseconds.
 ///
 /// The environment variables `SSL_CERT_FILE` and `SSL_CERT_DIR` name other certificates than those of the system.
+/// Their files may be 64 MiB long in all.
 ///
 /// # Errors
 ///
-/// [`ConnectError::Tls`] if there are none, or if `SSL_CERT_FILE` names no regular file, an empty one, or one of more than
-/// 64 MiB.
+/// [`ConnectError::Tls`] if there are none, if `SSL_CERT_FILE` names an empty file or no regular file, or if the files are
+/// too long.
 pub fn system_roots() -> Result<RootCertStore, ConnectError> {
-    if let Some(file) = std::env::var_os("SSL_CERT_FILE") {
-        check_size(Path::new(&file))?;
-    }
-    let found = rustls_native_certs::load_native_certs();
+    let found = match named_certificates()? {
+        Some(found) => found,
+        None => load_native_certs(),
+    };
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
@@ -42,18 +45,65 @@ pub fn system_roots() -> Result<RootCertStore, ConnectError> {
     Ok(roots)
 }
 
-/// Refuses a file that may have no end or block: opening a pipe blocks until there is a writer, a device may have no end,
-/// and a file that the kernel generates has a length of 0 and may block, for example `/proc/kmsg`. The loader reports a
-/// file that is missing.
-fn check_size(file: &Path) -> Result<(), ConnectError> {
-    /// All certificates that a system trusts take less than 1 MiB.
-    const MOST_BYTES: u64 = 64 << 20;
+/// Loads the files that the environment names. Returns `None` if it names none.
+///
+/// Files that cannot be read to their end are not opened: the open of a pipe waits for a writer, a device has no end, and a file
+/// of `/proc` without a length may block or have no end.
+fn named_certificates() -> Result<Option<CertificateResult>, ConnectError> {
+    let file = env::var_os("SSL_CERT_FILE");
+    let directories = env::var_os("SSL_CERT_DIR").unwrap_or_default();
+    let directories: Vec<_> = env::split_paths(&directories)
+        .filter(|directory| !directory.as_os_str().is_empty())
+        .collect();
+    if file.is_none() && directories.is_empty() {
+        return Ok(None);
+    }
+    let mut found = CertificateResult::default();
+    let mut add = |file: Option<&Path>, directory: Option<&Path>| {
+        let more = load_certs_from_paths(file, directory);
+        found.certs.extend(more.certs);
+        found.errors.extend(more.errors);
+    };
+    let mut left = MAX_BYTES;
+    if let Some(file) = &file {
+        let file = Path::new(file);
+        left -= length(file)?;
+        add(Some(file), None);
+    }
+    for directory in &directories {
+        let Ok(entries) = fs::read_dir(directory) else {
+            // The loader says why.
+            add(None, Some(directory));
+            continue;
+        };
+        for file in entries.flatten().map(|entry| entry.path()) {
+            let length = match fs::metadata(&file) {
+                Ok(found) if found.is_file() && found.len() > 0 => found.len(),
+                _ => continue,
+            };
+            left = left.checked_sub(length).ok_or_else(|| ConnectError::Tls {
+                reason: "SSL_CERT_DIR holds more than 64 MiB: name directories of PEM files".into(),
+            })?;
+            add(Some(&file), None);
+        }
+    }
+    // The directory of a system has links to each of its files.
+    found.certs.sort_unstable_by(|a, b| a.cmp(b));
+    found.certs.dedup();
+    Ok(Some(found))
+}
 
-    let why = match std::fs::metadata(file) {
+/// All certificates that a system trusts take less than 1 MiB.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// Returns the length of `SSL_CERT_FILE`, which is no more than [`MAX_BYTES`]. If it is missing, the loader says so.
+fn length(file: &Path) -> Result<u64, ConnectError> {
+    let why = match fs::metadata(file) {
         Ok(found) if !found.is_file() => "is not a regular file",
-        Ok(found) if found.len() == 0 => "has a length of 0",
-        Ok(found) if found.len() > MOST_BYTES => "is longer than 64 MiB",
-        _ => return Ok(()),
+        Ok(found) if found.len() == 0 => "is empty",
+        Ok(found) if found.len() > MAX_BYTES => "is longer than 64 MiB",
+        Ok(found) => return Ok(found.len()),
+        Err(_) => return Ok(0),
     };
     let file = printable(&file.to_string_lossy());
     Err(ConnectError::Tls {

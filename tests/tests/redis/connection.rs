@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use redlock_core::transport::{Command, Reply, VoteConditions};
 use redlock_core::{Token, Transport};
-use redlock_std::{Failure, RedisNode, TransportError};
-use redlock_tests::undisturbed;
+use redlock_std::{Failure, Fencing, RedisNode, Redlock, TransportError};
+use redlock_tests::{Servers, undisturbed};
 
 use crate::setup::{connected, patient};
 
@@ -72,10 +72,33 @@ async fn a_node_that_does_not_say_who_it_is_gets_no_command_and_is_asked_again()
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_works_over_both_protocols() {
+    let servers = Servers::start(3);
+    for protocol in ["resp2", "resp3"] {
+        let urls = servers.urls().into_iter();
+        let urls = urls.map(|url| format!("{url}/?protocol={protocol}"));
+        let plain = Redlock::connect(urls, patient(LIMIT)).unwrap();
+        let fenced = plain.with_options(patient(LIMIT).fenced(Fencing::default()).unwrap());
+        for (redlock, key) in [(&plain, "plain"), (&fenced, "fenced")] {
+            // The second time the nodes have forgotten the scripts.
+            for _ in 0..2 {
+                let mut guard = redlock.acquire(key).await.unwrap();
+                guard.extend().await.unwrap();
+                assert!(redlock.try_acquire(key).await.is_err());
+                guard.release().await;
+                for server in servers.iter() {
+                    server.query::<String>(&["SCRIPT", "FLUSH"]).unwrap();
+                }
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn servers_that_close_all_idle_connections_together_lose_no_round() {
     undisturbed(async || {
-        let servers = redlock_tests::Servers::start(3);
+        let servers = Servers::start(3);
         let redlock = connected(&servers, patient(LIMIT)).await;
         for round in 0..20 {
             // Not connections that live for a moment only.

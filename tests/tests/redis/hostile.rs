@@ -95,6 +95,65 @@ async fn a_node_that_sends_slowly_while_nothing_is_asked_is_cut_off_and_the_erro
     }
 }
 
+/// What it is, and words of the error.
+const PROHIBITED: [(&[u8], &str); 6] = [
+    (
+        b">3\r\n$9\r\nsubscribe\r\n$6\r\ndock-7\r\n:1\r\n",
+        "a push message",
+    ),
+    (b">2\r\n+invalidate\r\n*0\r\n", "a push message"),
+    (b"|1\r\n+ttl\r\n:1\r\n:1\r\n", "attributes"),
+    (const { &deep(b"*1\r\n") }, "nested too deep"),
+    (const { &deep(b"~1\r\n") }, "nested too deep"),
+    (
+        b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n",
+        "not RESP",
+    ),
+];
+
+/// As deep as the parser of the redis crate allows.
+const fn deep(open: &[u8; 4]) -> [u8; 400] {
+    let mut bytes = [b':'; 400];
+    let mut at = 0;
+    while at < 396 {
+        bytes[at] = open[at % 4];
+        at += 1;
+    }
+    [bytes[397], bytes[398], bytes[399]] = *b"1\r\n";
+    bytes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_sends_what_no_lock_asks_for_loses_its_connection_and_the_error_says_why() {
+    for on in ["CLIENT", "SCRIPT", "EVAL", "SET", "EVALSHA"] {
+        for (answer, words) in PROHIBITED {
+            let impostor = Impostor::start(Mischief {
+                on,
+                answer,
+                flood: b"",
+                pause: Duration::ZERO,
+            });
+            let mut node = RedisNode::connect(&impostor.url(), LIMIT).unwrap();
+            let token = Token::from_bytes([1; Token::LEN]);
+            let start = Instant::now();
+            loop {
+                let acquired = node.execute(&acquire(&token)).await;
+                let released = node.execute(&release(&token)).await;
+                let error = acquired.and(released).err().map(|error| error.to_string());
+                let error = error.unwrap_or_default();
+                if error.contains(words) {
+                    assert!(error.contains("is this a Redis server?"), "{error}");
+                    break;
+                }
+                assert!(start.elapsed() < LIMIT, "{words} on {on}: {error}");
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            // After delays of 20, 40 .. ms, not for each call.
+            assert!(impostor.connections() < 10, "{words} on {on}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_may_be_as_long_as_an_error_is_however_often() {
     // 300 bytes beside the few that the others are: far more than the base in the life of a connection.

@@ -9,6 +9,7 @@
 mod device;
 
 use std::env;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -53,21 +54,63 @@ fn one_bad_certificate_does_not_keep_the_others_of_the_system_from_being_trusted
         let client = client_that_trusts(&store, &server);
         assert!(client.status.success(), "{pem}: {}", told(&client));
     }
-    for pem in [NONE, ""] {
+    for (pem, why) in [
+        (NONE, "this system trusts no certificate"),
+        ("", "store.pem is empty: name a PEM file"),
+    ] {
         fs::write(&store, pem).unwrap();
         let client = client_that_trusts(&store, &server);
-        let words = "TLS cannot be set up: this system trusts no certificate";
-        assert!(told(&client).contains(words), "{}", told(&client));
+        assert!(told(&client).contains(why), "{}", told(&client));
+        assert!(told(&client).contains("TLS cannot be set up"));
     }
 }
 
-/// A process of its own: where trusted certificates are is read from its environment.
+#[test]
+fn the_directories_of_certificates_may_hold_other_files_and_no_more_than_64_mib() {
+    let authority = Authority::create();
+    let server = TlsServer::start(&authority, false);
+    let [certificates, others] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let names = [certificates.path(), others.path()];
+    let both = env::join_paths(names).unwrap();
+    fs::copy(authority.certificate(), certificates.path().join("ca.pem")).unwrap();
+    std::os::unix::fs::symlink("ca.pem", certificates.path().join("5a3f0f31.0")).unwrap();
+    std::os::unix::fs::symlink("none.pem", certificates.path().join("5a3f0f31.1")).unwrap();
+    fs::write(others.path().join("notes"), "no certificate").unwrap();
+    // Its length is 0, and it has no end.
+    std::os::unix::fs::symlink("/proc/self/pagemap", others.path().join("endless")).unwrap();
+    let client = client_with("SSL_CERT_DIR", &both, &server);
+    assert!(client.status.success(), "{}", told(&client));
+    assert!(!told(&client).contains("TLS"), "{}", told(&client));
+
+    for number in 0..2 {
+        let part = fs::File::create(others.path().join(format!("part-{number}"))).unwrap();
+        part.set_len(33 << 20).unwrap();
+    }
+    let client = client_with("SSL_CERT_DIR", &both, &server);
+    let words = "SSL_CERT_DIR holds more than 64 MiB: name directories of PEM files";
+    assert!(told(&client).contains(words), "{}", told(&client));
+
+    let missing = certificates.path().join("missing");
+    let client = client_with("SSL_CERT_DIR", missing.as_os_str(), &server);
+    let words = "trusts no certificate (opening directory: ";
+    assert!(told(&client).contains(words), "{}", told(&client));
+}
+
 fn client_that_trusts(store: &Path, server: &TlsServer) -> Output {
-    Command::new(env::current_exe().unwrap())
+    client_with("SSL_CERT_FILE", store.as_os_str(), server)
+}
+
+/// A process of its own: where trusted certificates are is read from its environment.
+fn client_with(name: &str, value: &OsStr, server: &TlsServer) -> Output {
+    Command::new("sh")
+        // Far less than what has no end.
+        .args(["-c", "ulimit -v 4000000; exec \"$@\"", "sh"])
+        .arg(env::current_exe().unwrap())
         .args(["--exact", "tls_client", "--ignored", "--nocapture"])
         .env(URL, server.tls_url())
-        .env("SSL_CERT_FILE", store)
+        .env_remove("SSL_CERT_FILE")
         .env_remove("SSL_CERT_DIR")
+        .env(name, value)
         .output()
         .unwrap()
 }
