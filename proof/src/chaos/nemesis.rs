@@ -133,7 +133,7 @@ impl<'a> Nemesis<'a> {
             }
             Kind::Evict => {
                 until = from;
-                let patience = from.saturating_add(self.ttl);
+                let patience = from.saturating_add(self.ttl * 2);
                 Some(Remedy::RunShort { patience })
             }
             Kind::Init | Kind::Repair | Kind::Examine => {

@@ -163,7 +163,10 @@ impl Nemesis<'_> {
                 for node in nodes {
                     eviction::allow(&self.stage.servers[*node], &mut self.random)?;
                 }
-                self.evict(nodes)?;
+                // The lock may have been released a moment before.
+                if self.evict(nodes)? == 0 && SystemClock.now() < *patience {
+                    return Ok(Some(self.ttl / 16));
+                }
                 lasting.remedy = Remedy::Evict;
                 return Ok(Some(self.random.between(Duration::ZERO, self.ttl / 4)));
             }
@@ -193,13 +196,13 @@ impl Nemesis<'_> {
         Ok(None)
     }
 
-    fn evict(&self, nodes: &[usize]) -> Result<(), Box<dyn Error>> {
+    fn evict(&self, nodes: &[usize]) -> Result<u64, Box<dyn Error>> {
         let mut evicted = 0;
         for node in nodes {
             evicted += eviction::happen(&self.stage.servers[*node])?;
         }
         self.stage.recorder.note(|record| record.evicted += evicted);
-        Ok(())
+        Ok(evicted)
     }
 
     /// Makes masters of nodes that have taken over the data of these leaders. Whether they have.
