@@ -175,8 +175,8 @@ impl<E: core::error::Error, const MAX: usize> core::error::Error for LossCause<E
 pub enum HoldError<E, const MAX: usize> {
     /// The lock was not acquired. The work did not start.
     NotAcquired(AcquireError<E, MAX>),
-    /// The lock was lost while the work ran. The work was dropped at that moment, or had already run past it. This does
-    /// not undo what the work did.
+    /// The lock was lost while the work ran. The work was dropped at that moment, or had kept the task busy beyond it.
+    /// This does not undo what the work did.
     Lost(LossCause<E, MAX>),
 }
 

@@ -37,8 +37,8 @@ pub use acquisition::Acquisition;
 /// - While `now < lease.valid_until()` on this clock, no other client holds a lease on the key. This assumes that clocks
 ///   run at the same rate within [`Options::drift_ppm`], and that no node loses a key that has not expired.
 /// - Every key of a lock expires by itself.
-/// - Any minority of nodes may be down, hung or slow. An extend and a release neither wait for these nodes nor fail because
-///   of them. An acquire that competes with no other client does not either.
+/// - Any minority of nodes may be down, hung or slow. An extend and a release neither wait for these nodes nor fail
+///   because of them. The same holds for an acquire that competes with no other client.
 ///
 /// The README names the exceptions.
 ///

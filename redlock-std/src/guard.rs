@@ -136,8 +136,8 @@ impl Guard {
     /// If very many leases are extended at the moment, the round begins a little later: the lease that ends soonest is
     /// extended first. Extensions do not wait for acquires.
     ///
-    /// You can call this while [`keep_alive`](Self::keep_alive) is on: both move the same validity. An extension by this
-    /// method does not count towards [`Options::max_extensions`](crate::Options::max_extensions).
+    /// You can call this while [`keep_alive`](Self::keep_alive) is on: both move the end of the same validity. An
+    /// extension by this method does not count towards [`Options::max_extensions`](crate::Options::max_extensions).
     ///
     /// Dropping the future leaves the guard unchanged. The extension may have taken effect on the nodes.
     ///
@@ -214,8 +214,8 @@ impl Guard {
     /// Any number of guards can be kept alive, even if all their extensions are due at the same moment. The number of
     /// extensions in flight is limited to what the nodes answer in time. The lease that ends soonest is extended first,
     /// and extensions go ahead of acquires. If the nodes cannot extend all leases within two thirds of the TTL, the
-    /// other leases are lost, with [`LossCause::NotAsked`]. An [`extend`](Self::extend) that has begun but is not polled
-    /// counts as in flight for two node timeouts.
+    /// leases that are not extended by then are lost, with [`LossCause::NotAsked`]. An [`extend`](Self::extend) that
+    /// has begun but is not polled counts as in flight for two node timeouts.
     pub fn keep_alive(&mut self) {
         if self.keeper.is_none()
             && let Some(keeping) = self.keeping()
@@ -236,9 +236,9 @@ impl Guard {
 
     /// Releases the lock, and waits for a quorum of answers, at most for the node timeout.
     ///
-    /// An expired or stolen lock is not an error: the result tells the outcome of each node. If a node cannot delete the
-    /// key now, because it is busy or temporarily a replica, the release is retried until it succeeds or the key must
-    /// have expired. Dropping the future does not cancel the release.
+    /// It is no error if the lease has expired or a key carries another token: the result tells the outcome of each
+    /// node. If a node cannot delete the key now, because it is busy or temporarily a replica, the release is retried
+    /// until it succeeds or the key must have expired. Dropping the future does not cancel the release.
     pub async fn release(mut self) -> Released {
         self.stop_keeping();
         let Some(Held { mut core, lease }) = self.held.take() else {

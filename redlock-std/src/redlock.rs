@@ -195,8 +195,8 @@ impl Redlock {
 
     /// Returns a handle with other options. It shares the connections and the queues for keys with this one.
     ///
-    /// Each call uses the node timeout of its own options. From it follows also how long a node can be silent before the
-    /// call skips it. If [`connect`](Self::connect) would refuse the options, because the TTL is only a few
+    /// Each call uses the node timeout of its own options. This timeout also decides how long a node can be silent
+    /// before the call skips it. If [`connect`](Self::connect) would refuse the options, because the TTL is only a few
     /// milliseconds, every acquire fails with [`AcquireError::Build`].
     #[must_use]
     pub fn with_options(&self, options: Options) -> Self {
@@ -251,8 +251,8 @@ impl Redlock {
     ///
     /// # Errors
     ///
-    /// [`AcquireError`] tells apart a lock that is held ([`is_held`](AcquireError::is_held)), too few nodes that gave a
-    /// vote ([`is_unreachable`](AcquireError::is_unreachable)), and a round that could not begin
+    /// [`AcquireError`] distinguishes a lock that is held ([`is_held`](AcquireError::is_held)), too few nodes that gave
+    /// a vote ([`is_unreachable`](AcquireError::is_unreachable)), and a round that could not begin
     /// ([`AcquireError::NotAsked`]).
     pub async fn try_acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
         check(&self.options).map_err(AcquireError::Build)?;
@@ -343,8 +343,8 @@ impl Redlock {
     /// # Errors
     ///
     /// [`HoldError::NotAcquired`] if the lock was not acquired: the work did not begin. [`HoldError::Lost`] if the lock
-    /// was lost before the work was done, also if the work ended by itself, but kept the task busy past the end of the
-    /// validity.
+    /// was lost before the work was done. This is also returned if the work ended by itself, but kept the task busy
+    /// past the end of the validity.
     pub async fn hold<R>(
         &self,
         key: impl AsRef<[u8]>,

@@ -58,13 +58,15 @@ impl Options {
     /// is on, the validity is shorter by `4 window + clock_skew`. The clocks that do not jump must agree within
     /// `clock_skew`. It is rounded up to whole milliseconds.
     ///
-    /// No clock may be stepped back by more than the [`step_back`](Fencing::step_back) of the fleet, as for fences, nor
-    /// forward while its node is in quarantine because it has lost data. A plain lock may find the key free if a jump made
-    /// the node expire it. If the clocks of a majority jump together, leases may overlap; fences still grow.
+    /// No clock may be stepped back by more than the [`step_back`](Fencing::step_back) of the fleet: fences assume this
+    /// too. No clock may be stepped forward while its node is in quarantine because it has lost data. A plain lock may
+    /// find the key free if a jump made the node expire it. If the clocks of a majority jump together, leases may
+    /// overlap; fences still grow.
     ///
     /// # Errors
     ///
-    /// For a fenced lock, fails if nothing of the validity is left, or if a node timeout is set that is not shorter.
+    /// For a fenced lock, fails if nothing of the validity is left, or if a node timeout is set that is not shorter
+    /// than the validity.
     pub const fn tolerate_clock_jumps(
         mut self,
         is_on: bool,

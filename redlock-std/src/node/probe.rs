@@ -38,9 +38,9 @@ impl Probe {
         }
     }
 
-    /// Sends `commands`, and returns a reply for each. A reply may be an error of the node. All replies together can be 256
-    /// KiB long and hold 4,000 values, in up to four arrays, sets or maps inside each other. The commands must not subscribe to
-    /// anything, because a push message ends the connection.
+    /// Sends `commands`, and returns a reply for each. A reply may be an error of the node. All replies together can be
+    /// 256 KiB long and hold 4,000 values, in up to four levels of arrays, sets or maps. The commands must not
+    /// subscribe to anything, because a push message ends the connection.
     ///
     /// Dropping the future does not cancel the commands; their replies are discarded.
     ///
