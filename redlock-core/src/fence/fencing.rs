@@ -54,8 +54,8 @@ impl Fencing {
     /// A window for nodes whose clocks are kept by NTP: 250 ms.
     pub const WINDOW: Duration = Duration::from_millis(WINDOW_MS as u64);
 
-    /// Creates the rules of a fleet whose clocks agree within `window`, less the time of a message. The other rules have
-    /// the defaults of the [table](Self) above.
+    /// Creates the rules of a fleet whose clocks agree within `window` minus the time that a message takes. The other rules
+    /// have the defaults of the [table](Self) above.
     ///
     /// A node accepts a fence only if it is within `window` of its own clock. So a node whose clock is further off has no
     /// vote.
@@ -94,7 +94,7 @@ impl Fencing {
     }
 
     /// Sets by how much the clock of a node may be stepped back while the node runs. Default: one minute. A node keeps the
-    /// fence of a key for that much longer, and its [quarantine](Self::quarantine) is no shorter.
+    /// fence of a key for that much longer, and its [quarantine](Self::quarantine) is no shorter than `step_back`.
     ///
     /// # Errors
     ///

@@ -24,7 +24,7 @@ pub(super) struct ClockJumps {
 impl Options {
     /// Gives every lease a [fencing token](crate::Fence), see [`Lease::fence`](crate::Lease::fence). Default: off.
     ///
-    /// The clocks of the nodes must agree within the window of `fencing`, less the time of a message; use NTP, for
+    /// The clocks of the nodes must agree within the window of `fencing` minus the time that a message takes; use NTP, for
     /// instance. A node whose clock is further off has no vote. The client needs no wall clock.
     ///
     /// All fenced clients of a fleet of nodes must pass the same `fencing`. The nodes store it, and give no vote to a fenced
@@ -58,13 +58,14 @@ impl Options {
     /// is on, the validity is shorter by `4 window + clock_skew`. The clocks that do not jump must agree within
     /// `clock_skew`. It is rounded up to whole milliseconds.
     ///
-    /// No clock may be stepped back by more than the [`step_back`](Fencing::step_back) of the fleet, as for fences, nor
-    /// forward while its node is in quarantine because it has lost data. A plain lock may find the key free if a jump made
-    /// the node expire it. If the clocks of a majority jump together, leases may overlap; fences still grow.
+    /// As for fences, no clock may be stepped back by more than the [`step_back`](Fencing::step_back) of the fleet. No clock
+    /// may be stepped forward while its node is in quarantine because it has lost data. A plain lock may find the key free if
+    /// a jump made the node expire it. If the clocks of a majority jump together, leases may overlap; fences still grow.
     ///
     /// # Errors
     ///
-    /// For a fenced lock, fails if nothing of the validity is left, or if a node timeout is set that is not shorter.
+    /// For a fenced lock, fails if nothing of the validity is left, or if a node timeout is set that is not shorter than the
+    /// validity.
     pub const fn tolerate_clock_jumps(
         mut self,
         is_on: bool,
@@ -75,7 +76,7 @@ impl Options {
             // Longer than any TTL.
             None => u32::MAX,
         };
-        // Rounded up, against the lease.
+        // Rounded up: this can only make the lease shorter.
         let is_cut = !clock_skew.subsec_nanos().is_multiple_of(1_000_000);
         self.clock_jumps = Some(ClockJumps {
             are_tolerated: is_on,
