@@ -187,8 +187,8 @@ impl Admission {
     }
 
     /// Checks whether the vote of the node counts at `now`. Call it before you send a command, and again if you have asked
-    /// the node since. A release is always sent: for it, the result is `Ok`. So it is for an extend, unless its TTL is
-    /// longer than the guard record of the node allows.
+    /// the node since. For a release, the result is always `Ok`: it is always sent. For an extend, the result is `Ok` unless
+    /// its TTL is longer than the guard record of the node allows.
     ///
     /// # Errors
     ///
@@ -223,8 +223,8 @@ impl Admission {
         let longest_ms = conditions.max_ttl_ms.max(self.longest_ms);
         // A record with a shorter `max_ttl` does not vouch that longer leases are over.
         let is_vouched = self.is_vouched && longest_ms <= max_ttl_ms && self.beginnings < 2;
-        // The client checks a plain acquire. The node checks a fenced one itself, because its guard record was deleted while
-        // it could evict keys; if the record was kept, the client checks that too.
+        // For a plain acquire, the client checks this. For a fenced acquire, the node checks it, because its guard record was
+        // deleted while it could evict keys. If the record was not deleted, the client checks the fenced acquire too.
         let is_checked_by_client = !FENCES || conditions.obeys_record || self.keeps_record;
         let may_lack_evicted =
             self.could_evict && conditions.refuse_eviction && is_checked_by_client;

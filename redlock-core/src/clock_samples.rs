@@ -134,7 +134,7 @@ impl<const MAX: usize> ClockSamples<MAX> {
         let held_ms = self.held_ms.get_mut(..self.count)?;
         held_ms.sort_unstable();
         let left_ms = *held_ms.get((quorum as usize).checked_sub(1)?)?;
-        // The node has no vote for an unknown time, or the key has no TTL.
+        // Either the node has no vote, and it is unknown for how long. Or the key has no TTL.
         if left_ms == u32::MAX {
             return None;
         }

@@ -41,11 +41,11 @@ pub enum Denial {
     },
     /// To a fenced acquire: the node has already accepted this fence for another attempt, or a higher one.
     Stale(Reading),
-    /// The fence of an acquire, or for an extend the nodes' time as this client knows it, is behind the window around
-    /// the node's clock. Only for fenced locks.
+    /// To a fenced command: what the client sent is behind the window around the node's clock. For an acquire, this is the
+    /// fence. For an extend, it is the nodes' time as this client knows it.
     TooOld(Reading),
-    /// The fence of an acquire, or for an extend the nodes' time as this client knows it, is ahead of the window around
-    /// the node's clock. Only for fenced locks.
+    /// To a fenced command: what the client sent is ahead of the window around the node's clock. For an acquire, this is the
+    /// fence. For an extend, it is the nodes' time as this client knows it.
     TooNew(Reading),
     /// To a fenced acquire: the guard record of the node has other rules than this client.
     FencingMismatch(Reading),
@@ -57,8 +57,8 @@ pub enum Denial {
         /// The rest of its answer.
         reading: Reading,
     },
-    /// To a plain acquire, or to an extend: the TTL is longer than the fleet's `max_ttl`. After a restart, fenced clients would not wait
-    /// for such a lease.
+    /// To a plain acquire, or to an extend: the TTL is longer than the fleet's `max_ttl`. After a restart, fenced clients would
+    /// not wait for such a lease.
     TtlTooLong {
         /// The longest TTL of the fleet by the guard record, in milliseconds.
         max_ttl_ms: u32,
@@ -79,7 +79,7 @@ impl Denial {
         }
     }
 
-    /// Whether the node refused only because of the fence.
+    /// Whether the node denied its vote only because of the fence or, for an extend, because of the client's time.
     pub(crate) const fn is_misfit(&self) -> bool {
         matches!(self, Self::Stale(_) | Self::TooOld(_) | Self::TooNew(_))
     }

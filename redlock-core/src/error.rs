@@ -221,8 +221,8 @@ impl fmt::Display for BuildError {
 
 impl core::error::Error for BuildError {}
 
-/// Counts the nodes that answered, if all other nodes failed. Otherwise the round was decided before some nodes
-/// answered: counts the nodes that failed.
+/// Writes that there is no quorum. If all nodes that did not answer have failed, the message counts the nodes that answered.
+/// Otherwise the round was decided before some nodes answered, and the message counts the nodes that failed.
 fn no_quorum<E: fmt::Display, const MAX: usize>(
     f: &mut fmt::Formatter<'_>,
     report: &Report<E, MAX>,

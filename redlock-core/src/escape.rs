@@ -7,7 +7,7 @@ use core::fmt::{self, Write};
 pub fn is_printable(character: char) -> bool {
     match character {
         '\'' | '"' | '\\' => true,
-        // Letters by their class, and blank.
+        // By their Unicode class, these are letters or a symbol, but they show as a blank.
         '\u{115f}' | '\u{1160}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}' => false,
         other => is_left_by_escape_debug(other),
     }

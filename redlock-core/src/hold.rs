@@ -81,11 +81,12 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// - `update` is called before each decision. In it, the caller records the extensions of other clients with
     ///   [`Lease::extended_elsewhere`]. Such an extension has the same effect as one of this client, but does not count for
     ///   [`Options::max_extensions`](crate::Options::max_extensions).
-    /// - `admit` is called before each extension with the end of the validity, and the extension starts when its future is
-    ///   ready. So a caller with many leases decides when each extension starts. The future must be ready by that end.
+    /// - `admit` is called before each extension. Its argument is the end of the validity. The extension starts when the future
+    ///   that `admit` returns is ready. So a caller with many leases decides when each extension starts. The future must be
+    ///   ready by the end of the validity.
     /// - `tried` is called after an extension that succeeded or that reached no quorum, with the output of `admit`. Without a
-    ///   quorum, it gets the report, so a caller that watches the validity itself knows why the validity ends. `tried` is not
-    ///   called after an extension that found the lease lost or expired, or that was too late.
+    ///   quorum, it gets the report, so a caller with its own check of the validity knows why the validity ends. `tried` is
+    ///   not called after an extension that found the lease lost or expired, or that was too late.
     pub async fn keep_shared<K: AsRef<[u8]>, A: Future>(
         &mut self,
         lease: &mut Lease<K>,

@@ -95,7 +95,7 @@ impl NodeInfo {
         if run_id < 0 || replication_id < 0 {
             return None;
         }
-        // `max_ttl_ms` is negative if the record does not vouch for the node. A larger number than any TTL is truncated.
+        // `max_ttl_ms` is negative if the record does not vouch for the node. A number larger than any TTL becomes `u32::MAX`.
         let longest_ms = u32::try_from(max_ttl_ms.unsigned_abs()).unwrap_or(u32::MAX);
         Some(Self {
             run_id: RunId(run_id.cast_unsigned()),

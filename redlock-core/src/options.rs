@@ -127,7 +127,7 @@ impl Options {
     /// The default is long enough to outlast a lease of the same TTL that is never released. For a plain lock it also
     /// outlasts the time for which restarted nodes have no vote, if the acquire begins when the nodes are back. It does
     /// not if [`max_ttl`](Self::max_ttl), here or in a guard record, is longer than the TTL, or if the lock is fenced:
-    /// then restarted nodes can have no vote for longer than the default wait.
+    /// then it may take longer than the default wait until restarted nodes have a vote again.
     ///
     /// The last attempt starts when this time is over, or later if the task is not polled then. After that, `acquire`
     /// returns within one node timeout for each round of the attempt, plus one for its cleanup.
@@ -362,8 +362,8 @@ impl Options {
             .saturating_sub(self.jump_micros())
     }
 
-    /// Computes the defaults that follow from other options, and checks the options. The result is the same in whatever
-    /// order they were set, if every setter on which these depend calls it.
+    /// Computes the defaults that follow from other options, and checks the options. The result does not depend on the order
+    /// of the setters, if every setter on which these defaults and checks depend calls this function.
     const fn settled(mut self) -> Result<Self, OptionsError> {
         if let Some(fencing) = self.fencing
             && self.ttl_ms > fencing.max_ttl_ms

@@ -92,7 +92,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         entropy: E,
         options: Options,
     ) -> Result<Self, BuildError> {
-        // Not a constant, which would take its full size in flash.
+        // `from_fn`, not a constant array: the constant would take its full size in flash.
         let mut slots = array::from_fn(|_| None);
         let mut count = 0;
         for node in nodes {
@@ -353,8 +353,9 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         Ballot::new(command, recipients, self.count(), round)
     }
 
-    /// Creates a round that grants or extends a lease with these terms, which ends at `end` at the latest. The recipients
-    /// and the voters are all [distinct nodes](Self::distinct_nodes), and a quorum of all nodes wins.
+    /// Creates a round that grants or extends a lease with these terms. A win counts only before `end`, and the round stops
+    /// waiting at `end` at the latest. Both the recipients and the voters are the [distinct nodes](Self::distinct_nodes), and a
+    /// quorum of all nodes wins.
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     fn lease_round<'c>(

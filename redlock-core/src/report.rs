@@ -44,7 +44,7 @@ impl<E> Outcome<E> {
 }
 
 impl<N, E> Outcome<NodeError<N, E>> {
-    /// The round itself has found this failure of `node`.
+    /// The outcome of `node` if the round itself, not the transport, has found `failure`.
     pub(crate) fn failed<T>(node: &T, failure: Failure<N, E>) -> Self
     where
         T: Transport<Name = N, Error = E>,

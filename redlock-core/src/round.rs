@@ -38,7 +38,7 @@ pub(crate) enum Verdict {
 
 /// The votes of one round, and its verdict.
 ///
-/// Whether the round is won is decided by the first vote after which no other vote can change it:
+/// Whether the round is won is certain, whatever the other votes are, as soon as one of these holds:
 ///
 /// - won: `granted >= quorum`
 /// - lost: `granted + pending < quorum`
@@ -69,7 +69,7 @@ pub(crate) struct Round {
     distrust: Distrust,
 }
 
-/// What an attempt that has lost a round does not trust in the next one.
+/// What a round does not trust, because an earlier round of the same attempt or extension was lost.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Distrust {
     Nothing,
@@ -143,7 +143,7 @@ impl Round {
         self.samples += 1;
     }
 
-    /// The smallest number of voters without which the others are no quorum: `voters + 1 - quorum`.
+    /// The smallest number of voters that can make a quorum of the others impossible: `voters + 1 - quorum`.
     pub(crate) fn blocking_count(&self) -> u32 {
         (self.voters.len() + 1).saturating_sub(self.quorum)
     }
@@ -189,7 +189,8 @@ impl Round {
                 Verdict::TooLate
             };
         }
-        // With another fence, these nodes may win the next round without those that lack a guard record.
+        // Whether the nodes that granted, that denied only the fence or that have not voted yet may win the next round with
+        // another fence, without the nodes that lack a guard record.
         let can_win_next = self.misfits > 0 && granted + self.misfits + pending >= self.quorum;
         let needs_more = self.samples < self.samples_needed || self.needs_all && !can_win_next;
         if granted + pending >= self.quorum || needs_more && pending > 0 {

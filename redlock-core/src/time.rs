@@ -101,6 +101,7 @@ pub trait Clock {
     }
 }
 
+// Forwards the methods with a default too: otherwise a reference would use the default, not the method of `C`.
 impl<C: Clock> Clock for &C {
     fn now(&self) -> Instant {
         C::now(self)
@@ -121,7 +122,7 @@ impl<C: Clock> Clock for &C {
 
 /// The margin of a lease for clocks that differ in rate, in microseconds, rounded up: `ttl_ms * ppm / 1_000_000 + 2 ms`.
 ///
-/// The 2 ms are those of all Redlock clients: one millisecond for the precision of expiry in Redis, and one as the least
+/// The 2 ms are those of all Redlock clients: one millisecond for the precision of expiry in Redis, and one as the minimum
 /// drift of a short TTL.
 // `inline(never)`: many callers, and much code on a microcontroller.
 #[inline(never)]
@@ -143,7 +144,7 @@ pub(crate) const fn whole_micros(duration: Duration) -> u64 {
         .saturating_add(duration.subsec_micros() as u64)
 }
 
-/// The duration in whole milliseconds. `None` if it is longer than 32 bits of them.
+/// The duration in whole milliseconds. `None` if this number does not fit in 32 bits.
 pub(crate) const fn whole_millis(duration: Duration) -> Option<u32> {
     let millis = duration.as_millis();
     if millis > u32::MAX as u128 {

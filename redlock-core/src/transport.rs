@@ -93,6 +93,7 @@ pub trait Transport {
 /// The error of a node whose transport is `T`.
 pub type NodeErrorOf<T> = NodeError<<T as Transport>::Name, <T as Transport>::Error>;
 
+// Forwards the methods with a default too: otherwise a reference would use the default, not the method of `T`.
 impl<T: Transport> Transport for &mut T {
     type Name = T::Name;
     type Error = T::Error;

@@ -40,7 +40,7 @@ impl Proposal {
     }
 }
 
-/// The details of a node's answer to a fenced acquire. Without the feature `fence`, there is no value of it.
+/// The details of a node's answer to a fenced acquire or extend. Without the feature `fence`, there is no value of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Reading(Fences);

@@ -62,7 +62,7 @@ impl Proposal {
     }
 }
 
-/// The details of a node's answer to a fenced acquire.
+/// The details of a node's answer to a fenced acquire or extend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]

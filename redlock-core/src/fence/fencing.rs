@@ -54,8 +54,8 @@ impl Fencing {
     /// A window for nodes whose clocks are kept by NTP: 250 ms.
     pub const WINDOW: Duration = Duration::from_millis(WINDOW_MS as u64);
 
-    /// Creates the rules of a fleet whose clocks agree within `window`, less the time of a message. The other rules have
-    /// the defaults of the [table](Self) above.
+    /// Creates the rules of a fleet whose clocks agree within `window` minus the time that a message takes. The other rules
+    /// have the defaults of the [table](Self) above.
     ///
     /// A node accepts a fence only if it is within `window` of its own clock. So a node whose clock is further off has no
     /// vote.

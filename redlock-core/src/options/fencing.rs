@@ -24,7 +24,7 @@ pub(super) struct ClockJumps {
 impl Options {
     /// Gives every lease a [fencing token](crate::Fence), see [`Lease::fence`](crate::Lease::fence). Default: off.
     ///
-    /// The clocks of the nodes must agree within the window of `fencing`, less the time of a message; use NTP, for
+    /// The clocks of the nodes must agree within the window of `fencing` minus the time that a message takes; use NTP, for
     /// instance. A node whose clock is further off has no vote. The client needs no wall clock.
     ///
     /// All fenced clients of a fleet of nodes must pass the same `fencing`. The nodes store it, and give no vote to a fenced
@@ -77,7 +77,7 @@ impl Options {
             // Longer than any TTL.
             None => u32::MAX,
         };
-        // Rounded up, against the lease.
+        // Rounded up: this can only make the lease shorter.
         let is_cut = !clock_skew.subsec_nanos().is_multiple_of(1_000_000);
         self.clock_jumps = Some(ClockJumps {
             are_tolerated: is_on,

@@ -117,8 +117,9 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         Ok(self.lease(key, grant))
     }
 
-    /// Returns when the next attempt must start, after an attempt that failed with `error`: after a random delay, and at the
-    /// latest when the wait is over. `None` if there must be no further attempt: the wait is over, or a retry would fail too.
+    /// Returns the instant at which the next attempt must start, after an attempt that failed with `error`: after a random
+    /// delay, and at the latest when the wait is over. `None` if there must be no further attempt: the wait is over, or a retry
+    /// would fail too.
     pub fn again_at(
         &mut self,
         acquisition: &mut Acquisition,

@@ -70,8 +70,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             if let Some(proposal) = proposal
                 && rounds > 0
             {
-                // The time that the first answers have told may be wrong. If the fence is not above the highest known one, that
-                // one is beyond the window (see `proposal`) and may come from a clock that is ahead.
+                // The nodes that answered first may have told a wrong time. If the fence is not above the highest known fence,
+                // the highest known fence is beyond the window (see `proposal`), and may come from a clock that is ahead.
                 ballot
                     .round
                     .distrust(if proposal.fence() > learned.highest {
@@ -97,8 +97,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                     && next.fence() != proposal.fence()
                     && previous_fence.replace(proposal.fence()) != Some(next.fence())
                 {
-                    // The rules are now confirmed: the next round restores guard records. It may be won. If not, at least
-                    // the quarantine of the nodes begins.
+                    // If this round has confirmed the rules, the next round can restore guard records. The next round may
+                    // be won. If not, at least the quarantine of the nodes begins.
                     let may_restore = next.vouches()
                         && !proposal.vouches()
                         && ballot.samples.unguarded().len() > 0;
@@ -189,9 +189,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         Some(Proposal::new(fence, fencing, time, vouches))
     }
 
-    /// Sends the acquire again to all distinct nodes but `guarded`, after a round that was won without them: they have lost
-    /// their guard record, or may have. Does so only if the rules are confirmed now and were not in that round. This acquire
-    /// vouches, so a node that has lost its record writes it. It waits for no answer: it only starts quarantines.
+    /// Sends the acquire again to all distinct nodes that are not `guarded`, after a round that was won without these nodes:
+    /// they have lost their guard record, or may have. Does so only if the acquire of that round did not vouch, and the rules
+    /// are confirmed now. The new acquire vouches, so a node that has lost its record writes it. Waits for no answer: this only
+    /// starts quarantines.
     ///
     /// This is rare: if a client acquires often, the round itself vouches.
     async fn restore_records(

@@ -20,8 +20,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         if self.all.without(duplicates) == ballot.round.voters() {
             return;
         }
-        // A duplicate was found in this round, when its process had already voted by another name. Its second vote is
-        // another grant, or the refusal of what it had granted itself.
+        // A duplicate became known only in this round, so its process was a voter under two names. Its second vote is another
+        // grant, or a refusal because of the key that its first grant has set.
         let is_refused = self.is_quorum_refused(&ballot.report);
         let verdict = ballot.verdict;
         if verdict == Verdict::Won || verdict == Verdict::Refused && !is_refused {

@@ -11,8 +11,8 @@ use crate::time::{Clock, Instant};
 use crate::transport::{NodeErrorOf, Transport};
 
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
-    /// Extends the lease in one round. If it is fenced, and the round was lost only because the client did not know the
-    /// nodes' time, in two.
+    /// Extends the lease in one round. A fenced lease takes a second round if the first was lost only because the client did
+    /// not know the nodes' time.
     pub(crate) async fn extension<K: AsRef<[u8]>>(
         &mut self,
         lease: &mut Lease<K>,

@@ -20,7 +20,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// The new time replaces the known one only in these cases:
     ///
     /// - The round was won.
-    /// - A node denied its vote for the fence or for its guard record: the known time may be the reason.
+    /// - A node denied its vote because of the fence or because of its guard record: the known time may be the reason.
     /// - No time is known yet.
     /// - The clocks of a quorum agree with the new time, within the window.
     ///

@@ -53,7 +53,8 @@ impl Script {
     /// - The key is free, or already carries the token.
     /// - The fence is higher than every fence that the node has accepted for the key. (The same attempt may ask again.)
     /// - The fence is near the node's clock.
-    /// - The node can have forgotten nothing: its guard record is of this process and this data, and its quarantine is over.
+    /// - The node cannot have forgotten anything: its guard record is of this process and this data, and its quarantine is
+    ///   over.
     pub(crate) const ACQUIRE_FENCED: Self = Self {
         text: include_str!("../scripts/sent/acquire_fenced.lua"),
         sha1: include_str!("../scripts/sent/acquire_fenced.sha1"),
