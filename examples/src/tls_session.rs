@@ -116,7 +116,7 @@ impl<const N: usize> Line<N> {
         }
     }
 
-    /// Returns the end for the node, and the end for the task that runs the session.
+    /// Returns the node's side of the line, and the side of the task that runs the session.
     ///
     /// `read_record` must hold the longest record of the server, and `write_record` the first message of the handshake.
     pub fn split<'a, S: Connect, P: CryptoProvider>(
@@ -183,7 +183,7 @@ impl<const N: usize> Default for Line<N> {
     }
 }
 
-/// The end of a line for a node.
+/// The node's side of a [`Line`].
 #[derive(Debug)]
 pub struct TlsStream<'a, const N: usize = 256> {
     line: &'a Line<N>,
@@ -266,7 +266,7 @@ impl<const N: usize> Write for TlsStream<'_, N> {
     }
 }
 
-/// The end of a line for a task, which [runs](Self::run) the TLS session.
+/// The task's side of a [`Line`]. The task [runs](Self::run) the TLS session.
 pub struct Session<'a, S, P, const N: usize = 256> {
     line: &'a Line<N>,
     socket: S,

@@ -47,7 +47,7 @@ use report::Report;
 /// a laptop after suspend, finds that several nodes have restarted. It acquires no plain lock for the
 /// longest TTL.
 ///
-/// The next acquire of a fenced lock that a quorum of nodes answers restores missing guard records.
+/// The next fenced acquire that a quorum of nodes answers restores missing guard records.
 /// If no client may restore them, a line names the command "redlock init --repair".
 ///
 /// With --json, one document. A value that could not be read is null or absent.

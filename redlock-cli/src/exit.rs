@@ -1,4 +1,5 @@
-//! Exit codes: the interface to scripts. Those below 100 are named after `sysexits.h`.
+//! Exit codes: the interface to scripts. Those below 100 are named after `sysexits.h`. README.md and the help of each command
+//! list them too.
 
 use std::io::Write;
 use std::process::ExitCode;

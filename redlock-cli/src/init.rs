@@ -34,18 +34,18 @@ use site::Site;
 /// - that all nodes restarted without their data: such a fleet looks like a new one, and the clocks of its
 ///   nodes may have gone back.
 ///
-/// If these nodes were ever used for locks, do not run it until a whole quarantine has passed since all of
-/// them were started, without a client that held a lock. On every boot, run it with --repair instead,
-/// which never lets a vote count at once.
+/// If these nodes were ever used for locks, do not run it until all of them have been running for a whole
+/// quarantine in which no client held a lock. On every boot, run it with --repair instead, which never
+/// lets a vote count at once.
 ///
 /// A quarantine is max(--max-ttl, --step-back) + 4 * --window + 1 s: 62 s by default. If all records are
 /// lost, no node knows how long it must be. It is long enough if --max-ttl, --window and --step-back are at
 /// least those that the clients have had.
 ///
-/// If every node has a sound record with these settings, there is nothing to do: exit code 0. In all
-/// other cases nothing is written, and the line of each node says why. If a node has lost its record, the
-/// next acquire of a fenced lock that a quorum of nodes answers restores it. The vote of the node counts
-/// one quarantine later.
+/// If every node has a correct record with these settings, there is nothing to do: exit code 0. Otherwise,
+/// if a requirement is not met, nothing is written, and the line of each node says why. If a node has lost
+/// its record, the next fenced acquire that a quorum of nodes answers restores it. The vote of the node
+/// counts one quarantine later.
 ///
 /// In three states, clients cannot restore the records. "redlock doctor" names these states. Then run
 /// "redlock init --repair".
@@ -73,9 +73,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     step_back: Option<Duration>,
 
-    /// Write the records that are not sound, with a quarantine: no vote counts at once
+    /// Write the records that are missing or wrong, with a quarantine: no vote counts at once
     ///
-    /// Sound records with the given settings stay as they are. A minority of the nodes may be away.
+    /// Correct records with the given settings stay as they are. A minority of the nodes may be away.
     ///
     /// It is safe while locks are held, if --max-ttl, --window and --step-back are at least those that the
     /// clients have used. The records contain these settings. If all records are lost, no node knows them.
@@ -97,9 +97,9 @@ pub(crate) struct Arguments {
     /// Overwrite all records, and let all votes count at once: only if no client holds a lock
     ///
     /// All nodes must answer. It is safe only if all clients have been stopped, and all nodes have been running,
-    /// for a whole quarantine. It is the longest one of these: that of the given settings, those of the
-    /// records and, if records are lost, that of the settings that the clients have used. Otherwise two clients
-    /// may hold one lock; or the clock of a node may be stepped back, and fences go back with it.
+    /// for a whole quarantine. This quarantine is the longest one of these: that of the given settings, those
+    /// of the records and, if records are lost, that of the settings that the clients have used. Otherwise two
+    /// clients may hold one lock; or the clock of a node may be stepped back, and fences go back with it.
     #[arg(long, verbatim_doc_comment)]
     force: bool,
 }
@@ -109,7 +109,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Mode {
     /// Nothing.
     Start,
-    /// Records that are not sound; the new ones have a quarantine.
+    /// Records that are missing or wrong; the new ones have a quarantine.
     Repair,
     /// Everything.
     Force,

@@ -26,7 +26,7 @@ use tally::{Tally, Verdict};
 ///
 /// Reads, and changes nothing. Only the first bytes of a token are shown, in hexadecimal, because the
 /// whole token is enough to release the lock. The fence is the highest one that a node has seen for the
-/// key. If the holder has a fence, it is the holder's.
+/// key. If the holder has a fence, this is the fence of the holder.
 ///
 /// The last line says what a quorum of nodes knows: held, free, split (no token is on a quorum of
 /// nodes, for example for a moment while several clients try at once) or unknown.
@@ -38,16 +38,16 @@ use tally::{Tally, Verdict};
 /// - if the guard record is missing or unlike those of other nodes,
 /// - if the node may evict keys and fenced locks are in use.
 ///
-/// If the node is a replica, is a second name of one server, or does not identify itself, none of its
-/// answers counts. The line of the node says why.
+/// If the node is a replica, is the same server as an earlier node, or does not identify itself, none of
+/// its answers counts. The line of the node says why.
 ///
 /// Two losses are invisible to plain clients and to this command: FLUSHALL on all nodes, and FLUSHALL on
 /// any node if there are no guard records.
 ///
 /// With --json, one document. Absent values are null.
 ///
-/// - the document: key, verdict (held, free, split, unknown), message, token, on (number of nodes), of,
-///   answered, counted (number of answers), quorum, free_in_ms, fence, nodes
+/// - the document: key, verdict (held, free, split, unknown), message, token, on (number of nodes), of
+///   (number of all nodes), answered, counted (number of answers), quorum, free_in_ms, fence, nodes
 /// - a node:       node, state (held, free, foreign, unknown), token, type, ends_in_ms, fence,
 ///   fence_error (why no fence can be read), refuses_fenced_for_ms,
 ///   counts (whether this state counts), no_vote (why the vote of the node does not count),

@@ -69,7 +69,7 @@ impl Recovery {
             .map_or(Self::Operator, Self::Clients)
     }
 
-    /// What restores a record that is not sound.
+    /// What restores a record that is missing or wrong.
     pub(crate) fn cure(self, sight: Sight) -> Cure {
         match (self, sight) {
             (Self::MoreNodes, _) => Cure::MoreNodes,

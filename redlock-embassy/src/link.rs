@@ -66,14 +66,14 @@ pub(crate) enum Goal<'g> {
     /// The pipeline has taken this command. The next goal sends it.
     ///
     /// If the pipeline is full of unsent bytes or of commands without a reply, the client waits for room. If the node
-    /// hangs, the connection is aborted by the first call after [`Link::patience`].
+    /// hangs, the first call after the timeout [`Link::patience`] aborts the connection.
     Pushed(&'g Command<'g>),
     /// Everything is sent, and all replies have arrived.
     Answered,
     /// All bytes are sent that the socket takes without waiting.
     Sent,
-    /// An aborted connection has begun to close. This goal always fails, because the goal of the call cannot be reached
-    /// any more.
+    /// An aborted connection has begun to close. The result is always [`Failed`], because the earlier goal of the call cannot
+    /// be reached any more.
     Aborted,
     /// A connection that is no longer usable is closed.
     Closed,
@@ -116,7 +116,7 @@ const CLOSE_TIME: Duration = Duration::from_secs(1);
 /// The pause after the second failure in a row. It doubles with each further failure.
 const BACK_OFF: Duration = Duration::from_millis(50);
 
-/// How often [`BACK_OFF`] doubles: up to 1.6 s.
+/// How many times [`BACK_OFF`] doubles, at most: up to 1.6 s.
 const BACK_OFF_DOUBLINGS: u8 = 5;
 
 impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
@@ -175,12 +175,12 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         self.pipeline.forget_errors();
     }
 
-    /// Asks the node for its identity again, on the way to [`Goal::Open`]. Call it after [`Goal::Answered`].
+    /// Makes the next [`Goal::Open`] ask the node for its identity again. Call it after [`Goal::Answered`].
     pub(crate) fn ask_again(&mut self, clock: &impl Clock) {
         self.log_in(Some(login::Step::LAST), clock);
     }
 
-    /// Loads the scripts again, on the way to [`Goal::Open`], if any reply was `NOSCRIPT`: another client may flush the
+    /// If any reply was `NOSCRIPT`, makes the next [`Goal::Open`] load the scripts again: another client may flush the
     /// scripts at any time. Call it if the connection is open, after [`Goal::Answered`].
     #[cfg(feature = "fence")]
     pub(crate) fn restore_scripts(&mut self, clock: &impl Clock) {
@@ -189,8 +189,8 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         }
     }
 
-    /// Loads only the script of `command`, if `command` is an extension or a release that will be sent again. Call it after
-    /// [`restore_scripts`](Self::restore_scripts).
+    /// If `command` is an extension or a release that will be sent again, makes the next [`Goal::Open`] load only its script.
+    /// Call it after [`restore_scripts`](Self::restore_scripts).
     #[cfg(feature = "fence")]
     pub(crate) fn restore_script_of(&mut self, command: &Command<'_>, clock: &impl Clock) {
         match command.verb {
@@ -483,7 +483,8 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         };
     }
 
-    /// Sets a new timeout for an attempt to connect that no call has polled for at least one timeout.
+    /// Sets a new timeout for an attempt to connect whose timeout passed at least one [`Link::connect_timeout`] ago: no call
+    /// has polled it since.
     fn renew(&mut self, clock: &impl Clock) {
         if let State::Connecting { until } | State::LoggingIn { until, .. } = &mut self.state {
             let now = clock.now();
@@ -498,7 +499,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         self.pipeline.outstanding() > 0 && clock.now() >= silent_until
     }
 
-    /// Aborts the connection. It begins to close on the way to [`Goal::Aborted`], and is closed before the client
+    /// Aborts the connection. It begins to close with the next [`Goal::Aborted`], and is closed before the client
     /// reconnects.
     pub(crate) fn abort(&mut self, why: TransportError, clock: &impl Clock) {
         warning!("{}: {}", self.socket.name(), why);

@@ -74,7 +74,7 @@ impl Step {
     #[cfg(feature = "fence")]
     pub(crate) const SCRIPTS: Self = Self::NodeInfoAndScripts;
 
-    /// The number of scripts. See [`Step::LoadScript`].
+    /// Added to the index of a script: only this script is loaded. It is the number of scripts. See [`Step::LoadScript`].
     #[cfg(feature = "fence")]
     const ONLY: u8 = 3;
 

@@ -100,8 +100,8 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     ///
     /// The timeout starts with the command, and again with each whole reply. A part of a reply does not restart it.
     ///
-    /// Set it well above the node timeout. When a hung node resumes, it executes the commands of one connection in order,
-    /// but commands of two connections in any order.
+    /// Set it well above the node timeout, because each reconnect makes a second connection. When a hung node resumes, it
+    /// executes the commands of one connection in order, but commands of two connections in any order.
     #[must_use]
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.link.patience = patience;
@@ -276,7 +276,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         Ok(Stage::Abort)
     }
 
-    /// How often a command is sent again because another client has flushed the scripts.
+    /// How many times a command is sent again, at most, because another client has flushed the scripts.
     const RELOADS_MAX: u8 = 3;
 
     fn has_begun(&self, token: &Token) -> bool {

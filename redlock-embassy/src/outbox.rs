@@ -94,7 +94,7 @@ impl Outbox {
         self.state = State::Empty;
     }
 
-    /// Whether the stored release is `command`. Tokens are enough to compare: a token belongs to one lock.
+    /// Whether the stored release is `command`. It is enough to compare the tokens: a token belongs to one lock.
     fn is(&self, command: &Command<'_>) -> bool {
         command.is_release() && *command.token == self.token
     }

@@ -26,7 +26,7 @@ pub struct Pipeline<const TX: usize, const RX: usize> {
     reply: Option<Value>,
 }
 
-/// Why a command was rejected. None of it was queued.
+/// Why the pipeline refused a command. None of it was queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
     /// The command is longer than the send buffer.

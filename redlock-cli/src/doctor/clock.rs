@@ -166,7 +166,7 @@ fn judge_offset(off: Estimate, settings: Option<Settings>) -> Judgement {
     }
     if off.surely_exceeds(window_micros / 2) {
         return warn(format!(
-            "{told}, more than half of the window of {window} of fenced locks: run NTP"
+            "{told}, more than half of the window of fenced locks ({window}): run NTP"
         ));
     }
     ok(told)

@@ -124,7 +124,7 @@ pub(crate) fn finding(seen: &Seen, records: Records, ttl: Duration) -> Finding {
             let cure = || cure(records.recovery, Sight::Record(settings));
             match standing {
                 _ if in_use.is_some_and(|in_use| in_use != settings) => bad(format!(
-                    "its settings differ from those of other nodes ({settings}), and no client overwrites them; {}",
+                    "its settings ({settings}) differ from those of other nodes, and no client overwrites them; {}",
                     repair(records)
                 )),
                 Some(Standing::OtherRun) => bad(format!(

@@ -78,8 +78,8 @@ fn refused(code: &str, told: &str) -> Judgement {
         }
         "OOM" => "its memory is full: raise maxmemory, or remove keys that are no locks",
         "MISCONF" => {
-            "it cannot save its data: check its log and its disk; for a failed snapshot, \
-            stop-writes-on-bgsave-error no helps too"
+            "it cannot save its data: check its log and its disk; if a snapshot failed, setting \
+            stop-writes-on-bgsave-error to no helps too"
         }
         _ => "check its log",
     };

@@ -99,7 +99,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
 
-    /// Print what happens on stderr, with each extension
+    /// Print what happens on stderr, including each extension
     #[arg(short, long)]
     verbose: bool,
 
