@@ -84,8 +84,8 @@ pub struct Line<const N: usize = 256> {
     to_node: Pipe<NoopRawMutex, N>,
 }
 
-/// The phase of a connection. In each phase except `Connected` and `Open`, only one side can leave the phase, so neither
-/// side takes one connection for another.
+/// The phase of a connection. In each phase except `Connected` and `Open`, only one side moves on; the other one can at
+/// most cancel. So neither side takes one connection for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// There is no connection. The node leaves this phase.

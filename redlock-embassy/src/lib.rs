@@ -9,16 +9,16 @@ mod link;
 mod login;
 mod outbox;
 
+mod connect;
+mod error;
+
 // Public for the fuzz targets and tests of this repository.
 #[doc(hidden)]
 pub mod pipeline;
 #[doc(hidden)]
 pub mod resp;
 
-mod connect;
-
 mod clock;
-mod error;
 mod log;
 
 #[cfg(test)]

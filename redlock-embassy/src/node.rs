@@ -228,9 +228,9 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         self.link.forget_errors();
     }
 
-    /// Returns the stage that sends `command`, or the one that denies it. Only an acquire can be denied, if its grant would
-    /// not count. Commands in the send buffer are sent in any case. If the recorded identity of the node may be out of
-    /// date, the node is asked again first.
+    /// Returns the stage that sends `command`, or the one that denies it: an acquire whose grant would not count, or an
+    /// extend by more than the guard record allows. Commands in the send buffer are sent in any case. If the recorded
+    /// identity of the node may be out of date, the node is asked again first.
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     fn admit(&self, command: &Command<'_>) -> Stage {
