@@ -1,4 +1,4 @@
-//! Tests that measure time, on a machine that may stand still.
+//! Tests that measure time, on a machine that may stand still or drop packets.
 
 #![expect(
     clippy::print_stdout,
@@ -6,6 +6,7 @@
 )]
 
 use std::future::poll_fn;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,27 +14,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// How late all the timers of a test may be together before its failure says nothing.
-const TOLERATED: Duration = Duration::from_millis(50);
-
-/// A machine that is late this often has another fault.
+/// A machine that disturbs this many runs has another fault.
 const MAX_RUNS: usize = 5;
 
-/// Runs `test`, and runs it again if it fails on a machine that was late meanwhile.
+/// Runs `test`, and runs it again if it fails on a machine that was late or dropped packets meanwhile.
 ///
 /// A lease that is not extended in time is lost, and rightly so, also when the machine stood still. A test that
-/// shows what happens in time can show it on a machine that keeps time only. A failure there counts at once.
+/// shows what happens in time can show it only on a machine that keeps time. A failure there counts at once.
 ///
 /// # Panics
 ///
-/// When `test` does, and the machine was on time, or was late in each run.
+/// When `test` does, and nothing disturbed it, or each run was disturbed.
 pub async fn undisturbed(test: impl AsyncFn()) {
-    let watch = Watch::start();
-    repeated(test, || watch.lateness()).await;
+    let mut watch = Watch::start();
+    repeated(test, || watch.disturbance()).await;
 }
 
-/// `lateness` since it was asked last.
-async fn repeated(test: impl AsyncFn(), mut lateness: impl FnMut() -> Duration) {
+/// `disturbance` tells what has disturbed the tests since it was asked last.
+async fn repeated(test: impl AsyncFn(), mut disturbance: impl FnMut() -> Option<String>) {
     for run in 1..=MAX_RUNS {
         let mut future = pin!(test());
         let outcome = poll_fn(|context| {
@@ -44,21 +42,25 @@ async fn repeated(test: impl AsyncFn(), mut lateness: impl FnMut() -> Duration) 
             }
         });
         let Err(panic) = outcome.await else { return };
-        let late = lateness();
-        if late < TOLERATED || run == MAX_RUNS {
-            resume_unwind(panic);
+        match disturbance() {
+            Some(words) if run < MAX_RUNS => println!("{words}: once more"),
+            _ => resume_unwind(panic),
         }
-        println!("the timers of this machine were late by {late:?} in all: once more");
     }
 }
 
-/// Sleeps in a thread of its own, and sums up by how many microseconds it wakes late.
+/// Sleeps in a thread of its own, and sums up by how many microseconds it wakes late. Knows how many TCP segments of this
+/// host were sent again because no answer came.
 struct Watch {
     late: Arc<AtomicU64>,
+    timeouts: u64,
 }
 
 impl Watch {
     const TICK: Duration = Duration::from_millis(5);
+
+    /// How late all the timers of a test may be together before its failure says nothing.
+    const TOLERATED: Duration = Duration::from_millis(50);
 
     fn start() -> Self {
         let late = Arc::new(AtomicU64::new(0));
@@ -71,15 +73,40 @@ impl Watch {
                 late.fetch_add(micros(over), Ordering::Relaxed);
             }
         });
-        Self { late }
+        Self {
+            late,
+            timeouts: tcp_timeouts(),
+        }
     }
 
-    /// Since the start, or since it was asked last.
-    fn lateness(&self) -> Duration {
+    fn disturbance(&mut self) -> Option<String> {
         // The sleep that is late at this moment ends first.
         std::thread::sleep(Self::TICK * 3);
-        Duration::from_micros(self.late.swap(0, Ordering::Relaxed))
+        let late = Duration::from_micros(self.late.swap(0, Ordering::Relaxed));
+        let timeouts = tcp_timeouts();
+        let before = mem::replace(&mut self.timeouts, timeouts);
+        if late >= Self::TOLERATED {
+            return Some(format!("the timers were late by {late:?} in all"));
+        }
+        (timeouts > before).then(|| format!("{} segments were sent again", timeouts - before))
     }
+}
+
+/// How often TCP on this host has sent a segment again because no answer came: a queue was full, and the packet was
+/// dropped. Zero if the system does not tell.
+fn tcp_timeouts() -> u64 {
+    let statistics = std::fs::read_to_string("/proc/net/netstat").unwrap_or_default();
+    timeouts_in(&statistics).unwrap_or(0)
+}
+
+fn timeouts_in(statistics: &str) -> Option<u64> {
+    let mut lines = statistics
+        .lines()
+        .filter_map(|line| line.strip_prefix("TcpExt: "));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let mut fields = names.split(' ').zip(values.split(' '));
+    let (_, timeouts) = fields.find(|(name, _)| *name == "TCPTimeouts")?;
+    timeouts.parse().ok()
 }
 
 fn micros(duration: Duration) -> u64 {
@@ -100,7 +127,7 @@ mod tests {
             runs.set(runs.get() + 1);
             panic!("run {}", runs.get());
         };
-        repeated(failing, || Duration::ZERO).await;
+        repeated(failing, || None).await;
     }
 
     #[tokio::test]
@@ -111,7 +138,16 @@ mod tests {
             runs.set(runs.get() + 1);
             panic!("run {}", runs.get());
         };
-        repeated(failing, || Duration::from_secs(1)).await;
+        repeated(failing, || Some("late".to_owned())).await;
+    }
+
+    #[test]
+    fn the_statistics_of_the_system_tell_how_often_segments_were_sent_again() {
+        let statistics =
+            "IpExt: A TCPTimeouts\nIpExt: 1 2\nTcpExt: A TCPTimeouts B\nTcpExt: 3 4 5\n";
+        assert_eq!(timeouts_in(statistics), Some(4));
+        let real = std::fs::read_to_string("/proc/net/netstat").unwrap();
+        assert!(timeouts_in(&real).is_some());
     }
 
     #[tokio::test]
@@ -121,7 +157,7 @@ mod tests {
             runs.set(runs.get() + 1);
             assert_eq!(runs.get(), 2);
         };
-        repeated(unsteady, || Duration::from_secs(1)).await;
+        repeated(unsteady, || Some("late".to_owned())).await;
         assert_eq!(runs.get(), 2);
     }
 }

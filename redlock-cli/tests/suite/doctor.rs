@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use redlock_tests::{Server, Servers};
 use serde_json::Value;
 
-use crate::process::{Ended, Process, end_of, eventually, redlock, run};
+use crate::process::{Ended, Process, be_patient, end_of, eventually, redlock, run};
 use crate::server::{
     fail_back, field, guard, guard_of_another_run, name, now_ms, record, replicate, run_id, set,
     unvouched, user_of, write_guard,
@@ -1093,6 +1093,7 @@ fn examination(urls: &[String], options: &[&str]) -> Command {
     if !options.iter().any(|option| option.starts_with("--ttl")) {
         command.arg("--ttl=1s");
     }
+    be_patient(&mut command, options);
     command.args(options).env("REDLOCK_NODES", urls.join(","));
     command
 }

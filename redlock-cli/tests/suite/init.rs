@@ -6,7 +6,7 @@ use std::thread;
 
 use redlock_tests::{Server, Servers};
 
-use crate::process::{Ended, Process, end_of, eventually, redlock, run};
+use crate::process::{Ended, Process, be_patient, end_of, eventually, redlock, run};
 use crate::server::{
     fail_back, field, guard, guard_of_another_run, name, now_ms, record, replicate, run_id, set,
     unvouched, user_of, write_guard,
@@ -550,7 +550,7 @@ fn nothing_is_written_when_a_node_hangs() {
         &servers.urls(),
         &servers[..1],
         &WITHOUT_REPAIR,
-        "within 1.0 s",
+        "within 3.0 s",
     );
 }
 
@@ -844,6 +844,7 @@ fn way_to(server: &Server, word: &'static str, command: Option<&'static str>) ->
 
 fn init(urls: &[String], options: &[&str]) -> Ended {
     let mut command = redlock(&["init"]);
+    be_patient(&mut command, options);
     let options = options.iter().filter(|option| !option.is_empty());
     command.args(options).env("REDLOCK_NODES", urls.join(","));
     end_of(command)

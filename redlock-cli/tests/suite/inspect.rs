@@ -7,7 +7,7 @@ use std::time::Duration;
 use redlock_tests::{Server, Servers};
 use serde_json::Value;
 
-use crate::process::{Ended, Process, end_of, eventually, redlock, run};
+use crate::process::{Ended, Process, be_patient, end_of, eventually, redlock, run};
 use crate::server::{
     field, guard, guard_of_another_run, name, now_ms, record, replicate, set, unvouched, user_of,
     write_guard,
@@ -501,6 +501,7 @@ type Damage<'a> = &'a dyn Fn(&Server);
 
 fn inspect(urls: &[String], options: &[&str]) -> Ended {
     let mut command = redlock(&["inspect"]);
+    be_patient(&mut command, options);
     command
         .args(options)
         .arg("dock-7")

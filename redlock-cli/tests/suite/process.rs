@@ -22,6 +22,17 @@ pub(crate) fn redlock(arguments: &[&str]) -> Command {
     command
 }
 
+/// Gives `doctor`, `inspect` or `init` the time in which a dropped packet is sent again, a second, unless `options` name a
+/// time: other tests may fill the queues of this host.
+pub(crate) fn be_patient(command: &mut Command, options: &[&str]) {
+    if !options
+        .iter()
+        .any(|option| option.starts_with("--node-timeout"))
+    {
+        command.arg("--node-timeout=3s");
+    }
+}
+
 /// `redlock run` with these nodes, `options` and key, and a shell that runs `script`.
 pub(crate) fn run(servers: &Servers, options: &[&str], key: &str, script: &str) -> Command {
     let mut command = redlock(&["run"]);
