@@ -137,12 +137,14 @@ impl Admission {
     /// Whether the node must be asked for its identity before a command that is sent at `now`. Pass the answer to
     /// [`record`](Self::record), then call [`check`](Self::check).
     ///
-    /// It must be asked if its vote is denied, and its last answer is at least one second old: the reason may no longer
-    /// be true. Before an acquire it must also be asked in these cases:
+    /// Before an acquire and an extend, it must be asked in these cases:
     ///
     /// - The node is in [doubt](Self::doubt).
     /// - Its last answer is at least one minute old.
-    /// - The client refuses nodes that may evict keys, and the last answer is at least half of `max_ttl` old.
+    /// - Its vote is denied, and its last answer is at least one second old: the reason may no longer be true. This is not
+    ///   so if the client has seen the node restart or evict: then only time ends the denial.
+    /// - The client refuses nodes that may evict keys, the command is an acquire, and the last answer is at least half of
+    ///   `max_ttl` old.
     #[must_use]
     pub fn must_ask(&self, verb: Verb, now: Instant) -> bool {
         self.is_outdated(verb, &self.check(verb, now), now)
@@ -154,14 +156,16 @@ impl Admission {
     pub fn is_outdated(&self, verb: Verb, admitted: &Result<(), Denial>, now: Instant) -> bool {
         let conditions = match verb {
             Verb::Acquire { conditions, .. } => conditions,
-            // The record may allow longer leases meanwhile.
-            Verb::Extend { .. } if admitted.is_err() => VoteConditions::NONE,
-            _ => return false,
+            Verb::Extend { .. } => VoteConditions::NONE,
+            Verb::Release => return false,
         };
-        let mut after_ms = if admitted.is_ok() {
-            KNOWLEDGE_MS
-        } else {
-            DENIAL_MS
+        let mut after_ms = match admitted {
+            // No answer ends these waits. Only on the first contact, a guard record may vouch for the node meanwhile.
+            Err(Denial::Restarted { .. } | Denial::Evicted { .. }) if self.beginnings > 1 => {
+                KNOWLEDGE_MS
+            }
+            Err(_) => DENIAL_MS,
+            Ok(()) => KNOWLEDGE_MS,
         };
         if conditions.refuse_eviction {
             // At least 1 ms, so that a node that was just asked is not asked again.
@@ -513,7 +517,9 @@ mod tests {
         assert!(!admission.must_ask(Verb::Release, at(11)));
         admission.record(Some(recorded(Some(TTL))), at(11));
         assert_eq!(admission.check(extend, at(11)), Ok(()));
-        assert!(!admission.must_ask(extend, at(100)));
+        // Another record may come meanwhile, also if the client only extends.
+        assert!(!admission.must_ask(extend, at(70)));
+        assert!(admission.must_ask(extend, at(71)));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use fencing::ClockJumps;
 /// | `wait` | the TTL, its drift and two node timeouts | how long `acquire` keeps trying; zero means one attempt |
 /// | `node_timeout` | 1/200 of the TTL, but at least 100 ms and at most 1 s; never more than half the validity | how long a round waits for nodes that do not answer |
 /// | `retry_delay` | 5 ms to 50 ms | the range from which the delay before another round is drawn; its upper end doubles after each round, up to four times 50 ms |
-/// | `drift_ppm` | 10,000 (1 %) | by how much the clocks of client and node may differ in rate, in millionths of the TTL; 2 ms are added |
+/// | `drift_ppm` | 10,000 (1 %) | by how much the client's clock may run faster or slower than a node's, in millionths of the node's rate; 2 ms are added |
 /// | `max_extensions` | 100 | how many times `hold` and `keep` (`keep_alive` in `redlock-std`) extend a lease; `unlimited_extensions` removes the limit |
 /// | `restart_guard` | on | whether a node that has restarted has no vote for `max_ttl` and the drift; for plain locks |
 /// | `refuse_eviction` | off; on for fenced locks | whether a node that may evict keys has no vote |
@@ -124,8 +124,9 @@ impl Options {
     /// Sets how long [`acquire`](crate::Redlock::acquire) keeps trying. Zero means one attempt: one round for a plain
     /// lock, up to three for a fenced one. Default: the TTL, its drift and two node timeouts.
     ///
-    /// The default is long enough to outlast a lease of the same TTL that is never released. For a plain lock it also
-    /// outlasts the time for which restarted nodes have no vote, if the acquire begins when the nodes are back. It does
+    /// The default is long enough to outlast a lease of the same TTL that is never released. For a plain lock with a TTL
+    /// of at least 100 ms, it also outlasts the time for which restarted nodes have no vote, if the acquire begins when the
+    /// client is connected to them again. It does
     /// not if [`max_ttl`](Self::max_ttl), here or in a guard record, is longer than the TTL, or if the lock is fenced:
     /// then it may take longer than the default wait until restarted nodes have a vote again.
     ///
@@ -170,8 +171,8 @@ impl Options {
         Ok(self)
     }
 
-    /// Sets by how much the clocks of this client and of a node may differ in rate, in millionths of the
-    /// TTL. 2 ms are added to it. Default: 10,000 (1 %).
+    /// Sets by how much the clock of this client may run faster or slower than that of a node, in millionths of the node's
+    /// rate. 2 ms are added to the drift of a TTL. Default: 10,000 (1 %).
     ///
     /// The Redlock specification, "Safety arguments": `CLOCK_DRIFT`.
     ///

@@ -10,7 +10,7 @@
 pub struct VoteConditions {
     /// The longest TTL of any client of the node, in milliseconds.
     pub max_ttl_ms: u32,
-    /// By how much the clocks of client and node may differ in rate, in millionths.
+    /// By how much the client's clock may run faster or slower than the node's, in millionths of the node's rate.
     pub drift_ppm: u32,
     /// Whether a node that has restarted has no vote until every lease that it may have forgotten is over:
     /// for `max_ttl_ms` and the drift. `false` if the data survives a restart.

@@ -115,7 +115,8 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     ///
     /// # Errors
     ///
-    /// Fails if the node cannot be reached within the connect timeout, or rejects the login.
+    /// Fails if the node cannot be reached within the connect timeout, rejects the login, or takes longer than that timeout
+    /// for one of the answers to it.
     pub async fn connect(&mut self) -> Result<(), NodeError> {
         let opened = async {
             let _why = self.reach(Goal::CaughtUp).await;

@@ -392,7 +392,7 @@ impl<'a> Session<'a> {
         }
         let admission = calls
             .iter()
-            .any(Call::is_acquire)
+            .any(|call| !call.is_release())
             .then(|| (self.queue.admission(), SystemClock.now()));
         for mut call in calls {
             let answer = match answers.next() {

@@ -141,18 +141,14 @@ impl Call {
         let admitted = admission.check(verb, now);
         let is_outdated = admission.is_outdated(verb, &admitted, now);
         match admitted {
-            // No answer of the node ends these denials, and the acquire would leave a key there.
-            Err(denial @ (Denial::Restarted { .. } | Denial::Evicted { .. })) => {
-                Vote::Denied(denial)
-            }
             _ if is_outdated => Vote::Ask,
             Ok(()) => Vote::Counts,
             Err(denial) => Vote::Denied(denial),
         }
     }
 
-    /// Returns why the vote does not count although `answer` grants an acquire, if so. What is known about the node may have
-    /// changed since the acquire was sent.
+    /// Returns why the vote does not count although `answer` grants an acquire or an extend, if so. What is known about the
+    /// node may have changed since the command was sent.
     pub(crate) fn late_denial(
         &self,
         answer: Answer,
@@ -160,7 +156,11 @@ impl Call {
         now: redlock_core::Instant,
     ) -> Option<Denial> {
         let command = self.command();
-        if !matches!(command.reply(answer), Some(Ok(Reply::Acquired(_)))) {
+        let is_granted = matches!(
+            command.reply(answer),
+            Some(Ok(Reply::Acquired(_) | Reply::Extended(_)))
+        );
+        if !is_granted {
             return None;
         }
         admission.check(command.verb, now).err()

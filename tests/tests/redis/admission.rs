@@ -103,6 +103,25 @@ async fn a_lease_is_not_extended_by_more_than_a_later_guard_record_allows() {
         assert!(start.elapsed() < LIMIT / 2, "{error}");
     }
     assert!(guard.is_valid(), "for the rest of its TTL");
+    // From a second on, the nodes are asked again in the same write.
+    for _ in 0..2 {
+        tokio::time::sleep(Duration::from_millis(1_050)).await;
+        let error = guard.extend().await.unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_record_vouches_also_for_a_node_that_was_met_before_it_was_written() {
+    let servers = young(3);
+    let options = patient(LIMIT * 10).wait(LIMIT);
+    let redlock = Redlock::connect(servers.urls(), options).unwrap();
+    denied(&redlock, "restarted").await;
+    for server in servers.iter() {
+        server.vouch("200000:250:60000");
+    }
+    // Long before the quarantine is over.
+    redlock.acquire("dock-7").await.unwrap().release().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
