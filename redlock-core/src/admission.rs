@@ -139,12 +139,14 @@ impl Admission {
     ///
     /// Before an acquire and an extend, it must be asked in these cases:
     ///
-    /// - The node is in [doubt](Self::doubt).
     /// - Its last answer is at least one minute old.
     /// - Its vote is denied, and its last answer is at least one second old: the reason may no longer be true. This is not
     ///   so if the client has seen the node restart or evict: then only time ends the denial.
-    /// - The client refuses nodes that may evict keys, the command is an acquire, and the last answer is at least half of
-    ///   `max_ttl` old.
+    ///
+    /// Before an acquire, also in these cases:
+    ///
+    /// - The node is in [doubt](Self::doubt).
+    /// - The client refuses nodes that may evict keys, and the last answer is at least half of `max_ttl` old.
     #[must_use]
     pub fn must_ask(&self, verb: Verb, now: Instant) -> bool {
         self.is_outdated(verb, &self.check(verb, now), now)
@@ -171,7 +173,7 @@ impl Admission {
             // At least 1 ms, so that a node that was just asked is not asked again.
             after_ms = after_ms.min((conditions.max_ttl_ms / 2).max(1));
         }
-        if self.is_in_doubt {
+        if self.is_in_doubt && matches!(verb, Verb::Acquire { .. }) {
             after_ms = 0;
         }
         let asked_ago = now.as_micros().saturating_sub(self.asked_at.as_micros());
