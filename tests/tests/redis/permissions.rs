@@ -44,6 +44,62 @@ async fn a_database_takes_the_permission_that_the_documentation_names() {
         .await;
 }
 
+#[test]
+fn another_user_with_the_permissions_that_the_documentation_names_cannot_take_a_lock_away() {
+    let server = redlock_tests::Server::start();
+    let documented = include_str!("../../../SECURITY.md").lines();
+    let rules = documented.clone().find(|line| line.starts_with("+@all "));
+    let user = [
+        "ACL",
+        "SETUSER",
+        "other",
+        "on",
+        "nopass",
+        "resetkeys",
+        "~app:*",
+    ];
+    let words: Vec<_> = user.into_iter().chain(rules.unwrap().split(' ')).collect();
+    assert_eq!(server.query::<String>(&words).unwrap(), "OK");
+    assert_eq!(
+        server
+            .query::<String>(&["SET", "lock:dock-7", "held"])
+            .unwrap(),
+        "OK"
+    );
+
+    let url = format!("redis://other:any@127.0.0.1:{}", server.port());
+    let mut other = redis::Client::open(url).unwrap().get_connection().unwrap();
+    let mut run = |words: &str| {
+        let words: Vec<_> = words.split(' ').collect();
+        let answer = redis::cmd(words[0])
+            .arg(&words[1..])
+            .query::<redis::Value>(&mut other);
+        answer.map_err(|error| error.to_string())
+    };
+    run("SET app:x 1").unwrap();
+    for words in [
+        "DEL lock:dock-7",
+        "GEORADIUS app:none 0 0 1 m STORE app:x STORE lock:dock-7",
+        "GEORADIUSBYMEMBER app:none member 1 m STORE app:x STORE lock:dock-7",
+        "EVAL return(redis.call('GEORADIUS','app:none',0,0,1,'m','STORE','app:x','STORE','lock:dock-7')) 0",
+        "SORT app:none STORE lock:dock-7",
+        "FLUSHALL",
+        "SCRIPT FLUSH",
+        "SCRIPT KILL",
+        "SCRIPT DEBUG YES",
+        "FUNCTION FLUSH",
+        "CONFIG SET maxmemory-policy allkeys-lru",
+    ] {
+        let error = run(words).expect_err(words);
+        let is_refused = error.contains("NoPerm") || error.contains("can't run this command");
+        assert!(is_refused, "{words}: {error}");
+    }
+    assert_eq!(
+        server.query::<String>(&["GET", "lock:dock-7"]).unwrap(),
+        "held"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_with_just_the_permissions_that_the_documentation_names_can_lock_fenced() {
     let servers = Servers::start(3);
