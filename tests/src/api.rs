@@ -1,5 +1,4 @@
-//! The public API of the libraries, as listings in `docs/api`: a change of it is a change of a listing, so nobody makes one
-//! unawares.
+//! The public API of the libraries, as listings in `docs/api`. A change of the API is a change of a listing, so it is seen.
 
 #![expect(
     clippy::print_stdout,

@@ -12,7 +12,7 @@ pub(crate) enum Cut {
     Never,
     /// After it was polled so often; zero means that it is not polled at all.
     Polls(u64),
-    /// By a time-out.
+    /// By a timeout.
     At(Instant),
 }
 

@@ -86,7 +86,7 @@ pub(crate) enum What {
     Fault(Fault),
     /// No more fault begins.
     Calm,
-    /// Events without end: somebody goes round in circles.
+    /// Events without end: a client repeats itself.
     Endless,
 }
 

@@ -221,7 +221,7 @@ impl Judge {
                 at,
                 since: at.saturating_sub(1_000),
                 tokens: Vec::new(),
-                what: "events without end: somebody goes round in circles".into(),
+                what: "events without end: a client repeats itself".into(),
             }),
             What::Executed(..)
             | What::Answered(..)

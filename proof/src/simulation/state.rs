@@ -74,7 +74,7 @@ pub(crate) struct State {
 /// What is going to happen. A connection has a number, since it may be gone by then.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Event {
-    /// Somebody can run again.
+    /// A task can run again.
     Free,
     Timer(Name),
     Arrival(Route, u32),
@@ -86,7 +86,7 @@ pub(crate) enum Event {
     Restart(usize, Left),
     /// An operator who found a fleet that has never been used writes the record of one node.
     Init(usize),
-    /// Somebody comes to what a lock protects.
+    /// A client uses the resource that a lock protects.
     Visit(Claim),
     Fault(usize),
     Calm,
@@ -186,7 +186,7 @@ impl State {
         facts
     }
 
-    /// Whether somebody goes round in circles, perhaps within one poll.
+    /// Whether a client repeats itself without an end, perhaps within one poll.
     pub(super) const fn is_endless(&self) -> bool {
         self.facts.len() > Self::FACTS_MAX
     }

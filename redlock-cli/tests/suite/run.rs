@@ -171,7 +171,7 @@ fn a_minority_that_hangs_or_is_dead_costs_nothing() {
     let mut servers = Servers::start(5);
     servers[0].pause();
     servers[1].kill();
-    // A round that waits for them would take as long as a node time-out.
+    // A round that waits for them would take as long as a node timeout.
     let options = ["--ttl=60s", "--node-timeout=20s"];
     let start = Instant::now();
     let ended = end_of(run(&servers, &options, "dock-7", "exit 5"));

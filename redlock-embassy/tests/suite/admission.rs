@@ -273,6 +273,39 @@ fn of_an_acquire_that_is_denied_nothing_is_sent_and_there_is_nothing_to_release(
 }
 
 #[test]
+fn a_client_that_only_extends_learns_within_a_minute_that_the_guard_record_allows_shorter_leases_alone()
+ {
+    let world = World::default();
+    let server = Server::new(&world);
+    let mut node = connected(&world, &server);
+    let asked = times_asked(&server);
+    server.introduce(Who {
+        vouched_ms: i64::from(TTL_MS) - 1,
+        ..Who::default()
+    });
+    world.clock.advance(ms(59_000));
+    assert!(world.execute(&mut node, &extend(A)).is_ok());
+    assert_eq!((times_asked(&server), server.heard().len()), (asked, 1));
+
+    world.clock.advance(ms(2_000));
+    let denial = denied(Denial::TtlTooLong {
+        max_ttl_ms: TTL_MS - 1,
+    });
+    for pause in [0, 500, 2_000, 60_000] {
+        world.clock.advance(ms(pause));
+        assert_eq!(world.execute(&mut node, &extend(A)), denial, "{pause}");
+    }
+    // Not after half a second, and no extension was sent.
+    assert_eq!((times_asked(&server), server.heard().len()), (asked + 3, 1));
+    // A release is sent in any case.
+    assert!(world.execute(&mut node, &release(A)).is_ok());
+
+    server.introduce(Who::default());
+    world.clock.advance(ms(2_000));
+    assert!(world.execute(&mut node, &extend(A)).is_ok());
+}
+
+#[test]
 fn commands_before_a_denied_acquire_are_still_sent() {
     let world = World::default();
     let server = Server::new(&world);

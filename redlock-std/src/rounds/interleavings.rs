@@ -18,6 +18,12 @@ fn rounds() -> Rounds {
     }
 }
 
+/// Takes the slot.
+fn begin(rounds: &Rounds, kind: Kind) -> Round<'_> {
+    let begun = rounds.enter(kind, Instant::MAX, LONGEST);
+    begun.ok().unwrap()
+}
+
 /// Begins and ends an acquire on a thread of its own.
 fn next_acquire(rounds: &Rounds) -> thread::JoinHandle<bool> {
     let rounds = rounds.clone();
@@ -33,18 +39,17 @@ fn expect_none_left(rounds: &Rounds) {
 }
 
 #[test]
-fn a_round_that_ends_while_the_next_task_enters_wakes_it() {
-    loom::model(|| {
-        let rounds = rounds();
-        let round = rounds
-            .enter(Kind::Acquire, Instant::MAX, LONGEST)
-            .ok()
-            .unwrap();
-        let next = next_acquire(&rounds);
-        drop(round);
-        assert!(next.join().unwrap());
-        expect_none_left(&rounds);
-    });
+fn an_acquire_that_enters_while_another_round_ends_is_woken() {
+    for kind in [Kind::Acquire, Kind::Extension] {
+        loom::model(move || {
+            let rounds = rounds();
+            let round = begin(&rounds, kind);
+            let next = next_acquire(&rounds);
+            drop(round);
+            assert!(next.join().unwrap());
+            expect_none_left(&rounds);
+        });
+    }
 }
 
 #[test]
@@ -69,28 +74,10 @@ fn tasks_that_enter_and_end_at_once_have_the_slot_one_after_the_other() {
 }
 
 #[test]
-fn an_acquire_that_waits_for_an_extension_is_woken_when_that_ends() {
-    loom::model(|| {
-        let rounds = rounds();
-        let extension = rounds
-            .enter(Kind::Extension, Instant::MAX, LONGEST)
-            .ok()
-            .unwrap();
-        let next = next_acquire(&rounds);
-        drop(extension);
-        assert!(next.join().unwrap());
-        expect_none_left(&rounds);
-    });
-}
-
-#[test]
 fn a_task_that_leaves_while_the_slot_is_passed_to_it_passes_it_on() {
     loom::model(|| {
         let rounds = rounds();
-        let round = rounds
-            .enter(Kind::Acquire, Instant::MAX, LONGEST)
-            .ok()
-            .unwrap();
+        let round = begin(&rounds, Kind::Acquire);
         let leaves = rounds.clone();
         let leaves =
             thread::spawn(move || drop(leaves.enter(Kind::Acquire, Instant::MAX, LONGEST)));
@@ -108,10 +95,7 @@ fn a_dropped_round_keeps_its_slot_until_its_commands_have_left() {
         let rounds = rounds();
         // Behind a lock, as in the queues.
         let have_left = Arc::new(Mutex::new(false));
-        let mut round = rounds
-            .enter(Kind::Acquire, Instant::MAX, LONGEST)
-            .ok()
-            .unwrap();
+        let mut round = begin(&rounds, Kind::Acquire);
         let seen = Arc::clone(&have_left);
         round.leave_behind(move || *seen.lock().unwrap());
         drop(round);

@@ -14,7 +14,7 @@ pub(crate) struct Firmware {
     /// What it has written, by name; the last one where a name came again.
     results: BTreeMap<String, String>,
     ends_at: Instant,
-    /// Emulators run one after the other: they are measured, and have time-outs.
+    /// Emulators run one after the other: they are measured, and have timeouts.
     _turn: MutexGuard<'static, ()>,
 }
 

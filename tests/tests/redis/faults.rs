@@ -56,7 +56,7 @@ async fn a_server_that_hangs_until_its_connection_is_replaced_keeps_no_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hung_majority_is_no_quorum_within_the_node_time_out_and_leaves_no_key() {
+async fn a_hung_majority_is_no_quorum_within_the_node_timeout_and_leaves_no_key() {
     undisturbed(async || {
         let (servers, redlock) = five(patient(TTL)).await;
         servers[..3].iter().for_each(Server::pause);
@@ -73,7 +73,7 @@ async fn a_hung_majority_is_no_quorum_within_the_node_time_out_and_leaves_no_key
         let timeout = redlock.options().round_time();
         assert!(
             took >= timeout && took < timeout * 2,
-            "one node time-out: {took:?}"
+            "one node timeout: {took:?}"
         );
         let message = error.to_string();
         assert!(
