@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::report::Report;
+use crate::report::{Report, Tally};
 use crate::time::Span;
 
 /// Why the lock was not acquired. The nodes that can be reached are told at once to delete the key of a failed attempt.
@@ -11,8 +11,8 @@ use crate::time::Span;
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum AcquireError<E, const MAX: usize> {
-    /// Another client holds the lock, several clients tried at once and none got a quorum, or keys of a client that is
-    /// gone have not expired yet. Retry later.
+    /// Another client holds the lock, several clients tried at once and none got a quorum (see
+    /// [`is_split`](Self::is_split)), or keys of a client that is gone have not expired yet. Retry later.
     Held(Report<E, MAX>),
     /// So many nodes failed or had no vote that the others are no quorum. It is unknown whether another client holds the
     /// lock.
@@ -35,14 +35,29 @@ impl<E, const MAX: usize> AcquireError<E, MAX> {
             Self::Entropy | Self::ReservedKey => None,
         }
     }
+
+    /// Whether some node granted the lock in the last round, but too many others refused. Then several clients have probably
+    /// tried at once and split the votes. It is also possible that a client holds the lock without this node.
+    #[must_use]
+    pub fn is_split(&self) -> bool {
+        matches!(self, Self::Held(report) if report.tally().granted > 0)
+    }
 }
 
 impl<E: fmt::Display, const MAX: usize> fmt::Display for AcquireError<E, MAX> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Held(report) => {
-                write!(f, "{} is held by another client: ", report.key())?;
-                report.write_nodes(f, report.tally().refused, " refused")?;
+                let Tally {
+                    granted, refused, ..
+                } = report.tally();
+                write!(f, "{} is held by another client", report.key())?;
+                if granted > 0 {
+                    write!(f, ", or split with others: {granted} granted, ")?;
+                } else {
+                    f.write_str(": ")?;
+                }
+                report.write_nodes(f, refused, " refused")?;
                 match report.free_in_ms() {
                     Some(ms) => write!(f, "; free in at most {}", Span(ms)),
                     None => Ok(()),

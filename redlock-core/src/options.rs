@@ -121,8 +121,8 @@ impl Options {
         options.settled()
     }
 
-    /// Sets how long [`acquire`](crate::Redlock::acquire) keeps trying. Zero means one attempt: one round for a plain
-    /// lock, up to three for a fenced one. Default: the TTL, its drift and two node timeouts.
+    /// Sets how long [`acquire`](crate::Redlock::acquire) keeps trying. Zero means what
+    /// [`try_acquire`](crate::Redlock::try_acquire) does. Default: the TTL, its drift and two node timeouts.
     ///
     /// The default is long enough to outlast a lease of the same TTL that is never released. For a plain lock with a TTL
     /// of at least 100 ms, it also outlasts the time for which restarted nodes have no vote, if the acquire begins when the
@@ -131,7 +131,9 @@ impl Options {
     /// then it may take longer than the default wait until restarted nodes have a vote again.
     ///
     /// The last attempt starts when this time is over, or later if the task is not polled then. After that, `acquire`
-    /// returns within one node timeout for each round of the attempt, plus one for its cleanup.
+    /// returns within one node timeout for each round of the attempt (one; up to three for a fenced lock), plus one for its
+    /// cleanup. If the votes of the first attempt were split, its retries may start up to eight node timeouts after the call,
+    /// even if this time is shorter.
     #[must_use]
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
@@ -389,7 +391,7 @@ impl Options {
 }
 
 /// `random / 2^32` of `whole`, without 128 bits.
-fn part_of(whole: u64, random: u32) -> u64 {
+pub(crate) fn part_of(whole: u64, random: u32) -> u64 {
     let (high, low) = (whole >> u32::BITS, whole & u64::from(u32::MAX));
     high * u64::from(random) + ((low * u64::from(random)) >> u32::BITS)
 }

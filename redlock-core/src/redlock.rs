@@ -314,10 +314,14 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     }
 
     pub(crate) fn retry_delay_micros(&mut self, failed_rounds: u32) -> u64 {
+        let random = self.random();
+        self.options.delay_micros(failed_rounds, random)
+    }
+
+    fn random(&mut self) -> u32 {
         let mut random = [0; 4];
         self.entropy.fill(&mut random);
-        self.options
-            .delay_micros(failed_rounds, u32::from_ne_bytes(random))
+        u32::from_ne_bytes(random)
     }
 
     /// Sends the release of an abandoned token and waits for no node. On each connection, it goes ahead of the next command.

@@ -105,6 +105,13 @@ impl AcquireError {
         )
     }
 
+    /// Returns whether some node granted the lock in the last round, but too many others refused, see
+    /// [`redlock_core::AcquireError::is_split`]. Then several clients have probably tried at once.
+    #[must_use]
+    pub fn is_split(&self) -> bool {
+        matches!(self, Self::Nodes(error) if error.is_split())
+    }
+
     /// Returns whether this process asks for more locks than the nodes grant in time.
     #[must_use]
     pub const fn is_overloaded(&self) -> bool {

@@ -240,14 +240,19 @@ impl Redlock {
         self.core.nodes().flat_map(RedisNode::warnings).collect()
     }
 
-    /// Tries once to acquire the lock.
+    /// Acquires the lock if it is free.
     ///
     /// This takes one round for a plain lock, and up to three for a fenced one. A round ends as soon as a quorum has
     /// decided it. If another task holds the lock through this handle or a clone of it, or waits for it, this fails at
     /// once, and asks no node. If very many tasks acquire or extend at the moment, the round begins a little later. If
     /// it cannot begin within one node timeout, this fails with [`AcquireError::NotAsked`].
     ///
-    /// Dropping the future releases the keys that the round may have set.
+    /// Several clients that try at the same time may split the votes, so that none gets a quorum. So if some node granted
+    /// the lock, but the round was lost because other nodes refused, this tries again, up to three times: after random
+    /// delays, which follow from the time that the lost round took. No delay ends later than eight node timeouts after the
+    /// first round began.
+    ///
+    /// Dropping the future releases the keys that a round may have set.
     ///
     /// # Errors
     ///
@@ -258,26 +263,19 @@ impl Redlock {
         check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
         let key = key.map_err(AcquireError::KeyTooLong)?;
-        let turn = self
-            .key_queues
-            .try_take(&key, term(&self.options, SystemClock.now()));
+        let now = SystemClock.now();
+        let turn = self.key_queues.try_take(&key, term(&self.options, now));
         let turn = turn.ok_or_else(|| held_here(&key))?;
-        let mut core = self.client(self.options);
-        let mut acquisition = core.begin();
-        let round_time = self.options.round_time();
-        let give_up_at = SystemClock.now().saturating_add(round_time);
-        let lease = self.attempt(&mut core, &mut acquisition, &key, give_up_at);
-        let lease = lease.await.ok_or_else(|| self.not_asked(&key))?;
-        let lease = lease.map_err(AcquireError::Nodes)?;
-        Ok(self.guard(core, lease, turn))
+        self.acquire_in_turn(key, now, turn).await
     }
 
     /// Acquires the lock, and waits for it until [`Options::wait`] is over.
     ///
     /// Tasks that want the same key through this handle or a clone of it wait in a queue, first come, first served. The
-    /// first task in the queue asks the nodes, and retries after a random delay. It passes its turn on when its guard is
+    /// first task in the queue asks the nodes, and retries after a random delay; if the votes of its first round were split,
+    /// like [`try_acquire`](Self::try_acquire). It passes its turn on when its guard is
     /// released or dropped, or when the validity of its lease is over. A task that is not polled loses its turn no later
-    /// than four node timeouts and one second after its own wait is over.
+    /// than thirteen node timeouts and one second after its own wait is over.
     ///
     /// The number of rounds in flight, for all keys together, is limited to what the nodes answer in time. So the
     /// acquires of a burst wait until their round can begin, behind the extensions of leases, instead of timing out in
@@ -308,29 +306,7 @@ impl Redlock {
                 })?
             }
         };
-        let left = give_up_at.saturating_duration_since(SystemClock.now());
-        let mut core = self.client(self.options.wait(left));
-        let mut acquisition = core.begin();
-        let mut failed = None;
-        // The first round may begin as late as the only round of `try_acquire`.
-        let first = SystemClock.now().saturating_add(self.options.round_time());
-        let mut admit_until = give_up_at.max(first);
-        loop {
-            let lease = self.attempt(&mut core, &mut acquisition, &key, admit_until);
-            admit_until = give_up_at;
-            let error = match lease.await {
-                Some(Ok(lease)) => return Ok(self.guard(core, lease, turn)),
-                Some(Err(error)) => error,
-                None => {
-                    return Err(failed.map_or_else(|| self.not_asked(&key), AcquireError::Nodes));
-                }
-            };
-            let Some(again_at) = core.again_at(&mut acquisition, &error) else {
-                return Err(AcquireError::Nodes(error));
-            };
-            failed = Some(error);
-            SystemClock.sleep_until(again_at).await;
-        }
+        self.acquire_in_turn(key, give_up_at, turn).await
     }
 
     /// Acquires the lock, runs `work` and releases the lock.
@@ -364,6 +340,42 @@ impl Redlock {
         let cause = guard.loss().unwrap_or(LossCause::Expired);
         guard.release().await;
         done.ok_or(HoldError::Lost(cause))
+    }
+
+    /// Makes attempts until one succeeds, or until `give_up_at`.
+    async fn acquire_in_turn(
+        &self,
+        key: Arc<[u8]>,
+        give_up_at: Instant,
+        turn: Turn,
+    ) -> Result<Guard, AcquireError> {
+        let left = give_up_at.saturating_duration_since(SystemClock.now());
+        let mut core = self.client(self.options.wait(left));
+        let mut acquisition = core.begin();
+        let round_time = self.options.round_time();
+        let mut failed = None;
+        // The first round of an acquire, and a retry for a split vote, may begin after its wait.
+        let mut admit_until = give_up_at.max(SystemClock.now().saturating_add(round_time));
+        loop {
+            let lease = self.attempt(&mut core, &mut acquisition, &key, admit_until);
+            let error = match lease.await {
+                Some(Ok(lease)) => return Ok(self.guard(core, lease, turn)),
+                Some(Err(error)) => error,
+                None => {
+                    return Err(failed.map_or_else(|| self.not_asked(&key), AcquireError::Nodes));
+                }
+            };
+            let Some(again_at) = core.again_at(&mut acquisition, &error) else {
+                return Err(AcquireError::Nodes(error));
+            };
+            failed = Some(error);
+            admit_until = if again_at > give_up_at {
+                again_at.saturating_add(round_time)
+            } else {
+                give_up_at
+            };
+            SystemClock.sleep_until(again_at).await;
+        }
     }
 
     /// Makes one attempt when its round is admitted. Returns `None` if the round is not admitted by `give_up_at`.
@@ -435,12 +447,13 @@ fn check(options: &Options) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// The term of an acquire whose last attempt starts at `last_start`. That attempt takes up to three rounds for a fenced
-/// lock, and one that cleans up. A task that is not polled until the end of the term loses its turn.
-fn term(options: &Options, last_start: Instant) -> Term {
-    let rounds = options.round_time().saturating_mul(4);
+/// The term of an acquire that waits until `give_up_at`. Its last attempt takes up to three rounds for a fenced lock, and one
+/// that cleans up. A retry for a split vote may start eight node timeouts after that, and be admitted one later. A task that is
+/// not polled until the end of the term loses its turn.
+fn term(options: &Options, give_up_at: Instant) -> Term {
+    let rounds = options.round_time().saturating_mul(8 + 1 + 3 + 1);
     Term {
-        until: last_start.saturating_add(rounds.saturating_add(Duration::from_secs(1))),
+        until: give_up_at.saturating_add(rounds.saturating_add(Duration::from_secs(1))),
         validity: options.validity(),
     }
 }

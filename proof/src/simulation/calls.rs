@@ -37,14 +37,18 @@ impl User {
     ) -> Option<Lease<Key>> {
         // One round to ask, perhaps one to ask better, and one to clean up.
         let is_fenced = self.lock.options().fencing().is_some();
-        let rounds = (2 + 2 * u32::from(is_fenced)) * self.lock.options().round_time();
+        let round_time = self.lock.options().round_time();
+        let rounds = (2 + 2 * u32::from(is_fenced)) * round_time;
+        // Retries for a split vote.
+        let split = 8 * round_time;
         let clock = self.lock.clock().clone();
         let idea = self.idea();
         let result = if matches!(call, Call::TryAcquire(_)) {
-            self.begins(call, rounds);
+            self.begins(call, rounds + split);
             cut(self.lock.try_acquire(KEYS[key]), end, &clock).await
         } else {
-            self.begins(call, rounds + self.lock.options().wait_time());
+            let wait = self.lock.options().wait_time();
+            self.begins(call, rounds + wait.max(split));
             cut(self.lock.acquire(KEYS[key]), end, &clock).await
         };
         let (lease, end) = match result {
@@ -124,7 +128,7 @@ impl User {
         let rested: Duration = rests.iter().sum();
         self.begins(
             call,
-            options.wait_time()
+            options.wait_time().max(8 * options.round_time())
                 + (3 + 2 * u32::from(options.fencing().is_some())) * options.round_time()
                 + rested,
         );

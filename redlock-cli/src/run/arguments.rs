@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     wait: Option<Duration>,
 
-    /// Try once, without waiting
+    /// Do not wait: try once, and up to three times more if clients that tried at the same time have split the votes
     #[arg(long, conflicts_with = "wait")]
     no_wait: bool,
 

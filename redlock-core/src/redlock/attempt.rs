@@ -11,7 +11,7 @@ use crate::race::Ballot;
 use crate::redlock::Redlock;
 use crate::report::{Outcome, Report};
 use crate::round::{Distrust, NodeSet, Verdict};
-use crate::time::{Clock, Instant};
+use crate::time::{Clock, Instant, whole_micros};
 use crate::token::Token;
 use crate::transport::{NodeErrorOf, Transport};
 
@@ -26,9 +26,11 @@ pub(super) struct Grant {
 /// the answers to the first came from wrong clocks.
 const ROUNDS_MAX: u32 = 3;
 
-/// What the attempts of one acquire have learned about a fenced lock.
+/// What the attempts of one acquire have learned.
 #[derive(Debug)]
 pub(super) struct Learned {
+    /// How long the last round took, in microseconds.
+    pub(super) round_micros: u64,
     /// The highest fence that a node has reported or that this acquire has proposed.
     highest: Fence,
     /// When the last round began, if that round was a [cold start](Confirmation::ColdStart).
@@ -37,6 +39,7 @@ pub(super) struct Learned {
 
 impl Learned {
     pub(super) const NOTHING: Self = Self {
+        round_micros: 0,
         highest: Fence::ZERO,
         cold_start_at: None,
     };
@@ -81,6 +84,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                     });
             }
             self.run(&mut ballot).await;
+            let taken = self.clock.now().saturating_duration_since(started_at);
+            learned.round_micros = whole_micros(taken);
             self.judge_duplicates(&mut ballot);
             rounds += 1;
             if let Some(proposal) = proposal {

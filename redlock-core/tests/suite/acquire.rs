@@ -105,7 +105,7 @@ fn any_mixture_of_free_held_hung_and_dead_nodes_ends_as_the_rule_says() {
             let fleet: [Node<'_>; NODES_MAX] = MockNode::array(&clock);
             let nodes = &fleet[..count];
             mixture.begin(nodes);
-            let result = clock.run(client(nodes, &clock, 1).try_acquire(KEY));
+            let result = clock.run(attempt(&mut client(nodes, &clock, 1)));
 
             let [free, hung, dead] = [Condition::Well, Condition::Hung, Condition::Dead]
                 .map(|condition| mixture.count(condition));
@@ -241,7 +241,7 @@ fn keys_of_a_lost_round_are_deleted_before_its_error_is_returned() {
     nodes[3].set_latency(ms(4));
     nodes[4].set_latency(ms(6));
     let error = clock
-        .run(client(&nodes, &clock, 1).try_acquire(KEY))
+        .run(attempt(&mut client(&nodes, &clock, 1)))
         .unwrap_err();
     assert_eq!(error.report().unwrap().tally().granted, 2);
     assert_eq!(holders(&nodes), 3, "the thief's");

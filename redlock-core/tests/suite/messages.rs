@@ -16,16 +16,15 @@ use crate::world::*;
 fn a_held_lock_is_reported_with_how_many_nodes_refused_and_which_did_not_answer() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    nodes[..4]
-        .iter()
-        .for_each(|node| node.set(KEY, thief(), TTL));
+    nodes.iter().for_each(|node| node.set(KEY, thief(), TTL));
     let error = clock
         .run(client(&nodes, &clock, 1).try_acquire(KEY))
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "dock-7 is held by another client: 4 of 5 nodes refused"
+        "dock-7 is held by another client: 5 of 5 nodes refused"
     );
+    assert!(!error.is_split());
 
     nodes[4].stop();
     nodes[3].stop();
@@ -36,6 +35,23 @@ fn a_held_lock_is_reported_with_how_many_nodes_refused_and_which_did_not_answer(
         error.to_string(),
         "dock-7 is held by another client: 3 of 5 nodes refused \
          (node 4: connection refused; node 5: connection refused)",
+    );
+}
+
+#[test]
+fn a_split_vote_is_reported_with_how_many_nodes_granted() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
+    nodes[..2]
+        .iter()
+        .for_each(|node| node.set(KEY, thief(), TTL));
+    let error = clock
+        .run(client(&nodes, &clock, 1).try_acquire(KEY))
+        .unwrap_err();
+    assert!(error.is_split());
+    assert_eq!(
+        error.to_string(),
+        "dock-7 is held by another client, or split with others: 1 granted, 2 of 3 nodes refused"
     );
 }
 

@@ -6,7 +6,9 @@ use core::time::Duration;
 
 use redlock_core::mock::{MockClock, MockError, MockName, MockNode, SeededEntropy};
 use redlock_core::transport::{Command, Reply};
-use redlock_core::{Clock, Instant, NodeErrorOf, Options, Redlock, Token, Transport};
+use redlock_core::{
+    AcquireError, Clock, Entropy, Instant, Lease, NodeErrorOf, Options, Redlock, Token, Transport,
+};
 
 pub(crate) type Node<'c> = MockNode<&'c MockClock>;
 pub(crate) type Lock<'c> = Redlock<&'c Node<'c>, &'c MockClock, SeededEntropy, 5>;
@@ -57,6 +59,19 @@ pub(crate) fn client_with<'c>(
     options: Options,
 ) -> Lock<'c> {
     Redlock::new(nodes, clock, SeededEntropy::new(seed), options).unwrap()
+}
+
+/// One attempt: no retry if the votes are split.
+pub(crate) async fn attempt<T, C, E, const N: usize>(
+    redlock: &mut Redlock<T, C, E, N>,
+) -> Result<Lease<&'static str>, AcquireError<NodeErrorOf<T>, N>>
+where
+    T: Transport,
+    C: Clock,
+    E: Entropy,
+{
+    let mut acquisition = redlock.begin();
+    redlock.attempt(&mut acquisition, KEY).await
 }
 
 /// The token of another client.

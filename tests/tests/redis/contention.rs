@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use redlock_std::Redlock;
+use redlock_tests::Servers;
+use tokio::task::JoinSet;
 
+use crate::proxy::Proxy;
 use crate::setup::{connected, five, patient};
 
 const TTL: Duration = Duration::from_secs(10);
@@ -47,6 +50,60 @@ async fn two_clients_exclude_each_other_and_both_make_progress() {
         task.await.unwrap();
     }
     assert_eq!(resource.count(), 2 * TURNS);
+    servers.expect_no_keys().await;
+}
+
+/// Each of three clients is near one server, and far from the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_three_clients_that_split_the_votes_one_wins() {
+    const TRIALS: usize = 200;
+    const WAYS: [Duration; 3] = [
+        Duration::from_micros(250),
+        Duration::from_micros(2_500),
+        Duration::from_millis(10),
+    ];
+
+    let servers = Servers::start(3);
+    let mut proxies = Vec::new();
+    let mut clients = Vec::new();
+    for number in 0..3 {
+        let mut urls = Vec::new();
+        for (other, server) in servers.iter().enumerate() {
+            let proxy = Proxy::start(server, WAYS[(3 + other - number) % 3]).await;
+            urls.push(proxy.url());
+            proxies.push(proxy);
+        }
+        clients.push(Redlock::connect(urls, patient(TTL)).unwrap());
+    }
+    for client in &clients {
+        client.acquire("set-up").await.unwrap().release().await;
+    }
+    // Ten trials at a time, each on its own key.
+    let mut lanes = JoinSet::new();
+    for lane in 0..10 {
+        let clients = clients.clone();
+        lanes.spawn(async move {
+            let mut won = 0;
+            for trial in 0..TRIALS / 10 {
+                let key = format!("job-{lane}-{trial}");
+                let (first, second, third) = tokio::join!(
+                    clients[0].try_acquire(&key),
+                    clients[1].try_acquire(&key),
+                    clients[2].try_acquire(&key)
+                );
+                let guards: Vec<_> = [first, second, third]
+                    .into_iter()
+                    .filter_map(Result::ok)
+                    .collect();
+                let holders = guards.len();
+                assert!(holders <= 1, "{key}: {holders} hold the lock");
+                won += holders;
+            }
+            won
+        });
+    }
+    let won: usize = lanes.join_all().await.into_iter().sum();
+    assert!(won >= TRIALS * 99 / 100, "{won} of {TRIALS} trials");
     servers.expect_no_keys().await;
 }
 
