@@ -45,7 +45,8 @@ use report::Report;
 /// The result holds for clients that stayed connected and for new clients. A client that had no connection
 /// meanwhile counts from its next connection. For example, a device that connects with its next command, or
 /// a laptop after suspend, finds that several nodes have restarted. It acquires no plain lock for the
-/// longest TTL.
+/// longest TTL. If a node was a replica meanwhile, or loaded its data for more than a second, connected
+/// clients count from then: wait for one more longest TTL.
 ///
 /// The next fenced acquire that a quorum of nodes answers restores missing guard records.
 /// If no client may restore them, a line names the command "redlock init --repair".

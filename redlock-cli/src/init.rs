@@ -22,8 +22,8 @@ use site::Site;
 /// A node has a vote for fenced locks only if its guard record (the key redlock:guard) names its present
 /// run and data set, and the quarantine in the record is over.
 ///
-/// Without options, this command is for the first start of a fleet. It writes all records or none. It
-/// requires that
+/// Without options, this command is for the first start of a fleet. It writes all records or none, unless a
+/// node fails or a client takes a lock while it writes: then the line of that node says so. It requires that
 /// - all nodes answer, are distinct masters and have maxmemory-policy noeviction,
 /// - no node has a guard record, or a key with a TTL, which may be a lock, and
 /// - no node was flushed, evicted a key, or was a replica, since it started.

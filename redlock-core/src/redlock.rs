@@ -62,7 +62,7 @@ pub struct Redlock<T, C, E, const MAX: usize> {
     pub(crate) options: Options,
     last_token: Token,
     clock_offset: Option<i64>,
-    rules_confirmed_at: Option<Instant>,
+    restored_at: Option<Instant>,
     /// Set before a command that may put a token on the nodes, and before a release. Cleared when the release was sent, or
     /// when the caller gets the lease. So if a future is dropped in between, the next operation finds the token here.
     abandoned: Option<Abandoned>,
@@ -120,7 +120,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             options,
             last_token: Token::from_bytes([0; Token::LEN]),
             clock_offset: None,
-            rules_confirmed_at: None,
+            restored_at: None,
             abandoned: None,
         })
     }
@@ -141,7 +141,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             options: self.options,
             last_token: Token::from_bytes([0; Token::LEN]),
             clock_offset: self.clock_offset,
-            rules_confirmed_at: self.rules_confirmed_at,
+            restored_at: self.restored_at,
             abandoned: None,
         }
     }
@@ -152,11 +152,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         &self.options
     }
 
-    /// Sets the options for the next lease. Existing leases keep their TTL, their drift and their rules. If the rules of
-    /// fenced locks change, they must be confirmed again.
+    /// Sets the options for the next lease. Existing leases keep their TTL, their drift and their rules.
     pub fn set_options(&mut self, options: Options) {
         if self.options.fencing() != options.fencing() {
-            self.rules_confirmed_at = None;
+            self.restored_at = None;
         }
         self.options = options;
     }
@@ -191,39 +190,23 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.clock_offset = offset;
     }
 
-    /// The start of the last round of a fenced acquire, if that round confirmed the rules of this client: `window`, `max_ttl`
-    /// and `step_back`. `None` if the last round confirmed nothing.
-    ///
-    /// A round confirms the rules in either of two cases:
-    ///
-    /// - The guard records of a quorum of nodes have them.
-    /// - A quorum has answered. The record of at least one node has them, and no record has others.
-    ///
-    /// For half a quarantine after that instant, a fenced acquire restores the guard record of a node that has lost it, and
-    /// the quarantine of that node begins. This is safe even if `redlock init --repair` changes the rules meanwhile: the new
-    /// rules begin with a quarantine too, so no lease is granted under them before the half quarantine is over.
+    /// When this client has last sent an acquire to nodes that had not answered, so that they restore guard records that they
+    /// may have lost. A fenced acquire does so at most once in half a quarantine. `None` if it has never done so.
     #[must_use]
-    pub const fn rules_confirmed_at(&self) -> Option<Instant> {
-        self.rules_confirmed_at
+    pub const fn restored_at(&self) -> Option<Instant> {
+        self.restored_at
     }
 
-    /// Sets what another client with the same options on the same clock has confirmed.
-    pub const fn set_rules_confirmed_at(&mut self, confirmed_at: Option<Instant>) {
-        self.rules_confirmed_at = confirmed_at;
+    /// Sets when another client with the same rules on the same clock has done so. This saves commands.
+    pub const fn set_restored_at(&mut self, restored_at: Option<Instant>) {
+        self.restored_at = restored_at;
     }
 
-    /// Whether a fenced acquire may restore guard records now, see [`rules_confirmed_at`](Self::rules_confirmed_at).
-    #[must_use]
-    pub fn may_vouch(&self) -> bool {
-        self.is_recent(self.rules_confirmed_at)
-    }
-
-    /// Whether a round that began at `started_at` is recent enough to rely on what its answers told about the rules: less than
-    /// half a quarantine ago.
-    fn is_recent(&self, started_at: Option<Instant>) -> bool {
-        let asked = started_at.zip(self.options.fencing());
-        asked.is_some_and(|(started_at, fencing)| {
-            self.clock.now() < started_at.saturating_add(fencing.quarantine() / 2)
+    /// Whether that was less than half a quarantine ago.
+    fn has_restored_recently(&self) -> bool {
+        let restored = self.restored_at.zip(self.options.fencing());
+        restored.is_some_and(|(restored_at, fencing)| {
+            self.clock.now() < restored_at.saturating_add(fencing.quarantine() / 2)
         })
     }
 

@@ -7,14 +7,15 @@ use redlock_core::Instant;
 
 use crate::core::Core;
 
-/// The nodes' time and the confirmation of the rules, shared by a handle and its clones, so that only the first
+/// The nodes' time, and when guard records were restored last, shared by a handle and its clones, so that only the first
 /// operation has to ask.
 #[derive(Debug, Clone)]
 pub(crate) struct FleetKnowledge {
     /// By how much the clocks of the nodes are ahead of the clock of this machine, in microseconds.
     clock_offset: Arc<AtomicI64>,
-    /// When an acquire last confirmed the rules of fenced locks, in microseconds. The rules belong to one set of options.
-    rules_confirmed_at: Arc<AtomicU64>,
+    /// When an acquire was last sent to nodes only to restore guard records, in microseconds. They have the rules of one set of
+    /// options.
+    restored_at: Arc<AtomicU64>,
 }
 
 /// No real offset is so low.
@@ -27,7 +28,7 @@ impl FleetKnowledge {
     pub(crate) fn nothing() -> Self {
         Self {
             clock_offset: Arc::new(AtomicI64::new(UNKNOWN)),
-            rules_confirmed_at: Arc::new(AtomicU64::new(NEVER)),
+            restored_at: Arc::new(AtomicU64::new(NEVER)),
         }
     }
 
@@ -35,7 +36,7 @@ impl FleetKnowledge {
     pub(crate) fn with_other_rules(&self) -> Self {
         Self {
             clock_offset: Arc::clone(&self.clock_offset),
-            rules_confirmed_at: Arc::new(AtomicU64::new(NEVER)),
+            restored_at: Arc::new(AtomicU64::new(NEVER)),
         }
     }
 
@@ -43,9 +44,9 @@ impl FleetKnowledge {
     pub(crate) fn tell(&self, core: &mut Core) {
         let offset = self.clock_offset.load(Ordering::Relaxed);
         core.set_clock_offset(Some(offset).filter(|offset| *offset != UNKNOWN));
-        let confirmed_at = self.rules_confirmed_at.load(Ordering::Relaxed);
-        let confirmed_at = Some(confirmed_at).filter(|at| *at != NEVER);
-        core.set_rules_confirmed_at(confirmed_at.map(Instant::from_micros));
+        let restored_at = self.restored_at.load(Ordering::Relaxed);
+        let restored_at = Some(restored_at).filter(|at| *at != NEVER);
+        core.set_restored_at(restored_at.map(Instant::from_micros));
     }
 
     /// Stores what the operation has learned since `before`. Values that did not change are not stored, because another
@@ -57,10 +58,9 @@ impl FleetKnowledge {
         {
             self.clock_offset.store(offset, Ordering::Relaxed);
         }
-        if now.rules_confirmed_at != before.rules_confirmed_at {
-            let confirmed_at = now.rules_confirmed_at.map_or(NEVER, Instant::as_micros);
-            self.rules_confirmed_at
-                .store(confirmed_at, Ordering::Relaxed);
+        if now.restored_at != before.restored_at {
+            let restored_at = now.restored_at.map_or(NEVER, Instant::as_micros);
+            self.restored_at.store(restored_at, Ordering::Relaxed);
         }
     }
 }
@@ -69,14 +69,14 @@ impl FleetKnowledge {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Told {
     clock_offset: Option<i64>,
-    rules_confirmed_at: Option<Instant>,
+    restored_at: Option<Instant>,
 }
 
 impl Told {
     pub(crate) const fn by(core: &Core) -> Self {
         Self {
             clock_offset: core.clock_offset(),
-            rules_confirmed_at: core.rules_confirmed_at(),
+            restored_at: core.restored_at(),
         }
     }
 }

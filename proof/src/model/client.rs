@@ -103,9 +103,10 @@ pub(super) struct View {
     pub(super) drawn: u8,
     /// By how much the clocks of the nodes are ahead, as far as it knows.
     clock_offset: Option<i64>,
-    /// Whether it may write the guard record of a node that has lost it, and since when.
+    /// Whether a client with a wrong rule for it may write guard records.
     may_vouch: bool,
-    rules_confirmed_at: Option<Instant>,
+    /// When it has last asked nodes only to restore their guard records.
+    restored_at: Option<Instant>,
     /// When it has met each node again, if any.
     pub(super) met: Few<Option<Instant>>,
     /// The node that may evict keys, as far as it knows.
@@ -342,11 +343,8 @@ async fn life(scene: &Scene, kind: Kind, world: &World) {
         view.abandoned = redlock.abandoned().map(number);
         view.clock_offset = redlock.clock_offset();
         world.heard.borrow_mut().end_round(scene.flaw);
-        view.rules_confirmed_at = redlock.rules_confirmed_at();
-        view.may_vouch = match scene.flaw {
-            Some(flaw) if Heard::is_judged(flaw) => world.heard.borrow().may_vouch(),
-            _ => redlock.may_vouch(),
-        };
+        view.restored_at = redlock.restored_at();
+        view.may_vouch = world.heard.borrow().may_vouch();
     }
 }
 

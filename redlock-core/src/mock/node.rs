@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use crate::command::Command;
 use crate::failure::{Failure, NodeError};
-use crate::fence::Fence;
+use crate::fence::{Fence, Fencing};
 use crate::key::KeyName;
 use crate::mock::error::{MockError, MockFailure, MockName};
 use crate::mock::host::Host;
@@ -147,6 +147,15 @@ impl<C: Clock> MockNode<C> {
     /// Deletes only the lock `key` and its fence record, like a server that evicts keys.
     pub fn evict(&self, key: &str) {
         self.change(|state, _| state.host.server.evict(key.as_bytes()));
+    }
+
+    /// Does what `redlock init --repair` does: writes a guard record with the rules of `fencing`, and begins a quarantine. Leaves a
+    /// record alone that has these rules and is of this process and this data.
+    pub fn repair(&self, fencing: Fencing) {
+        self.change(|state, now| {
+            let wall = state.host.wall(now);
+            state.host.server.repair(fencing, wall);
+        });
     }
 
     /// Sets whether the node reports that it may evict keys. If so, it has no vote for fenced clients, and for plain clients

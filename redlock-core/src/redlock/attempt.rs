@@ -33,15 +33,15 @@ pub(super) struct Learned {
     pub(super) round_micros: u64,
     /// The highest fence that a node has reported or that this acquire has proposed.
     highest: Fence,
-    /// When the last round began, if that round was a [cold start](Confirmation::ColdStart).
-    cold_start_at: Option<Instant>,
+    /// When the last round began, and what it told about the rules.
+    confirmed: Option<(Instant, Confirmation)>,
 }
 
 impl Learned {
     pub(super) const NOTHING: Self = Self {
         round_micros: 0,
         highest: Fence::ZERO,
-        cold_start_at: None,
+        confirmed: None,
     };
 }
 
@@ -94,7 +94,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 let reported = ballot.samples.highest();
                 learned.highest = learned.highest.max(proposal.fence()).max(reported);
                 self.learn_time(&mut ballot);
-                self.learn_rules(started_at, &ballot.samples, learned);
+                let confirmation = ballot
+                    .samples
+                    .confirmation(self.distinct_nodes(), self.quorum());
+                learned.confirmed = Some((started_at, confirmation));
                 // A fence that this attempt has proposed is not proposed again.
                 if rounds < ROUNDS_MAX
                     && ballot.verdict != Verdict::Won
@@ -118,8 +121,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         if let Some(proposal) = proposal
             && ballot.verdict == Verdict::Won
         {
-            let guarded = ballot.samples.guarded();
-            self.restore_records(key, &token, proposal, guarded).await;
+            self.restore_records(key, &token, proposal, &ballot.samples, learned)
+                .await;
             if self.clock.now() >= ballot.round.valid_until() {
                 ballot.verdict = Verdict::TooLate;
             }
@@ -188,47 +191,44 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let is_in_window = next <= Fence::from_u64(newest);
         let fence = Fence::from_u64(time);
         let fence = if is_in_window { fence.max(next) } else { fence };
-        // In the first round of an attempt, a cold start that an earlier attempt saw is out of date.
-        let is_cold_start = rounds > 0 && self.is_recent(learned.cold_start_at);
-        let vouches = self.may_vouch() || is_cold_start;
+        // What an earlier attempt was told about the rules is out of date: an operator may have changed them since.
+        let vouches = rounds > 0 && self.may_vouch(learned);
         Some(Proposal::new(fence, fencing, time, vouches))
     }
 
-    /// Sends the acquire again to all distinct nodes that are not `guarded`, after a round that was won without these nodes:
-    /// they have lost their guard record, or may have. Does so only if the acquire of that round did not vouch, and the rules
-    /// are confirmed now. The new acquire vouches, so a node that has lost its record writes it. Waits for no answer: this only
+    /// Whether the last round has confirmed the rules of this client, a moment ago: the process was not paused since.
+    fn may_vouch(&self, learned: &Learned) -> bool {
+        let moment = self.options.round_time().saturating_mul(2);
+        learned.confirmed.is_some_and(|(started_at, confirmation)| {
+            confirmation != Confirmation::None
+                && self.clock.now() < started_at.saturating_add(moment)
+        })
+    }
+
+    /// After a round that was won and has confirmed the rules: sends the acquire again to the nodes that may have lost their
+    /// guard record. The new acquire vouches, so a node that has lost its record writes it. Waits for no answer: this only
     /// starts quarantines.
     ///
-    /// This is rare: if a client acquires often, the round itself vouches.
+    /// A node may have lost its record if it said so, or if it had not answered when the round was won. The latter is common, and
+    /// means little. So if no node said so, this happens at most once in half a quarantine.
     async fn restore_records(
         &mut self,
         key: &[u8],
         token: &Token,
         proposal: Proposal,
-        guarded: NodeSet,
+        samples: &ClockSamples<MAX>,
+        learned: &Learned,
     ) {
-        let others = self.distinct_nodes().without(guarded);
-        if others.len() == 0 || proposal.vouches() || !self.may_vouch() {
+        let others = self.distinct_nodes().without(samples.guarded());
+        let is_due = samples.unguarded().len() > 0 || !self.has_restored_recently();
+        if others.len() == 0 || proposal.vouches() || !is_due || !self.may_vouch(learned) {
             return;
         }
+        self.restored_at = Some(self.clock.now());
         let terms = self.options.terms();
         let command = self.acquire_command(key, token, terms, Some(proposal.vouching()));
         let mut ballot = self.delivery_round(command, others, NodeSet::EMPTY, 0);
         self.run(&mut ballot).await;
-    }
-
-    /// Records what a round that began at `started_at` has told about the rules: whether the next round may write guard records.
-    fn learn_rules(
-        &mut self,
-        started_at: Instant,
-        samples: &ClockSamples<MAX>,
-        learned: &mut Learned,
-    ) {
-        let confirmation = samples.confirmation(self.distinct_nodes(), self.quorum());
-        let is_fleet = confirmation == Confirmation::Fleet;
-        self.rules_confirmed_at = is_fleet.then_some(started_at);
-        let is_cold_start = confirmation == Confirmation::ColdStart;
-        learned.cold_start_at = is_cold_start.then_some(started_at);
     }
 
     /// A new token. `None` if it equals the last one or has only zeros: the source of random bytes is broken.

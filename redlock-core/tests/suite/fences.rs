@@ -322,11 +322,10 @@ fn a_clock_that_is_set_right_in_quarantine_makes_two_holders_with_ordered_fences
     // It forgets while it is behind, and another client believes its clock.
     nodes[1].set_clock_step(-60_000_000);
     nodes[1].clear();
+    nodes[0].hang();
     let mut misled = client_with(&nodes, &clock, 3, options);
-    let behind = holder.clock_offset().map(|offset| offset - 60_000_000);
-    misled.set_clock_offset(behind);
-    misled.set_rules_confirmed_at(Some(clock.now()));
     assert!(clock.run(misled.try_acquire(KEY)).is_err());
+    nodes[0].resume();
 
     nodes[1].set_clock_step(0);
     clock.advance(ms(2_000));

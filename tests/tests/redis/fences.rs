@@ -140,7 +140,9 @@ async fn an_acquire_that_fails_learns_the_time_for_the_next_and_for_all_clones()
     assert!(error.is_held(), "{error}");
     let before = settled_scripts(&servers).await;
     let guard = clone.try_acquire("another").await.unwrap();
-    assert_eq!(settled_scripts(&servers).await - before, 5, "one round");
+    // One round. The nodes that had not answered when it was won are asked once more to restore their records.
+    let scripts = settled_scripts(&servers).await - before;
+    assert!((5..=7).contains(&scripts), "{scripts}");
     guard.release().await;
     held.release().await;
 }
