@@ -1,6 +1,8 @@
 //! Escaping of the operator's text in messages.
 
 use std::ffi::OsStr;
+#[cfg(any(unix, feature = "tls", test))]
+use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue};
 use redlock_std::printable;
@@ -11,20 +13,21 @@ use crate::url::contains_url;
 const HIDDEN: &str = "(not shown, it may hold a password)";
 
 /// What is shown instead of the content of a file that should have been named.
-const HIDDEN_PEM: &str = "(not shown, it is PEM text: give the path of a file)";
+const HIDDEN_KEY: &str = "(not shown, it may be a private key: give the path of a file)";
 
 /// The name of a file, escaped for printing like text from nodes. A URL is hidden, and so is a private key in place of its
 /// file.
 #[cfg(any(feature = "tls", test))]
 pub(crate) fn file(name: impl AsRef<OsStr>) -> String {
-    let name = name.as_ref().to_string_lossy();
-    if contains_url(&name) {
+    let name = name.as_ref();
+    let text = name.to_string_lossy();
+    if may_hold_password(&text) {
         return HIDDEN.to_owned();
     }
-    if is_pem(&name) || name.contains(['\n', '\r']) {
-        return HIDDEN_PEM.to_owned();
+    if is_pem(&text) || text.contains(['\n', '\r']) || holds_key(&missing(name)) {
+        return HIDDEN_KEY.to_owned();
     }
-    printable(&name)
+    printable(&text)
 }
 
 /// The name of a program, escaped like that of a file. A blank or a `=` ends it: behind them are arguments in the same word, or
@@ -32,10 +35,37 @@ pub(crate) fn file(name: impl AsRef<OsStr>) -> String {
 #[cfg(any(unix, test))]
 pub(crate) fn program(name: impl AsRef<OsStr>) -> String {
     let name = name.as_ref().to_string_lossy();
-    if contains_url(&name) {
+    if may_hold_password(&name) {
         return HIDDEN.to_owned();
     }
+    let word = name.split(|letter: char| letter.is_whitespace() || letter == '=');
+    if word.take(1).any(|word| holds_key(&missing(word.as_ref()))) {
+        return HIDDEN_KEY.to_owned();
+    }
     cut(&name, "=")
+}
+
+/// Whether a name is a URL, or a login and a host without a scheme.
+#[cfg(any(unix, feature = "tls", test))]
+fn may_hold_password(name: &str) -> bool {
+    let after_colon = name.split_once(':').map(|(_, after)| after);
+    contains_url(name) || after_colon.is_some_and(|after| after.contains('@'))
+}
+
+/// The part of a path that does not exist. An existing path may hold long digests.
+#[cfg(any(unix, feature = "tls", test))]
+fn missing(path: &OsStr) -> String {
+    let mut parts = Path::new(path).components();
+    let mut existing = PathBuf::new();
+    let mut rest = parts.as_path();
+    while let Some(part) = parts.next() {
+        existing.push(part);
+        if !existing.exists() {
+            break;
+        }
+        rest = parts.as_path();
+    }
+    rest.to_string_lossy().into_owned()
 }
 
 /// The error of clap, with the operator's text escaped, and URLs and private keys hidden.
@@ -55,8 +85,8 @@ pub(crate) fn without_secrets(mut error: clap::Error) -> clap::Error {
     let told = error.render().to_string();
     let why = if contains_url(&told) {
         "these arguments cannot be parsed, and one is a URL: write it as --node=URL\n"
-    } else if is_pem(&told) {
-        "these arguments cannot be parsed, and one is PEM text: give the path of a file\n"
+    } else if is_pem(&told) || holds_key(&told) {
+        "these arguments cannot be parsed, and one may be a private key: give the path of a file\n"
     } else {
         return error;
     };
@@ -82,11 +112,11 @@ fn shown_argument(text: &str) -> String {
     if contains_url(text) || text.contains('@') || may_be_part {
         return HIDDEN.to_owned();
     }
-    if is_pem(text) {
-        return HIDDEN_PEM.to_owned();
+    if is_pem(text) || holds_key(text) {
+        return HIDDEN_KEY.to_owned();
     }
     // An option that may be written wrong, or a word of a command whose -- is missing.
-    cut(text, if text.starts_with('-') { "=" } else { "=:" })
+    cut(text, "=:")
 }
 
 /// The text up to a blank or one of the `ends`. What follows may be a password.
@@ -103,21 +133,36 @@ fn has_url(mut arguments: impl Iterator<Item = std::ffi::OsString>) -> bool {
     arguments.any(|argument| contains_url(&argument.to_string_lossy()))
 }
 
-/// Whether the text is the content of a PEM file, also in base64, as in a Kubernetes secret, or the base64 of a key alone.
+/// Whether the text is the content of a PEM file, also in base64, as in a Kubernetes secret.
 fn is_pem(text: &str) -> bool {
-    let has_start = ["-----BEGIN", "LS0tLS1CRUdJTi"]
+    ["-----BEGIN", "LS0tLS1CRUdJTi"]
         .iter()
-        .any(|start| text.contains(start));
-    has_start || text.split_whitespace().any(is_base64_of_key)
+        .any(|start| text.contains(start))
 }
 
-/// Whether this may be the base64 of a key: ASN.1, which begins with an M.
-fn is_base64_of_key(word: &str) -> bool {
-    /// Shorter than any key.
-    const LEAST: usize = 40;
+/// Whether the text may hold a key in base64 or hexadecimal. Long paths have dots or blanks, or lack capitals or digits.
+fn holds_key(text: &str) -> bool {
+    // Base64 as it is, for URLs, and percent-encoded.
+    let is_base64 = |letter: char| letter.is_ascii_alphanumeric() || "+/=-_%".contains(letter);
+    let is_hex = |letter: char| letter.is_ascii_hexdigit() || letter == ':';
+    text.split(|letter| !is_base64(letter))
+        .any(is_base64_of_key)
+        || text
+            .split(|letter| !is_hex(letter))
+            .any(|run| run.len() >= LEAST)
+}
 
-    let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
-    word.len() >= LEAST && word.starts_with('M') && word.bytes().all(is_base64)
+/// Shorter than any private key for TLS in these encodings.
+const LEAST: usize = 60;
+
+fn is_base64_of_key(run: &str) -> bool {
+    /// ASN.1 begins with an M, so less of it is enough.
+    const LEAST_OF_ASN1: usize = 40;
+
+    let has = |is_of_kind: fn(&u8) -> bool| run.as_bytes().iter().any(is_of_kind);
+    let is_mixed =
+        has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase) && has(u8::is_ascii_digit);
+    run.len() >= LEAST && is_mixed || run.len() >= LEAST_OF_ASN1 && run.starts_with('M')
 }
 
 #[cfg(test)]
@@ -139,7 +184,15 @@ mod tests {
         for shown in [file, program] {
             assert_eq!(shown("./backup@home.sh"), "./backup@home.sh");
             assert_eq!(shown("a\u{1b}[2J\u{202e}"), "a\\u{1b}[2J\\u{202e}");
-            assert_eq!(shown("redis://me:secret@host"), HIDDEN);
+            for url in [
+                "redis://me:secret@host",
+                "rediss:/me:secret@host",
+                "a:1,redis:me:secret@host",
+                "url=redis%3A%2F%2Fme%3Asecret%40host",
+                "me:secret@host:6379",
+            ] {
+                assert_eq!(shown(url), HIDDEN);
+            }
             assert!(shown(&"x".repeat(10_000)).len() <= 256);
         }
     }
@@ -155,9 +208,63 @@ mod tests {
             "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCk1DNENBUUF3QlFZREsyVndCQ0lFCi0tLS0t",
             "MC4CAQAwBQYDK2VwBCIEIKix4pqIMC4CAQAwBQYDK2VwBCIEPACsy2kQ",
         ] {
-            assert_eq!(file(text), HIDDEN_PEM, "{text}");
+            assert_eq!(file(text), HIDDEN_KEY, "{text}");
         }
-        assert_eq!(file("/etc/redlock/my key.pem"), "/etc/redlock/my key.pem");
+    }
+
+    #[test]
+    fn a_private_key_in_another_encoding_is_hidden() {
+        const BASE64: &str = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg2r7/a+Yp8JXo9dZ";
+        let hex = "302E020100300506032b657004220420".repeat(2);
+        let colons = format!("{}ff", "30:2e:02:01:".repeat(6));
+        let body = BASE64.strip_prefix('M').unwrap();
+        for text in [
+            // PEM behind a line break or a blank, in base64.
+            "Ci0tLS0tQkVHSU4gUFJJVkFURSBLRVktLS0tLQpNQzRDQVFBd0JRWURLMlZ3QkNJRUlE",
+            "IAotLS0tLUJFR0lOIFBSSVZBVEUgS0VZLS0tLS0KTUM0Q0FRQXdCUVlESzJWd0JDSUVJ",
+            &BASE64.replace('+', "-").replace('/', "_"),
+            &BASE64.replace('+', "%2B").replace('/', "%2F"),
+            &format!("'{BASE64}'"),
+            &format!("\"{BASE64}\""),
+            &format!("data:;base64,{BASE64}"),
+            &format!("key={BASE64}"),
+            &format!("/etc/{body}"),
+            &hex,
+            &format!("0x{}", hex.to_lowercase()),
+            &format!("key={colons}"),
+        ] {
+            assert_eq!(file(text), HIDDEN_KEY, "{text}");
+            for shown in [
+                program(text),
+                shown_argument(text),
+                shown_argument(&format!("-x{text}")),
+            ] {
+                assert!(!shown.contains(&text[12..24]), "{shown}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_name_of_a_file_is_shown_however_long_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let digest = directory.path().join("0123456789abcdef".repeat(4));
+        std::fs::create_dir(&digest).unwrap();
+        let in_digest = digest.join("client.pem");
+        for name in [
+            "/etc/redlock/my key.pem",
+            "./certificates/of-the-production-clusters/in-western-europe/redlock-client-2026/private.pem",
+            "/no/Users/Me/Projects/redlock-production/certificates/client-key.2026-11-22.pem",
+            "/nix/store/0c5pwh8dnjmr1xj0qz0d8hd4zi1y6wd5-nss-cacert-3.98/etc/ssl/certs/ca-bundle.crt",
+            "/run/secrets/kubernetes.io/..2026_11_22_10_00_00.123456789/6f1c7d1e-3f0a-4c55-9d0e-2b1f3c4d5e6f.pem",
+            in_digest.to_str().unwrap(),
+        ] {
+            assert_eq!(file(name), name);
+            let program = program(name);
+            assert!(
+                name.starts_with(program.trim_end_matches("..")),
+                "{program}"
+            );
+        }
     }
 
     #[test]

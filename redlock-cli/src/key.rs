@@ -48,6 +48,24 @@ mod tests {
             "--node=redis://secret",
             ",redis://secret",
             "\u{feff}redis://secret",
+            "a:6379,redis://me:secret@host",
+            "b:6379;redis://:secret@host",
+            "b:2 redis://me:secret@host",
+            "url: redis://me:secret@host",
+            "nodes:\n - redis://me:secret@host",
+            "(redis://me:secret@host)",
+            "<redis://me:secret@host>",
+            "[redis://me:secret@host]",
+            "{\"url\":\"redis:\\/\\/me:secret@host\"}",
+            "a=1:redis://me:secret@host",
+            "a:1:redis:/me:secret@host",
+            "http://x,rediss://secret",
+            "tls+redis://me:secret@host",
+            "redis-sentinel://me:secret@host",
+            "NODE_valkeys:me:secret@host",
+            "redis%3A//me:secret@host",
+            "a:1;unix:/run/r.sock?pass=secret",
+            "url=redis%3A%2F%2Fme%3Asecret%40host",
         ] {
             let why = check(key.as_bytes()).unwrap_err();
             assert!(
@@ -66,6 +84,12 @@ mod tests {
             "dock-7@harbour",
             "s3://bucket/redis://",
             "my-redis:job@5",
+            "my-redis://job/5",
+            "tenant:redis:42",
+            "tenant:redis:42@eu",
+            "docker.io/library/redis:7@sha256:1234",
+            "http://redis:8080/me@page",
+            "me@a:redis:42",
         ] {
             assert_eq!(check(key.as_bytes()), Ok(()), "{key}");
         }

@@ -2,22 +2,49 @@
 
 use redlock_std::Address;
 
-/// Whether the text contains a URL of any kind, which may hold a password.
+/// Whether the text contains a URL of any kind, also one of a node without `//`, which may hold a password.
 pub(crate) fn contains_url(text: &str) -> bool {
-    text.contains("://")
+    text.contains("://") || is_node(text.as_bytes())
 }
 
-/// Whether the key of a lock is a node whose option was forgotten. A lock may be named after any other URL.
+/// Whether the key of a lock holds the URL of a node, so that an option was probably forgotten. A lock may be named after any
+/// other URL.
 pub(crate) fn is_node(key: &[u8]) -> bool {
-    let key = String::from_utf8_lossy(key).to_ascii_lowercase();
-    // In an environment file, NAME= or a quote may precede the URL.
-    let is_before =
-        |letter: char| !letter.is_ascii() || letter.is_whitespace() || "\"'=,".contains(letter);
-    let scheme = key
-        .split_once(':')
-        .and_then(|(before, _)| before.rsplit(is_before).next());
-    scheme.is_some_and(|scheme| Address::SCHEMES.contains(&scheme))
-        && (key.contains("://") || key.contains('@'))
+    let mut key = String::from_utf8_lossy(key).to_ascii_lowercase();
+    for (encoded, character) in [("%3a", ":"), ("%2f", "/"), ("%40", "@")] {
+        key = key.replace(encoded, character);
+    }
+    let last_login = ["@", "pass=", "password="]
+        .iter()
+        .filter_map(|part| key.rfind(part))
+        .max();
+    // The URL may stand in a list, or behind a NAME=, a quote or another URL.
+    key.match_indices(':').any(|(colon, _)| {
+        let (before, after) = (key.get(..colon), key.get(colon + 1..));
+        let has_login = last_login.is_some_and(|at| at > colon);
+        is_colon_of_node(
+            before.unwrap_or_default(),
+            after.unwrap_or_default(),
+            has_login,
+        )
+    })
+}
+
+/// Whether the scheme of a node ends before this colon, and the rest of its URL begins after it. Without a login in the
+/// rest, only the place of the host can hold a password.
+fn is_colon_of_node(before: &str, after: &str, has_login: bool) -> bool {
+    let may_be_in_scheme = |letter: char| letter.is_ascii_alphanumeric() || "+-.".contains(letter);
+    let start = before.trim_end_matches(may_be_in_scheme);
+    let scheme = before.strip_prefix(start).unwrap_or_default();
+    let is_known = Address::SCHEMES.contains(&scheme);
+    if let Some(host) = after.strip_prefix("//") {
+        // `tls+redis` and `redis-sentinel` are schemes of other libraries.
+        let is_alike = ["redis", "valkey"].iter().any(|name| scheme.contains(name));
+        return is_known && !host.is_empty() || is_alike && has_login;
+    }
+    // Keys may hold `tenant:redis:42@eu` or `library/redis:7@sha256:..`.
+    let may_be_key = start.ends_with([':', '/']) && !after.starts_with('/');
+    is_known && has_login && !may_be_key
 }
 
 /// Whether the node at this URL uses TLS.

@@ -7,8 +7,9 @@ use core::fmt::{self, Write};
 pub fn is_printable(character: char) -> bool {
     match character {
         '\'' | '"' | '\\' => true,
-        // By their Unicode class, these are letters or a symbol, but they show as a blank.
-        '\u{115f}' | '\u{1160}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}' => false,
+        // By their Unicode class, these are letters or symbols, but they show as blanks.
+        '\u{115f}' | '\u{1160}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}' | '\u{13441}'
+        | '\u{13442}' | '\u{1d159}' => false,
         other => is_left_by_escape_debug(other),
     }
 }

@@ -252,7 +252,7 @@ fn nothing_of_a_private_key_is_told_that_stands_in_place_of_its_file() {
             .env("REDLOCK_TLS_CERT", certificate)
             .env("REDLOCK_TLS_KEY", value);
         let ended = end_of(command);
-        let why = "--tls-key (not shown, it is PEM text: give the path of a file)";
+        let why = "--tls-key (not shown, it may be a private key: give the path of a file)";
         assert!(ended.stderr.contains(why), "{}", ended.stderr);
     }
 }

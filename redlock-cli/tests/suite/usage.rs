@@ -344,11 +344,14 @@ fn a_url_that_stands_in_the_wrong_place_is_not_repeated() {
 fn a_url_in_place_of_the_key_is_64_and_not_repeated() {
     const URL: &str = "redis://me:secret@127.0.0.1:1";
     const NODE: &str = "--node=redis://127.0.0.1:1";
+    let list = format!("b:2,{URL}");
     for arguments in [
         &["run", NODE, URL, "--", "true"][..],
         &["run", NODE, "--json", URL, "--", "true"],
         &["inspect", NODE, URL],
         &["inspect", NODE, "--json", URL],
+        &["run", NODE, &list, "--", "true"],
+        &["inspect", "--node", "redis://a:1", &list],
     ] {
         let ended = end_of(redlock(arguments));
         assert_eq!(ended.code, Some(64), "{arguments:?} {}", ended.stderr);
@@ -370,6 +373,7 @@ fn what_may_be_a_password_in_an_argument_that_is_out_of_place_is_not_told() {
         &["doctor", "me:s3cret"],
         &["inspect", "dock-7", "me:s3cret:host"],
         &["run", "--unknown=s3cret", "dock-7", "--", "true"],
+        &["inspect", "--auth:s3cret", "dock-7"],
     ] {
         let ended = end_of(redlock(arguments));
         assert_eq!(ended.code, Some(64), "{arguments:?} {}", ended.stderr);

@@ -368,7 +368,7 @@ impl<'a> Session<'a> {
         }
         if count > 0 {
             let replies = self.in_flight.iter().map(Batch::replies).sum();
-            self.link.credit.settle(replies);
+            self.link.credit.settle(replies)?;
         }
         Ok(count)
     }

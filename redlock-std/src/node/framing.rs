@@ -10,6 +10,14 @@ pub(crate) struct Framing {
     /// The number of values that are left in each open aggregate, the innermost first. 0 if there is none.
     open: [u64; MAX_DEPTH],
     part: Part,
+    incomplete: Size,
+}
+
+/// How much of a reply has arrived.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) bytes: usize,
+    pub(crate) values: usize,
 }
 
 /// The answer to HELLO is the deepest one: a map of modules, each with its arguments.
@@ -62,9 +70,16 @@ impl Framing {
     pub(crate) fn read(&mut self, mut bytes: &[u8]) -> Result<usize, Refused> {
         let mut begun = 0;
         let mut part = self.part;
+        // What of the current reply arrived before, and what was left and begun where it begins or goes on.
+        let mut earlier = self.incomplete;
+        let (mut left_at_start, mut begun_at_start) = (bytes.len(), 0);
         while let [first, rest @ ..] = bytes {
             part = match part {
                 Part::Type => {
+                    if self.is_at_top() {
+                        earlier = Size::default();
+                        (left_at_start, begun_at_start) = (bytes.len(), begun);
+                    }
                     begun += 1;
                     bytes = rest;
                     self.begin(*first)?
@@ -122,7 +137,29 @@ impl Framing {
             };
         }
         self.part = part;
+        self.incomplete = if self.is_between_replies() {
+            Size::default()
+        } else {
+            Size {
+                bytes: earlier.bytes.saturating_add(left_at_start),
+                values: earlier.values.saturating_add(begun - begun_at_start),
+            }
+        };
         Ok(begun)
+    }
+
+    /// What has arrived of a reply that has not ended.
+    pub(crate) const fn incomplete(&self) -> Size {
+        self.incomplete
+    }
+
+    const fn is_between_replies(&self) -> bool {
+        matches!(self.part, Part::Type) && self.is_at_top()
+    }
+
+    const fn is_at_top(&self) -> bool {
+        let [innermost, ..] = self.open;
+        innermost == 0
     }
 
     const fn begin(&self, byte: u8) -> Result<Part, Refused> {
@@ -210,12 +247,6 @@ mod tests {
         refused: Option<Refused>,
     }
 
-    impl Framing {
-        fn is_between_values(&self) -> bool {
-            matches!(self.part, Part::Type) && self.open == [0; MAX_DEPTH]
-        }
-    }
-
     /// Reads in pieces. The ends are those at which a piece ends.
     fn read_pieces<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Outcome {
         let mut framing = Framing::default();
@@ -232,7 +263,7 @@ mod tests {
                 }
             }
             position += piece.len();
-            if framing.is_between_values() {
+            if framing.is_between_replies() {
                 ends.push(position);
             }
         }
@@ -293,6 +324,45 @@ mod tests {
             let outcome = read_pieces(bytes.chunks(1));
             let whole = (outcome.begun, outcome.ends, outcome.refused);
             assert_eq!(whole, (values, vec![bytes.len()], None), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_has_arrived_of_a_reply_is_known_wherever_the_stream_is_cut() {
+        for (bytes, values) in ACCEPTED {
+            let text = String::from_utf8_lossy(bytes);
+            for cut in 0..=bytes.len() {
+                let (head, tail) = bytes.split_at(cut);
+                for before in ["", "+OK\r\n", "*2\r\n:1\r\n*0\r\n"] {
+                    let mut framing = Framing::default();
+                    let begun = framing.read(head).unwrap();
+                    // Once for a reply that begins in a read, and once for one that goes on.
+                    let mut behind_another = Framing::default();
+                    behind_another
+                        .read(&[before.as_bytes(), head].concat())
+                        .unwrap();
+                    let of_reply = Size {
+                        bytes: head.len(),
+                        values: begun,
+                    };
+                    let expected = if cut == bytes.len() {
+                        Size::default()
+                    } else {
+                        of_reply
+                    };
+                    assert_eq!(framing.incomplete(), expected, "{text:?} at {cut}");
+                    assert_eq!(behind_another.incomplete(), expected, "{text:?} at {cut}");
+
+                    let begun = begun + framing.read(tail).unwrap();
+                    assert_eq!(begun, values);
+                    assert_eq!(framing.incomplete(), Size::default(), "{text:?} at {cut}");
+                }
+            }
+            let mut framing = Framing::default();
+            for (index, byte) in bytes.iter().enumerate().take(bytes.len() - 1) {
+                framing.read(&[*byte]).unwrap();
+                assert_eq!(framing.incomplete().bytes, index + 1, "{text:?}");
+            }
         }
     }
 
@@ -370,7 +440,7 @@ mod tests {
             for _ in 0..1_000 {
                 framing.read(b":1\r\n").unwrap();
             }
-            assert!(!framing.is_between_values());
+            assert!(!framing.is_between_replies());
         }
     }
 

@@ -120,7 +120,7 @@ impl Link {
         let stream = stream.map_err(|error| why(&error, &credit))?;
         // Credit that the handshake has not used must not be used for replies: the parser takes much more memory per byte than
         // TLS does.
-        credit.settle(0);
+        credit.settle(0)?;
         // Rounds have timeouts of their own, so a slow command is not an error.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
@@ -159,7 +159,7 @@ impl Link {
             }
         };
         let answers = answers.map_err(|error| why(&error, &self.credit))?;
-        self.credit.settle(0);
+        self.credit.settle(0)?;
         Ok(answers)
     }
 }

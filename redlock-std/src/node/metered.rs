@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::error::TransportError;
-use super::framing::Framing;
+use super::framing::{Framing, Size};
 
 /// The number of bytes and of values that may still arrive on a connection.
 ///
@@ -20,6 +20,9 @@ use super::framing::Framing;
 pub(crate) struct Credit {
     bytes: AtomicUsize,
     values: AtomicUsize,
+    /// What has arrived of a reply that has not ended: the parser keeps it.
+    incomplete_bytes: AtomicUsize,
+    incomplete_values: AtomicUsize,
     violation: OnceLock<TransportError>,
 }
 
@@ -60,6 +63,8 @@ impl Credit {
         Arc::new(Self {
             bytes: AtomicUsize::new(Self::BASE),
             values: AtomicUsize::new(Self::BASE / Self::VALUE),
+            incomplete_bytes: AtomicUsize::new(0),
+            incomplete_values: AtomicUsize::new(0),
             violation: OnceLock::new(),
         })
     }
@@ -83,12 +88,22 @@ impl Credit {
         }
     }
 
-    /// Resets the credit to that of this number of unanswered commands. So credit does not accumulate over the life of a
-    /// connection, and long replies do not use it up.
-    pub(crate) fn settle(&self, commands: usize) {
+    /// Resets the credit to that of this number of unanswered commands, less what has arrived of an incomplete reply. So credit
+    /// does not accumulate over the life of a connection, and long replies do not use it up.
+    ///
+    /// # Errors
+    ///
+    /// If more than that has arrived.
+    pub(crate) fn settle(&self, commands: usize) -> Result<(), TransportError> {
         let bytes = Self::BASE.saturating_add(commands.saturating_mul(Self::REPLY));
-        self.bytes.store(bytes, Ordering::Relaxed);
-        self.values.store(bytes / Self::VALUE, Ordering::Relaxed);
+        for (credit, limit, incomplete) in [
+            (&self.bytes, bytes, &self.incomplete_bytes),
+            (&self.values, bytes / Self::VALUE, &self.incomplete_values),
+        ] {
+            let left = limit.checked_sub(incomplete.load(Ordering::Relaxed));
+            credit.store(left.ok_or(TransportError::Flooded)?, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Returns what the node has sent against the rules, if it has.
@@ -102,7 +117,13 @@ impl Credit {
         }
         let (credit, spent) = match unit {
             Unit::Bytes => (&self.bytes, Ok(arrived.len())),
-            Unit::Values(framing) => (&self.values, framing.read(arrived)),
+            Unit::Values(framing) => {
+                let begun = framing.read(arrived);
+                let Size { bytes, values } = framing.incomplete();
+                self.incomplete_bytes.store(bytes, Ordering::Relaxed);
+                self.incomplete_values.store(values, Ordering::Relaxed);
+                (&self.values, begun)
+            }
         };
         let left = spent.map_err(TransportError::Protocol).and_then(|spent| {
             let left = credit.load(Ordering::Relaxed).checked_sub(spent);
@@ -231,11 +252,55 @@ mod tests {
             let credit = Credit::new();
             for _ in 0..1_000 {
                 credit.grant(128);
-                credit.settle(2);
+                credit.settle(2).unwrap();
             }
             let read = read_all(&credit, of_bytes).await;
             assert!(read <= (Credit::BASE + 2 * Credit::REPLY) / size, "{read}");
         }
+    }
+
+    /// A stream of these bytes, counted in both units.
+    fn counted<'a>(sent: &'a [u8], credit: &Arc<Credit>) -> Metered<Metered<&'a [u8]>> {
+        let wire = Metered::new(sent, Arc::clone(credit), Unit::Bytes);
+        let values = Unit::Values(Framing::default());
+        Metered::new(wire, Arc::clone(credit), values)
+    }
+
+    #[tokio::test]
+    async fn an_answered_command_does_not_double_what_an_incomplete_reply_may_take() {
+        for (head, body, size) in [
+            ("$90000\r\n", "x", 1),
+            ("*90000\r\n", "_\r\n", Credit::VALUE),
+        ] {
+            let limit = (Credit::BASE + Credit::REPLY) / size;
+            let answered = format!("+OK\r\n{head}{}", body.repeat(limit - head.len()));
+            let sent = answered.clone() + &body.repeat(90_000);
+            let credit = Credit::new();
+            credit.grant(2);
+            let mut stream = counted(sent.as_bytes(), &credit);
+            let mut arrived = vec![0; answered.len()];
+            stream.read_exact(&mut arrived).await.unwrap();
+
+            credit.settle(1).unwrap();
+            let mut rest = 0;
+            while let Ok(read) = stream.read(&mut [0; 9]).await {
+                rest += read;
+            }
+            assert!(rest <= head.len() * body.len(), "{rest}");
+            assert_eq!(credit.violation(), Some(TransportError::Flooded));
+        }
+    }
+
+    #[tokio::test]
+    async fn an_incomplete_reply_that_is_longer_than_the_limit_of_the_commands_left_is_a_violation()
+    {
+        let sent = format!("$90000\r\n{}", "x".repeat(Credit::BASE + Credit::REPLY));
+        let credit = Credit::new();
+        credit.grant(9);
+        let mut stream = counted(sent.as_bytes(), &credit);
+        stream.read_exact(&mut vec![0; sent.len()]).await.unwrap();
+        assert_eq!(credit.settle(2), Ok(()));
+        assert_eq!(credit.settle(1), Err(TransportError::Flooded));
     }
 
     #[tokio::test]

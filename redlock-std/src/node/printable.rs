@@ -43,6 +43,10 @@ mod tests {
                 "D\u{fc}sseldorf \u{4e16}\u{754c}",
             ),
             ("a\u{3164}\u{2800}b", "a\\u{3164}\\u{2800}b"),
+            (
+                "\u{13441}\u{13442}\u{1d159}",
+                "\\u{13441}\\u{13442}\\u{1d159}",
+            ),
             ("a\nb\r\tc\0", "a\\nb\\r\\tc\\0"),
             ("\u{1b}[2J\u{7f}\u{9b}", "\\u{1b}[2J\\u{7f}\\u{9b}"),
             // Right-to-left override, zero width, line separator.
