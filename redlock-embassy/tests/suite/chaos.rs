@@ -69,8 +69,7 @@ fn wire_form(reply: Reply) -> &'static [u8] {
 /// been sent.
 fn run(seed: u64) -> [usize; 3] {
     let mut dice = Dice(SeededEntropy::new(seed));
-    let world = World::default();
-    let server = Server::new(&world);
+    let (world, server) = start();
     if dice.roll(2) == 0 {
         server.send_at_once();
     }
@@ -85,7 +84,7 @@ fn run(seed: u64) -> [usize; 3] {
     let mut never_left = Vec::new();
     for number in 100..250 {
         if dice.roll(3) == 0 {
-            happen(&mut dice, &world, &server);
+            happen(&mut dice, world, server);
         }
         let fresh = numbered(number);
         let recent = numbered(number - dice.roll(4));

@@ -102,6 +102,13 @@ impl<'w> Server<'w> {
         Node::new(self.wire(), &self.world.clock)
     }
 
+    /// A client that is connected to it.
+    pub(crate) fn connected(&'w self) -> Node<'w> {
+        let mut node = self.node();
+        self.world.run(node.connect()).unwrap();
+        node
+    }
+
     pub(crate) fn wire(&'w self) -> Wire<'w> {
         Wire {
             server: self,
@@ -377,20 +384,22 @@ pub(crate) struct Who {
 }
 
 impl Default for Who {
-    /// A master that has been running for eleven days.
     fn default() -> Self {
-        Self {
-            run_id: 1,
-            replication_id: 7,
-            uptime_s: 1_000_000,
-            is_master: true,
-            may_evict: false,
-            vouched_ms: 0,
-        }
+        Self::MASTER
     }
 }
 
 impl Who {
+    /// It has been running for eleven days.
+    pub(crate) const MASTER: Self = Self {
+        run_id: 1,
+        replication_id: 7,
+        uptime_s: 1_000_000,
+        is_master: true,
+        may_evict: false,
+        vouched_ms: 0,
+    };
+
     fn answer(self) -> Vec<u8> {
         let traits = 4 * self.uptime_s + 2 * u64::from(self.is_master) + u64::from(!self.may_evict);
         let Self {
