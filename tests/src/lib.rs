@@ -16,7 +16,7 @@ mod undisturbed;
 use std::time::{Duration, Instant};
 
 pub use emulator::Emulator;
-pub use impostor::{Impostor, Mischief};
+pub use impostor::{Impostor, Mischief, read_command};
 pub use servers::{Calls, Server, Servers};
 pub use tls::{Authority, Certified, TlsServer, connect_storm};
 pub use tokio_stream::TokioStream;

@@ -1,9 +1,8 @@
 //! Nodes in the wrong hands, and URLs that are written wrongly.
 
 use std::process::Command;
-use std::time::Duration;
 
-use redlock_tests::{Impostor, Mischief, Servers};
+use redlock_tests::{Impostor, Servers};
 
 use crate::process::{Process, end_of, redlock, run};
 use crate::server::{field, run_id, write_guard};
@@ -20,12 +19,7 @@ const FLOODS: [(&[u8], &[u8]); 4] = [
 fn a_node_that_sends_without_an_end_neither_bloats_nor_hangs_those_who_look_at_it() {
     for (answer, flood) in FLOODS {
         for on in ["CLIENT", "INFO", "EVAL"] {
-            let impostor = Impostor::start(Mischief {
-                on,
-                answer,
-                flood,
-                pause: Duration::ZERO,
-            });
+            let impostor = Impostor::flooding(on, answer, flood);
             for arguments in [
                 &["doctor", "--seconds=1"][..],
                 &["inspect", "dock-7"],
@@ -71,12 +65,7 @@ fn what_a_node_says_cannot_write_into_the_terminal_of_the_operator() {
         ("GET", &bulk),
         ("SELECT", &error),
     ] {
-        let impostor = Impostor::start(Mischief {
-            on,
-            answer: answer.clone().leak().as_bytes(),
-            flood: b"",
-            pause: Duration::ZERO,
-        });
+        let impostor = Impostor::answering(on, answer.clone().leak().as_bytes());
         let url = impostor.url() + "/1";
         for (arguments, told) in told_of(&url) {
             assert!(is_clean(&told), "{on} {arguments:?} {told:?}");
@@ -270,12 +259,7 @@ fn of_what_a_node_says_no_more_than_some_lines_are_told() {
         ("CLIENT", &error),
         ("SELECT", &error),
     ] {
-        let impostor = Impostor::start(Mischief {
-            on,
-            answer: answer.clone().leak().as_bytes(),
-            flood: b"",
-            pause: Duration::ZERO,
-        });
+        let impostor = Impostor::answering(on, answer.clone().leak().as_bytes());
         let url = impostor.url() + "/1";
         for (arguments, told) in told_of(&url) {
             let beginning = beginning(&told);

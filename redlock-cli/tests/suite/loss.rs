@@ -104,7 +104,7 @@ fn with_a_majority_that_hangs(servers: &Servers, script: &str) -> Ended {
         server.pause();
     }
     let ended = holder.end();
-    assert_eq!(ended.code, Some(76), "{}", ended.stderr);
+    ended.expect_code(76);
     ended
 }
 
@@ -138,14 +138,10 @@ fn a_command_that_heeds_sigterm_was_interrupted_all_the_same() {
         server.pause();
     }
     let ended = holder.end();
-    assert_eq!(ended.code, Some(76), "{}", ended.stderr);
+    ended.expect_code(76);
     assert_eq!(ended.stdout, "ready\ntidy\n");
-    assert!(
-        ended.stderr.contains("ended with code 0"),
-        "{}",
-        ended.stderr
-    );
-    assert!(ended.stderr.contains("lost the lock"), "{}", ended.stderr);
+    ended.expect_stderr("ended with code 0");
+    ended.expect_stderr("lost the lock");
 }
 
 #[test]
@@ -160,14 +156,8 @@ fn a_lock_that_is_taken_away_ends_the_command_at_once() {
         take_away(server);
     }
     let ended = holder.end();
-    assert_eq!(ended.code, Some(76), "{}", ended.stderr);
-    assert!(
-        ended
-            .stderr
-            .contains("3 of 5 nodes no longer carry its token"),
-        "{}",
-        ended.stderr
-    );
+    ended.expect_code(76);
+    ended.expect_stderr("3 of 5 nodes no longer carry its token");
     // Long before a lease that cannot be extended would have ended so.
     let events = ended.events();
     let kill_at = time(named(&events, "terminating"), "kill_at");
@@ -191,7 +181,7 @@ fn sigkill_follows_sigterm_after_the_time_that_was_given() {
         take_away(server);
     }
     let ended = holder.end();
-    assert_eq!(ended.code, Some(76), "{}", ended.stderr);
+    ended.expect_code(76);
     let events = ended.events();
     let terminated_at = time(named(&events, "terminating"), "time");
     let killed_at = time(named(&events, "killing"), "time");
@@ -211,7 +201,7 @@ fn a_lease_is_extended_for_as_long_as_the_command_runs() {
         extensions(&holder) >= 3
     });
     let held = end_of(run(&servers, &["--no-wait"], "dock-7", "echo ran"));
-    assert_eq!(held.code, Some(75), "{}", held.stderr);
+    held.expect_code(75);
 }
 
 #[test]
@@ -232,8 +222,8 @@ fn a_majority_that_comes_back_in_time_costs_nothing() {
     eventually("another extension", || extensions(&holder) > before);
     holder.signal(Signal::TERM);
     let ended = holder.end();
-    assert_eq!(ended.code, Some(9), "{}", ended.stderr);
-    assert!(!ended.stderr.contains("terminating"), "{}", ended.stderr);
+    ended.expect_code(9);
+    ended.expect_not_in_stderr("terminating");
     expect_no_keys(&servers);
 }
 
@@ -249,7 +239,7 @@ fn a_run_that_stood_still_past_the_validity_kills_its_command_at_once() {
     eventually("the keys have expired", || servers.key_count() == 0);
     holder.signal(Signal::CONT);
     let ended = holder.end();
-    assert_eq!(ended.code, Some(76), "{}", ended.stderr);
+    ended.expect_code(76);
     // No time for SIGTERM.
     let events = ended.events();
     assert!(last_beat(&beats) < time(named(&events, "failed"), "time"));

@@ -158,6 +158,31 @@ impl Drop for Process {
 }
 
 impl Ended {
+    #[track_caller]
+    pub(crate) fn expect_code(&self, code: i32) {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+    }
+
+    #[track_caller]
+    pub(crate) fn expect_stdout(&self, text: &str) {
+        assert!(self.stdout.contains(text), "no {text:?} in {self:#?}");
+    }
+
+    #[track_caller]
+    pub(crate) fn expect_stderr(&self, text: &str) {
+        assert!(self.stderr.contains(text), "no {text:?} in {self:#?}");
+    }
+
+    #[track_caller]
+    pub(crate) fn expect_not_in_stdout(&self, text: &str) {
+        assert!(!self.stdout.contains(text), "{text:?} in {self:#?}");
+    }
+
+    #[track_caller]
+    pub(crate) fn expect_not_in_stderr(&self, text: &str) {
+        assert!(!self.stderr.contains(text), "{text:?} in {self:#?}");
+    }
+
     pub(crate) fn events(&self) -> Vec<Value> {
         events(&self.stderr)
     }

@@ -28,7 +28,7 @@ fn signals_go_on_to_the_command_which_decides_what_they_mean() {
         holder.signal(signal);
         let ended = holder.end();
         assert_eq!(ended.stdout, format!("ready\ngot {name}\n"));
-        assert_eq!(ended.code, Some(7), "{}", ended.stderr);
+        ended.expect_code(7);
     }
     expect_no_keys(&servers);
 }
@@ -57,12 +57,8 @@ fn a_signal_while_waiting_gives_up_and_leaves_nothing() {
         eventually("a waiting run", || next.stderr().contains("waiting"));
         next.signal(signal);
         let ended = next.end();
-        assert_eq!(ended.code, Some(128 + signal.as_raw()), "{}", ended.stderr);
-        assert!(
-            ended.stderr.contains(&format!("SIG{name} while waiting")),
-            "{}",
-            ended.stderr
-        );
+        ended.expect_code(128 + signal.as_raw());
+        ended.expect_stderr(&format!("SIG{name} while waiting"));
         assert_eq!(ended.stdout, "");
     }
     // One key on each node, and it is the holder's.
@@ -87,7 +83,7 @@ fn a_signal_in_the_middle_of_a_round_takes_back_what_was_granted() {
     });
     next.signal(Signal::TERM);
     let ended = next.end();
-    assert_eq!(ended.code, Some(128 + 15));
+    ended.expect_code(128 + 15);
     assert_eq!(ended.stdout, "");
     expect_no_keys(granting);
     for server in hung {
@@ -153,15 +149,15 @@ fn a_run_is_not_suspended() {
     eventually("a message", || holder.stderr().contains("not suspended"));
     assert!(holder.is_running());
     let held = end_of(run(&servers, &["--wait=4s"], "dock-7", "echo ran"));
-    assert_eq!(held.code, Some(75), "{}", held.stderr);
+    held.expect_code(75);
 }
 
 #[test]
 fn a_command_that_suspends_itself_goes_on() {
     let servers = Servers::start(3);
     let ended = end_of(run(&servers, &[], "dock-7", "kill -TSTP $$; exit 6"));
-    assert_eq!(ended.code, Some(6), "{}", ended.stderr);
-    assert!(ended.stderr.contains("not suspended"), "{}", ended.stderr);
+    ended.expect_code(6);
+    ended.expect_stderr("not suspended");
 }
 
 /// Whether `signal` is in this mask of the process.
