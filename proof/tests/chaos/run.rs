@@ -64,7 +64,7 @@ fn fences_grow_where_nodes_forget_and_clocks_are_stepped_and_counters_of_nodes_d
 #[test]
 fn two_that_hold_at_once_are_noticed_when_nodes_forget() {
     let arguments = ["--seconds=6", "--ttl-ms=3000", "--break=forget"];
-    // In a few seconds it may be that nobody came for what was forgotten, and the run says so.
+    // In a few seconds it may be that no client came for what was forgotten, and the run says so.
     let noticed = (0..12)
         .map(|_| chaos(&arguments).output().unwrap())
         .find(|output| output.status.success());

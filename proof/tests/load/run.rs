@@ -54,7 +54,7 @@ async fn keys_that_are_left_are_a_broken_promise() {
     let servers = run.servers_in_use().await;
     let client = redis::Client::open(("127.0.0.1", servers[0].1)).unwrap();
     let mut connection = client.get_connection().unwrap();
-    let () = connection.set("left", "by nobody").unwrap();
+    let () = connection.set("left", "by no task").unwrap();
     let output = run.output();
     let words = words(&output);
     assert_eq!(output.status.code(), Some(1), "{words}");

@@ -74,7 +74,7 @@ fn what_a_node_says_cannot_write_into_the_terminal_of_the_operator() {
     }
 }
 
-/// Whether nothing in it moves a cursor, begins a line of somebody else's, or is invisible.
+/// Whether nothing in it moves a cursor, begins a line that looks like another program's, or is invisible.
 pub(crate) fn is_clean(told: &str) -> bool {
     let is_clean = |character: char| {
         character == '\n'

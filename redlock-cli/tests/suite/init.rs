@@ -607,7 +607,7 @@ fn the_nodes_that_were_written_are_named_when_another_one_fails() {
             .filter(|server| record(server).is_some())
             .map(name)
             .collect();
-        // A first start ends at the first node that fails; their order is the same for everybody.
+        // A first start ends at the first node that fails; their order is the same for every client.
         let told = match written.as_slice() {
             [] => "redlock: no record was written".to_owned(),
             written => {

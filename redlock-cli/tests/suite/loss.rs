@@ -73,7 +73,7 @@ fn take_away(server: &Server) {
 
 #[test]
 fn a_command_is_gone_before_the_validity_ends_when_a_majority_hangs() {
-    // A machine that stands still kills nothing; whoever shares one tries again.
+    // A machine that stands still kills nothing; a test that shares one tries again.
     for attempt in 1.. {
         let directory = tempdir().unwrap();
         // One process ignores SIGTERM, and so does another that it has started.

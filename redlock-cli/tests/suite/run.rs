@@ -46,7 +46,7 @@ fn input_and_output_are_the_command_s_own() {
 #[test]
 fn two_at_once_run_one_after_the_other() {
     let servers = Servers::start(5);
-    // Whoever is not alone here does not find what it has written.
+    // A command that is not alone here does not find what it has written.
     let directory = tempdir().unwrap();
     let file = directory.path().join("owner");
     let script = format!(

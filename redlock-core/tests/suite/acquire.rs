@@ -56,7 +56,11 @@ fn with_any_pattern_of_nodes_in(fault: Fault) {
             if 2 * alive > count {
                 let lease = result.unwrap();
                 assert_eq!(holders(nodes), alive, "{count} nodes, {pattern:b}");
-                assert_eq!(micros(&clock), 0, "nobody has waited for the others");
+                assert_eq!(
+                    micros(&clock),
+                    0,
+                    "the acquire has not waited for the others"
+                );
                 let released = clock.run(redlock.release(lease));
                 assert!(released.released() + released.unanswered() >= alive);
             } else {

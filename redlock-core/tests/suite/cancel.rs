@@ -294,7 +294,7 @@ fn the_next_operation_releases_what_a_dropped_acquire_has_left() {
     nodes.iter().for_each(MockNode::hang);
     assert!(!poll_times(&clock, 1, redlock.acquire(KEY)));
     nodes.iter().for_each(MockNode::resume);
-    assert_eq!(holders(&nodes), 5, "granted to nobody");
+    assert_eq!(holders(&nodes), 5, "granted, and no lease is returned");
     assert_eq!(redlock.abandoned().copied(), nodes[0].token(KEY));
     // Another key: any operation releases it, not only one on the same lock.
     let lease = clock.run(redlock.try_acquire("dock-8")).unwrap();
@@ -368,7 +368,11 @@ fn an_acquire_that_is_dropped_while_it_cleans_up_is_made_good() {
         nodes[3..].iter().for_each(MockNode::stop);
     }
     nodes[3..].iter().for_each(MockNode::restart);
-    assert_eq!(holders(&nodes), 5, "three of the thief and two of nobody");
+    assert_eq!(
+        holders(&nodes),
+        5,
+        "three of the thief and two that are abandoned"
+    );
     clock.run(redlock.release_abandoned());
     clock.advance(ms(20));
     assert_eq!(holders(&nodes), 3);

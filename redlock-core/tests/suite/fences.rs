@@ -542,7 +542,7 @@ fn a_gate_refuses_an_earlier_holder_after_a_later_one() {
     assert!(!gate.admit(Fence::from_u64(4)));
     assert!(
         gate.admit(Fence::from_u64(5)),
-        "whom it has seen may come again"
+        "a client that it has seen may come again"
     );
     assert!(gate.admit(Fence::from_u64(8)));
     assert!(!gate.admit(Fence::from_u64(7)));

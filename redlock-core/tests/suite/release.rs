@@ -118,7 +118,7 @@ fn a_key_that_is_gone_is_as_good_an_answer_as_one_that_is_deleted() {
     assert_eq!(
         micros(&clock),
         0,
-        "four have answered, nobody waits for the fifth"
+        "four have answered, the release does not wait for the fifth"
     );
 }
 

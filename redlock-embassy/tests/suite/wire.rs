@@ -355,7 +355,7 @@ impl State {
                         let until = now.saturating_add(Duration::from_millis(number_of(ttl)));
                         self.keys.insert(key, (token.to_vec(), until));
                     }
-                    _ => panic!("a script that nobody knows"),
+                    _ => panic!("an unknown script"),
                 }
                 b":1\r\n".to_vec()
             }

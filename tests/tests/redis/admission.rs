@@ -224,7 +224,7 @@ async fn a_lease_on_a_node_that_restarted_is_released_and_extended_all_the_same(
     .await;
 }
 
-/// Servers that nobody vouches for.
+/// Servers that no operator vouches for.
 fn young(count: usize) -> Servers {
     let servers = Servers::start(count);
     servers.iter().for_each(Server::disown);

@@ -193,7 +193,7 @@ fn faulty_node(fault: Fault) -> (RedisNode, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     let (sender, commands) = mpsc::channel();
-    // Ends when nobody listens to it any more.
+    // Ends when the test does not listen to it any more.
     std::thread::spawn(move || {
         for (number, stream) in listener.incoming().enumerate() {
             let fault = Some(fault).filter(|fault| number < fault.connections);

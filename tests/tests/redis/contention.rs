@@ -28,7 +28,7 @@ async fn tasks_of_one_process_take_turns_for_ten_commands_each() {
     servers.expect_no_keys().await;
     let after: u64 = servers.iter().map(|server| commands(&server.calls())).sum();
     let acquisitions = u64::from(TASKS * TURNS);
-    // One acquire and one release for each of five servers; nobody asks in vain.
+    // One acquire and one release for each of five servers; no task asks in vain.
     assert_eq!((after - before) / acquisitions, 10);
 }
 

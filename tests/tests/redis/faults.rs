@@ -20,7 +20,7 @@ async fn a_hung_minority_costs_nothing_and_keeps_no_key() {
         for _ in 0..10 {
             redlock.try_acquire("dock-7").await.unwrap().release().await;
         }
-        // Nobody has waited for the hung ones: that would take a second a round.
+        // No task has waited for the hung ones: that would take a second a round.
         assert!(start.elapsed() < redlock.options().round_time());
         hung.iter().for_each(Server::resume);
         servers.expect_no_keys().await;

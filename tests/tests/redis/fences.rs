@@ -191,7 +191,7 @@ async fn an_acquire_dropped_at_any_moment_leaves_no_key_and_fences_that_expire()
         }
     }
     servers.expect_no_keys().await;
-    // It is nobody's: a fence that was never reported is no obstacle either.
+    // No client has it: a fence that was never reported is no obstacle either.
     redlock.try_acquire("dock-7").await.unwrap().release().await;
     servers.expect_no_keys().await;
     for server in servers.iter() {
