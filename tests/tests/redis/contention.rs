@@ -55,7 +55,12 @@ fn commands(calls: &redlock_tests::Calls) -> u64 {
     calls["set"] + calls["evalsha"] + calls["eval"]
 }
 
-fn work(redlock: &Redlock, resource: &Arc<Resource>, turns: u32) -> tokio::task::JoinHandle<()> {
+/// Spawns a client that uses `resource` under the lock, `turns` times.
+pub(crate) fn work(
+    redlock: &Redlock,
+    resource: &Arc<Resource>,
+    turns: u32,
+) -> tokio::task::JoinHandle<()> {
     let (redlock, resource) = (redlock.clone(), Arc::clone(resource));
     tokio::spawn(async move {
         for _ in 0..turns {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redlock_std::{Fence, FenceGate, Fencing, Options, Redlock};
 use redlock_tests::{Server, Servers, eventually};
 
-use crate::contention::Resource;
+use crate::contention::{Resource, work};
 use crate::setup::{connected, expect_key_on, patient};
 
 const TTL: Duration = Duration::from_secs(10);
@@ -88,16 +88,7 @@ async fn plain_and_fenced_clients_exclude_each_other() {
         servers.expect_no_keys().await;
     }
     let resource = Arc::new(Resource::default());
-    let tasks = [ours, plain].map(|redlock| {
-        let resource = Arc::clone(&resource);
-        tokio::spawn(async move {
-            for _ in 0..TURNS {
-                let guard = redlock.acquire("dock-7").await.unwrap();
-                resource.use_alone().await;
-                guard.release().await;
-            }
-        })
-    });
+    let tasks = [ours, plain].map(|redlock| work(&redlock, &resource, TURNS));
     for task in tasks {
         task.await.unwrap();
     }
