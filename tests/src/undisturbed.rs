@@ -122,42 +122,21 @@ mod tests {
     #[tokio::test]
     #[should_panic(expected = "run 1")]
     async fn a_failure_on_a_machine_that_is_on_time_counts_at_once() {
-        let runs = Cell::new(0);
-        let failing = async || {
-            runs.set(runs.get() + 1);
-            panic!("run {}", runs.get());
-        };
-        repeated(failing, || None).await;
+        fail_each_run(|| None).await;
     }
 
     #[tokio::test]
     #[should_panic(expected = "run 5")]
     async fn a_failure_in_each_run_counts_also_on_a_machine_that_is_late() {
+        fail_each_run(|| Some("late".to_owned())).await;
+    }
+
+    async fn fail_each_run(disturbance: impl FnMut() -> Option<String>) {
         let runs = Cell::new(0);
         let failing = async || {
             runs.set(runs.get() + 1);
             panic!("run {}", runs.get());
         };
-        repeated(failing, || Some("late".to_owned())).await;
-    }
-
-    #[test]
-    fn the_statistics_of_the_system_tell_how_often_segments_were_sent_again() {
-        let statistics =
-            "IpExt: A TCPTimeouts\nIpExt: 1 2\nTcpExt: A TCPTimeouts B\nTcpExt: 3 4 5\n";
-        assert_eq!(timeouts_in(statistics), Some(4));
-        let real = std::fs::read_to_string("/proc/net/netstat").unwrap();
-        assert!(timeouts_in(&real).is_some());
-    }
-
-    #[tokio::test]
-    async fn a_failure_on_a_machine_that_is_late_is_followed_by_another_run() {
-        let runs = Cell::new(0);
-        let unsteady = async || {
-            runs.set(runs.get() + 1);
-            assert_eq!(runs.get(), 2);
-        };
-        repeated(unsteady, || Some("late".to_owned())).await;
-        assert_eq!(runs.get(), 2);
+        repeated(failing, disturbance).await;
     }
 }

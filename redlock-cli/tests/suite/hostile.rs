@@ -65,9 +65,7 @@ fn what_a_node_says_cannot_write_into_the_terminal_of_the_operator() {
         ("GET", &bulk),
         ("SELECT", &error),
     ] {
-        let impostor = Impostor::answering(on, answer.clone().leak().as_bytes());
-        let url = impostor.url() + "/1";
-        for (arguments, told) in told_of(&url) {
+        for (arguments, told) in told_of_impostor(on, answer) {
             assert!(is_clean(&told), "{on} {arguments:?} {told:?}");
             assert!(!told.lines().any(|line| line.starts_with("FAKE")), "{told}");
         }
@@ -259,9 +257,7 @@ fn of_what_a_node_says_no_more_than_some_lines_are_told() {
         ("CLIENT", &error),
         ("SELECT", &error),
     ] {
-        let impostor = Impostor::answering(on, answer.clone().leak().as_bytes());
-        let url = impostor.url() + "/1";
-        for (arguments, told) in told_of(&url) {
+        for (arguments, told) in told_of_impostor(on, answer) {
             let beginning = beginning(&told);
             assert!(told.len() < MOST_TOLD, "{on} {arguments:?} {beginning}");
             assert!(!told.contains(&"x".repeat(300)), "{on} {beginning}");
@@ -269,11 +265,12 @@ fn of_what_a_node_says_no_more_than_some_lines_are_told() {
     }
 }
 
-/// What each command tells of the node at `url`. They run side by side.
-fn told_of(url: &str) -> Vec<(&'static [&'static str], String)> {
+/// What each command tells of a node that answers `on` with `answer`. They run side by side.
+fn told_of_impostor(on: &'static str, answer: &str) -> Vec<(&'static [&'static str], String)> {
+    let impostor = Impostor::answering(on, answer.to_owned().leak().as_bytes());
     let started = COMMANDS.map(|arguments| {
         let mut command = redlock(arguments);
-        command.env("REDLOCK_NODES", url);
+        command.env("REDLOCK_NODES", impostor.url() + "/1");
         (arguments, Process::start(command))
     });
     let told = started.into_iter().map(|(arguments, process)| {

@@ -111,8 +111,7 @@ fn a_node_that_failed_over_and_back_while_a_lease_is_out_gets_its_vote_back_from
     assert_eq!(init(urls, &[]).code, Some(0));
     eventually("the record on the replica", || record(replica).is_some());
     let _: () = replica.query(&["REPLICAOF", "NO", "ONE"]).unwrap();
-    let holder = Process::start(holding(urls));
-    holder.expect_line("ready");
+    let holder = Process::ready(holding(urls));
     eventually("the lock on the node", || nodes[0].key_count() == 1);
 
     let run = run_id(&nodes[0]);
@@ -767,8 +766,7 @@ fn expect_votes_after_the_quarantine(servers: &Servers) {
 /// A lock that is held until it is dropped.
 fn holder(servers: &Servers) -> Process {
     let script = "echo ready; sleep 60";
-    let holder = Process::start(run(servers, &["--fenced"], "dock-7", script));
-    holder.expect_line("ready");
+    let holder = Process::ready(run(servers, &["--fenced"], "dock-7", script));
     eventually("the lock on each node", || servers.key_count() == 3);
     holder
 }

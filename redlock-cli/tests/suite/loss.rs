@@ -132,8 +132,7 @@ fn a_command_that_heeds_sigterm_was_interrupted_all_the_same() {
     let servers = Servers::start(5);
     let script =
         "trap 'echo tidy; exit 0' TERM; echo ready; for i in $(seq 4000); do sleep 0.01; done";
-    let holder = Process::start(run(&servers, &["--ttl=6s", "-v"], "dock-7", script));
-    holder.expect_line("ready");
+    let holder = Process::ready(run(&servers, &["--ttl=6s", "-v"], "dock-7", script));
     for server in &servers[..3] {
         server.pause();
     }
@@ -150,8 +149,7 @@ fn a_lock_that_is_taken_away_ends_the_command_at_once() {
     let script = "trap 'exit 0' TERM; echo ready; for i in $(seq 4000); do sleep 0.01; done";
     // A third of the validity passes between a loss and its discovery.
     let options = ["--ttl=12s", "--kill-after=2s", "--json"];
-    let holder = Process::start(run(&servers, &options, "dock-7", script));
-    holder.expect_line("ready");
+    let holder = Process::ready(run(&servers, &options, "dock-7", script));
     for server in &servers[..3] {
         take_away(server);
     }
@@ -175,8 +173,7 @@ fn sigkill_follows_sigterm_after_the_time_that_was_given() {
     let directory = tempdir().unwrap();
     let beats = directory.path().join("beats");
     let options = ["--ttl=3s", "--kill-after=200ms", "--json"];
-    let holder = Process::start(run(&servers, &options, "dock-7", &heart(&beats)));
-    holder.expect_line("ready");
+    let holder = Process::ready(run(&servers, &options, "dock-7", &heart(&beats)));
     for server in servers.iter() {
         take_away(server);
     }

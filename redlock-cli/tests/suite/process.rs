@@ -76,6 +76,13 @@ impl Process {
         }
     }
 
+    /// Starts `command`, and waits until it prints `ready`.
+    pub(crate) fn ready(command: Command) -> Self {
+        let process = Self::start(command);
+        process.expect_line("ready");
+        process
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).unwrap();
     }

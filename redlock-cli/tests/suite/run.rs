@@ -175,8 +175,7 @@ fn key_and_token_are_in_the_command_s_environment_and_the_token_nowhere_else() {
     let servers = Servers::start(5);
     let options = ["--ttl=3s", "--json", "-v"];
     let script = "echo \"$REDLOCK_KEY $REDLOCK_TOKEN\"; echo ready; exec sleep 60";
-    let holder = Process::start(run(&servers, &options, "dock 7", script));
-    holder.expect_line("ready");
+    let holder = Process::ready(run(&servers, &options, "dock 7", script));
 
     let stdout = holder.stdout();
     let (key, token) = stdout.lines().next().unwrap().rsplit_once(' ').unwrap();

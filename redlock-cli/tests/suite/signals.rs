@@ -1,5 +1,7 @@
 //! Signals to `redlock run`.
 
+use std::process::Command;
+
 use redlock_tests::Servers;
 use rustix::process::Signal;
 
@@ -23,8 +25,7 @@ fn signals_go_on_to_the_command_which_decides_what_they_mean() {
     let servers = Servers::start(3);
     for (signal, name) in FORWARDED {
         let script = format!("trap 'echo got {name}; exit 7' {name}; {LOOP}");
-        let holder = Process::start(run(&servers, &[], "dock-7", &script));
-        holder.expect_line("ready");
+        let holder = Process::ready(run(&servers, &[], "dock-7", &script));
         holder.signal(signal);
         let ended = holder.end();
         assert_eq!(ended.stdout, format!("ready\ngot {name}\n"));
@@ -39,8 +40,7 @@ fn a_signal_reaches_the_whole_group_and_its_number_is_in_the_exit_code() {
     for (signal, _) in FORWARDED {
         // Two processes, both there before the signal is: a shell heeds SIGINT only with its child.
         let script = "(echo ready; exec sleep 60); kill -KILL $$";
-        let holder = Process::start(run(&servers, &[], "dock-7", script));
-        holder.expect_line("ready");
+        let holder = Process::ready(run(&servers, &[], "dock-7", script));
         holder.signal(signal);
         assert_eq!(holder.end().code, Some(128 + signal.as_raw()));
     }
@@ -96,14 +96,8 @@ fn a_signal_in_the_middle_of_a_round_takes_back_what_was_granted() {
 fn a_signal_that_was_ignored_from_the_beginning_stays_so() {
     let servers = Servers::start(3);
     let inner = run(&servers, &["--json"], "dock-7", LOOP);
-    let mut command = std::process::Command::new("sh");
-    command
-        .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
-        .arg(inner.get_program())
-        .args(inner.get_args())
-        .env("REDLOCK_NODES", servers.urls().join(","));
-    let holder = Process::start(command);
-    holder.expect_line("ready");
+    let command = ignoring("HUP", &inner, &servers);
+    let holder = Process::ready(command);
     holder.expect_event("started");
     let events = holder.events();
     let started = events.iter().find(|event| event["event"] == "started");
@@ -123,18 +117,23 @@ fn a_signal_that_was_ignored_from_the_beginning_stays_so() {
     assert!(!has("SigIgn:", child, Signal::TERM));
 }
 
+/// Runs `inner` from a shell that ignores the signal. It is bash: dash does not pass on that it ignores CHLD.
+fn ignoring(signal: &str, inner: &Command, servers: &Servers) -> Command {
+    let mut command = Command::new("bash");
+    command
+        .args(["-c", &format!("trap '' {signal}; exec \"$0\" \"$@\"")])
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .env("REDLOCK_NODES", servers.urls().join(","));
+    command
+}
+
 #[test]
 fn a_parent_that_ignores_sigchld_does_not_hide_the_exit_code() {
     let servers = Servers::start(3);
     for (script, code) in [("exit 7", 7), ("kill -KILL $$", 128 + 9)] {
         let inner = run(&servers, &[], "dock-7", script);
-        let mut command = std::process::Command::new("bash");
-        command
-            .args(["-c", "trap '' CHLD; exec \"$0\" \"$@\""])
-            .arg(inner.get_program())
-            .args(inner.get_args())
-            .env("REDLOCK_NODES", servers.urls().join(","));
-        let ended = end_of(command);
+        let ended = end_of(ignoring("CHLD", &inner, &servers));
         assert_eq!(ended.code, Some(code), "{script}: {}", ended.stderr);
     }
     expect_no_keys(&servers);
