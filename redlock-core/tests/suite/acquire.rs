@@ -408,9 +408,7 @@ fn nodes_that_hang_after_their_grant_cost_the_clean_up_one_more_node_timeout_and
 fn acquire_without_options_for_it_waits_for_the_ttl_its_drift_and_two_rounds() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
-    nodes
-        .iter()
-        .for_each(|node| node.set(KEY, thief(), 10 * TTL));
+    steal_for(10 * TTL, &nodes);
     let mut redlock = client_with(&nodes, &clock, 1, Options::new(ms(500)).unwrap());
     assert!(clock.run(redlock.acquire(KEY)).is_err());
     assert_eq!(clock.now(), at(ms(500 + 7 + 2 * 100)));
@@ -420,9 +418,7 @@ fn acquire_without_options_for_it_waits_for_the_ttl_its_drift_and_two_rounds() {
 fn the_delay_between_rounds_is_drawn_again_and_grows_to_four_times() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
-    nodes
-        .iter()
-        .for_each(|node| node.set(KEY, thief(), 10 * TTL));
+    steal_for(10 * TTL, &nodes);
     let options = one_round()
         .wait(ms(unless_miri(9_000, 1_000)))
         .retry_delay(ms(10), ms(20))
@@ -456,9 +452,7 @@ fn the_delay_between_rounds_is_drawn_again_and_grows_to_four_times() {
 fn acquire_gets_a_lock_that_comes_free_while_it_waits() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    nodes
-        .iter()
-        .for_each(|node| node.set(KEY, thief(), ms(700)));
+    steal_for(ms(700), &nodes);
     let options = one_round().wait(ms(1_000));
     let lease = clock
         .run(client_with(&nodes, &clock, 1, options).acquire(KEY))

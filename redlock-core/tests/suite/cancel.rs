@@ -143,9 +143,7 @@ fn leaves_nothing_whatever_comes_next(operation: impl AsyncFn(&mut Lock<'_>, Lea
                 let mine = clock.run(redlock.try_acquire("mine")).unwrap();
                 let other = clock.run(redlock.try_acquire("other")).unwrap();
                 // Another client holds a majority of the key for a while.
-                nodes[2..]
-                    .iter()
-                    .for_each(|node| node.set(KEY, thief(), ms(9)));
+                steal_for(ms(9), &nodes[2..]);
                 nodes.iter().for_each(|node| node.set_latency(ms(2)));
                 nodes[..hung].iter().for_each(MockNode::hang);
                 let done = poll_times(&clock, polls, operation(&mut redlock, mine));

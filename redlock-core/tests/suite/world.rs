@@ -90,8 +90,13 @@ pub(crate) fn try_once<'c>(
 
 /// Another client takes [`KEY`] on these nodes.
 pub(crate) fn steal(nodes: &[Node<'_>]) {
+    steal_for(TTL, nodes);
+}
+
+/// The same, with another TTL.
+pub(crate) fn steal_for(ttl: Duration, nodes: &[Node<'_>]) {
     for node in nodes {
-        node.set(KEY, thief(), TTL);
+        node.set(KEY, thief(), ttl);
     }
 }
 
