@@ -294,9 +294,7 @@ fn a_client_that_only_extends_learns_within_a_minute_that_the_guard_record_allow
 fn commands_before_a_denied_acquire_are_still_sent() {
     let (world, server, mut node) = connected();
     assert_eq!(world.execute(&mut node, &guarded(A)), Ok(ACQUIRED));
-    server.enter(Entry::Refused(
-        embedded_io_async::ErrorKind::ConnectionRefused,
-    ));
+    server.enter(Entry::REFUSED);
     server.cut();
     assert!(world.execute(&mut node, &release(A)).is_err());
     server.introduce(YOUNG);
@@ -596,9 +594,7 @@ fn a_client_without_a_connection_during_a_rolling_restart_counts_from_its_next_o
 fn a_server_that_is_named_twice_has_one_vote_and_the_error_names_both() {
     let world = World::default();
     let [first, second, _] = &fleet::<3>(&world, Who::default());
-    second.enter(Entry::Refused(
-        embedded_io_async::ErrorKind::ConnectionRefused,
-    ));
+    second.enter(Entry::REFUSED);
     let mut redlock = lock([first, first, second], 1, default_options());
     for _ in 0..3 {
         let error = world.run(redlock.try_acquire("dock-7")).unwrap_err();

@@ -24,7 +24,7 @@ fn nothing_is_sent_and_no_connection_is_made_before_the_first_command() {
 #[test]
 fn a_node_that_refuses_is_an_error_at_once_also_between_attempts() {
     let (world, server, mut node) = unconnected();
-    server.enter(Entry::Refused(ErrorKind::ConnectionRefused));
+    server.enter(Entry::REFUSED);
     for _ in 0..100 {
         let result = poll_times(1, node.execute(&acquire(A)));
         assert_eq!(*result.unwrap().unwrap_err().failure(), REFUSED);
@@ -87,9 +87,9 @@ fn a_node_that_accepts_and_disconnects_at_once_does_not_reset_the_back_off() {
 fn a_node_that_is_back_works_by_itself_within_the_longest_pause() {
     for down in [ms(1), ms(60), ms(700), ms(30_000)] {
         let (world, server, mut node) = unconnected();
-        server.enter(Entry::Refused(ErrorKind::ConnectionRefused));
+        server.enter(Entry::REFUSED);
         attempts_until(down, world, server, &mut node);
-        server.enter(Entry::After(Duration::ZERO));
+        server.enter(Entry::OPEN);
         let back_at = world.now_ms();
         while world.execute(&mut node, &acquire(A)).is_err() {
             world.clock.advance(ms(1));
@@ -102,13 +102,13 @@ fn a_node_that_is_back_works_by_itself_within_the_longest_pause() {
 #[test]
 fn the_pauses_start_again_after_a_node_has_answered() {
     let (world, server, mut node) = unconnected();
-    server.enter(Entry::Refused(ErrorKind::ConnectionRefused));
+    server.enter(Entry::REFUSED);
     attempts_until(ms(5_000), world, server, &mut node);
-    server.enter(Entry::After(Duration::ZERO));
+    server.enter(Entry::OPEN);
     world.clock.advance(ms(1_600));
     assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
     server.cut();
-    server.enter(Entry::Refused(ErrorKind::ConnectionRefused));
+    server.enter(Entry::REFUSED);
     let attempts = attempts_until(
         world.time().saturating_add(ms(400)),
         world,
@@ -138,12 +138,12 @@ fn a_connection_that_breaks_is_replaced_at_once() {
 #[test]
 fn an_explicit_connect_does_not_wait_for_the_pause() {
     let (world, server, mut node) = unconnected();
-    server.enter(Entry::Refused(ErrorKind::ConnectionRefused));
+    server.enter(Entry::REFUSED);
     for attempts in 1..=20 {
         assert_eq!(*world.run(node.connect()).unwrap_err().failure(), REFUSED);
         assert_eq!(server.attempts().len(), attempts);
     }
-    server.enter(Entry::After(Duration::ZERO));
+    server.enter(Entry::OPEN);
     assert_eq!(world.run(node.connect()), Ok(()));
     assert_eq!(world.run(node.connect()), Ok(()), "once is enough");
     assert_eq!((server.connections(), world.now_ms()), (1, 0));
@@ -152,7 +152,7 @@ fn an_explicit_connect_does_not_wait_for_the_pause() {
 #[test]
 fn an_explicit_connect_ends_the_pause_for_commands_too() {
     let (world, server, mut node) = unconnected();
-    server.enter(Entry::Refused(ErrorKind::ConnectionRefused));
+    server.enter(Entry::REFUSED);
     attempts_until(ms(5_000), world, server, &mut node);
     let attempts = server.attempts().len();
     assert!(world.execute(&mut node, &acquire(A)).is_err());

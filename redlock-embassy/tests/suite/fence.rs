@@ -2,10 +2,8 @@
 
 use core::cell::Cell;
 use core::fmt;
-use core::time::Duration;
 use std::collections::HashSet;
 
-use embedded_io_async::ErrorKind;
 use redlock_core::mock::{MockClock, SeededEntropy};
 use redlock_core::transport::{Argument, Command, Proposal, Reply, ScriptCall, VoteConditions};
 use redlock_core::{Denial, Fence, Fencing, Redlock, Token, Transport};
@@ -17,9 +15,6 @@ use crate::fleet::*;
 use crate::scripts::Scripts;
 use crate::wire::{Entry, Server, Who};
 use crate::world::*;
-
-const REFUSED: Entry = Entry::Refused(ErrorKind::ConnectionRefused);
-const OPEN: Entry = Entry::After(Duration::ZERO);
 
 /// A proposal of the usual fleet, at the time of the nodes and so many microseconds.
 fn proposal(world: &World, micros: u64) -> Proposal {
@@ -314,12 +309,12 @@ fn the_second_round_of_an_attempt_does_not_forget_what_the_first_has_sent() {
     let first = proposal(world, 1);
     assert!(world.execute(&mut node, &acquire_at(first, A)).is_ok());
     server.cut();
-    server.enter(REFUSED);
+    server.enter(Entry::REFUSED);
     let second = proposal(world, 2);
     assert!(world.execute(&mut node, &acquire_at(second, A)).is_err());
     assert!(world.execute(&mut node, &release_at(second, A)).is_err());
     assert_eq!(server.token(KEY), Some(A.as_bytes().to_vec()));
-    server.enter(OPEN);
+    server.enter(Entry::OPEN);
     world.clock.advance(ms(1_600));
     assert_eq!(world.execute(&mut node, &extend(B)), Ok(Reply::NotMine));
     assert_eq!(server.token(KEY), None);
@@ -334,10 +329,10 @@ fn a_late_release_burns_its_fence() {
             .is_ok()
     );
     server.cut();
-    server.enter(REFUSED);
+    server.enter(Entry::REFUSED);
     let last = proposal(world, 5);
     assert!(world.execute(&mut node, &release_at(last, A)).is_err());
-    server.enter(OPEN);
+    server.enter(Entry::OPEN);
     world.clock.advance(ms(100));
     assert_eq!(world.execute(&mut node, &extend(B)), Ok(Reply::NotMine));
     assert_eq!(server.heard()[1..], ["GIVE BACK a", "EXTEND b"]);

@@ -1,6 +1,5 @@
 //! The whole lock over five nodes.
 
-use embedded_io_async::ErrorKind;
 use redlock_core::{AcquireError, Clock};
 
 use crate::fleet::*;
@@ -40,7 +39,7 @@ impl Fault {
     fn befall(self, server: &Server<'_>) {
         match self {
             Self::NobodyThere => server.enter(Entry::Nothing),
-            Self::Refuses => server.enter(Entry::Refused(ErrorKind::ConnectionRefused)),
+            Self::Refuses => server.enter(Entry::REFUSED),
             Self::Hangs => server.hang(usize::MAX),
             Self::TakesNothing => server.hang(0),
             Self::SpeaksHttp => server.introduce_with("HTTP/1.1 400\r\n"),
@@ -150,7 +149,7 @@ fn a_lease_is_kept_over_a_fleet_that_is_restarted_one_by_one() {
     let end = world.after(ms(60_000));
     let restarts = async {
         for server in servers.iter().cycle().take(50) {
-            server.enter(Entry::Refused(ErrorKind::ConnectionRefused));
+            server.enter(Entry::REFUSED);
             server.cut();
             world.clock.sleep_until(world.after(ms(1_000))).await;
             server.enter(Entry::After(ms(5)));

@@ -1,8 +1,5 @@
 //! Releases that find no connection, and acquires that never left.
 
-use core::time::Duration;
-
-use embedded_io_async::ErrorKind;
 use redlock_core::transport::{Command, Reply};
 use redlock_core::{Token, Transport};
 use redlock_embassy::{Failure, TcpNode, TransportError};
@@ -10,20 +7,17 @@ use redlock_embassy::{Failure, TcpNode, TransportError};
 use crate::wire::{Entry, Server};
 use crate::world::*;
 
-const REFUSED: Entry = Entry::Refused(ErrorKind::ConnectionRefused);
-const OPEN: Entry = Entry::After(Duration::ZERO);
-
 /// A node that has the key under A and is not reachable any more.
 fn lost() -> Setup {
     let (world, server, node) = holding();
     server.cut();
-    server.enter(REFUSED);
+    server.enter(Entry::REFUSED);
     (world, server, node)
 }
 
 /// Accepts connections again, when the longest pause is over.
 fn found(server: &Server<'_>) {
-    server.enter(OPEN);
+    server.enter(Entry::OPEN);
     server.world.clock.advance(ms(1_600));
 }
 
@@ -70,7 +64,7 @@ fn a_release_that_finds_no_connection_goes_out_after_the_login() {
     let mut node = server.node().database(3);
     assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
     server.cut();
-    server.enter(REFUSED);
+    server.enter(Entry::REFUSED);
     assert!(world.execute(&mut node, &release(A)).is_err());
     found(server);
     assert_eq!(world.execute(&mut node, &acquire(B)), Ok(ACQUIRED));
@@ -321,7 +315,7 @@ fn a_late_release_is_kept_for_keys_of_up_to_64_bytes() {
     for (len, is_kept) in [(0, true), (1, true), (63, true), (64, true), (65, false)] {
         let (world, server, mut node) = connected();
         server.cut();
-        server.enter(REFUSED);
+        server.enter(Entry::REFUSED);
         let key = vec![b'k'; len];
         let command = release_of(&key, A);
         assert!(world.execute(&mut node, &command).is_err());
@@ -345,7 +339,7 @@ fn only_releases_are_kept_for_the_next_connection() {
 #[test]
 fn releasing_an_acquire_that_found_no_connection_is_answered_at_once_and_sends_nothing() {
     let (world, server, mut node) = unconnected();
-    server.enter(REFUSED);
+    server.enter(Entry::REFUSED);
     assert!(world.execute(&mut node, &acquire(A)).is_err());
     for _ in 0..3 {
         assert_eq!(
@@ -362,7 +356,7 @@ fn releasing_an_acquire_that_found_no_connection_is_answered_at_once_and_sends_n
 fn an_acquire_that_never_left_is_remembered_over_other_commands() {
     for command in [extend(B), release(B)] {
         let (world, server, mut node) = unconnected();
-        server.enter(REFUSED);
+        server.enter(Entry::REFUSED);
         assert!(world.execute(&mut node, &acquire(A)).is_err());
         found(server);
         assert_eq!(world.execute(&mut node, &command), Ok(Reply::NotMine));
@@ -461,7 +455,7 @@ fn a_release_that_waits_for_replies_goes_ahead_of_the_next_command() {
 fn a_release_that_fits_no_send_buffer_does_not_stand_in_the_way() {
     let (world, server) = start();
     let mut node = TcpNode::<_, _, 128>::new(server.wire(), &world.clock);
-    server.enter(REFUSED);
+    server.enter(Entry::REFUSED);
     for _ in 0..2 {
         assert!(world.run(node.execute(&release(A))).is_err());
     }

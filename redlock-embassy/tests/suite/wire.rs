@@ -55,6 +55,11 @@ pub(crate) enum Entry {
     Nothing,
 }
 
+impl Entry {
+    pub(crate) const OPEN: Self = Self::After(Duration::ZERO);
+    pub(crate) const REFUSED: Self = Self::Refused(ErrorKind::ConnectionRefused);
+}
+
 #[derive(Default)]
 struct Connection {
     /// Written and not flushed.
@@ -77,7 +82,7 @@ impl<'w> Server<'w> {
         Self {
             world,
             state: RefCell::new(State {
-                entry: Entry::After(Duration::ZERO),
+                entry: Entry::OPEN,
                 chunk: usize::MAX,
                 stutters: false,
                 needs_flush: true,
