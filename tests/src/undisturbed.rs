@@ -131,6 +131,26 @@ mod tests {
         fail_each_run(|| Some("late".to_owned())).await;
     }
 
+    #[test]
+    fn the_statistics_of_the_system_tell_how_often_segments_were_sent_again() {
+        let statistics =
+            "IpExt: A TCPTimeouts\nIpExt: 1 2\nTcpExt: A TCPTimeouts B\nTcpExt: 3 4 5\n";
+        assert_eq!(timeouts_in(statistics), Some(4));
+        let real = std::fs::read_to_string("/proc/net/netstat").unwrap();
+        assert!(timeouts_in(&real).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_failure_on_a_machine_that_is_late_is_followed_by_another_run() {
+        let runs = Cell::new(0);
+        let unsteady = async || {
+            runs.set(runs.get() + 1);
+            assert_eq!(runs.get(), 2);
+        };
+        repeated(unsteady, || Some("late".to_owned())).await;
+        assert_eq!(runs.get(), 2);
+    }
+
     async fn fail_each_run(disturbance: impl FnMut() -> Option<String>) {
         let runs = Cell::new(0);
         let failing = async || {
