@@ -1,4 +1,4 @@
-//! Real servers, real clients as processes of their own, and somebody who breaks what they stand on.
+//! Real servers, real clients as processes of their own, and a nemesis that breaks what they stand on.
 //!
 //! What happens is taken down (`record`), and only that is judged (`verdict`) and drawn (`plot`).
 
@@ -99,7 +99,7 @@ pub struct Arguments {
     #[arg(long)]
     no_firmware: bool,
 
-    /// Breaks an assumption instead; then it is a failure when nobody notices
+    /// Breaks an assumption instead; then it is a failure if the run does not notice
     #[arg(long = "break", value_name = "ASSUMPTION")]
     broken: Option<Assumption>,
 
@@ -302,7 +302,7 @@ impl Arguments {
         if is_good {
             tell(&format!("{words}\n"))?;
         } else if self.broken.is_some() {
-            tell("FAILED: nodes forgot what they had granted, and nobody noticed\n")?;
+            tell("FAILED: nodes forgot what they had granted, and the run did not notice\n")?;
         }
         Ok(is_good)
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use redlock_core::Instant;
 
-/// Somebody held the lock on `key` from one instant up to another one, on a clock that is the same
+/// A client held the lock on `key` from one instant up to another one, on a clock that is the same
 /// for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holding {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_over_before_it_began_excludes_nobody() {
+    fn one_that_was_over_before_it_began_excludes_no_other() {
         let holdings = [holding(0, 0, 0, 9), holding(0, 1, 5, 5)];
         assert_eq!(overlaps(&holdings), NONE);
     }

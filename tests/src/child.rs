@@ -7,7 +7,7 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{LazyLock, mpsc};
 
 /// Checks that each of `programs` can be run.
@@ -72,4 +72,24 @@ pub fn end(child: &mut Child) {
     // It may be dead already; what counts is that it is afterwards.
     drop(child.kill());
     drop(child.wait());
+}
+
+/// What a process has printed, on stdout and then on stderr.
+#[must_use]
+pub fn words(output: &Output) -> String {
+    let [words, errors] =
+        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    format!("{words}{errors}")
+}
+
+/// Checks that `words` contain each of `wanted`.
+///
+/// # Panics
+///
+/// When they do not.
+#[track_caller]
+pub fn expect_words(words: &str, wanted: &[&str]) {
+    for wanted in wanted {
+        assert!(words.contains(wanted), "no {wanted} in {words}");
+    }
 }

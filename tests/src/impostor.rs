@@ -59,6 +59,31 @@ impl Impostor {
         Self { port, tally }
     }
 
+    /// Starts one that answers `on` with `answer`, and goes on as before.
+    ///
+    /// # Panics
+    ///
+    /// When there is no port.
+    #[must_use]
+    pub fn answering(on: &'static str, answer: &'static [u8]) -> Self {
+        Self::flooding(on, answer, b"")
+    }
+
+    /// Starts one that answers `on` with `answer`, and then sends `flood` without a pause.
+    ///
+    /// # Panics
+    ///
+    /// When there is no port.
+    #[must_use]
+    pub fn flooding(on: &'static str, answer: &'static [u8], flood: &'static [u8]) -> Self {
+        Self::start(Mischief {
+            on,
+            answer,
+            flood,
+            pause: Duration::ZERO,
+        })
+    }
+
     /// Where it is.
     #[must_use]
     pub fn url(&self) -> String {
@@ -71,7 +96,7 @@ impl Impostor {
         self.tally.connections.load(Ordering::Relaxed)
     }
 
-    /// How many of its floods have ended because nobody took any more.
+    /// How many of its floods have ended because the client read no more.
     #[must_use]
     pub fn cut_off(&self) -> u64 {
         self.tally.cut_off.load(Ordering::Relaxed)
@@ -117,8 +142,8 @@ fn serve(stream: &TcpStream, mischief: Mischief, tally: &Tally) {
     }
 }
 
-/// The first word of an array of bulk strings; none at the end of the stream.
-fn read_command(reader: &mut impl BufRead) -> Option<String> {
+/// The first word of an array of bulk strings, `None` at the end of the stream.
+pub fn read_command(reader: &mut impl BufRead) -> Option<String> {
     let words: usize = read_line(reader)?.strip_prefix('*')?.parse().ok()?;
     let mut first = None;
     for _ in 0..words {

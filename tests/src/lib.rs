@@ -13,10 +13,14 @@ mod tls;
 mod tokio_stream;
 mod undisturbed;
 
+use core::pin::pin;
+use core::task::Poll;
+use std::fs;
+use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
 pub use emulator::Emulator;
-pub use impostor::{Impostor, Mischief};
+pub use impostor::{Impostor, Mischief, read_command};
 pub use servers::{Calls, Server, Servers};
 pub use tls::{Authority, Certified, TlsServer, connect_storm};
 pub use tokio_stream::TokioStream;
@@ -42,6 +46,38 @@ pub async fn eventually(what: &str, limit: Duration, mut fact: impl FnMut() -> b
         assert!(start.elapsed() < limit, "not within {limit:?}: {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
+}
+
+/// Polls `future` at most `polls` times, each time when it has asked for it, and drops it. Returns whether it was done.
+pub async fn poll_times(polls: usize, future: impl Future) -> bool {
+    let mut future = pin!(future);
+    let mut left = polls;
+    poll_fn(|cx| {
+        if left == 0 {
+            return Poll::Ready(false);
+        }
+        left -= 1;
+        match future.as_mut().poll(cx) {
+            Poll::Ready(_) => Poll::Ready(true),
+            Poll::Pending if left == 0 => Poll::Ready(false),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// The resident set of this process, in bytes.
+///
+/// # Panics
+///
+/// If the system does not say.
+#[must_use]
+pub fn resident_bytes() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
+    assert!(kib.is_some(), "no resident set in {status:?}");
+    kib.unwrap_or(0_u64) << 10
 }
 
 /// Checks that `output` holds no password of a test, each of which contains `secret`, and no whole token.

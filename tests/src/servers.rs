@@ -1,7 +1,7 @@
 //! Real `redis-server` processes on free loopback ports.
 //!
 //! A server ends with its handle, also when a test panics; and with the test process, also when that
-//! is killed. A server that somebody else started is never touched.
+//! is killed. A server that another program started is never touched.
 
 #![expect(
     clippy::panic,
@@ -228,7 +228,7 @@ impl Server {
         }
     }
 
-    /// Ends the process and starts an empty one on the same port. Nobody vouches for it: it may have
+    /// Ends the process and starts an empty one on the same port. No operator vouches for it: it may have
     /// forgotten something.
     ///
     /// # Panics
@@ -563,7 +563,7 @@ fn listening_ports(outgoing: &str) -> RangeInclusive<u16> {
         .unwrap_or(FIRST..=u16::MAX)
 }
 
-/// The rules of a fenced lock that nobody has told otherwise: `max_ttl:window:step_back` in milliseconds.
+/// The default rules of a fenced lock: `max_ttl:window:step_back` in milliseconds.
 const DEFAULT_FLEET: &str = "60000:250:60000";
 
 /// Where a server listens besides its port, in its directory.

@@ -122,23 +122,13 @@ mod tests {
     #[tokio::test]
     #[should_panic(expected = "run 1")]
     async fn a_failure_on_a_machine_that_is_on_time_counts_at_once() {
-        let runs = Cell::new(0);
-        let failing = async || {
-            runs.set(runs.get() + 1);
-            panic!("run {}", runs.get());
-        };
-        repeated(failing, || None).await;
+        fail_each_run(|| None).await;
     }
 
     #[tokio::test]
     #[should_panic(expected = "run 5")]
     async fn a_failure_in_each_run_counts_also_on_a_machine_that_is_late() {
-        let runs = Cell::new(0);
-        let failing = async || {
-            runs.set(runs.get() + 1);
-            panic!("run {}", runs.get());
-        };
-        repeated(failing, || Some("late".to_owned())).await;
+        fail_each_run(|| Some("late".to_owned())).await;
     }
 
     #[test]
@@ -159,5 +149,14 @@ mod tests {
         };
         repeated(unsteady, || Some("late".to_owned())).await;
         assert_eq!(runs.get(), 2);
+    }
+
+    async fn fail_each_run(disturbance: impl FnMut() -> Option<String>) {
+        let runs = Cell::new(0);
+        let failing = async || {
+            runs.set(runs.get() + 1);
+            panic!("run {}", runs.get());
+        };
+        repeated(failing, disturbance).await;
     }
 }

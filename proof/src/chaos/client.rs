@@ -76,7 +76,7 @@ impl Habit {
         }
     }
 
-    /// Short ones end while somebody is paused or cut off, and have to be extended while the work runs.
+    /// Short ones end while a client is paused or cut off, and have to be extended while the work runs.
     fn ttl(self, longest: Duration) -> Duration {
         match self {
             Self::Plain | Self::Extending => longest,
@@ -472,7 +472,7 @@ fn say(said: Said) {
     thread_local! {
         static IS_HEARD: Cell<bool> = const { Cell::new(true) };
     }
-    // When nobody listens any more this process is about to end.
+    // If the program does not listen any more, this process is about to end.
     if IS_HEARD.get() {
         let line = format!("{said}\n");
         IS_HEARD.set(io::stdout().write_all(line.as_bytes()).is_ok());

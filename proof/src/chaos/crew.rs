@@ -100,7 +100,7 @@ impl Crew {
         Ok(())
     }
 
-    /// An error when a client has ended that nobody has ended.
+    /// An error if a client has ended by itself.
     pub(super) fn check(&mut self) -> Result<(), Box<dyn Error>> {
         if let Some(line) = self.recorder.nonsense() {
             return Err(format!("a client wrote '{line}'").into());

@@ -15,9 +15,9 @@ pub(super) enum Kind {
     KillNodes,
     FlushScripts,
     KillConnections,
-    /// Nothing reaches the node: commands are lost, and nobody can connect.
+    /// Nothing reaches the node: commands are lost, and no client can connect.
     LoseRequests,
-    /// Nothing comes from the node: commands may be obeyed, but nobody hears of it.
+    /// Nothing comes from the node: commands may be obeyed, but no reply arrives.
     LoseReplies,
     /// Nothing of a client reaches any node: it cannot extend, while other clients may acquire.
     CutOffClient,

@@ -1,5 +1,5 @@
-//! What stands before a resource that a fenced lock protects: who shows a lower fence than somebody before
-//! him is turned away, however late he comes and whatever he thinks that he holds.
+//! What stands before a resource that a fenced lock protects: a client that shows a lower fence than one before
+//! it is turned away, however late it comes and whatever it thinks that it holds.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 pub(super) struct Gate(File);
 
 impl Gate {
-    /// One that has seen nobody.
+    /// One that has seen no client.
     pub(super) fn create(resource: &Path) -> io::Result<()> {
         File::create(path(resource))?.write_all_at(&[0; 8], 0)
     }
@@ -28,7 +28,7 @@ impl Gate {
             .map(Self)
     }
 
-    /// Does what is to be done at the resource, unless somebody has shown a higher fence.
+    /// Does what is to be done at the resource, unless a client has shown a higher fence.
     pub(super) fn admit<T>(
         &self,
         fence: Fence,
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_let_in_after_one_with_a_higher_fence() {
+    fn no_client_is_let_in_after_one_with_a_higher_fence() {
         let directory = tempfile::tempdir().unwrap();
         let resource = directory.path().join("resource");
         Gate::create(&resource).unwrap();

@@ -22,7 +22,7 @@ pub(super) struct History {
     pub(super) delays: Vec<Duration>,
     /// How many votes were missing for what, in tries that failed.
     pub(super) denied: BTreeMap<Flaw, u64>,
-    /// Whom the resource turned away, when, and until when he thought that his lease was valid.
+    /// The clients that the resource turned away, when, and until when each thought that its lease was valid.
     pub(super) turned_away: Vec<TurnedAway>,
 }
 
@@ -152,8 +152,8 @@ impl History {
 }
 
 impl Lease {
-    /// Until when its holder counted on it. One that was killed counts on it to the end: nobody has given
-    /// it back.
+    /// Until when its holder counted on it. One that was killed counts on it to the end: it has not released
+    /// it.
     pub(super) fn until(&self) -> Instant {
         let let_go = self.let_go.unwrap_or(Instant::MAX);
         self.valid_until.min(let_go)

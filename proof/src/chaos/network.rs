@@ -1,7 +1,7 @@
 //! A network of this run alone, in which nodes and clients are cut off from each other.
 //!
 //! It is a network namespace without a name: the kernel removes it with the last process in it, however that
-//! ended, so nothing can be left behind and nothing of anybody else is touched. All that is in it is the
+//! ended, so nothing can be left behind and nothing of other processes is touched. All that is in it is the
 //! loopback interface. A cut is a routing rule that throws away the packets of one node's port or of one
 //! client's address, silently, in one direction.
 
@@ -18,7 +18,7 @@ use super::lock::Lock;
 /// arguments besides. Returns only when it cannot, and says why.
 pub(super) fn enter(arguments: &[String]) -> Box<dyn Error> {
     let mut refusal = String::new();
-    // As root, or else as somebody who is root in there alone.
+    // As root, or else as a user who is root in there alone.
     for flags in [&["--net"][..], &["--map-root-user", "--net"]] {
         match probe(flags) {
             Err(error) => return format!("unshare: {error}").into(),

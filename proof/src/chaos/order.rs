@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use redlock_core::Instant;
 
-/// A fence that somebody got with a lease.
+/// A fence that a client got with a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Issued {
     /// When the round that won it began, at the latest.

@@ -1,4 +1,4 @@
-//! What happened: who said what and when, and what was done to whom. All that is judged or drawn is in it.
+//! What happened: what each client said and when, and what was done to which node or client. All that is judged or drawn is in it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ pub(super) struct Record {
     pub(super) lock: Lock,
     /// When the first client was started, and when the last one was gone.
     pub(super) time: Option<[Instant; 2]>,
-    /// From then on nothing was done to anybody.
+    /// From then on there were no faults.
     pub(super) calm_from: Option<Instant>,
     /// What could be done to nodes and clients.
     pub(super) kinds: Vec<Kind>,
@@ -71,7 +71,7 @@ struct Notes {
     /// When each client acquired last.
     acquired_at: BTreeMap<usize, Instant>,
     idle: Vec<usize>,
-    /// What nobody should have said.
+    /// Lines that no client should have printed.
     nonsense: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What the lock protects: a file that is read and written by whoever thinks that he holds the lock. Nothing
+//! What the lock protects: a file that is read and written by each client that thinks that it holds the lock. Nothing
 //! else protects it.
 
 use std::fs::File;
@@ -18,8 +18,8 @@ pub(super) struct Resource {
 impl Resource {
     /// An unused one at `path`.
     pub(super) fn create(path: &Path) -> io::Result<()> {
-        let nobody = Mark { voice: 0, count: 0 };
-        File::create(path)?.write_all_at(&written(nobody), 0)
+        let unused = Mark { voice: 0, count: 0 };
+        File::create(path)?.write_all_at(&written(unused), 0)
     }
 
     /// The one at `path`, to be used as `voice`.

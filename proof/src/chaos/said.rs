@@ -33,7 +33,7 @@ pub(super) enum Said {
         why: Flaw,
         nodes: u64,
     },
-    /// Somebody with a higher fence has been at the resource.
+    /// A client with a higher fence has been at the resource.
     TurnedAway {
         at: Instant,
         valid_until: Instant,
@@ -87,7 +87,7 @@ pub(super) enum Flaw {
 /// A use of what the lock protects: whose use was found there, and which one was left there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Use {
-    /// None where nobody could tell, since somebody else was writing.
+    /// `None` if it could not be read, because another client was writing.
     pub(super) found: Option<Mark>,
     pub(super) left: Mark,
 }

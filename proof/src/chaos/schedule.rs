@@ -1,4 +1,4 @@
-//! When what is done to whom: the same seed, the same schedule.
+//! Which fault is done when, and to which node or client: the same seed, the same schedule.
 
 use std::time::Duration;
 

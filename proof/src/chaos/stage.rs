@@ -219,10 +219,10 @@ impl Stage {
         thread::sleep(Duration::from_millis(2));
     }
 
-    /// Nothing is done to anybody any more. Lets all come to their turn, lets them give everything back and
-    /// end, and looks at what is left.
+    /// No more faults. Lets all clients come to their turn, lets them release everything and end, and looks at
+    /// what is left.
     pub(super) fn clear(&mut self) -> Result<(), Box<dyn Error>> {
-        // Long enough for any machine. Who is slower than this is stuck.
+        // Long enough for any machine. A client that is slower than this is stuck.
         const LIMIT: Duration = Duration::from_secs(60);
 
         let calm_from = SystemClock.now();

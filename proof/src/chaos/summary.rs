@@ -172,7 +172,7 @@ impl fmt::Display for Summary<'_> {
         writeln!(
             f,
             "\nleases       {}, {lapsed} not given back in time: paused, killed, cut off or left to lapse\n\
-             uses         {}, {late} not judged: past the end of the lease, or nobody knows (device)\n\
+             uses         {}, {late} not judged: past the end of the lease, or not known (device)\n\
              lost counts  {}\n\
              overlaps     {}\n\
              wall clock   moved by {:?} at most",

@@ -27,7 +27,7 @@ pub(super) struct Verdict {
     pub(super) disorder: Disorder,
     /// The same of the highest counts of the nodes.
     pub(super) counted: Disorder,
-    /// Whom the resource turned away although his lease was valid.
+    /// The clients that the resource turned away although their leases were valid.
     turned_away: Vec<TurnedAway>,
     /// What the operator's commands should not have done.
     misdone: Vec<String>,
@@ -37,7 +37,7 @@ pub(super) struct Verdict {
     stuck: Vec<String>,
     /// What could have been done and was not.
     missing: Vec<Kind>,
-    /// Nobody was ever refused, so nobody was excluded.
+    /// No client was ever refused, so none was excluded.
     is_unchallenged: bool,
     /// Whatever was done to clients, it never met one that held the lock.
     are_holders_spared: bool,
@@ -71,7 +71,7 @@ impl Verdict {
             lost_counts: lost_counts(&history.uses),
             lost_leases: match record.lock {
                 Lock::Plain => lost_early(&history.leases, &record.faults),
-                // Nodes that have forgotten say so: the lease is lost, and nobody else has it.
+                // Nodes that have forgotten say so: the lease is lost, and no other client has it.
                 Lock::Fenced => Vec::new(),
             },
             stuck: stuck(record, &history),
@@ -154,7 +154,7 @@ impl Verdict {
         let missing = self.missing.iter();
         complaints.extend(missing.map(|kind| format!("never done: {}", kind.name())));
         if self.is_unchallenged {
-            complaints.push("nobody was ever refused, so this shows nothing".into());
+            complaints.push("no client was ever refused, so this shows nothing".into());
         }
         if self.are_holders_spared {
             complaints.push("nothing was ever done to a client that held the lock".into());
@@ -211,7 +211,7 @@ fn untried(record: &Record, history: &History, counted: Disorder) -> Vec<&'stati
             untried.push("no lease has a fence");
         }
         if history.denied(Flaw::Quarantined) == 0 {
-            untried.push("nobody ever met a node in quarantine");
+            untried.push("no client ever met a node in quarantine");
         }
         if counted.is_none() {
             untried.push("counting nodes did just as well as fences, so this shows nothing");
@@ -220,14 +220,14 @@ fn untried(record: &Record, history: &History, counted: Disorder) -> Vec<&'stati
     if record.kinds.contains(&Kind::FailBack)
         && record.read_only + history.denied(Flaw::Replica) == 0
     {
-        untried.push("nobody ever met a replica");
+        untried.push("no client ever met a replica");
     }
     if record.kinds.contains(&Kind::Evict) {
         if record.evicted == 0 {
             untried.push("no key was ever evicted");
         }
         if history.denied(Flaw::MayEvict) == 0 {
-            untried.push("nobody ever met a node that may evict keys");
+            untried.push("no client ever met a node that may evict keys");
         }
     }
     let is_repair = |operation: &&Operation| operation.kind == Kind::Repair;
@@ -479,7 +479,7 @@ mod tests {
     #[test]
     fn fences_that_grow_are_good() {
         assert_eq!(complaints(&fenced(&FENCED)), [""; 0]);
-        // Nodes may forget: a lease that is lost is nobody else's.
+        // Nodes may forget: a lease that is lost is no other client's.
         let mut lost = FENCED.to_vec();
         lost.push("1 lost 9");
         assert_eq!(complaints(&fenced(&lost)), [""; 0]);

@@ -1,20 +1,16 @@
-//! Everybody at once: as many keys as tasks.
+//! All tasks at once: as many keys as tasks.
 
 use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redlock_std::{Options, Redlock};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 
+use super::crowd::{AT_A_TIME, for_each_key};
 use super::report::{Measurement, Ratio, Report, millis};
 use super::runtime::Runtime;
 use super::stage::{NODES, Stage, TTL, end_kept};
 use super::tally::Tally;
-
-/// So many at a time, when the application sees to it.
-const BY_HAND: usize = 500;
 
 /// How much longer the lock may take if it sees to it by itself, from [`RATIO_FROM`] keys on: fewer of them are over
 /// before there is anything to compare.
@@ -34,7 +30,7 @@ pub(super) fn perform(
         let redlock = stage.connect(Options::new(TTL)?).await?;
 
         let floor_tally = Arc::new(Tally::new());
-        let floor = take_all(&redlock, &floor_tally, keys, BY_HAND).await;
+        let floor = take_all(&redlock, &floor_tally, keys, AT_A_TIME).await;
         let floor_failed = floor_tally.counts().failed();
         stage.keys_left_within(TTL).await;
 
@@ -50,13 +46,13 @@ pub(super) fn perform(
 
         let ratio = Ratio::of(took, floor);
         report.note(format!(
-            "all at once in {} ms, {BY_HAND} at a time in {} ms: {ratio} times as long",
+            "all at once in {} ms, {AT_A_TIME} at a time in {} ms: {ratio} times as long",
             millis(took),
             millis(floor)
         ));
         if keys >= RATIO_FROM && ratio > MAX_RATIO {
             report.complain(format!(
-                "all at once take {ratio} times as long as {BY_HAND} at a time; the limit is {MAX_RATIO}"
+                "all at once take {ratio} times as long as {AT_A_TIME} at a time; the limit is {MAX_RATIO}"
             ));
         }
         if took > ttl {
@@ -67,7 +63,7 @@ pub(super) fn perform(
         }
         if floor_failed > 0 {
             report.complain(format!(
-                "{floor_failed} of {keys} acquires failed although there were {BY_HAND} at a time"
+                "{floor_failed} of {keys} acquires failed although there were {AT_A_TIME} at a time"
             ));
         }
         Ok(report)
@@ -82,29 +78,20 @@ async fn take_all(
     at_a_time: usize,
 ) -> Duration {
     let started_at = Instant::now();
-    let permits = Arc::new(Semaphore::new(at_a_time));
-    let mut crowd = JoinSet::new();
-    for number in 0..keys {
-        let redlock = redlock.clone();
-        let tally = Arc::clone(tally);
-        let permits = Arc::clone(&permits);
-        crowd.spawn(async move {
-            let _permit = permits.acquire().await;
-            let asked_at = Instant::now();
-            match redlock.acquire(format!("key-{number}")).await {
-                Ok(guard) => {
-                    tally.acquired(asked_at.elapsed());
-                    if !guard.is_valid() {
-                        tally.lost();
-                    }
-                    if number % 2 == 0 {
-                        guard.release().await;
-                    }
-                }
-                Err(error) => tally.failed(&error),
+    let were_valid = for_each_key(
+        redlock,
+        tally,
+        keys,
+        at_a_time,
+        |number, guard| async move {
+            let is_valid = guard.is_valid();
+            if number % 2 == 0 {
+                guard.release().await;
             }
-        });
-    }
-    crowd.join_all().await;
+            is_valid
+        },
+    );
+    let lost = were_valid.await.into_iter().filter(|is_valid| !is_valid);
+    lost.for_each(|_| tally.lost());
     started_at.elapsed()
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redlock_std::Redlock;
+use redlock_std::{Guard, Redlock};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::tally::Tally;
@@ -48,4 +49,45 @@ pub(super) async fn cycle(redlock: &Redlock, tally: &Tally, key: &str) {
             tokio::task::yield_now().await;
         }
     }
+}
+
+/// How many acquires run at the same time, if they are not to queue in the lock.
+pub(super) const AT_A_TIME: usize = 500;
+
+/// Takes the locks of `count` keys and returns the guards.
+pub(super) async fn acquire(redlock: &Redlock, tally: &Arc<Tally>, count: usize) -> Vec<Guard> {
+    for_each_key(redlock, tally, count, AT_A_TIME, |_, guard| async { guard }).await
+}
+
+/// Takes the locks of `count` keys, `at_a_time` at the same time, and runs `then` with the number and the guard of each.
+/// Returns what `then` returns.
+pub(super) async fn for_each_key<T: Send + 'static, F: Future<Output = T> + Send>(
+    redlock: &Redlock,
+    tally: &Arc<Tally>,
+    count: usize,
+    at_a_time: usize,
+    then: impl FnOnce(usize, Guard) -> F + Copy + Send + 'static,
+) -> Vec<T> {
+    let permits = Arc::new(Semaphore::new(at_a_time));
+    let mut crowd = JoinSet::new();
+    for number in 0..count {
+        let redlock = redlock.clone();
+        let tally = Arc::clone(tally);
+        let permits = Arc::clone(&permits);
+        crowd.spawn(async move {
+            let _permit = permits.acquire().await;
+            let asked_at = Instant::now();
+            match redlock.acquire(format!("key-{number}")).await {
+                Ok(guard) => {
+                    tally.acquired(asked_at.elapsed());
+                    Some(then(number, guard).await)
+                }
+                Err(error) => {
+                    tally.failed(&error);
+                    None
+                }
+            }
+        });
+    }
+    crowd.join_all().await.into_iter().flatten().collect()
 }

@@ -4,17 +4,15 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redlock_std::{Guard, Options, Redlock};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use redlock_std::Options;
 
+use super::crowd;
 use super::report::{Measurement, Report, millis};
 use super::runtime::Runtime;
 use super::stage::{NODES, Stage};
 use super::tally::Tally;
 
 const GUARDS: usize = 100_000;
-const AT_A_TIME: usize = 500;
 
 /// Long enough that no key expires before it is looked for.
 const TTL: Duration = Duration::from_secs(60);
@@ -30,7 +28,7 @@ pub(super) fn perform(name: String) -> Result<Report, Box<dyn Error>> {
         let measurement = Measurement::begin();
         let tally = Arc::new(Tally::new());
         let started_at = Instant::now();
-        let guards = acquire(&redlock, &tally, GUARDS).await;
+        let guards = crowd::acquire(&redlock, &tally, GUARDS).await;
         let lost = guards.iter().filter(|guard| !guard.is_valid());
         lost.for_each(|_| tally.lost());
         let counts = tally.counts();
@@ -51,26 +49,4 @@ pub(super) fn perform(name: String) -> Result<Report, Box<dyn Error>> {
         }
         Ok(report)
     }))
-}
-
-/// A guard of each of `count` keys.
-pub(super) async fn acquire(redlock: &Redlock, tally: &Arc<Tally>, count: usize) -> Vec<Guard> {
-    let permits = Arc::new(Semaphore::new(AT_A_TIME));
-    let mut crowd = JoinSet::new();
-    for number in 0..count {
-        let redlock = redlock.clone();
-        let tally = Arc::clone(tally);
-        let permits = Arc::clone(&permits);
-        crowd.spawn(async move {
-            let _permit = permits.acquire().await;
-            let asked_at = Instant::now();
-            let guard = redlock.acquire(format!("key-{number}")).await;
-            match &guard {
-                Ok(_) => tally.acquired(asked_at.elapsed()),
-                Err(error) => tally.failed(error),
-            }
-            guard.ok()
-        });
-    }
-    crowd.join_all().await.into_iter().flatten().collect()
 }

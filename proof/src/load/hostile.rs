@@ -33,7 +33,7 @@ const MAX_RATIO: Ratio = Ratio::percent(120);
 /// What else the machine does moves a p50 too; a lock that suffers from the node does so each time.
 const TRIES: u32 = 5;
 
-/// Of the time, while nobody uses the lock.
+/// Of the time, while no task uses the lock.
 const MAX_IDLE_CPU: Ratio = Ratio::percent(5);
 
 /// Then the attack is ended, for the sake of the machine.
@@ -165,7 +165,7 @@ async fn busy(redlock: &Redlock, length: Duration) -> Counts {
     tally.counts()
 }
 
-/// How much of the time a core works for a lock that nobody uses.
+/// How much of the time a core works for a lock that no task uses.
 async fn idle_cpu(length: Duration) -> Ratio {
     let (started_at, cpu) = (Instant::now(), cpu_time());
     tokio::time::sleep(length).await;

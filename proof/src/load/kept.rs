@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use redlock_std::{Guard, Options};
 
-use super::drops::acquire;
+use super::crowd::acquire;
 use super::report::{Measurement, Report, millis};
 use super::runtime::Runtime;
 use super::stage::{NODES, Stage, TTL};

@@ -15,7 +15,7 @@ use super::tally::Tally;
 
 const TASKS: usize = 64;
 
-/// By then somebody must have a lock again.
+/// By then a task must have a lock again.
 const MAX_OUTAGE: Duration = TTL.checked_div(10).expect("not by zero");
 
 pub(super) fn perform(name: String, length: Length) -> Result<Report, Box<dyn Error>> {

@@ -22,7 +22,7 @@ pub enum Flaw {
     LateRepliesCount,
     /// Half of the nodes are a quorum.
     HalfIsAQuorum,
-    /// A node deletes the key whoever asks for it.
+    /// A node deletes the key for any client that asks.
     ReleaseWithoutCompare,
     /// No release is sent.
     NothingIsReleased,
@@ -129,7 +129,9 @@ impl Flaw {
             Self::ShortPlain => "a plain client does not know how long fenced leases are",
             Self::TwiceExtended => "one process that is named twice extends twice",
             Self::OptionsOfNow => "an extension follows the options of now",
-            Self::VouchesAlways => "a client writes records with rules that nobody has confirmed",
+            Self::VouchesAlways => {
+                "a client writes records with rules that no quorum has confirmed"
+            }
             Self::VouchesUnopposed => "a client writes records if none of a quorum has other rules",
             Self::VouchesByQuorum => "a client writes records only if a quorum has its rules",
             Self::VouchesForHeard => {

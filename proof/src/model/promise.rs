@@ -5,7 +5,7 @@ pub(super) const QUORUM: &str = "a lease that is valid stands on a quorum of nod
 pub(super) const CLEAN: &str = "what is over leaves no key on a node that is connected";
 pub(super) const FENCE: &str = "fences are unique, and grow from lease to lease";
 pub(super) const BURN: &str = "what was released does not come back";
-pub(super) const AGAIN: &str = "a lock that nobody holds can be acquired";
+pub(super) const AGAIN: &str = "a lock that no client holds can be acquired";
 pub(super) const RECOVERY: &str = "whichever node is down, the others grant the lock again";
 pub(super) const REWRITTEN: &str =
     "a node that has lost its record gets it back, however late it answers";

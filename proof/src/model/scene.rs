@@ -76,7 +76,7 @@ pub(super) struct Fencing {
     pub(super) jumping: usize,
     /// Whether leases are exclusive; else the fences alone are looked at.
     pub(super) is_exclusive: bool,
-    /// Nobody looks on from the one time to the other.
+    /// The search skips from the one time to the other.
     pub(super) leap: Option<(u8, u8)>,
     /// Whether a node that has lost its data must have its vote back some time, whichever other one is down.
     pub(super) recovers: bool,
@@ -96,6 +96,14 @@ impl Fencing {
         leap: None,
         recovers: false,
     };
+
+    /// The same, and the search skips from one time to another.
+    const fn leaping(self, from: u8, to: u8) -> Self {
+        Self {
+            leap: Some((from, to)),
+            ..self
+        }
+    }
 }
 
 /// What has happened before the search begins.
@@ -107,7 +115,7 @@ pub(super) enum Start {
     Held,
     /// The same, and then all other nodes have lost their data.
     Wiped,
-    /// The nodes are new, and nobody has set them up.
+    /// The nodes are new, and no operator has set them up.
     Cold,
 }
 
@@ -158,14 +166,19 @@ pub(super) struct Kind {
     pub(super) changes_options: bool,
 }
 
-pub(super) const ONCE: Role = Role {
-    acquires: 1,
-    extends: 0,
-    kind: Kind {
+impl Kind {
+    /// As the scene says.
+    const USUAL: Self = Self {
         is_plain: false,
         ttls: None,
         changes_options: false,
-    },
+    };
+}
+
+pub(super) const ONCE: Role = Role {
+    acquires: 1,
+    extends: 0,
+    kind: Kind::USUAL,
 };
 pub(super) const TWICE: Role = Role {
     acquires: 2,

@@ -33,13 +33,13 @@ pub(super) enum Action {
     /// A key expires early, by the clock of its node.
     ExpireEarly(usize),
     /// A node forgets everything and is back at once. Every client notices and meets it again. Where locks are
-    /// fenced nobody notices, and connections live on, unless the scene says that it is a restart.
+    /// fenced no client notices, and connections live on, unless the scene says that it is a restart.
     Crash(usize),
     /// A node may evict keys, as all clients are told. Before anything else has happened.
     Evicting(usize),
     /// Something else befalls the data of a node.
     Upset(usize, Event),
-    /// An operator, to whom all nodes must be new, looks at one.
+    /// An operator runs `redlock init`, which requires that all nodes are new, and looks at one.
     Look(usize),
     /// The clocks of these nodes jump, by so much.
     Jump(Few<usize>, i8),
@@ -232,7 +232,7 @@ impl Search {
                 if self.scene.upsets.restarts {
                     self.happens(world, node, Event::Restart);
                 } else if self.scene.fencing.is_some() {
-                    // Connections live on, and nobody notices: the node itself has to.
+                    // Connections live on, and no client notices: the node itself has to.
                     self.happens(world, node, Event::Loss);
                     return Arc::new([]);
                 }

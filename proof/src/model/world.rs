@@ -19,7 +19,7 @@ const MAX_TOKENS: usize = 4;
 /// A state of the search. Plain data: two worlds that are equal have equal futures.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct World {
-    /// True time, in units; nobody in the world can read it.
+    /// True time, in units; no client and no node can read it.
     pub(super) now: u8,
     pub(super) nodes: ArrayVec<Node, MAX_NODES>,
     pub(super) clients: ArrayVec<Client, MAX_CLIENTS>,
@@ -44,7 +44,7 @@ pub(super) struct World {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Node {
     pub(super) entry: Option<Entry>,
-    /// What it had when it crashed, as long as nobody else may have the lock there.
+    /// What it had when it crashed, as long as no other client may have the lock there.
     pub(super) forgotten: Option<Entry>,
     /// What it is where locks are fenced, see [`Nodes`]; the entry is a part of that.
     pub(super) row: u32,

@@ -7,13 +7,11 @@ mod run;
 
 use std::process::Command;
 
+use redlock_tests::child::bound;
+
 /// The program. It ends with the thread of its test, and its own processes with it.
 fn chaos(arguments: &[&str]) -> Command {
-    let mut command = Command::new("setpriv");
-    command
-        .args(["--pdeathsig", "KILL", "--"])
-        .arg(env!("CARGO_BIN_EXE_redlock-proof"))
-        .args(["chaos", "--no-firmware"])
-        .args(arguments);
+    let mut command = bound(env!("CARGO_BIN_EXE_redlock-proof"));
+    command.args(["chaos", "--no-firmware"]).args(arguments);
     command
 }

@@ -1,13 +1,12 @@
 //! The hostile node bites who reads whatever it sends.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_tests::Authority;
+use redlock_tests::{Authority, resident_bytes};
 use rustls::{ClientConnection, StreamOwned};
 
 use crate::load;
@@ -149,16 +148,4 @@ impl Drop for Attacker {
         drop(self.process.kill());
         drop(self.process.wait());
     }
-}
-
-fn resident_bytes() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib: u64 = line
-        .unwrap()
-        .trim()
-        .trim_end_matches(" kB")
-        .parse()
-        .unwrap();
-    kib << 10
 }

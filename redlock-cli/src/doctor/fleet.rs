@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::examination::Examination;
-use super::finding::{Finding, bad, ok, warn};
+use super::finding::{Finding, Judgement, bad, ok, warn};
 use crate::nodes::{Info, quorum};
 
 /// Whether a quorum of votes counts now. If fenced locks are in use, these are votes for fenced locks.
@@ -37,18 +37,11 @@ pub(crate) fn count(nodes: usize) -> Finding {
 /// Finds servers with several names.
 pub(crate) fn duplicates(all: &[Examination]) -> Finding {
     let groups = groups(all, |info| info.run_id().to_owned());
-    let judgement = if groups.is_empty() {
-        ok(format!(
-            "all nodes{} are different servers",
-            that_answer(all)
-        ))
-    } else {
-        let groups: Vec<_> = groups.iter().map(|names| names.join(" and ")).collect();
-        bad(format!(
-            "{} are one server, which has one vote: name it once",
-            groups.join("; ")
-        ))
-    };
+    let judgement = judge(
+        &groups,
+        &format!("all nodes{} are different servers", that_answer(all)),
+        "are one server, which has one vote: name it once",
+    );
     Finding::new("duplicates", judgement, json!({ "groups": groups }))
 }
 
@@ -68,18 +61,11 @@ pub(crate) fn replication(all: &[Examination]) -> Finding {
         runs.len()
     };
     groups.retain(|names| runs(names) > 1);
-    let judgement = if groups.is_empty() {
-        ok(format!(
-            "no node{} is a replica of another",
-            that_answer(all)
-        ))
-    } else {
-        let groups: Vec<_> = groups.iter().map(|names| names.join(" and ")).collect();
-        bad(format!(
-            "{} are copies of one master, so their votes are not independent: name only the master",
-            groups.join("; ")
-        ))
-    };
+    let judgement = judge(
+        &groups,
+        &format!("no node{} is a replica of another", that_answer(all)),
+        "are copies of one master, so their votes are not independent: name only the master",
+    );
     Finding::new("replication", judgement, json!({ "groups": groups }))
 }
 
@@ -105,6 +91,15 @@ fn groups(all: &[Examination], mark: impl Fn(&Info) -> String) -> Vec<Vec<&str>>
     }
     let groups = groups.into_iter().map(|(_, names)| names);
     groups.filter(|names| names.len() > 1).collect()
+}
+
+/// Bad if there is a group; `fault` is what its nodes are.
+fn judge(groups: &[Vec<&str>], without: &str, fault: &str) -> Judgement {
+    if groups.is_empty() {
+        return ok(without);
+    }
+    let groups: Vec<_> = groups.iter().map(|names| names.join(" and ")).collect();
+    bad(format!("{} {fault}", groups.join("; ")))
 }
 
 fn that_answer(all: &[Examination]) -> &'static str {

@@ -7,7 +7,7 @@ use crate::process::{Process, end_of, redlock};
 #[test]
 fn the_demo_ends_with_a_summary_and_no_count_is_lost() {
     let ended = end_of(redlock(&["demo", "--seconds=3"]));
-    assert_eq!(ended.code, Some(0), "{}", ended.stdout);
+    ended.expect_code(0);
     for text in [
         "5 nodes in memory, 4 workers",
         "--seed",
@@ -17,7 +17,7 @@ fn the_demo_ends_with_a_summary_and_no_count_is_lost() {
     ] {
         assert!(ended.stdout.contains(text), "{text}: {}", ended.stdout);
     }
-    assert!(!ended.stdout.contains("VIOLATION"), "{}", ended.stdout);
+    ended.expect_not_in_stdout("VIOLATION");
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn the_demo_tells_who_holds_the_lock_on_which_nodes_and_what_fails() {
     ]);
     command.stderr(Stdio::null());
     let ended = end_of(command);
-    assert_eq!(ended.code, Some(0), "{}", ended.stdout);
+    ended.expect_code(0);
     for text in ["holds the lock, on nodes", "node 1 ", "is back", "--seed 7"] {
         assert!(ended.stdout.contains(text), "{text}: {}", ended.stdout);
     }
@@ -41,7 +41,7 @@ fn the_demo_tells_who_holds_the_lock_on_which_nodes_and_what_fails() {
 fn most_workers_and_most_nodes_work() {
     let arguments = ["demo", "--seconds=2", "--nodes=9", "--workers=16"];
     let ended = end_of(redlock(&arguments));
-    assert_eq!(ended.code, Some(0), "{}", ended.stdout);
+    ended.expect_code(0);
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::server::{
 fn a_healthy_fleet_gives_no_cause_for_complaint() {
     let servers = healthy(3);
     let ended = doctor(&servers.urls(), &[]);
-    assert_eq!(ended.code, Some(0), "{}", ended.stdout);
+    ended.expect_code(0);
     for line in ended.stdout.lines() {
         // A machine that is busy may be far away.
         let is_good = !line.starts_with("  warn") || line.contains("reachable");
@@ -75,11 +75,7 @@ fn a_node_that_is_down_is_one_bad_line() {
     let report = Report::of(&servers.urls(), &[]);
     report.expect_bad(&servers, &[(1, "reachable")], &[]);
     assert_eq!(report.node(&servers[1]).as_array().unwrap().len(), 1);
-    assert!(
-        report
-            .message(&servers[1], "reachable")
-            .contains("connection refused")
-    );
+    report.expect_message(&servers[1], "reachable", "connection refused");
     assert_eq!(report.fleet("quorum")["voting"], 2);
     assert_eq!(report.fleet("quorum")["verdict"], "warn");
 }
@@ -139,11 +135,7 @@ fn hung_nodes_are_a_bad_line_each_and_cost_one_time_out_together() {
     let elapsed = start.elapsed();
     let bad = [(0, "reachable"), (1, "reachable"), (2, "reachable")];
     report.expect_bad(&servers, &bad, &["quorum"]);
-    assert!(
-        report
-            .message(&servers[0], "reachable")
-            .contains("within 3.0 s")
-    );
+    report.expect_message(&servers[0], "reachable", "within 3.0 s");
     assert!(elapsed < Duration::from_secs(8), "{elapsed:?}");
 }
 
@@ -220,11 +212,7 @@ fn a_node_whose_disk_may_miss_a_lock_is_warned_of() {
             .message(&servers[0], "persistence")
             .starts_with("AOF off")
     );
-    assert!(
-        report
-            .message(&servers[1], "persistence")
-            .contains("everysec")
-    );
+    report.expect_message(&servers[1], "persistence", "everysec");
 }
 
 #[test]
@@ -242,11 +230,7 @@ fn a_node_that_has_just_restarted_has_no_vote_until_the_ttl_is_over() {
         .as_u64()
         .unwrap();
     assert!((3_600_000..=3_636_002).contains(&left), "{left}");
-    assert!(
-        report
-            .message(&servers[2], "uptime")
-            .contains("vote counts again in")
-    );
+    report.expect_message(&servers[2], "uptime", "vote counts again in");
 
     // It ends by itself.
     aged(&servers);
@@ -273,11 +257,7 @@ fn a_user_who_may_not_see_info_is_told_which_permission_is_missing() {
     let urls = with_user(&servers, "+@all -info");
     let report = Report::of(&urls, &[]);
     report.expect_bad(&servers, &[(0, "server"), (0, "permissions")], &[]);
-    assert!(
-        report
-            .message(&servers[0], "permissions")
-            .contains("ACL SETUSER app +info")
-    );
+    report.expect_message(&servers[0], "permissions", "ACL SETUSER app +info");
     assert_eq!(report.fleet("quorum")["voting"], 2);
 }
 
@@ -543,7 +523,7 @@ fn a_node_that_had_to_evict_is_told_why_its_record_is_gone() {
 
     let look = || {
         let ended = end_of(run(&servers, &["--ttl=1s", "--no-wait"], "dock-7", "true"));
-        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        ended.expect_code(0);
     };
     look();
     eventually("no record", || record(&servers[0]).is_none());
@@ -584,11 +564,7 @@ fn a_user_who_may_not_see_the_configuration_is_told_what_is_not_seen() {
     assert_eq!(persistence["verdict"], "warn");
     assert_eq!(persistence["aof"], true);
     assert_eq!(persistence["appendfsync"], Value::Null);
-    assert!(
-        report
-            .message(&servers[0], "persistence")
-            .contains("+config|get")
-    );
+    report.expect_message(&servers[0], "persistence", "+config|get");
 }
 
 #[test]
@@ -720,7 +696,7 @@ fn the_repair_that_doctor_names_is_not_refused() {
         let mut command = redlock(&repair.split(' ').collect::<Vec<_>>());
         command.env("REDLOCK_NODES", servers.urls().join(","));
         let ended = end_of(command);
-        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        ended.expect_code(0);
         let report = Report::of(&servers.urls(), &[]);
         assert_eq!(report.fleet("guard")["verdict"], "ok");
     }
@@ -737,7 +713,7 @@ fn a_node_that_comes_back_with_other_rules_after_a_repair_without_it_is_to_be_re
             .args(SHORT_OPTIONS)
             .env("REDLOCK_NODES", servers.urls().join(","));
         let ended = end_of(command);
-        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        ended.expect_code(0);
         ended.stderr
     };
     assert!(repair().contains("run it again"));
@@ -843,7 +819,7 @@ fn clients_restore_every_record_that_doctor_says_to_wait_for() {
         assert!(message.ends_with("wait"), "{message}");
         let options = [&["--fenced", "--ttl=1s"], &SHORT_OPTIONS[..]].concat();
         let ended = end_of(run(&servers, &options, "dock-7", "exit 7"));
-        assert_eq!(ended.code, Some(7), "{}", ended.stderr);
+        ended.expect_code(7);
         // The quarantine is 4 s.
         eventually("its record", || {
             let report = Report::of(&servers.urls(), &[]);
@@ -885,7 +861,7 @@ fn clients_write_over_nothing_for_which_doctor_names_init_repair() {
             let options = ["--fenced", "--ttl=1s", "--wait=1s"];
             let options = [&options[..], &SHORT_OPTIONS].concat();
             let ended = end_of(run(&servers, &options, "dock-7", "exit 7"));
-            assert_eq!(ended.code, Some(69), "{}", ended.stderr);
+            ended.expect_code(69);
         }
         assert_eq!(records(), before);
     }
@@ -898,10 +874,10 @@ fn what_hangs_on_nodes_that_are_away_is_said_so() {
     servers[2].kill();
     guard_of_another_run(&servers[0], SETTINGS);
     let report = Report::of(&servers.urls(), &[]);
-    let message = report.message(&servers[0], "guard");
-    assert!(
-        message.contains("; bring the other nodes back: then the next fenced acquire"),
-        "{message}"
+    report.expect_message(
+        &servers[0],
+        "guard",
+        "; bring the other nodes back: then the next fenced acquire",
     );
 }
 
@@ -1035,7 +1011,7 @@ fn an_examination_changes_no_key() {
         let changes = |server: &Server| field(server, "rdb_changes_since_last_save");
         let before = (server.keys(), writes(server), changes(server));
         let ended = doctor(&with_user(&servers[number..=number], rules), &[]);
-        assert_eq!(ended.code, Some(0), "{}", ended.stdout);
+        ended.expect_code(0);
         let after = (server.keys(), writes(server), changes(server));
         assert_eq!((before.0, before.2), (after.0, after.2));
         // Who may ask does not even try.
@@ -1131,6 +1107,12 @@ impl Report {
         self.check(server, name)["message"].as_str().unwrap()
     }
 
+    #[track_caller]
+    fn expect_message(&self, server: &Server, name: &str, text: &str) {
+        let message = self.message(server, name);
+        assert!(message.contains(text), "{message}");
+    }
+
     fn fleet(&self, name: &str) -> &Value {
         check(&self.document["fleet"]["checks"], name)
     }
@@ -1161,10 +1143,8 @@ impl Report {
             "{:#}",
             self.document
         );
-        assert_eq!(
-            self.code,
-            Some(i32::from(!nodes.is_empty() || !fleet.is_empty()))
-        );
+        let code = i32::from(!nodes.is_empty() || !fleet.is_empty());
+        assert_eq!(self.code, Some(code));
     }
 }
 

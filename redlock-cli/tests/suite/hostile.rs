@@ -1,9 +1,8 @@
 //! Nodes in the wrong hands, and URLs that are written wrongly.
 
 use std::process::Command;
-use std::time::Duration;
 
-use redlock_tests::{Impostor, Mischief, Servers};
+use redlock_tests::{Impostor, Servers};
 
 use crate::process::{Process, end_of, redlock, run};
 use crate::server::{field, run_id, write_guard};
@@ -20,12 +19,7 @@ const FLOODS: [(&[u8], &[u8]); 4] = [
 fn a_node_that_sends_without_an_end_neither_bloats_nor_hangs_those_who_look_at_it() {
     for (answer, flood) in FLOODS {
         for on in ["CLIENT", "INFO", "EVAL"] {
-            let impostor = Impostor::start(Mischief {
-                on,
-                answer,
-                flood,
-                pause: Duration::ZERO,
-            });
+            let impostor = Impostor::flooding(on, answer, flood);
             for arguments in [
                 &["doctor", "--seconds=1"][..],
                 &["inspect", "dock-7"],
@@ -71,21 +65,14 @@ fn what_a_node_says_cannot_write_into_the_terminal_of_the_operator() {
         ("GET", &bulk),
         ("SELECT", &error),
     ] {
-        let impostor = Impostor::start(Mischief {
-            on,
-            answer: answer.clone().leak().as_bytes(),
-            flood: b"",
-            pause: Duration::ZERO,
-        });
-        let url = impostor.url() + "/1";
-        for (arguments, told) in told_of(&url) {
+        for (arguments, told) in told_of_impostor(on, answer) {
             assert!(is_clean(&told), "{on} {arguments:?} {told:?}");
             assert!(!told.lines().any(|line| line.starts_with("FAKE")), "{told}");
         }
     }
 }
 
-/// Whether nothing in it moves a cursor, begins a line of somebody else's, or is invisible.
+/// Whether nothing in it moves a cursor, begins a line that looks like another program's, or is invisible.
 pub(crate) fn is_clean(told: &str) -> bool {
     let is_clean = |character: char| {
         character == '\n'
@@ -270,14 +257,7 @@ fn of_what_a_node_says_no_more_than_some_lines_are_told() {
         ("CLIENT", &error),
         ("SELECT", &error),
     ] {
-        let impostor = Impostor::start(Mischief {
-            on,
-            answer: answer.clone().leak().as_bytes(),
-            flood: b"",
-            pause: Duration::ZERO,
-        });
-        let url = impostor.url() + "/1";
-        for (arguments, told) in told_of(&url) {
+        for (arguments, told) in told_of_impostor(on, answer) {
             let beginning = beginning(&told);
             assert!(told.len() < MOST_TOLD, "{on} {arguments:?} {beginning}");
             assert!(!told.contains(&"x".repeat(300)), "{on} {beginning}");
@@ -285,11 +265,12 @@ fn of_what_a_node_says_no_more_than_some_lines_are_told() {
     }
 }
 
-/// What each command tells of the node at `url`. They run side by side.
-fn told_of(url: &str) -> Vec<(&'static [&'static str], String)> {
+/// What each command tells of a node that answers `on` with `answer`. They run side by side.
+fn told_of_impostor(on: &'static str, answer: &str) -> Vec<(&'static [&'static str], String)> {
+    let impostor = Impostor::answering(on, answer.to_owned().leak().as_bytes());
     let started = COMMANDS.map(|arguments| {
         let mut command = redlock(arguments);
-        command.env("REDLOCK_NODES", url);
+        command.env("REDLOCK_NODES", impostor.url() + "/1");
         (arguments, Process::start(command))
     });
     let told = started.into_iter().map(|(arguments, process)| {

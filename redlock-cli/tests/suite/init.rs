@@ -16,7 +16,7 @@ use crate::server::{
 fn the_first_start_writes_a_record_of_this_run_and_data_set_whose_vote_counts_at_once() {
     let servers = unvouched(3);
     let ended = init(&servers.urls(), &[]);
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    ended.expect_code(0);
     let line = "written: its vote counts now; there was no record";
     assert_eq!(
         ended
@@ -50,7 +50,7 @@ fn where_every_record_is_sound_there_is_nothing_to_do() {
     let before: Vec<_> = servers.iter().map(record).collect();
     for options in [&[][..], &["--repair"]] {
         let ended = init(&servers.urls(), options);
-        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        ended.expect_code(0);
         for (line, told) in ended.stdout.lines().zip([
             "nothing to do: a record, its vote counts (max TTL 1m, window 250ms, step back 1m)",
             "nothing to do: a record, its vote counts (max TTL 1m, window 250ms, step back 1m)",
@@ -64,7 +64,7 @@ fn where_every_record_is_sound_there_is_nothing_to_do() {
     // The clock of its writer was ahead: the next client cuts it.
     guard(&servers[2], until + 86_400_000, SETTINGS);
     let ended = init(&servers.urls(), &[]);
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    ended.expect_code(0);
     let told = "its vote counts 1 min 2 s after the next fenced acquire";
     assert_told(&ended, &servers[2], told);
 }
@@ -111,8 +111,7 @@ fn a_node_that_failed_over_and_back_while_a_lease_is_out_gets_its_vote_back_from
     assert_eq!(init(urls, &[]).code, Some(0));
     eventually("the record on the replica", || record(replica).is_some());
     let _: () = replica.query(&["REPLICAOF", "NO", "ONE"]).unwrap();
-    let holder = Process::start(holding(urls));
-    holder.expect_line("ready");
+    let holder = Process::ready(holding(urls));
     eventually("the lock on the node", || nodes[0].key_count() == 1);
 
     let run = run_id(&nodes[0]);
@@ -190,13 +189,7 @@ fn a_key_with_a_ttl_may_be_a_lock_and_forbids_a_first_start() {
         let _: () = servers[2].query(&["EVAL", set, "0"]).unwrap();
         let ended = expect_no_write(&servers.urls(), &servers, &[]);
         assert_told(&ended, &servers[2], "1 key with a TTL: it may be a lock");
-        assert!(
-            ended
-                .stderr
-                .contains("1 min 2 s after the first fenced acquire"),
-            "{}",
-            ended.stderr
-        );
+        ended.expect_stderr("1 min 2 s after the first fenced acquire");
     }
     // One without a TTL is none.
     let servers = unvouched(1);
@@ -211,7 +204,7 @@ fn how_long_everything_must_have_stood_still_is_told_by_the_given_settings_and_t
     let urls = servers.urls();
     let told = |options: &[&str]| {
         let ended = init(&urls, options);
-        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        ended.expect_code(0);
         ended.stderr
     };
     let line = |time| format!("{}\n", safe_only(time, None));
@@ -255,7 +248,7 @@ fn nodes_whose_clocks_never_go_back_have_records_that_say_so() {
     assert!(report.contains(advice), "{report}");
     let options: Vec<_> = advice.split(' ').skip(2).collect();
     let ended = init(&servers.urls(), &options);
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    ended.expect_code(0);
     expect_quarantine(&servers[2], "2000:250:0", 4_000);
     // Clients take them.
     let options = [
@@ -281,7 +274,7 @@ fn force_writes_over_whatever_is_there_and_tells_it() {
         .query(&["RPUSH", "redlock:guard", "a list"])
         .unwrap();
     let ended = init(&servers.urls(), &["--force"]);
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    ended.expect_code(0);
     for server in &servers[..] {
         assert_counts_at_once(server, SETTINGS);
     }
@@ -307,13 +300,7 @@ fn repair_ends_a_race_of_two_sets_of_rules_and_its_votes_count_after_the_quarant
     assert_told(&ended, &servers[2], why);
     // Which of the two are the fleet's, only its operator knows.
     let ended = expect_no_write(&servers.urls(), &servers, &["--repair"]);
-    assert!(
-        ended
-            .stderr
-            .contains("--max-ttl=2s --window=250ms --step-back=1s"),
-        "{}",
-        ended.stderr
-    );
+    ended.expect_stderr("--max-ttl=2s --window=250ms --step-back=1s");
 
     let ended = repair(&servers.urls(), &SHORT_OPTIONS);
     assert_eq!(ended.stderr, "", "the records tell the settings");
@@ -333,13 +320,7 @@ fn repair_begins_again_where_all_nodes_that_answer_were_wiped_while_one_is_down(
         let _: () = server.query(&["FLUSHALL"]).unwrap();
     }
     let ended = expect_no_write(&servers.urls(), &servers[..2], &SHORT_OPTIONS);
-    assert!(
-        ended
-            .stderr
-            .contains("stay away, run redlock init --repair"),
-        "{}",
-        ended.stderr
-    );
+    ended.expect_stderr("stay away, run redlock init --repair");
     let ended = repair(&servers.urls(), &SHORT_OPTIONS);
     assert_told(&ended, &servers[2], "not written: connection refused");
     let last = format!(
@@ -373,7 +354,7 @@ fn a_change_of_settings_by_repair_needs_all_nodes() {
         assert_told(&ended, &servers[0], "not written: there is a record");
         let advice = format!("bring {} back", name(&servers[2]));
         for told in ["a change of settings needs all nodes", &advice] {
-            assert!(ended.stderr.contains(told), "{}", ended.stderr);
+            ended.expect_stderr(told);
         }
     }
     // Without a change, a minority may be away.
@@ -400,7 +381,7 @@ fn a_first_start_that_records_of_two_rules_forbid_while_a_node_is_away_waits_for
     let ended = expect_no_write(&servers.urls(), &servers[..2], &[]);
     let advice = "bring the missing nodes back, give all clients the same settings, then run redlock init \
                   --repair";
-    assert!(ended.stderr.contains(advice), "{}", ended.stderr);
+    ended.expect_stderr(advice);
 }
 
 #[test]
@@ -415,7 +396,7 @@ fn repair_takes_the_place_of_a_foreign_value_and_leaves_sound_records_alone() {
         .unwrap();
     let before: Vec<_> = servers[..2].iter().map(record).collect();
     let ended = init(&servers.urls(), &[]);
-    assert_eq!(ended.code, Some(1));
+    ended.expect_code(1);
     let why = "refused: something at redlock:guard that is no record: no client restores it: run redlock init --repair";
     for server in &servers[3..] {
         assert_told(&ended, server, why);
@@ -457,7 +438,7 @@ fn a_repair_that_would_shorten_the_quarantine_is_refused() {
             &format!("give at least {least}; or stop all clients for "),
             "redlock init --force --max-ttl=1m",
         ] {
-            assert!(ended.stderr.contains(told), "{}", ended.stderr);
+            ended.expect_stderr(told);
         }
         // A node that restarted has granted leases by its record all the same.
         guard_of_another_run(&servers[1], old);
@@ -486,7 +467,7 @@ fn a_repair_does_not_lower_the_longest_ttl_although_the_quarantine_is_as_long() 
         "refused: has a record with a longer max TTL (max TTL 1m, window 250ms, step back 1m)";
     assert_told(&ended, &servers[0], why);
     let advice = "give at least --max-ttl=1m --window=250ms --step-back=1m; or stop all clients for 1 min 2 s, ";
-    assert!(ended.stderr.contains(advice), "{}", ended.stderr);
+    ended.expect_stderr(advice);
     // More is safe.
     repair(
         &servers.urls(),
@@ -508,7 +489,7 @@ fn the_quarantine_of_a_repair_is_not_cut_by_the_next_fenced_acquire() {
             Some(69)
         );
         assert_eq!(servers.iter().map(record).collect::<Vec<_>>(), before);
-        assert_eq!(ended.code, Some(i32::from(old == SETTINGS)));
+        ended.expect_code(i32::from(old == SETTINGS));
     }
 }
 
@@ -595,7 +576,7 @@ fn nothing_is_written_when_the_records_have_other_settings() {
     let why = "refused: has a record with other settings (max TTL 1m, window 100ms, step back 1m)";
     assert_told(&ended, &servers[1], why);
     let advice = "give --max-ttl=1m --window=100ms --step-back=1m";
-    assert!(ended.stderr.contains(advice), "{}", ended.stderr);
+    ended.expect_stderr(advice);
 }
 
 #[test]
@@ -617,15 +598,15 @@ fn the_nodes_that_were_written_are_named_when_another_one_fails() {
             way_to(&servers[2], word, None),
         ];
         let ended = init(&urls, &[mode]);
-        assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+        ended.expect_code(1);
         assert!(record(&servers[2]).is_none());
-        assert!(ended.stdout.contains("the record may have been written"));
+        ended.expect_stdout("the record may have been written");
         let written: Vec<String> = servers[..2]
             .iter()
             .filter(|server| record(server).is_some())
             .map(name)
             .collect();
-        // A first start ends at the first node that fails; their order is the same for everybody.
+        // A first start ends at the first node that fails; their order is the same for every client.
         let told = match written.as_slice() {
             [] => "redlock: no record was written".to_owned(),
             written => {
@@ -692,8 +673,8 @@ fn what_a_client_writes_in_between_is_not_written_over() {
     ] {
         let servers = unvouched(1);
         let ended = init(&[way_to(&servers[0], word, Some(command))], &[mode]);
-        assert_eq!(ended.code, Some(1), "{}", ended.stdout);
-        assert!(ended.stdout.contains(told), "{}", ended.stdout);
+        ended.expect_code(1);
+        ended.expect_stdout(told);
         assert_eq!(ended.stderr, "redlock: no record was written\n");
         let there = record(&servers[0]).unwrap_or_default();
         assert!(there.is_empty() || RECORD.ends_with(&there), "{there}");
@@ -730,7 +711,7 @@ const WITHOUT_REPAIR: [&str; 2] = ["", "--force"];
 fn expect_refusal(urls: &[String], servers: &[Server], modes: &[&str], why: &str) {
     for mode in modes {
         let ended = expect_no_write(urls, servers, &[mode]);
-        assert!(ended.stdout.contains(why), "{}", ended.stdout);
+        ended.expect_stdout(why);
         for server in servers {
             // One that is down has nothing either.
             let keys: usize = server.query(&["DBSIZE"]).unwrap_or_default();
@@ -748,9 +729,9 @@ fn expect_no_write(urls: &[String], servers: &[Server], options: &[&str]) -> End
     };
     let before: Vec<_> = servers.iter().map(dump).collect();
     let ended = init(urls, options);
-    assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+    ended.expect_code(1);
     let told = "nothing was written on any node";
-    assert!(ended.stderr.contains(told), "{}", ended.stderr);
+    ended.expect_stderr(told);
     assert_eq!(servers.iter().map(dump).collect::<Vec<_>>(), before);
     ended
 }
@@ -785,8 +766,7 @@ fn expect_votes_after_the_quarantine(servers: &Servers) {
 /// A lock that is held until it is dropped.
 fn holder(servers: &Servers) -> Process {
     let script = "echo ready; sleep 60";
-    let holder = Process::start(run(servers, &["--fenced"], "dock-7", script));
-    holder.expect_line("ready");
+    let holder = Process::ready(run(servers, &["--fenced"], "dock-7", script));
     eventually("the lock on each node", || servers.key_count() == 3);
     holder
 }

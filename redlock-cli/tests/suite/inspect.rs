@@ -17,7 +17,7 @@ use crate::server::{
 fn a_lock_that_nobody_holds_is_free() {
     let servers = Servers::start(5);
     let ended = inspect(&servers.urls(), &[]);
-    assert_eq!(ended.code, Some(0));
+    ended.expect_code(0);
     assert_eq!(last_line(&ended), "dock-7: free");
     assert_eq!(
         ended
@@ -43,13 +43,9 @@ fn a_holder_is_shown_by_the_prefix_of_its_token_and_never_by_the_whole_of_it() {
     let token = stdout.lines().next().unwrap();
     for options in [&[][..], &["--json"]] {
         let ended = inspect(&servers.urls(), options);
-        assert_eq!(ended.code, Some(0), "{}", ended.stdout);
-        assert!(
-            ended.stdout.contains(&format!("{}..", &token[..8])),
-            "{}",
-            ended.stdout
-        );
-        assert!(!ended.stdout.contains(&token[..9]), "{}", ended.stdout);
+        ended.expect_code(0);
+        ended.expect_stdout(&format!("{}..", &token[..8]));
+        ended.expect_not_in_stdout(&token[..9]);
     }
     // The last ones may get it a moment later.
     eventually("a key on each node", || servers.key_count() == 5);
@@ -128,11 +124,7 @@ fn a_key_that_was_deleted_is_shown_as_held_for_fenced_locks_until_the_lease_is_o
     holder.expect_line("ready");
     assert_eq!(servers[0].query::<usize>(&["DEL", "dock-7"]).unwrap(), 1);
     let ended = inspect(&servers.urls(), &[]);
-    assert!(
-        ended.stdout.contains(", refuses fenced locks for"),
-        "{}",
-        ended.stdout
-    );
+    ended.expect_stdout(", refuses fenced locks for");
     let left = document(&servers.urls())["nodes"][0]["refuses_fenced_for_ms"].as_u64();
     assert!((1..=60_000).contains(&left.unwrap()), "{left:?}");
     drop(holder);
@@ -153,7 +145,7 @@ fn a_fence_record_is_read_in_both_forms_and_no_token_in_it_is_shown() {
     }
     for options in [&[][..], &["--json"]] {
         let ended = inspect(&servers.urls(), options);
-        assert!(!ended.stdout.contains("sec:ret"), "{}", ended.stdout);
+        ended.expect_not_in_stdout("sec:ret");
     }
     let report = document(&servers.urls());
     for node in report["nodes"].as_array().unwrap() {
@@ -243,17 +235,13 @@ fn tokens_of_which_none_has_a_quorum_are_split() {
     }
     let _: () = servers[4].query(&["SET", "dock-7", "another"]).unwrap();
     let ended = inspect(&servers.urls(), &[]);
-    assert_eq!(ended.code, Some(0));
+    ended.expect_code(0);
     assert!(
         last_line(&ended).starts_with("dock-7: split: no token has a quorum, free in at most "),
         "{}",
         ended.stdout
     );
-    assert!(
-        ended.stdout.contains("616e6f.., no TTL"),
-        "{}",
-        ended.stdout
-    );
+    ended.expect_stdout("616e6f.., no TTL");
 }
 
 #[test]
@@ -281,16 +269,12 @@ fn without_a_quorum_of_nodes_nothing_is_known() {
         "{}",
         ended.stdout
     );
-    assert!(
-        ended.stdout.contains("connection refused"),
-        "{}",
-        ended.stdout
-    );
-    assert!(ended.stdout.contains("within 500 ms"), "{}", ended.stdout);
+    ended.expect_stdout("connection refused");
+    ended.expect_stdout("within 500 ms");
 
     servers[2].kill();
     let ended = inspect(&servers.urls(), &["--node-timeout=500ms"]);
-    assert_eq!(ended.code, Some(69));
+    ended.expect_code(69);
     assert_eq!(last_line(&ended), "dock-7: unknown: 2 of 5 nodes answered");
 }
 
@@ -303,11 +287,7 @@ fn a_key_of_another_type_is_shown_as_such() {
         .unwrap();
     let ended = inspect(&servers.urls(), &[]);
     assert_eq!((ended.code, last_line(&ended)), (Some(0), "dock-7: free"));
-    assert!(
-        ended.stdout.contains("foreign  a list, not a lock"),
-        "{}",
-        ended.stdout
-    );
+    ended.expect_stdout("foreign  a list, not a lock");
     let marked =
         "free     the fence record cannot be read: no client can acquire a fenced lock here";
     let second = ended.stdout.lines().nth(1).unwrap();
@@ -335,12 +315,8 @@ fn a_user_who_may_not_see_fences_sees_the_lock() {
     // And who may see nothing is told why.
     let url = user_of(&servers[0], "app", "+@all -get");
     let ended = inspect(&[url], &[]);
-    assert_eq!(ended.code, Some(69));
-    assert!(
-        ended.stdout.contains("redlock doctor says which"),
-        "{}",
-        ended.stdout
-    );
+    ended.expect_code(69);
+    ended.expect_stdout("redlock doctor says which");
 }
 
 #[test]
@@ -357,7 +333,7 @@ fn a_node_that_restarted_empty_does_not_know_that_a_lock_is_free() {
     }
     servers[1].restart();
     let ended = inspect(&servers.urls(), &["--max-ttl=3s"]);
-    assert_eq!(ended.code, Some(69), "{}", ended.stdout);
+    ended.expect_code(69);
     let last = "dock-7: unknown: only 2 of 3 nodes gave an answer that counts";
     assert_eq!(last_line(&ended), last);
     let line = ended.stdout.lines().nth(1).unwrap();
@@ -367,7 +343,7 @@ fn a_node_that_restarted_empty_does_not_know_that_a_lock_is_free() {
     );
     // Without an argument and a record, a minute.
     let ended = inspect(&servers.urls(), &[]);
-    assert_eq!(ended.code, Some(69), "{}", ended.stdout);
+    ended.expect_code(69);
     assert_eq!(ended.stdout.matches("; no vote: restarted").count(), 3);
 
     // It ends by itself.
@@ -414,7 +390,7 @@ fn a_node_whose_guard_record_does_not_vouch_for_it_does_not_know_that_a_lock_is_
     for (damage, why) in damages {
         damage(&servers[1]);
         let ended = inspect(&servers.urls(), &[]);
-        assert_eq!(ended.code, Some(69), "{}", ended.stdout);
+        ended.expect_code(69);
         let line = ended.stdout.lines().nth(1).unwrap();
         assert!(line.contains("; no vote: ") && line.contains(why), "{line}");
         let report = document(&servers.urls());
@@ -448,7 +424,7 @@ fn a_record_for_shorter_leases_vouches_for_no_longer_ones() {
     }
     assert_eq!(inspect(&servers.urls(), &[]).code, Some(0));
     let ended = inspect(&servers.urls(), &["--max-ttl=1h"]);
-    assert_eq!(ended.code, Some(69), "{}", ended.stdout);
+    ended.expect_code(69);
 }
 
 #[test]
@@ -457,7 +433,7 @@ fn a_server_that_is_named_twice_counts_once() {
     hold_on(&servers[0], "abcdefghijklmnopqrst", 60_000);
     let urls = [servers[0].url(), servers[0].socket_url(), servers[1].url()];
     let ended = inspect(&urls, &[]);
-    assert_eq!(ended.code, Some(69), "{}", ended.stdout);
+    ended.expect_code(69);
     let why = format!("; no vote: the same server as {}", name(&servers[0]));
     assert!(ended.stdout.lines().nth(1).unwrap().ends_with(&why));
     // And not as free either.
@@ -477,7 +453,7 @@ fn a_replica_knows_nothing_of_locks() {
         guard(server, 0, settings);
     }
     let ended = inspect(&servers.urls(), &[]);
-    assert_eq!(ended.code, Some(69), "{}", ended.stdout);
+    ended.expect_code(69);
     let why = format!("; no vote: a replica of {}", name(&servers[0]));
     assert!(
         ended.stdout.lines().nth(1).unwrap().ends_with(&why),
@@ -492,9 +468,9 @@ fn a_node_that_does_not_say_who_it_is_does_not_count() {
     let servers = Servers::start(1);
     let url = user_of(&servers[0], "app", "+@all -info");
     let ended = inspect(&[url], &[]);
-    assert_eq!(ended.code, Some(69), "{}", ended.stdout);
+    ended.expect_code(69);
     let why = "free; no vote: it does not tell its identity: NOPERM";
-    assert!(ended.stdout.contains(why), "{}", ended.stdout);
+    ended.expect_stdout(why);
 }
 
 type Damage<'a> = &'a dyn Fn(&Server);

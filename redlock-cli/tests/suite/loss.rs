@@ -73,7 +73,7 @@ fn take_away(server: &Server) {
 
 #[test]
 fn a_command_is_gone_before_the_validity_ends_when_a_majority_hangs() {
-    // A machine that stands still kills nothing; whoever shares one tries again.
+    // A machine that stands still kills nothing; a test that shares one tries again.
     for attempt in 1.. {
         let directory = tempdir().unwrap();
         // One process ignores SIGTERM, and so does another that it has started.
@@ -104,7 +104,7 @@ fn with_a_majority_that_hangs(servers: &Servers, script: &str) -> Ended {
         server.pause();
     }
     let ended = holder.end();
-    assert_eq!(ended.code, Some(76), "{}", ended.stderr);
+    ended.expect_code(76);
     ended
 }
 
@@ -132,20 +132,15 @@ fn a_command_that_heeds_sigterm_was_interrupted_all_the_same() {
     let servers = Servers::start(5);
     let script =
         "trap 'echo tidy; exit 0' TERM; echo ready; for i in $(seq 4000); do sleep 0.01; done";
-    let holder = Process::start(run(&servers, &["--ttl=6s", "-v"], "dock-7", script));
-    holder.expect_line("ready");
+    let holder = Process::ready(run(&servers, &["--ttl=6s", "-v"], "dock-7", script));
     for server in &servers[..3] {
         server.pause();
     }
     let ended = holder.end();
-    assert_eq!(ended.code, Some(76), "{}", ended.stderr);
+    ended.expect_code(76);
     assert_eq!(ended.stdout, "ready\ntidy\n");
-    assert!(
-        ended.stderr.contains("ended with code 0"),
-        "{}",
-        ended.stderr
-    );
-    assert!(ended.stderr.contains("lost the lock"), "{}", ended.stderr);
+    ended.expect_stderr("ended with code 0");
+    ended.expect_stderr("lost the lock");
 }
 
 #[test]
@@ -154,20 +149,13 @@ fn a_lock_that_is_taken_away_ends_the_command_at_once() {
     let script = "trap 'exit 0' TERM; echo ready; for i in $(seq 4000); do sleep 0.01; done";
     // A third of the validity passes between a loss and its discovery.
     let options = ["--ttl=12s", "--kill-after=2s", "--json"];
-    let holder = Process::start(run(&servers, &options, "dock-7", script));
-    holder.expect_line("ready");
+    let holder = Process::ready(run(&servers, &options, "dock-7", script));
     for server in &servers[..3] {
         take_away(server);
     }
     let ended = holder.end();
-    assert_eq!(ended.code, Some(76), "{}", ended.stderr);
-    assert!(
-        ended
-            .stderr
-            .contains("3 of 5 nodes no longer carry its token"),
-        "{}",
-        ended.stderr
-    );
+    ended.expect_code(76);
+    ended.expect_stderr("3 of 5 nodes no longer carry its token");
     // Long before a lease that cannot be extended would have ended so.
     let events = ended.events();
     let kill_at = time(named(&events, "terminating"), "kill_at");
@@ -185,13 +173,12 @@ fn sigkill_follows_sigterm_after_the_time_that_was_given() {
     let directory = tempdir().unwrap();
     let beats = directory.path().join("beats");
     let options = ["--ttl=3s", "--kill-after=200ms", "--json"];
-    let holder = Process::start(run(&servers, &options, "dock-7", &heart(&beats)));
-    holder.expect_line("ready");
+    let holder = Process::ready(run(&servers, &options, "dock-7", &heart(&beats)));
     for server in servers.iter() {
         take_away(server);
     }
     let ended = holder.end();
-    assert_eq!(ended.code, Some(76), "{}", ended.stderr);
+    ended.expect_code(76);
     let events = ended.events();
     let terminated_at = time(named(&events, "terminating"), "time");
     let killed_at = time(named(&events, "killing"), "time");
@@ -211,7 +198,7 @@ fn a_lease_is_extended_for_as_long_as_the_command_runs() {
         extensions(&holder) >= 3
     });
     let held = end_of(run(&servers, &["--no-wait"], "dock-7", "echo ran"));
-    assert_eq!(held.code, Some(75), "{}", held.stderr);
+    held.expect_code(75);
 }
 
 #[test]
@@ -232,8 +219,8 @@ fn a_majority_that_comes_back_in_time_costs_nothing() {
     eventually("another extension", || extensions(&holder) > before);
     holder.signal(Signal::TERM);
     let ended = holder.end();
-    assert_eq!(ended.code, Some(9), "{}", ended.stderr);
-    assert!(!ended.stderr.contains("terminating"), "{}", ended.stderr);
+    ended.expect_code(9);
+    ended.expect_not_in_stderr("terminating");
     expect_no_keys(&servers);
 }
 
@@ -249,7 +236,7 @@ fn a_run_that_stood_still_past_the_validity_kills_its_command_at_once() {
     eventually("the keys have expired", || servers.key_count() == 0);
     holder.signal(Signal::CONT);
     let ended = holder.end();
-    assert_eq!(ended.code, Some(76), "{}", ended.stderr);
+    ended.expect_code(76);
     // No time for SIGTERM.
     let events = ended.events();
     assert!(last_beat(&beats) < time(named(&events, "failed"), "time"));

@@ -76,6 +76,13 @@ impl Process {
         }
     }
 
+    /// Starts `command`, and waits until it prints `ready`.
+    pub(crate) fn ready(command: Command) -> Self {
+        let process = Self::start(command);
+        process.expect_line("ready");
+        process
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).unwrap();
     }
@@ -158,6 +165,31 @@ impl Drop for Process {
 }
 
 impl Ended {
+    #[track_caller]
+    pub(crate) fn expect_code(&self, code: i32) {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+    }
+
+    #[track_caller]
+    pub(crate) fn expect_stdout(&self, text: &str) {
+        assert!(self.stdout.contains(text), "no {text:?} in {self:#?}");
+    }
+
+    #[track_caller]
+    pub(crate) fn expect_stderr(&self, text: &str) {
+        assert!(self.stderr.contains(text), "no {text:?} in {self:#?}");
+    }
+
+    #[track_caller]
+    pub(crate) fn expect_not_in_stdout(&self, text: &str) {
+        assert!(!self.stdout.contains(text), "{text:?} in {self:#?}");
+    }
+
+    #[track_caller]
+    pub(crate) fn expect_not_in_stderr(&self, text: &str) {
+        assert!(!self.stderr.contains(text), "{text:?} in {self:#?}");
+    }
+
     pub(crate) fn events(&self) -> Vec<Value> {
         events(&self.stderr)
     }

@@ -46,7 +46,7 @@ fn input_and_output_are_the_command_s_own() {
 #[test]
 fn two_at_once_run_one_after_the_other() {
     let servers = Servers::start(5);
-    // Whoever is not alone here does not find what it has written.
+    // A command that is not alone here does not find what it has written.
     let directory = tempdir().unwrap();
     let file = directory.path().join("owner");
     let script = format!(
@@ -60,7 +60,7 @@ fn two_at_once_run_one_after_the_other() {
         .collect();
     for run in runs {
         let ended = run.end();
-        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        ended.expect_code(0);
     }
     expect_no_keys(&servers);
 }
@@ -71,7 +71,7 @@ fn another_key_is_another_lock() {
     let holder = Process::start(run(&servers, &[], "dock-7", "echo ready; sleep 60"));
     holder.expect_line("ready");
     let ended = end_of(run(&servers, &["--no-wait"], "dock-8", "exit 3"));
-    assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+    ended.expect_code(3);
 }
 
 #[test]
@@ -89,11 +89,7 @@ fn a_held_lock_is_75_or_what_one_likes() {
         let ended = end_of(run(&servers, options, "dock-7", "echo ran"));
         assert_eq!(ended.code, Some(code), "{options:?}: {}", ended.stderr);
         assert!(start.elapsed() < Duration::from_secs(10), "{options:?}");
-        assert!(
-            ended.stderr.contains("dock-7 is held by another client"),
-            "{}",
-            ended.stderr
-        );
+        ended.expect_stderr("dock-7 is held by another client");
         assert_eq!(ended.stdout, "", "the command was run without the lock");
     }
 }
@@ -111,7 +107,7 @@ fn a_run_waits_for_the_lock_and_says_so_when_asked() {
     holder.signal(rustix::process::Signal::TERM);
     assert_eq!(holder.end().code, Some(128 + 15));
     let ended = next.end();
-    assert_eq!(ended.code, Some(4), "{}", ended.stderr);
+    ended.expect_code(4);
     for step in ["dock-7: acquired", "ended with code 4", "dock-7: released"] {
         assert!(ended.stderr.contains(step), "{step}: {}", ended.stderr);
     }
@@ -128,12 +124,8 @@ fn a_command_that_cannot_be_run_is_126_or_127_and_the_lock_is_free() {
         let mut start = crate::process::redlock(&["run", "dock-7", "--", command]);
         start.env("REDLOCK_NODES", servers.urls().join(","));
         let ended = end_of(start);
-        assert_eq!(ended.code, Some(code), "{}", ended.stderr);
-        assert!(
-            ended.stderr.contains(&format!("cannot run {command}")),
-            "{}",
-            ended.stderr
-        );
+        ended.expect_code(code);
+        ended.expect_stderr(&format!("cannot run {command}"));
         expect_no_keys(&servers);
     }
 }
@@ -149,11 +141,7 @@ fn no_quorum_of_nodes_is_69_in_bounded_time_and_names_them() {
         let ended = end_of(run(&servers, options, "dock-7", "echo ran"));
         assert_eq!(ended.code, Some(69), "{options:?}: {}", ended.stderr);
         assert!(start.elapsed() < Duration::from_secs(10), "{options:?}");
-        assert!(
-            ended.stderr.contains("no quorum for dock-7"),
-            "{}",
-            ended.stderr
-        );
+        ended.expect_stderr("no quorum for dock-7");
         for server in &servers[..3] {
             let node = format!("127.0.0.1:{}: ", server.port());
             assert!(ended.stderr.contains(&node), "{node}: {}", ended.stderr);
@@ -175,7 +163,7 @@ fn a_minority_that_hangs_or_is_dead_costs_nothing() {
     let options = ["--ttl=60s", "--node-timeout=20s"];
     let start = Instant::now();
     let ended = end_of(run(&servers, &options, "dock-7", "exit 5"));
-    assert_eq!(ended.code, Some(5), "{}", ended.stderr);
+    ended.expect_code(5);
     assert!(start.elapsed() < Duration::from_secs(10));
     servers[0].resume();
     expect_no_keys(&servers[..1]);
@@ -187,8 +175,7 @@ fn key_and_token_are_in_the_command_s_environment_and_the_token_nowhere_else() {
     let servers = Servers::start(5);
     let options = ["--ttl=3s", "--json", "-v"];
     let script = "echo \"$REDLOCK_KEY $REDLOCK_TOKEN\"; echo ready; exec sleep 60";
-    let holder = Process::start(run(&servers, &options, "dock 7", script));
-    holder.expect_line("ready");
+    let holder = Process::ready(run(&servers, &options, "dock 7", script));
 
     let stdout = holder.stdout();
     let (key, token) = stdout.lines().next().unwrap().rsplit_once(' ').unwrap();
@@ -221,7 +208,7 @@ fn a_fenced_command_finds_its_fence_in_the_environment_and_the_next_one_a_higher
     for _ in 0..3 {
         let options = ["--fenced", "--no-wait", "--json"];
         let ended = end_of(run(&servers, &options, "dock-7", "echo \"$REDLOCK_FENCE\""));
-        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        ended.expect_code(0);
         let fence: u64 = ended.stdout.trim().parse().unwrap();
         assert_eq!(ended.events()[0]["fence"], fence, "{}", ended.stderr);
         fences.push(fence);
@@ -233,8 +220,8 @@ fn a_fenced_command_finds_its_fence_in_the_environment_and_the_next_one_a_higher
     for other in ["--window=500ms", "--max-ttl=2m"] {
         let options = ["--fenced", "--no-wait", other];
         let ended = end_of(run(&servers, &options, "dock-7", "echo ran"));
-        assert_eq!(ended.code, Some(69), "{}", ended.stderr);
-        assert!(ended.stderr.contains("other rules"), "{}", ended.stderr);
+        ended.expect_code(69);
+        ended.expect_stderr("other rules");
         assert_eq!(ended.stdout, "");
     }
 
@@ -250,19 +237,19 @@ fn nodes_that_may_have_forgotten_locks_are_waited_for_and_named() {
         server.disown();
     }
     let ended = end_of(run(&servers, &["--no-wait"], "dock-7", "echo ran"));
-    assert_eq!(ended.code, Some(69), "{}", ended.stderr);
-    assert!(ended.stderr.contains("restarted "), "{}", ended.stderr);
+    ended.expect_code(69);
+    ended.expect_stderr("restarted ");
     assert_eq!(ended.stdout, "");
 
     let options = ["--no-wait", "--no-restart-guard"];
     let ended = end_of(run(&servers, &options, "dock-7", "exit 6"));
-    assert_eq!(ended.code, Some(6), "{}", ended.stderr);
+    ended.expect_code(6);
 
     // For 2.4 s; for nodes that are down a run gives up after the TTL.
     let mut options = vec!["--fenced", "--ttl=1s", "--max-ttl=1s", "--window=100ms"];
     options.push("--step-back=1s");
     let ended = end_of(run(&servers, &options, "dock-7", "exit 7"));
-    assert_eq!(ended.code, Some(7), "{}", ended.stderr);
+    ended.expect_code(7);
 }
 
 #[test]
@@ -286,7 +273,7 @@ fn nodes_that_could_evict_locks_are_waited_for_once_they_do_not() {
     }
     // For 8 s, which is longer than the TTL.
     let ended = waiting.end();
-    assert_eq!(ended.code, Some(7), "{}", ended.stderr);
+    ended.expect_code(7);
 }
 
 #[test]
@@ -296,9 +283,9 @@ fn a_node_that_may_evict_is_warned_of() {
     assert_eq!(servers[0].query::<String>(&set).unwrap(), "OK");
     // A client that sees it deletes its guard record, so it is as young as it is.
     let ended = end_of(run(&servers, &["--no-restart-guard"], "dock-7", "exit 0"));
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    ended.expect_code(0);
     let node = format!("warning: 127.0.0.1:{}: may evict", servers[0].port());
-    assert!(ended.stderr.contains(&node), "{}", ended.stderr);
+    ended.expect_stderr(&node);
 }
 
 fn contains(bytes: &[u8], part: &[u8]) -> bool {

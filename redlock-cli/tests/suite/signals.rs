@@ -1,5 +1,7 @@
 //! Signals to `redlock run`.
 
+use std::process::Command;
+
 use redlock_tests::Servers;
 use rustix::process::Signal;
 
@@ -23,12 +25,11 @@ fn signals_go_on_to_the_command_which_decides_what_they_mean() {
     let servers = Servers::start(3);
     for (signal, name) in FORWARDED {
         let script = format!("trap 'echo got {name}; exit 7' {name}; {LOOP}");
-        let holder = Process::start(run(&servers, &[], "dock-7", &script));
-        holder.expect_line("ready");
+        let holder = Process::ready(run(&servers, &[], "dock-7", &script));
         holder.signal(signal);
         let ended = holder.end();
         assert_eq!(ended.stdout, format!("ready\ngot {name}\n"));
-        assert_eq!(ended.code, Some(7), "{}", ended.stderr);
+        ended.expect_code(7);
     }
     expect_no_keys(&servers);
 }
@@ -39,8 +40,7 @@ fn a_signal_reaches_the_whole_group_and_its_number_is_in_the_exit_code() {
     for (signal, _) in FORWARDED {
         // Two processes, both there before the signal is: a shell heeds SIGINT only with its child.
         let script = "(echo ready; exec sleep 60); kill -KILL $$";
-        let holder = Process::start(run(&servers, &[], "dock-7", script));
-        holder.expect_line("ready");
+        let holder = Process::ready(run(&servers, &[], "dock-7", script));
         holder.signal(signal);
         assert_eq!(holder.end().code, Some(128 + signal.as_raw()));
     }
@@ -57,12 +57,8 @@ fn a_signal_while_waiting_gives_up_and_leaves_nothing() {
         eventually("a waiting run", || next.stderr().contains("waiting"));
         next.signal(signal);
         let ended = next.end();
-        assert_eq!(ended.code, Some(128 + signal.as_raw()), "{}", ended.stderr);
-        assert!(
-            ended.stderr.contains(&format!("SIG{name} while waiting")),
-            "{}",
-            ended.stderr
-        );
+        ended.expect_code(128 + signal.as_raw());
+        ended.expect_stderr(&format!("SIG{name} while waiting"));
         assert_eq!(ended.stdout, "");
     }
     // One key on each node, and it is the holder's.
@@ -87,7 +83,7 @@ fn a_signal_in_the_middle_of_a_round_takes_back_what_was_granted() {
     });
     next.signal(Signal::TERM);
     let ended = next.end();
-    assert_eq!(ended.code, Some(128 + 15));
+    ended.expect_code(128 + 15);
     assert_eq!(ended.stdout, "");
     expect_no_keys(granting);
     for server in hung {
@@ -100,14 +96,8 @@ fn a_signal_in_the_middle_of_a_round_takes_back_what_was_granted() {
 fn a_signal_that_was_ignored_from_the_beginning_stays_so() {
     let servers = Servers::start(3);
     let inner = run(&servers, &["--json"], "dock-7", LOOP);
-    let mut command = std::process::Command::new("sh");
-    command
-        .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
-        .arg(inner.get_program())
-        .args(inner.get_args())
-        .env("REDLOCK_NODES", servers.urls().join(","));
-    let holder = Process::start(command);
-    holder.expect_line("ready");
+    let command = ignoring("HUP", &inner, &servers);
+    let holder = Process::ready(command);
     holder.expect_event("started");
     let events = holder.events();
     let started = events.iter().find(|event| event["event"] == "started");
@@ -127,18 +117,23 @@ fn a_signal_that_was_ignored_from_the_beginning_stays_so() {
     assert!(!has("SigIgn:", child, Signal::TERM));
 }
 
+/// Runs `inner` from a shell that ignores the signal. It is bash: dash does not pass on that it ignores CHLD.
+fn ignoring(signal: &str, inner: &Command, servers: &Servers) -> Command {
+    let mut command = Command::new("bash");
+    command
+        .args(["-c", &format!("trap '' {signal}; exec \"$0\" \"$@\"")])
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .env("REDLOCK_NODES", servers.urls().join(","));
+    command
+}
+
 #[test]
 fn a_parent_that_ignores_sigchld_does_not_hide_the_exit_code() {
     let servers = Servers::start(3);
     for (script, code) in [("exit 7", 7), ("kill -KILL $$", 128 + 9)] {
         let inner = run(&servers, &[], "dock-7", script);
-        let mut command = std::process::Command::new("bash");
-        command
-            .args(["-c", "trap '' CHLD; exec \"$0\" \"$@\""])
-            .arg(inner.get_program())
-            .args(inner.get_args())
-            .env("REDLOCK_NODES", servers.urls().join(","));
-        let ended = end_of(command);
+        let ended = end_of(ignoring("CHLD", &inner, &servers));
         assert_eq!(ended.code, Some(code), "{script}: {}", ended.stderr);
     }
     expect_no_keys(&servers);
@@ -153,15 +148,15 @@ fn a_run_is_not_suspended() {
     eventually("a message", || holder.stderr().contains("not suspended"));
     assert!(holder.is_running());
     let held = end_of(run(&servers, &["--wait=4s"], "dock-7", "echo ran"));
-    assert_eq!(held.code, Some(75), "{}", held.stderr);
+    held.expect_code(75);
 }
 
 #[test]
 fn a_command_that_suspends_itself_goes_on() {
     let servers = Servers::start(3);
     let ended = end_of(run(&servers, &[], "dock-7", "kill -TSTP $$; exit 6"));
-    assert_eq!(ended.code, Some(6), "{}", ended.stderr);
-    assert!(ended.stderr.contains("not suspended"), "{}", ended.stderr);
+    ended.expect_code(6);
+    ended.expect_stderr("not suspended");
 }
 
 /// Whether `signal` is in this mask of the process.

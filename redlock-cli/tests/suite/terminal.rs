@@ -28,12 +28,7 @@ fn control_c_ends_a_command_whether_it_has_the_terminal_or_not() {
         "(echo ready; exec sleep 60)",
         "echo ready; read word; echo asked; read word",
     ] {
-        let mut terminal = Terminal::start(&servers, script);
-        terminal.expect("ready");
-        if script.contains("asked") {
-            terminal.type_in("word\n");
-            terminal.expect("asked");
-        }
+        let mut terminal = Terminal::ready(&servers, script);
         terminal.type_in("\x03");
         assert_eq!(terminal.end(), Some(128 + 2), "{script}");
         expect_no_keys(&servers);
@@ -47,12 +42,7 @@ fn control_z_suspends_nothing() {
         "echo ready; until [ -e done ]; do sleep 0.01; done; exit 4",
         "echo ready; read word; echo asked; read word; exit 4",
     ] {
-        let mut terminal = Terminal::start(&servers, script);
-        terminal.expect("ready");
-        if script.contains("asked") {
-            terminal.type_in("word\n");
-            terminal.expect("asked");
-        }
+        let mut terminal = Terminal::ready(&servers, script);
         terminal.type_in("\x1a");
         terminal.expect("not suspended");
         std::fs::write(terminal.directory.path().join("done"), "").unwrap();
@@ -97,6 +87,17 @@ impl Terminal {
             .map(|argument| format!("'{}'", argument.to_str().unwrap()));
         let arguments: Vec<_> = arguments.collect();
         Self::start_shell(servers, &format!("exec $REDLOCK {}", arguments.join(" ")))
+    }
+
+    /// Waits until the script prints `ready`. If it reads a word and prints `asked`, types it in and waits for that too.
+    fn ready(servers: &Servers, script: &str) -> Self {
+        let mut terminal = Self::start(servers, script);
+        terminal.expect("ready");
+        if script.contains("asked") {
+            terminal.type_in("word\n");
+            terminal.expect("asked");
+        }
+        terminal
     }
 
     /// Runs `line` in a shell in the terminal.

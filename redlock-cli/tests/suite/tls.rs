@@ -119,7 +119,7 @@ fn a_key_may_come_from_a_command_over_a_pipe_of_the_shell() {
         .env("REDLOCK_TLS_CA", authority.certificate())
         .env("REDLOCK_TLS_CERT", &client.certificate);
     let ended = end_of(command);
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    ended.expect_code(0);
 }
 
 #[test]
@@ -243,8 +243,8 @@ fn nothing_of_a_private_key_is_told_that_stands_in_place_of_its_file() {
             by_option.args(["--tls-cert", cert, "--tls-key", key]);
             for command in [by_environment, by_option] {
                 let ended = end_of(command);
-                assert_eq!(ended.code, Some(64), "{}", ended.stderr);
-                assert!(!ended.stderr.contains(&line[..8]), "{}", ended.stderr);
+                ended.expect_code(64);
+                ended.expect_not_in_stderr(&line[..8]);
             }
         }
         let mut command = redlock(&["inspect", node, "dock-7"]);
@@ -253,7 +253,7 @@ fn nothing_of_a_private_key_is_told_that_stands_in_place_of_its_file() {
             .env("REDLOCK_TLS_KEY", value);
         let ended = end_of(command);
         let why = "--tls-key (not shown, it may be a private key: give the path of a file)";
-        assert!(ended.stderr.contains(why), "{}", ended.stderr);
+        ended.expect_stderr(why);
     }
 }
 

@@ -198,7 +198,7 @@ fn a_key_that_no_lock_can_have_for_its_length_is_64_at_once() {
         &["inspect", "--node=redis://127.0.0.1:1", &too_long],
     ] {
         let ended = end_of(redlock(arguments));
-        assert_eq!(ended.code, Some(64), "{}", ended.stderr);
+        ended.expect_code(64);
         let why = "redlock: a key of 65537 bytes is too long: at most 65536; use a digest of it\n";
         assert_eq!(ended.stderr, why);
     }
@@ -206,7 +206,7 @@ fn a_key_that_no_lock_can_have_for_its_length_is_64_at_once() {
     let longest = "k".repeat(65_536);
     let arguments = ["run", "--no-wait", "--node=redis://127.0.0.1:1", &longest];
     let ended = end_of(redlock(&[&arguments[..], &["--", "true"]].concat()));
-    assert_eq!(ended.code, Some(69), "{}", ended.stderr);
+    ended.expect_code(69);
 }
 
 #[test]
@@ -218,8 +218,8 @@ fn ten_nodes_are_too_many() {
         let mut command = redlock(arguments);
         command.env("REDLOCK_NODES", nodes.join(","));
         let ended = end_of(command);
-        assert_eq!(ended.code, Some(64));
-        assert!(ended.stderr.contains("at most 9"), "{}", ended.stderr);
+        ended.expect_code(64);
+        ended.expect_stderr("at most 9");
     }
 }
 
@@ -279,7 +279,7 @@ fn help_does_not_print_the_environment() {
                 .env("REDLOCK_TLS_KEY", PEM);
             let ended = end_of(command);
             assert_eq!(ended.code, Some(0), "{arguments:?} {help}");
-            assert!(!ended.stdout.contains("secret"), "{}", ended.stdout);
+            ended.expect_not_in_stdout("secret");
             assert!(is_clean(&ended.stdout), "{}", ended.stdout);
         }
     }
@@ -330,14 +330,14 @@ fn a_url_that_stands_in_the_wrong_place_is_not_repeated() {
         assert_eq!(ended.stdout, "");
         assert!(ended.stderr.starts_with("error: "), "{}", ended.stderr);
         for part in ["secret", "me:", "://"] {
-            assert!(!ended.stderr.contains(part), "{}", ended.stderr);
+            ended.expect_not_in_stderr(part);
         }
     }
     // As a command or a file, too.
     let servers = Servers::start(1);
     let ended = end_of(under_lock(&servers, URL));
-    assert_eq!(ended.code, Some(127), "{}", ended.stderr);
-    assert!(!ended.stderr.contains("secret"), "{}", ended.stderr);
+    ended.expect_code(127);
+    ended.expect_not_in_stderr("secret");
 }
 
 #[test]
@@ -356,12 +356,8 @@ fn a_url_in_place_of_the_key_is_64_and_not_repeated() {
         let ended = end_of(redlock(arguments));
         assert_eq!(ended.code, Some(64), "{arguments:?} {}", ended.stderr);
         assert_eq!(ended.stdout, "");
-        assert!(
-            ended.stderr.contains("write it as --node=URL"),
-            "{}",
-            ended.stderr
-        );
-        assert!(!ended.stderr.contains("me:"), "{}", ended.stderr);
+        ended.expect_stderr("write it as --node=URL");
+        ended.expect_not_in_stderr("me:");
     }
 }
 
@@ -377,7 +373,7 @@ fn what_may_be_a_password_in_an_argument_that_is_out_of_place_is_not_told() {
     ] {
         let ended = end_of(redlock(arguments));
         assert_eq!(ended.code, Some(64), "{arguments:?} {}", ended.stderr);
-        assert!(!ended.stderr.contains("s3cret"), "{}", ended.stderr);
+        ended.expect_not_in_stderr("s3cret");
     }
 }
 
@@ -392,14 +388,10 @@ fn of_a_command_that_cannot_be_run_no_argument_is_told() {
         ("PASSWORD=secret", "cannot run PASSWORD..: "),
     ] {
         let ended = end_of(under_lock(&servers, program));
-        assert_eq!(ended.code, Some(127), "{}", ended.stderr);
-        assert!(ended.stderr.contains(told), "{}", ended.stderr);
-        assert!(
-            ended.stderr.contains("as separate words"),
-            "{}",
-            ended.stderr
-        );
-        assert!(!ended.stderr.contains("secret"), "{}", ended.stderr);
+        ended.expect_code(127);
+        ended.expect_stderr(told);
+        ended.expect_stderr("as separate words");
+        ended.expect_not_in_stderr("secret");
     }
 }
 
@@ -466,12 +458,12 @@ fn what_the_operator_writes_is_cut_before_it_is_repeated() {
         &["doctor", "--seconds", &long],
     ] {
         let ended = end_of(redlock(arguments));
-        assert_eq!(ended.code, Some(64));
+        ended.expect_code(64);
         let beginning: String = ended.stderr.chars().take(3_000).collect();
         assert!(ended.stderr.len() < 3_000, "{beginning}");
     }
     let ended = end_of(under_lock(&Servers::start(1), &long));
-    assert_eq!(ended.code, Some(126));
+    ended.expect_code(126);
     assert!(ended.stderr.len() < 1_000);
 }
 
@@ -486,6 +478,6 @@ fn under_lock(servers: &Servers, program: &str) -> Command {
 #[test]
 fn a_build_without_tls_says_how_to_get_one_with_it() {
     let ended = end_of(redlock(&["run", "-nrediss://host", "key", "--", "true"]));
-    assert_eq!(ended.code, Some(64));
-    assert!(ended.stderr.contains("--features tls"), "{}", ended.stderr);
+    ended.expect_code(64);
+    ended.expect_stderr("--features tls");
 }

@@ -18,9 +18,7 @@ fn a_lease_is_on_every_node_and_ends_at_the_start_plus_ttl_minus_drift_minus_one
         clock.advance(ms(1_234));
         let nodes: [Node<'_>; 5] = MockNode::array(&clock);
         nodes.iter().for_each(|node| node.set_latency(ms(7)));
-        let lease = clock
-            .run(client(&nodes, &clock, 1).try_acquire(KEY))
-            .unwrap();
+        let lease = try_once(&nodes, &clock).unwrap();
         // 1 % and 2 ms of ten seconds; the seven milliseconds of the round are in it.
         let until = ms(1_234) + TTL - ms(102) - tick;
         assert_eq!(lease.valid_until(), at(until));
@@ -58,7 +56,11 @@ fn with_any_pattern_of_nodes_in(fault: Fault) {
             if 2 * alive > count {
                 let lease = result.unwrap();
                 assert_eq!(holders(nodes), alive, "{count} nodes, {pattern:b}");
-                assert_eq!(micros(&clock), 0, "nobody has waited for the others");
+                assert_eq!(
+                    micros(&clock),
+                    0,
+                    "the acquire has not waited for the others"
+                );
                 let released = clock.run(redlock.release(lease));
                 assert!(released.released() + released.unanswered() >= alive);
             } else {
@@ -155,12 +157,8 @@ fn an_even_split_is_won_by_no_client_and_cleaned_up_by_both() {
             (0..count / 2, count / 2..count),
             (count / 2..count, 0..count / 2),
         ] {
-            nodes[mine]
-                .iter()
-                .for_each(|node| node.set(KEY, thief(), TTL));
-            let error = clock
-                .run(client(nodes, &clock, 1).try_acquire(KEY))
-                .unwrap_err();
+            steal(&nodes[mine]);
+            let error = try_once(nodes, &clock).unwrap_err();
             assert!(matches!(error, AcquireError::Held(_)), "{error}");
             assert!(nodes[theirs].iter().all(MockNode::is_empty), "cleaned up");
             nodes.iter().for_each(MockNode::clear);
@@ -175,24 +173,16 @@ fn held_by_another_is_told_from_no_quorum_whatever_the_rest_does() {
     for fault in Fault::ALL {
         let clock = MockClock::new();
         let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-        nodes[..3]
-            .iter()
-            .for_each(|node| node.set(KEY, thief(), TTL));
+        steal(&nodes[..3]);
         nodes[3..].iter().for_each(|node| fault.begin(node));
-        let error = clock
-            .run(client(&nodes, &clock, 1).try_acquire(KEY))
-            .unwrap_err();
+        let error = try_once(&nodes, &clock).unwrap_err();
         assert!(matches!(error, AcquireError::Held(_)), "{error}");
 
         let clock = MockClock::new();
         let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-        nodes[..2]
-            .iter()
-            .for_each(|node| node.set(KEY, thief(), TTL));
+        steal(&nodes[..2]);
         nodes[2..].iter().for_each(|node| fault.begin(node));
-        let error = clock
-            .run(client(&nodes, &clock, 1).try_acquire(KEY))
-            .unwrap_err();
+        let error = try_once(&nodes, &clock).unwrap_err();
         assert!(matches!(error, AcquireError::Unreachable(_)), "{error}");
     }
 }
@@ -202,9 +192,7 @@ fn a_majority_that_hangs_forever_costs_one_node_timeout_and_keeps_no_key_on_live
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     nodes[2..].iter().for_each(MockNode::hang);
-    let error = clock
-        .run(client(&nodes, &clock, 1).try_acquire(KEY))
-        .unwrap_err();
+    let error = try_once(&nodes, &clock).unwrap_err();
     assert!(matches!(error, AcquireError::Unreachable(_)), "{error}");
     assert_eq!(clock.now(), at(TIMEOUT));
     assert_eq!(
@@ -218,13 +206,9 @@ fn a_majority_that_hangs_forever_costs_one_node_timeout_and_keeps_no_key_on_live
 fn a_straggler_that_grants_after_the_attempt_has_failed_is_released() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    nodes[..3]
-        .iter()
-        .for_each(|node| node.set(KEY, thief(), TTL));
+    steal(&nodes[..3]);
     nodes[4].hang();
-    let error = clock
-        .run(client(&nodes, &clock, 1).try_acquire(KEY))
-        .unwrap_err();
+    let error = try_once(&nodes, &clock).unwrap_err();
     assert!(matches!(error, AcquireError::Held(_)), "{error}");
     nodes[4].resume();
     assert_eq!(holders(&nodes), 3, "only the other's keys");
@@ -234,9 +218,7 @@ fn a_straggler_that_grants_after_the_attempt_has_failed_is_released() {
 fn keys_of_a_lost_round_are_deleted_before_its_error_is_returned() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    nodes[..3]
-        .iter()
-        .for_each(|node| node.set(KEY, thief(), TTL));
+    steal(&nodes[..3]);
     nodes[..3].iter().for_each(|node| node.set_latency(ms(8)));
     nodes[3].set_latency(ms(4));
     nodes[4].set_latency(ms(6));
@@ -428,9 +410,7 @@ fn nodes_that_hang_after_their_grant_cost_the_clean_up_one_more_node_timeout_and
 fn acquire_without_options_for_it_waits_for_the_ttl_its_drift_and_two_rounds() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
-    nodes
-        .iter()
-        .for_each(|node| node.set(KEY, thief(), 10 * TTL));
+    steal_for(10 * TTL, &nodes);
     let mut redlock = client_with(&nodes, &clock, 1, Options::new(ms(500)).unwrap());
     assert!(clock.run(redlock.acquire(KEY)).is_err());
     assert_eq!(clock.now(), at(ms(500 + 7 + 2 * 100)));
@@ -440,9 +420,7 @@ fn acquire_without_options_for_it_waits_for_the_ttl_its_drift_and_two_rounds() {
 fn the_delay_between_rounds_is_drawn_again_and_grows_to_four_times() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
-    nodes
-        .iter()
-        .for_each(|node| node.set(KEY, thief(), 10 * TTL));
+    steal_for(10 * TTL, &nodes);
     let options = one_round()
         .wait(ms(unless_miri(9_000, 1_000)))
         .retry_delay(ms(10), ms(20))
@@ -476,9 +454,7 @@ fn the_delay_between_rounds_is_drawn_again_and_grows_to_four_times() {
 fn acquire_gets_a_lock_that_comes_free_while_it_waits() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    nodes
-        .iter()
-        .for_each(|node| node.set(KEY, thief(), ms(700)));
+    steal_for(ms(700), &nodes);
     let options = one_round().wait(ms(1_000));
     let lease = clock
         .run(client_with(&nodes, &clock, 1, options).acquire(KEY))
@@ -496,7 +472,7 @@ fn acquire_gets_a_lock_that_comes_free_while_it_waits() {
 fn a_retry_delay_of_zero_does_not_spin() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    nodes.iter().for_each(|node| node.set(KEY, thief(), TTL));
+    steal(&nodes);
     let ticks_max = unless_miri(50, 5);
     let options = one_round()
         .wait(2 * ticks_max * ms(1))
@@ -608,9 +584,7 @@ fn exclusion_rests_on_nodes_that_do_not_forget() {
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let options = one_round().restart_guard(false);
     nodes[3..].iter().for_each(MockNode::stop);
-    let first = clock
-        .run(client(&nodes, &clock, 1).try_acquire(KEY))
-        .unwrap();
+    let first = try_once(&nodes, &clock).unwrap();
     nodes[3..].iter().for_each(MockNode::restart);
     let held = clock.run(client_with(&nodes, &clock, 2, options).try_acquire(KEY));
     assert!(matches!(held, Err(AcquireError::Held(_))));

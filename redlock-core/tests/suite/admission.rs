@@ -78,9 +78,7 @@ fn two_that_ask_one_after_the_other_do_not_both_hold_when_the_node_between_them_
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     nodes[2].stop();
-    let lease = clock
-        .run(client(&nodes, &clock, 1).try_acquire(KEY))
-        .unwrap();
+    let lease = try_once(&nodes, &clock).unwrap();
     nodes[2].restart();
     nodes[1].restart_empty();
     let mut other = client(&nodes, &clock, 2);
@@ -96,8 +94,7 @@ fn two_that_ask_one_after_the_other_do_not_both_hold_when_the_node_between_them_
 fn a_lease_is_extended_and_released_on_nodes_that_have_restarted_with_their_data() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, mut lease) = holder(&nodes, &clock);
     nodes.iter().for_each(MockNode::restart);
     assert_eq!(clock.run(redlock.extend(&mut lease)), Ok(()));
     let released = clock.run(redlock.release(lease));
@@ -134,9 +131,7 @@ fn a_denial_does_not_tell_whether_the_lock_is_held() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     nodes.iter().for_each(MockNode::restart);
-    let error = clock
-        .run(client(&nodes, &clock, 1).try_acquire(KEY))
-        .unwrap_err();
+    let error = try_once(&nodes, &clock).unwrap_err();
     let AcquireError::Unreachable(report) = error else {
         panic!("{error:?}")
     };

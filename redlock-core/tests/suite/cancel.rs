@@ -143,9 +143,7 @@ fn leaves_nothing_whatever_comes_next(operation: impl AsyncFn(&mut Lock<'_>, Lea
                 let mine = clock.run(redlock.try_acquire("mine")).unwrap();
                 let other = clock.run(redlock.try_acquire("other")).unwrap();
                 // Another client holds a majority of the key for a while.
-                nodes[2..]
-                    .iter()
-                    .for_each(|node| node.set(KEY, thief(), ms(9)));
+                steal_for(ms(9), &nodes[2..]);
                 nodes.iter().for_each(|node| node.set_latency(ms(2)));
                 nodes[..hung].iter().for_each(MockNode::hang);
                 let done = poll_times(&clock, polls, operation(&mut redlock, mine));
@@ -201,8 +199,7 @@ fn the_token_of_a_dropped_release_is_released_by_any_next_operation() {
 fn a_release_that_is_never_polled_has_done_nothing_and_the_keys_expire() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, lease) = holder(&nodes, &clock);
     drop(redlock.release(lease));
     assert_eq!(redlock.abandoned(), None);
     clock.run(redlock.release_abandoned());
@@ -215,8 +212,7 @@ fn a_release_that_is_never_polled_has_done_nothing_and_the_keys_expire() {
 fn a_dropped_release_is_told_until_something_has_made_it_good() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, lease) = holder(&nodes, &clock);
     let token = *lease.token();
     nodes.iter().for_each(MockNode::hang);
     assert!(!poll_times(&clock, 2, redlock.release(lease)));
@@ -274,8 +270,7 @@ fn a_dropped_extension_leaves_the_lease_usable() {
     for polls in (0..8).step_by(unless_miri(1, 6)) {
         let clock = MockClock::new();
         let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-        let mut redlock = client(&nodes, &clock, 1);
-        let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+        let (mut redlock, mut lease) = holder(&nodes, &clock);
         let before = lease.valid_until();
         nodes.iter().for_each(|node| node.set_latency(ms(4)));
         if !poll_times(&clock, polls, redlock.extend(&mut lease)) {
@@ -297,7 +292,7 @@ fn the_next_operation_releases_what_a_dropped_acquire_has_left() {
     nodes.iter().for_each(MockNode::hang);
     assert!(!poll_times(&clock, 1, redlock.acquire(KEY)));
     nodes.iter().for_each(MockNode::resume);
-    assert_eq!(holders(&nodes), 5, "granted to nobody");
+    assert_eq!(holders(&nodes), 5, "granted, and no lease is returned");
     assert_eq!(redlock.abandoned().copied(), nodes[0].token(KEY));
     // Another key: any operation releases it, not only one on the same lock.
     let lease = clock.run(redlock.try_acquire("dock-8")).unwrap();
@@ -342,8 +337,7 @@ fn what_a_dropped_acquire_has_left_costs_the_next_operation_no_time_and_is_forgo
 fn a_release_that_is_dropped_while_nodes_are_away_is_made_good_when_they_are_back() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, lease) = holder(&nodes, &clock);
     nodes[..2].iter().for_each(MockNode::stop);
     nodes[2..].iter().for_each(|node| node.set_latency(ms(4)));
     assert!(!poll_times(&clock, 1, redlock.release(lease)));
@@ -358,9 +352,7 @@ fn a_release_that_is_dropped_while_nodes_are_away_is_made_good_when_they_are_bac
 fn an_acquire_that_is_dropped_while_it_cleans_up_is_made_good() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    nodes[..3]
-        .iter()
-        .for_each(|node| node.set(KEY, thief(), TTL));
+    steal(&nodes[..3]);
     nodes[..3].iter().for_each(|node| node.set_latency(ms(4)));
     let mut redlock = client(&nodes, &clock, 1);
     {
@@ -374,7 +366,11 @@ fn an_acquire_that_is_dropped_while_it_cleans_up_is_made_good() {
         nodes[3..].iter().for_each(MockNode::stop);
     }
     nodes[3..].iter().for_each(MockNode::restart);
-    assert_eq!(holders(&nodes), 5, "three of the thief and two of nobody");
+    assert_eq!(
+        holders(&nodes),
+        5,
+        "three of the thief and two that are abandoned"
+    );
     clock.run(redlock.release_abandoned());
     clock.advance(ms(20));
     assert_eq!(holders(&nodes), 3);

@@ -21,6 +21,8 @@ use crate::world::*;
 #[derive(Debug, Clone)]
 struct Script {
     reply: Option<Result<Reply, Broken>>,
+    /// An acquire is granted, whatever the reply to everything else is.
+    grants: bool,
     sent: Rc<RefCell<Vec<(&'static str, Token)>>>,
 }
 
@@ -41,6 +43,7 @@ impl Script {
     fn answering(reply: Option<Result<Reply, Broken>>) -> Self {
         Self {
             reply,
+            grants: false,
             sent: Rc::default(),
         }
     }
@@ -60,18 +63,24 @@ impl Transport for Script {
     }
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
-        let verb = match command.verb {
-            Verb::Acquire { .. } => "acquire",
-            Verb::Extend { .. } => "extend",
-            Verb::Release => "release",
-        };
+        let (verb, granted) = carried_out(command);
         self.sent.borrow_mut().push((verb, *command.token));
         match self.reply {
+            _ if self.grants && command.is_acquire() => Ok(granted),
             Some(result) => {
                 result.map_err(|broken| NodeError::new(NAME, Failure::Transport(broken)))
             }
             None => core::future::pending().await,
         }
+    }
+}
+
+/// What a command is called, and the reply of a node that carries it out.
+const fn carried_out(command: &Command<'_>) -> (&'static str, Reply) {
+    match command.verb {
+        Verb::Acquire { .. } => ("acquire", Reply::Acquired(None)),
+        Verb::Extend { .. } => ("extend", Reply::Extended(None)),
+        Verb::Release => ("release", Reply::Released),
     }
 }
 
@@ -151,11 +160,7 @@ impl Transport for First<'_> {
     }
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
-        let (verb, reply) = match command.verb {
-            Verb::Acquire { .. } => ("acquire", Reply::Acquired(None)),
-            Verb::Extend { .. } => ("extend", Reply::Extended(None)),
-            Verb::Release => ("release", Reply::Released),
-        };
+        let (verb, reply) = carried_out(command);
         self.sent.borrow_mut().push((verb, self.number));
         if self.number == 0 {
             return Ok(reply);
@@ -224,11 +229,8 @@ impl Transport for Blocking<'_> {
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
         self.clock.advance(self.each);
-        Ok(match command.verb {
-            Verb::Acquire { .. } => Reply::Acquired(None),
-            Verb::Extend { .. } => Reply::Extended(None),
-            Verb::Release => Reply::Released,
-        })
+        let (_, reply) = carried_out(command);
+        Ok(reply)
     }
 }
 
@@ -398,32 +400,16 @@ fn a_reply_to_another_command_never_counts() {
     }
 }
 
-/// Grants an acquire, and answers everything else with the same reply.
-#[derive(Debug)]
-struct Changing(Reply);
-
+/// A lock over nodes that grant an acquire, and answer everything else with `reply`.
 fn after_the_acquire(
     reply: Reply,
     clock: &MockClock,
-) -> Redlock<Changing, &MockClock, SeededEntropy, 5> {
-    let nodes = [(); 5].map(|()| Changing(reply));
-    Redlock::new(nodes, clock, SeededEntropy::new(1), one_round()).unwrap()
-}
-
-impl Transport for Changing {
-    type Name = &'static str;
-    type Error = Broken;
-
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
-        Ok(match command.verb {
-            Verb::Acquire { .. } => Reply::Acquired(None),
-            _ => self.0,
-        })
-    }
+) -> Redlock<Script, &MockClock, SeededEntropy, 5> {
+    let nodes = [(); 5].map(|()| Script {
+        grants: true,
+        ..Script::answering(Some(Ok(reply)))
+    });
+    lock(&nodes, clock)
 }
 
 #[test]

@@ -12,8 +12,7 @@ use crate::world::*;
 fn an_extension_resets_the_ttl_and_the_validity() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, mut lease) = holder(&nodes, &clock);
     clock.advance(ms(4_000));
     clock.run(redlock.extend(&mut lease)).unwrap();
     let until = Instant::from_micros(4_000_000 + 10_000_000 - 102_000 - 1);
@@ -28,8 +27,7 @@ fn an_extension_resets_the_ttl_and_the_validity() {
 fn a_lease_is_extended_by_its_own_ttl_whatever_the_options_are_now() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, mut lease) = holder(&nodes, &clock);
     redlock.set_options(Options::new(ms(1_000)).unwrap());
     clock.advance(ms(500));
     clock.run(redlock.extend(&mut lease)).unwrap();
@@ -44,8 +42,7 @@ fn an_extension_is_valid_by_the_drift_that_the_lease_was_granted_with() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let drifting = one_round().drift_ppm(900_000).unwrap();
-    let mut redlock = client_with(&nodes, &clock, 1, drifting);
-    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, mut lease) = holder_with(&nodes, &clock, drifting);
     // Nine of ten seconds are drift, although the options have changed since.
     redlock.set_options(one_round());
     clock.run(redlock.extend(&mut lease)).unwrap();
@@ -70,8 +67,7 @@ fn an_extension_is_valid_by_the_drift_that_the_lease_was_granted_with() {
 fn an_extension_is_counted_from_before_its_round() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, mut lease) = holder(&nodes, &clock);
     clock.advance(ms(4_000));
     nodes.iter().for_each(|node| node.set_latency(ms(30)));
     clock.run(redlock.extend(&mut lease)).unwrap();
@@ -91,8 +87,7 @@ fn any_mixture_of_nodes_that_carry_the_token_or_not_or_are_silent_ends_as_the_ru
             let clock = MockClock::new();
             let fleet: [Node<'_>; NODES_MAX] = MockNode::array(&clock);
             let nodes = &fleet[..count];
-            let mut redlock = client(nodes, &clock, 1);
-            let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+            let (mut redlock, mut lease) = holder(nodes, &clock);
             let before = lease.valid_until();
             clock.advance(ms(1_000));
             mixture.begin(nodes);
@@ -135,8 +130,7 @@ fn any_mixture_of_nodes_that_carry_the_token_or_not_or_are_silent_ends_as_the_ru
 fn a_lease_of_which_only_the_token_is_known_cannot_be_extended() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, lease) = holder(&nodes, &clock);
     let mut adopted = Lease::adopt(KEY, *lease.token());
     assert_eq!(adopted.ttl(), Duration::ZERO);
     let result = clock.run(redlock.extend(&mut adopted));
@@ -152,8 +146,7 @@ fn a_lease_survives_a_majority_that_is_away_for_less_than_its_validity() {
     for fault in Fault::ALL {
         let clock = MockClock::new();
         let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-        let mut redlock = client(&nodes, &clock, 1);
-        let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+        let (mut redlock, mut lease) = holder(&nodes, &clock);
         let before = lease.valid_until();
         nodes[..3].iter().for_each(|node| fault.begin(node));
         clock.advance(ms(3_000));
@@ -175,11 +168,8 @@ fn a_lease_is_lost_when_no_quorum_can_carry_its_token() {
     for stolen in 1..=5 {
         let clock = MockClock::new();
         let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-        let mut redlock = client(&nodes, &clock, 1);
-        let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
-        nodes[..stolen]
-            .iter()
-            .for_each(|node| node.set(KEY, thief(), TTL));
+        let (mut redlock, mut lease) = holder(&nodes, &clock);
+        steal(&nodes[..stolen]);
         let result = clock.run(redlock.extend(&mut lease));
         if stolen < 3 {
             result.unwrap();
@@ -198,8 +188,7 @@ fn a_lease_is_lost_when_no_quorum_can_carry_its_token() {
 fn a_key_that_is_gone_is_not_made_again() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, mut lease) = holder(&nodes, &clock);
     nodes[0].restart_empty();
     nodes[1].remove(KEY);
     clock.run(redlock.extend(&mut lease)).unwrap();
@@ -214,8 +203,7 @@ fn a_key_that_is_gone_is_not_made_again() {
 fn some_that_say_no_and_some_that_say_nothing_are_not_a_loss_for_certain() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, mut lease) = holder(&nodes, &clock);
     nodes[..2].iter().for_each(|node| node.remove(KEY));
     nodes[2].stop();
     let error = clock.run(redlock.extend(&mut lease)).unwrap_err();
@@ -228,8 +216,7 @@ fn some_that_say_no_and_some_that_say_nothing_are_not_a_loss_for_certain() {
 fn an_expired_lease_is_not_extended_and_nothing_is_sent() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, mut lease) = holder(&nodes, &clock);
     clock.advance(lease.remaining(clock.now()));
     let left = nodes[0].ttl(KEY).unwrap();
     let error = clock.run(redlock.extend(&mut lease)).unwrap_err();
@@ -245,8 +232,7 @@ fn an_expired_lease_is_not_extended_and_nothing_is_sent() {
 fn an_extension_does_not_outlast_the_validity_of_its_lease() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, mut lease) = holder(&nodes, &clock);
     let until = lease.valid_until();
     nodes[..3].iter().for_each(MockNode::hang);
     // Ten milliseconds before the end: the round is cut from fifty to ten.
@@ -260,8 +246,7 @@ fn an_extension_does_not_outlast_the_validity_of_its_lease() {
 fn replies_that_are_read_after_the_validity_do_not_extend_it() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, mut lease) = holder(&nodes, &clock);
     nodes.iter().for_each(|node| node.set_latency(ms(10)));
     clock.advance(ms(4_000));
     let result = clock.run(async {

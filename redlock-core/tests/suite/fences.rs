@@ -7,7 +7,7 @@ use std::string::ToString;
 use std::vec::Vec;
 
 use redlock_core::mock::{MockClock, MockError, MockName, MockNode, SeededEntropy};
-use redlock_core::transport::{Command, Proposal, Reply, RunId};
+use redlock_core::transport::{Command, Proposal, Reply};
 use redlock_core::{
     AcquireError, Clock, Denial, Fence, FenceGate, Fencing, NodeErrorOf, Options, OptionsError,
     Redlock, Token, Transport,
@@ -56,9 +56,7 @@ fn every_lease_has_a_higher_fence_than_those_before_it() {
 fn a_plain_lease_has_no_fence() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
-    let lease = clock
-        .run(client(&nodes, &clock, 1).try_acquire(KEY))
-        .unwrap();
+    let lease = try_once(&nodes, &clock).unwrap();
     assert_eq!(lease.fence(), None);
 }
 
@@ -67,10 +65,7 @@ fn a_client_asks_twice_the_first_time_and_once_from_then_on() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let proposals = RefCell::new(Vec::new());
-    let taps = nodes.iter().map(|node| Tap {
-        node,
-        proposals: &proposals,
-    });
+    let taps = nodes.iter().map(|node| tap(node, &proposals));
     let entropy = SeededEntropy::new(1);
     let mut redlock = Redlock::<_, _, _, 3>::new(taps, &clock, entropy, fenced()).unwrap();
     for turn in 0..5 {
@@ -106,8 +101,7 @@ fn the_first_attempt_of_all_wins_whatever_the_number_of_nodes() {
 fn a_client_whose_idea_of_the_time_is_behind_wins_in_its_second_round() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let mut first = fenced_client(&nodes, &clock, 1);
-    let lease = clock.run(first.try_acquire(KEY)).unwrap();
+    let (mut first, lease) = holder_with(&nodes, &clock, fenced());
     let before = lease.fence().unwrap();
     clock.run(first.release(lease));
     let mut second = fenced_client(&nodes, &clock, 2);
@@ -136,9 +130,7 @@ fn plain_and_fenced_clients_exclude_each_other() {
 fn a_client_that_finds_a_fenced_lock_held_is_told_when_it_becomes_free() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let lease = clock
-        .run(client(&nodes, &clock, 1).try_acquire(KEY))
-        .unwrap();
+    let lease = try_once(&nodes, &clock).unwrap();
     clock.advance(ms(3_500));
     let error = clock
         .run(fenced_client(&nodes, &clock, 2).try_acquire(KEY))
@@ -217,8 +209,7 @@ fn a_clock_that_jumps_forward_and_is_right_again_gives_nothing_away_before_the_l
     let nodes = &fleet[..3];
     // The third one does not hear of the first client in time.
     nodes[2].hang();
-    let mut holder = fenced_client(nodes, &clock, 1);
-    let mut lease = clock.run(holder.try_acquire(KEY)).unwrap();
+    let (mut holder, mut lease) = holder_with(nodes, &clock, fenced());
     clock.advance(WINDOW + ms(1));
     nodes[2].resume();
 
@@ -271,8 +262,7 @@ fn an_extension_by_a_clock_that_was_set_back_takes_nothing_off_the_lease() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     nodes[2].hang();
-    let mut holder = fenced_client(&nodes, &clock, 1);
-    let mut lease = clock.run(holder.try_acquire(KEY)).unwrap();
+    let (mut holder, mut lease) = holder_with(&nodes, &clock, fenced());
     clock.advance(WINDOW + ms(1));
     nodes[2].resume();
     nodes[1].set_clock_step(-5_000_000);
@@ -293,8 +283,7 @@ fn an_extension_by_a_clock_that_was_set_back_takes_nothing_off_the_lease() {
 fn a_release_frees_a_lock_for_which_others_have_asked_meanwhile() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
-    let mut holder = fenced_client(&nodes, &clock, 1);
-    let lease = clock.run(holder.try_acquire(KEY)).unwrap();
+    let (mut holder, lease) = holder_with(&nodes, &clock, fenced());
     clock.advance(ms(1));
     // An attempt that is released leaves a higher fence behind.
     let mut other = fenced_client(&nodes, &clock, 2);
@@ -314,8 +303,7 @@ fn a_clock_that_is_set_right_in_quarantine_makes_two_holders_with_ordered_fences
     nodes[2].hang();
     let rules = rules().with_max_ttl(TTL).unwrap();
     let options = one_round().fenced(rules).unwrap();
-    let mut holder = client_with(&nodes, &clock, 1, options);
-    let lease = clock.run(holder.try_acquire(KEY)).unwrap();
+    let (_, lease) = holder_with(&nodes, &clock, options);
     clock.advance(WINDOW + ms(1));
     nodes[2].resume();
 
@@ -329,8 +317,9 @@ fn a_clock_that_is_set_right_in_quarantine_makes_two_holders_with_ordered_fences
 
     nodes[1].set_clock_step(0);
     clock.advance(ms(2_000));
-    let mut other = client_with(&nodes, &clock, 2, options);
-    let other = clock.run(other.try_acquire(KEY)).unwrap();
+    let other = clock
+        .run(client_with(&nodes, &clock, 2, options).try_acquire(KEY))
+        .unwrap();
     assert!(lease.is_valid(clock.now()) && other.is_valid(clock.now()));
     assert!(other.fence() > lease.fence());
 }
@@ -343,8 +332,7 @@ fn is_taken_over(count: usize, jumping: usize, jump: i64, options: Options) -> b
     let nodes = &fleet[..count];
     let quorum = count / 2 + 1;
     nodes[quorum..].iter().for_each(MockNode::stop);
-    let mut first = client_with(nodes, &clock, 1, options);
-    let lease = clock.run(first.try_acquire(KEY)).unwrap();
+    let (_first, lease) = holder_with(nodes, &clock, options);
     // Those that did not take part keep what they know: a crash is another story.
     nodes[quorum..].iter().for_each(|node| node.restart());
     let mut second = client_with(nodes, &clock, 2, options.restart_guard(false));
@@ -413,8 +401,7 @@ fn rules_that_cannot_be_followed_are_refused() {
 fn a_client_with_other_rules_has_no_vote_anywhere() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
-    let mut redlock = fenced_client(&nodes, &clock, 1);
-    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, lease) = holder_with(&nodes, &clock, fenced());
     clock.run(redlock.release(lease));
     for other in [
         Fencing::new(ms(251)),
@@ -458,10 +445,7 @@ fn an_extend_that_arrives_after_its_release_does_not_set_the_key_again() {
     let clock = MockClock::new();
     let node = MockNode::new(1, &clock);
     let proposals = RefCell::new(Vec::new());
-    let tap = Tap {
-        node: &node,
-        proposals: &proposals,
-    };
+    let tap = tap(&node, &proposals);
     let entropy = SeededEntropy::new(1);
     let mut redlock = Redlock::<_, _, _, 1>::new([tap], &clock, entropy, fenced()).unwrap();
     // Long after the round the fence of a lease is out of the window.
@@ -496,8 +480,7 @@ fn nodes_whose_clocks_jumped_and_that_answer_first_do_not_block_the_lock() {
 fn an_extension_heals_a_node_that_lost_the_key_and_remembers_the_fence() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
-    let mut redlock = fenced_client(&nodes, &clock, 1);
-    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, mut lease) = holder_with(&nodes, &clock, fenced());
     nodes[0].remove(KEY);
     clock.run(redlock.extend(&mut lease)).unwrap();
     assert_eq!(holders(&nodes), 3);
@@ -520,8 +503,7 @@ fn a_node_whose_clock_is_off_has_no_vote_for_an_extension() {
         let clock = MockClock::new();
         let nodes: [Node<'_>; 3] = MockNode::array(&clock);
         nodes[2].stop();
-        let mut redlock = fenced_client(&nodes, &clock, 1);
-        let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+        let (mut redlock, mut lease) = holder_with(&nodes, &clock, fenced());
         nodes[1].set_clock_step(jump);
         // A key that lives for an hour, and may expire at the moment when the clock is right again.
         let error = clock.run(redlock.extend(&mut lease)).unwrap_err();
@@ -533,8 +515,7 @@ fn a_node_whose_clock_is_off_has_no_vote_for_an_extension() {
 fn an_extension_is_asked_for_once_more_where_the_client_was_wrong_about_the_time() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
-    let mut redlock = fenced_client(&nodes, &clock, 1);
-    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, mut lease) = holder_with(&nodes, &clock, fenced());
     // After hours on a clock that drifts.
     let right = redlock.clock_offset();
     redlock.set_clock_offset(right.map(|offset| offset - 1_000_000));
@@ -546,8 +527,7 @@ fn an_extension_is_asked_for_once_more_where_the_client_was_wrong_about_the_time
 fn a_dropped_acquire_of_a_fenced_lock_leaves_no_key() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
-    let mut redlock = fenced_client(&nodes, &clock, 1);
-    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, lease) = holder_with(&nodes, &clock, fenced());
     clock.run(redlock.release(lease));
     nodes.iter().for_each(|node| node.set_latency(ms(10)));
     assert!(poll_once(pin!(redlock.try_acquire(KEY))).is_pending());
@@ -561,7 +541,7 @@ fn a_gate_refuses_an_earlier_holder_after_a_later_one() {
     assert!(!gate.admit(Fence::from_u64(4)));
     assert!(
         gate.admit(Fence::from_u64(5)),
-        "whom it has seen may come again"
+        "a client that it has seen may come again"
     );
     assert!(gate.admit(Fence::from_u64(8)));
     assert!(!gate.admit(Fence::from_u64(7)));
@@ -571,10 +551,7 @@ fn a_gate_refuses_an_earlier_holder_after_a_later_one() {
 /// A fence that the node accepts now.
 fn proposal_now(clock: &MockClock, node: &Node<'_>) -> Proposal {
     let proposals = RefCell::new(Vec::new());
-    let tap = Tap {
-        node,
-        proposals: &proposals,
-    };
+    let tap = tap(node, &proposals);
     let entropy = SeededEntropy::new(9);
     let mut redlock = Redlock::<_, _, _, 1>::new([tap], clock, entropy, fenced()).unwrap();
     let lease = clock.run(redlock.try_acquire("another")).unwrap();
@@ -584,30 +561,16 @@ fn proposal_now(clock: &MockClock, node: &Node<'_>) -> Proposal {
 }
 
 /// Records what is proposed.
-#[derive(Clone)]
-struct Tap<'t> {
+fn tap<'t>(
     node: &'t Node<'t>,
     proposals: &'t RefCell<Vec<Proposal>>,
-}
-
-impl Transport for Tap<'_> {
-    type Name = MockName;
-    type Error = MockError;
-
-    fn name(&self) -> MockName {
-        self.node.name()
-    }
-
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
+) -> Tap<'t, impl Fn(&Command<'_>) + Clone> {
+    let spy = move |command: &Command<'_>| {
         if command.is_acquire() {
-            self.proposals.borrow_mut().extend(command.proposal);
+            proposals.borrow_mut().extend(command.proposal);
         }
-        (&mut &*self.node).execute(command).await
-    }
-
-    fn run_id(&self) -> Option<RunId> {
-        self.node.run_id()
-    }
+    };
+    Tap { node, spy }
 }
 
 /// A transport to a node on which the second copy of an acquire is late.

@@ -8,11 +8,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use embassy_futures::join::join;
 use embassy_futures::select::{Either, select};
-use redlock_core::mock::{MockClock, MockError, MockName, MockNode};
-use redlock_core::transport::{Command, Reply};
-use redlock_core::{
-    Clock, HoldError, Instant, Lease, LossCause, NodeErrorOf, Options, Redlock, Report, Transport,
-};
+use redlock_core::mock::{MockClock, MockNode};
+use redlock_core::transport::Command;
+use redlock_core::{Clock, HoldError, Instant, Lease, LossCause, Options, Redlock, Report};
 
 use crate::world::*;
 
@@ -34,7 +32,7 @@ fn work_gets_the_lease_and_gives_its_result() {
 fn work_that_is_not_begun_is_told_from_work_that_was_stopped() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    nodes.iter().for_each(|node| node.set(KEY, thief(), TTL));
+    steal(&nodes);
     let result = clock.run(client(&nodes, &clock, 1).hold(KEY, async |_| unreachable!()));
     assert!(matches!(result, Err(HoldError::NotAcquired(_))));
 }
@@ -153,8 +151,7 @@ fn work_that_panics_leaves_the_lock_to_the_next_operation() {
 fn keep_tells_of_each_extension_and_ends_with_the_cause() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let mut redlock = client_with(&nodes, &clock, 1, one_round().max_extensions(3));
-    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, mut lease) = holder_with(&nodes, &clock, one_round().max_extensions(3));
     let mut ends = vec![lease.valid_until()];
     let cause = clock.run(redlock.keep(&mut lease, |lease| {
         assert!(lease.valid_until() > *ends.last().unwrap());
@@ -169,8 +166,7 @@ fn keep_tells_of_each_extension_and_ends_with_the_cause() {
 fn a_lease_is_kept_by_its_own_validity_whatever_the_options_are_now() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, mut lease) = holder(&nodes, &clock);
     redlock.set_options(Options::new(ms(1_000)).unwrap().max_extensions(1));
     let mut extended_at = None;
     let cause = clock.run(redlock.keep(&mut lease, |_| extended_at = Some(clock.now())));
@@ -242,8 +238,7 @@ fn keep_may_be_dropped_at_any_point_and_leaves_a_lease_that_is_valid() {
     {
         let clock = MockClock::new();
         let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-        let mut redlock = client(&nodes, &clock, 1);
-        let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+        let (mut redlock, mut lease) = holder(&nodes, &clock);
         nodes.iter().for_each(|node| node.set_latency(ms(40)));
         let alarm = clock.sleep_until(at(ms(dropped_at)));
         let either = clock.run(select(redlock.keep(&mut lease, |_| ()), alarm));
@@ -263,8 +258,7 @@ fn keep_may_be_dropped_at_any_point_and_leaves_a_lease_that_is_valid() {
 fn an_extension_whose_replies_are_read_too_late_is_not_to_blame() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, mut lease) = holder(&nodes, &clock);
     nodes.iter().for_each(|node| node.set_latency(ms(10)));
     let cause = clock.run(async {
         let mut keep = pin!(redlock.keep(&mut lease, |_| unreachable!()));
@@ -284,8 +278,7 @@ fn an_extension_whose_replies_are_read_too_late_is_not_to_blame() {
 fn a_lease_that_is_over_is_not_kept() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, mut lease) = holder(&nodes, &clock);
     let mut adopted = Lease::adopt(KEY, *lease.token());
     let cause = clock.run(redlock.keep(&mut adopted, |_| unreachable!()));
     assert_eq!((cause, micros(&clock)), (LossCause::Expired, 0));
@@ -301,8 +294,7 @@ fn a_failure_that_was_overcome_is_not_blamed_for_the_end() {
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let options = one_round().max_extensions(1);
     let options = options.retry_delay(ms(500), ms(500)).unwrap();
-    let mut redlock = client_with(&nodes, &clock, 1, options);
-    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, mut lease) = holder_with(&nodes, &clock, options);
     nodes[..3].iter().for_each(MockNode::stop);
     let back = async {
         clock.sleep_until(at(ms(5_000))).await;
@@ -321,10 +313,9 @@ fn extensions_are_retried_after_delays_that_start_again_after_a_success() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 1] = MockNode::array(&clock);
     let sent_at = RefCell::new(Vec::new());
-    let tapped = Tapped {
+    let tapped = Tap {
         node: &nodes[0],
-        clock: &clock,
-        sent_at: &sent_at,
+        spy: |_: &Command<'_>| sent_at.borrow_mut().push(clock.now()),
     };
     let options = one_round().retry_delay(ms(100), ms(100)).unwrap();
     // The highest number there is draws the longest delay.
@@ -357,36 +348,12 @@ fn extensions_are_retried_after_delays_that_start_again_after_a_success() {
     );
 }
 
-/// Records when it is sent a command.
-#[derive(Debug)]
-struct Tapped<'c> {
-    node: &'c Node<'c>,
-    clock: &'c MockClock,
-    sent_at: &'c RefCell<Vec<Instant>>,
-}
-
-impl Transport for Tapped<'_> {
-    type Name = MockName;
-    type Error = MockError;
-
-    fn name(&self) -> MockName {
-        self.node.name()
-    }
-
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
-        self.sent_at.borrow_mut().push(self.clock.now());
-        self.node.execute(command).await
-    }
-}
-
 #[test]
 fn work_is_stopped_at_the_next_extension_when_the_lock_is_stolen() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     let result = clock.run(client(&nodes, &clock, 1).hold(KEY, async |_| {
-        nodes[..3]
-            .iter()
-            .for_each(|node| node.set(KEY, thief(), TTL));
+        steal(&nodes[..3]);
         core::future::pending::<()>().await;
     }));
     assert!(
@@ -449,8 +416,7 @@ fn a_clock_whose_tick_is_a_third_of_the_validity_and_more_does_not_make_extensio
         let clock = MockClock::with_resolution(ms(10));
         let nodes: [Node<'_>; 3] = MockNode::array(&clock);
         let options = Options::new(ms(ttl)).unwrap();
-        let mut redlock = client_with(&nodes, &clock, 1, options);
-        let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+        let (mut redlock, mut lease) = holder_with(&nodes, &clock, options);
         let started_at = clock.now();
         let mut extensions = 0;
         let alarm = clock.sleep_until(at(ms(unless_miri(500, 100))));

@@ -37,8 +37,7 @@ fn rules() -> Fencing {
 fn a_client_with_other_rules_takes_no_node_that_lost_its_record_and_its_own_client_does() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
-    let mut right = client_with(&nodes, &clock, 1, long());
-    let lease = clock.run(right.try_acquire(KEY)).unwrap();
+    let (mut right, lease) = holder_with(&nodes, &clock, long());
     // Its rules leave room for a shorter quarantine, and the nodes are lost one by one.
     let mut wrong = client_with(&nodes, &clock, 2, fenced());
     for node in &nodes[..2] {
@@ -192,8 +191,7 @@ fn a_quarantine_that_began_on_a_clock_that_was_ahead_is_no_longer_than_any_other
 fn a_lease_that_is_lost_is_over_at_once() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, mut lease) = holder(&nodes, &clock);
     nodes[..2].iter().for_each(|node| node.remove(KEY));
     let error = clock.run(redlock.extend(&mut lease)).unwrap_err();
     assert!(matches!(error, ExtendError::Lost(_)), "{error:?}");
@@ -207,8 +205,7 @@ fn a_lease_that_is_lost_is_over_at_once() {
 fn a_lease_keeps_the_margin_for_clocks_that_jump_whatever_the_options_say_by_then() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
-    let mut redlock = client_with(&nodes, &clock, 1, fenced());
-    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, mut lease) = holder_with(&nodes, &clock, fenced());
     redlock.set_options(one_round());
     let begun_at = clock.now();
     clock.run(redlock.extend(&mut lease)).unwrap();
@@ -269,8 +266,7 @@ fn an_extension_is_not_won_by_one_server_with_two_names() {
 fn one_clock_of_five_does_not_move_the_clients_idea_of_the_time() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let mut redlock = client_with(&nodes, &clock, 1, fenced());
-    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, mut lease) = holder_with(&nodes, &clock, fenced());
     let right = redlock.clock_offset();
     for ahead in [-5_000_000, 5_000_000] {
         // Two do not answer, and one is wrong: an extension learns from all three that answer.
@@ -323,8 +319,7 @@ fn a_plain_client_that_is_told_the_longest_ttl_waits_for_it_after_a_restart() {
 fn what_an_earlier_attempt_was_told_of_the_rules_restores_no_record() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
-    let mut old = client_with(&nodes, &clock, 1, fenced());
-    let lease = clock.run(old.try_acquire(KEY)).unwrap();
+    let (mut old, lease) = holder_with(&nodes, &clock, fenced());
     clock.run(old.release(lease));
     let new = long().fencing().unwrap();
     nodes.iter().for_each(|node| node.repair(new));
@@ -421,8 +416,7 @@ fn a_client_does_not_wait_for_a_hung_node_because_another_one_lost_its_record() 
 fn a_client_that_acquires_once_a_minute_restores_a_record_too() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
-    let mut redlock = client_with(&nodes, &clock, 1, fenced());
-    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, lease) = holder_with(&nodes, &clock, fenced());
     clock.run(redlock.release(lease));
     nodes[0].clear();
     for _ in 0..3 {
@@ -490,8 +484,7 @@ fn a_minority_of_wrong_clocks_that_has_no_vote_does_not_keep_the_lock_from_anybo
             let clock = MockClock::new();
             let nodes: [Node<'_>; 5] = MockNode::array(&clock);
             let nodes = &nodes[..count];
-            let mut known = client_with(nodes, &clock, 1, fenced());
-            let lease = clock.run(known.try_acquire(KEY)).unwrap();
+            let (mut known, lease) = holder_with(nodes, &clock, fenced());
             clock.run(known.release(lease));
             let held = clock.run(client_with(nodes, &clock, 2, fenced()).try_acquire("held"));
             assert!(held.is_ok());

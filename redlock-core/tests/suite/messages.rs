@@ -16,10 +16,8 @@ use crate::world::*;
 fn a_held_lock_is_reported_with_how_many_nodes_refused_and_which_did_not_answer() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    nodes.iter().for_each(|node| node.set(KEY, thief(), TTL));
-    let error = clock
-        .run(client(&nodes, &clock, 1).try_acquire(KEY))
-        .unwrap_err();
+    steal(&nodes);
+    let error = try_once(&nodes, &clock).unwrap_err();
     assert_eq!(
         error.to_string(),
         "dock-7 is held by another client: 5 of 5 nodes refused"
@@ -28,9 +26,7 @@ fn a_held_lock_is_reported_with_how_many_nodes_refused_and_which_did_not_answer(
 
     nodes[4].stop();
     nodes[3].stop();
-    let error = clock
-        .run(client(&nodes, &clock, 1).try_acquire(KEY))
-        .unwrap_err();
+    let error = try_once(&nodes, &clock).unwrap_err();
     assert_eq!(
         error.to_string(),
         "dock-7 is held by another client: 3 of 5 nodes refused \
@@ -62,9 +58,7 @@ fn no_quorum_names_each_node_that_failed_and_why() {
     nodes[2].hang();
     nodes[3].stop();
     nodes[4].hang();
-    let error = clock
-        .run(client(&nodes, &clock, 1).try_acquire(KEY))
-        .unwrap_err();
+    let error = try_once(&nodes, &clock).unwrap_err();
     assert_eq!(
         error.to_string(),
         "no quorum for dock-7: 2 of 5 nodes answered (node 3: timed out after 50 ms; \
@@ -78,9 +72,7 @@ fn every_node_that_replied_counts_as_answered() {
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     nodes[0].set(KEY, thief(), TTL);
     nodes[2..].iter().for_each(MockNode::stop);
-    let error = clock
-        .run(client(&nodes, &clock, 1).try_acquire(KEY))
-        .unwrap_err();
+    let error = try_once(&nodes, &clock).unwrap_err();
     // One refused, one granted.
     assert!(
         error
@@ -96,9 +88,7 @@ fn a_node_that_was_not_waited_for_is_not_reported_as_failed() {
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     nodes[..3].iter().for_each(MockNode::stop);
     nodes[3..].iter().for_each(|node| node.set_latency(ms(10)));
-    let error = clock
-        .run(client(&nodes, &clock, 1).try_acquire(KEY))
-        .unwrap_err();
+    let error = try_once(&nodes, &clock).unwrap_err();
     assert_eq!(
         error.to_string(),
         "no quorum for dock-7: 3 of 5 nodes failed (node 1: connection refused; \
@@ -111,8 +101,7 @@ fn a_lost_lock_says_what_was_lost_and_how() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     let options = one_round().retry_delay(ms(500), ms(500)).unwrap();
-    let mut redlock = client_with(&nodes, &clock, 1, options);
-    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, mut lease) = holder_with(&nodes, &clock, options);
     nodes[1].set(KEY, thief(), TTL);
     nodes[2].remove(KEY);
     let error = clock.run(redlock.extend(&mut lease)).unwrap_err();

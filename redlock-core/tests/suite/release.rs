@@ -9,8 +9,7 @@ use crate::world::*;
 fn every_node_deletes_the_key_although_the_release_returns_at_the_quorum() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, lease) = holder(&nodes, &clock);
     nodes[3..].iter().for_each(|node| node.set_latency(ms(40)));
     let released = clock.run(redlock.release(lease));
     assert_eq!(
@@ -26,8 +25,7 @@ fn every_node_deletes_the_key_although_the_release_returns_at_the_quorum() {
 fn an_expired_lease_is_gone_and_not_an_error() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, lease) = holder(&nodes, &clock);
     clock.advance(EXPIRED);
     let released = clock.run(redlock.release(lease));
     assert_eq!(
@@ -40,11 +38,8 @@ fn an_expired_lease_is_gone_and_not_an_error() {
 fn a_stolen_lock_is_left_to_the_thief() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
-    nodes[1..]
-        .iter()
-        .for_each(|node| node.set(KEY, thief(), TTL));
+    let (mut redlock, lease) = holder(&nodes, &clock);
+    steal(&nodes[1..]);
     let released = clock.run(redlock.release(lease));
     assert_eq!(
         (released.released(), released.gone(), released.unanswered()),
@@ -62,8 +57,7 @@ fn a_stolen_lock_is_left_to_the_thief() {
 fn a_hung_minority_costs_nothing_and_deletes_the_key_when_it_resumes() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, lease) = holder(&nodes, &clock);
     nodes[..2].iter().for_each(MockNode::hang);
     let released = clock.run(redlock.release(lease));
     assert_eq!(
@@ -81,8 +75,7 @@ fn any_mixture_of_nodes_is_reported_as_it_is_and_nodes_that_do_not_matter_are_no
             let clock = MockClock::new();
             let fleet: [Node<'_>; NODES_MAX] = MockNode::array(&clock);
             let nodes = &fleet[..count];
-            let mut redlock = client(nodes, &clock, 1);
-            let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+            let (mut redlock, lease) = holder(nodes, &clock);
             mixture.begin(nodes);
             let released = clock.run(redlock.release(lease));
 
@@ -117,8 +110,7 @@ fn any_mixture_of_nodes_is_reported_as_it_is_and_nodes_that_do_not_matter_are_no
 fn a_key_that_is_gone_is_as_good_an_answer_as_one_that_is_deleted() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, lease) = holder(&nodes, &clock);
     nodes[..2].iter().for_each(|node| node.remove(KEY));
     nodes[4].hang();
     let released = clock.run(redlock.release(lease));
@@ -126,7 +118,7 @@ fn a_key_that_is_gone_is_as_good_an_answer_as_one_that_is_deleted() {
     assert_eq!(
         micros(&clock),
         0,
-        "four have answered, nobody waits for the fifth"
+        "four have answered, the release does not wait for the fifth"
     );
 }
 
@@ -134,8 +126,7 @@ fn a_key_that_is_gone_is_as_good_an_answer_as_one_that_is_deleted() {
 fn a_hung_majority_costs_one_node_timeout_and_is_named() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, lease) = holder(&nodes, &clock);
     nodes[..3].iter().for_each(MockNode::hang);
     let released = clock.run(redlock.release(lease));
     assert_eq!((released.released(), released.unanswered()), (2, 3));
@@ -154,8 +145,7 @@ fn a_hung_majority_costs_one_node_timeout_and_is_named() {
 fn a_node_that_is_silent_until_the_timeout_is_named_although_the_others_are_a_quorum() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
-    let mut redlock = client(&nodes, &clock, 1);
-    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    let (mut redlock, lease) = holder(&nodes, &clock);
     // The answers of two nodes arrive at the timeout.
     nodes[..2].iter().for_each(|node| node.set_latency(TIMEOUT));
     nodes[2].hang();
@@ -170,9 +160,7 @@ fn a_node_that_is_silent_until_the_timeout_is_named_although_the_others_are_a_qu
 fn a_client_that_knows_the_token_can_release() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-    let lease = clock
-        .run(client(&nodes, &clock, 1).try_acquire(KEY))
-        .unwrap();
+    let lease = try_once(&nodes, &clock).unwrap();
     let adopted = Lease::adopt(KEY, *lease.token());
     assert!(
         !adopted.is_valid(clock.now()),

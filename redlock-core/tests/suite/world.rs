@@ -5,7 +5,7 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
 use redlock_core::mock::{MockClock, MockError, MockName, MockNode, SeededEntropy};
-use redlock_core::transport::{Command, Reply};
+use redlock_core::transport::{Command, Reply, RunId};
 use redlock_core::{
     AcquireError, Clock, Entropy, Instant, Lease, NodeErrorOf, Options, Redlock, Token, Transport,
 };
@@ -72,6 +72,45 @@ where
 {
     let mut acquisition = redlock.begin();
     redlock.attempt(&mut acquisition, KEY).await
+}
+
+/// A client that has acquired [`KEY`].
+pub(crate) fn holder<'c>(
+    nodes: &'c [Node<'c>],
+    clock: &'c MockClock,
+) -> (Lock<'c>, Lease<&'static str>) {
+    holder_with(nodes, clock, one_round())
+}
+
+pub(crate) fn holder_with<'c>(
+    nodes: &'c [Node<'c>],
+    clock: &'c MockClock,
+    options: Options,
+) -> (Lock<'c>, Lease<&'static str>) {
+    let mut redlock = client_with(nodes, clock, 1, options);
+    let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    (redlock, lease)
+}
+
+/// Whether a new client acquires [`KEY`] if it is free.
+#[expect(clippy::result_large_err, reason = "it is the error of `acquire`")]
+pub(crate) fn try_once<'c>(
+    nodes: &'c [Node<'c>],
+    clock: &'c MockClock,
+) -> Result<Lease<&'static str>, AcquireError<NodeErrorOf<&'c Node<'c>>, 5>> {
+    clock.run(client(nodes, clock, 1).try_acquire(KEY))
+}
+
+/// Another client takes [`KEY`] on these nodes.
+pub(crate) fn steal(nodes: &[Node<'_>]) {
+    steal_for(TTL, nodes);
+}
+
+/// The same, with another TTL.
+pub(crate) fn steal_for(ttl: Duration, nodes: &[Node<'_>]) {
+    for node in nodes {
+        node.set(KEY, thief(), ttl);
+    }
 }
 
 /// The token of another client.
@@ -197,6 +236,31 @@ impl Mixture {
         nodes.iter().zip(&self.0).all(|(node, condition)| {
             (*condition == Condition::Taken) == (node.token(KEY) == Some(thief()))
         })
+    }
+}
+
+/// A transport that shows each command to `spy` before it sends it.
+#[derive(Clone)]
+pub(crate) struct Tap<'c, F> {
+    pub(crate) node: &'c Node<'c>,
+    pub(crate) spy: F,
+}
+
+impl<F: Fn(&Command<'_>)> Transport for Tap<'_, F> {
+    type Name = MockName;
+    type Error = MockError;
+
+    fn name(&self) -> MockName {
+        self.node.name()
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
+        (self.spy)(command);
+        self.node.execute(command).await
+    }
+
+    fn run_id(&self) -> Option<RunId> {
+        self.node.run_id()
     }
 }
 

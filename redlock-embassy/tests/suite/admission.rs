@@ -2,12 +2,12 @@
 
 use core::time::Duration;
 
-use redlock_core::mock::{MockClock, SeededEntropy};
 use redlock_core::transport::{Command, Reply, VoteConditions};
-use redlock_core::{Denial, Redlock, Transport};
+use redlock_core::{Denial, Transport};
 use redlock_embassy::{Failure, NodeName, Options, TcpNode, TransportError};
 
-use crate::wire::{Entry, Server, Who, Wire};
+use crate::fleet::*;
+use crate::wire::{Entry, Server, Who};
 use crate::world::*;
 
 const QUARANTINE: Duration = ms(10_102);
@@ -40,9 +40,7 @@ fn denied(denial: Denial) -> Result<Reply, Failure<NodeName, TransportError>> {
 
 #[test]
 fn a_node_is_asked_for_its_identity_once_on_every_connection_before_any_command() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
+    let (world, server, mut node) = unconnected();
     for _ in 0..3 {
         assert_eq!(world.execute(&mut node, &extend(A)), Ok(Reply::NotMine));
         assert_eq!(world.execute(&mut node, &extend(B)), Ok(Reply::NotMine));
@@ -57,8 +55,7 @@ fn a_node_is_asked_for_its_identity_once_on_every_connection_before_any_command(
 #[test]
 fn the_question_arrives_whole_wherever_it_is_cut() {
     for chunk in 1..1_000 {
-        let world = World::default();
-        let server = Server::new(&world);
+        let (world, server) = start();
         server.move_by(chunk);
         let mut node = server.node();
         assert_eq!(world.execute(&mut node, &guarded(A)), Ok(ACQUIRED));
@@ -69,8 +66,7 @@ fn the_question_arrives_whole_wherever_it_is_cut() {
 #[test]
 fn the_question_leaves_through_a_send_buffer_of_any_size() {
     fn ask<const TX: usize>() {
-        let world = World::default();
-        let server = Server::new(&world);
+        let (world, server) = start();
         let mut node = TcpNode::<_, _, TX, 1>::new(server.wire(), &world.clock);
         world.run(node.connect()).unwrap();
         assert_eq!(server.heard_all()[0], "NODE_INFO");
@@ -87,8 +83,7 @@ fn the_question_leaves_through_a_send_buffer_of_any_size() {
 fn the_question_is_asked_once_wherever_the_call_is_dropped() {
     for chunk in [5, 1_000] {
         for polls in 0.. {
-            let world = World::default();
-            let server = Server::new(&world);
+            let (world, server) = start();
             server.stutter(chunk);
             let mut node = server.node();
             let is_done = poll_times(polls, node.execute(&guarded(A))).is_some();
@@ -111,8 +106,7 @@ fn the_question_is_asked_once_wherever_the_call_is_dropped() {
 
 #[test]
 fn a_young_node_is_denied_by_its_own_word_until_it_is_old_enough() {
-    let world = World::default();
-    let server = Server::new(&world);
+    let (world, server) = start();
     // By whole seconds, of which one may not have passed.
     server.introduce(Who {
         uptime_s: 4,
@@ -133,9 +127,7 @@ fn a_young_node_is_denied_by_its_own_word_until_it_is_old_enough() {
 
 #[test]
 fn a_node_that_is_another_process_than_before_is_denied_for_any_uptime() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
+    let (world, server, mut node) = unconnected();
     assert_eq!(world.execute(&mut node, &guarded(A)), Ok(ACQUIRED));
     // The same process on another connection is as old as before.
     server.cut();
@@ -165,8 +157,7 @@ fn a_node_that_is_another_process_than_before_is_denied_for_any_uptime() {
 #[test]
 fn a_node_that_is_vouched_for_has_a_vote_however_young_it_is() {
     for (vouched_ms, is_enough) in [(-1, false), (9_999, false), (10_000, true), (60_000, true)] {
-        let world = World::default();
-        let server = Server::new(&world);
+        let (world, server) = start();
         server.introduce(Who {
             vouched_ms,
             ..YOUNG
@@ -178,8 +169,7 @@ fn a_node_that_is_vouched_for_has_a_vote_however_young_it_is() {
 
 #[test]
 fn a_replica_has_no_vote_and_a_node_that_may_evict_has_one_unless_told() {
-    let world = World::default();
-    let server = Server::new(&world);
+    let (world, server) = start();
     server.introduce(Who {
         is_master: false,
         ..Who::default()
@@ -215,8 +205,7 @@ fn a_node_that_does_not_identify_itself_has_a_vote_if_the_guard_is_off() {
         "MOVED 3999 127.0.0.1:6381",
         "",
     ] {
-        let world = World::default();
-        let server = Server::new(&world);
+        let (world, server) = start();
         server.introduce_with(format!("-{error}\r\n"));
         let mut node = server.node();
         let result = world.execute(&mut node, &guarded(A));
@@ -247,8 +236,7 @@ fn a_node_that_is_not_ready_to_identify_itself_and_one_that_answers_nonsense_end
         ("*3\r\n:1\r\n:2\r\n:3\r\n", unexpected),
         ("*4\r\n:-1\r\n:2\r\n:3\r\n:4\r\n", unexpected),
     ] {
-        let world = World::default();
-        let server = Server::new(&world);
+        let (world, server) = start();
         server.introduce_with(answer);
         let mut node = server.node();
         let error = world.execute(&mut node, &acquire(A)).unwrap_err();
@@ -261,8 +249,7 @@ fn a_node_that_is_not_ready_to_identify_itself_and_one_that_answers_nonsense_end
 
 #[test]
 fn of_an_acquire_that_is_denied_nothing_is_sent_and_there_is_nothing_to_release() {
-    let world = World::default();
-    let server = Server::new(&world);
+    let (world, server) = start();
     server.introduce(YOUNG);
     let mut node = server.node();
     assert!(world.execute(&mut node, &guarded(A)).is_err());
@@ -275,17 +262,15 @@ fn of_an_acquire_that_is_denied_nothing_is_sent_and_there_is_nothing_to_release(
 #[test]
 fn a_client_that_only_extends_learns_within_a_minute_that_the_guard_record_allows_shorter_leases_alone()
  {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
-    let asked = times_asked(&server);
+    let (world, server, mut node) = connected();
+    let asked = times_asked(server);
     server.introduce(Who {
         vouched_ms: i64::from(TTL_MS) - 1,
         ..Who::default()
     });
     world.clock.advance(ms(59_000));
     assert!(world.execute(&mut node, &extend(A)).is_ok());
-    assert_eq!((times_asked(&server), server.heard().len()), (asked, 1));
+    assert_eq!((times_asked(server), server.heard().len()), (asked, 1));
 
     world.clock.advance(ms(2_000));
     let denial = denied(Denial::TtlTooLong {
@@ -296,7 +281,7 @@ fn a_client_that_only_extends_learns_within_a_minute_that_the_guard_record_allow
         assert_eq!(world.execute(&mut node, &extend(A)), denial, "{pause}");
     }
     // Not after half a second, and no extension was sent.
-    assert_eq!((times_asked(&server), server.heard().len()), (asked + 3, 1));
+    assert_eq!((times_asked(server), server.heard().len()), (asked + 3, 1));
     // A release is sent in any case.
     assert!(world.execute(&mut node, &release(A)).is_ok());
 
@@ -307,13 +292,9 @@ fn a_client_that_only_extends_learns_within_a_minute_that_the_guard_record_allow
 
 #[test]
 fn commands_before_a_denied_acquire_are_still_sent() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (world, server, mut node) = connected();
     assert_eq!(world.execute(&mut node, &guarded(A)), Ok(ACQUIRED));
-    server.enter(Entry::Refused(
-        embedded_io_async::ErrorKind::ConnectionRefused,
-    ));
+    server.enter(Entry::REFUSED);
     server.cut();
     assert!(world.execute(&mut node, &release(A)).is_err());
     server.introduce(YOUNG);
@@ -342,8 +323,7 @@ const READONLY: &str = "-READONLY You can't write against a read only replica.\r
 
 #[test]
 fn a_replica_that_is_promoted_while_it_is_connected_is_asked_again_and_has_restarted_just_now() {
-    let world = World::default();
-    let server = Server::new(&world);
+    let (world, server) = start();
     server.introduce(REPLICA);
     let mut node = server.node();
     assert_eq!(
@@ -357,7 +337,7 @@ fn a_replica_that_is_promoted_while_it_is_connected_is_asked_again_and_has_resta
         world.execute(&mut node, &guarded(A)),
         denied(Denial::Replica)
     );
-    assert_eq!(times_asked(&server), 1);
+    assert_eq!(times_asked(server), 1);
     world.clock.advance(ms(1));
     let (ago_ms, left_ms) = (0, 10_102);
     assert_eq!(
@@ -366,7 +346,7 @@ fn a_replica_that_is_promoted_while_it_is_connected_is_asked_again_and_has_resta
     );
     world.clock.advance(QUARANTINE);
     assert_eq!(world.execute(&mut node, &guarded(A)), Ok(ACQUIRED));
-    assert_eq!((times_asked(&server), server.connections()), (2, 1));
+    assert_eq!((times_asked(server), server.connections()), (2, 1));
     let loads = server.heard_all().len() - server.heard().len() - 2;
     assert_eq!(loads, if cfg!(feature = "fence") { 3 } else { 0 }, "once");
 }
@@ -379,9 +359,7 @@ fn a_node_that_answers_with_an_error_is_asked_again_before_its_next_vote() {
         (release(A), false),
         (extend(A), true),
     ] {
-        let world = World::default();
-        let server = Server::new(&world);
-        let mut node = connected(&world, &server);
+        let (world, server, mut node) = connected();
         server.answer_with(READONLY);
         if is_dropped {
             server.hang(usize::MAX);
@@ -404,18 +382,16 @@ fn a_node_that_answers_with_an_error_is_asked_again_before_its_next_vote() {
             world.execute(&mut node, &guarded(B)),
             denied(Denial::Restarted { ago_ms, left_ms })
         );
-        assert_eq!((times_asked(&server), server.connections()), (2, 1));
+        assert_eq!((times_asked(server), server.connections()), (2, 1));
         // Only once: the release that is sent again is not answered with an error.
         assert!(world.execute(&mut node, &guarded(B)).is_err());
-        assert_eq!(times_asked(&server), 2);
+        assert_eq!(times_asked(server), 2);
     }
 }
 
 #[test]
 fn a_failback_is_noticed_over_a_new_connection_although_the_process_is_the_same() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
+    let (world, server, mut node) = unconnected();
     assert_eq!(world.execute(&mut node, &guarded(A)), Ok(ACQUIRED));
     server.cut();
     server.introduce(Who {
@@ -432,14 +408,12 @@ fn the_eviction_policy_is_asked_for_again_after_half_of_the_longest_ttl_and_not_
     let mut strict = GUARDED;
     strict.refuse_eviction = true;
     strict.obeys_record = true;
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
+    let (world, server, mut node) = unconnected();
     for _ in 0..50 {
         assert!(world.execute(&mut node, &acquire_by(strict, A)).is_ok());
         world.clock.advance(ms(99));
     }
-    assert_eq!(times_asked(&server), 1);
+    assert_eq!(times_asked(server), 1);
     server.introduce(Who {
         may_evict: true,
         ..Who::default()
@@ -450,7 +424,7 @@ fn the_eviction_policy_is_asked_for_again_after_half_of_the_longest_ttl_and_not_
         world.execute(&mut node, &acquire_by(strict, B)),
         denial.clone()
     );
-    assert_eq!((times_asked(&server), server.connections()), (2, 1));
+    assert_eq!((times_asked(server), server.connections()), (2, 1));
     // A client that does not refuse eviction is not delayed.
     assert!(world.execute(&mut node, &guarded(B)).is_ok());
     server.introduce(Who::default());
@@ -462,7 +436,7 @@ fn the_eviction_policy_is_asked_for_again_after_half_of_the_longest_ttl_and_not_
         .unwrap_err();
     let words = "may have evicted locks, its vote counts again in ";
     assert!(error.to_string().contains(words), "{error}");
-    assert_eq!((times_asked(&server), server.connections()), (3, 1));
+    assert_eq!((times_asked(server), server.connections()), (3, 1));
     world.clock.advance(QUARANTINE);
     assert!(world.execute(&mut node, &acquire_by(strict, B)).is_ok());
 }
@@ -472,9 +446,7 @@ fn a_question_that_is_asked_again_is_answered_once_wherever_the_call_is_dropped(
     for chunk in [5, 1_000] {
         let mut polls = 0;
         loop {
-            let world = World::default();
-            let server = Server::new(&world);
-            let mut node = connected(&world, &server);
+            let (world, server, mut node) = connected();
             // An error reply is outstanding: the question waits for it.
             server.hang(usize::MAX);
             server.answer_with(READONLY);
@@ -493,7 +465,7 @@ fn a_question_that_is_asked_again_is_answered_once_wherever_the_call_is_dropped(
             assert_eq!(result, Ok(reply), "after {polls} polls");
             let result = world.execute(&mut node, &guarded(B));
             assert_eq!(result, Ok(if is_set { HELD } else { ACQUIRED }));
-            assert_eq!((times_asked(&server), server.connections()), (2, 1));
+            assert_eq!((times_asked(server), server.connections()), (2, 1));
             if is_done {
                 break;
             }
@@ -505,9 +477,7 @@ fn a_question_that_is_asked_again_is_answered_once_wherever_the_call_is_dropped(
 
 #[test]
 fn a_release_goes_ahead_of_the_next_command_while_a_question_is_not_answered() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (world, server, mut node) = connected();
     assert_eq!(world.execute(&mut node, &guarded(A)), Ok(ACQUIRED));
     server.answer_with(READONLY);
     assert!(world.execute(&mut node, &extend(A)).is_err());
@@ -518,14 +488,12 @@ fn a_release_goes_ahead_of_the_next_command_while_a_question_is_not_answered() {
     assert_eq!(world.execute(&mut node, &guarded(C)), Ok(ACQUIRED));
     let heard = server.heard();
     assert_eq!(heard, ["SET a", "EXTEND a", "RELEASE a", "SET c"]);
-    assert_eq!((times_asked(&server), server.connections()), (2, 1));
+    assert_eq!((times_asked(server), server.connections()), (2, 1));
 }
 
 #[test]
 fn a_node_that_is_not_ready_when_it_is_asked_again_is_reconnected() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (world, server, mut node) = connected();
     server.answer_with(READONLY);
     assert!(world.execute(&mut node, &extend(A)).is_err());
     server.introduce_with("-LOADING Redis is loading\r\n");
@@ -538,9 +506,7 @@ fn a_node_that_is_not_ready_when_it_is_asked_again_is_reconnected() {
 
 #[test]
 fn a_node_that_fell_silent_about_itself_is_no_first_contact() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
+    let (world, server, mut node) = unconnected();
     assert_eq!(world.execute(&mut node, &guarded(A)), Ok(ACQUIRED));
     server.cut();
     server.introduce_with("-NOPERM info\r\n");
@@ -561,30 +527,15 @@ fn a_node_that_fell_silent_about_itself_is_no_first_contact() {
     );
 }
 
-type Lock<'w> = Redlock<TcpNode<'w, Wire<'w>, &'w MockClock>, &'w MockClock, SeededEntropy, 3>;
-
-fn lock<'w>(world: &'w World, servers: [&'w Server<'w>; 3]) -> Lock<'w> {
-    let options = Options::new(ms(10_000)).unwrap();
-    let nodes = servers.map(|server| TcpNode::new(server.wire(), &world.clock));
-    Redlock::new(nodes, &world.clock, SeededEntropy::new(1), options).unwrap()
-}
-
-fn fleet(world: &World) -> [Server<'_>; 3] {
-    core::array::from_fn(|number| {
-        let server = Server::new(world);
-        server.introduce(Who {
-            run_id: 10 + number as u64,
-            ..Who::default()
-        });
-        server
-    })
+fn default_options() -> Options {
+    Options::new(ms(10_000)).unwrap()
 }
 
 #[test]
 fn a_wait_outlasts_the_quarantine_of_a_majority_and_the_error_of_a_shorter_one_tells_its_end() {
     let world = World::default();
-    let servers = fleet(&world);
-    let mut redlock = lock(&world, servers.each_ref());
+    let servers = fleet::<3>(&world, Who::default());
+    let mut redlock = lock(servers.each_ref(), 1, default_options());
     let lease = world.run(redlock.try_acquire("dock-7")).unwrap();
     world.run(redlock.release(lease));
 
@@ -615,8 +566,8 @@ fn a_wait_outlasts_the_quarantine_of_a_majority_and_the_error_of_a_shorter_one_t
 fn a_client_without_a_connection_during_a_rolling_restart_counts_from_its_next_one_and_outlasts_it_by_default()
  {
     let world = World::default();
-    let servers = fleet(&world);
-    let mut redlock = lock(&world, servers.each_ref());
+    let servers = fleet::<3>(&world, Who::default());
+    let mut redlock = lock(servers.each_ref(), 1, default_options());
     let lease = world.run(redlock.acquire("dock-7")).unwrap();
     world.run(redlock.release(lease));
     for (number, server) in servers.iter().enumerate() {
@@ -642,11 +593,9 @@ fn a_client_without_a_connection_during_a_rolling_restart_counts_from_its_next_o
 #[test]
 fn a_server_that_is_named_twice_has_one_vote_and_the_error_names_both() {
     let world = World::default();
-    let [first, second, _] = &fleet(&world);
-    second.enter(Entry::Refused(
-        embedded_io_async::ErrorKind::ConnectionRefused,
-    ));
-    let mut redlock = lock(&world, [first, first, second]);
+    let [first, second, _] = &fleet::<3>(&world, Who::default());
+    second.enter(Entry::REFUSED);
+    let mut redlock = lock([first, first, second], 1, default_options());
     for _ in 0..3 {
         let error = world.run(redlock.try_acquire("dock-7")).unwrap_err();
         let text = "wire: the same server as wire; name each server once";

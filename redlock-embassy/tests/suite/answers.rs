@@ -4,7 +4,6 @@ use redlock_core::Transport;
 use redlock_core::transport::{Command, Reply};
 use redlock_embassy::{Failure, NodeName, TransportError};
 
-use crate::wire::Server;
 use crate::world::*;
 
 /// Replaces the answer to `command` by `answer`. Returns the error, and how many connections the next
@@ -14,10 +13,9 @@ fn answered(
     answer: impl AsRef<[u8]>,
     chunk: usize,
 ) -> (Failure<NodeName, TransportError>, usize) {
-    let world = World::default();
-    let server = Server::new(&world);
+    let (world, server) = start();
     server.stutter(chunk);
-    let mut node = connected(&world, &server);
+    let mut node = server.connected();
     server.answer_with(answer);
     let error = world.execute(&mut node, command).unwrap_err();
     assert_eq!(
@@ -140,10 +138,9 @@ fn an_invalid_reply_costs_the_connection() {
 #[test]
 fn a_reply_too_many_costs_the_connection_before_the_next_command_can_take_it() {
     for chunk in [1, 3, 5, 7, 1_000] {
-        let world = World::default();
-        let server = Server::new(&world);
+        let (world, server) = start();
         server.move_by(chunk);
-        let mut node = connected(&world, &server);
+        let mut node = server.connected();
         server.answer_with("+OK\r\n+OK\r\n");
         let result = world.execute(&mut node, &acquire(A));
         // Where both come at once, there is no telling which of them is the reply.
@@ -160,10 +157,9 @@ fn a_reply_too_many_costs_the_connection_before_the_next_command_can_take_it() {
 fn an_answer_that_ends_in_the_middle_is_no_answer_and_the_next_call_reconnects() {
     for end in 0..7 {
         for chunk in CHUNKS {
-            let world = World::default();
-            let server = Server::new(&world);
+            let (world, server) = start();
             server.move_by(chunk);
-            let mut node = connected(&world, &server);
+            let mut node = server.connected();
             server.answer_with(&"-ERR x\r\n"[..end]);
             assert_eq!(world.round(&mut node, &acquire(A)), None);
             server.cut();
@@ -176,21 +172,15 @@ fn an_answer_that_ends_in_the_middle_is_no_answer_and_the_next_call_reconnects()
 #[test]
 fn a_connection_that_ends_while_an_answer_is_waited_for_is_an_error() {
     for said in ["", "+", "+OK\r", "$5\r\nab"] {
-        let world = World::default();
-        let server = Server::new(&world);
-        let mut node = connected(&world, &server);
+        let (world, server, mut node) = connected();
         server.answer_with(said);
-        let acquire_a = acquire(A);
         let cut = async {
             embassy_futures::yield_now().await;
             server.cut();
         };
-        let call = node.execute(&acquire_a);
-        let (result, ()) = world.run(embassy_futures::join::join(call, cut));
-        assert_eq!(
-            *result.unwrap_err().failure(),
-            Failure::Transport(TransportError::Disconnected)
-        );
+        let result = world.execute_during(cut, &mut node, &acquire(A));
+        let disconnected = Failure::Transport(TransportError::Disconnected);
+        assert_eq!(result, Err(disconnected));
         assert_eq!(world.execute(&mut node, &release(A)), Ok(Reply::NotMine));
         assert_eq!(server.heard(), ["SET a", "RELEASE a"]);
     }
@@ -199,10 +189,9 @@ fn a_connection_that_ends_while_an_answer_is_waited_for_is_an_error() {
 #[test]
 fn pushes_are_passed_over_wherever_they_come() {
     for chunk in CHUNKS {
-        let world = World::default();
-        let server = Server::new(&world);
+        let (world, server) = start();
         server.stutter(chunk);
-        let mut node = connected(&world, &server);
+        let mut node = server.connected();
         let push = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$6\r\ndock-7\r\n";
         for answer in [
             format!("{push}+OK\r\n"),
@@ -233,10 +222,9 @@ fn an_unrequested_reply_costs_the_connection_before_a_command_can_take_it() {
                 (extend(A), Reply::NotMine),
                 (release(A), Reply::NotMine),
             ] {
-                let world = World::default();
-                let server = Server::new(&world);
+                let (world, server) = start();
                 server.move_by(chunk);
-                let mut node = connected(&world, &server);
+                let mut node = server.connected();
                 server.say(said);
                 assert_eq!(world.execute(&mut node, &command), Ok(reply));
                 assert_eq!(server.connections(), 2);
@@ -247,9 +235,7 @@ fn an_unrequested_reply_costs_the_connection_before_a_command_can_take_it() {
 
 #[test]
 fn endless_pushes_end_the_connection() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (world, server, mut node) = connected();
     server.say(">1\r\n_\r\n".repeat(1_000));
     assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
     assert_eq!(server.connections(), 2);
@@ -257,9 +243,7 @@ fn endless_pushes_end_the_connection() {
 
 #[test]
 fn an_error_names_the_node() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (world, server, mut node) = connected();
     server.answer_with("-OOM command not allowed\r\n");
     let error = world.run(node.execute(&acquire(A))).unwrap_err();
     assert_eq!(error.to_string(), "wire: OOM command not allowed");

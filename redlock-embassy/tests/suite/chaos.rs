@@ -1,9 +1,7 @@
 //! Everything at once, from a seed.
 
-use core::time::Duration;
 use std::collections::HashSet;
 
-use embedded_io_async::ErrorKind;
 use redlock_core::mock::SeededEntropy;
 use redlock_core::transport::{Command, Reply, Verb};
 use redlock_core::{Entropy, Token, Transport};
@@ -32,9 +30,9 @@ fn happen(dice: &mut Dice, world: &World, server: &Server<'_>) {
         0 => server.hang(dice.pick(&[0, 1, 20, 200, usize::MAX])),
         1..4 => server.resume(),
         4 => server.cut(),
-        5 => server.enter(Entry::Refused(ErrorKind::ConnectionRefused)),
+        5 => server.enter(Entry::REFUSED),
         6 => server.enter(Entry::After(ms(dice.pick(&[20, 80, 500, 4_000])))),
-        7 => server.enter(Entry::After(Duration::ZERO)),
+        7 => server.enter(Entry::OPEN),
         8 => server.answer_with(dice.pick(&["garbage", "-LOADING x\r\n", ">0\r\n+QUEUED\r\n"])),
         _ => world
             .clock
@@ -69,8 +67,7 @@ fn wire_form(reply: Reply) -> &'static [u8] {
 /// been sent.
 fn run(seed: u64) -> [usize; 3] {
     let mut dice = Dice(SeededEntropy::new(seed));
-    let world = World::default();
-    let server = Server::new(&world);
+    let (world, server) = start();
     if dice.roll(2) == 0 {
         server.send_at_once();
     }
@@ -85,7 +82,7 @@ fn run(seed: u64) -> [usize; 3] {
     let mut never_left = Vec::new();
     for number in 100..250 {
         if dice.roll(3) == 0 {
-            happen(&mut dice, &world, &server);
+            happen(&mut dice, world, server);
         }
         let fresh = numbered(number);
         let recent = numbered(number - dice.roll(4));
@@ -123,7 +120,7 @@ fn run(seed: u64) -> [usize; 3] {
         }
     }
     server.resume();
-    server.enter(Entry::After(Duration::ZERO));
+    server.enter(Entry::OPEN);
     world.clock.advance(ms(10_000));
     world.run(node.close());
 

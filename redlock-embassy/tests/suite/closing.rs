@@ -3,18 +3,15 @@
 use core::time::Duration;
 
 use embassy_futures::join::join;
-use embedded_io_async::ErrorKind;
 use redlock_core::transport::Reply;
 use redlock_core::{Clock, Transport};
 
-use crate::wire::{Entry, Server};
+use crate::wire::Entry;
 use crate::world::*;
 
 #[test]
 fn closing_ends_the_connection_at_once_when_no_reply_is_owed_and_the_next_command_makes_another() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (world, server, mut node) = connected();
     for connections in 1..5 {
         assert!(matches!(
             world.execute(&mut node, &acquire(A)),
@@ -30,18 +27,14 @@ fn closing_ends_the_connection_at_once_when_no_reply_is_owed_and_the_next_comman
 
 #[test]
 fn closing_a_connection_that_was_never_open_does_nothing() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
+    let (_, server, mut node) = unconnected();
     assert!(poll_times(1, node.close()).is_some());
     assert!(server.attempts().is_empty());
 }
 
 #[test]
 fn closing_waits_for_the_replies_that_are_owed() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (world, server, mut node) = connected();
     server.hang(30);
     assert!(poll_times(2, node.execute(&acquire(A))).is_none());
     let answer = async {
@@ -60,9 +53,7 @@ fn closing_waits_for_the_replies_that_are_owed() {
 fn closing_does_not_wait_forever() {
     for room in [0, 30, usize::MAX] {
         for farewell in [ms(0), ms(600), ms(60_000)] {
-            let world = World::default();
-            let server = Server::new(&world);
-            let mut node = connected(&world, &server);
+            let (world, server, mut node) = connected();
             server.hang(room);
             server.take_time_to_close(farewell);
             assert!(poll_times(2, node.execute(&acquire(A))).is_none());
@@ -78,9 +69,7 @@ fn closing_does_not_wait_forever() {
 
 #[test]
 fn closing_ends_an_attempt_to_connect() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
+    let (world, server, mut node) = unconnected();
     server.enter(Entry::Nothing);
     assert_eq!(world.round(&mut node, &acquire(A)), None);
     assert!(poll_times(1, node.close()).is_some());
@@ -91,8 +80,7 @@ fn closing_ends_an_attempt_to_connect() {
 
 #[test]
 fn closing_ends_a_login() {
-    let world = World::default();
-    let server = Server::new(&world);
+    let (world, server) = start();
     let mut node = server.node().database(3);
     server.hang(usize::MAX);
     assert_eq!(world.round(&mut node, &acquire(A)), None);
@@ -105,10 +93,8 @@ fn closing_ends_a_login() {
 
 #[test]
 fn after_closing_nothing_is_held_against_the_node() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
-    server.enter(Entry::Refused(ErrorKind::ConnectionRefused));
+    let (world, server, mut node) = unconnected();
+    server.enter(Entry::REFUSED);
     for _ in 0..8 {
         assert!(world.execute(&mut node, &acquire(A)).is_err());
         world.clock.advance(ms(2_000));
@@ -122,7 +108,7 @@ fn after_closing_nothing_is_held_against_the_node() {
     }
     assert_eq!(server.attempts().len(), attempts + 2);
     world.run(node.close());
-    server.enter(Entry::After(Duration::ZERO));
+    server.enter(Entry::OPEN);
     assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
 }
 
@@ -132,11 +118,10 @@ fn a_closing_that_is_dropped_anywhere_leaves_a_node_that_works() {
         for farewell in [Duration::ZERO, ms(5)] {
             let mut polls = 0;
             loop {
-                let world = World::default();
-                let server = Server::new(&world);
+                let (world, server) = start();
                 server.stutter(chunk);
                 server.take_time_to_close(farewell);
-                let mut node = connected(&world, &server);
+                let mut node = server.connected();
                 assert!(poll_times(3, node.execute(&acquire(A))).is_none());
                 let is_done = poll_times(polls, node.close()).is_some();
                 assert_eq!(
@@ -164,9 +149,7 @@ fn the_end_of_a_broken_connection_is_waited_for_before_the_next_one_but_not_fore
         (ms(400), [0, 400]),
         (ms(60_000), [0, 1_000]),
     ] {
-        let world = World::default();
-        let server = Server::new(&world);
-        let mut node = connected(&world, &server);
+        let (world, server, mut node) = connected();
         server.take_time_to_close(farewell);
         server.answer_with("garbage");
         assert!(

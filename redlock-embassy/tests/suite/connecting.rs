@@ -15,9 +15,7 @@ const REFUSED: Failure<NodeName, TransportError> =
 
 #[test]
 fn nothing_is_sent_and_no_connection_is_made_before_the_first_command() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
+    let (world, server, mut node) = unconnected();
     assert_eq!(server.attempts(), [0_u64; 0]);
     assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
     assert_eq!(server.heard(), ["SET a"]);
@@ -25,10 +23,8 @@ fn nothing_is_sent_and_no_connection_is_made_before_the_first_command() {
 
 #[test]
 fn a_node_that_refuses_is_an_error_at_once_also_between_attempts() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
-    server.enter(Entry::Refused(ErrorKind::ConnectionRefused));
+    let (world, server, mut node) = unconnected();
+    server.enter(Entry::REFUSED);
     for _ in 0..100 {
         let result = poll_times(1, node.execute(&acquire(A)));
         assert_eq!(*result.unwrap().unwrap_err().failure(), REFUSED);
@@ -59,10 +55,9 @@ fn attempts_are_made_after_pauses_that_double_up_to_a_bound() {
         ErrorKind::TimedOut,
         ErrorKind::NotConnected,
     ] {
-        let world = World::default();
-        let server = Server::new(&world);
+        let (world, server) = start();
         server.enter(Entry::Refused(kind));
-        let attempts = attempts_until(ms(10_000), &world, &server, &mut server.node());
+        let attempts = attempts_until(ms(10_000), world, server, &mut server.node());
         // The second attempt is the next one that is asked for.
         let pauses: Vec<u64> = attempts.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert_eq!(
@@ -74,9 +69,7 @@ fn attempts_are_made_after_pauses_that_double_up_to_a_bound() {
 
 #[test]
 fn a_node_that_accepts_and_disconnects_at_once_does_not_reset_the_back_off() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
+    let (world, server, mut node) = unconnected();
     server.hang(usize::MAX);
     while world.time() < ms(5_000) {
         let result = world.round(&mut node, &acquire(A));
@@ -93,12 +86,10 @@ fn a_node_that_accepts_and_disconnects_at_once_does_not_reset_the_back_off() {
 #[test]
 fn a_node_that_is_back_works_by_itself_within_the_longest_pause() {
     for down in [ms(1), ms(60), ms(700), ms(30_000)] {
-        let world = World::default();
-        let server = Server::new(&world);
-        let mut node = server.node();
-        server.enter(Entry::Refused(ErrorKind::ConnectionRefused));
-        attempts_until(down, &world, &server, &mut node);
-        server.enter(Entry::After(Duration::ZERO));
+        let (world, server, mut node) = unconnected();
+        server.enter(Entry::REFUSED);
+        attempts_until(down, world, server, &mut node);
+        server.enter(Entry::OPEN);
         let back_at = world.now_ms();
         while world.execute(&mut node, &acquire(A)).is_err() {
             world.clock.advance(ms(1));
@@ -110,20 +101,18 @@ fn a_node_that_is_back_works_by_itself_within_the_longest_pause() {
 
 #[test]
 fn the_pauses_start_again_after_a_node_has_answered() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
-    server.enter(Entry::Refused(ErrorKind::ConnectionRefused));
-    attempts_until(ms(5_000), &world, &server, &mut node);
-    server.enter(Entry::After(Duration::ZERO));
+    let (world, server, mut node) = unconnected();
+    server.enter(Entry::REFUSED);
+    attempts_until(ms(5_000), world, server, &mut node);
+    server.enter(Entry::OPEN);
     world.clock.advance(ms(1_600));
     assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
     server.cut();
-    server.enter(Entry::Refused(ErrorKind::ConnectionRefused));
+    server.enter(Entry::REFUSED);
     let attempts = attempts_until(
         world.time().saturating_add(ms(400)),
-        &world,
-        &server,
+        world,
+        server,
         &mut node,
     );
     let pauses: Vec<u64> = attempts.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -136,9 +125,7 @@ fn the_pauses_start_again_after_a_node_has_answered() {
 
 #[test]
 fn a_connection_that_breaks_is_replaced_at_once() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (world, server, mut node) = connected();
     for _ in 0..10 {
         assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
         server.cut();
@@ -150,15 +137,13 @@ fn a_connection_that_breaks_is_replaced_at_once() {
 
 #[test]
 fn an_explicit_connect_does_not_wait_for_the_pause() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
-    server.enter(Entry::Refused(ErrorKind::ConnectionRefused));
+    let (world, server, mut node) = unconnected();
+    server.enter(Entry::REFUSED);
     for attempts in 1..=20 {
         assert_eq!(*world.run(node.connect()).unwrap_err().failure(), REFUSED);
         assert_eq!(server.attempts().len(), attempts);
     }
-    server.enter(Entry::After(Duration::ZERO));
+    server.enter(Entry::OPEN);
     assert_eq!(world.run(node.connect()), Ok(()));
     assert_eq!(world.run(node.connect()), Ok(()), "once is enough");
     assert_eq!((server.connections(), world.now_ms()), (1, 0));
@@ -166,11 +151,9 @@ fn an_explicit_connect_does_not_wait_for_the_pause() {
 
 #[test]
 fn an_explicit_connect_ends_the_pause_for_commands_too() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
-    server.enter(Entry::Refused(ErrorKind::ConnectionRefused));
-    attempts_until(ms(5_000), &world, &server, &mut node);
+    let (world, server, mut node) = unconnected();
+    server.enter(Entry::REFUSED);
+    attempts_until(ms(5_000), world, server, &mut node);
     let attempts = server.attempts().len();
     assert!(world.execute(&mut node, &acquire(A)).is_err());
     assert_eq!(server.attempts().len(), attempts, "a pause");
@@ -182,9 +165,7 @@ fn an_explicit_connect_ends_the_pause_for_commands_too() {
 
 #[test]
 fn an_explicit_connect_sees_that_the_connection_has_ended() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (world, server, mut node) = connected();
     server.cut();
     assert_eq!(world.run(node.connect()), Ok(()));
     assert_eq!((server.connections(), server.clients()), (2, 1));
@@ -193,8 +174,7 @@ fn an_explicit_connect_sees_that_the_connection_has_ended() {
 #[test]
 fn an_explicit_connect_waits_as_long_as_a_connection_may_take_and_no_longer() {
     for limit in [ms(200), ms(3_000)] {
-        let world = World::default();
-        let server = Server::new(&world);
+        let (world, server) = start();
         let mut node = server.node().connect_timeout(limit);
         server.enter(Entry::Nothing);
         let error = world.run(node.connect()).unwrap_err();
@@ -213,9 +193,7 @@ fn an_explicit_connect_waits_as_long_as_a_connection_may_take_and_no_longer() {
 #[test]
 fn rounds_that_are_shorter_than_connecting_do_without_the_node_and_a_later_one_finds_it_connected()
 {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
+    let (world, server, mut node) = unconnected();
     server.enter(Entry::After(ms(120)));
     assert_eq!(world.round(&mut node, &acquire(A)), None);
     assert_eq!(world.round(&mut node, &acquire(B)), None);
@@ -228,9 +206,7 @@ fn rounds_that_are_shorter_than_connecting_do_without_the_node_and_a_later_one_f
 #[test]
 fn a_connection_that_comes_about_between_two_rounds_is_found_however_late() {
     for pause in [ms(100), ms(2_900), ms(3_000), ms(60_000)] {
-        let world = World::default();
-        let server = Server::new(&world);
-        let mut node = server.node();
+        let (world, server, mut node) = unconnected();
         server.enter(Entry::After(ms(80)));
         assert_eq!(world.round(&mut node, &acquire(A)), None);
         world.clock.advance(pause);
@@ -241,9 +217,7 @@ fn a_connection_that_comes_about_between_two_rounds_is_found_however_late() {
 
 #[test]
 fn an_attempt_that_hangs_ends_after_the_connect_timeout_for_every_caller() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
+    let (world, server, mut node) = unconnected();
     server.enter(Entry::Nothing);
     let error = TransportError::NoConnection(ms(3_000));
     while world.time() < ms(9_000) {
@@ -259,9 +233,7 @@ fn an_attempt_that_hangs_ends_after_the_connect_timeout_for_every_caller() {
 
 #[test]
 fn a_dropped_attempt_is_the_same_one_wherever_it_is_dropped() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
+    let (world, server, mut node) = unconnected();
     server.enter(Entry::After(ms(20)));
     for _ in 0..20 {
         assert!(poll_times(2, node.connect()).is_none());
@@ -273,9 +245,7 @@ fn a_dropped_attempt_is_the_same_one_wherever_it_is_dropped() {
 
 #[test]
 fn an_attempt_that_was_not_polled_for_long_gets_a_new_timeout() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
+    let (world, server, mut node) = unconnected();
     server.enter(Entry::After(ms(90_000)));
     assert_eq!(world.round(&mut node, &acquire(A)), None);
     world.clock.advance(ms(60_000));
@@ -286,9 +256,7 @@ fn an_attempt_that_was_not_polled_for_long_gets_a_new_timeout() {
 
 #[test]
 fn a_node_that_has_no_room_for_clients_is_not_tried_with_every_command() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
+    let (world, server, mut node) = unconnected();
     for _ in 0..100 {
         server.answer_with("-ERR max number of clients reached\r\n");
         assert!(world.execute(&mut node, &acquire(A)).is_err());

@@ -5,7 +5,6 @@ use core::pin::pin;
 use redlock_core::transport::{Command, Reply};
 use redlock_core::{Token, Transport};
 
-use crate::wire::Server;
 use crate::world::*;
 
 /// A command and what the node answers to it, all of them on one key that is not there at first.
@@ -66,14 +65,13 @@ fn drop_everywhere(
     second: (Call, &Token),
 ) -> usize {
     for polls in 0..1_000 {
-        let world = World::default();
-        let server = Server::new(&world);
+        let (world, server) = start();
         server.stutter(chunk);
         if !needs_flush {
             server.send_at_once();
         }
         let mut node = if is_connected {
-            connected(&world, &server)
+            server.connected()
         } else {
             server.node()
         };
@@ -166,10 +164,9 @@ fn the_next_call_gets_its_own_reply_even_if_the_network_takes_single_bytes() {
 #[test]
 fn replies_to_many_dropped_calls_are_passed_over() {
     for chunk in [1, 3, 8, 1_000] {
-        let world = World::default();
-        let server = Server::new(&world);
+        let (world, server) = start();
         server.stutter(chunk);
-        let mut node = connected(&world, &server);
+        let mut node = server.connected();
         assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
         let calls = [
             acquire(B),
@@ -211,9 +208,7 @@ fn replies_to_many_dropped_calls_are_passed_over() {
 fn the_first_poll_hands_the_whole_command_over() {
     for command in [acquire(A), extend(A), release(A)] {
         for dropped_before in 0..3 {
-            let world = World::default();
-            let server = Server::new(&world);
-            let mut node = connected(&world, &server);
+            let (_, server, mut node) = connected();
             server.hang(usize::MAX);
             for _ in 0..dropped_before {
                 assert!(poll_times(1, node.execute(&acquire(B))).is_none());
@@ -227,9 +222,7 @@ fn the_first_poll_hands_the_whole_command_over() {
 
 #[test]
 fn the_answer_of_a_fast_node_comes_with_the_first_poll() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (_, server, mut node) = connected();
     assert_eq!(poll_times(1, node.execute(&acquire(A))), Some(Ok(ACQUIRED)));
     assert_eq!(
         poll_times(1, node.execute(&release(A))),
@@ -242,9 +235,7 @@ fn the_answer_of_a_fast_node_comes_with_the_first_poll() {
 
 #[test]
 fn the_rest_of_a_dropped_call_is_sent_first() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (world, server, mut node) = connected();
     server.hang(10);
     assert!(poll_times(3, node.execute(&acquire(A))).is_none());
     server.resume();
@@ -258,9 +249,7 @@ fn the_rest_of_a_dropped_call_is_sent_first() {
 
 #[test]
 fn a_dropped_call_costs_the_next_one_no_connection_and_no_time() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (world, server, mut node) = connected();
     server.hang(usize::MAX);
     {
         let call = acquire(A);
@@ -277,9 +266,7 @@ fn a_dropped_call_costs_the_next_one_no_connection_and_no_time() {
 
 #[test]
 fn the_rest_of_a_dropped_call_makes_room_as_soon_as_the_network_has_some() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (world, server, mut node) = connected();
     server.hang(0);
     for _ in 0..2 {
         assert!(poll_times(1, node.execute(&extend(A))).is_none());

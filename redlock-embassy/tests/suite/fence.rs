@@ -2,23 +2,19 @@
 
 use core::cell::Cell;
 use core::fmt;
-use core::time::Duration;
 use std::collections::HashSet;
 
-use embedded_io_async::ErrorKind;
 use redlock_core::mock::{MockClock, SeededEntropy};
 use redlock_core::transport::{Argument, Command, Proposal, Reply, ScriptCall, VoteConditions};
 use redlock_core::{Denial, Fence, Fencing, Redlock, Token, Transport};
 use redlock_embassy::{
-    AcquireError, Failure, FenceGate, NodeErrorOf, Options, TcpNode, TransportError, resp,
+    AcquireError, Failure, FenceGate, NodeErrorOf, Options, TransportError, resp,
 };
 
+use crate::fleet::*;
 use crate::scripts::Scripts;
-use crate::wire::{Entry, Server, Who, Wire};
+use crate::wire::{Entry, Server, Who};
 use crate::world::*;
-
-const REFUSED: Entry = Entry::Refused(ErrorKind::ConnectionRefused);
-const OPEN: Entry = Entry::After(Duration::ZERO);
 
 /// A proposal of the usual fleet, at the time of the nodes and so many microseconds.
 fn proposal(world: &World, micros: u64) -> Proposal {
@@ -57,9 +53,7 @@ fn proposal(world: &World, micros: u64) -> Proposal {
 }
 
 fn fenced() -> Options {
-    let options = Options::new(ms(10_000)).unwrap();
-    let options = options.wait(Duration::ZERO).node_timeout(ms(50)).unwrap();
-    options.fenced(Fencing::default()).unwrap()
+    one_round().fenced(Fencing::default()).unwrap()
 }
 
 const fn acquire_at(proposal: Proposal, token: &Token) -> Command<'_> {
@@ -74,14 +68,16 @@ const fn release_at(proposal: Proposal, token: &Token) -> Command<'_> {
     Command::release(KEY, token).with_proposal(Some(proposal))
 }
 
+fn assert_acquired(world: &World, node: &mut Node<'_>, proposal: Proposal, token: &Token) {
+    let result = world.execute(node, &acquire_at(proposal, token));
+    assert!(matches!(result, Ok(Reply::Acquired(Some(_)))), "{result:?}");
+}
+
 #[test]
 fn the_scripts_are_put_there_on_every_connection_and_called_by_their_names() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
-    let first = proposal(&world, 1);
-    let result = world.execute(&mut node, &acquire_at(first, A));
-    assert!(matches!(result, Ok(Reply::Acquired(Some(_)))), "{result:?}");
+    let (world, server, mut node) = unconnected();
+    let first = proposal(world, 1);
+    assert_acquired(world, &mut node, first, A);
     let result = world.execute(&mut node, &extend_at(first, A));
     assert!(matches!(result, Ok(Reply::Extended(Some(_)))), "{result:?}");
     let result = world.execute(&mut node, &release_at(first, A));
@@ -99,13 +95,10 @@ fn the_scripts_are_put_there_on_every_connection_and_called_by_their_names() {
 
 #[test]
 fn a_node_that_refuses_a_fence_gives_a_denial() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
-    let now = proposal(&world, 0);
-    let result = world.execute(&mut node, &acquire_at(now, A));
-    assert!(matches!(result, Ok(Reply::Acquired(Some(_)))), "{result:?}");
-    let result = world.execute(&mut node, &acquire_at(proposal(&world, 1), B));
+    let (world, server, mut node) = unconnected();
+    let now = proposal(world, 0);
+    assert_acquired(world, &mut node, now, A);
+    let result = world.execute(&mut node, &acquire_at(proposal(world, 1), B));
     assert!(matches!(result, Ok(Reply::Held(Some(_)))), "{result:?}");
     assert_eq!(
         world.execute(&mut node, &release_at(now, A)),
@@ -118,7 +111,7 @@ fn a_node_that_refuses_a_fence_gives_a_denial() {
         other => panic!("{other:?}"),
     };
     assert!(matches!(denial(&mut node, now), Denial::Stale(_)));
-    let ahead = proposal(&world, 250_001);
+    let ahead = proposal(world, 250_001);
     assert!(matches!(denial(&mut node, ahead), Denial::TooNew(_)));
     world.clock.advance(ms(300));
     let mut behind = now;
@@ -175,17 +168,15 @@ fn an_answer_that_no_script_gives_costs_the_connection() {
 #[test]
 fn a_command_whose_script_is_forgotten_is_sent_again_on_the_same_connection() {
     for chunk in [1, 7, 1_000] {
-        let world = World::default();
-        let server = Server::new(&world);
+        let (world, server) = start();
         server.stutter(chunk);
         let mut node = server.node();
-        let first = proposal(&world, 1);
+        let first = proposal(world, 1);
         assert!(world.execute(&mut node, &acquire_at(first, A)).is_ok());
         assert!(world.execute(&mut node, &release_at(first, A)).is_ok());
-        let second = proposal(&world, 2);
+        let second = proposal(world, 2);
         server.scripts().flush();
-        let result = world.execute(&mut node, &acquire_at(second, B));
-        assert!(matches!(result, Ok(Reply::Acquired(Some(_)))), "{result:?}");
+        assert_acquired(world, &mut node, second, B);
         server.scripts().flush();
         let result = world.execute(&mut node, &extend_at(second, B));
         assert!(matches!(result, Ok(Reply::Extended(Some(_)))), "{result:?}");
@@ -201,11 +192,9 @@ fn a_command_whose_script_is_forgotten_is_sent_again_on_the_same_connection() {
 
 #[test]
 fn the_script_of_a_command_is_loaded_just_before_the_command_is_sent_again() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
+    let (world, server, mut node) = unconnected();
     assert!(world.run(node.connect()).is_ok());
-    let first = proposal(&world, 1);
+    let first = proposal(world, 1);
     let last_two = |command: &Command<'_>, node: &mut Node<'_>| {
         server.scripts().flush();
         assert!(world.execute(node, command).is_ok());
@@ -222,37 +211,33 @@ fn the_script_of_a_command_is_loaded_just_before_the_command_is_sent_again() {
 #[test]
 fn a_command_whose_scripts_are_forgotten_again_and_again_is_sent_four_times_and_costs_no_connection()
  {
-    let world = World::default();
-    let server = Server::new(&world);
+    let (world, server) = start();
     server.scripts().is_flushed_at_once = true;
     let mut node = server.node();
     for _ in 0..3 {
         let heard = server.heard().len();
-        let result = world.execute(&mut node, &acquire_at(proposal(&world, 1), A));
+        let result = world.execute(&mut node, &acquire_at(proposal(world, 1), A));
         assert_eq!(result, Err(Failure::Transport(TransportError::NoScript)));
         assert_eq!(server.heard()[heard..], ["ACQUIRE a"; 4]);
     }
     server.scripts().is_flushed_at_once = false;
-    let result = world.execute(&mut node, &acquire_at(proposal(&world, 2), B));
-    assert!(matches!(result, Ok(Reply::Acquired(Some(_)))), "{result:?}");
+    assert_acquired(world, &mut node, proposal(world, 2), B);
     assert_eq!((server.connections(), world.now_ms()), (1, 0));
 }
 
 #[test]
 fn an_acquire_that_is_dropped_while_the_scripts_are_loaded_again_never_comes_after_its_release() {
     for polls in 0.. {
-        let world = World::default();
-        let server = Server::new(&world);
+        let (world, server) = start();
         server.stutter(1_000);
         let mut node = server.node();
         assert!(world.run(node.connect()).is_ok());
         server.scripts().flush();
-        let first = proposal(&world, 1);
+        let first = proposal(world, 1);
         let acquired = poll_times(polls, node.execute(&acquire_at(first, A)));
         let released = world.execute(&mut node, &release_at(first, A));
         assert!(released.is_ok(), "after {polls} polls: {released:?}");
-        let result = world.execute(&mut node, &acquire_at(proposal(&world, 2), B));
-        assert!(matches!(result, Ok(Reply::Acquired(Some(_)))), "{result:?}");
+        assert_acquired(world, &mut node, proposal(world, 2), B);
         let heard = server.heard();
         let last_acquire = heard.iter().rposition(|name| name == "ACQUIRE a");
         let last_release = heard.iter().rposition(|name| name == "GIVE BACK a");
@@ -268,11 +253,10 @@ fn an_acquire_that_is_dropped_while_the_scripts_are_loaded_again_never_comes_aft
 #[test]
 fn a_release_whose_script_is_forgotten_goes_ahead_of_the_next_command_wherever_it_is_dropped() {
     for polls in 0.. {
-        let world = World::default();
-        let server = Server::new(&world);
+        let (world, server) = start();
         server.stutter(1_000);
         let mut node = server.node();
-        let first = proposal(&world, 1);
+        let first = proposal(world, 1);
         assert!(world.execute(&mut node, &acquire_at(first, A)).is_ok());
         server.scripts().flush();
         let released = poll_times(polls, node.execute(&release_at(first, A)));
@@ -294,14 +278,13 @@ fn a_release_whose_script_is_forgotten_goes_ahead_of_the_next_command_wherever_i
 
 #[test]
 fn a_node_that_loads_no_scripts_serves_plain_locks_and_says_what_is_missing() {
-    let world = World::default();
-    let server = Server::new(&world);
+    let (world, server) = start();
     server.scripts().refusal = Some("NOPERM this user has no permissions");
     let mut node = server.node();
     assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
     let mut errors = HashSet::new();
     for _ in 0..100 {
-        let result = world.execute(&mut node, &acquire_at(proposal(&world, 1), B));
+        let result = world.execute(&mut node, &acquire_at(proposal(world, 1), B));
         errors.insert(result.unwrap_err().to_string());
         world.clock.advance(ms(10));
     }
@@ -314,7 +297,7 @@ fn a_node_that_loads_no_scripts_serves_plain_locks_and_says_what_is_missing() {
     let loads = loads.iter().filter(|name| *name == "LOAD 0").count();
     assert_eq!(loads, 101);
 
-    let server = Server::new(&world);
+    let server = Server::new(world);
     server.scripts().refusal = Some("BUSY Redis is busy");
     let error = world.execute(&mut server.node(), &acquire(A)).unwrap_err();
     assert_eq!(error.to_string(), "BUSY Redis is busy");
@@ -322,18 +305,16 @@ fn a_node_that_loads_no_scripts_serves_plain_locks_and_says_what_is_missing() {
 
 #[test]
 fn the_second_round_of_an_attempt_does_not_forget_what_the_first_has_sent() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
-    let first = proposal(&world, 1);
+    let (world, server, mut node) = unconnected();
+    let first = proposal(world, 1);
     assert!(world.execute(&mut node, &acquire_at(first, A)).is_ok());
     server.cut();
-    server.enter(REFUSED);
-    let second = proposal(&world, 2);
+    server.enter(Entry::REFUSED);
+    let second = proposal(world, 2);
     assert!(world.execute(&mut node, &acquire_at(second, A)).is_err());
     assert!(world.execute(&mut node, &release_at(second, A)).is_err());
     assert_eq!(server.token(KEY), Some(A.as_bytes().to_vec()));
-    server.enter(OPEN);
+    server.enter(Entry::OPEN);
     world.clock.advance(ms(1_600));
     assert_eq!(world.execute(&mut node, &extend(B)), Ok(Reply::NotMine));
     assert_eq!(server.token(KEY), None);
@@ -341,19 +322,17 @@ fn the_second_round_of_an_attempt_does_not_forget_what_the_first_has_sent() {
 
 #[test]
 fn a_late_release_burns_its_fence() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
+    let (world, server, mut node) = unconnected();
     assert!(
         world
-            .execute(&mut node, &acquire_at(proposal(&world, 1), A))
+            .execute(&mut node, &acquire_at(proposal(world, 1), A))
             .is_ok()
     );
     server.cut();
-    server.enter(REFUSED);
-    let last = proposal(&world, 5);
+    server.enter(Entry::REFUSED);
+    let last = proposal(world, 5);
     assert!(world.execute(&mut node, &release_at(last, A)).is_err());
-    server.enter(OPEN);
+    server.enter(Entry::OPEN);
     world.clock.advance(ms(100));
     assert_eq!(world.execute(&mut node, &extend(B)), Ok(Reply::NotMine));
     assert_eq!(server.heard()[1..], ["GIVE BACK a", "EXTEND b"]);
@@ -403,35 +382,19 @@ fn the_send_buffer_takes_what_the_readme_says() {
     assert_eq!(resp::encoded_len([word].into_iter()), 4 + 5 + 14 + 20 + 2);
 }
 
-type Lock<'w> = Redlock<TcpNode<'w, Wire<'w>, &'w MockClock>, &'w MockClock, SeededEntropy, 5>;
-
-fn fleet(world: &World) -> [Server<'_>; 5] {
-    core::array::from_fn(|number| {
-        let server = Server::new(world);
-        // Young, which is for the scripts to judge.
-        server.introduce(Who {
-            run_id: number as u64,
-            uptime_s: 0,
-            ..Who::default()
-        });
-        server
-    })
-}
-
-fn lock<'w>(world: &'w World, servers: &'w [Server<'w>], seed: u64) -> Lock<'w> {
-    let nodes = servers
-        .iter()
-        .map(|server| TcpNode::new(server.wire(), &world.clock));
-    Redlock::new(nodes, &world.clock, SeededEntropy::new(seed), fenced()).unwrap()
-}
+/// Young, which is for the scripts to judge.
+const YOUNG: Who = Who {
+    uptime_s: 0,
+    ..Who::MASTER
+};
 
 #[test]
 fn fences_grow_from_holder_to_holder_over_five_nodes() {
     for chunk in [16, 1_000] {
         let world = World::default();
-        let servers = fleet(&world);
+        let servers = fleet::<5>(&world, YOUNG);
         servers.iter().for_each(|server| server.stutter(chunk));
-        let mut clients = [1, 2, 3].map(|seed| lock(&world, &servers, seed));
+        let mut clients = [1, 2, 3].map(|seed| lock(servers.each_ref(), seed, fenced()));
         let mut gate = FenceGate::new();
         for round in 0..12 {
             let [first, second, _] = &mut clients;
@@ -454,8 +417,8 @@ fn fences_grow_from_holder_to_holder_over_five_nodes() {
 #[test]
 fn scripts_that_are_flushed_everywhere_cost_no_round() {
     let world = World::default();
-    let servers = fleet(&world);
-    let mut redlock = lock(&world, &servers, 1);
+    let servers = fleet::<5>(&world, YOUNG);
+    let mut redlock = lock(servers.each_ref(), 1, fenced());
     let mut before = None;
     for _ in 0..3 {
         // Else the fence of the next lease would be the last one's, and take a second round.
@@ -475,16 +438,9 @@ fn scripts_that_are_flushed_everywhere_cost_no_round() {
 #[test]
 fn plain_and_fenced_locks_exclude_each_other() {
     let world = World::default();
-    let servers = fleet(&world);
-    servers.iter().enumerate().for_each(|(number, server)| {
-        server.introduce(Who {
-            run_id: number as u64,
-            ..Who::default()
-        });
-    });
-    let mut fenced = lock(&world, &servers, 1);
-    let mut plain = lock(&world, &servers, 2);
-    plain.set_options(Options::new(ms(10_000)).unwrap().wait(Duration::ZERO));
+    let servers = fleet::<5>(&world, Who::default());
+    let mut fenced = lock(servers.each_ref(), 1, fenced());
+    let mut plain = lock(servers.each_ref(), 2, one_round());
     let lease = world.run(fenced.try_acquire("dock-7")).unwrap();
     assert!(world.run(plain.try_acquire("dock-7")).is_err());
     world.run(fenced.release(lease));

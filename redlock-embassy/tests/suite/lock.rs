@@ -1,39 +1,12 @@
 //! The whole lock over five nodes.
 
-use core::time::Duration;
+use redlock_core::{AcquireError, Clock};
 
-use embedded_io_async::ErrorKind;
-use redlock_core::mock::{MockClock, SeededEntropy};
-use redlock_core::{AcquireError, Clock, Options, Redlock};
-
-use redlock_embassy::TcpNode;
-
-use crate::wire::{Entry, Server, Who, Wire};
+use crate::fleet::*;
+use crate::wire::{Entry, Server, Who};
 use crate::world::*;
 
-type Lock<'w> = Redlock<TcpNode<'w, Wire<'w>, &'w MockClock>, &'w MockClock, SeededEntropy, 5>;
-
 const DOCK: &str = "dock-7";
-
-fn servers(world: &World) -> [Server<'_>; 5] {
-    core::array::from_fn(|number| {
-        let server = Server::new(world);
-        server.introduce(Who {
-            run_id: number as u64,
-            ..Who::default()
-        });
-        server
-    })
-}
-
-fn lock<'w>(world: &'w World, servers: &'w [Server<'w>], seed: u64) -> Lock<'w> {
-    let options = Options::new(ms(10_000)).unwrap().wait(Duration::ZERO);
-    let options = options.node_timeout(ms(50)).unwrap();
-    let nodes = servers
-        .iter()
-        .map(|server| TcpNode::new(server.wire(), &world.clock));
-    Redlock::new(nodes, &world.clock, SeededEntropy::new(seed), options).unwrap()
-}
 
 fn holders(servers: &[Server<'_>]) -> usize {
     servers
@@ -66,7 +39,7 @@ impl Fault {
     fn befall(self, server: &Server<'_>) {
         match self {
             Self::NobodyThere => server.enter(Entry::Nothing),
-            Self::Refuses => server.enter(Entry::Refused(ErrorKind::ConnectionRefused)),
+            Self::Refuses => server.enter(Entry::REFUSED),
             Self::Hangs => server.hang(usize::MAX),
             Self::TakesNothing => server.hang(0),
             Self::SpeaksHttp => server.introduce_with("HTTP/1.1 400\r\n"),
@@ -79,15 +52,15 @@ impl Fault {
 fn five_nodes_grant_extend_and_release() {
     for chunk in [1, 16, 1_000] {
         let world = World::default();
-        let servers = servers(&world);
+        let servers = fleet::<5>(&world, Who::default());
         servers.iter().for_each(|server| server.stutter(chunk));
-        let mut redlock = lock(&world, &servers, 1);
+        let mut redlock = lock(servers.each_ref(), 1, one_round());
         for seed in 2..5 {
             let mut lease = world.run(redlock.try_acquire(DOCK)).unwrap();
             // Leaving at the quorum, the others are on their way.
             assert!(holders(&servers) >= 3);
             world.run(redlock.extend(&mut lease)).unwrap();
-            let other = world.run(lock(&world, &servers, seed).try_acquire(DOCK));
+            let other = world.run(lock(servers.each_ref(), seed, one_round()).try_acquire(DOCK));
             assert!(matches!(other, Err(AcquireError::Held(_))));
             world.run(redlock.release(lease));
         }
@@ -115,10 +88,10 @@ fn two_nodes_of_five_may_have_any_faults_and_cost_no_time() {
     for first in Fault::ALL {
         for second in Fault::ALL {
             let world = World::default();
-            let servers = servers(&world);
+            let servers = fleet::<5>(&world, Who::default());
             first.befall(&servers[0]);
             second.befall(&servers[4]);
-            let mut redlock = lock(&world, &servers, 1);
+            let mut redlock = lock(servers.each_ref(), 1, one_round());
             for _ in 0..20 {
                 let mut lease = world.run(redlock.try_acquire(DOCK)).unwrap();
                 world.run(redlock.extend(&mut lease)).unwrap();
@@ -136,9 +109,9 @@ fn two_nodes_of_five_may_have_any_faults_and_cost_no_time() {
 fn three_nodes_of_five_with_faults_are_no_quorum_and_each_is_named() {
     for fault in Fault::ALL {
         let world = World::default();
-        let servers = servers(&world);
+        let servers = fleet::<5>(&world, Who::default());
         servers[..3].iter().for_each(|server| fault.befall(server));
-        let mut redlock = lock(&world, &servers, 1);
+        let mut redlock = lock(servers.each_ref(), 1, one_round());
         let error = world.run(redlock.try_acquire(DOCK)).unwrap_err();
         assert!(
             matches!(error, AcquireError::Unreachable(_)),
@@ -153,11 +126,11 @@ fn three_nodes_of_five_with_faults_are_no_quorum_and_each_is_named() {
 #[test]
 fn nodes_to_which_connecting_takes_longer_than_a_round_are_reached_by_waiting() {
     let world = World::default();
-    let servers = servers(&world);
+    let servers = fleet::<5>(&world, Who::default());
     servers
         .iter()
         .for_each(|server| server.enter(Entry::After(ms(170))));
-    let mut redlock = lock(&world, &servers, 1);
+    let mut redlock = lock(servers.each_ref(), 1, one_round());
     assert!(world.run(redlock.try_acquire(DOCK)).is_err());
     redlock.set_options(redlock.options().wait(ms(2_000)));
     let lease = world.run(redlock.acquire(DOCK)).unwrap();
@@ -171,12 +144,12 @@ fn nodes_to_which_connecting_takes_longer_than_a_round_are_reached_by_waiting() 
 #[test]
 fn a_lease_is_kept_over_a_fleet_that_is_restarted_one_by_one() {
     let world = World::default();
-    let servers = servers(&world);
-    let mut redlock = lock(&world, &servers, 1);
+    let servers = fleet::<5>(&world, Who::default());
+    let mut redlock = lock(servers.each_ref(), 1, one_round());
     let end = world.after(ms(60_000));
     let restarts = async {
         for server in servers.iter().cycle().take(50) {
-            server.enter(Entry::Refused(ErrorKind::ConnectionRefused));
+            server.enter(Entry::REFUSED);
             server.cut();
             world.clock.sleep_until(world.after(ms(1_000))).await;
             server.enter(Entry::After(ms(5)));
@@ -196,9 +169,9 @@ fn an_acquire_that_is_dropped_at_any_point_is_released() {
         let mut polls = 0;
         loop {
             let world = World::default();
-            let servers = servers(&world);
+            let servers = fleet::<5>(&world, Who::default());
             servers.iter().for_each(|server| server.stutter(chunk));
-            let mut redlock = lock(&world, &servers, 1);
+            let mut redlock = lock(servers.each_ref(), 1, one_round());
             let done = poll_times(polls, redlock.try_acquire(DOCK));
             if let Some(lease) = done {
                 world.run(redlock.release(lease.unwrap()));

@@ -4,7 +4,7 @@ use redlock_core::Transport;
 use redlock_core::transport::Reply;
 use redlock_embassy::{Failure, NodeName, TransportError};
 
-use crate::wire::{Entry, Server};
+use crate::wire::Entry;
 use crate::world::*;
 
 fn refused(text: &str, result: Result<Reply, Failure<NodeName, TransportError>>) {
@@ -37,8 +37,7 @@ fn the_login_and_the_database_are_sent_before_anything_else() {
         (|node| node.database(0), &[]),
     ];
     for (login, expected) in cases {
-        let world = World::default();
-        let server = Server::new(&world);
+        let (world, server) = start();
         if let Some(user) = expected
             .first()
             .and_then(|first| first.strip_prefix("AUTH "))
@@ -71,8 +70,7 @@ fn the_login_and_the_database_are_sent_before_anything_else() {
 
 #[test]
 fn nothing_else_is_sent_before_each_word_of_the_login_is_answered() {
-    let world = World::default();
-    let server = Server::new(&world);
+    let (world, server) = start();
     server.require("default", "wordword");
     let mut node = server.node().password("wordword").database(3);
     // The node reads the words and does not answer.
@@ -105,8 +103,7 @@ fn a_login_that_is_dropped_anywhere_goes_on_with_the_next_call() {
     for (chunk, stride) in [(1, 97), (4, 7), (1_000, 1)] {
         let mut polls = 0;
         loop {
-            let world = World::default();
-            let server = Server::new(&world);
+            let (world, server) = start();
             server.require("dock", "wordword");
             server.stutter(chunk);
             let mut node = server.node().credentials("dock", "wordword").database(3);
@@ -147,8 +144,7 @@ const PREFACES: usize = if cfg!(feature = "fence") { 4 } else { 1 };
 #[test]
 fn a_login_that_is_dropped_over_and_over_gets_through() {
     for chunk in [1, 4, 1_000] {
-        let world = World::default();
-        let server = Server::new(&world);
+        let (_, server) = start();
         server.require("default", "wordword");
         server.stutter(chunk);
         let mut node = server.node().password("wordword").database(3);
@@ -160,8 +156,7 @@ fn a_login_that_is_dropped_over_and_over_gets_through() {
 
 #[test]
 fn a_wrong_password_is_an_error_with_the_words_of_the_node() {
-    let world = World::default();
-    let server = Server::new(&world);
+    let (world, server) = start();
     server.require("default", "wordword");
     let mut node = server.node().password("wrong");
     let text = "WRONGPASS invalid username-passw..";
@@ -177,8 +172,7 @@ fn a_wrong_password_is_an_error_with_the_words_of_the_node() {
 
 #[test]
 fn a_wrong_password_is_not_tried_again_with_every_command() {
-    let world = World::default();
-    let server = Server::new(&world);
+    let (world, server) = start();
     server.require("default", "wordword");
     let mut node = server.node().password("wrong");
     for _ in 0..100 {
@@ -190,8 +184,7 @@ fn a_wrong_password_is_not_tried_again_with_every_command() {
 
 #[test]
 fn no_password_where_one_is_needed_is_an_error_with_the_words_of_the_node() {
-    let world = World::default();
-    let server = Server::new(&world);
+    let (world, server) = start();
     server.require("default", "wordword");
     let mut node = server.node();
     refused(
@@ -206,8 +199,7 @@ fn no_password_where_one_is_needed_is_an_error_with_the_words_of_the_node() {
 
 #[test]
 fn a_database_that_is_not_there_is_an_error_with_the_words_of_the_node() {
-    let world = World::default();
-    let server = Server::new(&world);
+    let (world, server) = start();
     let mut node = server.node().database(16);
     refused(
         "ERR DB index is out of range",
@@ -221,8 +213,7 @@ fn a_database_that_is_not_there_is_an_error_with_the_words_of_the_node() {
 
 #[test]
 fn a_node_that_is_not_ready_for_a_login_is_tried_again() {
-    let world = World::default();
-    let server = Server::new(&world);
+    let (world, server) = start();
     server.require("default", "wordword");
     let mut node = server.node().password("wordword");
     server.answer_with("-LOADING Redis is loading\r\n");
@@ -244,8 +235,7 @@ fn any_other_answer_to_a_login_is_an_error() {
         "garbage",
         "+OK\r\n+OK\r\n",
     ] {
-        let world = World::default();
-        let server = Server::new(&world);
+        let (world, server) = start();
         let mut node = server.node().database(3);
         server.answer_with(answer);
         let result = world.execute(&mut node, &acquire(A));
@@ -262,8 +252,7 @@ fn any_other_answer_to_a_login_is_an_error() {
 
 #[test]
 fn a_node_that_does_not_answer_the_login_is_disconnected_after_the_connect_timeout() {
-    let world = World::default();
-    let server = Server::new(&world);
+    let (world, server) = start();
     let mut node = server.node().password("wordword").connect_timeout(ms(700));
     server.hang(usize::MAX);
     let error = world.run(node.connect()).unwrap_err();
@@ -276,8 +265,7 @@ fn a_node_that_does_not_answer_the_login_is_disconnected_after_the_connect_timeo
 
 #[test]
 fn connecting_and_each_answer_to_the_login_have_their_own_time() {
-    let world = World::default();
-    let server = Server::new(&world);
+    let (world, server) = start();
     let mut node = server.node().password("wordword").connect_timeout(ms(700));
     server.enter(Entry::After(ms(500)));
     server.hang(usize::MAX);
@@ -287,8 +275,7 @@ fn connecting_and_each_answer_to_the_login_have_their_own_time() {
 
 #[test]
 fn a_login_may_be_longer_than_the_send_buffer() {
-    let world = World::default();
-    let server = Server::new(&world);
+    let (world, server) = start();
     let password = "p".repeat(600).leak();
     server.require("default", password);
     let mut node = server.node().password(password);
@@ -298,8 +285,7 @@ fn a_login_may_be_longer_than_the_send_buffer() {
 
 #[test]
 fn a_login_begins_also_where_the_connection_comes_about_between_two_rounds_that_are_far_apart() {
-    let world = World::default();
-    let server = Server::new(&world);
+    let (world, server) = start();
     let mut node = server.node().database(3);
     server.stutter(1_000);
     server.enter(Entry::After(ms(80)));
@@ -311,8 +297,7 @@ fn a_login_begins_also_where_the_connection_comes_about_between_two_rounds_that_
 
 #[test]
 fn debug_does_not_show_the_password() {
-    let world = World::default();
-    let server = Server::new(&world);
+    let (_, server) = start();
     let node = server.node().credentials("dock", "wordword");
     let shown = format!("{node:?}");
     assert!(
@@ -323,8 +308,7 @@ fn debug_does_not_show_the_password() {
 
 #[test]
 fn debug_does_not_show_what_was_sent() {
-    let world = World::default();
-    let server = Server::new(&world);
+    let (world, server) = start();
     server.require("default", "wordword");
     let mut node = server.node().password("wordword");
     world.run(node.connect()).unwrap();

@@ -15,6 +15,7 @@ mod connecting;
 mod dropping;
 #[cfg(feature = "fence")]
 mod fence;
+mod fleet;
 mod lock;
 mod login;
 mod messages;

@@ -1,41 +1,46 @@
 //! Releases that find no connection, and acquires that never left.
 
-use core::time::Duration;
-
-use embedded_io_async::ErrorKind;
-use redlock_core::Transport;
 use redlock_core::transport::{Command, Reply};
+use redlock_core::{Token, Transport};
 use redlock_embassy::{Failure, TcpNode, TransportError};
 
 use crate::wire::{Entry, Server};
 use crate::world::*;
 
-const REFUSED: Entry = Entry::Refused(ErrorKind::ConnectionRefused);
-const OPEN: Entry = Entry::After(Duration::ZERO);
-
 /// A node that has the key under A and is not reachable any more.
-fn lost<'w>(world: &World, server: &'w Server<'w>) -> Node<'w> {
-    let mut node = connected(world, server);
-    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
+fn lost() -> Setup {
+    let (world, server, node) = holding();
     server.cut();
-    server.enter(REFUSED);
-    node
+    server.enter(Entry::REFUSED);
+    (world, server, node)
 }
 
 /// Accepts connections again, when the longest pause is over.
-fn found(world: &World, server: &Server<'_>) {
-    server.enter(OPEN);
-    world.clock.advance(ms(1_600));
+fn found(server: &Server<'_>) {
+    server.enter(Entry::OPEN);
+    server.world.clock.advance(ms(1_600));
+}
+
+/// A node that is reachable again, after the release of A has found no connection.
+fn found_with_unsent_release() -> Setup {
+    let (world, server, mut node) = lost();
+    assert!(world.execute(&mut node, &release(A)).is_err());
+    found(server);
+    (world, server, node)
+}
+
+/// The node executes the release of A, and then the acquire of `token`.
+fn assert_released_before_acquire(node: &mut Node<'_>, server: &Server<'_>, token: &Token) {
+    let result = server.world.execute(node, &acquire(token));
+    assert_eq!(result, Ok(ACQUIRED));
+    let acquired = format!("SET {}", char::from(token.as_bytes()[0]));
+    assert_eq!(server.heard(), ["SET a", "RELEASE a", &acquired]);
 }
 
 #[test]
 fn a_release_that_finds_no_connection_goes_first_on_the_next_one() {
     for command in [acquire(B), extend(B)] {
-        let world = World::default();
-        let server = Server::new(&world);
-        let mut node = lost(&world, &server);
-        assert!(world.execute(&mut node, &release(A)).is_err());
-        found(&world, &server);
+        let (world, server, mut node) = found_with_unsent_release();
         // With its own reply, not that of the release.
         let reply = if command.is_acquire() {
             ACQUIRED
@@ -55,52 +60,41 @@ fn a_release_that_finds_no_connection_goes_first_on_the_next_one() {
 
 #[test]
 fn a_release_that_finds_no_connection_goes_out_after_the_login() {
-    let world = World::default();
-    let server = Server::new(&world);
+    let (world, server) = start();
     let mut node = server.node().database(3);
     assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
     server.cut();
-    server.enter(REFUSED);
+    server.enter(Entry::REFUSED);
     assert!(world.execute(&mut node, &release(A)).is_err());
-    found(&world, &server);
+    found(server);
     assert_eq!(world.execute(&mut node, &acquire(B)), Ok(ACQUIRED));
     assert_eq!(server.heard()[2..], ["SELECT 3", "RELEASE a", "SET b"]);
 }
 
 #[test]
 fn a_release_that_finds_no_connection_goes_first_also_after_an_explicit_connect() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = lost(&world, &server);
-    assert!(world.execute(&mut node, &release(A)).is_err());
-    found(&world, &server);
+    let (world, server, mut node) = found_with_unsent_release();
     assert_eq!(world.run(node.connect()), Ok(()));
-    assert_eq!(world.execute(&mut node, &acquire(B)), Ok(ACQUIRED));
-    assert_eq!(server.heard(), ["SET a", "RELEASE a", "SET b"]);
+    assert_released_before_acquire(&mut node, server, B);
 }
 
 #[test]
 fn a_release_that_is_dropped_while_connecting_goes_first_on_that_connection() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = lost(&world, &server);
+    let (world, server, mut node) = lost();
     server.enter(Entry::After(ms(120)));
     assert_eq!(world.round(&mut node, &release(A)), None);
     world.clock.advance(ms(120));
-    assert_eq!(world.execute(&mut node, &acquire(B)), Ok(ACQUIRED));
-    assert_eq!(server.heard(), ["SET a", "RELEASE a", "SET b"]);
+    assert_released_before_acquire(&mut node, server, B);
 }
 
 #[test]
 fn a_release_is_sent_once_when_the_caller_repeats_it_himself() {
     for attempts in 1..4 {
-        let world = World::default();
-        let server = Server::new(&world);
-        let mut node = lost(&world, &server);
+        let (world, server, mut node) = lost();
         for _ in 0..attempts {
             assert!(world.execute(&mut node, &release(A)).is_err());
         }
-        found(&world, &server);
+        found(server);
         assert_eq!(world.execute(&mut node, &release(A)), Ok(Reply::Released));
         assert_eq!(server.heard(), ["SET a", "RELEASE a"]);
         // Nor with any connection after that.
@@ -112,11 +106,7 @@ fn a_release_is_sent_once_when_the_caller_repeats_it_himself() {
 
 #[test]
 fn a_release_that_was_sent_late_is_not_sent_again() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = lost(&world, &server);
-    assert!(world.execute(&mut node, &release(A)).is_err());
-    found(&world, &server);
+    let (world, server, mut node) = found_with_unsent_release();
     for _ in 0..3 {
         assert_eq!(world.execute(&mut node, &extend(B)), Ok(Reply::NotMine));
         server.cut();
@@ -132,11 +122,7 @@ fn a_late_release_is_sent_once_wherever_the_call_that_sends_it_is_dropped() {
     for chunk in [1, 13, 1_000] {
         let mut polls = 0;
         loop {
-            let world = World::default();
-            let server = Server::new(&world);
-            let mut node = lost(&world, &server);
-            assert!(world.execute(&mut node, &release(A)).is_err());
-            found(&world, &server);
+            let (world, server, mut node) = found_with_unsent_release();
             // The login takes long in single bytes; other tests drop it.
             world.run(node.connect()).unwrap();
             server.stutter(chunk);
@@ -167,46 +153,35 @@ fn a_late_release_is_sent_once_wherever_the_call_that_sends_it_is_dropped() {
 
 #[test]
 fn a_late_release_is_kept_when_the_next_connection_breaks_before_it_has_left() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = lost(&world, &server);
-    assert!(world.execute(&mut node, &release(A)).is_err());
-    found(&world, &server);
+    let (world, server, mut node) = found_with_unsent_release();
     server.hang(0);
     assert!(poll_times(1, node.execute(&acquire(B))).is_none());
     server.cut();
     server.resume();
     assert!(world.execute(&mut node, &extend(B)).is_err());
     world.clock.advance(ms(1_600));
-    assert_eq!(world.execute(&mut node, &acquire(C)), Ok(ACQUIRED));
-    assert_eq!(server.heard(), ["SET a", "RELEASE a", "SET c"]);
+    assert_released_before_acquire(&mut node, server, C);
 }
 
 #[test]
 fn a_release_whose_key_is_too_long_to_be_kept_leaves_the_one_that_is() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = lost(&world, &server);
+    let (world, server, mut node) = lost();
     let long = release_of(&[b'k'; 65], B);
     for command in [release(A), long] {
         assert!(world.execute(&mut node, &command).is_err());
     }
-    found(&world, &server);
-    assert_eq!(world.execute(&mut node, &acquire(C)), Ok(ACQUIRED));
-    assert_eq!(server.heard(), ["SET a", "RELEASE a", "SET c"]);
+    found(server);
+    assert_released_before_acquire(&mut node, server, C);
 }
 
 #[test]
 fn of_two_releases_that_find_no_connection_the_last_one_is_kept() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = lost(&world, &server);
+    let (world, server, mut node) = lost();
     for token in [B, A] {
         assert!(world.execute(&mut node, &release(token)).is_err());
     }
-    found(&world, &server);
-    assert_eq!(world.execute(&mut node, &acquire(C)), Ok(ACQUIRED));
-    assert_eq!(server.heard(), ["SET a", "RELEASE a", "SET c"]);
+    found(server);
+    assert_released_before_acquire(&mut node, server, C);
 }
 
 /// The answers of a node that cannot execute a command at the moment.
@@ -224,10 +199,7 @@ const PASSING: [&str; 7] = [
 fn a_release_that_a_node_cannot_carry_out_for_the_moment_goes_ahead_of_the_next_command() {
     for error in PASSING {
         for command in [acquire(B), extend(B), release(B)] {
-            let world = World::default();
-            let server = Server::new(&world);
-            let mut node = connected(&world, &server);
-            assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
+            let (world, server, mut node) = holding();
             server.answer_with(format!("-{error}\r\n"));
             let result = world.execute(&mut node, &release(A));
             assert!(
@@ -246,10 +218,7 @@ fn a_release_that_a_node_cannot_carry_out_for_the_moment_goes_ahead_of_the_next_
 
 #[test]
 fn a_release_is_sent_again_as_long_as_the_node_cannot_carry_it_out_and_holds_up_no_other_command() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
-    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
+    let (world, server, mut node) = holding();
     let misconf = format!("-{}\r\n", PASSING[1]);
     server.answer_with(&misconf);
     assert!(world.execute(&mut node, &release(A)).is_err());
@@ -274,10 +243,7 @@ fn a_release_is_sent_again_as_long_as_the_node_cannot_carry_it_out_and_holds_up_
 #[test]
 fn a_release_is_sent_again_if_its_error_came_after_the_call_was_dropped() {
     for (number, command) in [acquire(B), extend(B)].into_iter().enumerate() {
-        let world = World::default();
-        let server = Server::new(&world);
-        let mut node = connected(&world, &server);
-        assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
+        let (world, server, mut node) = holding();
         server.hang(usize::MAX);
         server.answer_with(format!("-{}\r\n", PASSING[number]));
         assert!(poll_times(2, node.execute(&release(A))).is_none());
@@ -290,25 +256,18 @@ fn a_release_is_sent_again_if_its_error_came_after_the_call_was_dropped() {
 
 #[test]
 fn a_release_that_was_sent_and_not_answered_is_sent_again_on_the_next_connection() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
-    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
+    let (_world, server, mut node) = holding();
     server.hang(usize::MAX);
     assert!(poll_times(2, node.execute(&release(A))).is_none());
     // What has arrived is lost with the connection.
     server.cut();
     server.resume();
-    assert_eq!(world.execute(&mut node, &acquire(B)), Ok(ACQUIRED));
-    assert_eq!(server.heard(), ["SET a", "RELEASE a", "SET b"]);
+    assert_released_before_acquire(&mut node, server, B);
 }
 
 #[test]
 fn a_release_that_was_sent_and_not_answered_is_sent_again_also_after_an_explicit_connect() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
-    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
+    let (world, server, mut node) = holding();
     server.hang(usize::MAX);
     assert_eq!(world.round(&mut node, &release(A)), None);
     server.cut();
@@ -321,10 +280,7 @@ fn a_release_that_was_sent_and_not_answered_is_sent_again_also_after_an_explicit
 #[test]
 fn a_release_that_was_not_answered_outlives_any_number_of_connections_that_end_at_once() {
     for ended in [1, 100, 254, 255, 256, 511] {
-        let world = World::default();
-        let server = Server::new(&world);
-        let mut node = connected(&world, &server);
-        assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
+        let (world, server, mut node) = holding();
         server.hang(usize::MAX);
         assert_eq!(world.round(&mut node, &release(A)), None);
         server.cut();
@@ -335,7 +291,7 @@ fn a_release_that_was_not_answered_outlives_any_number_of_connections_that_end_a
             world.clock.advance(ms(1_600));
         }
         assert!(world.execute(&mut node, &extend(B)).is_err());
-        found(&world, &server);
+        found(server);
         server.resume();
         assert_eq!(world.execute(&mut node, &acquire(B)), Ok(ACQUIRED));
         let last = server.heard_on(1 + ended);
@@ -346,9 +302,7 @@ fn a_release_that_was_not_answered_outlives_any_number_of_connections_that_end_a
 #[test]
 fn a_release_that_is_rejected_for_good_is_not_sent_again() {
     for error in ["WRONGTYPE Operation against a key", "NOPERM no", "ERR", ""] {
-        let world = World::default();
-        let server = Server::new(&world);
-        let mut node = connected(&world, &server);
+        let (world, server, mut node) = connected();
         server.answer_with(format!("-{error}\r\n"));
         assert!(world.execute(&mut node, &release(A)).is_err());
         assert_eq!(world.execute(&mut node, &acquire(B)), Ok(ACQUIRED));
@@ -359,15 +313,13 @@ fn a_release_that_is_rejected_for_good_is_not_sent_again() {
 #[test]
 fn a_late_release_is_kept_for_keys_of_up_to_64_bytes() {
     for (len, is_kept) in [(0, true), (1, true), (63, true), (64, true), (65, false)] {
-        let world = World::default();
-        let server = Server::new(&world);
-        let mut node = connected(&world, &server);
+        let (world, server, mut node) = connected();
         server.cut();
-        server.enter(REFUSED);
+        server.enter(Entry::REFUSED);
         let key = vec![b'k'; len];
         let command = release_of(&key, A);
         assert!(world.execute(&mut node, &command).is_err());
-        found(&world, &server);
+        found(server);
         assert_eq!(world.execute(&mut node, &extend(B)), Ok(Reply::NotMine));
         assert_eq!(server.heard().len(), 1 + usize::from(is_kept), "{len}");
     }
@@ -375,23 +327,19 @@ fn a_late_release_is_kept_for_keys_of_up_to_64_bytes() {
 
 #[test]
 fn only_releases_are_kept_for_the_next_connection() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = lost(&world, &server);
+    let (world, server, mut node) = lost();
     for command in [extend(A), acquire(B), extend(B)] {
         assert!(world.execute(&mut node, &command).is_err());
     }
-    found(&world, &server);
+    found(server);
     assert_eq!(world.execute(&mut node, &extend(C)), Ok(Reply::NotMine));
     assert_eq!(server.heard(), ["SET a", "EXTEND c"]);
 }
 
 #[test]
 fn releasing_an_acquire_that_found_no_connection_is_answered_at_once_and_sends_nothing() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = server.node();
-    server.enter(REFUSED);
+    let (world, server, mut node) = unconnected();
+    server.enter(Entry::REFUSED);
     assert!(world.execute(&mut node, &acquire(A)).is_err());
     for _ in 0..3 {
         assert_eq!(
@@ -399,7 +347,7 @@ fn releasing_an_acquire_that_found_no_connection_is_answered_at_once_and_sends_n
             Some(Ok(Reply::NotMine))
         );
     }
-    found(&world, &server);
+    found(server);
     assert_eq!(world.execute(&mut node, &acquire(B)), Ok(ACQUIRED));
     assert_eq!(server.heard(), ["SET b"]);
 }
@@ -407,12 +355,10 @@ fn releasing_an_acquire_that_found_no_connection_is_answered_at_once_and_sends_n
 #[test]
 fn an_acquire_that_never_left_is_remembered_over_other_commands() {
     for command in [extend(B), release(B)] {
-        let world = World::default();
-        let server = Server::new(&world);
-        let mut node = server.node();
-        server.enter(REFUSED);
+        let (world, server, mut node) = unconnected();
+        server.enter(Entry::REFUSED);
         assert!(world.execute(&mut node, &acquire(A)).is_err());
-        found(&world, &server);
+        found(server);
         assert_eq!(world.execute(&mut node, &command), Ok(Reply::NotMine));
         assert_eq!(world.execute(&mut node, &release(A)), Ok(Reply::NotMine));
         assert_eq!(server.heard().len(), 1);
@@ -421,32 +367,23 @@ fn an_acquire_that_never_left_is_remembered_over_other_commands() {
 
 #[test]
 fn a_connection_that_breaks_while_a_late_release_leaves_is_an_error_and_is_closed() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = lost(&world, &server);
-    assert!(world.execute(&mut node, &release(A)).is_err());
-    found(&world, &server);
+    let (world, server, mut node) = found_with_unsent_release();
     world.run(node.connect()).unwrap();
     server.hang(10);
-    let acquire_b = acquire(B);
     let cut = async {
         embassy_futures::yield_now().await;
         server.cut();
     };
-    let call = node.execute(&acquire_b);
-    let (result, ()) = world.run(embassy_futures::join::join(call, cut));
-    assert_eq!(
-        *result.unwrap_err().failure(),
-        Failure::Transport(TransportError::Disconnected)
-    );
+    let result = world.execute_during(cut, &mut node, &acquire(B));
+    let disconnected = Failure::Transport(TransportError::Disconnected);
+    assert_eq!(result, Err(disconnected));
     assert_eq!(server.clients(), 0);
 }
 
 #[test]
 fn releasing_an_acquire_that_was_dropped_while_connecting_is_answered_at_once_and_sends_nothing() {
     for has_login in [false, true] {
-        let world = World::default();
-        let server = Server::new(&world);
+        let (world, server) = start();
         let mut node = server.node().database(if has_login { 3 } else { 0 });
         if has_login {
             server.hang(usize::MAX);
@@ -468,9 +405,7 @@ fn releasing_an_acquire_that_was_dropped_while_connecting_is_answered_at_once_an
 
 #[test]
 fn releasing_an_acquire_for_which_there_was_no_room_is_answered_at_once() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (world, server, mut node) = connected();
     server.hang(0);
     for _ in 0..2 {
         assert!(poll_times(1, node.execute(&extend(B))).is_none());
@@ -486,9 +421,7 @@ fn releasing_an_acquire_for_which_there_was_no_room_is_answered_at_once() {
 
 #[test]
 fn a_release_for_which_there_is_no_room_waits_and_goes_ahead_of_the_next_command() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (world, server, mut node) = connected();
     server.hang(0);
     let long = Command::extend(&[b'k'; 40], B, TTL_MS);
     for _ in 0..2 {
@@ -507,10 +440,7 @@ fn a_release_for_which_there_is_no_room_waits_and_goes_ahead_of_the_next_command
 
 #[test]
 fn a_release_that_waits_for_replies_goes_ahead_of_the_next_command() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
-    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
+    let (world, server, mut node) = holding();
     server.hang(usize::MAX);
     for _ in 0..64 {
         assert_eq!(poll_times(2, node.execute(&extend(B))), None);
@@ -523,14 +453,13 @@ fn a_release_that_waits_for_replies_goes_ahead_of_the_next_command() {
 
 #[test]
 fn a_release_that_fits_no_send_buffer_does_not_stand_in_the_way() {
-    let world = World::default();
-    let server = Server::new(&world);
+    let (world, server) = start();
     let mut node = TcpNode::<_, _, 128>::new(server.wire(), &world.clock);
-    server.enter(REFUSED);
+    server.enter(Entry::REFUSED);
     for _ in 0..2 {
         assert!(world.run(node.execute(&release(A))).is_err());
     }
-    found(&world, &server);
+    found(server);
     let reply = world.run(node.execute(&acquire(B)));
     assert_eq!(reply, Ok(ACQUIRED));
 }
@@ -538,9 +467,7 @@ fn a_release_that_fits_no_send_buffer_does_not_stand_in_the_way() {
 #[test]
 fn an_acquire_of_which_a_byte_may_have_left_is_released() {
     for room in [0, 1, 30, usize::MAX] {
-        let world = World::default();
-        let server = Server::new(&world);
-        let mut node = connected(&world, &server);
+        let (world, server, mut node) = connected();
         server.hang(room);
         assert_eq!(world.round(&mut node, &acquire(A)), None);
         server.resume();
@@ -553,9 +480,7 @@ fn an_acquire_of_which_a_byte_may_have_left_is_released() {
 
 #[test]
 fn an_acquire_whose_connection_broke_is_released_on_the_next_one() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (world, server, mut node) = connected();
     server.hang(usize::MAX);
     assert_eq!(world.round(&mut node, &acquire(A)), None);
     server.resume();
@@ -566,11 +491,9 @@ fn an_acquire_whose_connection_broke_is_released_on_the_next_one() {
 
 #[test]
 fn the_release_of_another_token_is_sent_although_an_acquire_never_left() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = lost(&world, &server);
+    let (world, server, mut node) = lost();
     assert!(world.execute(&mut node, &acquire(B)).is_err());
-    found(&world, &server);
+    found(server);
     assert_eq!(world.execute(&mut node, &release(A)), Ok(Reply::Released));
     assert_eq!(server.heard(), ["SET a", "RELEASE a"]);
 }

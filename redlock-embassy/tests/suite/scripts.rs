@@ -86,14 +86,10 @@ impl Scripts {
                     _ if t > now + window => 4,
                     _ => 0,
                 };
-                let change = if code == 0 {
+                if code == 0 {
                     *fence = t;
-                    Change::Set(token.to_vec(), number_in(ttl))
-                } else {
-                    Change::Nothing
-                };
-                let answer = format!("*4\r\n:{code}\r\n:{now}\r\n:{fence}\r\n:0\r\n");
-                (answer.into_bytes(), change)
+                }
+                judged(code, now, *fence, token, number_in(ttl))
             }
             (1, [fence_key, _, token, ttl, t, time, window, _]) => {
                 let (t, time, window) = (number_in(t), number_in(time), number_in(window) * 1_000);
@@ -105,13 +101,7 @@ impl Scripts {
                     _ if time > now + window => 4,
                     _ => 0,
                 };
-                let change = if code == 0 {
-                    Change::Set(token.to_vec(), number_in(ttl))
-                } else {
-                    Change::Nothing
-                };
-                let answer = format!("*4\r\n:{code}\r\n:{now}\r\n:{fence}\r\n:0\r\n");
-                (answer.into_bytes(), change)
+                judged(code, now, *fence, token, number_in(ttl))
             }
             (2, [fence_key, token, t, ..]) => {
                 let fence = self.fences.entry(fence_key.to_vec()).or_default();
@@ -125,6 +115,17 @@ impl Scripts {
             _ => panic!("a script with {} arguments", arguments.len()),
         }
     }
+}
+
+/// The answer of an acquire or an extension that ended with `code`, and what becomes of the key.
+fn judged(code: u8, now: u64, fence: u64, token: &[u8], ttl_ms: u64) -> (Vec<u8>, Change) {
+    let answer = format!("*4\r\n:{code}\r\n:{now}\r\n:{fence}\r\n:0\r\n");
+    let change = if code == 0 {
+        Change::Set(token.to_vec(), ttl_ms)
+    } else {
+        Change::Nothing
+    };
+    (answer.into_bytes(), change)
 }
 
 /// The number of the script that has this name.

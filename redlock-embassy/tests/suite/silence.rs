@@ -2,12 +2,10 @@
 
 use core::time::Duration;
 
-use embassy_futures::join::join;
 use redlock_core::transport::Reply;
 use redlock_core::{Clock, Transport};
 use redlock_embassy::{Failure, TransportError};
 
-use crate::wire::Server;
 use crate::world::*;
 
 #[test]
@@ -20,9 +18,7 @@ fn a_silent_connection_is_replaced_when_patience_is_over_and_not_before() {
         (Some(ms(5_001)), vec![0, 6_000, 10_000]),
         (Some(ms(2_000)), vec![0, 2_000, 6_000, 10_000]),
     ] {
-        let world = World::default();
-        let server = Server::new(&world);
-        let mut node = connected(&world, &server);
+        let (world, server, mut node) = connected();
         if let Some(patience) = patience {
             node = node.patience(patience);
         }
@@ -47,9 +43,7 @@ fn a_silent_connection_is_replaced_when_patience_is_over_and_not_before() {
 
 #[test]
 fn a_connection_that_owes_nothing_is_kept_however_long_it_is_idle() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (world, server, mut node) = connected();
     for _ in 0..3 {
         world.clock.advance(Duration::from_secs(3_600));
         assert_eq!(world.execute(&mut node, &release(A)), Ok(Reply::NotMine));
@@ -59,9 +53,7 @@ fn a_connection_that_owes_nothing_is_kept_however_long_it_is_idle() {
 
 #[test]
 fn patience_begins_with_the_command_and_not_with_the_last_reply() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (world, server, mut node) = connected();
     assert_eq!(world.execute(&mut node, &release(A)), Ok(Reply::NotMine));
     world.clock.advance(ms(20_000));
     server.hang(usize::MAX);
@@ -75,9 +67,7 @@ fn patience_begins_with_the_command_and_not_with_the_last_reply() {
 
 #[test]
 fn a_reply_that_has_come_meanwhile_is_read_before_patience_is_judged() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (world, server, mut node) = connected();
     server.hang(usize::MAX);
     assert_eq!(world.round(&mut node, &acquire(A)), None);
     server.resume();
@@ -88,9 +78,7 @@ fn a_reply_that_has_come_meanwhile_is_read_before_patience_is_judged() {
 
 #[test]
 fn a_node_that_answers_slowly_but_answers_is_kept() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (world, server, mut node) = connected();
     server.hang(usize::MAX);
     for _ in 0..3 {
         assert_eq!(world.round(&mut node, &extend(A)), None);
@@ -109,9 +97,7 @@ fn a_node_that_answers_slowly_but_answers_is_kept() {
 
 #[test]
 fn a_reply_that_trickles_in_does_not_keep_the_connection() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (world, server, mut node) = connected();
     server.hang(usize::MAX);
     assert_eq!(world.round(&mut node, &extend(A)), None);
     server.say("+");
@@ -129,9 +115,7 @@ fn a_reply_that_trickles_in_does_not_keep_the_connection() {
 
 #[test]
 fn what_was_sent_to_a_node_that_hung_is_not_sent_again_on_the_new_connection() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (world, server, mut node) = connected();
     server.hang(usize::MAX);
     assert_eq!(world.round(&mut node, &acquire(A)), None);
     world.clock.advance(ms(5_000));
@@ -145,9 +129,7 @@ fn what_was_sent_to_a_node_that_hung_is_not_sent_again_on_the_new_connection() {
 #[test]
 fn a_node_that_takes_no_more_bytes_gets_what_fits_and_no_more_until_it_reads_again() {
     for room in [0, 1, 73, 75, 200] {
-        let world = World::default();
-        let server = Server::new(&world);
-        let mut node = connected(&world, &server);
+        let (world, server, mut node) = connected();
         server.hang(room);
         for number in 0..20_u8 {
             let token = token(b'A' + number);
@@ -167,9 +149,7 @@ fn a_node_that_takes_no_more_bytes_gets_what_fits_and_no_more_until_it_reads_aga
 
 #[test]
 fn a_node_that_takes_no_more_bytes_is_replaced_when_patience_is_over() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (world, server, mut node) = connected();
     server.hang(0);
     for second in 0..5 {
         world
@@ -186,15 +166,20 @@ fn a_node_that_takes_no_more_bytes_is_replaced_when_patience_is_over() {
     assert_eq!((server.connections(), server.clients()), (2, 1));
 }
 
-#[test]
-fn a_node_that_owes_as_many_replies_as_it_may_gets_no_more_commands_until_it_answers() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
-    server.hang(usize::MAX);
-    for _ in 0..64 {
+/// A node that hangs and takes no other command: two fill the send buffer if the network takes no byte, and 64
+/// replies may be owed.
+fn full(owed: usize) -> Setup {
+    let (world, server, mut node) = connected();
+    server.hang(if owed == 2 { 0 } else { usize::MAX });
+    for _ in 0..owed {
         assert_eq!(poll_times(2, node.execute(&extend(A))), None);
     }
+    (world, server, node)
+}
+
+#[test]
+fn a_node_that_owes_as_many_replies_as_it_may_gets_no_more_commands_until_it_answers() {
+    let (world, server, mut node) = full(64);
     for _ in 0..3 {
         assert_eq!(poll_times(2, node.execute(&acquire(B))), None);
     }
@@ -212,19 +197,12 @@ fn a_node_that_owes_as_many_replies_as_it_may_gets_no_more_commands_until_it_ans
 #[test]
 fn a_call_that_waits_for_room_goes_on_as_soon_as_there_is_some() {
     for owed in [2, 64] {
-        let world = World::default();
-        let server = Server::new(&world);
-        let mut node = connected(&world, &server);
-        server.hang(if owed == 2 { 0 } else { usize::MAX });
-        for _ in 0..owed {
-            assert_eq!(poll_times(2, node.execute(&extend(A))), None);
-        }
-        let extend_b = extend(B);
+        let (world, server, mut node) = full(owed);
         let resume = async {
             world.clock.sleep_until(world.after(ms(30))).await;
             server.resume();
         };
-        let (result, ()) = world.run(join(node.execute(&extend_b), resume));
+        let result = world.execute_during(resume, &mut node, &extend(B));
         assert_eq!((result, world.now_ms()), (Ok(Reply::NotMine), 30));
         assert_eq!(server.heard().len(), owed + 1);
     }
@@ -233,32 +211,21 @@ fn a_call_that_waits_for_room_goes_on_as_soon_as_there_is_some() {
 #[test]
 fn a_connection_that_ends_while_a_call_waits_for_room_is_an_error() {
     for owed in [2, 64] {
-        let world = World::default();
-        let server = Server::new(&world);
-        let mut node = connected(&world, &server);
-        server.hang(if owed == 2 { 0 } else { usize::MAX });
-        for _ in 0..owed {
-            assert_eq!(poll_times(2, node.execute(&extend(A))), None);
-        }
-        let extend_b = extend(B);
+        let (world, server, mut node) = full(owed);
         let cut = async {
             world.clock.sleep_until(world.after(ms(30))).await;
             server.cut();
         };
-        let (result, ()) = world.run(join(node.execute(&extend_b), cut));
-        assert_eq!(
-            *result.unwrap_err().failure(),
-            Failure::Transport(TransportError::Disconnected)
-        );
+        let result = world.execute_during(cut, &mut node, &extend(B));
+        let disconnected = Failure::Transport(TransportError::Disconnected);
+        assert_eq!(result, Err(disconnected));
         assert_eq!(server.clients(), 0);
     }
 }
 
 #[test]
 fn a_command_of_exactly_the_send_buffer_is_sent_and_a_longer_one_is_an_error_that_costs_nothing() {
-    let world = World::default();
-    let server = Server::new(&world);
-    let mut node = connected(&world, &server);
+    let (world, server, mut node) = connected();
     // "*6", "$3" "SET", "$nnn" key, "$20" token, "$2" "NX", "$2" "PX", "$5" "10000".
     let around = 4 + 9 + 6 + 2 + 5 + 22 + 8 + 8 + 11;
     let longest = 512 - around;

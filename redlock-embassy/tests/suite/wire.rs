@@ -55,6 +55,11 @@ pub(crate) enum Entry {
     Nothing,
 }
 
+impl Entry {
+    pub(crate) const OPEN: Self = Self::After(Duration::ZERO);
+    pub(crate) const REFUSED: Self = Self::Refused(ErrorKind::ConnectionRefused);
+}
+
 #[derive(Default)]
 struct Connection {
     /// Written and not flushed.
@@ -77,7 +82,7 @@ impl<'w> Server<'w> {
         Self {
             world,
             state: RefCell::new(State {
-                entry: Entry::After(Duration::ZERO),
+                entry: Entry::OPEN,
                 chunk: usize::MAX,
                 stutters: false,
                 needs_flush: true,
@@ -100,6 +105,13 @@ impl<'w> Server<'w> {
     /// A client of it.
     pub(crate) fn node(&'w self) -> Node<'w> {
         Node::new(self.wire(), &self.world.clock)
+    }
+
+    /// A client that is connected to it.
+    pub(crate) fn connected(&'w self) -> Node<'w> {
+        let mut node = self.node();
+        self.world.run(node.connect()).unwrap();
+        node
     }
 
     pub(crate) fn wire(&'w self) -> Wire<'w> {
@@ -348,7 +360,7 @@ impl State {
                         let until = now.saturating_add(Duration::from_millis(number_of(ttl)));
                         self.keys.insert(key, (token.to_vec(), until));
                     }
-                    _ => panic!("a script that nobody knows"),
+                    _ => panic!("an unknown script"),
                 }
                 b":1\r\n".to_vec()
             }
@@ -377,20 +389,22 @@ pub(crate) struct Who {
 }
 
 impl Default for Who {
-    /// A master that has been running for eleven days.
     fn default() -> Self {
-        Self {
-            run_id: 1,
-            replication_id: 7,
-            uptime_s: 1_000_000,
-            is_master: true,
-            may_evict: false,
-            vouched_ms: 0,
-        }
+        Self::MASTER
     }
 }
 
 impl Who {
+    /// It has been running for eleven days.
+    pub(crate) const MASTER: Self = Self {
+        run_id: 1,
+        replication_id: 7,
+        uptime_s: 1_000_000,
+        is_master: true,
+        may_evict: false,
+        vouched_ms: 0,
+    };
+
     fn answer(self) -> Vec<u8> {
         let traits = 4 * self.uptime_s + 2 * u64::from(self.is_master) + u64::from(!self.may_evict);
         let Self {

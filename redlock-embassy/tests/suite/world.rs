@@ -6,6 +6,7 @@ use core::pin::{Pin, pin};
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
+use embassy_futures::join::join;
 use embassy_futures::select::{Either, select};
 use redlock_core::mock::MockClock;
 use redlock_core::transport::{Command, Reply, VoteConditions};
@@ -109,6 +110,17 @@ impl World {
         let result = self.run(node.execute(command));
         result.map_err(|error: NodeError| *error.failure())
     }
+
+    /// The same, while `event` happens.
+    pub(crate) fn execute_during(
+        &self,
+        event: impl Future<Output = ()>,
+        node: &mut Node<'_>,
+        command: &Command<'_>,
+    ) -> Result<Reply, Failure<NodeName, TransportError>> {
+        let (result, ()) = self.run(join(node.execute(command), event));
+        result.map_err(|error| *error.failure())
+    }
 }
 
 /// Polls `future` up to `polls` times and drops it. Time stands still.
@@ -126,11 +138,32 @@ pub(crate) fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// A node that is connected.
-pub(crate) fn connected<'w>(world: &World, server: &'w Server<'w>) -> Node<'w> {
-    let mut node = server.node();
-    world.run(node.connect()).unwrap();
-    node
+/// What most tests begin with. It lives until the process ends, so that every test makes it in one line.
+pub(crate) type Setup = (&'static World, &'static Server<'static>, Node<'static>);
+
+/// A server in a world of its own.
+pub(crate) fn start() -> (&'static World, &'static Server<'static>) {
+    let world = Box::leak(Box::<World>::default());
+    (world, Box::leak(Box::new(Server::new(world))))
+}
+
+/// The same, and a client that has not connected.
+pub(crate) fn unconnected() -> Setup {
+    let (world, server) = start();
+    (world, server, server.node())
+}
+
+/// The same, and the client is connected.
+pub(crate) fn connected() -> Setup {
+    let (world, server) = start();
+    (world, server, server.connected())
+}
+
+/// The same, and the client has the key under [`A`].
+pub(crate) fn holding() -> Setup {
+    let (world, server, mut node) = connected();
+    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
+    (world, server, node)
 }
 
 /// The token of which every byte is `letter`.

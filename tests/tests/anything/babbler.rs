@@ -21,7 +21,7 @@ impl Babbler {
         let url = format!("redis://{}", listener.local_addr().unwrap());
         let task = tokio::spawn(async move {
             let mut random = Rng::with_seed(seed);
-            // Half of them let everybody in: what they say after that is what counts.
+            // Half of them let every client in: what they say after that is what counts.
             let is_polite = random.bool();
             loop {
                 let (stream, _) = listener.accept().await.unwrap();

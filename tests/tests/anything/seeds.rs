@@ -1,13 +1,12 @@
 //! Some hundred servers that answer anything, alone and beside honest nodes.
 
-use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
 use redlock_std::{Fencing, Guard, Options, Redlock};
-use redlock_tests::{Server, Servers};
+use redlock_tests::{Server, Servers, resident_bytes};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -124,7 +123,7 @@ fn has(server: &Server, guard: &Guard) -> bool {
     holder.as_deref() == Some(guard.token().as_bytes())
 }
 
-/// Those of tasks that the library has spawned as well, which reach nobody.
+/// Also those of tasks that the library has spawned, for which no caller waits.
 fn count_panics() -> Arc<AtomicUsize> {
     let count = Arc::new(AtomicUsize::new(0));
     let panics = Arc::clone(&count);
@@ -134,16 +133,4 @@ fn count_panics() -> Arc<AtomicUsize> {
         print(panic);
     }));
     count
-}
-
-fn resident_bytes() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib: u64 = line
-        .unwrap()
-        .trim()
-        .trim_end_matches(" kB")
-        .parse()
-        .unwrap();
-    kib << 10
 }

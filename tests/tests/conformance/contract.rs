@@ -62,14 +62,7 @@ async fn replies_say_what_the_node_did(node: &mut impl Transport, key: &[u8]) {
 async fn keys_expire(node: &mut impl Transport) {
     let (key, token) = (b"expires", &token(1));
     acquire(node, key, token, 50).await;
-    let again = Command::acquire(key, token, 60_000, VoteConditions::NONE);
-    tokio::time::timeout(LIMIT, async {
-        while node.execute(&again).await.unwrap() == Reply::Held(None) {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    })
-    .await
-    .unwrap();
+    acquire_when_free(node, key, token).await;
     release(node, key, token, Reply::Released).await;
 }
 
@@ -78,15 +71,20 @@ async fn extensions_reset_the_ttl(node: &mut impl Transport) {
     acquire(node, key, token, 60_000).await;
     let shorten = Command::extend(key, token, 30);
     assert_eq!(node.execute(&shorten).await.unwrap(), Reply::Extended(None));
+    acquire_when_free(node, key, token).await;
+    release(node, key, token, Reply::Released).await;
+}
+
+/// Acquires `key` again and again, until the key that holds it has expired.
+async fn acquire_when_free(node: &mut impl Transport, key: &[u8], token: &Token) {
+    let acquire = Command::acquire(key, token, 60_000, VoteConditions::NONE);
     tokio::time::timeout(LIMIT, async {
-        let other = Command::acquire(key, token, 60_000, VoteConditions::NONE);
-        while node.execute(&other).await.unwrap() == Reply::Held(None) {
+        while node.execute(&acquire).await.unwrap() == Reply::Held(None) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     })
     .await
     .unwrap();
-    release(node, key, token, Reply::Released).await;
 }
 
 /// Commands arrive in the order of the calls: a release finds what a dropped acquire has set.

@@ -17,7 +17,7 @@ impl<S> Dribble<S> {
         }
     }
 
-    /// A pause before every byte, whoever waits for it.
+    /// A pause before every byte, for every caller.
     async fn pause(&mut self) {
         if !std::mem::replace(&mut self.has_paused, true) {
             tokio::task::yield_now().await;

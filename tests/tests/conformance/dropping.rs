@@ -1,13 +1,9 @@
 //! Calls that are dropped in the middle.
 
-use std::future::poll_fn;
-use std::pin::pin;
-use std::task::Poll;
-
 use redlock_core::transport::{Command, Reply, VoteConditions};
 use redlock_core::{Options, Redlock, Token, Transport};
 use redlock_std::{SystemClock, SystemEntropy};
-use redlock_tests::{Server, Servers};
+use redlock_tests::{Server, Servers, poll_times};
 
 use crate::{LIMIT, acquire, release, token};
 
@@ -89,21 +85,9 @@ pub(crate) async fn a_dropped_acquire_leaves_no_key<T: Transport>(node: impl Fn(
     }
 }
 
-/// Polls `future` at most `polls` times, each time when it has asked for it. Says whether it was done.
+/// Polls `future` at most `polls` times, and drops it. Returns whether it was done.
 async fn drop_after(polls: usize, future: impl Future) -> bool {
-    let mut future = pin!(future);
-    let mut left = polls;
-    let polled = poll_fn(|cx| {
-        if left == 0 {
-            return Poll::Ready(false);
-        }
-        left -= 1;
-        match future.as_mut().poll(cx) {
-            Poll::Ready(_) => Poll::Ready(true),
-            Poll::Pending if left == 0 => Poll::Ready(false),
-            Poll::Pending => Poll::Pending,
-        }
-    });
+    let polled = poll_times(polls, future);
     tokio::time::timeout(LIMIT, polled).await.unwrap()
 }
 

@@ -1,4 +1,4 @@
-//! Nodes that are down, that come back, that let nobody in.
+//! Nodes that are down, that come back, that let no client in.
 
 use std::time::Duration;
 
@@ -115,7 +115,7 @@ async fn a_hung_server_carries_out_in_order_what_a_tcp_node_has_dropped() {
         assert!(dropped.await.is_err(), "the server hangs");
     }
     server.resume();
-    // Its own reply, behind two that nobody waits for; and of the two the release came last.
+    // Its own reply, behind two that no caller waits for; and of the two the release came last.
     release(&mut node, b"other", token, Reply::Released).await;
     assert_eq!(server.key_count(), 0);
 }

@@ -31,8 +31,8 @@ async fn a_dead_majority_is_no_quorum_in_time_and_is_used_again_when_it_is_back(
     outage(kill, restart).await;
 }
 
-/// The Redlock specification, "Performance, crash recovery and fsync": delayed restarts, of which nobody has
-/// to think.
+/// The Redlock specification, "Performance, crash recovery and fsync": delayed restarts, which no operator has
+/// to think of.
 #[tokio::test]
 async fn a_majority_that_lost_its_data_has_no_vote_until_nothing_that_it_forgot_can_be_valid() {
     let restart = |servers: &mut Servers| servers[..3].iter_mut().for_each(Server::restart);

@@ -6,8 +6,8 @@ use redlock_tests::Server;
 
 /// Adds one to the count; counts an overlap if another one is in here.
 ///
-/// The count is read and written in two commands, so overlapping uses lose counts; and whoever is in
-/// here leaves a name, so they are seen also where no count is lost.
+/// The count is read and written in two commands, so overlapping uses lose counts; and a client that
+/// is in here leaves a name, so they are seen also where no count is lost.
 pub(crate) fn use_alone(control: &mut Connection, name: &str) {
     const SIDE: &str = "host";
 
@@ -64,7 +64,7 @@ impl Usage {
         }
     }
 
-    /// Nobody was in there with another one, nobody's use was lost, and fences have grown.
+    /// No client was in there with another one, no use was lost, and fences have grown.
     pub(crate) fn is_exclusive(&self) -> bool {
         self.overlaps == 0 && self.count == self.uses && self.disorder.unwrap_or(0) == 0
     }

@@ -11,7 +11,7 @@ use crate::firmware::{Firmware, order};
 async fn a_stopped_minority_makes_an_acquire_no_slower() {
     /// In hundredths: what the noise of a small machine may cost a median.
     const MOST: u64 = 120;
-    /// Of the whole measurement, since somebody else may use the machine.
+    /// Of the whole measurement, since other programs may use the machine.
     const TRIES: usize = 3;
 
     let (servers, control) = (Servers::start(5), Server::start());

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redlock_std::{AcquireError, Options, Redlock};
 use redlock_tests::{Server, Servers, eventually};
 
-use crate::setup::{connected, patient};
+use crate::setup::{connected, let_evict, patient};
 
 /// Short, so that a quarantine is.
 const TTL: Duration = Duration::from_millis(1_500);
@@ -187,10 +187,7 @@ async fn a_replica_has_no_vote() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_may_evict_is_warned_of_and_refused_when_the_option_says_so() {
     let servers = Servers::start(3);
-    for server in &servers[..2] {
-        let set = ["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"];
-        assert_eq!(server.query::<String>(&set).unwrap(), "OK");
-    }
+    servers[..2].iter().for_each(let_evict);
     let redlock = connected(&servers, patient(TTL)).await;
     let warnings: Vec<_> = redlock.warnings().iter().map(ToString::to_string).collect();
     let expected = servers[..2].iter().map(|server| {
@@ -224,7 +221,7 @@ async fn a_lease_on_a_node_that_restarted_is_released_and_extended_all_the_same(
     .await;
 }
 
-/// Servers that nobody vouches for.
+/// Servers that no operator vouches for.
 fn young(count: usize) -> Servers {
     let servers = Servers::start(count);
     servers.iter().for_each(Server::disown);

@@ -1,6 +1,6 @@
 //! Connections that break at the worst moment: a server of our own, which can be told when.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use redlock_core::transport::{Command, Reply, VoteConditions};
 use redlock_core::{Token, Transport};
 use redlock_std::{Failure, Fencing, RedisNode, Redlock, TransportError};
-use redlock_tests::{Servers, undisturbed};
+use redlock_tests::{Servers, read_command, undisturbed};
 
 use crate::setup::{connected, patient};
 
@@ -193,7 +193,7 @@ fn faulty_node(fault: Fault) -> (RedisNode, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     let (sender, commands) = mpsc::channel();
-    // Ends when nobody listens to it any more.
+    // Ends when the test does not listen to it any more.
     std::thread::spawn(move || {
         for (number, stream) in listener.incoming().enumerate() {
             let fault = Some(fault).filter(|fault| number < fault.connections);
@@ -221,24 +221,4 @@ fn serve(stream: &TcpStream, commands: &mpsc::Sender<String>, fault: Option<Faul
             return;
         }
     }
-}
-
-/// The first word of an array of bulk strings; none at the end of the stream.
-fn read_command(reader: &mut impl BufRead) -> Option<String> {
-    let words: usize = read_line(reader)?.strip_prefix('*')?.parse().ok()?;
-    let mut first = None;
-    for _ in 0..words {
-        let length: usize = read_line(reader)?.strip_prefix('$')?.parse().ok()?;
-        let mut word = vec![0; length + 2];
-        reader.read_exact(&mut word).ok()?;
-        word.truncate(length);
-        first.get_or_insert_with(|| String::from_utf8_lossy(&word).into_owned());
-    }
-    first
-}
-
-fn read_line(reader: &mut impl BufRead) -> Option<String> {
-    let mut line = String::new();
-    reader.read_line(&mut line).ok()?;
-    Some(line.trim_end().to_owned())
 }

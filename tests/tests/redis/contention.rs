@@ -31,7 +31,7 @@ async fn tasks_of_one_process_take_turns_for_ten_commands_each() {
     servers.expect_no_keys().await;
     let after: u64 = servers.iter().map(|server| commands(&server.calls())).sum();
     let acquisitions = u64::from(TASKS * TURNS);
-    // One acquire and one release for each of five servers; nobody asks in vain.
+    // One acquire and one release for each of five servers; no task asks in vain.
     assert_eq!((after - before) / acquisitions, 10);
 }
 
@@ -112,7 +112,12 @@ fn commands(calls: &redlock_tests::Calls) -> u64 {
     calls["set"] + calls["evalsha"] + calls["eval"]
 }
 
-fn work(redlock: &Redlock, resource: &Arc<Resource>, turns: u32) -> tokio::task::JoinHandle<()> {
+/// Spawns a client that uses `resource` under the lock, `turns` times.
+pub(crate) fn work(
+    redlock: &Redlock,
+    resource: &Arc<Resource>,
+    turns: u32,
+) -> tokio::task::JoinHandle<()> {
     let (redlock, resource) = (redlock.clone(), Arc::clone(resource));
     tokio::spawn(async move {
         for _ in 0..turns {

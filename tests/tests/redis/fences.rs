@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redlock_std::{Fence, FenceGate, Fencing, Options, Redlock};
 use redlock_tests::{Server, Servers, eventually};
 
-use crate::contention::Resource;
+use crate::contention::{Resource, work};
 use crate::setup::{connected, expect_key_on, patient};
 
 const TTL: Duration = Duration::from_secs(10);
@@ -88,16 +88,7 @@ async fn plain_and_fenced_clients_exclude_each_other() {
         servers.expect_no_keys().await;
     }
     let resource = Arc::new(Resource::default());
-    let tasks = [ours, plain].map(|redlock| {
-        let resource = Arc::clone(&resource);
-        tokio::spawn(async move {
-            for _ in 0..TURNS {
-                let guard = redlock.acquire("dock-7").await.unwrap();
-                resource.use_alone().await;
-                guard.release().await;
-            }
-        })
-    });
+    let tasks = [ours, plain].map(|redlock| work(&redlock, &resource, TURNS));
     for task in tasks {
         task.await.unwrap();
     }
@@ -193,7 +184,7 @@ async fn an_acquire_dropped_at_any_moment_leaves_no_key_and_fences_that_expire()
         }
     }
     servers.expect_no_keys().await;
-    // It is nobody's: a fence that was never reported is no obstacle either.
+    // No client has it: a fence that was never reported is no obstacle either.
     redlock.try_acquire("dock-7").await.unwrap().release().await;
     servers.expect_no_keys().await;
     for server in servers.iter() {
@@ -282,10 +273,7 @@ async fn a_restarted_majority_has_no_vote_until_the_quarantine_is_over_and_fence
         server.restart();
     }
     let start = Instant::now();
-    in_quarantine(&redlock).await;
-    let after = fence_of(&redlock).await;
-    assert!(start.elapsed() >= QUARANTINE, "{:?}", start.elapsed());
-    assert!(after > before);
+    expect_quarantine(&redlock, start, before).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -296,8 +284,13 @@ async fn a_flushed_majority_has_no_vote_until_the_quarantine_is_over() {
     for server in &servers[..3] {
         assert_eq!(server.query::<String>(&["FLUSHALL"]).unwrap(), "OK");
     }
-    in_quarantine(&redlock).await;
-    let after = fence_of(&redlock).await;
+    expect_quarantine(&redlock, start, before).await;
+}
+
+/// No lock is acquired before the quarantine that began at `start` is over, and the next fence is higher than `before`.
+async fn expect_quarantine(redlock: &Redlock, start: Instant, before: Fence) {
+    in_quarantine(redlock).await;
+    let after = fence_of(redlock).await;
     assert!(start.elapsed() >= QUARANTINE, "{:?}", start.elapsed());
     assert!(after > before);
 }

@@ -36,12 +36,7 @@ async fn a_node_that_sends_without_an_end_is_cut_off_whenever_it_does() {
                 "EVAL" => b"*4\r\n:1\r\n:2\r\n:400000003\r\n:60000\r\n",
                 _ => answer,
             };
-            let impostor = Impostor::start(Mischief {
-                on,
-                answer,
-                flood,
-                pause: Duration::ZERO,
-            });
+            let impostor = Impostor::flooding(on, answer, flood);
             let mut node = RedisNode::connect(&impostor.url(), Duration::from_secs(1)).unwrap();
             let token = Token::from_bytes([1; Token::LEN]);
             let what = String::from_utf8_lossy(flood).into_owned();
@@ -127,12 +122,7 @@ const fn deep(open: &[u8; 4]) -> [u8; 400] {
 async fn a_node_that_sends_what_no_lock_asks_for_loses_its_connection_and_the_error_says_why() {
     for on in ["CLIENT", "SCRIPT", "EVAL", "SET", "EVALSHA"] {
         for (answer, words) in PROHIBITED {
-            let impostor = Impostor::start(Mischief {
-                on,
-                answer,
-                flood: b"",
-                pause: Duration::ZERO,
-            });
+            let impostor = Impostor::answering(on, answer);
             let mut node = RedisNode::connect(&impostor.url(), LIMIT).unwrap();
             let token = Token::from_bytes([1; Token::LEN]);
             let start = Instant::now();
@@ -157,12 +147,7 @@ async fn a_node_that_sends_what_no_lock_asks_for_loses_its_connection_and_the_er
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_may_be_as_long_as_an_error_is_however_often() {
     // 300 bytes beside the few that the others are: far more than the base in the life of a connection.
-    let impostor = Impostor::start(Mischief {
-        on: "EVALSHA",
-        answer: const { &long_error() },
-        flood: b"",
-        pause: Duration::ZERO,
-    });
+    let impostor = Impostor::answering("EVALSHA", const { &long_error() });
     let mut node = RedisNode::connect(&impostor.url(), LIMIT).unwrap();
     let token = Token::from_bytes([1; Token::LEN]);
     for _ in 0..1_000 {
@@ -188,14 +173,9 @@ const fn long_error() -> [u8; 700] {
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_nodes_cost_their_votes_and_nothing_else() {
     let servers = Servers::start(3);
-    let flooding = FLOODS[..2].iter().map(|(answer, flood)| {
-        Impostor::start(Mischief {
-            on: "SET",
-            answer,
-            flood,
-            pause: Duration::ZERO,
-        })
-    });
+    let flooding = FLOODS[..2]
+        .iter()
+        .map(|(answer, flood)| Impostor::flooding("SET", answer, flood));
     let impostors: Vec<_> = flooding.collect();
     let urls = servers.urls().into_iter();
     let urls = urls.chain(impostors.iter().map(Impostor::url));
@@ -215,12 +195,11 @@ async fn a_node_that_floods_each_connection_has_few_of_them_however_many_locks_a
     const TIME: Duration = Duration::from_secs(3);
 
     let servers = Servers::start(2);
-    let impostor = Impostor::start(Mischief {
-        on: "EVAL",
-        answer: b"*4\r\n:1\r\n:2\r\n:400000003\r\n:60000\r\n",
-        flood: b"+OK\r\n",
-        pause: Duration::ZERO,
-    });
+    let impostor = Impostor::flooding(
+        "EVAL",
+        b"*4\r\n:1\r\n:2\r\n:400000003\r\n:60000\r\n",
+        b"+OK\r\n",
+    );
     let urls = servers.urls().into_iter().chain([impostor.url()]);
     let redlock = Redlock::connect(urls, patient(LIMIT)).unwrap();
     let start = Instant::now();
@@ -237,12 +216,10 @@ async fn a_node_that_floods_each_connection_has_few_of_them_however_many_locks_a
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_node_says_cannot_write_into_a_terminal() {
     for on in ["SET", "SCRIPT", "EVAL", "SELECT"] {
-        let impostor = Impostor::start(Mischief {
+        let impostor = Impostor::answering(
             on,
-            answer: b"-LOADING foo\nFAKE LINE\x1b[2J\xe2\x80\xae\xc2\x9b\r\n",
-            flood: b"",
-            pause: Duration::ZERO,
-        });
+            b"-LOADING foo\nFAKE LINE\x1b[2J\xe2\x80\xae\xc2\x9b\r\n",
+        );
         let url = impostor.url().replace("//", "//:secret@") + "/1";
         let redlock = Redlock::connect([url], patient(LIMIT)).unwrap();
         let Err(error) = redlock.try_acquire("dock-7").await else {

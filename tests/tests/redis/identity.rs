@@ -8,7 +8,7 @@ use redlock_core::{Fence, GUARD_KEY, Token};
 use redlock_std::{AcquireError, ExtendError, Fencing, Options, Redlock};
 use redlock_tests::{Server, Servers, eventually};
 
-use crate::setup::{connected, patient};
+use crate::setup::{connected, let_evict, patient};
 
 const KEY: &str = "dock-7";
 const TTL: Duration = Duration::from_secs(10);
@@ -82,10 +82,7 @@ async fn a_node_that_failed_back_has_no_vote_until_the_quarantine_is_over() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_may_evict_has_no_vote_for_a_fenced_lock() {
     let servers = Servers::start(3);
-    for server in &servers[..2] {
-        let set = ["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"];
-        assert_eq!(server.query::<String>(&set).unwrap(), "OK");
-    }
+    servers[..2].iter().for_each(let_evict);
     let redlock = Redlock::connect(servers.urls(), fenced()).unwrap();
     eventually("both have said so", LIMIT, || redlock.warnings().len() == 2).await;
     let error = redlock.try_acquire(KEY).await.unwrap_err().to_string();

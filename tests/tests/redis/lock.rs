@@ -12,7 +12,7 @@ use redlock_std::{
 };
 use redlock_tests::{Servers, eventually, undisturbed};
 
-use crate::setup::{connected, expect_key_on, five, patient};
+use crate::setup::{connected, expect_key_on, five, patient, with_five};
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -546,11 +546,10 @@ async fn a_guard_that_was_kept_for_many_ttls_can_be_extended() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kept_guard_is_not_lost_while_it_is_extended_beside_the_keeper() {
-    undisturbed(async || {
-        let ttl = Duration::from_secs(2);
-        // The keeper has no extension of its own.
-        let options = patient(ttl).max_extensions(0);
-        let (servers, redlock) = five(options).await;
+    let ttl = Duration::from_secs(2);
+    // The keeper has no extension of its own.
+    let options = patient(ttl).max_extensions(0);
+    with_five(options, async |_, redlock| {
         let mut guard = redlock.acquire("dock-7").await.unwrap();
         guard.keep_alive();
         let start = Instant::now();
@@ -561,16 +560,14 @@ async fn a_kept_guard_is_not_lost_while_it_is_extended_beside_the_keeper() {
         }
         guard.lost().await;
         drop(guard);
-        servers.expect_no_keys().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_guard_is_kept_extended_and_dropped_at_any_time() {
-    undisturbed(async || {
-        let ttl = Duration::from_millis(300);
-        let (servers, redlock) = five(patient(ttl)).await;
+    let ttl = Duration::from_millis(300);
+    with_five(patient(ttl), async |_, redlock| {
         let longer = redlock.with_options(patient(ttl * 2));
         for round in 0..40_u32 {
             let lock = if round % 2 == 0 { &redlock } else { &longer };
@@ -588,16 +585,14 @@ async fn one_guard_is_kept_extended_and_dropped_at_any_time() {
                 drop(guard);
             }
         }
-        servers.expect_no_keys().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn held_work_outlives_the_ttl_and_gives_its_result() {
-    undisturbed(async || {
-        let ttl = Duration::from_secs(1);
-        let (servers, redlock) = five(patient(ttl)).await;
+    let ttl = Duration::from_secs(1);
+    with_five(patient(ttl), async |_, redlock| {
         let result = redlock
             .hold("dock-7", async |guard| {
                 tokio::time::sleep(ttl * 3).await;
@@ -605,15 +600,13 @@ async fn held_work_outlives_the_ttl_and_gives_its_result() {
             })
             .await;
         assert!(result.unwrap());
-        servers.expect_no_keys().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn held_work_is_dropped_when_the_lock_is_lost() {
-    undisturbed(async || {
-        let (servers, redlock) = five(patient(Duration::from_secs(1))).await;
+    with_five(patient(Duration::from_secs(1)), async |servers, redlock| {
         let result = redlock
             .hold("dock-7", async |_guard| {
                 for server in &servers[..3] {
@@ -623,7 +616,6 @@ async fn held_work_is_dropped_when_the_lock_is_lost() {
             })
             .await;
         assert!(matches!(result, Err(HoldError::Lost(_))), "{result:?}");
-        servers.expect_no_keys().await;
     })
     .await;
 }

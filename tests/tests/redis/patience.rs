@@ -1,4 +1,4 @@
-//! How long a node is waited for, and by whom.
+//! How long which client waits for a node.
 
 use std::time::{Duration, Instant};
 
@@ -19,11 +19,9 @@ async fn longer_options_wait_for_a_slow_network_however_short_those_of_the_conne
         const TASKS: u32 = 64;
         const ROUND_TRIP: Duration = Duration::from_millis(60);
 
-        let servers = Servers::start(3);
-        let proxies = proxies(&servers, ROUND_TRIP / 2).await;
         let short = Options::new(Duration::from_secs(1)).unwrap();
         let short = short.node_timeout(Duration::from_millis(20)).unwrap();
-        let hasty = Redlock::connect(proxies.iter().map(Proxy::url), short).unwrap();
+        let (servers, _proxies, hasty) = far(3, ROUND_TRIP / 2, short).await;
         let redlock = hasty.with_options(patient(TTL));
         redlock.acquire("first").await.unwrap().release().await;
 
@@ -55,11 +53,9 @@ async fn longer_options_wait_for_a_slow_network_however_short_those_of_the_conne
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_farther_away_than_its_node_timeout_names_that_option() {
     undisturbed(async || {
-        let servers = Servers::start(1);
-        let proxies = proxies(&servers, Duration::from_millis(50)).await;
         let options = Options::new(TTL).unwrap();
         let near = options.node_timeout(Duration::from_millis(20)).unwrap();
-        let redlock = Redlock::connect(proxies.iter().map(Proxy::url), near).unwrap();
+        let (_servers, _proxies, redlock) = far(1, Duration::from_millis(50), near).await;
         let patient = redlock.with_options(patient(TTL));
         patient.acquire("first").await.unwrap().release().await;
         for _ in 0..20 {
@@ -92,11 +88,9 @@ async fn a_hung_node_that_was_never_connected_to_is_not_said_to_have_too_many_co
 async fn a_node_that_is_there_and_slow_to_set_up_gets_more_time_from_attempt_to_attempt() {
     const ROUND_TRIP: Duration = Duration::from_millis(1_400);
 
-    let servers = Servers::start(1);
-    let proxies = proxies(&servers, ROUND_TRIP / 2).await;
     let options = Options::new(TTL).unwrap();
     let options = options.node_timeout(Duration::from_millis(100)).unwrap();
-    let _redlock = Redlock::connect(proxies.iter().map(Proxy::url), options).unwrap();
+    let (servers, _proxies, _redlock) = far(1, ROUND_TRIP / 2, options).await;
     // The login and the scripts take two round trips. The first attempts are given up before that.
     eventually("a connection that lasts", LIMIT, || {
         let clients: String = servers[0].query(&["CLIENT", "LIST"]).unwrap();
@@ -112,11 +106,9 @@ async fn a_node_that_is_there_and_slow_to_set_up_gets_more_time_from_attempt_to_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connect_takes_as_many_round_trips_as_a_round_may_wait_for_and_not_a_second() {
     undisturbed(async || {
-        let servers = Servers::start(3);
-        let proxies = proxies(&servers, Duration::from_millis(400)).await;
         let options = Options::new(TTL).unwrap();
         let options = options.node_timeout(Duration::from_secs(3)).unwrap();
-        let redlock = Redlock::connect(proxies.iter().map(Proxy::url), options).unwrap();
+        let (servers, _proxies, redlock) = far(3, Duration::from_millis(400), options).await;
         let guard = redlock.acquire("dock-7").await.unwrap();
         guard.release().await;
         servers.expect_no_keys().await;
@@ -171,9 +163,7 @@ fn expect_runtime_gone(error: &AcquireError) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn releases_that_wait_for_a_connection_are_delivered_after_the_last_handle_is_gone() {
-    let servers = Servers::start(3);
-    let proxies = proxies(&servers, Duration::ZERO).await;
-    let redlock = Redlock::connect(proxies.iter().map(Proxy::url), patient(TTL * 3)).unwrap();
+    let (servers, proxies, redlock) = far(3, Duration::ZERO, patient(TTL * 3)).await;
     let guard = redlock.acquire("dock-7").await.unwrap();
     crate::setup::expect_key_on(&servers, "dock-7", 3).await;
     proxies.iter().for_each(Proxy::cut);
@@ -201,10 +191,13 @@ fn all_failed(error: &AcquireError) -> bool {
     report.failures().count() == 3
 }
 
-async fn proxies(servers: &Servers, delay: Duration) -> Vec<Proxy> {
+/// `count` servers, each behind a proxy that delays what goes either way by `delay`, and a lock over them.
+async fn far(count: usize, delay: Duration, options: Options) -> (Servers, Vec<Proxy>, Redlock) {
+    let servers = Servers::start(count);
     let mut proxies = Vec::new();
     for server in servers.iter() {
         proxies.push(Proxy::start(server, delay).await);
     }
-    proxies
+    let redlock = Redlock::connect(proxies.iter().map(Proxy::url), options).unwrap();
+    (servers, proxies, redlock)
 }

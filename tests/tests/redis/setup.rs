@@ -3,13 +3,23 @@
 use std::time::Duration;
 
 use redlock_std::{Options, Redlock};
-use redlock_tests::{Servers, eventually};
+use redlock_tests::{Server, Servers, eventually, undisturbed};
 
 /// Five servers, and a lock over them that is connected.
 pub(crate) async fn five(options: Options) -> (Servers, Redlock) {
     let servers = Servers::start(5);
     let redlock = connected(&servers, options).await;
     (servers, redlock)
+}
+
+/// Runs `test` with [`five`] as [`undisturbed`] does. No key may be left.
+pub(crate) async fn with_five(options: Options, test: impl AsyncFn(&Servers, Redlock)) {
+    undisturbed(async || {
+        let (servers, redlock) = five(options).await;
+        test(&servers, redlock).await;
+        servers.expect_no_keys().await;
+    })
+    .await;
 }
 
 /// A lock over `servers` whose connections are up: a lock of all of them has been taken.
@@ -55,4 +65,10 @@ pub(crate) async fn expect_key_on(servers: &Servers, key: &str, count: usize) {
         },
     )
     .await;
+}
+
+/// Lets the server evict keys, as a cache does.
+pub(crate) fn let_evict(server: &Server) {
+    let set = ["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"];
+    assert_eq!(server.query::<String>(&set).unwrap(), "OK");
 }

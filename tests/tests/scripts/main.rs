@@ -80,7 +80,7 @@ fn the_scripts_and_the_server_in_memory_agree_reply_by_reply() {
             }
         }
     }
-    // What was never answered, nobody has compared.
+    // What was never answered was not compared.
     for reply in [
         "Acquired",
         "Acquired fenced",

@@ -23,7 +23,7 @@ pub(crate) struct Twins<'a> {
     lives: u64,
     /// What both wall clocks show, in microseconds.
     wall: u64,
-    /// When the quarantine is over, as far as anybody was told.
+    /// When the quarantine is over, as far as a client was told.
     pub(crate) quarantined_until: u64,
     pub(crate) may_fail_back: bool,
 }

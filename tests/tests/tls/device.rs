@@ -3,11 +3,8 @@
 
 use std::cell::Cell;
 use std::fs;
-use std::future::poll_fn;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::pin::pin;
-use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use embedded_io_async::{ErrorKind, ErrorType, Read, Write};
@@ -20,7 +17,7 @@ use redlock_core::{Token, Transport};
 use redlock_embassy::{Connect, Failure, NodeName, TcpNode, TransportError};
 use redlock_examples::tls_session::{Line, TlsStream};
 use redlock_std::SystemClock;
-use redlock_tests::{Server, TokioStream, eventually};
+use redlock_tests::{Server, TokioStream, eventually, poll_times};
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(5);
@@ -77,7 +74,7 @@ async fn a_reply_to_a_call_that_was_dropped_is_not_taken_for_another() {
         ];
         for (dropped, next, expected) in cases {
             let mut polls = 0;
-            while !is_done_in(polls, node.execute(&dropped)).await {
+            while !poll_times(polls, node.execute(&dropped)).await {
                 let reply = node.execute(&next).await.unwrap();
                 assert_eq!(reply, expected, "{next:?} after {polls} of {dropped:?}");
                 polls += 1;
@@ -133,7 +130,7 @@ async fn an_attempt_goes_on_when_a_call_is_dropped() {
     let wire = Wire::to(&server);
     with_stream(&wire, &server.certificate, async |mut stream| {
         let mut calls = 0;
-        while !is_done_in(1, stream.connect()).await {
+        while !poll_times(1, stream.connect()).await {
             calls += 1;
             tokio::task::yield_now().await;
         }
@@ -157,7 +154,7 @@ async fn nothing_of_an_earlier_connection_is_read_in_a_later_one() {
                 eventually("it is read", LIMIT, || server.calls()["echo"] > echoed).await;
                 wire.is_lost.set(is_lost);
                 // A close that was dropped, and one that meets the end of the session.
-                is_done_in(polls, stream.close()).await;
+                poll_times(polls, stream.close()).await;
                 stream.connect().await.unwrap();
                 stream.write_all(&echo("new")).await.unwrap();
                 stream.read_exact(&mut reply).await.unwrap();
@@ -381,7 +378,7 @@ struct Wire {
     is_slow: Cell<bool>,
     /// The connection is lost with the next read.
     is_lost: Cell<bool>,
-    /// What somebody on the way puts before what is read next.
+    /// What an attacker on the way puts before what is read next.
     injected: Cell<&'static [u8]>,
 }
 
@@ -465,24 +462,6 @@ impl Write for WireStream<'_> {
     async fn flush(&mut self) -> std::io::Result<()> {
         self.stream.flush().await
     }
-}
-
-/// Polls `future` at most `polls` times and drops it. Says whether it was done.
-async fn is_done_in(polls: usize, future: impl Future) -> bool {
-    let mut future = pin!(future);
-    let mut left = polls;
-    poll_fn(|cx| {
-        if left == 0 {
-            return Poll::Ready(false);
-        }
-        left -= 1;
-        match future.as_mut().poll(cx) {
-            Poll::Ready(_) => Poll::Ready(true),
-            Poll::Pending if left == 0 => Poll::Ready(false),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
 }
 
 fn echo(word: &str) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! To whom it is done, and when.
+//! Which nodes and clients a fault is done to, and when.
 
 use std::error::Error;
 
@@ -10,7 +10,7 @@ use super::Nemesis;
 impl Nemesis<'_> {
     /// The client to which something is to be done, and until when it holds the lock: mostly one that does.
     pub(super) fn victim(&mut self) -> Result<(usize, Instant), Box<dyn Error>> {
-        // Nobody may be able to hold it for as long as a majority is dead.
+        // While a majority is dead, it may be that no client can hold it.
         let give_up_at = SystemClock.now().saturating_add(self.ttl * 5);
         let is_any = self.random.one_in(4);
         loop {
@@ -64,7 +64,7 @@ impl Nemesis<'_> {
         client.ok_or_else(|| "no client is left to be disturbed".into())
     }
 
-    /// Waits until somebody holds the lock for some time to come.
+    /// Waits until a client holds the lock for some time to come.
     pub(super) fn wait_for_holder(&mut self) -> Result<(), Box<dyn Error>> {
         loop {
             let soon = SystemClock.now().saturating_add(self.ttl / 4);

@@ -78,7 +78,7 @@ impl Transport for Port<'_> {
 
     fn run_id(&self) -> Option<RunId> {
         let node = self.node?;
-        // Extensions are not judged by what nobody says.
+        // Extensions are not judged by missing answers.
         let is_silent =
             self.scene.flaw == Some(Flaw::TwiceExtended) && self.world.is_extending.get();
         let process = self.scene.process(node);

@@ -55,7 +55,7 @@ impl Scene {
         ..Self::FENCED
     };
 
-    /// There is nobody else who remembers.
+    /// No other node remembers.
     pub(in crate::model) const FORGETTING: Self = Self {
         name: "fence, forget",
         about: "fenced, the only node forgets everything twice, is quarantined, and has a vote again",

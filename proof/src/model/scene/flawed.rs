@@ -11,7 +11,7 @@ const LONG_PLAIN: &[Role] = &[
         kind: Kind {
             is_plain: true,
             ttls: Some((8, 8)),
-            changes_options: false,
+            ..Kind::USUAL
         },
         ..ONCE
     },

@@ -6,9 +6,8 @@ use crate::model::promise;
 /// A client whose leases are long.
 const RIGHT: Role = Role {
     kind: Kind {
-        is_plain: false,
         ttls: Some((10, 10)),
-        changes_options: false,
+        ..Kind::USUAL
     },
     ..ONCE
 };
@@ -33,8 +32,7 @@ const SEVEN_LATER: Fencing = Fencing {
 const PLAINLY: Role = Role {
     kind: Kind {
         is_plain: true,
-        ttls: None,
-        changes_options: false,
+        ..Kind::USUAL
     },
     ..ONCE
 };
@@ -69,10 +67,7 @@ impl Scene {
         start: Start::Held,
         crashes: 2,
         end: 8,
-        fencing: Some(Fencing {
-            leap: Some((0, 8)),
-            ..SEVEN_LATER
-        }),
+        fencing: Some(SEVEN_LATER.leaping(0, 8)),
         sight: Some(promise::ACQUIRED),
         ..Self::FENCED
     };
@@ -89,10 +84,7 @@ impl Scene {
         ],
         start: Start::Wiped,
         crashes: 0,
-        fencing: Some(Fencing {
-            leap: Some((1, 8)),
-            ..SEVEN_LATER
-        }),
+        fencing: Some(SEVEN_LATER.leaping(1, 8)),
         ..Self::RULES
     };
 
@@ -103,10 +95,7 @@ impl Scene {
         start: Start::Held,
         crashes: 1,
         end: 7,
-        fencing: Some(Fencing {
-            leap: Some((0, 7)),
-            ..SEVEN_LATER
-        }),
+        fencing: Some(SEVEN_LATER.leaping(0, 7)),
         ..Self::FENCED
     };
 
@@ -216,10 +205,7 @@ impl Scene {
         start: Start::Held,
         crashes: 1,
         end: 7,
-        fencing: Some(Fencing {
-            leap: Some((0, 7)),
-            ..SEVEN_LATER
-        }),
+        fencing: Some(SEVEN_LATER.leaping(0, 7)),
         upsets: Upsets {
             restarts: true,
             repairs: 1,
@@ -234,10 +220,7 @@ impl Scene {
         clients: &[RIGHT, PLAINLY],
         end: 3,
         sight: Some(promise::ACQUIRED),
-        fencing: Some(Fencing {
-            leap: Some((1, 3)),
-            ..SEVEN_LATER
-        }),
+        fencing: Some(SEVEN_LATER.leaping(1, 3)),
         upsets: Upsets {
             restarts: true,
             ..Upsets::NONE
@@ -264,9 +247,8 @@ impl Scene {
         clients: &[
             Role {
                 kind: Kind {
-                    is_plain: false,
-                    ttls: None,
                     changes_options: true,
+                    ..Kind::USUAL
                 },
                 ..EXTENDING
             },

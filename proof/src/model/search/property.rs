@@ -61,7 +61,7 @@ fn quorum(search: &Search, world: &World) -> bool {
     holders(search, world).all(|client| {
         let view = search.automaton.view(world.clients[client].row);
         let stands_on = world.nodes.iter().filter(|node| {
-            // Where it is forgotten, nobody else can take the lock.
+            // Where it is forgotten, no other client can take the lock.
             let entry = node.entry.as_ref().or(node.forgotten.as_ref());
             entry.is_some_and(|entry| {
                 usize::from(entry.client) == client
@@ -97,7 +97,7 @@ fn clean(search: &Search, world: &World) -> bool {
     })
 }
 
-/// Only where nothing is on its way, nobody holds the lock or is at it, and every vote counts; and where what broken
+/// Only where nothing is on its way, no client holds the lock or is at it, and every vote counts; and where what broken
 /// connections have left behind leaves a quorum free.
 fn again(search: &Search, world: &World) -> bool {
     let free = world.nodes.iter().filter(|node| node.entry.is_none());
@@ -122,7 +122,7 @@ fn again(search: &Search, world: &World) -> bool {
     world.acting == Some(0)
 }
 
-/// Whether nothing is on its way, and nobody holds the lock or is at it.
+/// Whether nothing is on its way, and no client holds the lock or is at it.
 fn is_quiet(search: &Search, world: &World) -> bool {
     world.clients.iter().all(|client| {
         let view = search.automaton.view(client.row);
