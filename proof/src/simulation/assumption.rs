@@ -139,6 +139,11 @@ impl Assumption {
             )
     }
 
+    /// Whether some clients of its worlds are devices: not where a connection is no stream of bytes, or an answer has no form.
+    pub(super) const fn suits_devices(self) -> bool {
+        !matches!(self, Self::Order | Self::WriteBack)
+    }
+
     /// What nodes do wrong.
     pub(crate) const fn server_flaw(self) -> Option<ServerFlaw> {
         match self {
