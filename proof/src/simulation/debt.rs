@@ -14,8 +14,10 @@ pub(super) struct Debt {
     last_acquire: Option<usize>,
     /// Tokens of acquires that may have been written in part. For the others no release is needed.
     begun: Vec<usize>,
-    /// A node has refused the release of this token, and the device has not read that yet.
+    /// The node has refused the release of this token, so that nothing follows from what is sent behind it. Forgotten when
+    /// the release must have been sent again.
     refused: Option<usize>,
+    has_read_refusal: bool,
     /// Tokens of commands that have outlived their connections: what is late may arrive behind the release.
     late: Vec<usize>,
 }
@@ -29,6 +31,7 @@ impl Debt {
             last_acquire: None,
             begun: Vec::new(),
             refused: None,
+            has_read_refusal: false,
             late: Vec::new(),
         }
     }
@@ -65,6 +68,7 @@ impl Debt {
     pub(super) fn refuse(&mut self, message: Message) {
         if message.is_release() {
             self.refused = Some(message.token);
+            self.has_read_refusal = false;
         }
     }
 
@@ -73,10 +77,10 @@ impl Debt {
     }
 
     /// The device has read that `message` was refused. It sends it again ahead of the next call.
-    pub(super) fn read_refusal(&mut self, message: Message) {
+    pub(super) const fn read_refusal(&mut self, message: Message) {
         if message.is_release() {
-            self.refused = None;
             self.is_due = false;
+            self.has_read_refusal = true;
         }
     }
 
@@ -88,12 +92,17 @@ impl Debt {
         }
     }
 
-    /// The release that must have been sent ahead of `message`.
-    pub(super) fn due_before(&self, message: Message) -> Option<Message> {
+    /// The release that must have been sent ahead of `message`, which is sent now.
+    pub(super) fn due_before(&mut self, message: Message) -> Option<Message> {
         let is_call = self.is_call(message);
         let owed = self.release.filter(|_| self.is_due && is_call)?;
-        let is_told = owed.token != message.token && !self.late.contains(&owed.token);
-        is_told.then_some(owed)
+        if owed.token == message.token || self.late.contains(&owed.token) {
+            return None;
+        }
+        if self.has_read_refusal {
+            self.refused = None;
+        }
+        Some(owed)
     }
 
     /// Whether it is the last call that sends `message`, and not the rest of an earlier one.

@@ -356,7 +356,7 @@ fn draw_hardware(chance: &mut Chance, validity: Duration) -> Hardware {
     });
     Hardware {
         room: chance.pick(&[usize::MAX, 2_048, 600, 200]),
-        chunk: chance.pick(&[usize::MAX, usize::MAX, 100, 9]),
+        chunk: chance.pick(&[usize::MAX, usize::MAX, 100, 40]),
         sends_at_once: chance.one_in(2),
         connect_timeout,
         patience,

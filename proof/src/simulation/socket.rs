@@ -150,7 +150,9 @@ impl Socket {
     }
 
     pub(super) fn wait(&mut self, waker: &Waker) {
-        self.waker = Some(waker.clone());
+        if !self.waker.as_ref().is_some_and(|set| set.will_wake(waker)) {
+            self.waker = Some(waker.clone());
+        }
     }
 
     pub(super) fn wake(&mut self) {
