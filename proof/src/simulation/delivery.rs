@@ -146,7 +146,7 @@ impl State {
                 let node_info = self.machines[machine].node_info(now);
                 self.give_back(route, parcel, Return::NodeInfo(node_info));
             }
-            Content::Load(_) | Content::Unknown => {}
+            Content::Load(_) | Content::Unknown | Content::Undone => {}
         }
     }
 

@@ -174,7 +174,11 @@ impl Measure {
             },
             is_tight,
             loses_data,
-            has_devices: broken.is_none_or(Assumption::suits_devices) && chance.one_in(4),
+            has_devices: match broken {
+                Some(assumption) if assumption.needs_devices() => true,
+                Some(assumption) => assumption.suits_devices() && chance.one_in(3),
+                None => chance.one_in(3),
+            },
             restart_guard: broken != Some(Assumption::Forget) && (needs_guard || chance.one_in(2)),
         }
     }

@@ -124,6 +124,8 @@ pub(super) enum Content {
     Load(usize),
     /// No command.
     Unknown,
+    /// A release that is answered and not done, where something is broken on purpose.
+    Undone,
 }
 
 /// What comes back.

@@ -7,6 +7,7 @@ use embedded_io_async::ErrorKind;
 use redlock_core::Denial;
 use redlock_core::transport::{Command, NodeInfo, Reply, Verb};
 
+use super::assumption::Assumption;
 use super::fault::Kind;
 use super::history::{Message, Task, What};
 use super::link::{Content, Line, Parcel, Return};
@@ -203,6 +204,9 @@ impl State {
         };
         self.count_many(Kind::ResentRelease, is_stored.into());
         self.tell_of(route.client, What::Sent(task, route.node, message));
+        if is_stored && self.fails(Assumption::StoredRelease) {
+            return Content::Undone;
+        }
         Content::Command(message)
     }
 
@@ -290,13 +294,20 @@ impl State {
             Content::Question => {
                 let machine = self.machine_of(route);
                 let node_info = self.machines[machine].node_info(self.now);
-                let bytes = self.introduce(route, &node_info);
+                let mut bytes = self.introduce(route, &node_info);
+                let is_old = self.fails(Assumption::OldIdentity);
+                if let Some(socket) = self.socket(route).filter(|_| is_old) {
+                    bytes = socket.introduced.get_or_insert(bytes).clone();
+                }
                 self.give_back_bytes(route, parcel, bytes, Letter::NodeInfo(node_info));
             }
             Content::Load(script) => {
                 let machine = self.machine_of(route);
                 self.machines[machine].scripts[script] = true;
                 self.give_back_bytes(route, parcel, resp::loaded(script), Letter::Other);
+            }
+            Content::Undone => {
+                self.give_back_bytes(route, parcel, b":1\r\n".to_vec(), Letter::Other);
             }
             Content::Unknown => {
                 self.give_back_bytes(route, parcel, resp::UNKNOWN.to_vec(), Letter::Other);
@@ -329,6 +340,11 @@ impl State {
             return;
         }
         let bytes = self.bytes_of(message, reply);
+        let is_repeated = self.fails(Assumption::Twice) && self.chance.one_in(8);
+        if is_repeated {
+            let bytes = bytes.clone();
+            self.give_back_bytes(route, parcel, bytes, Letter::Other);
+        }
         self.give_back_bytes(route, parcel, bytes, Letter::Answer(message, reply));
     }
 

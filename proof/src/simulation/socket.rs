@@ -35,6 +35,8 @@ pub(crate) struct Socket {
     /// How many bytes of whole commands have not arrived.
     pub(super) on_their_way: usize,
     pub(super) debt: Debt,
+    /// What the node has first said of itself.
+    pub(super) introduced: Option<Vec<u8>>,
     waker: Option<Waker>,
     inbox: VecDeque<u8>,
     /// The replies in the inbox, each with the number of its bytes that were not read.
@@ -67,6 +69,7 @@ impl Socket {
             written: Vec::new(),
             on_their_way: 0,
             debt: Debt::new(),
+            introduced: None,
             waker: None,
             inbox: VecDeque::new(),
             letters: VecDeque::new(),
