@@ -348,7 +348,18 @@ impl Judge {
         for holding in holdings {
             self.look_for_a_quorum(holding);
         }
-        self.breaches
+        let Self {
+            mut breaches,
+            votes,
+            ..
+        } = self;
+        breaches.retain(|breach| {
+            let needs_quorum = [Promise::Quorum, Promise::Loss, Promise::Exclusion];
+            let mut tokens = breach.tokens.iter();
+            !(needs_quorum.contains(&breach.promise)
+                && tokens.any(|token| votes.is_excused(*token)))
+        });
+        breaches
     }
 
     /// When a lock was held; `holder` is the number of the lease.
