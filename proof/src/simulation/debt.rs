@@ -36,9 +36,13 @@ impl Debt {
         }
     }
 
-    pub(super) fn call(&mut self, message: Message) {
+    /// The device makes a call. It looks back at refused releases only where it `is_idle`: nothing is unsent or unanswered.
+    pub(super) fn call(&mut self, message: Message, is_idle: bool) {
         self.call = Some(message);
-        self.is_due = true;
+        self.is_due = is_idle || !self.has_read_refusal;
+        if self.is_due && self.has_read_refusal {
+            self.end_refusal();
+        }
         if message.is_acquire() {
             self.last_acquire = Some(message.token);
         }
@@ -72,11 +76,17 @@ impl Debt {
         }
     }
 
+    /// Also where the connection ends: then the device sends the release again.
+    pub(super) const fn end_refusal(&mut self) {
+        self.refused = None;
+        self.has_read_refusal = false;
+    }
+
     pub(super) fn is_refused(&self, token: usize) -> bool {
         self.refused == Some(token)
     }
 
-    /// The device has read that `message` was refused. It sends it again ahead of the next call.
+    /// The device has read that `message` was refused. It sends it again when it is idle.
     pub(super) const fn read_refusal(&mut self, message: Message) {
         if message.is_release() {
             self.is_due = false;
@@ -93,14 +103,11 @@ impl Debt {
     }
 
     /// The release that must have been sent ahead of `message`, which is sent now.
-    pub(super) fn due_before(&mut self, message: Message) -> Option<Message> {
+    pub(super) fn due_before(&self, message: Message) -> Option<Message> {
         let is_call = self.is_call(message);
         let owed = self.release.filter(|_| self.is_due && is_call)?;
         if owed.token == message.token || self.late.contains(&owed.token) {
             return None;
-        }
-        if self.has_read_refusal {
-            self.refused = None;
         }
         Some(owed)
     }

@@ -86,6 +86,7 @@ impl State {
         };
         socket.debt.write();
         let count = socket.room(bytes.len());
+        socket.is_stuck = count == 0;
         if count == 0 {
             socket.wait(waker);
             self.count(Kind::FullSocket);
@@ -163,6 +164,7 @@ impl State {
         let is_dead = link.line == Line::Dead;
         if let Some(socket) = &mut link.socket {
             socket.on_their_way += len;
+            socket.unanswered += 1;
         }
         if is_dead {
             self.count(Kind::LostCommand);

@@ -34,6 +34,10 @@ pub(crate) struct Socket {
     pub(super) written: Vec<u8>,
     /// How many bytes of whole commands have not arrived.
     pub(super) on_their_way: usize,
+    /// How many of them the device has not read the answer to.
+    pub(super) unanswered: usize,
+    /// The last write found no room, so that the device has more to write.
+    pub(super) is_stuck: bool,
     pub(super) debt: Debt,
     /// What the node has first said of itself.
     pub(super) introduced: Option<Vec<u8>>,
@@ -68,6 +72,8 @@ impl Socket {
             attempt: None,
             written: Vec::new(),
             on_their_way: 0,
+            unanswered: 0,
+            is_stuck: false,
             debt: Debt::new(),
             introduced: None,
             waker: None,
@@ -79,7 +85,8 @@ impl Socket {
 
     /// The task calls the node.
     pub(super) fn call(&mut self, message: Message) {
-        self.debt.call(message);
+        let is_idle = !self.is_stuck && self.unanswered == 0;
+        self.debt.call(message, is_idle);
         if let Verb::Acquire { conditions, .. } = message.verb {
             self.conditions.push((message.token, conditions));
         }
@@ -136,6 +143,7 @@ impl Socket {
                 break;
             }
             letters.push(*letter);
+            self.unanswered = self.unanswered.saturating_sub(1);
             self.letters.pop_front();
         }
         (count, letters)
@@ -145,6 +153,9 @@ impl Socket {
     pub(super) fn clear(&mut self) -> bool {
         let is_cut_off = !self.written.is_empty();
         self.attempt = None;
+        self.unanswered = 0;
+        self.is_stuck = false;
+        self.debt.end_refusal();
         self.written.clear();
         self.on_their_way = 0;
         self.inbox.clear();
