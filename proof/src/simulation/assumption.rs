@@ -69,6 +69,12 @@ pub enum Assumption {
     Replica,
     /// A release by a client with other rules shortens the life of the fence.
     ShorterFences,
+    /// Nodes answer some commands of devices twice.
+    Twice,
+    /// Nodes tell a device on each connection what they told it on the first one.
+    OldIdentity,
+    /// Nodes say that they have done a release that a device had stored, and have not.
+    StoredRelease,
 }
 
 impl Assumption {
@@ -105,7 +111,9 @@ impl Assumption {
             | Self::StepBack => Some(Promise::Fence),
             Self::Burn => Some(Promise::Burn),
             Self::Lost => Some(Promise::Over),
-            Self::Duplicates => Some(Promise::Votes),
+            Self::Duplicates | Self::Twice => Some(Promise::Votes),
+            Self::OldIdentity => Some(Promise::Restart),
+            Self::StoredRelease => Some(Promise::Cleanup),
             Self::OneClock => Some(Promise::NodesTime),
             Self::Replica => Some(Promise::Replica),
             Self::Resolution | Self::Order | Self::Compare | Self::Wake | Self::Entropy => None,
@@ -137,6 +145,16 @@ impl Assumption {
                     | Self::TodaysOptions
                     | Self::OneClock
             )
+    }
+
+    /// Whether some clients of its worlds are devices: not where a connection is no stream of bytes, or an answer has no form.
+    pub(super) const fn suits_devices(self) -> bool {
+        !matches!(self, Self::Order | Self::WriteBack)
+    }
+
+    /// Whether it makes a difference to devices only.
+    pub(super) const fn needs_devices(self) -> bool {
+        matches!(self, Self::Twice | Self::OldIdentity | Self::StoredRelease)
     }
 
     /// What nodes do wrong.

@@ -6,7 +6,7 @@ use embassy_futures::select::{Either, select};
 use std::rc::Rc;
 
 use redlock_core::{
-    AcquireError, Clock, ExtendError, HoldError, Instant, Lease, LossCause, NodeErrorOf, Token,
+    AcquireError, Clock, ExtendError, HoldError, Instant, Lease, LossCause, Token, Transport,
 };
 
 use super::assumption::Assumption;
@@ -14,11 +14,10 @@ use super::cut::{Cut, cut};
 use super::fault::Kind;
 use super::history::{Call, Claim, End, Task, What};
 use super::place::KEYS;
-use super::transport::Wire;
 use super::user::{Key, MAX, User};
 use super::world::World;
 
-impl User {
+impl<T: Transport> User<T> {
     pub(super) async fn acquire(&mut self, key: usize, end: Cut) -> Option<Lease<Key>> {
         let tries_once = self.chance.one_in(3);
         let call = if tries_once {
@@ -330,7 +329,7 @@ fn dropped(world: &World, end: Cut) -> End {
     End::Dropped
 }
 
-const fn failure(error: &AcquireError<NodeErrorOf<Wire>, MAX>) -> End {
+const fn failure<E>(error: &AcquireError<E, MAX>) -> End {
     match error {
         AcquireError::Held(_) => End::Held,
         AcquireError::Unreachable(_) => End::Unreachable,
@@ -339,7 +338,7 @@ const fn failure(error: &AcquireError<NodeErrorOf<Wire>, MAX>) -> End {
     }
 }
 
-const fn loss(cause: &LossCause<NodeErrorOf<Wire>, MAX>) -> End {
+const fn loss<E>(cause: &LossCause<E, MAX>) -> End {
     match cause {
         LossCause::Lost(_) => End::Lost,
         LossCause::Unreachable(_) => End::Unreachable,

@@ -16,15 +16,25 @@ impl State {
         if !matches!(link.line, Line::Up | Line::Asking) {
             return;
         }
+        self.count(Kind::BrokenConnection);
+        self.scatter(route);
+        self.lose_connection(route);
+    }
+
+    /// Lets the first commands under way arrive in spite of the end of their connection, but late.
+    pub(super) fn scatter(&mut self, route: Route) {
+        let link = self.link(route);
         let (epoch, under_way, mut at) = (link.epoch, link.requests.len(), link.last_arrival);
         let life = self.machines[self.machine_of(route)].life;
         let survivors = self.chance.index(under_way + 1);
         let survivors: Vec<_> = self.link(route).requests.drain(..survivors).collect();
-        self.count(Kind::BrokenConnection);
         for parcel in survivors {
             let Content::Command(message) = parcel.content else {
                 continue;
             };
+            if let Some(socket) = &mut self.link(route).socket {
+                socket.debt.is_late(message.token);
+            }
             at = at.max(self.now) + self.lateness();
             let straggler = self.stragglers.insert(Straggler {
                 route,
@@ -35,7 +45,6 @@ impl State {
             self.queue.add(at, Event::Straggler(straggler));
             self.count(Kind::LateCommand);
         }
-        self.lose_connection(route);
     }
 
     /// The connection is dead, with all that is under way to the node and perhaps what is under way back.
@@ -93,6 +102,10 @@ impl State {
         let habits = link.habits;
         self.count_many(Kind::LostReply, lost_replies);
         self.tell(What::Connected(route, false));
+        if self.link(route).socket.is_some() {
+            self.notice_by_device(route);
+            return;
+        }
         for (parcel, message) in owed {
             if habits.resends && message.is_release() {
                 self.count(Kind::ResentRelease);
@@ -105,12 +118,15 @@ impl State {
         self.queue.add(at, Event::Reconnect(route));
     }
 
-    /// In the beginning most clients are connected.
+    /// In the beginning most clients are connected. Devices connect when they first need it.
     pub(super) fn connect_all(&mut self) {
         for client in 0..self.processes.len() {
             for node in 0..self.machines.len() {
                 let route = Route { client, node };
                 let begins_at = self.link(route).habits.begins_at;
+                if self.link(route).socket.is_some() {
+                    continue;
+                }
                 if begins_at > 0 {
                     self.queue.add(begins_at, Event::Reconnect(route));
                 } else {
@@ -124,6 +140,10 @@ impl State {
 
     pub(super) fn reconnect(&mut self, route: Route) {
         let now = self.now;
+        if self.link(route).socket.is_some() {
+            self.accept(route);
+            return;
+        }
         if self.link(route).line != Line::Down {
             return;
         }
@@ -161,10 +181,7 @@ impl State {
             link.line = Line::Up;
         }
         link.node_infos += 1;
-        let first = link
-            .met
-            .map_or(node_info.replication_id, |(first, _)| first);
-        link.met = Some((first, node_info.replication_id));
+        link.meet(&node_info);
         let is_another = link
             .admission
             .run_id()

@@ -117,11 +117,18 @@ impl State {
         let Some(parcel) = link.requests.pop_front() else {
             return;
         };
+        if link.socket.is_some() && !matches!(parcel.content, Content::Probe(..)) {
+            self.answer_device(route, parcel);
+            return;
+        }
         match parcel.content {
             Content::Probe(key, token, histories) => {
+                let socket = link.socket.as_ref();
+                let is_refused = socket.is_some_and(|socket| socket.debt.is_refused(token));
                 let machine = &self.machines[self.machine_of(route)];
                 // A replica deletes nothing, and older data brings back what was deleted.
-                if machine.histories == histories && machine.server.is_master() {
+                let is_same = machine.histories == histories && machine.server.is_master();
+                if is_same && !is_refused {
                     self.probe(route, key, token);
                 }
             }
@@ -139,18 +146,19 @@ impl State {
                 let node_info = self.machines[machine].node_info(now);
                 self.give_back(route, parcel, Return::NodeInfo(node_info));
             }
+            Content::Load(_) | Content::Unknown | Content::Undone => {}
         }
     }
 
     /// Whether the connection dies with a grant on it.
-    fn loses(&mut self, message: Message, answer: Result<Reply, Denial>) -> bool {
+    pub(super) fn loses(&mut self, message: Message, answer: Result<Reply, Denial>) -> bool {
         !message.is_release()
             && matches!(answer, Ok(Reply::Acquired(_) | Reply::Extended(_)))
             && self.now < self.calm_at
             && self.chance.one_in(self.lost_grant_odds)
     }
 
-    fn give_back(&mut self, route: Route, parcel: Parcel, back: Return) {
+    pub(super) fn give_back(&mut self, route: Route, parcel: Parcel, back: Return) {
         let answer = self.now + self.delay(route, self.now);
         let link = self.link(route);
         link.replies.push_back((parcel, back));
@@ -182,18 +190,33 @@ impl State {
                 let owed = &mut self.link(route).owed;
                 owed.retain(|(owed, _)| owed.number != parcel.number);
                 let answer = self.judged(route, parcel, message, answer);
-                let told = Route {
-                    node: self.machine_of(route),
-                    ..route
-                };
-                self.tell_of(route.client, What::Answered(told, message, answer));
-                if let Ok(Reply::Acquired(Some(reading))) = answer {
-                    self.counted(message.token, reading.fence);
-                }
+                self.tell_answer(route, message, answer);
                 self.finish_call(parcel.call, Ok(answer));
+            }
+            Some((_, Return::Bytes(bytes, letter))) => {
+                if let Some(socket) = &mut self.link(route).socket {
+                    socket.receive(&bytes, letter);
+                }
             }
             Some((_, Return::NodeInfo(node_info))) => self.record(route, node_info),
             None => (),
+        }
+    }
+
+    /// An answer has reached the client.
+    pub(super) fn tell_answer(
+        &mut self,
+        route: Route,
+        message: Message,
+        answer: Result<Reply, Denial>,
+    ) {
+        let told = Route {
+            node: self.machine_of(route),
+            ..route
+        };
+        self.tell_of(route.client, What::Answered(told, message, answer));
+        if let Ok(Reply::Acquired(Some(reading))) = answer {
+            self.counted(message.token, reading.fence);
         }
     }
 
@@ -228,12 +251,17 @@ impl State {
                 continue;
             }
             if self.link(route).has_lived_since(token) {
-                let histories = self.machines[self.machine_of(route)].histories;
-                let probe = Content::Probe(key, token, histories);
-                let parcel = self.parcel(route, probe, self.no_call);
-                self.depart(route, parcel, at);
+                self.look_for(route, key, token, at);
             }
         }
+    }
+
+    /// Looks for `token` behind all that was sent on the connection before the moment `at`.
+    pub(super) fn look_for(&mut self, route: Route, key: usize, token: usize, at: Moment) {
+        let histories = self.machines[self.machine_of(route)].histories;
+        let probe = Content::Probe(key, token, histories);
+        let parcel = self.parcel(route, probe, self.no_call);
+        self.depart(route, parcel, at);
     }
 
     pub(super) fn parcel(&mut self, route: Route, content: Content, call: Name) -> Parcel {
@@ -245,6 +273,7 @@ impl State {
             content,
             node_infos,
             call,
+            len: 0,
         }
     }
 

@@ -13,6 +13,7 @@ use super::link::{Delay, Habits};
 use super::place::KEYS;
 use super::plan;
 use super::scenario::{Client, Hazards, Scenario};
+use super::socket::Hardware;
 
 impl Scenario {
     pub(crate) fn draw(chance: &mut Chance, broken: Option<Assumption>) -> Self {
@@ -116,6 +117,8 @@ struct Measure {
     /// Some clients name a server twice.
     names_twice: bool,
     fencing: Option<Fencing>,
+    /// Some clients are devices.
+    has_devices: bool,
 }
 
 impl Measure {
@@ -171,6 +174,11 @@ impl Measure {
             },
             is_tight,
             loses_data,
+            has_devices: match broken {
+                Some(assumption) if assumption.needs_devices() => true,
+                Some(assumption) => assumption.suits_devices() && chance.one_in(3),
+                None => chance.one_in(3),
+            },
             restart_guard: broken != Some(Assumption::Forget) && (needs_guard || chance.one_in(2)),
         }
     }
@@ -252,6 +260,8 @@ impl Client {
         };
         let hertz = chance.pick(hertz);
         let dial = Dial::new(chance.below(2_000_000), rates.client(chance, hertz));
+        let hardware =
+            (measure.has_devices && chance.one_in(2)).then(|| draw_hardware(chance, shortest));
         Self {
             clock: Ticker::new(dial, hertz),
             pause_odds: chance.pick(&[0, 0, 200, 60, 20]),
@@ -261,7 +271,12 @@ impl Client {
             names_twice,
             comes_back: !is_other && !names_twice,
             options,
-            tasks: chance.pick(&[1, 1, 1, 2]),
+            tasks: if hardware.is_some() {
+                1
+            } else {
+                chance.pick(&[1, 1, 1, 2])
+            },
+            hardware,
             steps: chance.between(2, 6),
         }
     }
@@ -332,6 +347,24 @@ fn calm(chance: &mut Chance, measure: Measure) -> Result<Options, OptionsError> 
         )
         .node_timeout(Duration::from_millis(40).min(options.validity() / 2))?
         .retry_delay(Duration::from_millis(5), Duration::from_millis(100))
+}
+
+fn draw_hardware(chance: &mut Chance, validity: Duration) -> Hardware {
+    // Shorter ones would do where nothing takes long.
+    let shortest = Duration::from_millis(20);
+    let usual = [Duration::from_secs(3), Duration::from_secs(5)];
+    let [connect_timeout, patience] = usual.map(|usual| match chance.below(4) {
+        0 => shortest.max(validity / 4),
+        1 => shortest.max(validity * 2),
+        _ => usual,
+    });
+    Hardware {
+        room: chance.pick(&[usize::MAX, 2_048, 600, 200]),
+        chunk: chance.pick(&[usize::MAX, usize::MAX, 100, 40]),
+        sends_at_once: chance.one_in(2),
+        connect_timeout,
+        patience,
+    }
 }
 
 fn draw_habits(chance: &mut Chance, measure: Measure, round: u64, ttl: u64) -> Habits {

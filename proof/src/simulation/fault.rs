@@ -48,6 +48,8 @@ pub(crate) enum Fault {
     SetForward(usize, u64),
     /// The process is not run for so long.
     Pause(usize, u64),
+    /// The node loses its scripts and nothing else: SCRIPT FLUSH.
+    FlushScripts(usize),
 }
 
 /// The kinds of what goes wrong, as they are counted.
@@ -94,12 +96,16 @@ pub(crate) enum Kind {
     OtherRules,
     Init,
     ServerNamedTwice,
+    CutOffCommand,
+    FullSocket,
+    ScriptFlush,
+    NoScript,
     /// The assumption that is broken on purpose.
     BrokenAssumption,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 42] = [
+    pub(crate) const ALL: [Self; 46] = [
         Self::DriftAtTheLimit,
         Self::CoarseClock,
         Self::Pause,
@@ -141,6 +147,10 @@ impl Kind {
         Self::OtherRules,
         Self::Init,
         Self::ServerNamedTwice,
+        Self::CutOffCommand,
+        Self::FullSocket,
+        Self::ScriptFlush,
+        Self::NoScript,
         Self::BrokenAssumption,
     ];
 
@@ -187,6 +197,10 @@ impl Kind {
             Self::OtherRules => "fences refused for other rules",
             Self::Init => "fleets declared new by an operator",
             Self::ServerNamedTwice => "clients that name a server twice",
+            Self::CutOffCommand => "connections of devices that ended within a command",
+            Self::FullSocket => "writes of devices that found no room",
+            Self::ScriptFlush => "scripts flushed",
+            Self::NoScript => "commands of devices to a node without their script",
             Self::BrokenAssumption => "assumptions broken",
         }
     }
@@ -247,6 +261,7 @@ impl fmt::Display for Fault {
             Self::SetForward(node, by) => {
                 write!(f, "the clock of node {node} is set forward by {by} us")
             }
+            Self::FlushScripts(node) => write!(f, "the scripts of node {node} are flushed"),
             Self::Pause(client, length) => write!(f, "client {client} is not run for {length} us"),
         }
     }

@@ -58,6 +58,10 @@ pub(crate) enum What {
     Paused(usize, Moment, u64),
     Sent(Task, usize, Message),
     Executed(Route, Message, Result<Reply, Denial>),
+    /// The node lacks the script of this command. It has done nothing, and the client may send it again.
+    NotExecuted(Route, Message),
+    /// A device has sent what is no command of the lock.
+    Nonsense(Route),
     Answered(Route, Message, Result<Reply, Denial>),
     /// The client has a new connection, or has noticed that it has none.
     Connected(Route, bool),
@@ -149,6 +153,7 @@ impl What {
             | Self::Visits(claim, _) => Some(claim.token),
             Self::Sent(_, _, message)
             | Self::Executed(_, message, _)
+            | Self::NotExecuted(_, message)
             | Self::Answered(_, message, _) => Some(message.token),
             Self::Stands(_, token, _)
             | Self::Probed(_, _, token, _)
@@ -159,6 +164,7 @@ impl What {
             | Self::Falls(_)
             | Self::Paused(..)
             | Self::Connected(..)
+            | Self::Nonsense(_)
             | Self::Forgets(..)
             | Self::Believes(..)
             | Self::Restarted(_)

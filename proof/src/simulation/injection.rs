@@ -60,6 +60,10 @@ impl State {
                 let reading = self.machines[node].dial.reads(self.now);
                 self.set_clock(node, reading + by);
             }
+            Fault::FlushScripts(node) => {
+                self.count(Kind::ScriptFlush);
+                self.machines[node].scripts = Default::default();
+            }
             Fault::Pause(client, length) => {
                 self.count(Kind::Pause);
                 self.pause(client, length);

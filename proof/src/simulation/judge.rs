@@ -15,6 +15,7 @@ use redlock_core::{Fence, Instant};
 
 use super::clock::{Moment, Seconds};
 use super::history::{Claim, Fact, Message, Task, What};
+use super::place::Route;
 use crate::exclusion::Holding;
 use calls::Calls;
 use fences::Fences;
@@ -56,6 +57,8 @@ pub enum Promise {
     Over,
     /// A minority of clocks does not move a client's idea of the time beyond the clocks that are right.
     NodesTime,
+    /// What a device sends are the commands of the lock, byte by byte.
+    Protocol,
 }
 
 /// Which promises are given in a world, by the conditions that the README states.
@@ -168,6 +171,14 @@ struct Work {
 /// The fence, and whether the client vouches.
 type Proposed = (Fence, bool);
 
+/// An acquire, once it is sent to `node`.
+fn acquire(message: Message, node: usize) -> (usize, usize, Option<Proposed>) {
+    // Sent once more to a node that has lost its guard record, so that it writes it again.
+    let proposed = message.proposal;
+    let fence = proposed.map(|proposal| (proposal.fence, proposal.vouches));
+    (message.token, node, fence)
+}
+
 impl Judge {
     fn hear(&mut self, at: Moment, what: What) {
         let broken = self.fences.hear(at, &what);
@@ -204,6 +215,13 @@ impl Judge {
             }
             What::Paused(client, until, local) => self.calls.paused(client, at, until, local),
             What::Sent(task, node, message) => self.sent(at, task, node, message),
+            What::NotExecuted(Route { node, .. }, message) => {
+                self.acquires.remove(&acquire(message, node));
+            }
+            What::Nonsense(route) => {
+                let what = format!("{route}: no command of the lock");
+                self.breach(Promise::Protocol, at, &[], what);
+            }
             What::Visits(..) => (),
             What::Stands(place, token, until) => self.standings.stands(at, place, token, until),
             What::Falls(place) => self.standings.falls(at, place),
@@ -309,14 +327,10 @@ impl Judge {
     }
 
     fn sent(&mut self, at: Moment, task: Task, node: usize, message: Message) {
-        let Message {
-            token, proposal, ..
-        } = message;
-        // Sent once more to a node that has lost its guard record, so that it writes it again.
-        let fence = proposal.map(|proposal| (proposal.fence, proposal.vouches));
+        let token = message.token;
         self.first_sent.entry(token).or_insert(at);
         if message.is_acquire()
-            && let Some(first) = self.acquires.insert((token, node, fence), task)
+            && let Some(first) = self.acquires.insert(acquire(message, node), task)
         {
             let what = format!("{task} sends t{token} to node {node}, as {first} did before");
             self.breach(Promise::Token, at, &[token], what);
@@ -334,7 +348,18 @@ impl Judge {
         for holding in holdings {
             self.look_for_a_quorum(holding);
         }
-        self.breaches
+        let Self {
+            mut breaches,
+            votes,
+            ..
+        } = self;
+        breaches.retain(|breach| {
+            let needs_quorum = [Promise::Quorum, Promise::Loss, Promise::Exclusion];
+            let mut tokens = breach.tokens.iter();
+            !(needs_quorum.contains(&breach.promise)
+                && tokens.any(|token| votes.is_excused(*token)))
+        });
+        breaches
     }
 
     /// When a lock was held; `holder` is the number of the lease.

@@ -10,6 +10,7 @@ use super::clock::Moment;
 use super::history::Message;
 use super::place::Route;
 use super::slab::Name;
+use super::socket::{Letter, Socket};
 
 /// How a link behaves as long as nothing is wrong with it.
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +57,8 @@ impl Delay {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(super) habits: Habits,
+    /// Of a device, which makes its connections itself. All that concerns calls here is of the other clients.
+    pub(super) socket: Option<Box<Socket>>,
     pub(super) line: Line,
     /// What the client knows of the node.
     pub(super) admission: Admission,
@@ -88,7 +91,8 @@ pub(crate) struct Link {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Line {
     Up,
-    /// The node has been asked who it is, and nothing else goes over the connection before it has said so.
+    /// The node has been asked who it is, and nothing else goes over the connection before it has said so. Of a device: the
+    /// node has not accepted the connection yet.
     Asking,
     /// It is dead, and the client does not know.
     Dead,
@@ -104,6 +108,8 @@ pub(super) struct Parcel {
     pub(super) node_infos: u32,
     /// Who waits for the reply, if it still waits.
     pub(super) call: Name,
+    /// How many bytes it is, if a device has sent it.
+    pub(super) len: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -114,13 +120,21 @@ pub(super) enum Content {
     Probe(usize, usize, u64),
     /// Who the node is.
     Question,
+    /// A script that the node is to know.
+    Load(usize),
+    /// No command.
+    Unknown,
+    /// A release that is answered and not done, where something is broken on purpose.
+    Undone,
 }
 
 /// What comes back.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) enum Return {
     Answer(Message, Result<Reply, Denial>),
     NodeInfo(NodeInfo),
+    /// To a device, and what they mean.
+    Bytes(Vec<u8>, Letter),
 }
 
 /// What became of a command that a task wants to hand over.
@@ -139,6 +153,7 @@ impl Link {
     pub(crate) const fn new(habits: Habits) -> Self {
         Self {
             habits,
+            socket: None,
             line: Line::Down,
             admission: Admission::new(),
             node_infos: 0,
@@ -156,6 +171,14 @@ impl Link {
             replies_cut_until: 0,
             spike: (0, 0),
         }
+    }
+
+    /// Who the node is by what it has just said.
+    pub(super) fn meet(&mut self, node_info: &NodeInfo) {
+        let first = self
+            .met
+            .map_or(node_info.replication_id, |(first, _)| first);
+        self.met = Some((first, node_info.replication_id));
     }
 
     pub(super) fn hand_over_later(&mut self, message: Message, call: Name) -> Handed {

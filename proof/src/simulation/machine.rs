@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use redlock_core::Instant;
 use redlock_core::mock;
-use redlock_core::transport::{NodeInfo, RunId};
+use redlock_core::transport::{NodeInfo, RunId, Script};
 
 use super::assumption::Assumption;
 use super::clock::{Dial, Moment, NEVER};
@@ -35,6 +35,8 @@ pub(crate) struct Machine {
     pub(super) was_wrong: bool,
     pub(super) is_down: bool,
     pub(super) has_evicted: bool,
+    /// Which scripts of fenced locks it knows. Only devices ask for them by their names.
+    pub(super) scripts: [bool; Script::FENCED.len()],
     /// Its data as of some time.
     pub(super) saved: Data,
     /// How many times it has been a replica.
@@ -73,6 +75,7 @@ impl Machine {
     fn new(server: Server, dial: Dial) -> Self {
         Self {
             has_evicted: false,
+            scripts: [false; Script::FENCED.len()],
             was_wrong: false,
             saved: server.data(),
             histories: 0,

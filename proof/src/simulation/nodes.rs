@@ -1,6 +1,6 @@
 //! What happens to nodes: commands, crashes, failovers, and clocks that are set.
 
-use redlock_core::transport::{ReplicationId, Reply, RunId};
+use redlock_core::transport::{ReplicationId, Reply, RunId, Script};
 use redlock_core::{Denial, Failure, Instant};
 
 use super::assumption::Assumption;
@@ -102,10 +102,10 @@ impl State {
         machine.hung_until = 0;
         machine.born = Some(machine.dial.reads(self.now));
         machine.latest_alive = 0;
-        machine.server.restart(RunId::new(
-            (node as u64 + 1) << 32 | u64::from(machine.life),
-        ));
+        machine.scripts = [false; Script::FENCED.len()];
         let callers = core::mem::take(&mut machine.callers);
+        let run_id = RunId::new(self.run_number(node));
+        self.machines[node].server.restart(run_id);
         self.tell(What::Restarted(node));
         match left {
             Left::All => (),
@@ -194,16 +194,28 @@ impl State {
     }
 
     fn change_history(&mut self, node: usize) {
-        let machine = &mut self.machines[node];
-        machine.histories += 1;
-        let id = ReplicationId::new((node as u64 + 1) << 32 | machine.histories);
-        machine.server.begin_history(id);
+        self.machines[node].histories += 1;
+        let id = ReplicationId::new(self.history_number(node));
+        self.machines[node].server.begin_history(id);
         // What is released now may stay.
         for route in self.routes_to(node) {
             self.link(route).forget_handed();
         }
         let is_master = self.machines[node].server.is_master();
         self.tell(What::Role(node, is_master));
+    }
+
+    /// The number of its process.
+    pub(super) fn run_number(&self, node: usize) -> u64 {
+        (node as u64 + 1) << 32 | u64::from(self.machines[node].life)
+    }
+
+    /// The number of the history of its data.
+    pub(super) fn history_number(&self, node: usize) -> u64 {
+        match self.machines[node].histories {
+            0 => 0,
+            histories => (node as u64 + 1) << 32 | histories,
+        }
     }
 
     /// If there are clients with other rules, one node keeps the rules of the fleet: there is no promise for a fleet that has

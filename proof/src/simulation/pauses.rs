@@ -8,6 +8,7 @@ use super::assumption::Assumption;
 use super::clock::Moment;
 use super::fault::Kind;
 use super::history::What;
+use super::place::Route;
 use super::slab::Name;
 use super::state::{Event, State};
 
@@ -42,6 +43,12 @@ impl State {
             let length = self.lateness();
             self.pause(client, length);
         }
+    }
+
+    /// The same where a poll touches a stream of a device. Whether it may go on: a client that repeats itself may not.
+    pub(super) fn touch_stream(&mut self, route: Route) -> bool {
+        self.touch(route.client);
+        !self.is_endless()
     }
 
     pub(super) fn pause(&mut self, client: usize, length: u64) {

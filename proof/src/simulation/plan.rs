@@ -6,7 +6,7 @@ use super::clock::{Moment, NEVER};
 use super::fault::Fault;
 use super::fencing::{Fencing, Jumps};
 use super::place::Route;
-use super::scenario::{Hazards, Scenario};
+use super::scenario::{Client, Hazards, Scenario};
 
 /// The faults of a world, up to the moment at which it is calm.
 pub(crate) fn draw(
@@ -38,6 +38,14 @@ pub(crate) fn draw(
             let at = chance.below(scenario.calm_at);
             let fault = draw_breach(chance, scenario, assumption, at, longest_ttl);
             plan.extend(fault);
+        }
+    }
+    let has_device = |client: &Client| client.hardware.is_some();
+    if scenario.fencing.is_some() && scenario.clients.iter().any(has_device) {
+        for _ in 0..chance.below(6) {
+            let at = chance.below(scenario.calm_at);
+            let node = chance.index(scenario.nodes.len());
+            plan.push((at, Fault::FlushScripts(node)));
         }
     }
     let minority = (scenario.nodes.len() - 1) / 2;

@@ -11,6 +11,7 @@ use super::fencing::{Fencing, Jumps};
 use super::judge::Promised;
 use super::link::Habits;
 use super::process::Process;
+use super::socket::Hardware;
 
 /// What a world is like.
 #[derive(Debug)]
@@ -72,6 +73,8 @@ pub(crate) struct Client {
     pub(crate) calm: Options,
     pub(crate) comes_back: bool,
     pub(crate) tasks: usize,
+    /// Of a device, whose transport is the shipping one. None of the others.
+    pub(crate) hardware: Option<Hardware>,
     /// How many things each task does.
     pub(crate) steps: u64,
 }
@@ -151,6 +154,9 @@ impl fmt::Display for Scenario {
                 dial.rate()
             )?;
             writeln!(f, ", {} tasks", client.tasks)?;
+            if let Some(hardware) = client.hardware {
+                writeln!(f, "    a device: {hardware:?}")?;
+            }
             for options in &client.options {
                 writeln!(f, "    {options:?}")?;
             }

@@ -1,9 +1,9 @@
-//! The state of a world, which events change. `connection`, `delivery`, `injection`, `nodes`, `operator`, `pauses` and
-//! `session` say what happens to it, each in one respect, and `world` lets it happen.
+//! The state of a world, which events change. `connection`, `delivery`, `injection`, `network`, `nodes`, `operator`,
+//! `pauses` and `session` say what happens to it, each in one respect, and `world` lets it happen.
 
 use std::task::Waker;
 
-use redlock_core::transport::Reply;
+use redlock_core::transport::{Command, Reply};
 use redlock_core::{Denial, Fence, FenceGate, Token};
 
 use super::assumption::Assumption;
@@ -11,7 +11,7 @@ use super::chance::Chance;
 use super::clock::{Dial, Moment};
 use super::fault::{Fault, Kind};
 use super::fencing::Jumps;
-use super::history::{Claim, Fact, Task, What};
+use super::history::{Claim, Fact, Message, Task, What};
 use super::link::{Link, Straggler};
 use super::machine::{Left, Machine};
 use super::place::{KEYS, Route};
@@ -19,6 +19,7 @@ use super::process::Process;
 use super::queue::Queue;
 use super::scenario::Scenario;
 use super::slab::{Name, Slab};
+use super::socket::Socket;
 
 /// All of a world.
 #[derive(Debug)]
@@ -162,6 +163,14 @@ impl State {
             counts: Vec::new(),
         };
         state.links = scenario.links.iter().copied().map(Link::new).collect();
+        let links = state.links.chunks_mut(scenario.nodes.len());
+        for (links, client) in links.zip(&scenario.clients) {
+            for link in links {
+                link.socket = client
+                    .hardware
+                    .map(|hardware| Box::new(Socket::new(hardware)));
+            }
+        }
         state.connect_all();
         state
     }
@@ -223,6 +232,17 @@ impl State {
             self.tokens.push(*token);
             self.tokens.len() - 1
         })
+    }
+
+    /// `command` as the history has it.
+    pub(super) fn message_of(&mut self, command: &Command<'_>) -> Message {
+        let key = KEYS.iter().position(|key| key.as_bytes() == command.key);
+        Message {
+            verb: command.verb,
+            key: key.unwrap_or_default(),
+            token: self.number_of(command.token),
+            proposal: command.proposal,
+        }
     }
 
     /// Takes note of the count that came with a grant.

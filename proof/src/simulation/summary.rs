@@ -11,6 +11,8 @@ use super::history::{Call, Claim, End, Fact, What};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     seeds: u64,
+    clients: u64,
+    devices: u64,
     micros: u64,
     commands: u64,
     operations: [u64; Operation::ALL.len()],
@@ -32,10 +34,14 @@ enum Operation {
     WasStopped,
     Tidied,
     CameBack,
+    DeviceConnected,
+    DeviceAcquired,
+    DeviceReleased,
+    DeviceLookedAt,
 }
 
 impl Operation {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 16] = [
         Self::Acquired,
         Self::AcquiredWithFence,
         Self::Visited,
@@ -48,6 +54,10 @@ impl Operation {
         Self::WasStopped,
         Self::Tidied,
         Self::CameBack,
+        Self::DeviceConnected,
+        Self::DeviceAcquired,
+        Self::DeviceReleased,
+        Self::DeviceLookedAt,
     ];
 
     const fn of(what: &What) -> Option<Self> {
@@ -60,6 +70,19 @@ impl Operation {
             What::Ends(_, call, end, _) => Self::of_call(*call, *end),
             _ => None,
         }
+    }
+
+    /// What the shipping transport of a device did, beside the rest.
+    const fn of_device(what: &What) -> Option<(usize, Self)> {
+        Some(match what {
+            What::Connected(route, true) => (route.client, Self::DeviceConnected),
+            What::Granted(claim, _) | What::Works(claim, _) => {
+                (claim.task.client, Self::DeviceAcquired)
+            }
+            What::Ends(task, Call::Release(_), End::Done, _) => (task.client, Self::DeviceReleased),
+            What::Probed(route, ..) => (route.client, Self::DeviceLookedAt),
+            _ => return None,
+        })
     }
 
     const fn of_call(call: Call, end: End) -> Option<Self> {
@@ -92,6 +115,10 @@ impl Operation {
             Self::WasStopped => "works stopped under hold",
             Self::Tidied => "tidied",
             Self::CameBack => "locks taken once more when all was calm",
+            Self::DeviceConnected => "connections of devices",
+            Self::DeviceAcquired => "leases acquired by devices",
+            Self::DeviceReleased => "releases by devices",
+            Self::DeviceLookedAt => "keys looked for behind a release that a device owed",
         }
     }
 }
@@ -99,6 +126,8 @@ impl Operation {
 impl Summary {
     pub(crate) const NONE: Self = Self {
         seeds: 0,
+        clients: 0,
+        devices: 0,
         micros: 0,
         commands: 0,
         operations: [0; Operation::ALL.len()],
@@ -107,21 +136,33 @@ impl Summary {
 
     pub(crate) fn of(
         facts: &[Fact],
+        is_device: impl Fn(usize) -> bool,
         end: Moment,
         commands: u64,
         faults: [u64; Kind::ALL.len()],
     ) -> Self {
         let mut operations = [0; Operation::ALL.len()];
-        for operation in facts.iter().filter_map(|fact| Operation::of(&fact.what)) {
-            operations[operation as usize] += 1;
+        for Fact { what, .. } in facts {
+            let of_device = Operation::of_device(what).filter(|(client, _)| is_device(*client));
+            let of_device = of_device.map(|(_, operation)| operation);
+            for operation in Operation::of(what).into_iter().chain(of_device) {
+                operations[operation as usize] += 1;
+            }
         }
         Self {
             seeds: 1,
+            clients: 0,
+            devices: 0,
             micros: end,
             commands,
             operations,
             faults,
         }
+    }
+
+    pub(crate) fn count_client(&mut self, is_device: bool) {
+        self.clients += 1;
+        self.devices += u64::from(is_device);
     }
 
     pub(crate) fn count(&mut self, kind: Kind, is_there: bool) {
@@ -152,6 +193,8 @@ impl Summary {
 impl AddAssign<&Self> for Summary {
     fn add_assign(&mut self, other: &Self) {
         self.seeds += other.seeds;
+        self.clients += other.clients;
+        self.devices += other.devices;
         self.micros += other.micros;
         self.commands += other.commands;
         add(&mut self.operations, &other.operations);
@@ -167,6 +210,11 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hours = self.micros / 3_600_000_000;
         writeln!(f, "{hours:>12}  hours of virtual time")?;
+        let Self {
+            clients, devices, ..
+        } = self;
+        writeln!(f, "{clients:>12}  clients")?;
+        writeln!(f, "{devices:>12}  of them, devices: TcpNode over a stream")?;
         writeln!(f, "{:>12}  commands done by nodes", self.commands)?;
         for operation in Operation::ALL {
             writeln!(

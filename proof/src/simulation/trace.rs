@@ -111,6 +111,13 @@ impl fmt::Display for What {
                     Said(reply)
                 )
             }
+            Self::NotExecuted(Route { client, node }, message) => {
+                write!(
+                    f,
+                    "node {node} lacks the script of client {client}: {message}"
+                )
+            }
+            Self::Nonsense(route) => write!(f, "{route}: what is sent is no command"),
             Self::Answered(Route { client, node }, message, reply) => {
                 write!(
                     f,

@@ -12,7 +12,7 @@ use redlock_core::{Clock, Failure, Instant, NodeError, NodeErrorOf, Transport};
 use super::assumption::Assumption;
 use super::history::{Message, Task};
 use super::link::Handed;
-use super::place::{KEYS, Route};
+use super::place::Route;
 use super::slab::Name;
 use super::state::PendingCall;
 use super::world::World;
@@ -35,16 +35,6 @@ impl Wire {
         self.task = task;
     }
 
-    fn message(&self, command: &Command<'_>) -> Message {
-        let key = KEYS.iter().position(|key| key.as_bytes() == command.key);
-        Message {
-            verb: command.verb,
-            key: key.unwrap_or_default(),
-            token: self.world.look().number_of(command.token),
-            proposal: command.proposal,
-        }
-    }
-
     const fn error(&self, failure: Failure<usize, WireError>) -> NodeErrorOf<Self> {
         NodeError::new(self.node, failure)
     }
@@ -59,7 +49,7 @@ impl Transport for Wire {
     }
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
-        let message = self.message(command);
+        let message = self.world.look().message_of(command);
         let name = self.world.look().calls.insert(PendingCall::default());
         let mut call = Call {
             wire: self,

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::rc::Rc;
 
 use redlock_core::mock::SeededEntropy;
-use redlock_core::{Clock, Lease, Options, Redlock};
+use redlock_core::{Clock, Lease, Options, Redlock, Transport};
 
 use super::assumption::Assumption;
 use super::chance::Chance;
@@ -12,21 +12,21 @@ use super::clock::Moment;
 use super::cut::Cut;
 use super::fault::Kind;
 use super::history::{Call, Task};
-use super::transport::{LocalClock, Wire};
+use super::transport::LocalClock;
 use super::world::World;
 
 /// The most nodes that a world has.
 pub(crate) const MAX: usize = 7;
 
 /// The lock under test: the shipping code.
-pub(crate) type Lock = Redlock<Wire, LocalClock, SeededEntropy, MAX>;
+pub(crate) type Lock<T> = Redlock<T, LocalClock, SeededEntropy, MAX>;
 
 pub(crate) type Key = &'static str;
 
-pub(crate) struct User {
+pub(crate) struct User<T> {
     pub(crate) world: Rc<World>,
     pub(crate) task: Task,
-    pub(crate) lock: Lock,
+    pub(crate) lock: Lock<T>,
     pub(crate) chance: Chance,
     /// It takes one of them for each thing it does.
     pub(crate) options: Vec<Options>,
@@ -51,7 +51,7 @@ pub(crate) struct User {
     pub(crate) is_back: bool,
 }
 
-impl User {
+impl<T: Transport> User<T> {
     pub(crate) async fn live(mut self) {
         self.rest().await;
         for _ in 0..self.steps {

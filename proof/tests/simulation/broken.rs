@@ -137,6 +137,21 @@ fn a_replica_that_votes_is_found() {
 }
 
 #[test]
+fn a_node_that_answers_a_device_twice_is_found() {
+    assert_eq!(found(Assumption::Twice), Promise::Votes);
+}
+
+#[test]
+fn a_device_that_is_told_the_identity_of_a_node_once_is_found() {
+    assert_eq!(found(Assumption::OldIdentity), Promise::Restart);
+}
+
+#[test]
+fn a_release_that_a_device_has_stored_and_that_is_never_done_is_found() {
+    assert_eq!(found(Assumption::StoredRelease), Promise::Cleanup);
+}
+
+#[test]
 fn fences_go_back_where_other_rules_shorten_their_life() {
     assert_eq!(found(Assumption::ShorterFences), Promise::Fence);
 }

@@ -16,6 +16,8 @@ pub(super) struct Votes {
     quorum: usize,
     /// By the token and the node: its grant.
     granted: BTreeMap<(usize, usize), Grant>,
+    /// Tokens of leases that were extended by one server that was two to the client.
+    excused: BTreeSet<usize>,
     /// By the token: the nodes whose grants or extensions have reached the client since the last lease, and when.
     heard: BTreeMap<usize, BTreeMap<usize, Moment>>,
     /// By the node: when it became another process, and when it lost its data or was a replica.
@@ -101,9 +103,24 @@ impl Votes {
         None
     }
 
+    /// Whether the lease may lack a quorum by what the library states as a limit.
+    pub(super) fn is_excused(&self, token: usize) -> bool {
+        self.excused.contains(&token)
+    }
+
     fn won(&mut self, claim: Claim, is_new: bool) -> Option<(Claim, Promise)> {
         let voters = self.heard.remove(&claim.token).unwrap_or_default();
+        // A server with two names that restarts with its data within the round of an extension is two processes to the client.
+        let has_restarted = |(node, heard_at): (&usize, &Moment)| {
+            let restarted_at = self.restarted.get(node);
+            restarted_at.is_some_and(|at| at >= heard_at)
+        };
+        let is_excused = !is_new && voters.iter().any(has_restarted);
         if voters.len() < self.quorum {
+            if is_excused {
+                self.excused.insert(claim.token);
+                return None;
+            }
             return Some((claim, Promise::Votes));
         }
         let found = voters.into_iter().find_map(|(node, heard_at)| {

@@ -1,0 +1,123 @@
+//! The release that a device owes a node.
+
+use super::history::Message;
+
+/// The last release of a device, until it has read the answer: ahead of the next command of a later call it is sent, again if
+/// need be. So the key cannot be there behind it.
+#[derive(Debug)]
+pub(super) struct Debt {
+    /// The last call.
+    call: Option<Message>,
+    release: Option<Message>,
+    /// There was a call after that of the release.
+    is_due: bool,
+    last_acquire: Option<usize>,
+    /// Tokens of acquires that may have been written in part. For the others no release is needed.
+    begun: Vec<usize>,
+    /// The node has refused the release of this token, so that nothing follows from what is sent behind it. Forgotten when
+    /// the release must have been sent again.
+    refused: Option<usize>,
+    has_read_refusal: bool,
+    /// Tokens of commands that have outlived their connections: what is late may arrive behind the release.
+    late: Vec<usize>,
+}
+
+impl Debt {
+    pub(super) const fn new() -> Self {
+        Self {
+            call: None,
+            release: None,
+            is_due: false,
+            last_acquire: None,
+            begun: Vec::new(),
+            refused: None,
+            has_read_refusal: false,
+            late: Vec::new(),
+        }
+    }
+
+    /// The device makes a call. It looks back at refused releases only where it `is_idle`: nothing is unsent or unanswered.
+    pub(super) fn call(&mut self, message: Message, is_idle: bool) {
+        self.call = Some(message);
+        self.is_due = is_idle || !self.has_read_refusal;
+        if self.is_due && self.has_read_refusal {
+            self.end_refusal();
+        }
+        if message.is_acquire() {
+            self.last_acquire = Some(message.token);
+        }
+        let was_begun =
+            self.begun.contains(&message.token) || self.last_acquire != Some(message.token);
+        if message.is_release() && was_begun {
+            self.release = Some(message);
+            self.is_due = false;
+        }
+    }
+
+    /// The device writes.
+    pub(super) fn write(&mut self) {
+        if let Some(call) = self.call
+            && call.is_acquire()
+            && !self.begun.contains(&call.token)
+        {
+            self.begun.push(call.token);
+        }
+    }
+
+    pub(super) fn is_late(&mut self, token: usize) {
+        self.late.push(token);
+    }
+
+    /// The node has not done `message`: it is a replica, or lacks the script.
+    pub(super) fn refuse(&mut self, message: Message) {
+        if message.is_release() {
+            self.refused = Some(message.token);
+            self.has_read_refusal = false;
+        }
+    }
+
+    /// Also where the connection ends: then the device sends the release again.
+    pub(super) const fn end_refusal(&mut self) {
+        self.refused = None;
+        self.has_read_refusal = false;
+    }
+
+    pub(super) fn is_refused(&self, token: usize) -> bool {
+        self.refused == Some(token)
+    }
+
+    /// The device has read that `message` was refused. It sends it again when it is idle.
+    pub(super) const fn read_refusal(&mut self, message: Message) {
+        if message.is_release() {
+            self.is_due = false;
+            self.has_read_refusal = true;
+        }
+    }
+
+    /// The device has read the answer to `message`.
+    pub(super) fn answered(&mut self, message: Message) {
+        let is_it = |owed: &Message| owed.token == message.token;
+        if message.is_release() && self.release.as_ref().is_some_and(is_it) {
+            self.release = None;
+        }
+    }
+
+    /// The release that must have been sent ahead of `message`, which is sent now.
+    pub(super) fn due_before(&self, message: Message) -> Option<Message> {
+        let is_call = self.is_call(message);
+        let owed = self.release.filter(|_| self.is_due && is_call)?;
+        if owed.token == message.token || self.late.contains(&owed.token) {
+            return None;
+        }
+        Some(owed)
+    }
+
+    /// Whether it is the last call that sends `message`, and not the rest of an earlier one.
+    pub(super) fn is_call(&self, message: Message) -> bool {
+        self.call.is_some_and(|call| {
+            let [one, other] = [call, message]
+                .map(|message| (message.token, message.is_acquire(), message.is_release()));
+            one == other
+        })
+    }
+}
