@@ -132,8 +132,8 @@ impl Options {
     ///
     /// The last attempt starts when this time is over, or later if the task is not polled then. After that, `acquire`
     /// returns within one node timeout for each round of the attempt (one; up to three for a fenced lock), plus one for its
-    /// cleanup. If the votes of the first attempt were split, its retries may start up to eight node timeouts after the call,
-    /// even if this time is shorter.
+    /// cleanup. If the votes of the first attempt were split, its retries may start up to eight node timeouts after it began,
+    /// even if this time is over.
     #[must_use]
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;

@@ -62,7 +62,7 @@ pub struct Redlock<T, C, E, const MAX: usize> {
     pub(crate) options: Options,
     last_token: Token,
     clock_offset: Option<i64>,
-    restored_at: Option<Instant>,
+    looked_at: Option<Instant>,
     /// Set before a command that may put a token on the nodes, and before a release. Cleared when the release was sent, or
     /// when the caller gets the lease. So if a future is dropped in between, the next operation finds the token here.
     abandoned: Option<Abandoned>,
@@ -120,7 +120,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             options,
             last_token: Token::from_bytes([0; Token::LEN]),
             clock_offset: None,
-            restored_at: None,
+            looked_at: None,
             abandoned: None,
         })
     }
@@ -141,7 +141,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             options: self.options,
             last_token: Token::from_bytes([0; Token::LEN]),
             clock_offset: self.clock_offset,
-            restored_at: self.restored_at,
+            looked_at: self.looked_at,
             abandoned: None,
         }
     }
@@ -155,7 +155,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// Sets the options for the next lease. Existing leases keep their TTL, their drift and their rules.
     pub fn set_options(&mut self, options: Options) {
         if self.options.fencing() != options.fencing() {
-            self.restored_at = None;
+            self.looked_at = None;
         }
         self.options = options;
     }
@@ -190,23 +190,25 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.clock_offset = offset;
     }
 
-    /// When this client has last sent an acquire to nodes that had not answered, so that they restore guard records that they
-    /// may have lost. A fenced acquire does so at most once in half a quarantine. `None` if it has never done so.
+    /// When this client has last looked whether any node has lost its guard record, also a node that answers last. Once in half a
+    /// quarantine, a fenced acquire does so: if a round is won before all nodes have answered, it sends the acquire to the others
+    /// once more, and does not wait. If a round is lost, it waits for all nodes, for the node timeout at most. `None` if it has
+    /// never done so.
     #[must_use]
-    pub const fn restored_at(&self) -> Option<Instant> {
-        self.restored_at
+    pub const fn looked_at(&self) -> Option<Instant> {
+        self.looked_at
     }
 
-    /// Sets when another client with the same rules on the same clock has done so. This saves commands.
-    pub const fn set_restored_at(&mut self, restored_at: Option<Instant>) {
-        self.restored_at = restored_at;
+    /// Sets when another client with the same rules on the same clock has looked. This saves commands and time.
+    pub const fn set_looked_at(&mut self, looked_at: Option<Instant>) {
+        self.looked_at = looked_at;
     }
 
     /// Whether that was less than half a quarantine ago.
-    fn has_restored_recently(&self) -> bool {
-        let restored = self.restored_at.zip(self.options.fencing());
-        restored.is_some_and(|(restored_at, fencing)| {
-            self.clock.now() < restored_at.saturating_add(fencing.quarantine() / 2)
+    fn has_looked_recently(&self) -> bool {
+        let looked = self.looked_at.zip(self.options.fencing());
+        looked.is_some_and(|(looked_at, fencing)| {
+            self.clock.now() < looked_at.saturating_add(fencing.quarantine() / 2)
         })
     }
 

@@ -7,15 +7,15 @@ use redlock_core::Instant;
 
 use crate::core::Core;
 
-/// The nodes' time, and when guard records were restored last, shared by a handle and its clones, so that only the first
+/// The nodes' time, and when the nodes were last asked for their guard records, shared by a handle and its clones, so that only the first
 /// operation has to ask.
 #[derive(Debug, Clone)]
 pub(crate) struct FleetKnowledge {
     /// By how much the clocks of the nodes are ahead of the clock of this machine, in microseconds.
     clock_offset: Arc<AtomicI64>,
-    /// When an acquire was last sent to nodes only to restore guard records, in microseconds. They have the rules of one set of
-    /// options.
-    restored_at: Arc<AtomicU64>,
+    /// When an acquire last looked for nodes that have lost their guard records, in microseconds. It looks by the rules of one set
+    /// of options.
+    looked_at: Arc<AtomicU64>,
 }
 
 /// No real offset is so low.
@@ -28,7 +28,7 @@ impl FleetKnowledge {
     pub(crate) fn nothing() -> Self {
         Self {
             clock_offset: Arc::new(AtomicI64::new(UNKNOWN)),
-            restored_at: Arc::new(AtomicU64::new(NEVER)),
+            looked_at: Arc::new(AtomicU64::new(NEVER)),
         }
     }
 
@@ -36,7 +36,7 @@ impl FleetKnowledge {
     pub(crate) fn with_other_rules(&self) -> Self {
         Self {
             clock_offset: Arc::clone(&self.clock_offset),
-            restored_at: Arc::new(AtomicU64::new(NEVER)),
+            looked_at: Arc::new(AtomicU64::new(NEVER)),
         }
     }
 
@@ -44,9 +44,9 @@ impl FleetKnowledge {
     pub(crate) fn tell(&self, core: &mut Core) {
         let offset = self.clock_offset.load(Ordering::Relaxed);
         core.set_clock_offset(Some(offset).filter(|offset| *offset != UNKNOWN));
-        let restored_at = self.restored_at.load(Ordering::Relaxed);
-        let restored_at = Some(restored_at).filter(|at| *at != NEVER);
-        core.set_restored_at(restored_at.map(Instant::from_micros));
+        let looked_at = self.looked_at.load(Ordering::Relaxed);
+        let looked_at = Some(looked_at).filter(|at| *at != NEVER);
+        core.set_looked_at(looked_at.map(Instant::from_micros));
     }
 
     /// Stores what the operation has learned since `before`. Values that did not change are not stored, because another
@@ -58,9 +58,9 @@ impl FleetKnowledge {
         {
             self.clock_offset.store(offset, Ordering::Relaxed);
         }
-        if now.restored_at != before.restored_at {
-            let restored_at = now.restored_at.map_or(NEVER, Instant::as_micros);
-            self.restored_at.store(restored_at, Ordering::Relaxed);
+        if now.looked_at != before.looked_at {
+            let looked_at = now.looked_at.map_or(NEVER, Instant::as_micros);
+            self.looked_at.store(looked_at, Ordering::Relaxed);
         }
     }
 }
@@ -69,14 +69,14 @@ impl FleetKnowledge {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Told {
     clock_offset: Option<i64>,
-    restored_at: Option<Instant>,
+    looked_at: Option<Instant>,
 }
 
 impl Told {
     pub(crate) const fn by(core: &Core) -> Self {
         Self {
             clock_offset: core.clock_offset(),
-            restored_at: core.restored_at(),
+            looked_at: core.looked_at(),
         }
     }
 }

@@ -108,8 +108,8 @@ pub(super) struct View {
     clock_offset: Option<i64>,
     /// Whether a client with a wrong rule for it may write guard records.
     may_vouch: bool,
-    /// When it has last asked nodes only to restore their guard records.
-    restored_at: Option<Instant>,
+    /// When it has last looked for nodes that have lost their guard records.
+    looked_at: Option<Instant>,
     /// When it has met each node again, if any.
     pub(super) met: Few<Option<Instant>>,
     /// The node that may evict keys, as far as it knows.
@@ -346,7 +346,7 @@ async fn life(scene: &Scene, kind: Kind, world: &World) {
         view.abandoned = redlock.abandoned().map(number);
         view.clock_offset = redlock.clock_offset();
         world.heard.borrow_mut().end_round(scene.flaw);
-        view.restored_at = redlock.restored_at();
+        view.looked_at = redlock.looked_at();
         view.may_vouch = world.heard.borrow().may_vouch();
     }
 }

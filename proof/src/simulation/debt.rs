@@ -76,6 +76,11 @@ impl Debt {
         }
     }
 
+    /// The node has other data from now on: what it has released may be back, and the device is not told.
+    pub(super) const fn forgive(&mut self) {
+        self.release = None;
+    }
+
     /// Also where the connection ends: then the device sends the release again.
     pub(super) const fn end_refusal(&mut self) {
         self.refused = None;

@@ -128,7 +128,7 @@ impl State {
         matches!(self.link(route).line, Line::Up | Line::Dead)
     }
 
-    fn socket(&mut self, route: Route) -> Option<&mut Socket> {
+    pub(super) fn socket(&mut self, route: Route) -> Option<&mut Socket> {
         self.link(route).socket.as_deref_mut()
     }
 

@@ -200,6 +200,9 @@ impl State {
         // What is released now may stay.
         for route in self.routes_to(node) {
             self.link(route).forget_handed();
+            if let Some(socket) = self.socket(route) {
+                socket.debt.forgive();
+            }
         }
         let is_master = self.machines[node].server.is_master();
         self.tell(What::Role(node, is_master));

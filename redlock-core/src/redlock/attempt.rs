@@ -1,6 +1,6 @@
 //! One attempt to acquire the lock.
 
-use crate::clock_samples::{ClockSamples, Confirmation};
+use crate::clock_samples::Confirmation;
 use crate::command::Command;
 use crate::entropy::Entropy;
 use crate::error::AcquireError;
@@ -66,10 +66,14 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let token = self.fresh_token().ok_or(AcquireError::Entropy)?;
         let mut rounds = 0;
         let mut previous_fence = None;
+        let looks_at_all = self.options.fencing().is_some() && !self.has_looked_recently();
         let (mut ballot, proposal) = loop {
             let started_at = self.clock.now();
             let proposal = self.proposal(learned, rounds);
             let mut ballot = self.acquire_round(key, &token, proposal);
+            if looks_at_all {
+                ballot.round.wait_for_all();
+            }
             if let Some(proposal) = proposal
                 && rounds > 0
             {
@@ -121,11 +125,17 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         if let Some(proposal) = proposal
             && ballot.verdict == Verdict::Won
         {
-            self.restore_records(key, &token, proposal, &ballot.samples, learned)
-                .await;
+            if looks_at_all || ballot.samples.unguarded().len() > 0 {
+                let guarded = ballot.samples.guarded();
+                self.restore_records(key, &token, proposal, guarded, learned)
+                    .await;
+            }
             if self.clock.now() >= ballot.round.valid_until() {
                 ballot.verdict = Verdict::TooLate;
             }
+        }
+        if looks_at_all {
+            self.looked_at = Some(self.clock.now());
         }
         if ballot.verdict != Verdict::Won {
             // Waits for the nodes that granted, so that they have deleted the key before the error is returned.
@@ -198,7 +208,11 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
 
     /// Whether the last round has confirmed the rules of this client, a moment ago: the process was not paused since.
     fn may_vouch(&self, learned: &Learned) -> bool {
-        let moment = self.options.round_time().saturating_mul(2);
+        // A round lasts until the first tick after its node timeout.
+        let round_time = self.options.round_time();
+        let moment = round_time
+            .saturating_add(self.clock.resolution())
+            .saturating_mul(2);
         learned.confirmed.is_some_and(|(started_at, confirmation)| {
             confirmation != Confirmation::None
                 && self.clock.now() < started_at.saturating_add(moment)
@@ -210,21 +224,20 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// starts quarantines.
     ///
     /// A node may have lost its record if it said so, or if it had not answered when the round was won. The latter is common, and
-    /// means little. So if no node said so, this happens at most once in half a quarantine.
+    /// means little. So if no node said so, this happens at most once in half a quarantine, see
+    /// [`looked_at`](Redlock::looked_at).
     async fn restore_records(
         &mut self,
         key: &[u8],
         token: &Token,
         proposal: Proposal,
-        samples: &ClockSamples<MAX>,
+        guarded: NodeSet,
         learned: &Learned,
     ) {
-        let others = self.distinct_nodes().without(samples.guarded());
-        let is_due = samples.unguarded().len() > 0 || !self.has_restored_recently();
-        if others.len() == 0 || proposal.vouches() || !is_due || !self.may_vouch(learned) {
+        let others = self.distinct_nodes().without(guarded);
+        if others.len() == 0 || proposal.vouches() || !self.may_vouch(learned) {
             return;
         }
-        self.restored_at = Some(self.clock.now());
         let terms = self.options.terms();
         let command = self.acquire_command(key, token, terms, Some(proposal.vouching()));
         let mut ballot = self.delivery_round(command, others, NodeSet::EMPTY, 0);

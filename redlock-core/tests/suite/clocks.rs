@@ -9,9 +9,9 @@ use crate::world::*;
 
 /// A clock that truncates its reading to whole ticks and wakes on whole ticks, like a counter of ticks.
 #[derive(Debug, Clone, Copy)]
-struct Coarse<'c> {
-    clock: &'c MockClock,
-    tick: Duration,
+pub(crate) struct Coarse<'c> {
+    pub(crate) clock: &'c MockClock,
+    pub(crate) tick: Duration,
 }
 
 impl Coarse<'_> {

@@ -13,6 +13,7 @@ use redlock_core::{
     AcquireError, Clock, ExtendError, Fencing, Instant, NodeErrorOf, Options, Redlock, Transport,
 };
 
+use crate::clocks::Coarse;
 use crate::world::*;
 
 const WINDOW: Duration = Fencing::WINDOW;
@@ -335,6 +336,49 @@ fn what_an_earlier_attempt_was_told_of_the_rules_restores_no_record() {
             "two hold the lock"
         );
         clock.advance(QUARANTINE / 16);
+    }
+}
+
+/// The node that answers last has lost its record, and every round is lost before it has said so.
+#[test]
+fn the_record_of_the_farthest_node_is_restored_while_the_lock_is_held() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
+    nodes[2].set_latency(ms(10));
+    let (mut leader, mut lease) = holder_with(&nodes, &clock, fenced());
+    clock.advance(ms(100));
+    nodes[2].restart_empty();
+    let mut other = client_with(&nodes, &clock, 2, fenced());
+    for _ in 0..40 {
+        clock.advance(ms(3_000));
+        clock.run(leader.extend(&mut lease)).unwrap();
+        let error = clock.run(other.try_acquire(KEY)).unwrap_err();
+        assert!(matches!(error, AcquireError::Held(_)), "{error}");
+    }
+    clock.run(leader.release(lease));
+    nodes[0].stop();
+    assert!(clock.run(other.try_acquire(KEY)).is_ok());
+}
+
+#[test]
+fn a_client_with_a_coarse_clock_restores_a_record_while_another_node_hangs() {
+    for tick in [ms(50), ms(100), ms(500)] {
+        let clock = MockClock::new();
+        let nodes: [Node<'_>; 3] = MockNode::array(&clock);
+        nodes.iter().for_each(|node| node.set_latency(ms(1)));
+        let coarse = Coarse {
+            clock: &clock,
+            tick,
+        };
+        let entropy = SeededEntropy::new(1);
+        let mut redlock = Redlock::<_, _, _, 3>::new(&nodes, coarse, entropy, fenced()).unwrap();
+        let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+        clock.run(redlock.release(lease));
+        nodes[1].clear();
+        nodes[2].hang();
+        assert!(clock.run(redlock.try_acquire(KEY)).is_err());
+        clock.advance(QUARANTINE);
+        assert!(clock.run(redlock.try_acquire(KEY)).is_ok(), "{tick:?}");
     }
 }
 
