@@ -1,0 +1,108 @@
+-- The waiting line of a lock on this node: what the scripts have in common whose names end with `_queued`, in place of
+-- `include line.lua`. `docs/line.md` explains it. The line only refuses: no promise of the lock depends on it.
+--
+-- The line is a sorted set. Its members are mailboxes, 16 hexadecimal digits, and their scores are tickets: when the wait began,
+-- in microseconds of the nodes' time. A mailbox with `~` before it cannot be called. If it is the turn of a client, `!` and its
+-- mailbox stand before all others: the negative score is the end of the turn, in milliseconds of the node's clock.
+--
+-- Needs: call, lock, queue, me (a mailbox, or ''), turn (how long a turn lasts, in milliseconds), now (microseconds), now_ms.
+
+-- The first client of the line. If it is the turn of a client, also its mailbox and the end of the turn.
+local function front()
+  local first = call('zrange', queue, 0, 1, 'withscores')
+  local ends = -(first[2] or 0)
+  if ends > 0 then return first[3], string.sub(first[1], 2), ends end
+  return first[1]
+end
+
+-- Stands in the line, if there is room for 1,000. A ticket is from the last minute, and never from the future.
+local function register(ticket)
+  local known = call('zscore', queue, me)
+  if not known and call('zcard', queue) >= 1000 then return false end
+  local from = math.max(math.min(ticket, now), now - 60000000)
+  -- A client that has learned the nodes' time sends an earlier ticket than before.
+  if not known or from < known + 0 then call('zadd', queue, from, me) end
+  call('pexpire', queue, 10000)
+  return true
+end
+
+-- Gives the turn to the first client of the line that lives, and calls it. The second client, its deputy, is called too: it comes
+-- when the turn is over. A mailbox that no connection has subscribed to is that of a client that is gone. At most 16 of them are
+-- removed, so that the node is not kept busy.
+local function call_next()
+  for _ = 1, 16 do
+    local head = call('zrange', queue, 0, 0)[1]
+    if not head or head == me then return end
+    local mail = 'redlock:mail:'
+    if string.sub(head, 1, 1) == '~' or call('pubsub', 'numsub', mail .. head)[2] > 0 then
+      local deputy = call('zrange', queue, 1, 1)[1]
+      call('zadd', queue, -(now_ms + math.min(turn, 10000)), '!' .. head)
+      call('publish', mail .. head, '1' .. lock)
+      if deputy then call('publish', mail .. deputy, '2' .. lock) end
+      return
+    end
+    call('zrem', queue, head)
+  end
+end
+
+-- Ends the turn of `whose`. If it has passed, the client did not come, and leaves the line. If it lasts longer than any turn, the
+-- clock was stepped back, and the client is not to blame.
+local function end_turn(whose, ends)
+  call('zrem', queue, '!' .. whose)
+  if ends < now_ms and whose ~= me then call('zrem', queue, whose) end
+end
+
+-- Whether a client that wants the free lock must wait. If so, it stands in the line. Returns a code, for how many milliseconds the
+-- turn of another client lasts, and the number of clients ahead.
+local function wait_in_line(ticket)
+  if call('exists', queue) == 0 then return end
+  if not register(ticket) then return FULL, 0, 1000 end
+  local head, whose, ends = front()
+  if whose and (ends < now_ms or ends > now_ms + 10000) then
+    end_turn(whose, ends)
+    head, whose, ends = front()
+  end
+  if head == me or whose == me then return end
+  if not whose then
+    -- pcall, because a client without the permission to publish must not be refused for that.
+    pcall(call_next)
+    head, whose, ends = front()
+    if head == me then return end
+  end
+  local ahead = call('zrank', queue, me) - (whose and 1 or 0)
+  return WAITING, whose and ends - now_ms or 0, ahead
+end
+
+-- A client that finds the lock held stands in the line. Returns the number of clients ahead.
+local function wait_for_holder(ticket)
+  if not register(ticket) then return 1000 end
+  local _, whose = front()
+  return call('zrank', queue, me) - (whose and 1 or 0)
+end
+
+-- This client takes the lock: it leaves the line, and the turn is over, whose ever it was.
+local function leave_line()
+  local _, whose = front()
+  call('zrem', queue, me, '!' .. (whose or ''))
+end
+
+-- After a release. `ticket` is missing unless the attempt was lost and its client goes on waiting. Returns whether clients wait.
+local function hand_over(deleted, ticket)
+  local _, whose, ends = front()
+  if ticket then
+    -- If the node had granted the lock, it had removed the client from the line.
+    if deleted == 1 then
+      register(ticket)
+      if not whose then call_next() end
+    end
+    return
+  end
+  local is_mine = whose == me
+  call('zrem', queue, me)
+  if whose and (deleted == 1 or is_mine) then
+    end_turn(whose, ends)
+    whose = nil
+  end
+  if not whose and (deleted == 1 or call('exists', lock) == 0) then call_next() end
+  return call('exists', queue) == 1
+end
