@@ -22,14 +22,30 @@ use std::process::ExitCode;
 
 use sha1_smol::Sha1;
 
-const NAMES: [&str; 6] = [
+const NAMES: [&str; 10] = [
     "acquire_fenced",
+    "acquire_fenced_queued",
+    "acquire_queued",
     "extend",
     "extend_fenced",
     "node_info",
     "release",
     "release_fenced",
+    "release_fenced_queued",
+    "release_queued",
 ];
+
+/// Scripts that are made of others: of all their lines, also of those that begin with [`IN_LINE`].
+const OF_ALL_LINES: [(&str, &str); 2] = [
+    ("acquire_fenced_queued", "acquire_fenced"),
+    ("release_fenced_queued", "release_fenced"),
+];
+
+/// Such a line is a comment, but for clients that stand in the waiting line.
+const IN_LINE: &str = "--+ ";
+
+/// A line with this word is replaced by the file that it names.
+const INCLUDE: &str = "include ";
 
 /// What the names of reply codes stand for.
 const CODES: &str = "codes.lua";
@@ -71,7 +87,7 @@ pub fn all() -> io::Result<Vec<Sent>> {
     NAMES
         .into_iter()
         .map(|name| {
-            let source = fs::read_to_string(folder().join(name).with_extension("lua"))?;
+            let source = source(name)?;
             let text = shortened(&source, &codes);
             let sha1 = Sha1::from(&text).digest().to_string();
             Ok(Sent { name, text, sha1 })
@@ -98,6 +114,25 @@ impl Sent {
         println!("{:>5} bytes  {}", self.text.len(), self.name);
         Ok(())
     }
+}
+
+/// The commented Lua of the script of this name.
+fn source(name: &str) -> io::Result<String> {
+    let read = |name: &str| fs::read_to_string(folder().join(name).with_extension("lua"));
+    let whole = OF_ALL_LINES.iter().find(|(of, _)| *of == name);
+    let source = match whole {
+        Some((_, part)) => read(part)?.replace(IN_LINE, ""),
+        None => read(name)?,
+    };
+    let mut whole = String::new();
+    for line in source.lines() {
+        match line.trim_start().strip_prefix(INCLUDE) {
+            Some(file) => whole += &fs::read_to_string(folder().join(file))?,
+            None => whole += line,
+        }
+        whole.push('\n');
+    }
+    Ok(whole)
 }
 
 fn folder() -> PathBuf {
@@ -157,13 +192,13 @@ fn locals<'s>(words: &[&'s str]) -> Vec<&'s str> {
     locals
 }
 
-/// `a` to `z`, then `A` to `Z`.
+/// `a` to `z`, `A` to `Z`, then two letters that are no word of Lua.
 fn letter(number: usize) -> String {
-    let letters = ('a'..='z').chain('A'..='Z');
-    let letter = letters.into_iter().nth(number);
-    letter
-        .expect("a script has no more than 52 variables")
-        .to_string()
+    let letters: Vec<_> = ('a'..='z').chain('A'..='Z').collect();
+    match letters.get(number) {
+        Some(letter) => letter.to_string(),
+        None => letter(number - letters.len()) + "_",
+    }
 }
 
 /// The words of a script, without comments.

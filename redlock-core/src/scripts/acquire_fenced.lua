@@ -1,9 +1,11 @@
 -- Acquires a fenced lock on this node, if no other attempt holds it and the proposed fence is higher than every fence that the
 -- node has accepted for it.
 --
--- KEYS  the lock; its fence record; the guard record of the node
--- ARGV  1 token, 2 ttl, 3 proposed fence, 4 max_ttl, 5 window, 6 step_back, 7 '1' if the client vouches, else missing
+-- KEYS  the lock; its fence record; the guard record of the node; in a line: the line
+-- ARGV  1 token, 2 ttl, 3 proposed fence, 4 max_ttl, 5 window, 6 step_back, 7 '1' if the client vouches, else '0' or missing;
+--       in a line: 8 ticket, 9 mailbox, 10 turn
 --
+-- Lines that begin with `--+` are for clients that stand in the waiting line of the lock (line.lua): they are sent to no others.
 -- The client vouches if the round before has confirmed its rules: max_ttl, window and step_back. Then it may restore a guard
 -- record.
 --
@@ -24,6 +26,9 @@ local highest, held_until, accepted = string.match(call('get', fence) or '0:0', 
 highest = highest + 0
 local too_new, too_old = proposed > now + window * 1000, proposed <= now - window * 1000
 local function answer(code, ms) return {code, now, highest, ms} end
+--+ local queue, ticket, me, turn = KEYS[4], ARGV[8] + 0, ARGV[9], ARGV[10] + 0
+--+ include line.lua
+--+ include line_wait.lua
 
 -- First, the guard record: can this node have forgotten a lease or a fence?
 -- The record is `run_id:until:max_ttl:window:step_back:replication_id`. A record of an older version has no replication ID.
@@ -63,9 +68,14 @@ if left > 0 then return answer(QUARANTINED, math.ceil(left / 1000)) end
 
 -- Second, the lock: is it free?
 local holder = call('get', lock)
-if holder and holder ~= token then return answer(REFUSED, call('pttl', lock)) end
+local held_ms = holder and holder ~= token and call('pttl', lock)
 -- If the clock jumped forward, the key of a lease that is still valid may have expired. held_until is the end of that lease.
-if not holder and now_ms <= held_until + 0 then return answer(REFUSED, held_until - now_ms) end
+if not holder and now_ms <= held_until + 0 then held_ms = held_until - now_ms end
+--+ if held_ms then held_ms = held_ms * 1024 + wait_for_holder(ticket) end
+if held_ms then return answer(REFUSED, held_ms) end
+--+ local code, ms, ahead = nil
+--+ if not holder then code, ms, ahead = wait_in_line(ticket) end
+--+ if code then return answer(code, ms * 1024 + ahead) end
 
 -- Third, the fence. An attempt that holds the key may ask again with the fence that was accepted for it. Another attempt with
 -- an equal fence is denied.
@@ -80,5 +90,6 @@ highest, held_until = proposed, math.max(held_until + 0, now_ms + ttl)
 local kept_until = math.max(math.ceil(highest / 1000) + window, held_until) + step_back + 1
 -- %.0f, because Lua would write large numbers with an exponent.
 call('set', fence, string.format('%.0f:%.0f:', highest, held_until) .. token, 'pxat', kept_until)
+--+ leave_line()
 call('set', lock, token, 'px', ttl)
 return answer(GRANTED, 0)

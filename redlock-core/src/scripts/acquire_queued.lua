@@ -14,8 +14,9 @@ local clock = call('time')
 local now = clock[1] * 1000000 + clock[2]
 local now_ms = math.floor(now / 1000)
 include line.lua
+include line_wait.lua
 
-local code, ms, ahead
+local code, ms, ahead = nil
 if call('exists', lock) == 1 then
   code, ms, ahead = REFUSED, call('pttl', lock), wait_for_holder(ARGV[3] + 0)
 else

@@ -1,5 +1,5 @@
--- The waiting line of a lock on this node: what the scripts have in common whose names end with `_queued`, in place of
--- `include line.lua`. `docs/line.md` explains it. The line only refuses: no promise of the lock depends on it.
+-- The waiting line of a lock on this node: what the scripts have in common whose names end with `_queued`. They include this file,
+-- and one of line_wait.lua and line_leave.lua. `docs/line.md` explains it. The line only refuses: no promise of the lock depends on it.
 --
 -- The line is a sorted set. Its members are mailboxes, 16 hexadecimal digits, and their scores are tickets: when the wait began,
 -- in microseconds of the nodes' time. A mailbox with `~` before it cannot be called. If it is the turn of a client, `!` and its
@@ -50,59 +50,4 @@ end
 local function end_turn(whose, ends)
   call('zrem', queue, '!' .. whose)
   if ends < now_ms and whose ~= me then call('zrem', queue, whose) end
-end
-
--- Whether a client that wants the free lock must wait. If so, it stands in the line. Returns a code, for how many milliseconds the
--- turn of another client lasts, and the number of clients ahead.
-local function wait_in_line(ticket)
-  if call('exists', queue) == 0 then return end
-  if not register(ticket) then return FULL, 0, 1000 end
-  local head, whose, ends = front()
-  if whose and (ends < now_ms or ends > now_ms + 10000) then
-    end_turn(whose, ends)
-    head, whose, ends = front()
-  end
-  if head == me or whose == me then return end
-  if not whose then
-    -- pcall, because a client without the permission to publish must not be refused for that.
-    pcall(call_next)
-    head, whose, ends = front()
-    if head == me then return end
-  end
-  local ahead = call('zrank', queue, me) - (whose and 1 or 0)
-  return WAITING, whose and ends - now_ms or 0, ahead
-end
-
--- A client that finds the lock held stands in the line. Returns the number of clients ahead.
-local function wait_for_holder(ticket)
-  if not register(ticket) then return 1000 end
-  local _, whose = front()
-  return call('zrank', queue, me) - (whose and 1 or 0)
-end
-
--- This client takes the lock: it leaves the line, and the turn is over, whose ever it was.
-local function leave_line()
-  local _, whose = front()
-  call('zrem', queue, me, '!' .. (whose or ''))
-end
-
--- After a release. `ticket` is missing unless the attempt was lost and its client goes on waiting. Returns whether clients wait.
-local function hand_over(deleted, ticket)
-  local _, whose, ends = front()
-  if ticket then
-    -- If the node had granted the lock, it had removed the client from the line.
-    if deleted == 1 then
-      register(ticket)
-      if not whose then call_next() end
-    end
-    return
-  end
-  local is_mine = whose == me
-  call('zrem', queue, me)
-  if whose and (deleted == 1 or is_mine) then
-    end_turn(whose, ends)
-    whose = nil
-  end
-  if not whose and (deleted == 1 or call('exists', lock) == 0) then call_next() end
-  return call('exists', queue) == 1
 end

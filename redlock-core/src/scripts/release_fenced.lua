@@ -1,10 +1,12 @@
 -- Releases a fenced lease or attempt on this node: deletes its key, and makes its fence stale.
 --
--- KEYS  the lock; its fence record
--- ARGV  1 token, 2 fence of the lease, or the last fence that the attempt proposed, 3 window, 4 step_back
+-- KEYS  the lock; its fence record; in a line: the line
+-- ARGV  1 token, 2 fence of the lease, or the last fence that the attempt proposed, 3 window, 4 step_back; in a line: 5 turn, 6 and
+--       7 mailbox and ticket, as in release_queued.lua
 --
+-- Lines that begin with `--+` are for clients that stand in the waiting line of the lock (line.lua): they are sent to no others.
 -- The fence and the node's clock are in microseconds. All other times are in milliseconds.
--- Answers 1 if the key was deleted, else 0. `docs/fencing.md` explains why this is safe.
+-- Answers 1 if the key was deleted, else 0; in a line, 2 if it was deleted and a client waits for the lock. `docs/fencing.md` explains why this is safe.
 
 local call = redis.call
 local lock, fence = KEYS[1], KEYS[2]
@@ -35,4 +37,11 @@ if left ~= known then
     redis.pcall('set', fence, left, 'pxat', kept_until)
   end
 end
+--+ local queue, turn, me, now_ms = KEYS[3], ARGV[5] + 0, ARGV[6], math.floor(now / 1000)
+--+ local is_done, waits = pcall(function()
+--+   include line.lua
+--+   include line_leave.lua
+--+   return hand_over(deleted, ARGV[7] and ARGV[7] + 0)
+--+ end)
+--+ return deleted + (is_done and waits and deleted or 0)
 return deleted

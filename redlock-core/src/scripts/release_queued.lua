@@ -20,6 +20,7 @@ local is_done, waits = pcall(function()
   local now = clock[1] * 1000000 + clock[2]
   local now_ms = math.floor(now / 1000)
   include line.lua
+  include line_leave.lua
   return hand_over(deleted, ARGV[4] and ARGV[4] + 0)
 end)
 return deleted + (is_done and waits and deleted or 0)
