@@ -43,5 +43,5 @@ end
 --+   include line_leave.lua
 --+   return hand_over(deleted, ARGV[7] and ARGV[7] + 0)
 --+ end)
---+ return deleted + (is_done and waits and deleted or 0)
+--+ if is_done and waits then deleted = deleted * 2 end
 return deleted

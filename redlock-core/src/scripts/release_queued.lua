@@ -23,4 +23,5 @@ local is_done, waits = pcall(function()
   include line_leave.lua
   return hand_over(deleted, ARGV[4] and ARGV[4] + 0)
 end)
-return deleted + (is_done and waits and deleted or 0)
+if is_done and waits then deleted = deleted * 2 end
+return deleted
