@@ -17,9 +17,9 @@ pub use terms::{Proposal, Reading};
 
 /// A fencing token: larger for every later holder of a key, over all nodes and for all time.
 ///
-/// Pass it to the resource with every action, and let the resource refuse actions with a lower fence than
-/// it has seen, as a [`FenceGate`] does. Then a holder that was paused past the end of its lease can do no
-/// harm. Fences of different keys cannot be compared.
+/// Pass it to the resource with every action, and let the resource refuse actions with a fence lower than the
+/// highest that it has seen, as a [`FenceGate`] does. Then a holder that was paused past the end of its lease can
+/// do no harm. Fences of different keys cannot be compared.
 ///
 /// It is a time in microseconds that the nodes have agreed on, below 2^53. So it fits in a number of Lua or
 /// JavaScript, and in a `BIGINT` of SQL.

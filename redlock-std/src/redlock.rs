@@ -248,9 +248,9 @@ impl Redlock {
     /// it cannot begin within one node timeout, this fails with [`AcquireError::NotAsked`].
     ///
     /// Several clients that try at the same time may split the votes, so that none gets a quorum. So if some node granted
-    /// the lock, but the round was lost because other nodes refused, this tries again, up to three times: after random
-    /// delays, which follow from the time that the lost round took. No delay ends later than eight node timeouts after the
-    /// first round began.
+    /// the lock, but the round was lost because other nodes refused, this tries again, up to three times, after random
+    /// delays. The longer the lost round took, the longer a delay can be. No delay ends later than eight node timeouts after
+    /// the first round began.
     ///
     /// Dropping the future releases the keys that a round may have set.
     ///
@@ -272,10 +272,10 @@ impl Redlock {
     /// Acquires the lock, and waits for it until [`Options::wait`] is over.
     ///
     /// Tasks that want the same key through this handle or a clone of it wait in a queue, first come, first served. The
-    /// first task in the queue asks the nodes, and retries after a random delay; if the votes of its first round were split,
-    /// like [`try_acquire`](Self::try_acquire). It passes its turn on when its guard is
-    /// released or dropped, or when the validity of its lease is over. A task that is not polled loses its turn no later
-    /// than thirteen node timeouts and one second after its own wait is over.
+    /// first task in the queue asks the nodes, and retries after a random delay. If the votes of its first round were split,
+    /// it retries as [`try_acquire`](Self::try_acquire) does. It passes its turn on when its guard is released or dropped,
+    /// or when the validity of its lease is over. A task that is not polled loses its turn no later than thirteen node
+    /// timeouts and one second after its own wait is over.
     ///
     /// The number of rounds in flight, for all keys together, is limited to what the nodes answer in time. So the
     /// acquires of a burst wait until their round can begin, behind the extensions of leases, instead of timing out in

@@ -232,7 +232,9 @@ impl Client {
             measure.ttl_ms = measure.ttl_ms.min(longest);
         }
         let mut names: Vec<_> = (0..nodes).collect();
-        let names_twice = nodes > 1 && number > 0 && measure.names_twice && chance.one_in(2);
+        // Nor does a client with other rules: it would see fewer servers than the fleet has, and could take them for a new fleet.
+        let may_name_twice = nodes > 1 && number > 0 && measure.names_twice && !is_other;
+        let names_twice = may_name_twice && chance.one_in(2);
         if names_twice {
             let name = chance.index(nodes);
             names[name] = chance.index(nodes - 1);

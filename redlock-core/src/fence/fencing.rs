@@ -13,7 +13,7 @@ use crate::time::whole_millis;
 ///
 /// | rule | default | meaning |
 /// |---|---|---|
-/// | `Fencing::new(window)` | `Fencing::WINDOW` is 250 ms | how far a fence may be from a node's clock, and so how far the nodes' clocks may be apart, less the time of a message |
+/// | `Fencing::new(window)` | `Fencing::WINDOW` is 250 ms | how far a fence may be from a node's clock; the nodes' clocks may differ by this time minus that of a message |
 /// | `with_max_ttl` | one minute | the longest TTL of any fenced lease |
 /// | `with_step_back` | one minute | by how much the clock of a running node may be stepped back |
 ///

@@ -59,8 +59,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// node timeout.
     ///
     /// Several clients that try at the same time may split the votes, so that none gets a quorum. So if some node granted the
-    /// lock, but the round was lost because other nodes refused, this tries again, up to three times: after random delays,
-    /// which follow from the time that the lost round took. No retry starts later than eight node timeouts after the call.
+    /// lock, but the round was lost because other nodes refused, this tries again, up to three times, after random delays.
+    /// The longer the lost round took, the longer a delay can be. No retry starts later than eight node timeouts after the call.
     ///
     /// If an attempt fails, this cleans up before it returns or tries again: it tells every node that may have granted the lock
     /// to delete the key. It waits for the nodes that did grant it, for one node timeout at most.

@@ -49,9 +49,9 @@ impl Address {
     /// # Errors
     ///
     /// If the URL is not that of a Redis or Valkey node, or if it needs TLS and TLS is not available. The error
-    /// contains at most the scheme and the host of the URL, and the host only if it is certain which part is the host:
-    /// not, for example, if that part holds a character that no host name has. But in `redis://USER:1234`, where the
-    /// host is missing, the user is read as the host.
+    /// contains at most the scheme and the host of the URL. It contains the host only if it is certain which part is the
+    /// host. For example, it contains no part with a character that no host name has. The exception is a URL without a
+    /// host: in `redis://USER:1234`, the user is read as the host.
     pub fn parse(url: &str) -> Result<Self, ConnectError> {
         let parts = Parts::read(url)?;
         #[cfg(feature = "tls-rustls")]
