@@ -232,7 +232,8 @@ impl Client {
             measure.ttl_ms = measure.ttl_ms.min(longest);
         }
         let mut names: Vec<_> = (0..nodes).collect();
-        // Nor does a client with other rules: it would see fewer servers than the fleet has, and could take them for a new fleet.
+        // A client with other rules names each server once. Otherwise it would see fewer servers than the fleet has, and could take
+        // them for a new fleet.
         let may_name_twice = nodes > 1 && number > 0 && measure.names_twice && !is_other;
         let names_twice = may_name_twice && chance.one_in(2);
         if names_twice {
