@@ -353,7 +353,7 @@ impl Options {
     pub(crate) const fn terms(&self) -> Terms {
         Terms {
             ttl_ms: self.ttl_ms,
-            validity: self.validity_micros(),
+            validity_micros: self.validity_micros(),
         }
     }
 

@@ -99,7 +99,7 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
                         }
                         _ => {}
                     }
-                    if samples.take(node, &answer, started_at, clock.now()) {
+                    if samples.record(node, &answer, started_at, clock.now()) {
                         round.count_sample();
                     }
                 }

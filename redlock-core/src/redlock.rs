@@ -337,7 +337,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     ) -> Ballot<'c, NodeErrorOf<T>, MAX> {
         let deadline = self.clock.now().saturating_add(self.options.round_time());
         let round = Round::new(awaited, count, deadline, Instant::MAX);
-        Ballot::new(command, recipients, self.count(), round)
+        Ballot::new(command, recipients, self.node_count(), round)
     }
 
     /// Creates a round that grants or extends a lease with these terms. A win counts only before `end`, and the round stops
@@ -361,7 +361,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             deadline.min(end),
             valid_until.min(end),
         );
-        Ballot::new(command, nodes, self.count(), round)
+        Ballot::new(command, nodes, self.node_count(), round)
     }
 
     /// Runs the round until it has a verdict.
@@ -369,7 +369,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         race(&mut self.nodes, &self.clock, ballot).await;
     }
 
-    fn count(&self) -> usize {
+    fn node_count(&self) -> usize {
         self.all.len() as usize
     }
 
@@ -379,8 +379,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
 
     /// Whether so many nodes refused that the others are no quorum. With an even number of nodes, half of them are enough,
     /// even if the other half has not answered.
-    fn is_quorum_refused(&self, report: &Report<NodeErrorOf<T>, MAX>) -> bool {
-        self.count() - report.tally().refused < self.quorum() as usize
+    fn is_quorum_impossible(&self, report: &Report<NodeErrorOf<T>, MAX>) -> bool {
+        self.node_count() - report.tally().refused < self.quorum() as usize
     }
 }
 
