@@ -124,11 +124,12 @@ impl Options {
     /// Sets how long [`acquire`](crate::Redlock::acquire) keeps trying. Zero means what
     /// [`try_acquire`](crate::Redlock::try_acquire) does. Default: the TTL, its drift and two node timeouts.
     ///
-    /// The default is long enough to outlast a lease of the same TTL that is never released. For a plain lock with a TTL
-    /// of at least 100 ms, it also outlasts the time for which restarted nodes have no vote, if the acquire begins when the
-    /// client is connected to them again. It does
-    /// not if [`max_ttl`](Self::max_ttl), here or in a guard record, is longer than the TTL, or if the lock is fenced:
-    /// then it may take longer than the default wait until restarted nodes have a vote again.
+    /// The default is long enough to outlast a lease of the same TTL that is never released. It also outlasts the time for
+    /// which restarted nodes have no vote, if all of these hold:
+    ///
+    /// - The lock is plain, with a TTL of at least 100 ms.
+    /// - [`max_ttl`](Self::max_ttl), here and in the guard records, is not longer than the TTL.
+    /// - The acquire begins when the client is connected to the nodes again.
     ///
     /// The last attempt starts when this time is over, or later if the task is not polled then. After that, `acquire`
     /// returns within one node timeout for each round of the attempt (one; up to three for a fenced lock), plus one for its
@@ -180,7 +181,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// Fails if nothing of the validity is left.
+    /// Fails if nothing of the validity is left, or if a node timeout is set that is not shorter than the validity.
     pub const fn drift_ppm(mut self, drift_ppm: u32) -> Result<Self, OptionsError> {
         self.drift_ppm = drift_ppm;
         self.settled()
@@ -341,8 +342,8 @@ impl Options {
         Duration::from_micros(micros as u64)
     }
 
-    /// How long a lease of this TTL keeps a node from granting another, at any clock rate within the drift; plus one node
-    /// timeout to connect to the node before that, and one to ask it afterwards.
+    /// For how long a node that has granted a lease of this TTL grants no other, at any clock rate within the drift. Plus two
+    /// node timeouts: one to connect to the node before this time, and one to ask it afterwards.
     const fn default_wait(&self) -> Duration {
         let drift = Duration::from_micros(drift_micros(self.ttl_ms, self.drift_ppm));
         let rounds = self.node_timeout.saturating_mul(2);

@@ -190,19 +190,21 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.clock_offset = offset;
     }
 
-    /// When this client has last sent an acquire to nodes that had not answered, so that they restore guard records that they
-    /// may have lost. A fenced acquire does so at most once in half a quarantine. `None` if it has never done so.
+    /// When this client last sent an acquire again after a round that was won, so that nodes restore lost guard records. `None`
+    /// if it has never done so. If no node has said that it lost its record, a fenced acquire does this at most once in half a
+    /// quarantine.
     #[must_use]
     pub const fn restored_at(&self) -> Option<Instant> {
         self.restored_at
     }
 
-    /// Sets when another client with the same rules on the same clock has done so. This saves commands.
+    /// Sets the [`restored_at`](Self::restored_at) of another client with the same rules on the same clock. This saves
+    /// commands.
     pub const fn set_restored_at(&mut self, restored_at: Option<Instant>) {
         self.restored_at = restored_at;
     }
 
-    /// Whether that was less than half a quarantine ago.
+    /// Whether [`restored_at`](Self::restored_at) is less than half a quarantine ago.
     fn has_restored_recently(&self) -> bool {
         let restored = self.restored_at.zip(self.options.fencing());
         restored.is_some_and(|(restored_at, fencing)| {
