@@ -3,17 +3,17 @@
 // The test kit needs these types also without the feature `fence`.
 #[cfg(not(any(feature = "fence", feature = "mock")))]
 #[path = "fence/disabled.rs"]
-mod terms;
+mod proposal;
 #[cfg(any(feature = "fence", feature = "mock"))]
 #[path = "fence/enabled.rs"]
-mod terms;
+mod proposal;
 
 mod fencing;
 
 use core::fmt;
 
 pub use fencing::Fencing;
-pub use terms::{Proposal, Reading};
+pub use proposal::{Proposal, Reading};
 
 /// A fencing token: larger for every later holder of a key, over all nodes and for all time.
 ///
@@ -120,9 +120,9 @@ impl Default for FenceGate {
 #[cfg(any(feature = "fence", feature = "mock"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub(crate) struct Fences;
+pub(crate) struct FencesEnabled;
 
 #[cfg(not(any(feature = "fence", feature = "mock")))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub(crate) enum Fences {}
+pub(crate) enum FencesEnabled {}

@@ -124,12 +124,12 @@ impl Options {
     /// Sets how long [`acquire`](crate::Redlock::acquire) keeps trying. Zero means what
     /// [`try_acquire`](crate::Redlock::try_acquire) does. Default: the TTL, its drift and two node timeouts.
     ///
-    /// The default is long enough to outlast a lease of the same TTL that is never released. For a plain lock with a TTL
-    /// of at least 100 ms, it also outlasts the time for which restarted nodes have no vote, if the acquire begins when the
-    /// client is connected to them again.
+    /// The default is long enough to outlast a lease of the same TTL that is never released. It also outlasts the time for
+    /// which restarted nodes have no vote, if all of these hold:
     ///
-    /// If [`max_ttl`](Self::max_ttl), here or in a guard record, is longer than the TTL, or if the lock is fenced, it
-    /// may take longer than the default wait until restarted nodes have a vote again.
+    /// - The lock is plain, with a TTL of at least 100 ms.
+    /// - [`max_ttl`](Self::max_ttl), here and in the guard records, is not longer than the TTL.
+    /// - The acquire begins when the client is connected to the nodes again.
     ///
     /// The last attempt starts when this time is over, or later if the task is not polled then. After that, `acquire`
     /// returns within one node timeout for each round of the attempt, plus one for its cleanup. An attempt takes one round, or
@@ -343,8 +343,8 @@ impl Options {
         Duration::from_micros(micros as u64)
     }
 
-    /// How long a lease of this TTL keeps a node from granting another, at any clock rate within the drift; plus one node
-    /// timeout to connect to the node before that, and one to ask it afterwards.
+    /// For how long a node that has granted a lease of this TTL grants no other, at any clock rate within the drift. Plus two
+    /// node timeouts: one to connect to the node before this time, and one to ask it afterwards.
     const fn default_wait(&self) -> Duration {
         let drift = Duration::from_micros(drift_micros(self.ttl_ms, self.drift_ppm));
         let rounds = self.node_timeout.saturating_mul(2);
@@ -355,7 +355,7 @@ impl Options {
     pub(crate) const fn terms(&self) -> Terms {
         Terms {
             ttl_ms: self.ttl_ms,
-            validity: self.validity_micros(),
+            validity_micros: self.validity_micros(),
         }
     }
 

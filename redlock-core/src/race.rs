@@ -61,8 +61,8 @@ impl<'c, E, const MAX: usize> Ballot<'c, E, MAX> {
 /// Each poll, also the first one, polls all calls and collects the votes that have arrived, and only then reads the
 /// verdict. So every recipient gets the command, even if the first votes decide the round.
 ///
-/// At the deadline, the round may still be valid (`now < valid_until`). Then, before the round ends, the clock lets the
-/// transports read the replies that have arrived. So a task that is polled late loses no vote.
+/// If a win still counts at the deadline (`now < valid_until`), the round does not end yet: the clock first lets the transports
+/// read the replies that have arrived. So a task that is polled late loses no vote.
 pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
     nodes: &mut [Option<T>; MAX],
     clock: &C,
@@ -99,7 +99,7 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
                         }
                         _ => {}
                     }
-                    if samples.take(node, &answer, started_at, clock.now()) {
+                    if samples.record(node, &answer, started_at, clock.now()) {
                         round.count_sample();
                     }
                 }

@@ -189,8 +189,8 @@ impl Round {
                 Verdict::TooLate
             };
         }
-        // Whether the nodes that granted, that denied only the fence or that have not voted yet may win the next round with
-        // another fence, without the nodes that lack a guard record.
+        // Whether the next round may be won with another fence, without the nodes that lack a guard record. The nodes that
+        // granted, that denied only the fence or that have not voted yet may grant it.
         let can_win_next = self.misfits > 0 && granted + self.misfits + pending >= self.quorum;
         let needs_more = self.samples < self.samples_needed || self.needs_all && !can_win_next;
         if granted + pending >= self.quorum || needs_more && pending > 0 {

@@ -358,7 +358,8 @@ fn draw_hardware(chance: &mut Chance, validity: Duration) -> Hardware {
     let usual = [Duration::from_secs(3), Duration::from_secs(5)];
     let [connect_timeout, patience] = usual.map(|usual| match chance.below(4) {
         0 => shortest.max(validity / 4),
-        1 => shortest.max(validity * 2),
+        // A calm client waits longer than that for a node that was away.
+        1 => shortest.max(validity * 2).min(Duration::from_secs(10)),
         _ => usual,
     });
     Hardware {

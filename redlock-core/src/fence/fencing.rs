@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::fence::Fences;
+use crate::fence::FencesEnabled;
 #[cfg(feature = "fence")]
 use crate::options_error::OptionsError;
 #[cfg(feature = "fence")]
@@ -40,7 +40,7 @@ pub struct Fencing {
     pub(crate) max_ttl_ms: u32,
     pub(crate) window_ms: u32,
     pub(crate) step_back_ms: u32,
-    pub(crate) on: Fences,
+    pub(crate) on: FencesEnabled,
 }
 
 #[cfg(feature = "fence")]
@@ -71,7 +71,7 @@ impl Fencing {
                 max_ttl_ms: MINUTE_MS,
                 window_ms,
                 step_back_ms: MINUTE_MS,
-                on: Fences,
+                on: FencesEnabled,
             }),
             _ => Err(OptionsError::Window),
         }
@@ -116,7 +116,7 @@ impl Default for Fencing {
             max_ttl_ms: MINUTE_MS,
             window_ms: WINDOW_MS,
             step_back_ms: MINUTE_MS,
-            on: Fences,
+            on: FencesEnabled,
         }
     }
 }

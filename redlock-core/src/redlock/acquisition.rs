@@ -15,7 +15,7 @@ use crate::transport::{NodeErrorOf, Transport};
 /// and in 99.98 % with three.
 const SPLIT_RETRIES: u32 = 3;
 
-/// How many node timeouts after the beginning of an acquire a retry for a split vote may start at the latest.
+/// No retry for a split vote starts later than this number of node timeouts after the beginning of the acquire.
 const SPLIT_TIMEOUTS: u32 = 8;
 
 /// The state of an acquire that has begun, for an adapter that decides itself when each attempt starts.
@@ -151,9 +151,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         Ok(self.lease(key, grant))
     }
 
-    /// Returns the instant at which the next attempt must start, after an attempt that failed with `error`: after a random
-    /// delay, and at the latest when the wait is over. `None` if there must be no further attempt: the wait is over, or a retry
-    /// would fail too.
+    /// Returns when to start the next attempt, if the last one failed with `error`: after a random delay, but no later than the
+    /// end of the wait. `None` if there must be no further attempt: the wait is over, or a retry would fail too.
     ///
     /// If the votes of the first attempt were split, up to three retries follow also after the wait is over, see
     /// [`try_acquire`](Self::try_acquire).

@@ -22,7 +22,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         }
         // A duplicate became known only in this round, so its process was a voter under two names. Its second vote is another
         // grant, or a refusal because of the key that its first grant has set.
-        let is_refused = self.is_quorum_refused(&ballot.report);
+        let is_refused = self.is_quorum_impossible(&ballot.report);
         let verdict = ballot.verdict;
         if verdict == Verdict::Won || verdict == Verdict::Refused && !is_refused {
             ballot.verdict = Verdict::Unreachable;
@@ -38,7 +38,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     fn duplicates(&self) -> NodeSet {
         let run_ids = self.run_ids();
         let mut duplicates = NodeSet::EMPTY;
-        for node in 0..self.count() {
+        for node in 0..self.node_count() {
             if first_like(node, &run_ids).is_some() {
                 duplicates.insert(node);
             }
