@@ -1,12 +1,14 @@
 //! The operations that acquire the lock: one attempt, or attempts until one succeeds. What an attempt does is in `attempt.rs`.
 
+use core::future::Future;
+
 use crate::entropy::Entropy;
 use crate::error::AcquireError;
 use crate::lease::Lease;
 use crate::options::part_of;
 use crate::redlock::Redlock;
 use crate::redlock::attempt::Learned;
-use crate::time::{Clock, Instant};
+use crate::time::{Clock, Instant, whole_micros};
 use crate::transport::{NodeErrorOf, Transport};
 
 /// How many times an acquire retries at once after its first attempt, if the votes were split.
@@ -16,7 +18,7 @@ use crate::transport::{NodeErrorOf, Transport};
 const SPLIT_RETRIES: u32 = 3;
 
 /// No retry for a split vote starts later than this number of node timeouts after the beginning of the acquire.
-const SPLIT_TIMEOUTS: u32 = 8;
+const SPLIT_TIMEOUTS: u64 = 8;
 
 /// The state of an acquire that has begun, for an adapter that decides itself when each attempt starts.
 ///
@@ -69,12 +71,12 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     ///
     /// [`AcquireError`] distinguishes a lock that another client holds from a quorum that was not reached. It has the outcome
     /// of each node in the last round.
-    pub async fn try_acquire<K: AsRef<[u8]>>(
+    // No `async fn`, nor is `acquire`: a future in another takes more flash.
+    pub fn try_acquire<K: AsRef<[u8]>>(
         &mut self,
         key: K,
-    ) -> Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>> {
-        let acquisition = self.begin_once();
-        self.acquire_until(acquisition, key).await
+    ) -> impl Future<Output = Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>>> {
+        self.acquire_once_or_more(key, false)
     }
 
     /// Acquires the lock. If an attempt fails, retries after a random delay, until [`Options::wait`](crate::Options::wait) is
@@ -83,19 +85,23 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// # Errors
     ///
     /// The [`AcquireError`] of the last attempt.
-    pub async fn acquire<K: AsRef<[u8]>>(
+    pub fn acquire<K: AsRef<[u8]>>(
         &mut self,
         key: K,
-    ) -> Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>> {
-        let acquisition = self.begin();
-        self.acquire_until(acquisition, key).await
+    ) -> impl Future<Output = Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>>> {
+        self.acquire_once_or_more(key, true)
     }
 
-    async fn acquire_until<K: AsRef<[u8]>>(
+    async fn acquire_once_or_more<K: AsRef<[u8]>>(
         &mut self,
-        mut acquisition: Acquisition,
         key: K,
+        waits: bool,
     ) -> Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>> {
+        let mut acquisition = if waits {
+            self.begin()
+        } else {
+            self.begin_once()
+        };
         self.send_abandoned_release().await;
         loop {
             let error = match self
@@ -164,13 +170,12 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         // Without a report (no entropy, a reserved key), a retry would fail too.
         error.report()?;
         let now = self.clock.now();
-        if error.is_split() && acquisition.failed_attempts == 0 {
-            let begun_at = acquisition.begun_at;
-            let latest = self.options.round_time().saturating_mul(SPLIT_TIMEOUTS);
+        let is_first = acquisition.failed_attempts == 0;
+        if is_first && acquisition.split_retries < SPLIT_RETRIES && error.is_split() {
             let again_at = now.plus_micros(self.split_delay_micros(acquisition));
-            if acquisition.split_retries < SPLIT_RETRIES
-                && again_at <= begun_at.saturating_add(latest)
-            {
+            let timeout = whole_micros(self.options.round_time());
+            let latest = timeout.saturating_mul(SPLIT_TIMEOUTS);
+            if again_at <= acquisition.begun_at.plus_micros(latest) {
                 acquisition.split_retries += 1;
                 return Some(again_at);
             }

@@ -11,7 +11,7 @@ use crate::race::Ballot;
 use crate::redlock::Redlock;
 use crate::report::{Outcome, Report};
 use crate::round::{Distrust, NodeSet, Verdict};
-use crate::time::{Clock, Instant, whole_micros};
+use crate::time::{Clock, Instant};
 use crate::token::Token;
 use crate::transport::{NodeErrorOf, Transport};
 
@@ -88,8 +88,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                     });
             }
             self.run(&mut ballot).await;
-            let taken = self.clock.now().saturating_duration_since(started_at);
-            learned.round_micros = whole_micros(taken);
+            let now = self.clock.now().as_micros();
+            learned.round_micros = now.saturating_sub(started_at.as_micros());
             self.judge_duplicates(&mut ballot);
             rounds += 1;
             if let Some(proposal) = proposal {
