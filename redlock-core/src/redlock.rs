@@ -152,7 +152,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         &self.options
     }
 
-    /// Sets the options for the next lease. Existing leases keep their TTL, their drift and their rules.
+    /// Sets the options for the next lease. Existing leases keep their TTL, their drift and their rules. If the rules of fenced
+    /// locks change, or the lock is plain from now on, [`looked_at`](Self::looked_at) becomes `None`.
     pub fn set_options(&mut self, options: Options) {
         if self.options.fencing() != options.fencing() {
             self.looked_at = None;

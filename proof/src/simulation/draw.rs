@@ -345,7 +345,8 @@ fn calm(chance: &mut Chance, measure: Measure) -> Result<Options, OptionsError> 
     }
     options
         .wait(
-            Duration::from_secs(60)
+            // A device meets a node that has restarted only now: it connects, and waits for the longest TTL.
+            Duration::from_secs(240)
                 + Duration::from_micros(measure.fencing.map_or(0, |fencing| fencing.quarantine())),
         )
         .node_timeout(Duration::from_millis(40).min(options.validity() / 2))?
