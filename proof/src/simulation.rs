@@ -7,6 +7,7 @@ mod assumption;
 mod calls;
 mod campaign;
 mod chance;
+mod change;
 mod clock;
 mod connection;
 mod crew;

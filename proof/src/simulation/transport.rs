@@ -50,6 +50,7 @@ impl Transport for Wire {
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
         let message = self.world.look().message_of(command);
+        let message = self.world.look().vouching(self.task.client, message);
         let name = self.world.look().calls.insert(PendingCall::default());
         let mut call = Call {
             wire: self,
