@@ -131,10 +131,8 @@ impl Assumption {
     pub const fn found_within(self) -> u64 {
         match self {
             Self::TodaysOptions => 60_000,
-            Self::AnyRules | Self::OldConfirmation | Self::Burn | Self::Strict | Self::StepBack => {
-                20_000
-            }
-            Self::EqualFences | Self::ShorterFences => 40_000,
+            Self::AnyRules | Self::OldConfirmation | Self::Strict | Self::StepBack => 20_000,
+            Self::Burn | Self::EqualFences | Self::ShorterFences => 40_000,
             _ => 2_000,
         }
     }
