@@ -36,7 +36,7 @@ pub enum Denial {
     Quarantined {
         /// The time until its vote counts again, in milliseconds.
         left_ms: u32,
-        /// The rest of its answer.
+        /// The details of its answer: its clock, and what it keeps for the key.
         reading: Reading,
     },
     /// Denies a fenced acquire: the node has already accepted a higher fence, or this fence for another attempt.
@@ -54,7 +54,7 @@ pub enum Denial {
     Unguarded {
         /// Whether the node has a record with the rules of this client, but of another process or of other data.
         has_record: bool,
-        /// The rest of its answer.
+        /// The details of its answer: its clock, and what it keeps for the key.
         reading: Reading,
     },
     /// Denies a plain acquire or an extend: the TTL is longer than the fleet's `max_ttl`. After a restart, fenced clients

@@ -225,9 +225,9 @@ impl Options {
     /// Fenced locks always refuse such a node.
     ///
     /// The client asks for the policy on every connection. If half of `max_ttl` has passed since the last check, it asks
-    /// again before the next acquire. For a plain lock, this is [`max_ttl`](Self::max_ttl), for a fenced lock the `max_ttl`
-    /// of its [`Fencing`]. The client does not notice keys that are evicted between a change of the policy and its next
-    /// check.
+    /// again before the next acquire. For a plain lock, `max_ttl` is [that of these options](Self::max_ttl), for a fenced
+    /// lock that of its [`Fencing`]. The client does not notice keys that are evicted between a change of the policy and
+    /// its next check.
     #[must_use]
     pub const fn refuse_eviction(mut self, is_on: bool) -> Self {
         self.refuse_eviction = is_on;
