@@ -72,6 +72,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             let proposal = self.proposal(learned, rounds);
             let mut ballot = self.acquire_round(key, &token, proposal);
             if looks_at_all {
+                // A round that is won does not wait.
                 ballot.round.wait_for_all();
             }
             if let Some(proposal) = proposal

@@ -22,7 +22,8 @@ highest = highest + 0
 -- The lock is free at once. A late extension of this attempt does not set the key again.
 if accepted == ':' .. token then held_until, accepted = 0, '' end
 -- One higher than the fence: a late acquire of the last round of this attempt is stale from now on. If the fence is higher than
--- all others and outside of the window, highest stays: it could keep later attempts out. A late acquire is denied anyway.
+-- all others and outside of the window, highest stays, because such a fence could keep later attempts out. A late acquire is
+-- denied anyway.
 if highest == own or is_near and highest < own then highest = own + 1 end
 
 local left = string.format('%.0f:%.0f', highest, held_until) .. accepted
