@@ -47,7 +47,7 @@ use report::Report;
 /// example, a device that connects with its next command, or a laptop after suspend, notices several
 /// restarts at once. From then on it acquires no plain lock for the longest TTL. If a node was a replica
 /// for a time, or loaded its data for more than a second, connected clients count from the end of that
-/// time: wait for one more longest TTL.
+/// time: after exit code 0, wait for the longest TTL once more.
 ///
 /// The next fenced acquire that a quorum of nodes answers restores missing guard records.
 /// If no client may restore them, a line names the command "redlock init --repair".

@@ -483,8 +483,8 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         };
     }
 
-    /// Restarts the timeout of an attempt to connect if it passed at least one [`Link::connect_timeout`] ago. The attempt is
-    /// still there, because no call has polled it since.
+    /// Restarts the timeout of an attempt to connect if it ended at least one [`Link::connect_timeout`] ago. In that time, no
+    /// call has polled the attempt: a poll would have ended it.
     fn renew(&mut self, clock: &impl Clock) {
         if let State::Connecting { until } | State::LoggingIn { until, .. } = &mut self.state {
             let now = clock.now();
