@@ -26,6 +26,7 @@ mod judge;
 mod link;
 mod machine;
 mod network;
+mod new_rules;
 mod nodes;
 mod operator;
 mod pauses;

@@ -16,9 +16,8 @@ pub(crate) enum Vote {
 
 /// The state of a round.
 ///
-/// [`Round::verdict`] decides by the votes alone. Three more decisions are made after the round:
+/// [`Round::verdict`] decides by the votes alone. Two more decisions are made after the round:
 ///
-/// - If one process voted twice, the round is not won: `judge_duplicates` in `redlock/duplicates.rs`.
 /// - If the validity ends while guard records are restored, a won attempt is `TooLate`: `redlock/attempt.rs`.
 /// - If so many nodes refused an extension that the others are no quorum, the lease is lost: `redlock/extension.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,11 +145,6 @@ impl Round {
     /// The smallest number of voters that can make a quorum of the others impossible: `voters + 1 - quorum`.
     pub(crate) fn blocking_count(&self) -> u32 {
         (self.voters.len() + 1).saturating_sub(self.quorum)
-    }
-
-    /// The nodes whose votes count.
-    pub(crate) const fn voters(&self) -> NodeSet {
-        self.voters
     }
 
     pub(crate) const fn deadline(&self) -> Instant {

@@ -5,41 +5,10 @@ use core::time::Duration;
 use redlock_core::{Denial, Fencing};
 
 use super::assumption::Assumption;
-use super::clock::Moment;
 use super::fault::Kind;
-use super::fencing;
 use super::history::{Message, What};
 use super::place::Route;
-use super::scenario::Scenario;
 use super::state::{Event, State};
-
-/// The rules that an operator gives a fleet in the course of a world.
-#[derive(Debug)]
-pub(crate) struct Change {
-    /// The rules before it and after it.
-    before: Fencing,
-    after: Fencing,
-    fencing: fencing::Fencing,
-    /// When a node was last given them.
-    written_at: Option<Moment>,
-    is_complete: bool,
-    /// Tokens of attempts to which a node has answered that it has other rules.
-    mismatched: Vec<usize>,
-}
-
-impl Change {
-    pub(super) fn of(scenario: &Scenario) -> Option<Self> {
-        let fencing = scenario.fencing?;
-        Some(Self {
-            before: scenario.before?.rules().ok()?,
-            after: fencing.rules().ok()?,
-            fencing,
-            written_at: None,
-            is_complete: false,
-            mismatched: Vec::new(),
-        })
-    }
-}
 
 impl State {
     /// `redlock init --repair` with other rules: refused unless all nodes answer and are fit.

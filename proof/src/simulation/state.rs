@@ -8,13 +8,13 @@ use redlock_core::{Denial, Fence, FenceGate, Token};
 
 use super::assumption::Assumption;
 use super::chance::Chance;
-use super::change::Change;
 use super::clock::{Dial, Moment};
 use super::fault::{Fault, Kind};
 use super::fencing::{Fencing, Jumps};
 use super::history::{Claim, Fact, Message, Task, What};
 use super::link::{Link, Straggler};
 use super::machine::{Left, Machine};
+use super::new_rules::NewRules;
 use super::place::{KEYS, Route};
 use super::process::Process;
 use super::queue::Queue;
@@ -43,7 +43,7 @@ pub(crate) struct State {
     /// The rules of the nodes' fleet, where there are fenced locks.
     pub(super) rules: Option<redlock_core::Fencing>,
     /// What an operator does about them.
-    pub(super) change: Option<Change>,
+    pub(super) change: Option<NewRules>,
     /// The limits by which clocks are set back.
     pub(super) fencing: Option<Fencing>,
     /// By the client: the rules that an acquire of it has confirmed, where this is never out of date.
@@ -139,7 +139,7 @@ impl State {
             has_other_rules: scenario.has_other_rules,
             lost_grant_odds: scenario.lost_grant_odds,
             rules: scenario.first_rules(),
-            change: Change::of(scenario),
+            change: NewRules::of(scenario),
             fencing: scenario.before.or(scenario.fencing),
             confirmed: vec![None; scenario.clients.len()],
             node_timeouts: scenario

@@ -91,7 +91,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             self.run(&mut ballot).await;
             let now = self.clock.now().as_micros();
             learned.round_micros = now.saturating_sub(started_at.as_micros());
-            self.judge_duplicates(&mut ballot);
+            self.record_duplicates(&mut ballot.report);
             rounds += 1;
             if let Some(proposal) = proposal {
                 let free_in_ms = ballot.samples.free_in_ms(self.quorum());

@@ -263,6 +263,54 @@ fn an_extension_is_not_won_by_one_server_with_two_names() {
     assert_eq!(lease.valid_until(), until);
 }
 
+/// A node whose process is known once it has answered.
+struct Met<'c> {
+    node: &'c Node<'c>,
+    /// The process that it claims to be.
+    claims: &'c Node<'c>,
+    says_who: Cell<bool>,
+}
+
+impl Transport for Met<'_> {
+    type Name = MockName;
+    type Error = MockError;
+
+    fn name(&self) -> MockName {
+        self.node.name()
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
+        let mut node = self.node;
+        let reply = node.execute(command).await;
+        self.says_who.set(true);
+        reply
+    }
+
+    fn run_id(&self) -> Option<RunId> {
+        self.claims.run_id().filter(|_| self.says_who.get())
+    }
+}
+
+#[test]
+fn a_server_that_is_met_under_two_names_costs_no_round() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 4] = MockNode::array(&clock);
+    for (first, second) in [(0, 0), (0, 3), (1, 2), (3, 3)] {
+        // The first name is another process, which claims to be the second.
+        let names = [first, 0, 1, 2, 3].map(|number| (number, number));
+        let names = names.into_iter().enumerate();
+        let ways = names.map(|(place, (node, claims))| Met {
+            node: &nodes[node],
+            claims: &nodes[if place == 0 { second } else { claims }],
+            says_who: Cell::new(false),
+        });
+        let entropy = SeededEntropy::new(1);
+        let mut redlock = Redlock::<_, _, _, 5>::new(ways, &clock, entropy, one_round()).unwrap();
+        let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+        clock.run(redlock.release(lease));
+    }
+}
+
 #[test]
 fn one_clock_of_five_does_not_move_the_clients_idea_of_the_time() {
     let clock = MockClock::new();
