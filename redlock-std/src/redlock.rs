@@ -196,8 +196,11 @@ impl Redlock {
     /// Returns a handle with other options. It shares the connections and the queues for keys with this one.
     ///
     /// Each call uses the node timeout of its own options. This timeout also decides how long a node can be silent
-    /// before the call skips it. If [`connect`](Self::connect) would refuse the options, because the TTL is only a few
-    /// milliseconds, every acquire fails with [`AcquireError::Build`].
+    /// before the call skips it. If commands with longer timeouts are in flight, the call may notice the silence later. A
+    /// silent connection is replaced after eight node timeouts, the longest of the commands in flight.
+    ///
+    /// If [`connect`](Self::connect) would refuse the options, because the TTL is only a few milliseconds, every acquire
+    /// fails with [`AcquireError::Build`].
     #[must_use]
     pub fn with_options(&self, options: Options) -> Self {
         let knowledge = if options.fencing() == self.options.fencing() {
