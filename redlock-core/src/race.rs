@@ -118,10 +118,10 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
                 let voted = run_ids
                     .iter()
                     .position(|voted| voted.is_some() && *voted == run_id);
-                if let Some(voted) = voted.filter(|_| !command.is_release())
-                    && (vote != Vote::Granted || !round.withdraw_refusal(voted))
-                {
-                    vote = Vote::Unknown;
+                if let Some(voted) = voted.filter(|_| !command.is_release()) {
+                    if vote != Vote::Granted || !round.withdraw_refusal(voted) {
+                        vote = Vote::Unknown;
+                    }
                 }
                 round.vote(node, vote);
                 if let Some(voted) = run_ids.get_mut(node).filter(|_| vote != Vote::Unknown) {
