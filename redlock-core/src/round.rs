@@ -167,16 +167,6 @@ impl Round {
         }
     }
 
-    /// Makes the refusal of `node` unknown. Returns whether it had refused.
-    pub(crate) fn withdraw_refusal(&mut self, node: usize) -> bool {
-        let has_refused = self.refused.contains(node);
-        if has_refused {
-            self.refused = self.refused.without(NodeSet::of(node));
-            self.unknown.insert(node);
-        }
-        has_refused
-    }
-
     /// Returns the state of the round at `now`. The clock must be read *after* the last vote that counts.
     ///
     /// If `is_over`, pending votes count as unknown. The caller decides this, not the deadline: a task that is polled late
@@ -231,11 +221,6 @@ impl NodeSet {
         let mut set = Self::EMPTY;
         (0..count).for_each(|node| set.insert(node));
         set
-    }
-
-    /// Only `node`.
-    pub(crate) fn of(node: usize) -> Self {
-        Self(Self::bit(node))
     }
 
     // `inline(never)`: many callers, one copy in flash.
