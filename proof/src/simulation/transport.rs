@@ -68,7 +68,7 @@ impl Transport for Wire {
             node: self.node,
         };
         let mut state = self.world.look();
-        // Then nobody notices that two names are one server.
+        // Without it, the client does not notice that two names are one server.
         if state.fails(Assumption::Duplicates) {
             return None;
         }
