@@ -42,11 +42,12 @@ use report::Report;
 /// data. It is lost when a majority of the nodes has restarted since it was granted, however long the
 /// pauses are. Nodes that keep their data (appendonly yes, appendfsync always) lose no key.
 ///
-/// The result holds for clients that stayed connected and for new clients. A client that had no connection
-/// meanwhile counts from its next connection. For example, a device that connects with its next command, or
-/// a laptop after suspend, finds that several nodes have restarted. It acquires no plain lock for the
-/// longest TTL. If a node was a replica meanwhile, or loaded its data for more than a second, connected
-/// clients count from then: wait for one more longest TTL.
+/// The result holds for clients that stayed connected and for new clients. A client that knew the nodes, but
+/// has not connected since they restarted, counts the time without a vote from its next connection. For
+/// example, a device that connects with its next command, or a laptop after suspend, notices several
+/// restarts at once. From then on it acquires no plain lock for the longest TTL. If a node was a replica
+/// for a time, or loaded its data for more than a second, connected clients count from the end of that
+/// time: after exit code 0, wait for the longest TTL once more.
 ///
 /// The next fenced acquire that a quorum of nodes answers restores missing guard records.
 /// If no client may restore them, a line names the command "redlock init --repair".

@@ -13,7 +13,7 @@ use crate::url::contains_url;
 const HIDDEN: &str = "(not shown, it may hold a password)";
 
 /// What is shown instead of the content of a file that should have been named.
-const HIDDEN_KEY: &str = "(not shown, it may be a private key: give the path of a file)";
+const HIDDEN_PRIVATE_KEY: &str = "(not shown, it may be a private key: give the path of a file)";
 
 /// The name of a file, escaped for printing like text from nodes. A URL is hidden, and so is a private key in place of its
 /// file.
@@ -24,8 +24,8 @@ pub(crate) fn file(name: impl AsRef<OsStr>) -> String {
     if may_hold_password(&text) {
         return HIDDEN.to_owned();
     }
-    if is_pem(&text) || text.contains(['\n', '\r']) || holds_key(&missing(name)) {
-        return HIDDEN_KEY.to_owned();
+    if is_pem(&text) || text.contains(['\n', '\r']) || holds_private_key(&missing(name)) {
+        return HIDDEN_PRIVATE_KEY.to_owned();
     }
     printable(&text)
 }
@@ -39,8 +39,11 @@ pub(crate) fn program(name: impl AsRef<OsStr>) -> String {
         return HIDDEN.to_owned();
     }
     let word = name.split(|letter: char| letter.is_whitespace() || letter == '=');
-    if word.take(1).any(|word| holds_key(&missing(word.as_ref()))) {
-        return HIDDEN_KEY.to_owned();
+    if word
+        .take(1)
+        .any(|word| holds_private_key(&missing(word.as_ref())))
+    {
+        return HIDDEN_PRIVATE_KEY.to_owned();
     }
     cut(&name, "=")
 }
@@ -85,7 +88,7 @@ pub(crate) fn without_secrets(mut error: clap::Error) -> clap::Error {
     let told = error.render().to_string();
     let why = if contains_url(&told) {
         "these arguments cannot be parsed, and one is a URL: write it as --node=URL\n"
-    } else if is_pem(&told) || holds_key(&told) {
+    } else if is_pem(&told) || holds_private_key(&told) {
         "these arguments cannot be parsed, and one may be a private key: give the path of a file\n"
     } else {
         return error;
@@ -112,8 +115,8 @@ fn shown_argument(text: &str) -> String {
     if contains_url(text) || text.contains('@') || may_be_part {
         return HIDDEN.to_owned();
     }
-    if is_pem(text) || holds_key(text) {
-        return HIDDEN_KEY.to_owned();
+    if is_pem(text) || holds_private_key(text) {
+        return HIDDEN_PRIVATE_KEY.to_owned();
     }
     // An option that may be written wrong, or a word of a command whose -- is missing.
     cut(text, "=:")
@@ -141,12 +144,12 @@ fn is_pem(text: &str) -> bool {
 }
 
 /// Whether the text may hold a key in base64 or hexadecimal. Long paths have dots or blanks, or lack capitals or digits.
-fn holds_key(text: &str) -> bool {
+fn holds_private_key(text: &str) -> bool {
     // Base64 as it is, for URLs, and percent-encoded.
     let is_base64 = |letter: char| letter.is_ascii_alphanumeric() || "+/=-_%".contains(letter);
     let is_hex = |letter: char| letter.is_ascii_hexdigit() || letter == ':';
     text.split(|letter| !is_base64(letter))
-        .any(is_base64_of_key)
+        .any(is_base64_of_private_key)
         || text
             .split(|letter| !is_hex(letter))
             .any(|run| run.len() >= LEAST)
@@ -155,7 +158,7 @@ fn holds_key(text: &str) -> bool {
 /// Shorter than any private key for TLS in these encodings.
 const LEAST: usize = 60;
 
-fn is_base64_of_key(run: &str) -> bool {
+fn is_base64_of_private_key(run: &str) -> bool {
     /// ASN.1 begins with an M, so less of it is enough.
     const LEAST_OF_ASN1: usize = 40;
 
@@ -208,7 +211,7 @@ mod tests {
             "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCk1DNENBUUF3QlFZREsyVndCQ0lFCi0tLS0t",
             "MC4CAQAwBQYDK2VwBCIEIKix4pqIMC4CAQAwBQYDK2VwBCIEPACsy2kQ",
         ] {
-            assert_eq!(file(text), HIDDEN_KEY, "{text}");
+            assert_eq!(file(text), HIDDEN_PRIVATE_KEY, "{text}");
         }
     }
 
@@ -233,7 +236,7 @@ mod tests {
             &format!("0x{}", hex.to_lowercase()),
             &format!("key={colons}"),
         ] {
-            assert_eq!(file(text), HIDDEN_KEY, "{text}");
+            assert_eq!(file(text), HIDDEN_PRIVATE_KEY, "{text}");
             for shown in [
                 program(text),
                 shown_argument(text),

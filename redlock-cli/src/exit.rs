@@ -1,5 +1,4 @@
-//! Exit codes: the interface to scripts. Those below 100 are named after `sysexits.h`. README.md and the help of each command
-//! list them too.
+//! Exit codes: the interface to scripts. Some are those of `sysexits.h`. README.md and the help of each command list them too.
 
 use std::io::Write;
 use std::process::ExitCode;

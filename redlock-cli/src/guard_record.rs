@@ -38,7 +38,7 @@ pub(crate) enum Standing {
     Quarantined {
         /// The vote counts again after this time.
         left: Duration,
-        /// The time in the record, if it is longer than a quarantine, because the clock of its writer was ahead. The next
+        /// The time in the record, if it is longer than a quarantine, because the clock of the node was ahead when it was written. The next
         /// fenced acquire cuts it to `left`.
         written: Option<Duration>,
     },

@@ -175,14 +175,14 @@ async fn start(nodes: Vec<Node>, wanted: Wanted, mode: Mode) -> ExitCode {
         Plan::Proceed {
             steps,
             quarantine,
-            rest,
+            follow_up,
         } => {
             let outcomes = write(looks, steps, wanted.settings, quarantine, mode).await;
             tell(&names, outcomes.iter().map(Outcome::line));
             let code = conclude(&names, &outcomes, mode);
             let is_written = |outcome: &Outcome| matches!(outcome, Outcome::Written(_));
-            if let Some(rest) = rest.filter(|_| outcomes.iter().any(is_written)) {
-                warn(&rest);
+            if let Some(follow_up) = follow_up.filter(|_| outcomes.iter().any(is_written)) {
+                warn(&follow_up);
             }
             code
         }

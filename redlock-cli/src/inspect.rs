@@ -41,8 +41,8 @@ use tally::{Tally, Verdict};
 /// If the node is a replica, is the same server as an earlier node, or does not identify itself, none of
 /// its answers counts. The line of the node says why.
 ///
-/// Two losses are invisible to plain clients and to this command: FLUSHALL on all nodes, and FLUSHALL on
-/// any node if there are no guard records.
+/// Two losses are invisible to this command: FLUSHALL on all nodes, and FLUSHALL on any node if there are no
+/// guard records. Plain clients do not notice FLUSHALL.
 ///
 /// With --json, one document. Absent values are null.
 ///

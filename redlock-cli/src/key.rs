@@ -13,7 +13,7 @@ pub(crate) fn check(key: &[u8]) -> Result<(), String> {
     if key.starts_with(RESERVED_PREFIX.as_bytes()) {
         return Err("keys that begin with \"redlock:\" are reserved: use another name".to_owned());
     }
-    if url::is_node(key) {
+    if url::contains_node_url(key) {
         return Err(
             "the key is the URL of a node (not shown, it may hold a password): write it as --node=URL, and then the name of \
              the lock"

@@ -1,4 +1,13 @@
 //! `redlock`: runs a program under a distributed lock, examines the nodes, and shows the lock in a demo.
+//!
+//! Each command has a module of its name. They share
+//!
+//! - which votes count: `guard_record` (the record of one node), `uptime` (a restarted node) and `recovery` (the records of
+//!   all nodes);
+//! - the nodes of the command line, and their answers: `nodes`;
+//! - the arguments: `defaults` (of settings that all clients share; other defaults are with their options), `duration`, `key`
+//!   and `url`;
+//! - the output: `echo` (hides secrets in arguments), `json` and `exit`.
 
 mod defaults;
 mod demo;

@@ -1,8 +1,12 @@
 //! How the guard records of a fleet are restored.
 //!
-//! A client writes the record of a node only if it knows that its settings are those of the fleet. This is so if a
-//! quorum of nodes has a record with these settings; or if no node has another value, at least one has a record with
-//! these settings, and a quorum has such a record or none; or if all nodes answer that they have no record.
+//! A client writes the record of a node only if it knows that its settings are those of the fleet. It knows this in three
+//! cases:
+//!
+//! - A quorum of nodes has a record with these settings.
+//! - At least one node has a record with these settings, no node that answers has another value, and a quorum answers. The
+//!   other nodes that answer have no record.
+//! - All nodes answer that they have no record.
 
 use crate::guard_record::Settings;
 use crate::nodes::quorum;

@@ -11,7 +11,7 @@ use crate::defaults::DRIFT_PPM;
 ///
 /// `max_ttl` is the longest TTL of any client. `record` is the max TTL in the guard record, and whether the record vouches
 /// for the node.
-pub(crate) fn quarantine_left(
+pub(crate) fn time_without_vote(
     uptime_s: i64,
     max_ttl: Duration,
     record: Option<(Duration, bool)>,
@@ -62,16 +62,16 @@ mod tests {
             (12, 0),
             (99, 0),
         ] {
-            let left = quarantine_left(uptime, ttl, None);
+            let left = time_without_vote(uptime, ttl, None);
             assert_eq!(left, Duration::from_millis(left_ms), "{uptime}");
         }
         let vouched = Some((ttl, true));
-        assert_eq!(quarantine_left(0, ttl, vouched), Duration::ZERO);
+        assert_eq!(time_without_vote(0, ttl, vouched), Duration::ZERO);
         // A record for shorter leases does not vouch for the longer leases of other clients.
         let wait = Duration::from_millis(20_202);
-        assert_eq!(quarantine_left(0, longer, vouched), wait);
-        assert_eq!(quarantine_left(0, longer, None), wait);
+        assert_eq!(time_without_vote(0, longer, vouched), wait);
+        assert_eq!(time_without_vote(0, longer, None), wait);
         // Leases of the fleet may be longer.
-        assert_eq!(quarantine_left(0, ttl, Some((longer, false))), wait);
+        assert_eq!(time_without_vote(0, ttl, Some((longer, false))), wait);
     }
 }

@@ -4,12 +4,12 @@ use redlock_std::Address;
 
 /// Whether the text contains a URL of any kind, also one of a node without `//`, which may hold a password.
 pub(crate) fn contains_url(text: &str) -> bool {
-    text.contains("://") || is_node(text.as_bytes())
+    text.contains("://") || contains_node_url(text.as_bytes())
 }
 
-/// Whether the key of a lock holds the URL of a node, so that an option was probably forgotten. A lock may be named after any
+/// Whether the key of a lock contains the URL of a node, so that an option was probably forgotten. A lock may be named after any
 /// other URL.
-pub(crate) fn is_node(key: &[u8]) -> bool {
+pub(crate) fn contains_node_url(key: &[u8]) -> bool {
     let mut key = String::from_utf8_lossy(key).to_ascii_lowercase();
     for (encoded, character) in [("%3a", ":"), ("%2f", "/"), ("%40", "@")] {
         key = key.replace(encoded, character);
@@ -30,8 +30,8 @@ pub(crate) fn is_node(key: &[u8]) -> bool {
     })
 }
 
-/// Whether the scheme of a node ends before this colon, and the rest of its URL begins after it. Without a login in the
-/// rest, only the place of the host can hold a password.
+/// Whether this is the colon after the scheme of a node's URL: `before` ends with the scheme, and `after` begins with the rest
+/// of the URL. If the rest has no login, a password can only be where the host belongs, after `//`.
 fn is_colon_of_node(before: &str, after: &str, has_login: bool) -> bool {
     let may_be_in_scheme = |letter: char| letter.is_ascii_alphanumeric() || "+-.".contains(letter);
     let start = before.trim_end_matches(may_be_in_scheme);

@@ -19,7 +19,7 @@ use crate::vote_conditions::VoteConditions;
 pub struct Admission {
     run_id: RunId,
     replication_id: ReplicationId,
-    /// The latest time at which the node can have begun, as this process with this data and this eviction policy. In
+    /// The latest time at which this process of the node can have begun, with this data and this eviction policy. In
     /// microseconds on the client's clock, modulo 2^64: the client's clock may have started later than the node.
     began_at: u64,
     /// When the node was last asked. Zero at first.
@@ -229,8 +229,9 @@ impl Admission {
         let longest_ms = conditions.max_ttl_ms.max(self.longest_ms);
         // A record with a shorter `max_ttl` does not vouch that longer leases are over.
         let is_vouched = self.is_vouched && longest_ms <= max_ttl_ms && self.beginnings < 2;
-        // For a plain acquire, the client checks this. For a fenced acquire, the node checks it, because its guard record was
-        // deleted while it could evict keys. If the record was not deleted, the client checks the fenced acquire too.
+        // The client checks whether the leases that the node may have evicted are over. For a fenced acquire, the node checks it
+        // instead, because its guard record was deleted while it could evict keys. If the record was not deleted, the client
+        // checks the fenced acquire too.
         let is_checked_by_client = !FENCES || conditions.obeys_record || self.keeps_record;
         let may_lack_evicted =
             self.could_evict && conditions.refuse_eviction && is_checked_by_client;

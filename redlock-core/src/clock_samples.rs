@@ -76,7 +76,7 @@ impl<const MAX: usize> ClockSamples<MAX> {
     /// was a sample: whether it has a reading.
     // `inline(never)`: keeps the loop that collects the votes short.
     #[inline(never)]
-    pub(crate) fn take(
+    pub(crate) fn record(
         &mut self,
         node: usize,
         answer: &Result<Reply, Option<Denial>>,
@@ -174,7 +174,7 @@ impl<const MAX: usize> ClockSamples<MAX> {
     }
 
     /// Whether the clocks of a quorum are ahead of the client's by `offset`, plus or minus `window_ms`.
-    pub(crate) fn is_confirmed(&self, offset: i64, window_ms: u32, quorum: u32) -> bool {
+    pub(crate) fn is_offset_confirmed(&self, offset: i64, window_ms: u32, quorum: u32) -> bool {
         let window = u64::from(window_ms) * 1_000;
         let offsets = self.offsets.iter().take(self.count);
         let agreeing = offsets.filter(|other| other.abs_diff(offset) <= window);
@@ -213,7 +213,7 @@ mod tests {
         let (sent_at, now) = (Instant::from_micros(100), Instant::from_micros(300));
         for time in [9_000_000, 1_200, 0, 1_210, 1_190] {
             let granted = Ok(Reply::Acquired(Some(reading(time, 1))));
-            samples.take(0, &granted, sent_at, now);
+            samples.record(0, &granted, sent_at, now);
         }
         assert_eq!(samples.offset(5), Some(1_000));
         assert_eq!(samples.offset(6), None, "too few have answered");
@@ -232,7 +232,7 @@ mod tests {
                 } else {
                     Ok(Reply::Held(Some(reading)))
                 };
-                readings.take(node, &answer, now, now);
+                readings.record(node, &answer, now, now);
             }
             readings.free_in_ms(2)
         };
@@ -252,7 +252,7 @@ mod tests {
         let mut samples = ClockSamples::<3>::new();
         let now = Instant::from_micros(0);
         for (node, answer) in answers.iter().enumerate() {
-            samples.take(node, answer, now, now);
+            samples.record(node, answer, now, now);
         }
         samples.confirmation(NodeSet::first(3), 2)
     }
@@ -282,7 +282,7 @@ mod tests {
         let mut samples = ClockSamples::<3>::new();
         let now = Instant::from_micros(0);
         for node in [0, 1] {
-            samples.take(node, &Ok(Reply::Held(Some(reading(0, 0)))), now, now);
+            samples.record(node, &Ok(Reply::Held(Some(reading(0, 0)))), now, now);
         }
         let mut distinct = NodeSet::first(3);
         let mut twin = NodeSet::EMPTY;
@@ -292,9 +292,9 @@ mod tests {
         assert_eq!(samples.confirmation(distinct, 2), Confirmation::None);
         // A server that is named twice does not prevent the first records of a new fleet.
         let mut samples = ClockSamples::<3>::new();
-        samples.take(0, &UNGUARDED(false), now, now);
+        samples.record(0, &UNGUARDED(false), now, now);
         assert_eq!(samples.confirmation(distinct, 2), Confirmation::None);
-        samples.take(2, &UNGUARDED(false), now, now);
+        samples.record(2, &UNGUARDED(false), now, now);
         assert_eq!(samples.confirmation(distinct, 2), Confirmation::ColdStart);
     }
 
@@ -312,7 +312,7 @@ mod tests {
             (Err(None), 3),
             (Ok(Reply::NotMine), 3),
         ] {
-            samples.take(0, &answer, now, now);
+            samples.record(0, &answer, now, now);
             assert_eq!(samples.misfits(), misfits, "{answer:?}");
         }
         assert_eq!(samples.highest(), Fence::from_u64(9));
@@ -327,7 +327,7 @@ mod tests {
                 held_ms,
                 ..reading(0, 1)
             };
-            samples.take(0, &Ok(Reply::Held(Some(held))), now, now);
+            samples.record(0, &Ok(Reply::Held(Some(held))), now, now);
         }
         assert_eq!(samples.free_in_ms(2), Some(32));
         assert_eq!(samples.free_in_ms(3), Some(72));

@@ -10,57 +10,57 @@ use crate::time::Span;
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Denial {
-    /// To a plain acquire: the node has restarted, and may have forgotten keys that it granted. It is another process
+    /// Denies a plain acquire: the node has restarted, and may have forgotten keys that it granted. It is another process
     /// than the one this client knew, it has other data, or its uptime is short.
     Restarted {
-        /// The least time since the restart, in milliseconds. Counted from when the client noticed the restart, which is
-        /// later than the restart if the client had no connection. At the first contact, it is the uptime that the node
-        /// reports.
+        /// At least this time has passed since the restart, in milliseconds. It is counted from when the client noticed
+        /// the restart, which is later than the restart if the client had no connection. At the first contact, it is the
+        /// uptime that the node reports.
         ago_ms: u32,
         /// The time until its vote counts again, in milliseconds.
         left_ms: u32,
     },
-    /// To an acquire: the node is a replica. Its master does not know which keys it grants.
+    /// Denies an acquire: the node is a replica. Its master does not know which keys it grants.
     Replica,
-    /// To an acquire with [`refuse_eviction`](crate::Options::refuse_eviction): the node may evict keys.
+    /// Denies an acquire with [`refuse_eviction`](crate::Options::refuse_eviction): the node may evict keys.
     MayEvict,
-    /// To an acquire with [`refuse_eviction`](crate::Options::refuse_eviction): the node could evict keys at an earlier
+    /// Denies an acquire with [`refuse_eviction`](crate::Options::refuse_eviction): the node could evict keys at an earlier
     /// check, and may have done so.
     Evicted {
         /// The time until its vote counts again, in milliseconds.
         left_ms: u32,
     },
-    /// To an acquire: the ACL user lacks permission for INFO or TIME, so the node cannot be asked for its identity.
+    /// Denies an acquire: the ACL user lacks permission for INFO or TIME, so the node cannot be asked for its identity.
     InfoForbidden,
-    /// To a fenced acquire: the node may have forgotten keys or fences, and its quarantine is not over.
+    /// Denies a fenced acquire: the node may have forgotten keys or fences, and its quarantine is not over.
     Quarantined {
         /// The time until its vote counts again, in milliseconds.
         left_ms: u32,
-        /// The rest of its answer.
+        /// The details of its answer: its clock, and what it keeps for the key.
         reading: Reading,
     },
-    /// To a fenced acquire: the node has already accepted this fence for another attempt, or a higher one.
+    /// Denies a fenced acquire: the node has already accepted a higher fence, or this fence for another attempt.
     Stale(Reading),
-    /// To a fenced command: what the client sent is behind the window around the node's clock. For an acquire, this is the
+    /// Denies a fenced command: what the client sent is behind the window around the node's clock. For an acquire, this is the
     /// fence. For an extend, it is the nodes' time as this client knows it.
     TooOld(Reading),
-    /// To a fenced command: what the client sent is ahead of the window around the node's clock. For an acquire, this is the
+    /// Denies a fenced command: what the client sent is ahead of the window around the node's clock. For an acquire, this is the
     /// fence. For an extend, it is the nodes' time as this client knows it.
     TooNew(Reading),
-    /// To a fenced acquire: the guard record of the node has other rules than this client.
+    /// Denies a fenced acquire: the guard record of the node has other rules than this client.
     FencingMismatch(Reading),
-    /// To a fenced acquire: the node has no guard record of its own process and data. Clients write it again once a
+    /// Denies a fenced acquire: the node has no guard record of its own process and data. Clients write it again once a
     /// quorum of nodes has confirmed their rules. This starts a quarantine.
     Unguarded {
         /// Whether the node has a record with the rules of this client, but of another process or of other data.
         has_record: bool,
-        /// The rest of its answer.
+        /// The details of its answer: its clock, and what it keeps for the key.
         reading: Reading,
     },
-    /// To a plain acquire, or to an extend: the TTL is longer than the fleet's `max_ttl`. After a restart, fenced clients would
-    /// not wait for such a lease.
+    /// Denies a plain acquire or an extend: the TTL is longer than the fleet's `max_ttl`. After a restart, fenced clients
+    /// would not wait until such a lease is over.
     TtlTooLong {
-        /// The longest TTL of the fleet by the guard record, in milliseconds.
+        /// The fleet's `max_ttl` in the guard record, in milliseconds.
         max_ttl_ms: u32,
     },
 }

@@ -37,7 +37,7 @@ impl<E, const MAX: usize> AcquireError<E, MAX> {
     }
 
     /// Whether some node granted the lock in the last round, but too many others refused. Then several clients have probably
-    /// tried at once and split the votes. It is also possible that a client holds the lock without this node.
+    /// tried at once and split the votes. It is also possible that a client holds the lock on other nodes.
     #[must_use]
     pub fn is_split(&self) -> bool {
         matches!(self, Self::Held(report) if report.tally().granted > 0)
@@ -190,8 +190,8 @@ impl<E: core::error::Error, const MAX: usize> core::error::Error for LossCause<E
 pub enum HoldError<E, const MAX: usize> {
     /// The lock was not acquired. The work did not start.
     NotAcquired(AcquireError<E, MAX>),
-    /// The lock was lost while the work ran. The work was dropped at that moment, or had kept the task busy beyond it.
-    /// This does not undo what the work did.
+    /// The lock was lost while the work ran. The work was dropped at that moment, unless it kept the task busy:
+    /// then it ran past that moment. This does not undo what the work did.
     Lost(LossCause<E, MAX>),
 }
 

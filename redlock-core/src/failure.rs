@@ -1,11 +1,11 @@
-//! Why a node has no vote in a round.
+//! Why the vote of a node is unknown in a round.
 
 use core::fmt;
 use core::time::Duration;
 
 use crate::denial::Denial;
 
-/// The error of one node: its name, and why it has no vote.
+/// The error of one node: its name, and why its vote is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct NodeError<N, E> {
@@ -24,7 +24,7 @@ impl<N, E> NodeError<N, E> {
         &self.node
     }
 
-    /// Why it has no vote.
+    /// Why its vote is unknown.
     pub const fn failure(&self) -> &Failure<N, E> {
         &self.failure
     }
@@ -46,7 +46,7 @@ impl<N: fmt::Display, E: fmt::Display> fmt::Display for NodeError<N, E> {
 
 impl<N: fmt::Debug + fmt::Display, E: core::error::Error> core::error::Error for NodeError<N, E> {}
 
-/// Why a node has no vote in a round. A failure never counts as a refusal: the node may have executed the command.
+/// Why the vote of a node is unknown in a round. A failure never counts as a refusal: the node may have executed the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]

@@ -3,23 +3,23 @@
 // The test kit needs these types also without the feature `fence`.
 #[cfg(not(any(feature = "fence", feature = "mock")))]
 #[path = "fence/disabled.rs"]
-mod terms;
+mod proposal;
 #[cfg(any(feature = "fence", feature = "mock"))]
 #[path = "fence/enabled.rs"]
-mod terms;
+mod proposal;
 
 mod fencing;
 
 use core::fmt;
 
 pub use fencing::Fencing;
-pub use terms::{Proposal, Reading};
+pub use proposal::{Proposal, Reading};
 
 /// A fencing token: larger for every later holder of a key, over all nodes and for all time.
 ///
-/// Pass it to the resource with every action, and let the resource refuse actions with a lower fence than
-/// it has seen, as a [`FenceGate`] does. Then a holder that was paused past the end of its lease can do no
-/// harm. Fences of different keys cannot be compared.
+/// Pass it to the resource with every action, and let the resource refuse actions with a fence lower than the
+/// highest that it has seen, as a [`FenceGate`] does. Then a holder that was paused past the end of its lease can
+/// do no harm. Fences of different keys cannot be compared.
 ///
 /// It is a time in microseconds that the nodes have agreed on, below 2^53. So it fits in a number of Lua or
 /// JavaScript, and in a `BIGINT` of SQL.
@@ -120,9 +120,9 @@ impl Default for FenceGate {
 #[cfg(any(feature = "fence", feature = "mock"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub(crate) struct Fences;
+pub(crate) struct FencesEnabled;
 
 #[cfg(not(any(feature = "fence", feature = "mock")))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub(crate) enum Fences {}
+pub(crate) enum FencesEnabled {}

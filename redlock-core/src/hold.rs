@@ -164,7 +164,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// `valid_until` is one tick earlier than this start plus the validity. So one tick is added: otherwise, if a tick is long,
     /// an extension could be due at once, and extensions would follow each other without a pause.
     fn extension_due<K>(&self, lease: &Lease<K>) -> Instant {
-        let validity = Duration::from_micros(lease.terms().validity);
+        let validity = Duration::from_micros(lease.terms().validity_micros);
         lease
             .valid_until()
             .saturating_add(self.clock.resolution())

@@ -29,7 +29,7 @@ pub struct Lease<K> {
 pub(crate) struct Terms {
     pub(crate) ttl_ms: u32,
     /// `TTL - drift - margin for clocks that jump`, in microseconds.
-    pub(crate) validity: u64,
+    pub(crate) validity_micros: u64,
 }
 
 impl Terms {
@@ -41,7 +41,7 @@ impl Terms {
         // Rounded up, so that the lease ends no later than it may.
         let is_cut = !resolution.subsec_nanos().is_multiple_of(1_000);
         let tick = whole_micros(resolution).saturating_add(is_cut as u64);
-        let valid_for = self.validity.saturating_sub(tick);
+        let valid_for = self.validity_micros.saturating_sub(tick);
         Instant::from_micros(started_at.as_micros().saturating_add(valid_for))
     }
 }
@@ -71,7 +71,7 @@ impl<K> Lease<K> {
     pub const fn adopt(key: K, token: Token) -> Self {
         let terms = Terms {
             ttl_ms: 0,
-            validity: 0,
+            validity_micros: 0,
         };
         Self::new(key, token, terms, Instant::from_micros(0), None)
     }

@@ -1,6 +1,6 @@
 //! The options of a lock. They are checked when they are built, so an `Options` value is always valid.
 
-mod fencing;
+mod fenced;
 
 use core::time::Duration;
 
@@ -9,14 +9,14 @@ use crate::lease::Terms;
 use crate::options_error::OptionsError;
 use crate::time::{drift_micros, whole_micros, whole_millis};
 use crate::vote_conditions::VoteConditions;
-use fencing::ClockJumps;
+use fenced::ClockJumps;
 
 /// The options of a lock: TTL, timeouts, retries, and the conditions for a vote. The TTL is truncated to whole milliseconds.
 ///
 /// | option | default | meaning |
 /// |---|---|---|
 /// | `Options::new(ttl)` | | how long the keys live on the nodes; a lease is valid for the TTL minus the drift |
-/// | `wait` | the TTL, its drift and two node timeouts | how long `acquire` keeps trying; zero means one attempt |
+/// | `wait` | the TTL, its drift and two node timeouts | how long `acquire` keeps trying; zero means what `try_acquire` does |
 /// | `node_timeout` | 1/200 of the TTL, but at least 100 ms and at most 1 s; never more than half the validity | how long a round waits for nodes that do not answer |
 /// | `retry_delay` | 5 ms to 50 ms | the range from which the delay before another round is drawn; its upper end doubles after each round, up to four times 50 ms |
 /// | `drift_ppm` | 10,000 (1 %) | by how much the client's clock may run faster or slower than a node's, in millionths of the node's rate; 2 ms are added |
@@ -27,8 +27,8 @@ use fencing::ClockJumps;
 /// | `fenced(fencing)` | off | fencing tokens, by the rules of a [`Fencing`], which must be the same for all fenced clients |
 /// | `tolerate_clock_jumps` | on if the TTL is at least 40 windows, with a skew of one window | whether leases stay exclusive while a minority of clocks jumps; for fenced locks |
 ///
-/// The order of the calls does not change the options. Each call fails if the options are invalid after it, so call
-/// `drift_ppm` and `tolerate_clock_jumps` first if a node timeout is only valid with them.
+/// The order of the calls does not change the options. But a call fails if the options are invalid after it. So if a node
+/// timeout is valid only with your `drift_ppm` or `tolerate_clock_jumps`, set these before it.
 ///
 /// ```
 /// use core::time::Duration;
@@ -124,16 +124,17 @@ impl Options {
     /// Sets how long [`acquire`](crate::Redlock::acquire) keeps trying. Zero means what
     /// [`try_acquire`](crate::Redlock::try_acquire) does. Default: the TTL, its drift and two node timeouts.
     ///
-    /// The default is long enough to outlast a lease of the same TTL that is never released. For a plain lock with a TTL
-    /// of at least 100 ms, it also outlasts the time for which restarted nodes have no vote, if the acquire begins when the
-    /// client is connected to them again. It does
-    /// not if [`max_ttl`](Self::max_ttl), here or in a guard record, is longer than the TTL, or if the lock is fenced:
-    /// then it may take longer than the default wait until restarted nodes have a vote again.
+    /// The default is long enough to outlast a lease of the same TTL that is never released. It also outlasts the time for
+    /// which restarted nodes have no vote, if all of these hold:
+    ///
+    /// - The lock is plain, with a TTL of at least 100 ms.
+    /// - [`max_ttl`](Self::max_ttl), here and in the guard records, is not longer than the TTL.
+    /// - The acquire begins when the client is connected to the nodes again.
     ///
     /// The last attempt starts when this time is over, or later if the task is not polled then. After that, `acquire`
-    /// returns within one node timeout for each round of the attempt (one; up to three for a fenced lock), plus one for its
-    /// cleanup. If the votes of the first attempt were split, its retries may start up to eight node timeouts after it began,
-    /// even if this time is over.
+    /// returns within one node timeout for each round of the attempt, plus one for its cleanup. An attempt takes one round, or
+    /// up to three for a fenced lock. If the votes of the first attempt were split, its retries may start up to eight node
+    /// timeouts after it began, even if this time is over.
     #[must_use]
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
@@ -180,7 +181,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// Fails if nothing of the validity is left.
+    /// Fails if nothing of the validity is left, or if a node timeout is set that is not shorter than the validity.
     pub const fn drift_ppm(mut self, drift_ppm: u32) -> Result<Self, OptionsError> {
         self.drift_ppm = drift_ppm;
         self.settled()
@@ -210,8 +211,8 @@ impl Options {
     /// before they answer (`appendonly yes`, `appendfsync always`).
     ///
     /// If the guard is on, a node that does not identify itself has no vote. If it is off, a server that is named twice
-    /// and does not identify itself has two votes. A fenced lock has its own guard, on the nodes, and ignores this
-    /// option.
+    /// and does not identify itself has two votes. A fenced lock ignores this option: the guard
+    /// records on the nodes protect it.
     ///
     /// The Redlock specification, "Performance, crash recovery and fsync": delayed restarts.
     #[must_use]
@@ -223,9 +224,10 @@ impl Options {
     /// Sets whether a node that may evict keys, by its `maxmemory-policy`, has no vote. Default: off for plain locks.
     /// Fenced locks always refuse such a node.
     ///
-    /// The client asks for the policy on every connection. If half of [`max_ttl`](Self::max_ttl) has passed since the last
-    /// check, it asks again before the next acquire; for a fenced lock, half of the `max_ttl` of its [`Fencing`]. The
-    /// client does not notice keys that are evicted between a change of the policy and its next check.
+    /// The client asks for the policy on every connection. If half of `max_ttl` has passed since the last check, it asks
+    /// again before the next acquire. For a plain lock, `max_ttl` is [that of these options](Self::max_ttl), for a fenced
+    /// lock that of its [`Fencing`]. The client does not notice keys that are evicted between a change of the policy and
+    /// its next check.
     #[must_use]
     pub const fn refuse_eviction(mut self, is_on: bool) -> Self {
         self.refuse_eviction = is_on;
@@ -341,8 +343,8 @@ impl Options {
         Duration::from_micros(micros as u64)
     }
 
-    /// How long a lease of this TTL keeps a node from granting another, at any clock rate within the drift; plus one node
-    /// timeout to connect to the node before that, and one to ask it afterwards.
+    /// For how long a node that has granted a lease of this TTL grants no other, at any clock rate within the drift. Plus two
+    /// node timeouts: one to connect to the node before this time, and one to ask it afterwards.
     const fn default_wait(&self) -> Duration {
         let drift = Duration::from_micros(drift_micros(self.ttl_ms, self.drift_ppm));
         let rounds = self.node_timeout.saturating_mul(2);
@@ -353,7 +355,7 @@ impl Options {
     pub(crate) const fn terms(&self) -> Terms {
         Terms {
             ttl_ms: self.ttl_ms,
-            validity: self.validity_micros(),
+            validity_micros: self.validity_micros(),
         }
     }
 

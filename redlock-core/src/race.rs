@@ -24,7 +24,7 @@ use crate::transport::{NodeErrorOf, Transport};
 /// Three sets of nodes can differ:
 ///
 /// - `recipients`: the nodes that are sent the command.
-/// - `round.voters()`: the nodes whose votes count. If the round grants or extends a lease, these are the nodes that are not
+/// - The voters of `round`: the nodes whose votes count. If the round grants or extends a lease, these are the nodes that are not
 ///   known to be duplicates when the round begins, see `distinct_nodes` in `redlock/duplicates.rs`.
 /// - The nodes that may carry the token after the round, see `carriers` in `redlock/attempt.rs`.
 pub(crate) struct Ballot<'c, E, const MAX: usize> {
@@ -61,8 +61,8 @@ impl<'c, E, const MAX: usize> Ballot<'c, E, MAX> {
 /// Each poll, also the first one, polls all calls and collects the votes that have arrived, and only then reads the
 /// verdict. So every recipient gets the command, even if the first votes decide the round.
 ///
-/// At the deadline, the round may still be valid (`now < valid_until`). Then, before the round ends, the clock lets the
-/// transports read the replies that have arrived. So a task that is polled late loses no vote.
+/// If a win still counts at the deadline (`now < valid_until`), the round does not end yet: the clock first lets the transports
+/// read the replies that have arrived. So a task that is polled late loses no vote.
 pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
     nodes: &mut [Option<T>; MAX],
     clock: &C,
@@ -84,12 +84,20 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
                 .next()
                 .filter(|(node, _)| recipients.contains(*node))
                 .and_then(|(_, transport)| transport.as_mut())
-                .map(|transport| transport.execute(command)),
+                .map(async |transport| {
+                    // The process is known by then: a transport asks for it on each connection, ahead of the command.
+                    let result = transport.execute(command).await;
+                    (result, transport.run_id())
+                }),
         }));
+        // The processes that have voted.
+        let mut run_ids = [None; MAX];
         let mut timer = pin!(clock.sleep_and_catch_up(round.deadline(), round.valid_until()));
         poll_fn(|cx| {
             let mut slice: Pin<&mut [_]> = calls.as_mut();
-            while let Poll::Ready((result, node)) = pin!(select_slice(slice.as_mut())).poll(cx) {
+            while let Poll::Ready(((result, run_id), node)) =
+                pin!(select_slice(slice.as_mut())).poll(cx)
+            {
                 if command.is_fenced() {
                     let answer = result.as_ref().map_err(NodeError::denial).copied();
                     match answer {
@@ -99,12 +107,21 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
                         }
                         _ => {}
                     }
-                    if samples.take(node, &answer, started_at, clock.now()) {
+                    if samples.record(node, &answer, started_at, clock.now()) {
                         round.count_sample();
                     }
                 }
                 let outcome = Outcome::of(command, result);
-                round.vote(node, vote(command, &outcome));
+                // If a process has several names, its first vote counts. A release counts for every name.
+                let is_again = run_id.is_some() && run_ids.contains(&run_id);
+                let vote = match vote(command, &outcome) {
+                    _ if is_again && !command.is_release() => Vote::Unknown,
+                    vote => vote,
+                };
+                round.vote(node, vote);
+                if let Some(voted) = run_ids.get_mut(node).filter(|_| vote != Vote::Unknown) {
+                    *voted = run_id;
+                }
                 report.record(node, outcome);
             }
             // The clock is read after the last vote: the time until that vote counts against the validity.

@@ -152,7 +152,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         &self.options
     }
 
-    /// Sets the options for the next lease. Existing leases keep their TTL, their drift and their rules.
+    /// Sets the options for the next lease. Existing leases keep their TTL, their drift and their rules. If the rules of fenced
+    /// locks change, or the lock is plain from now on, [`looked_at`](Self::looked_at) becomes `None`.
     pub fn set_options(&mut self, options: Options) {
         if self.options.fencing() != options.fencing() {
             self.looked_at = None;
@@ -190,21 +191,22 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.clock_offset = offset;
     }
 
-    /// When this client has last looked whether any node has lost its guard record, also a node that answers last. Once in half a
-    /// quarantine, a fenced acquire does so: if a round is won before all nodes have answered, it sends the acquire to the others
-    /// once more, and does not wait. If a round is lost, it waits for all nodes, for the node timeout at most. `None` if it has
-    /// never done so.
+    /// When this client has last looked at all nodes for lost guard records, also at the nodes that answer last. A fenced acquire
+    /// does so once in half a quarantine. If a round is won before all nodes have answered, it sends the acquire to the others once
+    /// more, and does not wait. If a round is lost, it waits for all nodes, for the node timeout at most. `None` if it has never
+    /// done so.
     #[must_use]
     pub const fn looked_at(&self) -> Option<Instant> {
         self.looked_at
     }
 
-    /// Sets when another client with the same rules on the same clock has looked. This saves commands and time.
+    /// Sets the [`looked_at`](Self::looked_at) of another client with the same rules on the same clock. This saves commands and
+    /// time.
     pub const fn set_looked_at(&mut self, looked_at: Option<Instant>) {
         self.looked_at = looked_at;
     }
 
-    /// Whether that was less than half a quarantine ago.
+    /// Whether [`looked_at`](Self::looked_at) is less than half a quarantine ago.
     fn has_looked_recently(&self) -> bool {
         let looked = self.looked_at.zip(self.options.fencing());
         looked.is_some_and(|(looked_at, fencing)| {
@@ -339,7 +341,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     ) -> Ballot<'c, NodeErrorOf<T>, MAX> {
         let deadline = self.clock.now().saturating_add(self.options.round_time());
         let round = Round::new(awaited, count, deadline, Instant::MAX);
-        Ballot::new(command, recipients, self.count(), round)
+        Ballot::new(command, recipients, self.node_count(), round)
     }
 
     /// Creates a round that grants or extends a lease with these terms. A win counts only before `end`, and the round stops
@@ -363,7 +365,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             deadline.min(end),
             valid_until.min(end),
         );
-        Ballot::new(command, nodes, self.count(), round)
+        Ballot::new(command, nodes, self.node_count(), round)
     }
 
     /// Runs the round until it has a verdict.
@@ -371,7 +373,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         race(&mut self.nodes, &self.clock, ballot).await;
     }
 
-    fn count(&self) -> usize {
+    fn node_count(&self) -> usize {
         self.all.len() as usize
     }
 
@@ -381,8 +383,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
 
     /// Whether so many nodes refused that the others are no quorum. With an even number of nodes, half of them are enough,
     /// even if the other half has not answered.
-    fn is_quorum_refused(&self, report: &Report<NodeErrorOf<T>, MAX>) -> bool {
-        self.count() - report.tally().refused < self.quorum() as usize
+    fn is_quorum_impossible(&self, report: &Report<NodeErrorOf<T>, MAX>) -> bool {
+        self.node_count() - report.tally().refused < self.quorum() as usize
     }
 }
 

@@ -18,7 +18,8 @@ pub enum Reply {
     Extended(Option<Reading>),
     /// To release: the key is deleted.
     Released,
-    /// To extend or release: the key is gone, or carries another token.
+    /// To extend or release: the key is gone or carries another token. Or, to a fenced extend: the guard record has other
+    /// rules.
     NotMine,
 }
 

@@ -96,9 +96,11 @@ impl<E, const MAX: usize> Report<E, MAX> {
         self.free_in_ms
     }
 
-    /// Returns an upper bound on the time until a quorum of nodes will grant the key, unless its holder extends it, or the clock of
-    /// a node was ahead during the lease and is right again.
-    /// `None` if it is unknown: for a plain lock, or if too few nodes have told it. A node without a vote does not tell it.
+    /// Returns an upper bound on the time until a quorum of nodes will grant the key. The bound does not hold if the holder
+    /// extends the lease, or if the clock of a node was ahead during the lease and is right again.
+    ///
+    /// `None` if the lock is plain, or if too few nodes have told how long they keep the key. A node without a vote does not
+    /// tell it.
     #[must_use]
     pub fn free_in(&self) -> Option<Duration> {
         self.free_in_ms.map(|ms| Duration::from_millis(ms.into()))

@@ -16,9 +16,8 @@ pub(crate) enum Vote {
 
 /// The state of a round.
 ///
-/// [`Round::verdict`] decides by the votes alone. Three more decisions are made after the round:
+/// [`Round::verdict`] decides by the votes alone. Two more decisions are made after the round:
 ///
-/// - If one process voted twice, the round is not won: `judge_duplicates` in `redlock/duplicates.rs`.
 /// - If the validity ends while guard records are restored, a won attempt is `TooLate`: `redlock/attempt.rs`.
 /// - If so many nodes refused an extension that the others are no quorum, the lease is lost: `redlock/extension.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,11 +147,6 @@ impl Round {
         (self.voters.len() + 1).saturating_sub(self.quorum)
     }
 
-    /// The nodes whose votes count.
-    pub(crate) const fn voters(&self) -> NodeSet {
-        self.voters
-    }
-
     pub(crate) const fn deadline(&self) -> Instant {
         self.deadline
     }
@@ -189,8 +183,8 @@ impl Round {
                 Verdict::TooLate
             };
         }
-        // Whether the nodes that granted, that denied only the fence or that have not voted yet may win the next round with
-        // another fence, without the nodes that lack a guard record.
+        // Whether the next round may be won with another fence, without the nodes that lack a guard record. The nodes that
+        // granted, that denied only the fence or that have not voted yet may grant it.
         let can_win_next = self.misfits > 0 && granted + self.misfits + pending >= self.quorum;
         let needs_more = self.samples < self.samples_needed || self.needs_all && !can_win_next;
         if granted + pending >= self.quorum || needs_more && pending > 0 {

@@ -120,7 +120,7 @@ impl<C: Clock> Clock for &C {
     }
 }
 
-/// The margin of a lease for clocks that differ in rate, in microseconds, rounded up: `ttl_ms * ppm / 1_000_000 + 2 ms`.
+/// The margin of a lease for clocks that differ in rate: `ttl * ppm / 1_000_000 + 2 ms`, in microseconds, rounded up.
 ///
 /// The 2 ms are those of all Redlock clients: one millisecond for the precision of expiry in Redis, and one as the minimum
 /// drift of a short TTL.

@@ -30,8 +30,8 @@ pub enum TransportError {
     Unexpected,
     /// The command is longer than the send buffer of this node.
     TooLong,
-    /// The node lacks the scripts of fenced locks, although the client has loaded them again: another client runs `SCRIPT
-    /// FLUSH` all the time, or the user lacks `+script|load`.
+    /// The node lacks the scripts of fenced locks: another client runs `SCRIPT FLUSH` each time after the client has loaded
+    /// them, or the user lacks `+script|load`.
     NoScript,
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Link<S, const TX: usize, const RX: usize> {
     is_unflushed: bool,
     /// When the client began to wait for the next reply.
     waiting_since: Instant,
-    /// The number of connections in a row on which no command was answered.
+    /// The number of failed connections in a row. A reply to a command of a lock resets it, unless the reply is an error.
     failures: u8,
     /// The last error.
     why: TransportError,
@@ -57,8 +57,7 @@ enum State {
 /// The state that a call waits for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Goal<'g> {
-    /// All bytes that have arrived are read, without waiting for more. They are replies to dropped calls, or the end of
-    /// the connection.
+    /// Everything that has arrived is read, without waiting for more: replies to dropped calls, or the end of the connection.
     CaughtUp,
     /// The connection takes commands. If there is no connection, the client connects. After a failure, it connects only
     /// when the back-off is over.
@@ -156,9 +155,9 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         Failed
     }
 
-    /// Whether the connection is open, has sent everything, and has room for one more reply.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.is_open() && self.pipeline.is_idle()
+    /// Whether the connection is open and its pipeline [can queue](Pipeline::can_queue) a command at once.
+    pub(crate) fn can_queue(&self) -> bool {
+        self.is_open() && self.pipeline.can_queue()
     }
 
     /// Whether every command is answered. The connection may have ended since.
@@ -166,9 +165,10 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         self.pipeline.outstanding() == 0
     }
 
-    /// Whether the node has answered any command with an error, including the commands of dropped calls.
-    pub(crate) const fn has_failed(&self) -> bool {
-        self.pipeline.has_failed()
+    /// Whether the node has answered any command with an error since the last [`forget_errors`](Self::forget_errors). The
+    /// commands of dropped calls and of the login count too.
+    pub(crate) const fn has_error_reply(&self) -> bool {
+        self.pipeline.has_error_reply()
     }
 
     pub(crate) const fn forget_errors(&mut self) {
@@ -177,7 +177,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
 
     /// Makes the next [`Goal::Open`] ask the node for its identity again. Call it after [`Goal::Answered`].
     pub(crate) fn ask_again(&mut self, clock: &impl Clock) {
-        self.log_in(Some(login::Step::LAST), clock);
+        self.log_in(Some(login::Step::IDENTITY), clock);
     }
 
     /// If any reply was `NOSCRIPT`, makes the next [`Goal::Open`] load the scripts again: another client may flush the
@@ -483,8 +483,8 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         };
     }
 
-    /// Sets a new timeout for an attempt to connect whose timeout passed at least one [`Link::connect_timeout`] ago: no call
-    /// has polled it since.
+    /// Restarts the timeout of an attempt to connect if it ended at least one [`Link::connect_timeout`] ago. In that time, no
+    /// call has polled the attempt: a poll would have ended it.
     fn renew(&mut self, clock: &impl Clock) {
         if let State::Connecting { until } | State::LoggingIn { until, .. } = &mut self.state {
             let now = clock.now();

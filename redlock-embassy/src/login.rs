@@ -22,8 +22,8 @@ pub(crate) enum Step {
     NodeInfoAndScripts,
     /// Loads one script of fenced locks. The scripts are too long to be sent with each command.
     ///
-    /// A number below [`Step::ONLY`] is an index into `Script::FENCED`, and the steps with the lower indices follow.
-    /// `Step::ONLY` plus an index is the last step: no other script is loaded.
+    /// A number below [`Step::SCRIPT_COUNT`] is an index into `Script::FENCED`, and the steps with the lower indices follow.
+    /// An index plus `Step::SCRIPT_COUNT` is the last step: no other script is loaded.
     #[cfg(feature = "fence")]
     LoadScript(u8),
     /// Asks the node for its identity.
@@ -49,7 +49,7 @@ impl<'a> Login<'a> {
             }
             #[cfg(feature = "fence")]
             (Step::LoadScript(number), ..) => {
-                let script = Script::FENCED.get(usize::from(number % Step::ONLY))?;
+                let script = Script::FENCED.get(usize::from(number % Step::SCRIPT_COUNT))?;
                 Some(Arguments::of(&[
                     text("SCRIPT"),
                     text("LOAD"),
@@ -65,7 +65,7 @@ impl Step {
     pub(crate) const FIRST: Self = Self::Authenticate;
 
     /// The step that is repeated if the recorded identity or role of the node may be out of date.
-    pub(crate) const LAST: Self = Self::NodeInfo;
+    pub(crate) const IDENTITY: Self = Self::NodeInfo;
 
     /// The first step that is repeated if the node has lost its scripts.
     ///
@@ -74,17 +74,18 @@ impl Step {
     #[cfg(feature = "fence")]
     pub(crate) const SCRIPTS: Self = Self::NodeInfoAndScripts;
 
-    /// Added to the index of a script: only this script is loaded. It is the number of scripts. See [`Step::LoadScript`].
+    /// The number of scripts. Added to the index of a script, it means that only this script is loaded: see
+    /// [`Step::LoadScript`].
     #[cfg(feature = "fence")]
-    const ONLY: u8 = 3;
+    const SCRIPT_COUNT: u8 = 3;
 
     /// The only step that is repeated before an extension is sent again. Loading the other scripts as well would leave
     /// another client more time to flush this one again.
     #[cfg(feature = "fence")]
-    pub(crate) const EXTEND_SCRIPT: Self = Self::LoadScript(Self::ONLY + 1);
+    pub(crate) const EXTEND_SCRIPT: Self = Self::LoadScript(Self::SCRIPT_COUNT + 1);
     /// The only step that is repeated before a release is sent again.
     #[cfg(feature = "fence")]
-    pub(crate) const RELEASE_SCRIPT: Self = Self::LoadScript(Self::ONLY + 2);
+    pub(crate) const RELEASE_SCRIPT: Self = Self::LoadScript(Self::SCRIPT_COUNT + 2);
 
     /// Whether this step asks the node for its identity.
     pub(crate) const fn is_node_info(self) -> bool {
@@ -107,7 +108,7 @@ impl Step {
             #[cfg(feature = "fence")]
             Self::NodeInfoAndScripts => Some(Self::LoadScript(2)),
             #[cfg(feature = "fence")]
-            Self::LoadScript(number @ 1..Self::ONLY) => Some(Self::LoadScript(number - 1)),
+            Self::LoadScript(number @ 1..Self::SCRIPT_COUNT) => Some(Self::LoadScript(number - 1)),
             #[cfg(feature = "fence")]
             Self::LoadScript(_) => None,
             Self::NodeInfo => None,

@@ -147,7 +147,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         match stage {
             Stage::CatchUp => {
                 self.process_replies();
-                if !self.link.is_idle() {
+                if !self.link.can_queue() {
                     self.outbox.store_unsent(command);
                 }
                 Ok(Stage::Open)
@@ -157,7 +157,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                 // The scripts were lost each time, or the user lacks the permission to load them.
                 if cfg!(feature = "fence")
                     && *reloads > 0
-                    && (*reloads > Self::RELOADS_MAX || self.link.has_failed())
+                    && (*reloads > Self::RELOADS_MAX || self.link.has_error_reply())
                 {
                     return Err(self.link.fail(TransportError::NoScript));
                 }
@@ -204,24 +204,27 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         }
     }
 
-    /// Processes the replies that have arrived, including the replies to dropped calls:
+    /// Processes the replies that have arrived, including the replies to dropped calls. If any is an error, the node may have
+    /// another role than before, so its recorded identity is in doubt.
     ///
-    /// - If any reply is an error, the node may have another role than before, so its recorded identity is in doubt.
-    /// - If the stored release is answered, it is dropped. It stays stored if any of the replies is an error, because the
-    ///   error may be the answer to the release.
-    /// - If the connection ended before the release was answered, the release is sent again on the next connection.
+    /// Then decides about a stored release that was sent:
+    ///
+    /// - While replies are outstanding on an open connection, it stays as it is.
+    /// - If no reply is outstanding and none was an error, it is dropped.
+    /// - If no reply is outstanding and one was an error, it is sent again. The error may be its answer.
+    /// - If the connection ended before all replies arrived, it is sent again on the next connection.
     ///
     /// Call this before the next connection is made.
     fn process_replies(&mut self) {
-        let has_failed = self.link.has_failed();
-        if has_failed {
+        let has_error_reply = self.link.has_error_reply();
+        if has_error_reply {
             self.link.admission.doubt();
         }
         let is_answered = self.link.is_answered();
         if !is_answered && self.link.is_open() {
             return;
         }
-        self.outbox.end_flight(has_failed || !is_answered);
+        self.outbox.end_flight(has_error_reply || !is_answered);
         #[cfg(feature = "fence")]
         if self.link.is_open() {
             self.link.restore_scripts(&self.clock);
@@ -229,8 +232,8 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         self.link.forget_errors();
     }
 
-    /// Returns the stage that sends `command`, or the one that denies it: an acquire whose grant would not count, or an
-    /// extend by more than the guard record allows. Commands in the send buffer are sent in any case. If the recorded
+    /// Returns the stage that sends `command`, or the stage that denies it. It denies an acquire whose grant would not count,
+    /// and an extend by more than the guard record allows. Commands in the send buffer are sent even then. If the recorded
     /// identity of the node may be out of date, the node is asked again first.
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
@@ -253,7 +256,8 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     fn judge(&mut self, command: &Command<'_>, reloads: &mut u8) -> Result<Stage, Failed> {
         let value = self.link.take_reply().ok_or(Failed)?;
         let why = match value {
-            // `NOSCRIPT`: the command was not executed. This connection loads the scripts again.
+            // `NOSCRIPT`: the command was not executed. The link is not open, because `process_replies` has made it load the
+            // scripts again.
             Value::Error(_) if command.is_fenced() && !self.link.is_open() => {
                 #[cfg(feature = "fence")]
                 self.link.restore_script_of(command, &self.clock);

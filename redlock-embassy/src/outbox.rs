@@ -8,7 +8,13 @@ use redlock_core::transport::{Command, Proposal};
 ///
 /// - it could not be sent,
 /// - its connection ended before the answer, or
-/// - the node answered with a temporary error.
+/// - no reply is outstanding any more, and one of the replies was an error. It may be the answer to the release: only the
+///   reply to the last command is matched.
+///
+/// So a release that the node refused is not sent again while any reply is outstanding.
+///
+/// The stored release is dropped if it does not fit the send buffer, or if the call of a release reads an error that is
+/// neither temporary nor `NOSCRIPT`.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     state: State,
@@ -21,9 +27,9 @@ pub(crate) struct Outbox {
 enum State {
     /// No release is stored.
     Empty,
-    /// The connection has taken the release. It is answered when no reply is outstanding.
+    /// The connection has taken the release. It counts as answered when no reply is outstanding.
     InFlight,
-    /// The release will be sent ahead of the next command.
+    /// The release will be sent ahead of the next command for which there is a connection.
     Unsent,
 }
 
@@ -77,8 +83,8 @@ impl Outbox {
         self.state = State::InFlight;
     }
 
-    /// Records that no reply is outstanding, or that the connection has ended. If `is_retried`, a release that was in
-    /// flight will be sent again, ahead of the next command; otherwise it is dropped.
+    /// Records that no reply is outstanding, or that the connection has ended. A release that was in flight will be sent
+    /// again ahead of the next command if `is_retried`, and is dropped if not.
     pub(crate) const fn end_flight(&mut self, is_retried: bool) {
         if matches!(self.state, State::InFlight) {
             self.state = if is_retried {

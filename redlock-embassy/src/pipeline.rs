@@ -20,7 +20,7 @@ pub struct Pipeline<const TX: usize, const RX: usize> {
     received: [u8; RX],
     decoder: Decoder,
     outstanding: u8,
-    has_failed: bool,
+    has_error_reply: bool,
     #[cfg(feature = "fence")]
     has_lost_script: bool,
     reply: Option<Value>,
@@ -50,7 +50,7 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
             received: [0; RX],
             decoder: Decoder::new(),
             outstanding: 0,
-            has_failed: false,
+            has_error_reply: false,
             #[cfg(feature = "fence")]
             has_lost_script: false,
             reply: None,
@@ -131,7 +131,7 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
         let mut input = self.received.get(..count).unwrap_or(&self.received);
         while let Some(value) = self.decoder.decode(&mut input)? {
             self.outstanding = self.outstanding.checked_sub(1).ok_or(Malformed)?;
-            self.has_failed |= matches!(value, Value::Error(_));
+            self.has_error_reply |= matches!(value, Value::Error(_));
             #[cfg(feature = "fence")]
             {
                 self.has_lost_script |=
@@ -157,8 +157,8 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
 
     /// Whether any reply since the last [`forget_errors`](Self::forget_errors) was an error. Skipped replies count too.
     #[must_use]
-    pub const fn has_failed(&self) -> bool {
-        self.has_failed
+    pub const fn has_error_reply(&self) -> bool {
+        self.has_error_reply
     }
 
     /// Whether any reply since the last [`forget_errors`](Self::forget_errors) was `NOSCRIPT`. Skipped replies count too.
@@ -170,16 +170,17 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
 
     /// Forgets the errors so far.
     pub const fn forget_errors(&mut self) {
-        self.has_failed = false;
+        self.has_error_reply = false;
         #[cfg(feature = "fence")]
         {
             self.has_lost_script = false;
         }
     }
 
-    /// Whether every byte is sent, and there is room for one more outstanding reply.
+    /// Whether a command of up to `TX` bytes can be queued at once: every byte is sent, and fewer than
+    /// [`OUTSTANDING_MAX`](Self::OUTSTANDING_MAX) replies are outstanding.
     #[must_use]
-    pub fn is_idle(&self) -> bool {
+    pub fn can_queue(&self) -> bool {
         self.unsent().is_empty() && self.outstanding < Self::OUTSTANDING_MAX
     }
 

@@ -190,8 +190,8 @@ pub type Released = redlock_core::Released<NodeError, MAX_NODES>;
 pub enum HoldError {
     /// The lock was not acquired. The work did not begin.
     NotAcquired(AcquireError),
-    /// The lock was lost while the work ran. The work was dropped at that moment, or had kept the task busy beyond it.
-    /// This does not undo what the work did.
+    /// The lock was lost while the work ran. The work was dropped at that moment, unless it kept the task busy:
+    /// then it ran past that moment. This does not undo what the work did.
     Lost(LossCause),
 }
 

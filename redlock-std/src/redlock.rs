@@ -196,8 +196,11 @@ impl Redlock {
     /// Returns a handle with other options. It shares the connections and the queues for keys with this one.
     ///
     /// Each call uses the node timeout of its own options. This timeout also decides how long a node can be silent
-    /// before the call skips it. If [`connect`](Self::connect) would refuse the options, because the TTL is only a few
-    /// milliseconds, every acquire fails with [`AcquireError::Build`].
+    /// before the call skips it. If commands with longer timeouts are in flight, the call may notice the silence later. A
+    /// silent connection is replaced after eight node timeouts, the longest of the commands in flight.
+    ///
+    /// If [`connect`](Self::connect) would refuse the options, because the TTL is only a few milliseconds, every acquire
+    /// fails with [`AcquireError::Build`].
     #[must_use]
     pub fn with_options(&self, options: Options) -> Self {
         let knowledge = if options.fencing() == self.options.fencing() {
@@ -248,9 +251,9 @@ impl Redlock {
     /// it cannot begin within one node timeout, this fails with [`AcquireError::NotAsked`].
     ///
     /// Several clients that try at the same time may split the votes, so that none gets a quorum. So if some node granted
-    /// the lock, but the round was lost because other nodes refused, this tries again, up to three times: after random
-    /// delays, which follow from the time that the lost round took. No delay ends later than eight node timeouts after the
-    /// first round began.
+    /// the lock, but the round was lost because other nodes refused, this tries again, up to three times, after random
+    /// delays. The longer the lost round took, the longer a delay can be. No delay ends later than eight node timeouts after
+    /// the first round began.
     ///
     /// Dropping the future releases the keys that a round may have set.
     ///
@@ -272,10 +275,10 @@ impl Redlock {
     /// Acquires the lock, and waits for it until [`Options::wait`] is over.
     ///
     /// Tasks that want the same key through this handle or a clone of it wait in a queue, first come, first served. The
-    /// first task in the queue asks the nodes, and retries after a random delay; if the votes of its first round were split,
-    /// like [`try_acquire`](Self::try_acquire). It passes its turn on when its guard is
-    /// released or dropped, or when the validity of its lease is over. A task that is not polled loses its turn no later
-    /// than thirteen node timeouts and one second after its own wait is over.
+    /// first task in the queue asks the nodes, and retries after a random delay. If the votes of its first round were split,
+    /// it retries as [`try_acquire`](Self::try_acquire) does. It passes its turn on when its guard is released or dropped,
+    /// or when the validity of its lease is over. A task that is not polled loses its turn no later than thirteen node
+    /// timeouts and one second after its own wait is over.
     ///
     /// The number of rounds in flight, for all keys together, is limited to what the nodes answer in time. So the
     /// acquires of a burst wait until their round can begin, behind the extensions of leases, instead of timing out in

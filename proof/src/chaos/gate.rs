@@ -1,5 +1,5 @@
 //! What stands before a resource that a fenced lock protects: a client that shows a lower fence than one before
-//! it is turned away, however late it comes and whatever it thinks that it holds.
+//! it is turned away, even if it believes that its lease is valid.
 
 use std::fs::File;
 use std::io;

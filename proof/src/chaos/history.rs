@@ -22,7 +22,7 @@ pub(super) struct History {
     pub(super) delays: Vec<Duration>,
     /// How many votes were missing for what, in tries that failed.
     pub(super) denied: BTreeMap<Flaw, u64>,
-    /// The clients that the resource turned away, when, and until when each thought that its lease was valid.
+    /// The clients that the resource turned away: each with the time, and with the end of its lease as it knew it.
     pub(super) turned_away: Vec<TurnedAway>,
 }
 

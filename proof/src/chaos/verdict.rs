@@ -27,7 +27,7 @@ pub(super) struct Verdict {
     pub(super) disorder: Disorder,
     /// The same of the highest counts of the nodes.
     pub(super) counted: Disorder,
-    /// The clients that the resource turned away although their leases were valid.
+    /// The clients with valid leases that the resource turned away.
     turned_away: Vec<TurnedAway>,
     /// What the operator's commands should not have done.
     misdone: Vec<String>,

@@ -49,6 +49,10 @@ pub enum Assumption {
     EqualFences,
     /// Nodes without a guard record take the rules of the first client that asks.
     AnyRules,
+    /// Clients vouch for nodes without a guard record by what an earlier attempt was told of the rules.
+    OldConfirmation,
+    /// Plain clients take leases that are longer than the guard records of the nodes allow.
+    LongPlain,
     /// Nodes know their guard record by the process alone, also when they have been replicas meanwhile.
     Failback,
     /// Nodes that evict keys say that they do not.
@@ -90,6 +94,7 @@ impl Assumption {
         match self {
             Self::EqualFences
             | Self::AnyRules
+            | Self::OldConfirmation
             | Self::Failback
             | Self::Eviction
             | Self::Init
@@ -111,6 +116,7 @@ impl Assumption {
             | Self::StepBack => Some(Promise::Fence),
             Self::Burn => Some(Promise::Burn),
             Self::Lost => Some(Promise::Over),
+            Self::LongPlain => Some(Promise::Ttl),
             Self::Duplicates | Self::Twice => Some(Promise::Votes),
             Self::OldIdentity => Some(Promise::Restart),
             Self::StoredRelease => Some(Promise::Cleanup),
@@ -125,8 +131,8 @@ impl Assumption {
     pub const fn found_within(self) -> u64 {
         match self {
             Self::TodaysOptions => 60_000,
-            Self::AnyRules | Self::Burn => 20_000,
-            Self::EqualFences | Self::ShorterFences => 40_000,
+            Self::AnyRules | Self::OldConfirmation | Self::Strict | Self::StepBack => 20_000,
+            Self::Burn | Self::EqualFences | Self::ShorterFences => 40_000,
             _ => 2_000,
         }
     }
@@ -144,12 +150,17 @@ impl Assumption {
                     | Self::Init
                     | Self::TodaysOptions
                     | Self::OneClock
+                    | Self::OldConfirmation
+                    | Self::LongPlain
             )
     }
 
     /// Whether some clients of its worlds are devices: not where a connection is no stream of bytes, or an answer has no form.
     pub(super) const fn suits_devices(self) -> bool {
-        !matches!(self, Self::Order | Self::WriteBack)
+        !matches!(
+            self,
+            Self::Order | Self::WriteBack | Self::OldConfirmation | Self::LongPlain
+        )
     }
 
     /// Whether it makes a difference to devices only.

@@ -58,6 +58,10 @@ impl<T: Transport> User<T> {
         if let Some(lease) = &lease {
             let claim = claim(&self.world, self.task, key, lease);
             self.held.push(claim.token);
+            if lease.fence().is_some() {
+                let rules = self.lock.options().fencing();
+                self.world.look().confirmed[self.task.client] = rules;
+            }
             tell_end(&self.world, claim, lease.valid_until(), What::Granted);
         }
         self.compare(idea);

@@ -182,6 +182,8 @@ impl State {
         }
         link.node_infos += 1;
         link.meet(&node_info);
+        self.tell_max_ttl(route, &node_info);
+        let link = self.link(route);
         let is_another = link
             .admission
             .run_id()

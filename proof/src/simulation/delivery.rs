@@ -43,6 +43,10 @@ impl State {
             let epoch = link.epoch;
             link.handed.push((message.token, epoch));
             self.attempted(task, message);
+        } else if self.must_ask(route, message) {
+            self.ask(route);
+        } else if let Err(denial) = self.admits(route, message) {
+            return Handed::Denied(denial);
         }
         let at = self.moment_of(client);
         self.tell_at(at, What::Sent(task, node, message));
@@ -55,6 +59,12 @@ impl State {
         let now = self.reading(route.client, self.moment_of(route.client));
         let admission = self.link(route).admission;
         let admitted = admission.check(message.verb, now);
+        if matches!(admitted, Err(Denial::TtlTooLong { .. })) {
+            if self.fails(Assumption::LongPlain) {
+                return Ok(());
+            }
+            self.count(Kind::TtlTooLong);
+        }
         self.count_many(Kind::Denial, admitted.is_err().into());
         admitted
     }
@@ -215,6 +225,9 @@ impl State {
             ..route
         };
         self.tell_of(route.client, What::Answered(told, message, answer));
+        if let Err(denial) = answer {
+            self.heard_of_other_rules(message, denial);
+        }
         if let Ok(Reply::Acquired(Some(reading))) = answer {
             self.counted(message.token, reading.fence);
         }
@@ -233,8 +246,8 @@ impl State {
             link.admission.doubt();
         }
         // Also where the node was asked who it is ahead of it, since its vote was denied, and has not said so yet.
-        let grants = matches!(answer, Ok(Reply::Acquired(_)));
-        if message.is_acquire() && (grants || parcel.node_infos != link.node_infos) {
+        let grants = matches!(answer, Ok(Reply::Acquired(_) | Reply::Extended(_)));
+        if !message.is_release() && (grants || parcel.node_infos != link.node_infos) {
             return self.admits(route, message).and(answer);
         }
         answer

@@ -58,7 +58,7 @@ impl Transport for Device {
     }
 
     fn run_id(&self) -> Option<RunId> {
-        // Then nobody notices that two names are one server.
+        // Without it, the client does not notice that two names are one server.
         let is_unknown = self.world.look().fails(Assumption::Duplicates);
         self.node.run_id().filter(|_| !is_unknown)
     }

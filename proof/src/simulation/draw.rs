@@ -25,6 +25,7 @@ impl Scenario {
             Some(Assumption::Forget | Assumption::Jump) => chance.pick(&[1, 2, 3]),
             _ if measure.is_tight => chance.pick(&[1, 1, 2, 3]),
             Some(Assumption::OneClock) => 5,
+            Some(Assumption::OldConfirmation) => 3,
             Some(Assumption::Duplicates | Assumption::Replica) => 3,
             Some(assumption) if assumption.needs_fences() => match assumption {
                 Assumption::Margin
@@ -74,6 +75,7 @@ impl Scenario {
             hazards: measure.hazards,
             is_set_up: measure.has_other_rules || broken.is_some() || !chance.one_in(4),
             has_other_rules: measure.has_other_rules,
+            before: measure.before,
             lost_grant_odds: chance.pick(&[0, 0, 0, 30, 6]),
             nodes,
             right: Fencing::RIGHT,
@@ -114,6 +116,10 @@ struct Measure {
     mix: Mix,
     hazards: Hazards,
     has_other_rules: bool,
+    /// The rules of the fleet until an operator changes them. Clients with other rules have these.
+    before: Option<Fencing>,
+    /// Some plain clients have a TTL above the `max_ttl` of the fleet.
+    has_long_leases: bool,
     /// Some clients name a server twice.
     names_twice: bool,
     fencing: Option<Fencing>,
@@ -124,7 +130,9 @@ struct Measure {
 impl Measure {
     fn draw(chance: &mut Chance, broken: Option<Assumption>) -> Self {
         let mix = match broken {
-            Some(Assumption::TodaysOptions) => Mix::Both,
+            Some(
+                Assumption::TodaysOptions | Assumption::OldConfirmation | Assumption::LongPlain,
+            ) => Mix::Both,
             Some(assumption) if assumption.needs_fences() => Mix::Fenced,
             Some(_) => Mix::Plain,
             None => chance.pick(&[Mix::Plain, Mix::Plain, Mix::Plain, Mix::Fenced, Mix::Both]),
@@ -138,7 +146,13 @@ impl Measure {
         };
         let loses_data = broken == Some(Assumption::Forget) || chance.one_in(2);
         let ttl_ms = match chance.below(8) {
-            _ if broken == Some(Assumption::AnyRules) => chance.between(3_000, 4_000),
+            _ if matches!(
+                broken,
+                Some(Assumption::AnyRules | Assumption::OldConfirmation)
+            ) =>
+            {
+                chance.between(3_000, 4_000)
+            }
             _ if is_fenced => chance.between(100, 4_000),
             0 => chance.between(10, 40),
             1 | 2 => chance.between(40, 200),
@@ -155,12 +169,24 @@ impl Measure {
             }
             None => is_fenced && chance.one_in(4),
         };
+        let changes_rules = match broken {
+            Some(assumption) => assumption == Assumption::OldConfirmation,
+            None => is_fenced && !has_other_rules && chance.one_in(3),
+        };
+        let fencing_before = fencing.filter(|_| changes_rules);
+        let before = fencing_before.map(|fencing| fencing.before(chance, broken));
+        let has_long_leases = match broken {
+            Some(assumption) => assumption == Assumption::LongPlain,
+            None => mix == Mix::Both && chance.one_in(3),
+        };
         Self {
             ttl_ms,
             fencing,
             mix,
             hazards,
-            has_other_rules,
+            has_other_rules: has_other_rules || changes_rules,
+            before,
+            has_long_leases,
             names_twice: match broken {
                 Some(assumption) => assumption == Assumption::Duplicates,
                 None => !is_tight && chance.one_in(6),
@@ -194,7 +220,11 @@ impl Hazards {
     ) -> Self {
         if let Some(assumption) = broken {
             return Self {
-                flush: loses_data && is_fenced || assumption == Assumption::AnyRules,
+                flush: loses_data && is_fenced
+                    || matches!(
+                        assumption,
+                        Assumption::AnyRules | Assumption::OldConfirmation
+                    ),
                 evict: assumption == Assumption::Eviction,
                 restore: false,
                 fail_back: matches!(assumption, Assumption::Failback | Assumption::Replica),
@@ -225,14 +255,29 @@ impl Client {
         let is_other = is_odd && measure.has_other_rules;
         if is_other {
             measure.mix = Mix::Fenced;
-            measure.fencing = measure.fencing.map(|fencing| fencing.other(chance, broken));
+            measure.fencing = match measure.before {
+                Some(before) => Some(before),
+                None => measure.fencing.map(|fencing| fencing.other(chance, broken)),
+            };
             let longest = measure
                 .fencing
                 .map_or(measure.ttl_ms, |fencing| fencing.max_ttl / 1_000);
             measure.ttl_ms = measure.ttl_ms.min(longest);
         }
+        // Fenced clients with the rules of today would restore what is lost.
+        if broken == Some(Assumption::OldConfirmation) && !is_other {
+            measure.mix = Mix::Plain;
+        }
+        let is_long = is_odd && !is_other && measure.has_long_leases;
+        if is_long {
+            measure.mix = Mix::Plain;
+            measure.ttl_ms *= 3;
+        }
         let mut names: Vec<_> = (0..nodes).collect();
-        let names_twice = nodes > 1 && number > 0 && measure.names_twice && chance.one_in(2);
+        // A client with other rules names each server once. Otherwise it would see fewer servers than the fleet has, and could take
+        // them for a new fleet.
+        let may_name_twice = nodes > 1 && number > 0 && measure.names_twice && !is_other;
+        let names_twice = may_name_twice && chance.one_in(2);
         if names_twice {
             let name = chance.index(nodes);
             names[name] = chance.index(nodes - 1);
@@ -269,7 +314,7 @@ impl Client {
             calm: calm(chance, measure).unwrap_or(options[0]),
             names,
             names_twice,
-            comes_back: !is_other && !names_twice,
+            comes_back: !is_other && !is_long && !names_twice,
             options,
             tasks: if hardware.is_some() {
                 1
@@ -277,7 +322,11 @@ impl Client {
                 chance.pick(&[1, 1, 1, 2])
             },
             hardware,
-            steps: chance.between(2, 6),
+            steps: match measure.before {
+                // With a short TTL it is to be there before and after the change.
+                Some(_) if is_other => chance.between(10, 60),
+                _ => chance.between(2, 6),
+            },
         }
     }
 }
@@ -342,7 +391,8 @@ fn calm(chance: &mut Chance, measure: Measure) -> Result<Options, OptionsError> 
     }
     options
         .wait(
-            Duration::from_secs(60)
+            // A device meets a node that has restarted only now: it connects, and waits for the longest TTL.
+            Duration::from_secs(240)
                 + Duration::from_micros(measure.fencing.map_or(0, |fencing| fencing.quarantine())),
         )
         .node_timeout(Duration::from_millis(40).min(options.validity() / 2))?
@@ -355,7 +405,8 @@ fn draw_hardware(chance: &mut Chance, validity: Duration) -> Hardware {
     let usual = [Duration::from_secs(3), Duration::from_secs(5)];
     let [connect_timeout, patience] = usual.map(|usual| match chance.below(4) {
         0 => shortest.max(validity / 4),
-        1 => shortest.max(validity * 2),
+        // A calm client waits longer than that for a node that was away.
+        1 => shortest.max(validity * 2).min(Duration::from_secs(10)),
         _ => usual,
     });
     Hardware {

@@ -40,6 +40,8 @@ pub(crate) enum Fault {
     Init,
     /// An operator runs `redlock init --repair`.
     Repair,
+    /// An operator runs `redlock init --repair` with other rules.
+    Change,
     /// The clock of the node is set: so much ahead of those that are right, or behind them.
     Set(usize, i64),
     /// The clock of the node is set back by so much.
@@ -86,6 +88,8 @@ pub(crate) enum Kind {
     DroppedFuture,
     ForgottenLease,
     Repair,
+    Change,
+    TtlTooLong,
     CrashAndRestore,
     Demoted,
     ReadOnly,
@@ -105,7 +109,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 46] = [
+    pub(crate) const ALL: [Self; 48] = [
         Self::DriftAtTheLimit,
         Self::CoarseClock,
         Self::Pause,
@@ -137,6 +141,8 @@ impl Kind {
         Self::DroppedFuture,
         Self::ForgottenLease,
         Self::Repair,
+        Self::Change,
+        Self::TtlTooLong,
         Self::CrashAndRestore,
         Self::Demoted,
         Self::ReadOnly,
@@ -187,6 +193,8 @@ impl Kind {
             Self::DroppedFuture => "futures dropped at an await",
             Self::ForgottenLease => "leases dropped and not released",
             Self::Repair => "guard records restored by an operator",
+            Self::Change => "fleets given other rules by an operator",
+            Self::TtlTooLong => "plain commands not sent for a TTL above that of the fleet",
             Self::CrashAndRestore => "nodes crashed, older data restored",
             Self::Demoted => "masters that became replicas",
             Self::ReadOnly => "commands refused by a replica",
@@ -254,6 +262,7 @@ impl fmt::Display for Fault {
             Self::Evict(node, key) => write!(f, "node {node} evicts key {key}"),
             Self::Init => f.write_str("an operator runs redlock init"),
             Self::Repair => f.write_str("an operator runs redlock init --repair"),
+            Self::Change => f.write_str("an operator runs redlock init --repair with other rules"),
             Self::Set(node, ahead) => {
                 write!(f, "the clock of node {node} is set {ahead} us ahead")
             }

@@ -52,7 +52,9 @@ impl Fencing {
                 | Assumption::AnyRules
                 | Assumption::Failback
                 | Assumption::Eviction
-                | Assumption::Init,
+                | Assumption::Init
+                | Assumption::OldConfirmation
+                | Assumption::LongPlain,
             ) => Jumps::None,
             Some(_) => Jumps::All,
             None => chance.pick(&[Jumps::None, Jumps::Minority, Jumps::Minority, Jumps::All]),
@@ -73,7 +75,9 @@ impl Fencing {
                 | Assumption::AnyRules
                 | Assumption::Failback
                 | Assumption::Eviction
-                | Assumption::Init,
+                | Assumption::Init
+                | Assumption::OldConfirmation
+                | Assumption::LongPlain,
             ) => 0,
             _ => chance.pick(&[0, 1, window_ms / 4]),
         };
@@ -124,6 +128,41 @@ impl Fencing {
             }
         }
         self
+    }
+
+    /// The rules of the fleet before an operator changes them to these. `redlock init --repair` refuses a change to a shorter
+    /// quarantine or a shorter `max_ttl`.
+    pub(crate) fn before(self, chance: &mut Chance, broken: Option<Assumption>) -> Self {
+        let ttl = self.max_ttl / 2;
+        // So short a quarantine that leases with the later rules outlive it, if the margin for clocks leaves anything of it.
+        let shortest = Self {
+            max_ttl: if self.has_margin { ttl } else { ttl / 4 },
+            step_back: 1_000,
+            ..self
+        };
+        let before = match chance.below(6) {
+            _ if broken.is_some() => shortest,
+            0 | 1 => shortest,
+            2 => Self {
+                max_ttl: ttl,
+                ..self
+            },
+            3 => Self {
+                window: self.window + 1_000,
+                ..shortest
+            },
+            4 => Self {
+                window: (self.window / 2_000).max(1) * 1_000,
+                ..self
+            },
+            // Shorter or longer afterwards.
+            _ => Self {
+                step_back: self.max_ttl,
+                ..self
+            },
+        };
+        let is_accepted = before.quarantine() <= self.quarantine();
+        if is_accepted { before } else { shortest }
     }
 
     /// What all clients agree on.

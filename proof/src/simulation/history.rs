@@ -1,7 +1,7 @@
 //! What happened in a world, in true time: all that the judge is told, and what a trace shows.
 
 use redlock_core::transport::{Command, Proposal, Reply, Verb};
-use redlock_core::{Denial, Fence, Token};
+use redlock_core::{Denial, Fence, Fencing, Token};
 
 use super::clock::Moment;
 use super::fault::Fault;
@@ -83,6 +83,14 @@ pub(crate) enum What {
     Repaired,
     /// An operator has told a node that it has forgotten nothing.
     Initialized(usize),
+    /// An operator gives the fleet these rules.
+    Changed(Fencing),
+    /// A node that lost its guard record has taken one with the rules of before, in one of the ways that the README names.
+    Captured(usize),
+    /// A plain lease was granted or extended with a TTL above the `max_ttl` of the fleet.
+    Long(usize),
+    /// The client was told the `max_ttl` of the node's guard record, in milliseconds, if there is one.
+    Told(Route, Option<u32>),
     /// The holder of a fenced lease, or somebody who was one, acts on what the lock protects, if its gate admits it.
     Visits(Claim, bool),
     /// Whether a token stands that nobody wants any more, looked at behind everything that was sent for it.
@@ -158,7 +166,8 @@ impl What {
             Self::Stands(_, token, _)
             | Self::Probed(_, _, token, _)
             | Self::Burns(_, token, _)
-            | Self::Unaware(token) => Some(*token),
+            | Self::Unaware(token)
+            | Self::Long(token) => Some(*token),
             Self::Begins(..)
             | Self::Ends(..)
             | Self::Falls(_)
@@ -171,6 +180,9 @@ impl What {
             | Self::Role(..)
             | Self::Repaired
             | Self::Initialized(_)
+            | Self::Changed(_)
+            | Self::Captured(_)
+            | Self::Told(..)
             | Self::Fault(_)
             | Self::Calm
             | Self::Endless => None,
@@ -209,6 +221,14 @@ impl Message {
 
     pub(crate) const fn is_acquire(&self) -> bool {
         matches!(self.verb, Verb::Acquire { .. })
+    }
+
+    /// Of a plain lease, how long the command asks for.
+    pub(crate) const fn plain_ttl_ms(&self) -> Option<u32> {
+        match (self.verb, self.proposal) {
+            (Verb::Acquire { ttl_ms, .. } | Verb::Extend { ttl_ms }, None) => Some(ttl_ms),
+            _ => None,
+        }
     }
 
     pub(crate) const fn is_release(&self) -> bool {

@@ -49,6 +49,7 @@ impl State {
             Fault::Evict(node, key) => self.evict(node, key),
             Fault::Init => self.init(),
             Fault::Repair => self.repair(),
+            Fault::Change => self.change(),
             Fault::Set(node, ahead) => self.step_clock(node, ahead),
             Fault::SetBack(node, by) => {
                 self.count(Kind::ClockSetBack);

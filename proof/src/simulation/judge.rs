@@ -9,9 +9,9 @@ mod tests;
 mod votes;
 
 use core::fmt;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use redlock_core::{Fence, Instant};
+use redlock_core::{Fence, Fencing, Instant};
 
 use super::clock::{Moment, Seconds};
 use super::history::{Claim, Fact, Message, Task, What};
@@ -37,6 +37,8 @@ pub enum Promise {
     Cleanup,
     /// A token is never used twice.
     Token,
+    /// A plain client that knows the `max_ttl` of a node has no vote there for a longer lease.
+    Ttl,
     /// Every call ends in time.
     Time,
     /// When nothing goes wrong whoever waits gets the lock.
@@ -144,6 +146,15 @@ struct Judge {
     unaware: BTreeMap<usize, Moment>,
     /// When an operator has said that nodes have forgotten nothing.
     initialized_at: Vec<Moment>,
+    /// When a node has taken rules of before that its fleet has no longer, as the README says that it may.
+    captured_at: Vec<Moment>,
+    /// The rules that an operator has given the fleet.
+    changed: Vec<Fencing>,
+    /// By the token: the rules of its client.
+    rules: BTreeMap<usize, Fencing>,
+    /// Tokens of plain leases that are longer than the fleet allows, and when nodes have lost keys.
+    long: BTreeSet<usize>,
+    forgotten_at: Vec<Moment>,
     standings: Standings,
     calls: Calls,
     fences: Fences,
@@ -225,11 +236,19 @@ impl Judge {
             What::Visits(..) => (),
             What::Stands(place, token, until) => self.standings.stands(at, place, token, until),
             What::Falls(place) => self.standings.falls(at, place),
-            What::Forgets(node, key) => self.standings.forgets(node, key),
+            What::Forgets(node, key) => {
+                self.forgotten_at.push(at);
+                self.standings.forgets(node, key);
+            }
             What::Unaware(token) => {
                 self.unaware.insert(token, at);
             }
             What::Initialized(_) => self.initialized_at.push(at),
+            What::Captured(_) => self.captured_at.push(at),
+            What::Changed(rules) => self.changed.push(rules),
+            What::Long(token) => {
+                self.long.insert(token);
+            }
             What::Probed(_, _, token, true) => {
                 let what = format!("{what}, although all that was sent for it has arrived");
                 self.breach(Promise::Cleanup, at, &[token], what);
@@ -250,8 +269,9 @@ impl Judge {
             | What::Restarted(_)
             | What::Believes(..)
             | What::Burns(..)
-            | What::Role(..)
+            | What::Told(..)
             | What::Calm => (),
+            What::Role(..) => self.forgotten_at.push(at),
         }
     }
 
@@ -306,6 +326,9 @@ impl Judge {
     /// Work is stopped first and told why later.
     fn called_lost(&mut self, at: Moment, claim: Claim) {
         let has_quorum = self.standings.has_quorum(at, claim.key, claim.token);
+        if self.has_other_margins(claim) {
+            return;
+        }
         let was_valid = self.lease(claim).is_some_and(|lease| match &lease.work {
             Some(work) => work.had_quorum,
             // Nodes may have forgotten it.
@@ -315,6 +338,15 @@ impl Judge {
             let what = format!("{claim}: is said to be lost, and was not");
             self.breach(Promise::Loss, at, &[claim.token], what);
         }
+    }
+
+    /// Whether an operator has changed the `window` or `step_back` of this lease: it is no longer extended.
+    fn has_other_margins(&self, claim: Claim) -> bool {
+        let margins = |rules: &Fencing| (rules.window(), rules.step_back());
+        self.rules.get(&claim.token).is_some_and(|rules| {
+            let mut changed = self.changed.iter();
+            changed.any(|changed| margins(changed) != margins(rules))
+        })
     }
 
     fn called_done(&mut self, at: Moment, claim: Claim) {
@@ -329,6 +361,9 @@ impl Judge {
     fn sent(&mut self, at: Moment, task: Task, node: usize, message: Message) {
         let token = message.token;
         self.first_sent.entry(token).or_insert(at);
+        if let Some(proposal) = message.proposal {
+            self.rules.entry(token).or_insert(proposal.fencing);
+        }
         if message.is_acquire()
             && let Some(first) = self.acquires.insert(acquire(message, node), task)
         {
@@ -431,7 +466,15 @@ impl Judge {
         // `redlock init` is for a fleet that has never been used.
         let mut initialized = self.initialized_at.iter();
         let is_declared_new = initialized.any(|at| (from..=until).contains(at));
-        !is_promised || is_unaware || is_declared_new
+        // A client with the rules of before begins the quarantine of before.
+        let mut captured = self.captured_at.iter();
+        let is_captured = captured.any(|at| (from..=until).contains(at));
+        // After a loss of data no client waits for a lease that is longer than the fleet allows.
+        let sent_at = self.first_sent.get(&one.token).copied().unwrap_or_default();
+        let mut forgotten = self.forgotten_at.iter();
+        let is_long =
+            self.long.contains(&one.token) && forgotten.any(|at| (sent_at..=until).contains(at));
+        !is_promised || is_unaware || is_declared_new || is_captured || is_long
     }
 
     fn look_for_a_quorum(&mut self, holding: Holding) {

@@ -60,10 +60,7 @@ pub(super) type Data = mock::Data<{ KEYS.len() }>;
 impl Machine {
     pub(crate) fn fleet(scenario: &Scenario) -> Vec<Self> {
         let flaw = scenario.broken.and_then(Assumption::server_flaw);
-        let rules = scenario
-            .is_set_up
-            .then(|| scenario.fencing?.rules().ok())
-            .flatten();
+        let rules = scenario.is_set_up.then(|| scenario.first_rules()).flatten();
         let dials = scenario.nodes.iter().zip(1..);
         let machine = |(dial, number): (&Dial, u64)| {
             let server = Server::new(RunId::new(number << 32)).exact();

@@ -228,7 +228,10 @@ impl State {
                     socket.debt.read_refusal(message);
                 }
             }
-            Letter::NodeInfo(node_info) => self.link(route).meet(&node_info),
+            Letter::NodeInfo(node_info) => {
+                self.link(route).meet(&node_info);
+                self.tell_max_ttl(route, &node_info);
+            }
             Letter::Other => {}
         }
     }

@@ -23,6 +23,7 @@ impl State {
         let bytes = self.tokens[token];
         let machine = &mut self.machines[node];
         let now = machine.reads(self.now);
+        let recorded = machine.server.rules();
         let reply = match machine.server.execute(&message.command(&bytes), now) {
             Ok(reply) => Ok(reply),
             Err(Failure::Denied(denial)) => Err(denial),
@@ -37,6 +38,11 @@ impl State {
             if u128::from(off) < proposal.fencing.window().as_micros() {
                 self.tell(What::Burns(node, token, proposal.fence));
             }
+        }
+        self.look_at_rules(route, message, recorded);
+        let is_granted = matches!(reply, Ok(Reply::Acquired(_) | Reply::Extended(_)));
+        if is_granted && self.is_longer_than_allowed(message) {
+            self.tell(What::Long(token));
         }
         if is_unaware && matches!(reply, Ok(Reply::Acquired(_))) {
             self.tell(What::Unaware(token));
@@ -252,8 +258,9 @@ impl State {
         let over_a_crash = machine
             .latest
             .max(now)
-            .saturating_sub(self.set_back_over_a_crash);
-        let alive = machine.latest_alive.max(now).saturating_sub(self.set_back);
+            .saturating_sub(self.fencing.map_or(0, |it| it.set_back_over_a_crash()));
+        let set_back = self.fencing.map_or(0, |fencing| fencing.step_back);
+        let alive = machine.latest_alive.max(now).saturating_sub(set_back);
         let least = match machine.is_down {
             _ if self.fails(Assumption::StepBack) => 0,
             true => over_a_crash,

@@ -34,7 +34,12 @@ pub(crate) fn draw(
         plan.push((at, fault));
     }
     if let Some(assumption) = scenario.broken {
-        for _ in 0..chance.between(2, 8) {
+        let times = match assumption {
+            // Another loss would begin the quarantine again.
+            Assumption::OldConfirmation => 1,
+            _ => chance.between(2, 8),
+        };
+        for _ in 0..times {
             let at = chance.below(scenario.calm_at);
             let fault = draw_breach(chance, scenario, assumption, at, longest_ttl);
             plan.extend(fault);
@@ -210,6 +215,18 @@ fn draw_operator(chance: &mut Chance, scenario: &Scenario) -> Vec<(Moment, Fault
     if scenario.broken.is_some() {
         return plan;
     }
+    if scenario.before.is_some() {
+        // The operator runs it again if a node was away.
+        for _ in 0..chance.between(1, 3) {
+            let part = chance.pick(&[1, 4]);
+            let at = chance.below(scenario.calm_at / part);
+            plan.push((at, Fault::Change));
+            if scenario.loses_data && chance.one_in(2) {
+                let lost_at = at + chance.about(scenario.lengths[1]);
+                plan.extend(draw_loss_of_most(chance, scenario, lost_at));
+            }
+        }
+    }
     if !scenario.is_set_up && chance.one_in(2) {
         plan.push((chance.below(scenario.lengths[2]), Fault::Init));
     }
@@ -218,6 +235,15 @@ fn draw_operator(chance: &mut Chance, scenario: &Scenario) -> Vec<(Moment, Fault
         plan.push((chance.below(scenario.calm_at), fault));
     }
     plan
+}
+
+/// Most nodes lose their data, one after the other.
+fn draw_loss_of_most(chance: &mut Chance, scenario: &Scenario, at: Moment) -> Vec<(Moment, Fault)> {
+    let most = 0..=scenario.nodes.len() / 2;
+    let flush = |node| (at + chance.below(1_000), Fault::Flush(node));
+    most.map(flush)
+        .filter(|(at, _)| *at < scenario.calm_at)
+        .collect()
 }
 
 /// What is wrong with one link of a client is wrong with all of them: the client is cut off.
@@ -277,6 +303,14 @@ fn draw_breach(
         Assumption::AnyRules => {
             let other = (node + 1) % scenario.nodes.len();
             return [node, other].map(|node| (at, Fault::Flush(node))).to_vec();
+        }
+        // When plain clients have begun to use the longer TTL.
+        Assumption::OldConfirmation => {
+            let ttl = scenario.lengths[2];
+            let at = at / 4;
+            let lost_at = at + chance.between(ttl / 2, ttl);
+            let lost = draw_loss_of_most(chance, scenario, lost_at);
+            return [(at, Fault::Change)].into_iter().chain(lost).collect();
         }
         Assumption::Lost => {
             return (0..=scenario.nodes.len() / 2)

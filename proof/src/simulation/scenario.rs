@@ -43,6 +43,8 @@ pub(crate) struct Scenario {
     pub(crate) lost_grant_odds: u64,
     /// None in a world of plain locks.
     pub(crate) fencing: Option<Fencing>,
+    /// The rules of the fleet until an operator changes them to those of `fencing`. None where no operator does.
+    pub(crate) before: Option<Fencing>,
 }
 
 /// In what other ways nodes lose what they knew. Plain clients notice some of them only.
@@ -89,6 +91,13 @@ impl Client {
         }
     }
 
+    /// The longest that it waits for a node, in microseconds.
+    pub(crate) fn node_timeout(&self) -> u64 {
+        let options = self.options.iter().chain([&self.calm]);
+        let longest = options.map(Options::round_time).max().unwrap_or_default();
+        u64::try_from(longest.as_micros()).unwrap_or(u64::MAX)
+    }
+
     pub(crate) const fn has_coarse_clock(&self) -> bool {
         self.clock.hertz() < 1_000_000
     }
@@ -119,6 +128,11 @@ impl Scenario {
             plain: jumps == Jumps::None,
             fenced: jumps != Jumps::All,
         }
+    }
+
+    /// The rules that the fleet begins with.
+    pub(crate) fn first_rules(&self) -> Option<redlock_core::Fencing> {
+        self.before.or(self.fencing)?.rules().ok()
     }
 
     /// When an operator restores what clients cannot, and then the clients what they can.

@@ -3,11 +3,13 @@
 use core::time::Duration;
 
 use redlock_core::Instant;
+use redlock_core::transport::NodeInfo;
 
 use super::assumption::Assumption;
 use super::clock::Moment;
 use super::fencing::Jumps;
 use super::history::{Call, End, Message, Span, Task, What};
+use super::place::Route;
 use super::state::State;
 
 impl State {
@@ -33,6 +35,13 @@ impl State {
     /// What the clock of `client` reads at `moment`.
     pub(crate) fn reading(&self, client: usize, moment: Moment) -> Instant {
         Instant::from_micros(self.processes[client].clock.reads(moment))
+    }
+
+    /// The client has been told who a node is. Of two names for one server, each is told by itself.
+    pub(super) fn tell_max_ttl(&mut self, route: Route, node_info: &NodeInfo) {
+        if !self.names_twice(route.client) {
+            self.tell_of(route.client, What::Told(route, node_info.max_ttl_ms));
+        }
     }
 
     pub(super) fn attempted(&mut self, task: Task, message: Message) {

@@ -10,10 +10,11 @@ use super::assumption::Assumption;
 use super::chance::Chance;
 use super::clock::{Dial, Moment};
 use super::fault::{Fault, Kind};
-use super::fencing::Jumps;
+use super::fencing::{Fencing, Jumps};
 use super::history::{Claim, Fact, Message, Task, What};
 use super::link::{Link, Straggler};
 use super::machine::{Left, Machine};
+use super::new_rules::NewRules;
 use super::place::{KEYS, Route};
 use super::process::Process;
 use super::queue::Queue;
@@ -33,9 +34,6 @@ pub(crate) struct State {
     pub(super) right: Dial,
     /// By how much the clocks differ that are right.
     pub(super) skew: u64,
-    /// By how much a clock may be set back while its node lives, and over a crash.
-    pub(super) set_back: u64,
-    pub(super) set_back_over_a_crash: u64,
     /// None in a world of plain locks.
     pub(super) jumps: Option<Jumps>,
     /// Some clients follow other rules.
@@ -44,6 +42,14 @@ pub(crate) struct State {
     pub(super) lost_grant_odds: u64,
     /// The rules of the nodes' fleet, where there are fenced locks.
     pub(super) rules: Option<redlock_core::Fencing>,
+    /// What an operator does about them.
+    pub(super) change: Option<NewRules>,
+    /// The limits by which clocks are set back.
+    pub(super) fencing: Option<Fencing>,
+    /// By the client: the rules that an acquire of it has confirmed, where this is never out of date.
+    pub(super) confirmed: Vec<Option<redlock_core::Fencing>>,
+    /// By the client: the longest that it waits for a node.
+    pub(super) node_timeouts: Vec<u64>,
     pub(super) processes: Vec<Process>,
     links: Vec<Link>,
     /// By the client: the machine behind each name that it has for a node.
@@ -87,6 +93,8 @@ pub(crate) enum Event {
     Restart(usize, Left),
     /// An operator who found a fleet that has never been used writes the record of one node.
     Init(usize),
+    /// An operator who changes the rules writes the record of one node.
+    Change(usize),
     /// A client uses the resource that a lock protects.
     Visit(Claim),
     Fault(usize),
@@ -127,14 +135,18 @@ impl State {
             machines: Machine::fleet(scenario),
             right: scenario.right,
             skew: scenario.fencing.map_or(0, |fencing| fencing.skew),
-            set_back: scenario.fencing.map_or(0, |fencing| fencing.step_back),
-            set_back_over_a_crash: scenario
-                .fencing
-                .map_or(0, |fencing| fencing.set_back_over_a_crash()),
             jumps: scenario.fencing.map(|fencing| fencing.jumps),
             has_other_rules: scenario.has_other_rules,
             lost_grant_odds: scenario.lost_grant_odds,
-            rules: scenario.fencing.and_then(|fencing| fencing.rules().ok()),
+            rules: scenario.first_rules(),
+            change: NewRules::of(scenario),
+            fencing: scenario.before.or(scenario.fencing),
+            confirmed: vec![None; scenario.clients.len()],
+            node_timeouts: scenario
+                .clients
+                .iter()
+                .map(|client| client.node_timeout())
+                .collect(),
             processes: scenario
                 .clients
                 .iter()

@@ -156,6 +156,12 @@ impl fmt::Display for What {
                 )
             }
             Self::Initialized(node) => write!(f, "*** node {node} is told that it is new"),
+            Self::Changed(rules) => write!(f, "*** an operator gives the fleet {rules:?}"),
+            Self::Captured(node) => write!(f, "*** node {node} has the rules of before again"),
+            Self::Long(token) => write!(f, "t{token}: its TTL is above that of the fleet"),
+            Self::Told(route, max_ttl_ms) => {
+                write!(f, "{route}: it allows TTLs up to {max_ttl_ms:?} ms")
+            }
             Self::Repaired => f.write_str("*** an operator repairs guard records"),
             Self::Probed(Route { client, node }, key, token, stands) => {
                 let still = if *stands { "STILL there" } else { "gone" };

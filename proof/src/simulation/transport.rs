@@ -50,6 +50,7 @@ impl Transport for Wire {
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
         let message = self.world.look().message_of(command);
+        let message = self.world.look().vouching(self.task.client, message);
         let name = self.world.look().calls.insert(PendingCall::default());
         let mut call = Call {
             wire: self,
@@ -67,7 +68,7 @@ impl Transport for Wire {
             node: self.node,
         };
         let mut state = self.world.look();
-        // Then nobody notices that two names are one server.
+        // Without it, the client does not notice that two names are one server.
         if state.fails(Assumption::Duplicates) {
             return None;
         }

@@ -51,6 +51,7 @@ impl State {
             Event::Reconnect(route) => self.reconnect(route),
             Event::Restart(node, left) => self.restart(node, left),
             Event::Init(node) => self.write_init(node),
+            Event::Change(node) => self.write_change(node),
             Event::Visit(claim) => self.admit(claim),
             Event::Fault(number) => self.inject(self.plan[number]),
             Event::Calm => {
@@ -60,7 +61,10 @@ impl State {
                 }
                 self.tell(What::Calm);
             }
-            Event::Repair => self.repair_if_stuck(),
+            Event::Repair => {
+                self.finish_change();
+                self.repair_if_stuck();
+            }
         }
         true
     }

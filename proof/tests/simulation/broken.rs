@@ -155,3 +155,13 @@ fn a_release_that_a_device_has_stored_and_that_is_never_done_is_found() {
 fn fences_go_back_where_other_rules_shorten_their_life() {
     assert_eq!(found(Assumption::ShorterFences), Promise::Fence);
 }
+
+#[test]
+fn a_client_that_vouches_by_what_an_earlier_attempt_was_told_lets_two_hold_one_lock() {
+    assert_eq!(found(Assumption::OldConfirmation), Promise::Exclusion);
+}
+
+#[test]
+fn a_plain_client_that_takes_longer_leases_than_the_guard_records_allow_is_found() {
+    assert_eq!(found(Assumption::LongPlain), Promise::Ttl);
+}

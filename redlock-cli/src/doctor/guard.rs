@@ -252,8 +252,8 @@ fn quarantined(left: Duration, written: Option<Duration>) -> String {
             "its vote counts again in {left}: the server has restarted or lost its data; wait"
         ),
         Some(written) => format!(
-            "its vote counts {left} after the next fenced acquire: the record says {}, because the clock of its \
-             writer was ahead; wait",
+            "its vote counts {left} after the next fenced acquire: the record says {}, because the node's \
+             clock was ahead when it was written; wait",
             duration::in_words(written)
         ),
     }

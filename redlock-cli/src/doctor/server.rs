@@ -8,7 +8,7 @@ use serde_json::json;
 use super::finding::{Finding, bad, ok, warn};
 use crate::duration;
 use crate::nodes::Info;
-use crate::uptime::quarantine_left;
+use crate::uptime::time_without_vote;
 
 /// Whether the round trip is short enough for a node timeout of `round`.
 pub(crate) fn reachable(round_trip: Duration, round: Duration) -> Finding {
@@ -108,7 +108,7 @@ pub(crate) fn role(info: &Info, backlog_ttl: Option<&str>) -> Finding {
 pub(crate) fn uptime(info: &Info, options: &Options, record: Option<(Duration, bool)>) -> Finding {
     let uptime: Option<i64> = info.number("uptime_in_seconds");
     let max_ttl = Duration::from_millis(options.vote_conditions().max_ttl_ms.into());
-    let left = uptime.map(|uptime| quarantine_left(uptime, max_ttl, record));
+    let left = uptime.map(|uptime| time_without_vote(uptime, max_ttl, record));
     let judgement = match (uptime, left) {
         (Some(uptime), Some(Duration::ZERO)) => {
             let uptime = Duration::from_secs(uptime.unsigned_abs());

@@ -19,7 +19,7 @@ pub(crate) enum Plan {
         steps: Vec<Step>,
         quarantine: Duration,
         /// What the operator must do afterwards.
-        rest: Option<String>,
+        follow_up: Option<String>,
     },
 }
 
@@ -72,7 +72,7 @@ impl Plan {
             return Self::Proceed {
                 steps: steps.collect(),
                 quarantine: Duration::ZERO,
-                rest: None,
+                follow_up: None,
             };
         }
         let is_first = sites().all(|site| matches!(site.there(), There::Nothing));
@@ -120,7 +120,7 @@ impl Plan {
         Self::Proceed {
             steps: looks.iter().map(|_| Step::Write).collect(),
             quarantine: Duration::ZERO,
-            rest: Some(format!(
+            follow_up: Some(format!(
                 "this was safe only if {condition}; if not, stop all clients now, for {longest}"
             )),
         }
@@ -155,7 +155,7 @@ impl Plan {
         Self::Proceed {
             steps: looks.iter().map(step).collect(),
             quarantine: settings.quarantine(),
-            rest: is_blind.then(|| format!("this was safe only if {AT_LEAST}{again}")),
+            follow_up: is_blind.then(|| format!("this was safe only if {AT_LEAST}{again}")),
         }
     }
 

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use super::holding::{Holding, Identity, Key};
 use crate::guard_record::{GuardRecord, Settings, Standing};
 use crate::nodes::Info;
-use crate::uptime::quarantine_left;
+use crate::uptime::time_without_vote;
 use crate::{defaults, duration};
 
 /// How much of a node's answer counts.
@@ -40,7 +40,7 @@ impl Credit {
                 Self::of_node(identity, fleet.settings).unwrap_or_else(|| {
                     let uptime_s = identity.info.number("uptime_in_seconds").unwrap_or(0);
                     let record = identity.max_ttl(fleet.settings);
-                    match quarantine_left(uptime_s, longest, record) {
+                    match time_without_vote(uptime_s, longest, record) {
                         Duration::ZERO => Self::Full,
                         left => Self::restarted(uptime_s, left),
                     }

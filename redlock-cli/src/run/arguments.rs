@@ -56,7 +56,7 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "wait")]
     no_wait: bool,
 
-    /// The exit code if another client holds the lock, or holds it when the wait is over
+    /// The exit code if another client holds the lock: at once with --no-wait, otherwise when the wait is over
     #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::HELD)]
     conflict_exit_code: u8,
 

@@ -61,7 +61,7 @@ fn where_every_record_is_sound_there_is_nothing_to_do() {
     }
     assert_eq!(servers.iter().map(record).collect::<Vec<_>>(), before);
 
-    // The clock of its writer was ahead: the next client cuts it.
+    // The clock of the node was ahead when it was written: the next client cuts it.
     guard(&servers[2], until + 86_400_000, SETTINGS);
     let ended = init(&servers.urls(), &[]);
     ended.expect_code(0);

@@ -40,7 +40,7 @@ fn help_and_version_are_no_error() {
         ),
         (
             &["doctor", "--help"],
-            "A client that had no connection meanwhile counts from its next connection",
+            "since they restarted, counts the time without a vote from its next connection",
         ),
         (&["inspect", "--help"], "counts (whether this state counts)"),
     ] {

@@ -3,12 +3,12 @@
 //!
 //! The types in `enabled.rs` must have the same methods.
 
-use crate::fence::{Fence, Fences, Fencing};
+use crate::fence::{Fence, FencesEnabled, Fencing};
 
 /// The fence that an attempt proposes or a lease has. Without the feature `fence`, there is no value of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Proposal(Fences);
+pub struct Proposal(FencesEnabled);
 
 impl Proposal {
     pub(crate) const fn new(_fence: Fence, fencing: Fencing, _time: u64, _vouches: bool) -> Self {
@@ -43,7 +43,7 @@ impl Proposal {
 /// The details of a node's answer to a fenced acquire or extend. Without the feature `fence`, there is no value of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Reading(Fences);
+pub struct Reading(FencesEnabled);
 
 impl Reading {
     pub(crate) const fn of(proposal: &Proposal, _time: u64, _fence: Fence, _held_ms: u32) -> Self {

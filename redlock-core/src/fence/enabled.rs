@@ -2,7 +2,7 @@
 //!
 //! The types in `disabled.rs` must have the same methods.
 
-use crate::fence::{Fence, Fences, Fencing};
+use crate::fence::{Fence, FencesEnabled, Fencing};
 
 /// The fence that an attempt proposes or a lease has, and the rules of the fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,7 +73,7 @@ pub struct Reading {
     pub fence: Fence,
     /// How long the key still lives, in milliseconds, if another client holds it.
     pub held_ms: u32,
-    pub(crate) on: Fences,
+    pub(crate) on: FencesEnabled,
 }
 
 impl Reading {
@@ -85,7 +85,7 @@ impl Reading {
             time,
             fence,
             held_ms: 0,
-            on: Fences,
+            on: FencesEnabled,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::fence::Fences;
+use crate::fence::FencesEnabled;
 #[cfg(feature = "fence")]
 use crate::options_error::OptionsError;
 #[cfg(feature = "fence")]
@@ -13,7 +13,7 @@ use crate::time::whole_millis;
 ///
 /// | rule | default | meaning |
 /// |---|---|---|
-/// | `Fencing::new(window)` | `Fencing::WINDOW` is 250 ms | how far a fence may be from a node's clock, and so how far the nodes' clocks may be apart, less the time of a message |
+/// | `Fencing::new(window)` | `Fencing::WINDOW` is 250 ms | how far a fence may be from a node's clock; the nodes' clocks may differ by this time minus that of a message |
 /// | `with_max_ttl` | one minute | the longest TTL of any fenced lease |
 /// | `with_step_back` | one minute | by how much the clock of a running node may be stepped back |
 ///
@@ -40,7 +40,7 @@ pub struct Fencing {
     pub(crate) max_ttl_ms: u32,
     pub(crate) window_ms: u32,
     pub(crate) step_back_ms: u32,
-    pub(crate) on: Fences,
+    pub(crate) on: FencesEnabled,
 }
 
 #[cfg(feature = "fence")]
@@ -71,7 +71,7 @@ impl Fencing {
                 max_ttl_ms: MINUTE_MS,
                 window_ms,
                 step_back_ms: MINUTE_MS,
-                on: Fences,
+                on: FencesEnabled,
             }),
             _ => Err(OptionsError::Window),
         }
@@ -116,7 +116,7 @@ impl Default for Fencing {
             max_ttl_ms: MINUTE_MS,
             window_ms: WINDOW_MS,
             step_back_ms: MINUTE_MS,
-            on: Fences,
+            on: FencesEnabled,
         }
     }
 }

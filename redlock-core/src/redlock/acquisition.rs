@@ -1,12 +1,14 @@
 //! The operations that acquire the lock: one attempt, or attempts until one succeeds. What an attempt does is in `attempt.rs`.
 
+use core::future::Future;
+
 use crate::entropy::Entropy;
 use crate::error::AcquireError;
 use crate::lease::Lease;
 use crate::options::part_of;
 use crate::redlock::Redlock;
 use crate::redlock::attempt::Learned;
-use crate::time::{Clock, Instant};
+use crate::time::{Clock, Instant, whole_micros};
 use crate::transport::{NodeErrorOf, Transport};
 
 /// How many times an acquire retries at once after its first attempt, if the votes were split.
@@ -15,8 +17,8 @@ use crate::transport::{NodeErrorOf, Transport};
 /// and in 99.98 % with three.
 const SPLIT_RETRIES: u32 = 3;
 
-/// How many node timeouts after the beginning of an acquire a retry for a split vote may start at the latest.
-const SPLIT_TIMEOUTS: u32 = 8;
+/// No retry for a split vote starts later than this number of node timeouts after the beginning of the acquire.
+const SPLIT_TIMEOUTS: u64 = 8;
 
 /// The state of an acquire that has begun, for an adapter that decides itself when each attempt starts.
 ///
@@ -59,8 +61,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// node timeout.
     ///
     /// Several clients that try at the same time may split the votes, so that none gets a quorum. So if some node granted the
-    /// lock, but the round was lost because other nodes refused, this tries again, up to three times: after random delays,
-    /// which follow from the time that the lost round took. No retry starts later than eight node timeouts after the call.
+    /// lock, but the round was lost because other nodes refused, this tries again, up to three times, after random delays.
+    /// The longer the lost round took, the longer a delay can be. No retry starts later than eight node timeouts after the call.
     ///
     /// If an attempt fails, this cleans up before it returns or tries again: it tells every node that may have granted the lock
     /// to delete the key. It waits for the nodes that did grant it, for one node timeout at most.
@@ -69,12 +71,12 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     ///
     /// [`AcquireError`] distinguishes a lock that another client holds from a quorum that was not reached. It has the outcome
     /// of each node in the last round.
-    pub async fn try_acquire<K: AsRef<[u8]>>(
+    // No `async fn`, nor is `acquire`: a future in another takes more flash.
+    pub fn try_acquire<K: AsRef<[u8]>>(
         &mut self,
         key: K,
-    ) -> Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>> {
-        let acquisition = self.begin_once();
-        self.acquire_until(acquisition, key).await
+    ) -> impl Future<Output = Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>>> {
+        self.acquire_once_or_more(key, false)
     }
 
     /// Acquires the lock. If an attempt fails, retries after a random delay, until [`Options::wait`](crate::Options::wait) is
@@ -83,19 +85,23 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// # Errors
     ///
     /// The [`AcquireError`] of the last attempt.
-    pub async fn acquire<K: AsRef<[u8]>>(
+    pub fn acquire<K: AsRef<[u8]>>(
         &mut self,
         key: K,
-    ) -> Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>> {
-        let acquisition = self.begin();
-        self.acquire_until(acquisition, key).await
+    ) -> impl Future<Output = Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>>> {
+        self.acquire_once_or_more(key, true)
     }
 
-    async fn acquire_until<K: AsRef<[u8]>>(
+    async fn acquire_once_or_more<K: AsRef<[u8]>>(
         &mut self,
-        mut acquisition: Acquisition,
         key: K,
+        waits: bool,
     ) -> Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>> {
+        let mut acquisition = if waits {
+            self.begin()
+        } else {
+            self.begin_once()
+        };
         self.send_abandoned_release().await;
         loop {
             let error = match self
@@ -151,9 +157,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         Ok(self.lease(key, grant))
     }
 
-    /// Returns the instant at which the next attempt must start, after an attempt that failed with `error`: after a random
-    /// delay, and at the latest when the wait is over. `None` if there must be no further attempt: the wait is over, or a retry
-    /// would fail too.
+    /// Returns when to start the next attempt, if the last one failed with `error`: after a random delay, but no later than the
+    /// end of the wait. `None` if there must be no further attempt: the wait is over, or a retry would fail too.
     ///
     /// If the votes of the first attempt were split, up to three retries follow also after the wait is over, see
     /// [`try_acquire`](Self::try_acquire).
@@ -165,13 +170,12 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         // Without a report (no entropy, a reserved key), a retry would fail too.
         error.report()?;
         let now = self.clock.now();
-        if error.is_split() && acquisition.failed_attempts == 0 {
-            let begun_at = acquisition.begun_at;
-            let latest = self.options.round_time().saturating_mul(SPLIT_TIMEOUTS);
+        let is_first = acquisition.failed_attempts == 0;
+        if is_first && acquisition.split_retries < SPLIT_RETRIES && error.is_split() {
             let again_at = now.plus_micros(self.split_delay_micros(acquisition));
-            if acquisition.split_retries < SPLIT_RETRIES
-                && again_at <= begun_at.saturating_add(latest)
-            {
+            let timeout = whole_micros(self.options.round_time());
+            let latest = timeout.saturating_mul(SPLIT_TIMEOUTS);
+            if again_at <= acquisition.begun_at.plus_micros(latest) {
                 acquisition.split_retries += 1;
                 return Some(again_at);
             }

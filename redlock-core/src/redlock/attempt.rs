@@ -11,7 +11,7 @@ use crate::race::Ballot;
 use crate::redlock::Redlock;
 use crate::report::{Outcome, Report};
 use crate::round::{Distrust, NodeSet, Verdict};
-use crate::time::{Clock, Instant, whole_micros};
+use crate::time::{Clock, Instant};
 use crate::token::Token;
 use crate::transport::{NodeErrorOf, Transport};
 
@@ -72,6 +72,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             let proposal = self.proposal(learned, rounds);
             let mut ballot = self.acquire_round(key, &token, proposal);
             if looks_at_all {
+                // A round that is won does not wait.
                 ballot.round.wait_for_all();
             }
             if let Some(proposal) = proposal
@@ -88,9 +89,9 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                     });
             }
             self.run(&mut ballot).await;
-            let taken = self.clock.now().saturating_duration_since(started_at);
-            learned.round_micros = whole_micros(taken);
-            self.judge_duplicates(&mut ballot);
+            let now = self.clock.now().as_micros();
+            learned.round_micros = now.saturating_sub(started_at.as_micros());
+            self.record_duplicates(&mut ballot.report);
             rounds += 1;
             if let Some(proposal) = proposal {
                 let free_in_ms = ballot.samples.free_in_ms(self.quorum());

@@ -5,30 +5,13 @@ use core::array;
 use crate::entropy::Entropy;
 use crate::failure::Failure;
 use crate::node_info::RunId;
-use crate::race::Ballot;
 use crate::redlock::Redlock;
 use crate::report::{Outcome, Report};
-use crate::round::{NodeSet, Verdict};
+use crate::round::NodeSet;
 use crate::time::Clock;
 use crate::transport::{NodeErrorOf, Transport};
 
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
-    /// Corrects the verdict of a round in which one process voted twice. A win becomes `Unreachable`. So does `Refused`,
-    /// unless so many other nodes refused that the rest is no quorum.
-    pub(super) fn judge_duplicates(&self, ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>) {
-        let duplicates = self.record_duplicates(&mut ballot.report);
-        if self.all.without(duplicates) == ballot.round.voters() {
-            return;
-        }
-        // A duplicate became known only in this round, so its process was a voter under two names. Its second vote is another
-        // grant, or a refusal because of the key that its first grant has set.
-        let is_refused = self.is_quorum_refused(&ballot.report);
-        let verdict = ballot.verdict;
-        if verdict == Verdict::Won || verdict == Verdict::Refused && !is_refused {
-            ballot.verdict = Verdict::Unreachable;
-        }
-    }
-
     /// All nodes that are not known to be duplicates. They are the voters of a lease round.
     pub(super) fn distinct_nodes(&self) -> NodeSet {
         self.all.without(self.duplicates())
@@ -38,7 +21,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     fn duplicates(&self) -> NodeSet {
         let run_ids = self.run_ids();
         let mut duplicates = NodeSet::EMPTY;
-        for node in 0..self.count() {
+        for node in 0..self.node_count() {
             if first_like(node, &run_ids).is_some() {
                 duplicates.insert(node);
             }
@@ -46,20 +29,18 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         duplicates
     }
 
-    /// Like [`duplicates`](Self::duplicates). Also records the error of each duplicate in the report.
-    fn record_duplicates(&self, report: &mut Report<NodeErrorOf<T>, MAX>) -> NodeSet {
+    /// Records the error of each duplicate in the report, also of those that became known in this round. In `race`, the first vote
+    /// of a process has counted.
+    pub(super) fn record_duplicates(&self, report: &mut Report<NodeErrorOf<T>, MAX>) {
         let run_ids = self.run_ids();
-        let mut duplicates = NodeSet::EMPTY;
         for (node, transport) in self.nodes().enumerate() {
             if let Some(first) = first_like(node, &run_ids)
                 && let Some(first) = self.nodes().nth(first)
             {
-                duplicates.insert(node);
                 let failure = Failure::DuplicateOf(first.name());
                 report.record(node, Outcome::failed(transport, failure));
             }
         }
-        duplicates
     }
 
     /// The process of each node. `None` if it is unknown.

@@ -28,7 +28,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 ballot.round.distrust(Distrust::Time);
             }
             self.run(&mut ballot).await;
-            self.judge_duplicates(&mut ballot);
+            self.record_duplicates(&mut ballot.report);
             rounds += 1;
             if lease.proposal().is_some() {
                 self.learn_time(&mut ballot);
@@ -52,7 +52,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             Verdict::TooLate => Err(ExtendError::TooLate(report)),
             // The lease is lost only if no quorum can carry its token any more.
             Verdict::Refused | Verdict::Unreachable | Verdict::Pending
-                if self.is_quorum_refused(&report) =>
+                if self.is_quorum_impossible(&report) =>
             {
                 lease.mark_lost(started_at);
                 Err(ExtendError::Lost(report))

@@ -40,7 +40,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         if ballot.verdict == Verdict::Won
             || may_be_wrong
             || self.clock_offset.is_none()
-            || samples.is_confirmed(offset, window, quorum)
+            || samples.is_offset_confirmed(offset, window, quorum)
         {
             self.clock_offset = Some(offset);
         }

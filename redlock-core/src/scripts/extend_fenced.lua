@@ -43,7 +43,8 @@ end
 highest, held_until = math.max(highest, own), math.max(held_until, now_ms + ttl)
 local kept_until = math.max(math.ceil(highest / 1000) + window, held_until) + step_back + 1
 local known = string.format('%.0f:%.0f:', highest, held_until) .. token
--- If a client with other rules has given the record a longer life, it keeps that life. -1 is a record that does not expire.
+-- If a client with other rules has given the record a longer life, the record keeps that life. A record that does not expire has
+-- the PTTL -1: it gets kept_until like all others.
 if call('pttl', fence) > math.max(-1, kept_until - now_ms) then
   call('set', fence, known, 'keepttl')
 else

@@ -23,13 +23,15 @@ local highest, held_until, accepted = string.match(known, '^(%d+):(%d+)(.*)$')
 highest = highest + 0
 -- The lock is free at once. A late extension of this attempt does not set the key again.
 if accepted == ':' .. token then held_until, accepted = 0, '' end
--- One higher than the fence: a late acquire of the last round of this attempt is stale from now on. If the fence is outside of
--- the window, it is denied anyway, and must not become the highest: it could keep later attempts out.
+-- One higher than the fence: a late acquire of the last round of this attempt is stale from now on. If the fence is higher than
+-- all others and outside of the window, highest stays, because such a fence could keep later attempts out. A late acquire is
+-- denied anyway.
 if highest == own or is_near and highest < own then highest = own + 1 end
 
 local left = string.format('%.0f:%.0f', highest, held_until) .. accepted
 if left ~= known then
   local kept_until = math.max(math.ceil(highest / 1000) + window, held_until) + step_back + 1
+  -- A longer life of the record is kept, as in extend_fenced.lua.
   -- pcall, because the release of the key must succeed even if there is no memory for the record.
   if call('pttl', fence) > math.max(-1, kept_until - math.floor(now / 1000)) then
     redis.pcall('set', fence, left, 'keepttl')

@@ -60,16 +60,18 @@ impl Script {
         sha1: include_str!("../scripts/sent/acquire_fenced.sha1"),
     };
 
-    /// Extends the key if it carries the token and the client's time is near the node's clock. If the key is gone, sets it
-    /// again if the node has accepted no other attempt since: then this token is still the last that it accepted.
+    /// Extends the key if it carries the token and the client's time is near the node's clock.
+    ///
+    /// If the key is gone, sets it again, but only if this token is still the last that the node accepted, and if the node
+    /// cannot have forgotten anything.
     pub(crate) const EXTEND_FENCED: Self = Self {
         text: include_str!("../scripts/sent/extend_fenced.lua"),
         sha1: include_str!("../scripts/sent/extend_fenced.sha1"),
     };
 
-    /// Deletes the key if it carries the token. A node whose clock is within the window of the fence also records a fence that
-    /// is one higher: it does not grant an acquire or an extend of this attempt that arrives after the release. If another
-    /// attempt with the same fence holds the lock, that attempt keeps the lock.
+    /// Deletes the key if it carries the token. Also burns the fence: the node does not grant an acquire or an extend of this
+    /// attempt that arrives after the release. If another attempt with the same fence holds the lock, that attempt keeps the
+    /// lock. `docs/fencing.md` has the conditions.
     pub(crate) const RELEASE_FENCED: Self = Self {
         text: include_str!("../scripts/sent/release_fenced.lua"),
         sha1: include_str!("../scripts/sent/release_fenced.sha1"),

@@ -214,11 +214,14 @@ fn a_lease_keeps_the_margin_for_clocks_that_jump_whatever_the_options_say_by_the
     assert!(lease.valid_until() <= until, "{:?}", lease.valid_until());
 }
 
-/// A server with two names that identifies itself only after it was reached again.
-#[derive(Debug, Clone, Copy)]
+/// A name of a server that identifies itself only after some command.
 struct Name<'c> {
     node: &'c Node<'c>,
-    says_who: &'c Cell<bool>,
+    /// The process that it claims to be.
+    claims: &'c Node<'c>,
+    /// Whether this command makes its process known.
+    tells: fn(&Command<'_>) -> bool,
+    says_who: Cell<bool>,
 }
 
 impl Transport for Name<'_> {
@@ -232,14 +235,14 @@ impl Transport for Name<'_> {
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
         let mut node = self.node;
         let reply = node.execute(command).await;
-        if matches!(command.verb, Verb::Extend { .. }) {
+        if (self.tells)(command) {
             self.says_who.set(true);
         }
         reply
     }
 
     fn run_id(&self) -> Option<RunId> {
-        self.node.run_id().filter(|_| self.says_who.get())
+        self.claims.run_id().filter(|_| self.says_who.get())
     }
 }
 
@@ -247,10 +250,11 @@ impl Transport for Name<'_> {
 fn an_extension_is_not_won_by_one_server_with_two_names() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 2] = MockNode::array(&clock);
-    let says_who = Cell::new(false);
     let names = [&nodes[0], &nodes[1], &nodes[1]].map(|node| Name {
         node,
-        says_who: &says_who,
+        claims: node,
+        tells: |command| matches!(command.verb, Verb::Extend { .. }),
+        says_who: Cell::new(false),
     });
     let entropy = SeededEntropy::new(1);
     let mut redlock = Redlock::<_, _, _, 3>::new(names, &clock, entropy, one_round()).unwrap();
@@ -261,6 +265,26 @@ fn an_extension_is_not_won_by_one_server_with_two_names() {
     let error = clock.run(redlock.extend(&mut lease)).unwrap_err();
     assert!(matches!(error, ExtendError::Unreachable(_)), "{error:?}");
     assert_eq!(lease.valid_until(), until);
+}
+
+#[test]
+fn a_server_that_is_met_under_two_names_costs_no_round() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 4] = MockNode::array(&clock);
+    for (first, second) in [(0, 0), (0, 3), (1, 2), (3, 3)] {
+        // The first name belongs to one server, and claims to be another or the same.
+        let names = [(first, second), (0, 0), (1, 1), (2, 2), (3, 3)];
+        let ways = names.map(|(node, claims)| Name {
+            node: &nodes[node],
+            claims: &nodes[claims],
+            tells: |_| true,
+            says_who: Cell::new(false),
+        });
+        let entropy = SeededEntropy::new(1);
+        let mut redlock = Redlock::<_, _, _, 5>::new(ways, &clock, entropy, one_round()).unwrap();
+        let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+        clock.run(redlock.release(lease));
+    }
 }
 
 #[test]

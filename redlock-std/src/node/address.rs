@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use redis::{ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, parse_redis_url};
+use redis::{
+    ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, parse_redis_url,
+};
 
 use super::host::Host;
 use super::printable::printable;
@@ -49,9 +51,9 @@ impl Address {
     /// # Errors
     ///
     /// If the URL is not that of a Redis or Valkey node, or if it needs TLS and TLS is not available. The error
-    /// contains at most the scheme and the host of the URL, and the host only if it is certain which part is the host:
-    /// not, for example, if that part holds a character that no host name has. But in `redis://USER:1234`, where the
-    /// host is missing, the user is read as the host.
+    /// contains at most the scheme and the host of the URL. It contains the host only if it is certain which part is the
+    /// host. For example, it contains no part with a character that no host name has. The exception is a URL without a
+    /// host: in `redis://USER:1234`, the user is read as the host.
     pub fn parse(url: &str) -> Result<Self, ConnectError> {
         let parts = Parts::read(url)?;
         #[cfg(feature = "tls-rustls")]
@@ -99,9 +101,13 @@ impl Address {
     }
 
     /// The user, the database and the library name. CLIENT LIST shows the library name if the server supports it.
+    ///
+    /// RESP2, whatever the URL says: with RESP3, any client of the server could send a push message into this connection (CLIENT
+    /// TRACKING with REDIRECT), which ends it.
     pub(crate) fn login(&self) -> RedisConnectionInfo {
         self.login
             .clone()
+            .set_protocol(ProtocolVersion::RESP2)
             .set_lib_name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// An error of one node, by its address: `host:port`, or the path of its socket.
 pub type NodeError = redlock_core::NodeError<Arc<str>, TransportError>;
 
-/// Why a node has no vote in a round.
+/// Why the vote of a node is unknown in a round.
 pub(crate) type Failure = redlock_core::Failure<Arc<str>, TransportError>;
 
 /// What went wrong on the way to a node.

@@ -72,8 +72,9 @@ async fn a_node_that_does_not_say_who_it_is_gets_no_command_and_is_asked_again()
     }
 }
 
+/// With RESP3, any client of the server could send push messages into the connection, which end it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_works_over_both_protocols() {
+async fn a_url_that_asks_for_resp3_gets_a_lock_over_resp2() {
     let servers = Servers::start(3);
     for protocol in ["resp2", "resp3"] {
         let urls = servers.urls().into_iter();
@@ -89,6 +90,8 @@ async fn a_lock_works_over_both_protocols() {
                 guard.release().await;
                 for server in servers.iter() {
                     server.query::<String>(&["SCRIPT", "FLUSH"]).unwrap();
+                    let clients: String = server.query(&["CLIENT", "LIST"]).unwrap();
+                    assert!(!clients.contains("resp=3"), "{clients}");
                 }
             }
         }

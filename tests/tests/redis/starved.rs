@@ -44,7 +44,7 @@ async fn a_task_whose_neighbours_take_longer_than_the_node_timeout_locks_in_ever
 
 #[tokio::test]
 async fn an_acquire_that_its_caller_waits_for_is_sent_however_long_the_thread_was_kept() {
-    undisturbed(async || {
+    Box::pin(undisturbed(async || {
         let options = Options::new(Duration::from_secs(10)).unwrap();
         let options = options.restart_guard(false);
         let options = options.node_timeout(Duration::from_millis(50)).unwrap();
@@ -57,7 +57,7 @@ async fn an_acquire_that_its_caller_waits_for_is_sent_however_long_the_thread_wa
         let guard = acquire.await.unwrap();
         guard.release().await;
         servers.expect_no_keys().await;
-    })
+    }))
     .await;
 }
 

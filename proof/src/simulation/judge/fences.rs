@@ -27,7 +27,8 @@ pub(super) struct Fences {
     released: BTreeSet<(usize, usize)>,
     /// Nodes whose clocks were set: there a release may be out of the window, and its acquire in it.
     set: BTreeSet<usize>,
-    /// When an operator has last said that nodes have forgotten nothing: their word is for a fleet without a past.
+    /// When an operator has last said that nodes have forgotten nothing: their word is for a fleet without a past. Or when a
+    /// node has taken rules of before.
     initialized_at: Option<Moment>,
 }
 
@@ -93,7 +94,7 @@ impl Fences {
                 self.released.retain(|(released, _)| *released != node);
                 None
             }
-            What::Initialized(_) => {
+            What::Initialized(_) | What::Captured(_) => {
                 self.initialized_at = Some(at);
                 None
             }

@@ -329,3 +329,48 @@ fn a_node_that_has_restarted_and_votes_too_soon_is_seen() {
     assert_eq!(since(5), []);
     assert_eq!(since(6), [(Promise::Restart, 1_010)]);
 }
+
+#[test]
+fn a_vote_for_a_plain_lease_that_is_longer_than_its_client_was_told_is_seen() {
+    let told = |nodes: core::ops::Range<usize>, max_ttl_ms| {
+        let route = |node| Route { client: 1, node };
+        let mut facts: Vec<_> = nodes
+            .map(|node| (1, What::Told(route(node), Some(max_ttl_ms))))
+            .collect();
+        facts.extend(held(1));
+        broken(&facts)
+    };
+    assert_eq!(told(0..NODES, 1), []);
+    assert_eq!(told(0..1, 0), [], "the others are a quorum");
+    assert_eq!(told(0..2, 0), [(Promise::Ttl, 10)]);
+}
+
+#[test]
+fn a_long_plain_lease_excuses_a_later_holder_only_after_a_loss_of_data() {
+    let overlap = |more: &[(Moment, What)]| {
+        let mut facts = held(1);
+        facts.extend(answered(2));
+        facts.extend([(20, What::Granted(claim(2), 90)), (6, What::Long(1))]);
+        facts.extend(more);
+        facts.sort_by_key(|(at, _)| *at);
+        broken(&facts).contains(&(Promise::Exclusion, 20))
+    };
+    assert!(overlap(&[]));
+    assert!(!overlap(&[(15, What::Forgets(0, None))]));
+    assert!(overlap(&[(25, What::Forgets(0, None))]));
+}
+
+#[test]
+fn a_node_that_has_the_rules_of_before_again_excuses_a_holder_who_was_there_before_it() {
+    let overlap = |captured_at| {
+        let mut facts = held(1);
+        facts.extend(answered(2));
+        facts.push((20, What::Granted(claim(2), 90)));
+        facts.push((captured_at, What::Captured(0)));
+        facts.sort_by_key(|(at, _)| *at);
+        broken(&facts).contains(&(Promise::Exclusion, 20))
+    };
+    assert!(overlap(9));
+    assert!(!overlap(15));
+    assert!(overlap(21));
+}

@@ -20,6 +20,10 @@ pub(super) struct Votes {
     excused: BTreeSet<usize>,
     /// By the token: the nodes whose grants or extensions have reached the client since the last lease, and when.
     heard: BTreeMap<usize, BTreeMap<usize, Moment>>,
+    /// By the client and the node: the longest TTL that the node allows, in milliseconds, by what it last told the client.
+    allowed: BTreeMap<(usize, usize), u32>,
+    /// Tokens and nodes: a vote for a plain lease that is longer than that.
+    too_long: BTreeSet<(usize, usize)>,
     /// By the node: when it became another process, and when it lost its data or was a replica.
     restarted: BTreeMap<usize, Moment>,
     lost: BTreeMap<usize, Moment>,
@@ -85,11 +89,24 @@ impl Votes {
                 };
                 self.granted.insert((message.token, node), grant);
             }
+            What::Told(Route { client, node }, max_ttl_ms) => {
+                match max_ttl_ms {
+                    Some(max_ttl_ms) => self.allowed.insert((client, node), max_ttl_ms),
+                    None => self.allowed.remove(&(client, node)),
+                };
+            }
             What::Answered(
-                Route { node, .. },
-                Message { token, .. },
+                Route { client, node },
+                message @ Message { token, .. },
                 Ok(Reply::Acquired(_) | Reply::Extended(_)),
             ) => {
+                let allowed = self.allowed.get(&(client, node));
+                let ttl_ms = message.plain_ttl_ms();
+                if ttl_ms.is_some_and(|ttl| allowed.is_some_and(|allowed| ttl > *allowed)) {
+                    self.too_long.insert((token, node));
+                } else {
+                    self.too_long.remove(&(token, node));
+                }
                 self.heard
                     .entry(token)
                     .or_default()
@@ -122,6 +139,10 @@ impl Votes {
                 return None;
             }
             return Some((claim, Promise::Votes));
+        }
+        let counts = |node: &&usize| !self.too_long.contains(&(claim.token, **node));
+        if voters.keys().filter(counts).count() < self.quorum {
+            return Some((claim, Promise::Ttl));
         }
         let found = voters.into_iter().find_map(|(node, heard_at)| {
             let grant = self.granted.get(&(claim.token, node))?;

@@ -34,12 +34,12 @@ impl Options {
     ///
     /// # What it guarantees
     ///
-    /// No two leases on a key have the same fence. If a lease was requested after another was reported, it has the higher
-    /// fence. Both hold even if leases expire, messages are delayed or duplicated, processes are paused, and nodes, even
+    /// No two leases on a key have the same fence. If one acquire begins after another has returned, its lease has the
+    /// higher fence. Both hold even if leases expire, messages are delayed or duplicated, processes are paused, and nodes, even
     /// all of them, lose their data.
     ///
-    /// This assumes that no node's clock falls more than `step_back` below the highest time it has shown; over a crash never
-    /// more than `max(max_ttl, step_back) + 2 window + 1 s`.
+    /// This assumes that no node's clock falls more than `step_back` below the highest time that it has shown. Across a
+    /// crash, the limit is `max(max_ttl, step_back) + 2 window + 1 s`.
     ///
     /// # Errors
     ///
