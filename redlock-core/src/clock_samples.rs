@@ -181,14 +181,20 @@ impl<const MAX: usize> ClockSamples<MAX> {
         agreeing.count() >= quorum as usize
     }
 
-    /// What the answers of `distinct` tell about the client's rules. `distinct` are all nodes that are not known to be
-    /// duplicates.
-    pub(crate) fn confirmation(&self, distinct: NodeSet, quorum: u32) -> Confirmation {
+    /// What the answers of `all` nodes tell about the client's rules. Of a process, one name counts: `duplicates` are its other
+    /// names. But other rules count under every name, because a hostile node may claim the process of an honest one.
+    pub(crate) fn confirmation(
+        &self,
+        all: NodeSet,
+        duplicates: NodeSet,
+        quorum: u32,
+    ) -> Confirmation {
         let RecordedRules { own, none, other } = self.rules;
-        let [own, none, other] = [own, none, other].map(|nodes| nodes.within(distinct).len());
-        if own >= quorum || other == 0 && own > 0 && own + none >= quorum {
+        let is_new = none == all;
+        let [own, none] = [own, none].map(|nodes| nodes.without(duplicates).len());
+        if own >= quorum || other == NodeSet::EMPTY && own > 0 && own + none >= quorum {
             Confirmation::Fleet
-        } else if other == 0 && none >= quorum && none == distinct.len() {
+        } else if is_new && none >= quorum {
             Confirmation::ColdStart
         } else {
             Confirmation::None
@@ -254,7 +260,7 @@ mod tests {
         for (node, answer) in answers.iter().enumerate() {
             samples.record(node, answer, now, now);
         }
-        samples.confirmation(NodeSet::first(3), 2)
+        samples.confirmation(NodeSet::first(3), NodeSet::EMPTY, 2)
     }
 
     #[test]
@@ -284,18 +290,33 @@ mod tests {
         for node in [0, 1] {
             samples.record(node, &Ok(Reply::Held(Some(reading(0, 0)))), now, now);
         }
-        let mut distinct = NodeSet::first(3);
-        let mut twin = NodeSet::EMPTY;
-        twin.insert(1);
-        assert_eq!(samples.confirmation(distinct, 2), Confirmation::Fleet);
-        distinct = distinct.without(twin);
-        assert_eq!(samples.confirmation(distinct, 2), Confirmation::None);
+        let all = NodeSet::first(3);
+        let twin = NodeSet::of(1);
+        assert_eq!(
+            samples.confirmation(all, NodeSet::EMPTY, 2),
+            Confirmation::Fleet
+        );
+        assert_eq!(samples.confirmation(all, twin, 2), Confirmation::None);
         // A server that is named twice does not prevent the first records of a new fleet.
         let mut samples = ClockSamples::<3>::new();
         samples.record(0, &UNGUARDED(false), now, now);
-        assert_eq!(samples.confirmation(distinct, 2), Confirmation::None);
         samples.record(2, &UNGUARDED(false), now, now);
-        assert_eq!(samples.confirmation(distinct, 2), Confirmation::ColdStart);
+        assert_eq!(samples.confirmation(all, twin, 2), Confirmation::None);
+        samples.record(1, &UNGUARDED(false), now, now);
+        assert_eq!(samples.confirmation(all, twin, 2), Confirmation::ColdStart);
+    }
+
+    #[test]
+    fn a_hostile_node_that_claims_to_be_a_node_with_other_rules_does_not_hide_them() {
+        let mut samples = ClockSamples::<3>::new();
+        let now = Instant::from_micros(0);
+        samples.record(0, &Ok(Reply::Held(Some(reading(0, 0)))), now, now);
+        let other = Err(Some(Denial::FencingMismatch(reading(0, 0))));
+        samples.record(1, &other, now, now);
+        samples.record(2, &UNGUARDED(false), now, now);
+        let claimed = NodeSet::of(1);
+        let confirmation = samples.confirmation(NodeSet::first(3), claimed, 2);
+        assert_eq!(confirmation, Confirmation::None);
     }
 
     #[test]

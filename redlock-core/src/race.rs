@@ -24,8 +24,8 @@ use crate::transport::{NodeErrorOf, Transport};
 /// Three sets of nodes can differ:
 ///
 /// - `recipients`: the nodes that are sent the command.
-/// - The voters of `round`: the nodes whose votes count. If the round grants or extends a lease, these are the nodes that are not
-///   known to be duplicates when the round begins, see `distinct_nodes` in `redlock/duplicates.rs`.
+/// - The voters of `round`: the nodes whose votes count. If the round grants or extends a lease, these are all nodes. If several of
+///   them are one process, one vote of it counts.
 /// - The nodes that may carry the token after the round, see `carriers` in `redlock/attempt.rs`.
 pub(crate) struct Ballot<'c, E, const MAX: usize> {
     pub(crate) command: Command<'c>,
@@ -112,12 +112,17 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
                     }
                 }
                 let outcome = Outcome::of(command, result);
-                // If a process has several names, its first vote counts. A release counts for every name.
-                let is_again = run_id.is_some() && run_ids.contains(&run_id);
-                let vote = match vote(command, &outcome) {
-                    _ if is_again && !command.is_release() => Vote::Unknown,
-                    vote => vote,
-                };
+                let mut vote = vote(command, &outcome);
+                // If a process has several names, one vote of it counts: the first, or else the first grant. After a grant to one
+                // name, another name may refuse because of the key. A release counts for every name.
+                let voted = run_ids
+                    .iter()
+                    .position(|voted| voted.is_some() && *voted == run_id);
+                if let Some(voted) = voted.filter(|_| !command.is_release())
+                    && (vote != Vote::Granted || !round.withdraw_refusal(voted))
+                {
+                    vote = Vote::Unknown;
+                }
                 round.vote(node, vote);
                 if let Some(voted) = run_ids.get_mut(node).filter(|_| vote != Vote::Unknown) {
                     *voted = run_id;

@@ -99,9 +99,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 let reported = ballot.samples.highest();
                 learned.highest = learned.highest.max(proposal.fence()).max(reported);
                 self.learn_time(&mut ballot);
-                let confirmation = ballot
-                    .samples
-                    .confirmation(self.distinct_nodes(), self.quorum());
+                let confirmation =
+                    ballot
+                        .samples
+                        .confirmation(self.all, self.duplicates(), self.quorum());
                 learned.confirmed = Some((started_at, confirmation));
                 // A fence that this attempt has proposed is not proposed again.
                 if rounds < ROUNDS_MAX
@@ -140,7 +141,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         }
         if ballot.verdict != Verdict::Won {
             // Waits for the nodes that granted, so that they have deleted the key before the error is returned.
-            let (possible_carriers, carriers) = carriers(&ballot.report);
+            let (possible_carriers, carriers) = self.carriers(&ballot.report);
             let release = Command::release(key, &token).with_proposal(proposal);
             let mut ballot =
                 self.delivery_round(release, possible_carriers, carriers, carriers.len());
@@ -235,7 +236,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         guarded: NodeSet,
         learned: &Learned,
     ) {
-        let others = self.distinct_nodes().without(guarded);
+        let others = self.all.without(guarded);
         if others.len() == 0 || proposal.vouches() || !self.may_vouch(learned) {
             return;
         }
@@ -256,22 +257,24 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.last_token = token;
         Some(token)
     }
-}
 
-/// The nodes that may carry the token of a lost attempt, and the nodes that do carry it because they granted. A node that
-/// refused does not: its key carries another token.
-///
-/// The Redlock specification, "Retry on failure": release the locks that were acquired ASAP.
-fn carriers<E, const MAX: usize>(report: &Report<E, MAX>) -> (NodeSet, NodeSet) {
-    let mut possible = NodeSet::EMPTY;
-    let mut granted = NodeSet::EMPTY;
-    for (node, outcome) in report.outcomes().iter().enumerate() {
-        if !matches!(outcome, Outcome::Refused) {
-            possible.insert(node);
+    /// The nodes that may carry the token of a lost attempt, and the nodes that do carry it because they granted. A node that
+    /// refused does not: its key carries another token. But if a process has several names, it may have refused one of them
+    /// because of the token that came under another.
+    ///
+    /// The Redlock specification, "Retry on failure": release the locks that were acquired ASAP.
+    fn carriers(&self, report: &Report<NodeErrorOf<T>, MAX>) -> (NodeSet, NodeSet) {
+        let has_duplicates = self.duplicates().len() > 0;
+        let mut possible = NodeSet::EMPTY;
+        let mut granted = NodeSet::EMPTY;
+        for (node, outcome) in report.outcomes().iter().enumerate() {
+            if has_duplicates || !matches!(outcome, Outcome::Refused) {
+                possible.insert(node);
+            }
+            if matches!(outcome, Outcome::Granted) {
+                granted.insert(node);
+            }
         }
-        if matches!(outcome, Outcome::Granted) {
-            granted.insert(node);
-        }
+        (possible, granted)
     }
-    (possible, granted)
 }

@@ -12,13 +12,8 @@ use crate::time::Clock;
 use crate::transport::{NodeErrorOf, Transport};
 
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
-    /// All nodes that are not known to be duplicates. They are the voters of a lease round.
-    pub(super) fn distinct_nodes(&self) -> NodeSet {
-        self.all.without(self.duplicates())
-    }
-
     /// The nodes that are known to be the same process as an earlier node.
-    fn duplicates(&self) -> NodeSet {
+    pub(super) fn duplicates(&self) -> NodeSet {
         let run_ids = self.run_ids();
         let mut duplicates = NodeSet::EMPTY;
         for node in 0..self.node_count() {
@@ -29,8 +24,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         duplicates
     }
 
-    /// Records the error of each duplicate in the report, also of those that became known in this round. In `race`, the first vote
-    /// of a process has counted.
+    /// Records the error of each duplicate in the report. In `race`, one vote of each process has counted.
     pub(super) fn record_duplicates(&self, report: &mut Report<NodeErrorOf<T>, MAX>) {
         let run_ids = self.run_ids();
         for (node, transport) in self.nodes().enumerate() {
