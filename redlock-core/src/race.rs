@@ -34,6 +34,8 @@ pub(crate) struct Ballot<'c, E, const MAX: usize> {
     /// `Pending` until [`race`] has returned.
     pub(crate) verdict: Verdict,
     pub(crate) report: Report<E, MAX>,
+    /// The nodes whose vote did not count, because another name of their process has voted.
+    pub(crate) uncounted: NodeSet,
     pub(crate) samples: ClockSamples<MAX>,
 }
 
@@ -51,6 +53,7 @@ impl<'c, E, const MAX: usize> Ballot<'c, E, MAX> {
             round,
             verdict: Verdict::Pending,
             report: Report::new(command.key, nodes),
+            uncounted: NodeSet::EMPTY,
             samples: ClockSamples::new(),
         }
     }
@@ -74,6 +77,7 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
         round,
         verdict,
         report,
+        uncounted,
         samples,
     } = ballot;
     let started_at = clock.now();
@@ -118,10 +122,12 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
                 let voted = run_ids
                     .iter()
                     .position(|voted| voted.is_some() && *voted == run_id);
-                if let Some(voted) = voted.filter(|_| !command.is_release())
-                    && (vote != Vote::Granted || !round.withdraw_refusal(voted))
-                {
-                    vote = Vote::Unknown;
+                if let Some(voted) = voted.filter(|_| !command.is_release()) {
+                    let is_better = vote == Vote::Granted && round.withdraw_refusal(voted);
+                    uncounted.insert(if is_better { voted } else { node });
+                    if !is_better {
+                        vote = Vote::Unknown;
+                    }
                 }
                 round.vote(node, vote);
                 if let Some(voted) = run_ids.get_mut(node).filter(|_| vote != Vote::Unknown) {

@@ -208,6 +208,11 @@ impl Round {
         }
     }
 
+    /// Whether all voters have voted, or had the time for it.
+    pub(crate) fn is_complete(&self, now: Instant) -> bool {
+        self.pending() == NodeSet::EMPTY || now >= self.deadline
+    }
+
     fn pending(&self) -> NodeSet {
         self.voters
             .without(self.granted)

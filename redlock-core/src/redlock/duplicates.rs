@@ -5,8 +5,9 @@ use core::array;
 use crate::entropy::Entropy;
 use crate::failure::Failure;
 use crate::node_info::RunId;
+use crate::race::Ballot;
 use crate::redlock::Redlock;
-use crate::report::{Outcome, Report};
+use crate::report::Outcome;
 use crate::round::NodeSet;
 use crate::time::Clock;
 use crate::transport::{NodeErrorOf, Transport};
@@ -24,15 +25,16 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         duplicates
     }
 
-    /// Records the error of each duplicate in the report. In `race`, one vote of each process has counted.
-    pub(super) fn record_duplicates(&self, report: &mut Report<NodeErrorOf<T>, MAX>) {
+    /// Records an error for each node whose vote did not count, because another name of its process has voted.
+    pub(super) fn record_duplicates(&self, ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>) {
         let run_ids = self.run_ids();
         for (node, transport) in self.nodes().enumerate() {
-            if let Some(first) = first_like(node, &run_ids)
-                && let Some(first) = self.nodes().nth(first)
-            {
-                let failure = Failure::DuplicateOf(first.name());
-                report.record(node, Outcome::failed(transport, failure));
+            if ballot.uncounted.contains(node) {
+                let other = other_like(node, &run_ids).and_then(|other| self.nodes().nth(other));
+                let outcome = other.map_or(Outcome::Unanswered, |other| {
+                    Outcome::failed(transport, Failure::DuplicateOf(other.name()))
+                });
+                ballot.report.record(node, outcome);
             }
         }
     }
@@ -45,7 +47,13 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
 
 /// The first node that is the same process as `node`. `None` if `node` is the first, or if its process is unknown.
 fn first_like(node: usize, run_ids: &[Option<RunId>]) -> Option<usize> {
+    other_like(node, run_ids).filter(|other| *other < node)
+}
+
+/// The first other node that is the same process as `node`. `None` if there is none, or if its process is unknown.
+fn other_like(node: usize, run_ids: &[Option<RunId>]) -> Option<usize> {
     let run_id = (*run_ids.get(node)?)?;
-    let first = run_ids.iter().position(|other| *other == Some(run_id));
-    first.filter(|first| *first < node)
+    let mut others = run_ids.iter().enumerate();
+    let other = others.find(|(other, its)| *other != node && **its == Some(run_id));
+    other.map(|(other, _)| other)
 }
