@@ -3,9 +3,9 @@
 //! A client writes the record of a node only if it knows that its settings are those of the fleet. It knows this in three
 //! cases:
 //!
-//! - A quorum of nodes has a record with these settings.
-//! - At least one node has a record with these settings, no node that answers has another value, and a quorum answers. The
-//!   other nodes that answer have no record.
+//! - A quorum of nodes has a record with these settings, of their run and data set.
+//! - At least one node has a record with these settings, of any run and data set, no node that answers has another value, and a
+//!   quorum answers. The other nodes that answer have no record.
 //! - All nodes answer that they have no record.
 
 use crate::guard_record::Settings;
@@ -20,6 +20,8 @@ pub(crate) enum Sight {
     /// A value that is no record. Clients treat it as other settings.
     Foreign,
     Record(Settings),
+    /// A record of another run or data set. It may be older than the settings of the fleet.
+    Old(Settings),
 }
 
 /// Who writes the records that are missing, or of another run or data set.
@@ -59,14 +61,14 @@ impl Recovery {
         }
         let records = || {
             sights.iter().filter_map(|sight| match sight {
-                Sight::Record(settings) => Some(*settings),
+                Sight::Record(settings) | Sight::Old(settings) => Some(*settings),
                 _ => None,
             })
         };
         let none = count(Sight::Nothing);
         let may_write = |settings: &Settings| {
-            let own = count(Sight::Record(*settings));
-            own >= quorum || own + none == seen
+            let current = count(Sight::Record(*settings));
+            current >= quorum || current + count(Sight::Old(*settings)) + none == seen
         };
         records()
             .find(may_write)
@@ -78,7 +80,9 @@ impl Recovery {
         match (self, sight) {
             (Self::MoreNodes, _) => Cure::MoreNodes,
             (Self::Clients(settings), Sight::Nothing) => Cure::Wait(settings),
-            (Self::Clients(settings), Sight::Record(record)) if record == settings => {
+            (Self::Clients(settings), Sight::Record(record) | Sight::Old(record))
+                if record == settings =>
+            {
                 Cure::Wait(settings)
             }
             _ => Cure::Repair,
@@ -101,11 +105,13 @@ mod tests {
         }
     }
 
-    /// `A` and `B` are records, `.` is none, `x` is another value, `?` does not answer.
+    /// `A` and `B` are records, `a` and `b` are records of another run, `.` is none, `x` is another value, `?` does not answer.
     fn sights(nodes: &str) -> Vec<Sight> {
         let sight = |node| match node {
             'A' => Sight::Record(A),
             'B' => Sight::Record(B),
+            'a' => Sight::Old(A),
+            'b' => Sight::Old(B),
             '.' => Sight::Nothing,
             'x' => Sight::Foreign,
             _ => Sight::Unseen,
@@ -125,6 +131,13 @@ mod tests {
             ("AAx", Recovery::Clients(A)),
             ("A.x", Recovery::Operator),
             ("AA?", Recovery::Clients(A)),
+            ("AAb", Recovery::Clients(A)),
+            ("aaa", Recovery::Clients(A)),
+            ("aa?", Recovery::Clients(A)),
+            ("Aa.", Recovery::Clients(A)),
+            // Most nodes have gone back to the data from before a change of the settings.
+            ("aaB", Recovery::Operator),
+            ("AaB", Recovery::Operator),
             // Two sets of rules raced at the first start.
             ("AB.", Recovery::Operator),
             ("AB?", Recovery::Operator),

@@ -12,13 +12,12 @@ use crate::time::Instant;
 pub(crate) struct ClockSamples<const MAX: usize> {
     /// For each sample, how far the node's clock is ahead of the client's, in microseconds. Not ordered by node.
     offsets: [i64; MAX],
-    /// For each sample, for how long the node will not grant the key to this client, in milliseconds. `u32::MAX` if this is
-    /// unknown. Not ordered by node.
+    /// For how long each node will not grant the key to this client, in milliseconds. `u32::MAX` if this is unknown.
     held_ms: [u32; MAX],
+    /// For each sample, the highest fence that the node has accepted. Not ordered by node.
+    fences: [Fence; MAX],
     /// The number of samples.
     count: usize,
-    /// The highest fence of any sample.
-    highest: Fence,
     /// How many nodes denied their vote only because of the proposed fence.
     misfits: u32,
     /// The nodes that lack a guard record of their process and data.
@@ -50,8 +49,9 @@ pub(crate) enum Confirmation {
     ColdStart,
     /// The client's rules are those of the fleet, in either of two cases:
     ///
-    /// - A quorum has them.
-    /// - At least one node has them, no node has others, and a quorum has answered.
+    /// - A quorum has them, in records of their process and data. A record of an earlier process may be older than the rules of
+    ///   the fleet.
+    /// - At least one node has them, no node has others, and a quorum has answered. All nodes had the time of a round to answer.
     Fleet,
 }
 
@@ -59,9 +59,9 @@ impl<const MAX: usize> ClockSamples<MAX> {
     pub(crate) const fn new() -> Self {
         Self {
             offsets: [0; MAX],
-            held_ms: [0; MAX],
+            held_ms: [u32::MAX; MAX],
+            fences: [Fence::ZERO; MAX],
             count: 0,
-            highest: Fence::ZERO,
             misfits: 0,
             unguarded: NodeSet::EMPTY,
             rules: RecordedRules {
@@ -108,33 +108,40 @@ impl<const MAX: usize> ClockSamples<MAX> {
             }
         }
         rules.insert(node);
-        self.highest = self.highest.max(reading.fence());
         // The node read its clock at some time between `sent_at` and `now`.
         let ours = sent_at.as_micros().midpoint(now.as_micros());
-        let slot = self.offsets.get_mut(self.count);
-        if let Some((offset, held)) = slot.zip(self.held_ms.get_mut(self.count)) {
+        if let Some(offset) = self.offsets.get_mut(self.count) {
             *offset = reading.time().wrapping_sub(ours).cast_signed();
-            *held = match answer {
-                // A node without a vote does not say how long it keeps the key.
-                Err(Some(
-                    Denial::Quarantined { .. }
-                    | Denial::Unguarded { .. }
-                    | Denial::FencingMismatch(_),
-                )) => u32::MAX,
-                _ => reading.held_ms(),
-            };
+            if let Some(fence) = self.fences.get_mut(self.count) {
+                *fence = reading.fence();
+            }
             self.count += 1;
+        }
+        // A node without a vote does not say how long it keeps the key.
+        if !matches!(
+            answer,
+            Err(Some(
+                Denial::Quarantined { .. } | Denial::Unguarded { .. } | Denial::FencingMismatch(_)
+            ))
+        ) && let Some(held) = self.held_ms.get_mut(node)
+        {
+            *held = reading.held_ms();
         }
         true
     }
 
     /// The time until `quorum` nodes will grant the key, in milliseconds, if its holder neither extends nor releases it. `None`
-    /// if fewer nodes have answered, or if the time is unknown.
-    pub(crate) fn free_in_ms(&mut self, quorum: u32) -> Option<u32> {
-        let held_ms = self.held_ms.get_mut(..self.count)?;
-        held_ms.sort_unstable();
-        let left_ms = *held_ms.get((quorum as usize).checked_sub(1)?)?;
-        // Either the node has no vote, and it is unknown for how long. Or the key has no TTL.
+    /// if fewer nodes have answered, or if the time is unknown. A process with several names counts once: `duplicates` are its
+    /// other names.
+    pub(crate) fn free_in_ms(&mut self, duplicates: NodeSet, quorum: u32) -> Option<u32> {
+        for (node, held) in self.held_ms.iter_mut().enumerate() {
+            if duplicates.contains(node) {
+                *held = u32::MAX;
+            }
+        }
+        self.held_ms.sort_unstable();
+        let left_ms = *self.held_ms.get((quorum as usize).checked_sub(1)?)?;
+        // Fewer nodes have answered, or a node has no vote, and it is unknown for how long. Or the key has no TTL.
         if left_ms == u32::MAX {
             return None;
         }
@@ -142,9 +149,18 @@ impl<const MAX: usize> ClockSamples<MAX> {
         Some(left_ms.saturating_add(2))
     }
 
-    /// The highest fence that a node has reported. Zero if no node has reported one.
-    pub(crate) const fn highest(&self) -> Fence {
-        self.highest
+    /// The highest fence that a node has reported, of those up to `newest`, and whether a node has reported a higher one.
+    pub(crate) fn highest(&self, newest: Fence) -> (Fence, bool) {
+        let mut highest = Fence::ZERO;
+        let mut is_exceeded = false;
+        for fence in self.fences.iter().take(self.count) {
+            if *fence <= newest {
+                highest = highest.max(*fence);
+            } else {
+                is_exceeded = true;
+            }
+        }
+        (highest, is_exceeded)
     }
 
     /// How many nodes denied their vote only because of the proposed fence.
@@ -181,14 +197,25 @@ impl<const MAX: usize> ClockSamples<MAX> {
         agreeing.count() >= quorum as usize
     }
 
-    /// What the answers of `distinct` tell about the client's rules. `distinct` are all nodes that are not known to be
-    /// duplicates.
-    pub(crate) fn confirmation(&self, distinct: NodeSet, quorum: u32) -> Confirmation {
+    /// What the answers of `all` nodes tell about the client's rules. Of a process, one name counts: `duplicates` are its other
+    /// names. But other rules count under every name, because a hostile node may claim the process of an honest one.
+    ///
+    /// `is_complete`: all nodes have answered, or had the time of a round for it.
+    pub(crate) fn confirmation(
+        &self,
+        all: NodeSet,
+        duplicates: NodeSet,
+        quorum: u32,
+        is_complete: bool,
+    ) -> Confirmation {
         let RecordedRules { own, none, other } = self.rules;
-        let [own, none, other] = [own, none, other].map(|nodes| nodes.within(distinct).len());
-        if own >= quorum || other == 0 && own > 0 && own + none >= quorum {
+        let is_new = none == all;
+        let is_undisputed = is_complete && other == NodeSet::EMPTY;
+        let [guarded, own, none] =
+            [self.guarded(), own, none].map(|nodes| nodes.without(duplicates).len());
+        if guarded >= quorum || is_undisputed && own > 0 && own + none >= quorum {
             Confirmation::Fleet
-        } else if other == 0 && none >= quorum && none == distinct.len() {
+        } else if is_new && none >= quorum {
             Confirmation::ColdStart
         } else {
             Confirmation::None
@@ -234,7 +261,7 @@ mod tests {
                 };
                 readings.record(node, &answer, now, now);
             }
-            readings.free_in_ms(2)
+            readings.free_in_ms(NodeSet::EMPTY, 2)
         };
         // The others keep the key for 0 ms.
         assert_eq!([0, 1, 2].map(free_in_ms), [Some(2), Some(2), None]);
@@ -254,7 +281,7 @@ mod tests {
         for (node, answer) in answers.iter().enumerate() {
             samples.record(node, answer, now, now);
         }
-        samples.confirmation(NodeSet::first(3), 2)
+        samples.confirmation(NodeSet::first(3), NodeSet::EMPTY, 2, true)
     }
 
     #[test]
@@ -264,7 +291,8 @@ mod tests {
         let (same, none, silent) = (UNGUARDED(true), UNGUARDED(false), Err(None));
         for (answers, wanted) in [
             ([own, own, other], Confirmation::Fleet),
-            ([own, same, other], Confirmation::Fleet),
+            ([own, same, other], Confirmation::None),
+            ([same, same, silent], Confirmation::Fleet),
             ([own, none, silent], Confirmation::Fleet),
             ([same, none, none], Confirmation::Fleet),
             ([own, silent, silent], Confirmation::None),
@@ -284,18 +312,36 @@ mod tests {
         for node in [0, 1] {
             samples.record(node, &Ok(Reply::Held(Some(reading(0, 0)))), now, now);
         }
-        let mut distinct = NodeSet::first(3);
-        let mut twin = NodeSet::EMPTY;
-        twin.insert(1);
-        assert_eq!(samples.confirmation(distinct, 2), Confirmation::Fleet);
-        distinct = distinct.without(twin);
-        assert_eq!(samples.confirmation(distinct, 2), Confirmation::None);
+        let all = NodeSet::first(3);
+        let twin = NodeSet::of(1);
+        assert_eq!(
+            samples.confirmation(all, NodeSet::EMPTY, 2, true),
+            Confirmation::Fleet
+        );
+        assert_eq!(samples.confirmation(all, twin, 2, true), Confirmation::None);
         // A server that is named twice does not prevent the first records of a new fleet.
         let mut samples = ClockSamples::<3>::new();
         samples.record(0, &UNGUARDED(false), now, now);
-        assert_eq!(samples.confirmation(distinct, 2), Confirmation::None);
         samples.record(2, &UNGUARDED(false), now, now);
-        assert_eq!(samples.confirmation(distinct, 2), Confirmation::ColdStart);
+        assert_eq!(samples.confirmation(all, twin, 2, true), Confirmation::None);
+        samples.record(1, &UNGUARDED(false), now, now);
+        assert_eq!(
+            samples.confirmation(all, twin, 2, true),
+            Confirmation::ColdStart
+        );
+    }
+
+    #[test]
+    fn a_hostile_node_that_claims_to_be_a_node_with_other_rules_does_not_hide_them() {
+        let mut samples = ClockSamples::<3>::new();
+        let now = Instant::from_micros(0);
+        samples.record(0, &Ok(Reply::Held(Some(reading(0, 0)))), now, now);
+        let other = Err(Some(Denial::FencingMismatch(reading(0, 0))));
+        samples.record(1, &other, now, now);
+        samples.record(2, &UNGUARDED(false), now, now);
+        let claimed = NodeSet::of(1);
+        let confirmation = samples.confirmation(NodeSet::first(3), claimed, 2, true);
+        assert_eq!(confirmation, Confirmation::None);
     }
 
     #[test]
@@ -315,26 +361,40 @@ mod tests {
             samples.record(0, &answer, now, now);
             assert_eq!(samples.misfits(), misfits, "{answer:?}");
         }
-        assert_eq!(samples.highest(), Fence::from_u64(9));
+        let highest = |newest| {
+            let (highest, is_exceeded) = samples.highest(Fence::from_u64(newest));
+            (highest.as_u64(), is_exceeded)
+        };
+        assert_eq!([8, 9, 10].map(highest), [(8, true), (9, false), (9, false)]);
     }
 
     #[test]
     fn a_key_is_free_when_a_quorum_no_longer_holds_it() {
         let mut samples = ClockSamples::<5>::new();
         let now = Instant::from_micros(0);
-        for held_ms in [70, 0, 30] {
+        for (node, held_ms) in [70, 0, 30].into_iter().enumerate() {
             let held = Reading {
                 held_ms,
                 ..reading(0, 1)
             };
-            samples.record(0, &Ok(Reply::Held(Some(held))), now, now);
+            samples.record(node, &Ok(Reply::Held(Some(held))), now, now);
         }
-        assert_eq!(samples.free_in_ms(2), Some(32));
-        assert_eq!(samples.free_in_ms(3), Some(72));
-        assert_eq!(
-            samples.free_in_ms(4),
-            None,
-            "the other nodes may hold it forever"
-        );
+        let mut free_in_ms = |quorum| samples.free_in_ms(NodeSet::EMPTY, quorum);
+        // The nodes that have not answered may hold it forever.
+        assert_eq!([2, 3, 4].map(&mut free_in_ms), [Some(32), Some(72), None]);
+    }
+
+    #[test]
+    fn a_server_with_two_names_is_one_node_on_which_the_key_is_free() {
+        let mut samples = ClockSamples::<3>::new();
+        let now = Instant::from_micros(0);
+        for (node, held_ms) in [0, 0, 30].into_iter().enumerate() {
+            let held = Reading {
+                held_ms,
+                ..reading(0, 1)
+            };
+            samples.record(node, &Ok(Reply::Held(Some(held))), now, now);
+        }
+        assert_eq!(samples.free_in_ms(NodeSet::of(1), 2), Some(32));
     }
 }

@@ -24,8 +24,8 @@ use crate::transport::{NodeErrorOf, Transport};
 /// Three sets of nodes can differ:
 ///
 /// - `recipients`: the nodes that are sent the command.
-/// - The voters of `round`: the nodes whose votes count. If the round grants or extends a lease, these are the nodes that are not
-///   known to be duplicates when the round begins, see `distinct_nodes` in `redlock/duplicates.rs`.
+/// - The voters of `round`: the nodes whose votes count. If the round grants or extends a lease, these are all nodes. If several of
+///   them are one process, one vote of it counts.
 /// - The nodes that may carry the token after the round, see `carriers` in `redlock/attempt.rs`.
 pub(crate) struct Ballot<'c, E, const MAX: usize> {
     pub(crate) command: Command<'c>,
@@ -34,6 +34,8 @@ pub(crate) struct Ballot<'c, E, const MAX: usize> {
     /// `Pending` until [`race`] has returned.
     pub(crate) verdict: Verdict,
     pub(crate) report: Report<E, MAX>,
+    /// The nodes whose vote did not count, because another name of their process has voted.
+    pub(crate) uncounted: NodeSet,
     pub(crate) samples: ClockSamples<MAX>,
 }
 
@@ -51,6 +53,7 @@ impl<'c, E, const MAX: usize> Ballot<'c, E, MAX> {
             round,
             verdict: Verdict::Pending,
             report: Report::new(command.key, nodes),
+            uncounted: NodeSet::EMPTY,
             samples: ClockSamples::new(),
         }
     }
@@ -74,6 +77,7 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
         round,
         verdict,
         report,
+        uncounted,
         samples,
     } = ballot;
     let started_at = clock.now();
@@ -112,12 +116,19 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
                     }
                 }
                 let outcome = Outcome::of(command, result);
-                // If a process has several names, its first vote counts. A release counts for every name.
-                let is_again = run_id.is_some() && run_ids.contains(&run_id);
-                let vote = match vote(command, &outcome) {
-                    _ if is_again && !command.is_release() => Vote::Unknown,
-                    vote => vote,
-                };
+                let mut vote = vote(command, &outcome);
+                // If a process has several names, one vote of it counts: the first, or else the first grant. After a grant to one
+                // name, another name may refuse because of the key. A release counts for every name.
+                let voted = run_ids
+                    .iter()
+                    .position(|voted| voted.is_some() && *voted == run_id);
+                if let Some(voted) = voted.filter(|_| !command.is_release()) {
+                    let is_better = vote == Vote::Granted && round.withdraw_refusal(voted);
+                    uncounted.insert(if is_better { voted } else { node });
+                    if !is_better {
+                        vote = Vote::Unknown;
+                    }
+                }
                 round.vote(node, vote);
                 if let Some(voted) = run_ids.get_mut(node).filter(|_| vote != Vote::Unknown) {
                     *voted = run_id;

@@ -345,8 +345,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     }
 
     /// Creates a round that grants or extends a lease with these terms. A win counts only before `end`, and the round stops
-    /// waiting at `end` at the latest. Both the recipients and the voters are the [distinct nodes](Self::distinct_nodes), and a
-    /// quorum of all nodes wins.
+    /// waiting at `end` at the latest. The recipients and the voters are all nodes, also those that are known to be duplicates: a
+    /// hostile node may claim the run ID of another node, which must not go without the command.
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     fn lease_round<'c>(
@@ -358,14 +358,13 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     ) -> Ballot<'c, NodeErrorOf<T>, MAX> {
         let deadline = started_at.saturating_add(self.options.round_time());
         let valid_until = terms.valid_until(started_at, self.clock.resolution());
-        let nodes = self.distinct_nodes();
         let round = Round::new(
-            nodes,
+            self.all,
             self.quorum(),
             deadline.min(end),
             valid_until.min(end),
         );
-        Ballot::new(command, nodes, self.node_count(), round)
+        Ballot::new(command, self.all, self.node_count(), round)
     }
 
     /// Runs the round until it has a verdict.

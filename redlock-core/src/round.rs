@@ -167,6 +167,16 @@ impl Round {
         }
     }
 
+    /// Makes the refusal of `node` unknown. Returns whether it had refused.
+    pub(crate) fn withdraw_refusal(&mut self, node: usize) -> bool {
+        let has_refused = self.refused.contains(node);
+        if has_refused {
+            self.refused = self.refused.without(NodeSet::of(node));
+            self.unknown.insert(node);
+        }
+        has_refused
+    }
+
     /// Returns the state of the round at `now`. The clock must be read *after* the last vote that counts.
     ///
     /// If `is_over`, pending votes count as unknown. The caller decides this, not the deadline: a task that is polled late
@@ -198,6 +208,11 @@ impl Round {
         }
     }
 
+    /// Whether all voters have voted, or had the time for it.
+    pub(crate) fn is_complete(&self, now: Instant) -> bool {
+        self.pending() == NodeSet::EMPTY || now >= self.deadline
+    }
+
     fn pending(&self) -> NodeSet {
         self.voters
             .without(self.granted)
@@ -223,6 +238,11 @@ impl NodeSet {
         set
     }
 
+    /// Only `node`.
+    pub(crate) fn of(node: usize) -> Self {
+        Self(Self::bit(node))
+    }
+
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     pub(crate) const fn len(self) -> u32 {
@@ -240,10 +260,6 @@ impl NodeSet {
 
     pub(crate) const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
-    }
-
-    pub(crate) const fn within(self, other: Self) -> Self {
-        Self(self.0 & other.0)
     }
 
     /// The bit of `node`. Zero if `node` is beyond the capacity.

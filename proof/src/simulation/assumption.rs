@@ -51,6 +51,8 @@ pub enum Assumption {
     AnyRules,
     /// Clients vouch for nodes without a guard record by what an earlier attempt was told of the rules.
     OldConfirmation,
+    /// Clients vouch for nodes by the records of earlier processes, which may be older than the rules of the fleet.
+    OldRecords,
     /// Plain clients take leases that are longer than the guard records of the nodes allow.
     LongPlain,
     /// Nodes know their guard record by the process alone, also when they have been replicas meanwhile.
@@ -95,6 +97,7 @@ impl Assumption {
             Self::EqualFences
             | Self::AnyRules
             | Self::OldConfirmation
+            | Self::OldRecords
             | Self::Failback
             | Self::Eviction
             | Self::Init
@@ -131,7 +134,11 @@ impl Assumption {
     pub const fn found_within(self) -> u64 {
         match self {
             Self::TodaysOptions => 60_000,
-            Self::AnyRules | Self::OldConfirmation | Self::Strict | Self::StepBack => 20_000,
+            Self::AnyRules
+            | Self::OldConfirmation
+            | Self::OldRecords
+            | Self::Strict
+            | Self::StepBack => 20_000,
             Self::Burn | Self::EqualFences | Self::ShorterFences => 40_000,
             _ => 2_000,
         }
@@ -151,6 +158,7 @@ impl Assumption {
                     | Self::TodaysOptions
                     | Self::OneClock
                     | Self::OldConfirmation
+                    | Self::OldRecords
                     | Self::LongPlain
             )
     }
@@ -159,8 +167,17 @@ impl Assumption {
     pub(super) const fn suits_devices(self) -> bool {
         !matches!(
             self,
-            Self::Order | Self::WriteBack | Self::OldConfirmation | Self::LongPlain
+            Self::Order
+                | Self::WriteBack
+                | Self::OldConfirmation
+                | Self::OldRecords
+                | Self::LongPlain
         )
+    }
+
+    /// Whether an operator changes the rules in its worlds.
+    pub(super) const fn changes_rules(self) -> bool {
+        matches!(self, Self::OldConfirmation | Self::OldRecords)
     }
 
     /// Whether it makes a difference to devices only.

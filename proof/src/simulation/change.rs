@@ -44,8 +44,6 @@ impl State {
         }
         let reading = machine.reads(self.now);
         machine.server.repair(after, reading);
-        // An operator restores no dump with the rules of before.
-        machine.saved = machine.server.data();
         let nodes = self.machines.iter();
         let is_complete = nodes
             .clone()
@@ -80,12 +78,21 @@ impl State {
     }
 
     /// What the client sends. If what an earlier attempt was told of the rules is never out of date, it vouches from the first
-    /// round on.
+    /// round on. If a record is never older than the rules of the fleet, it vouches when a quorum has told of one.
     pub(super) fn vouching(&self, client: usize, message: Message) -> Message {
         let is_broken = self.fails(Assumption::OldConfirmation);
         let confirmed = self.confirmed[client].filter(|_| is_broken && message.is_acquire());
+        let quorum = self.machines.len() / 2 + 1;
+        let is_recorded = self.fails(Assumption::OldRecords)
+            && message.is_acquire()
+            && self
+                .recorded
+                .iter()
+                .filter(|token| **token == message.token)
+                .count()
+                >= quorum;
         let proposal = message.proposal.map(|mut proposal| {
-            proposal.vouches |= confirmed == Some(proposal.fencing);
+            proposal.vouches |= is_recorded || confirmed == Some(proposal.fencing);
             proposal
         });
         Message {
@@ -94,10 +101,15 @@ impl State {
         }
     }
 
-    /// A client has heard that a node has other rules.
-    pub(super) fn heard_of_other_rules(&mut self, message: Message, denial: Denial) {
-        if let (Some(change), Denial::FencingMismatch(_)) = (&mut self.change, denial) {
-            change.mismatched.push(message.token);
+    /// A client has heard what the record of a node says.
+    pub(super) fn heard_of_rules(&mut self, message: Message, denial: Denial) {
+        let knows_no_age = self.fails(Assumption::OldRecords);
+        match (&mut self.change, denial) {
+            (Some(change), Denial::FencingMismatch(_)) => change.mismatched.push(message.token),
+            (_, Denial::Unguarded { has_record, .. }) if has_record && knows_no_age => {
+                self.recorded.push(message.token);
+            }
+            _ => {}
         }
     }
 

@@ -226,7 +226,7 @@ impl State {
         };
         self.tell_of(route.client, What::Answered(told, message, answer));
         if let Err(denial) = answer {
-            self.heard_of_other_rules(message, denial);
+            self.heard_of_rules(message, denial);
         }
         if let Ok(Reply::Acquired(Some(reading))) = answer {
             self.counted(message.token, reading.fence);

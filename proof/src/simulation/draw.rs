@@ -25,7 +25,7 @@ impl Scenario {
             Some(Assumption::Forget | Assumption::Jump) => chance.pick(&[1, 2, 3]),
             _ if measure.is_tight => chance.pick(&[1, 1, 2, 3]),
             Some(Assumption::OneClock) => 5,
-            Some(Assumption::OldConfirmation) => 3,
+            Some(Assumption::OldConfirmation | Assumption::OldRecords) => 3,
             Some(Assumption::Duplicates | Assumption::Replica) => 3,
             Some(assumption) if assumption.needs_fences() => match assumption {
                 Assumption::Margin
@@ -131,7 +131,10 @@ impl Measure {
     fn draw(chance: &mut Chance, broken: Option<Assumption>) -> Self {
         let mix = match broken {
             Some(
-                Assumption::TodaysOptions | Assumption::OldConfirmation | Assumption::LongPlain,
+                Assumption::TodaysOptions
+                | Assumption::OldConfirmation
+                | Assumption::OldRecords
+                | Assumption::LongPlain,
             ) => Mix::Both,
             Some(assumption) if assumption.needs_fences() => Mix::Fenced,
             Some(_) => Mix::Plain,
@@ -148,7 +151,7 @@ impl Measure {
         let ttl_ms = match chance.below(8) {
             _ if matches!(
                 broken,
-                Some(Assumption::AnyRules | Assumption::OldConfirmation)
+                Some(Assumption::AnyRules | Assumption::OldConfirmation | Assumption::OldRecords)
             ) =>
             {
                 chance.between(3_000, 4_000)
@@ -170,7 +173,7 @@ impl Measure {
             None => is_fenced && chance.one_in(4),
         };
         let changes_rules = match broken {
-            Some(assumption) => assumption == Assumption::OldConfirmation,
+            Some(assumption) => assumption.changes_rules(),
             None => is_fenced && !has_other_rules && chance.one_in(3),
         };
         let fencing_before = fencing.filter(|_| changes_rules);
@@ -226,7 +229,7 @@ impl Hazards {
                         Assumption::AnyRules | Assumption::OldConfirmation
                     ),
                 evict: assumption == Assumption::Eviction,
-                restore: false,
+                restore: assumption == Assumption::OldRecords,
                 fail_back: matches!(assumption, Assumption::Failback | Assumption::Replica),
             };
         }
@@ -265,7 +268,7 @@ impl Client {
             measure.ttl_ms = measure.ttl_ms.min(longest);
         }
         // Fenced clients with the rules of today would restore what is lost.
-        if broken == Some(Assumption::OldConfirmation) && !is_other {
+        if broken.is_some_and(Assumption::changes_rules) && !is_other {
             measure.mix = Mix::Plain;
         }
         let is_long = is_odd && !is_other && measure.has_long_leases;

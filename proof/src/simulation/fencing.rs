@@ -54,6 +54,7 @@ impl Fencing {
                 | Assumption::Eviction
                 | Assumption::Init
                 | Assumption::OldConfirmation
+                | Assumption::OldRecords
                 | Assumption::LongPlain,
             ) => Jumps::None,
             Some(_) => Jumps::All,
@@ -77,6 +78,7 @@ impl Fencing {
                 | Assumption::Eviction
                 | Assumption::Init
                 | Assumption::OldConfirmation
+                | Assumption::OldRecords
                 | Assumption::LongPlain,
             ) => 0,
             _ => chance.pick(&[0, 1, window_ms / 4]),

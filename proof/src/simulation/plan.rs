@@ -36,7 +36,7 @@ pub(crate) fn draw(
     if let Some(assumption) = scenario.broken {
         let times = match assumption {
             // Another loss would begin the quarantine again.
-            Assumption::OldConfirmation => 1,
+            Assumption::OldConfirmation | Assumption::OldRecords => 1,
             _ => chance.between(2, 8),
         };
         for _ in 0..times {
@@ -224,6 +224,10 @@ fn draw_operator(chance: &mut Chance, scenario: &Scenario) -> Vec<(Moment, Fault
             if scenario.loses_data && chance.one_in(2) {
                 let lost_at = at + chance.about(scenario.lengths[1]);
                 plan.extend(draw_loss_of_most(chance, scenario, lost_at));
+            } else if scenario.hazards.restore && chance.one_in(2) {
+                let length = chance.pick(&scenario.lengths);
+                let restored_at = at + chance.about(length);
+                plan.extend(draw_return_of_most(chance, scenario, at, restored_at));
             }
         }
     }
@@ -242,6 +246,27 @@ fn draw_loss_of_most(chance: &mut Chance, scenario: &Scenario, at: Moment) -> Ve
     let most = 0..=scenario.nodes.len() / 2;
     let flush = |node| (at + chance.below(1_000), Fault::Flush(node));
     most.map(flush)
+        .filter(|(at, _)| *at < scenario.calm_at)
+        .collect()
+}
+
+/// Most nodes get back the data that they had at `saved_at`, one after the other.
+fn draw_return_of_most(
+    chance: &mut Chance,
+    scenario: &Scenario,
+    saved_at: Moment,
+    restored_at: Moment,
+) -> Vec<(Moment, Fault)> {
+    let most = 0..=scenario.nodes.len() / 2;
+    let crash = |node| {
+        let at = restored_at + chance.below(1_000);
+        let until = at + chance.below(1_000);
+        [
+            (saved_at.saturating_sub(1), Fault::Save(node)),
+            (at, Fault::Restore(node, until)),
+        ]
+    };
+    most.flat_map(crash)
         .filter(|(at, _)| *at < scenario.calm_at)
         .collect()
 }
@@ -311,6 +336,13 @@ fn draw_breach(
             let lost_at = at + chance.between(ttl / 2, ttl);
             let lost = draw_loss_of_most(chance, scenario, lost_at);
             return [(at, Fault::Change)].into_iter().chain(lost).collect();
+        }
+        Assumption::OldRecords => {
+            let ttl = scenario.lengths[2];
+            let at = at / 4;
+            let restored_at = at + chance.between(ttl / 2, ttl);
+            let back = draw_return_of_most(chance, scenario, at, restored_at);
+            return [(at, Fault::Change)].into_iter().chain(back).collect();
         }
         Assumption::Lost => {
             return (0..=scenario.nodes.len() / 2)

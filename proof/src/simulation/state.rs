@@ -48,6 +48,8 @@ pub(crate) struct State {
     pub(super) fencing: Option<Fencing>,
     /// By the client: the rules that an acquire of it has confirmed, where this is never out of date.
     pub(super) confirmed: Vec<Option<redlock_core::Fencing>>,
+    /// The token of each attempt that a node has told of a record of an earlier process, where such a record is never out of date.
+    pub(super) recorded: Vec<usize>,
     /// By the client: the longest that it waits for a node.
     pub(super) node_timeouts: Vec<u64>,
     pub(super) processes: Vec<Process>,
@@ -142,6 +144,7 @@ impl State {
             change: NewRules::of(scenario),
             fencing: scenario.before.or(scenario.fencing),
             confirmed: vec![None; scenario.clients.len()],
+            recorded: Vec::new(),
             node_timeouts: scenario
                 .clients
                 .iter()

@@ -162,6 +162,11 @@ fn a_client_that_vouches_by_what_an_earlier_attempt_was_told_lets_two_hold_one_l
 }
 
 #[test]
+fn a_client_that_vouches_by_the_records_of_earlier_processes_lets_two_hold_one_lock() {
+    assert_eq!(found(Assumption::OldRecords), Promise::Exclusion);
+}
+
+#[test]
 fn a_plain_client_that_takes_longer_leases_than_the_guard_records_allow_is_found() {
     assert_eq!(found(Assumption::LongPlain), Promise::Ttl);
 }

@@ -1,5 +1,7 @@
 //! Checks of all nodes together.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use super::examination::Examination;
@@ -40,7 +42,7 @@ pub(crate) fn duplicates(all: &[Examination]) -> Finding {
     let judgement = judge(
         &groups,
         &format!("all nodes{} are different servers", that_answer(all)),
-        "are one server, which has one vote: name it once",
+        "are one server, or claim to be: they have one vote, name each server once",
     );
     Finding::new("duplicates", judgement, json!({ "groups": groups }))
 }
@@ -67,6 +69,19 @@ pub(crate) fn replication(all: &[Examination]) -> Finding {
         "are copies of one master, so their votes are not independent: name only the master",
     );
     Finding::new("replication", judgement, json!({ "groups": groups }))
+}
+
+/// The number of different servers.
+pub(crate) fn servers<'a>(nodes: impl Iterator<Item = &'a Examination>) -> usize {
+    let runs = nodes.map(|node| {
+        let info = node
+            .seen
+            .as_ref()
+            .ok()
+            .and_then(|seen| seen.info.as_ref().ok());
+        info.map_or(node.node.as_str(), Info::run_id)
+    });
+    runs.collect::<BTreeSet<_>>().len()
 }
 
 /// An earlier node of `all` that is the same server as the one at `number`.

@@ -90,7 +90,8 @@ fn sight(all: &[Examination], number: usize) -> Sight {
         Guard::NotSeen(_) => Sight::Unseen,
         Guard::Nothing => Sight::Nothing,
         Guard::SomethingElse => Sight::Foreign,
-        Guard::Record(record, _) => Sight::Record(record.settings),
+        Guard::Record(record, None) => Sight::Old(record.settings),
+        Guard::Record(record, Some(standing)) => standing.sight(record.settings),
     }
 }
 
@@ -121,7 +122,7 @@ pub(crate) fn finding(seen: &Seen, records: Records, ttl: Duration) -> Finding {
         )),
         (Guard::Record(record, standing), in_use) => {
             let settings = record.settings;
-            let cure = || cure(records.recovery, Sight::Record(settings));
+            let cure = || cure(records.recovery, Sight::Old(settings));
             match standing {
                 _ if in_use.is_some_and(|in_use| in_use != settings) => bad(format!(
                     "its settings ({settings}) differ from those of other nodes, and no client overwrites them; {}",

@@ -46,11 +46,14 @@ impl Report {
                 (examination.node.clone(), findings)
             })
             .collect();
-        let voting = nodes
-            .iter()
-            .filter(|(_, findings)| has_vote(findings, records));
+        // A server with several names has one vote, whichever of them the clients hear.
+        let has_vote = |examination: &&Examination| {
+            let seen = examination.seen.as_ref();
+            seen.is_ok_and(|seen| has_vote(&findings(seen, all, None, options, records), records))
+        };
+        let voting = fleet::servers(all.iter().filter(has_vote));
         let fleet = vec![
-            fleet::votes(voting.count(), all.len(), records.in_use.is_some()),
+            fleet::votes(voting, all.len(), records.in_use.is_some()),
             fleet::count(all.len()),
             fleet::duplicates(all),
             fleet::replication(all),

@@ -41,7 +41,7 @@ pub(crate) fn server(info: &Info, same_as: Option<&str>) -> Finding {
     let told = format!("{name} {}, run {run}..", version.unwrap_or("?"));
     let judgement = match (same_as, info.text("redis_mode")) {
         (Some(other), _) => bad(format!(
-            "{told}, the same server as {other}: it has one vote, name it once"
+            "{told}, the same server as {other}, or one of them claims to be the other: they have one vote, name each server once"
         )),
         (None, Some("standalone") | None) => ok(told),
         (None, Some(mode)) => bad(format!(

@@ -264,7 +264,7 @@ fn faults(names: &[String], looks: &[Look], mode: Mode) -> Vec<Option<String>> {
                 let other = other.as_ref().ok();
                 other.is_some_and(|other| other.run_id() == site.run_id())
             });
-            twin.map(|(name, _)| format!("the same server as {name}: name it once"))
+            twin.map(|(name, _)| format!("the same server as {name}, or one of them claims to be the other: name each server once"))
         }
     };
     looks.iter().enumerate().map(fault).collect()

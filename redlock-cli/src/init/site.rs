@@ -172,7 +172,7 @@ impl There {
         match self {
             Self::Nothing => Sight::Nothing,
             Self::SomethingElse => Sight::Foreign,
-            Self::Record(record, _) => Sight::Record(record.settings),
+            Self::Record(record, standing) => standing.sight(record.settings),
         }
     }
 }

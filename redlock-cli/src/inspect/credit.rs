@@ -31,24 +31,26 @@ impl Credit {
         let fleet = Fleet::of(holdings);
         let longest = max_ttl.into_iter().chain(fleet.max_ttl).max();
         let longest = longest.unwrap_or(defaults::MAX_TTL);
-        let credit = |(number, holding): (usize, &Holding)| match &holding.identity {
-            Ok(identity) => {
-                let twin = twin(holdings.get(..number).unwrap_or_default(), identity);
-                if let Some(twin) = twin {
-                    return Self::nothing(format!("the same server as {twin}"));
-                }
-                Self::of_node(identity, fleet.settings).unwrap_or_else(|| {
-                    let uptime_s = identity.info.number("uptime_in_seconds").unwrap_or(0);
-                    let record = identity.max_ttl(fleet.settings);
-                    match time_without_vote(uptime_s, longest, record) {
-                        Duration::ZERO => Self::Full,
-                        left => Self::restarted(uptime_s, left),
-                    }
-                })
-            }
-            Err(why) => Self::nothing(format!("it does not tell its identity: {why}")),
-        };
-        holdings.iter().enumerate().map(credit).collect()
+        let mut credits: Vec<Self> = Vec::with_capacity(holdings.len());
+        for holding in holdings {
+            let credit = match &holding.identity {
+                // Of a server with several names, the first counts whose answer can. Another may only claim to be it.
+                Ok(identity) => match twin(holdings.iter().zip(&credits), identity) {
+                    Some(twin) => Self::nothing(format!("the same server as {twin}")),
+                    None => Self::of_node(identity, fleet.settings).unwrap_or_else(|| {
+                        let uptime_s = identity.info.number("uptime_in_seconds").unwrap_or(0);
+                        let record = identity.max_ttl(fleet.settings);
+                        match time_without_vote(uptime_s, longest, record) {
+                            Duration::ZERO => Self::Full,
+                            left => Self::restarted(uptime_s, left),
+                        }
+                    }),
+                },
+                Err(why) => Self::nothing(format!("it does not tell its identity: {why}")),
+            };
+            credits.push(credit);
+        }
+        credits
     }
 
     /// The answer of a node as JSON. Absent values are null.
@@ -235,13 +237,18 @@ impl Identity {
     }
 }
 
-/// Returns an earlier node that is the same server.
-fn twin<'a>(earlier: &'a [Holding], identity: &Identity) -> Option<&'a str> {
+/// Returns an earlier node that is the same server, and whose answer counts.
+fn twin<'a>(
+    earlier: impl Iterator<Item = (&'a Holding, &'a Credit)>,
+    identity: &Identity,
+) -> Option<&'a str> {
     let run_id = identity.info.run_id();
     let is_same = |info: &Info| !run_id.is_empty() && info.run_id() == run_id;
-    let twin = earlier.iter().find(|other| {
+    let mut earlier = earlier
+        .filter(|(other, credit)| other.state.is_ok() && !matches!(credit, Credit::Nothing { .. }));
+    let twin = earlier.find(|(other, _)| {
         let other = other.identity.as_ref();
         other.is_ok_and(|other| is_same(&other.info))
     });
-    twin.map(|twin| twin.node.as_str())
+    twin.map(|(twin, _)| twin.node.as_str())
 }

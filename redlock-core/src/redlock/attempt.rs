@@ -33,6 +33,8 @@ pub(super) struct Learned {
     pub(super) round_micros: u64,
     /// The highest fence that a node has reported or that this acquire has proposed.
     highest: Fence,
+    /// Whether a node has reported a fence above the window.
+    has_ignored: bool,
     /// When the last round began, and what it told about the rules.
     confirmed: Option<(Instant, Confirmation)>,
 }
@@ -41,6 +43,7 @@ impl Learned {
     pub(super) const NOTHING: Self = Self {
         round_micros: 0,
         highest: Fence::ZERO,
+        has_ignored: false,
         confirmed: None,
     };
 }
@@ -80,9 +83,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             {
                 // The nodes that answered first may have told a wrong time. If the fence is not above the highest known fence,
                 // the highest known fence is beyond the window (see `proposal`), and may come from a clock that is ahead.
+                let is_highest = proposal.fence() > learned.highest;
                 ballot
                     .round
-                    .distrust(if proposal.fence() > learned.highest {
+                    .distrust(if is_highest && !learned.has_ignored {
                         Distrust::Time
                     } else {
                         Distrust::TimeAndFences
@@ -91,17 +95,21 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             self.run(&mut ballot).await;
             let now = self.clock.now().as_micros();
             learned.round_micros = now.saturating_sub(started_at.as_micros());
-            self.record_duplicates(&mut ballot.report);
             rounds += 1;
             if let Some(proposal) = proposal {
-                let free_in_ms = ballot.samples.free_in_ms(self.quorum());
+                let free_in_ms = ballot.samples.free_in_ms(self.duplicates(), self.quorum());
                 ballot.report.set_free_in_ms(free_in_ms);
-                let reported = ballot.samples.highest();
-                learned.highest = learned.highest.max(proposal.fence()).max(reported);
                 self.learn_time(&mut ballot);
-                let confirmation = ballot
-                    .samples
-                    .confirmation(self.distinct_nodes(), self.quorum());
+                // A fence above the window comes from a clock that is ahead, or from a hostile node.
+                let (reported, has_ignored) = ballot.samples.highest(self.newest_fence());
+                learned.has_ignored |= has_ignored;
+                learned.highest = learned.highest.max(proposal.fence()).max(reported);
+                let confirmation = ballot.samples.confirmation(
+                    self.all,
+                    self.duplicates(),
+                    self.quorum(),
+                    ballot.round.is_complete(self.clock.now()),
+                );
                 learned.confirmed = Some((started_at, confirmation));
                 // A fence that this attempt has proposed is not proposed again.
                 if rounds < ROUNDS_MAX
@@ -140,11 +148,12 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         }
         if ballot.verdict != Verdict::Won {
             // Waits for the nodes that granted, so that they have deleted the key before the error is returned.
-            let (possible_carriers, carriers) = carriers(&ballot.report);
+            let (possible_carriers, carriers) = self.carriers(&ballot.report);
             let release = Command::release(key, &token).with_proposal(proposal);
-            let mut ballot =
+            let mut cleanup =
                 self.delivery_round(release, possible_carriers, carriers, carriers.len());
-            self.run(&mut ballot).await;
+            self.run(&mut cleanup).await;
+            self.record_duplicates(&mut ballot);
         }
         self.abandoned = None;
         match ballot.verdict {
@@ -197,14 +206,23 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     fn proposal(&self, learned: &Learned, rounds: u32) -> Option<Proposal> {
         let fencing = self.options.fencing()?;
         let time = self.nodes_time();
-        let newest = time.saturating_add(u64::from(fencing.window_ms) * 1_000);
         let next = learned.highest.next();
-        let is_in_window = next <= Fence::from_u64(newest);
+        let is_in_window = next <= self.newest_fence();
         let fence = Fence::from_u64(time);
         let fence = if is_in_window { fence.max(next) } else { fence };
         // What an earlier attempt was told about the rules is out of date: an operator may have changed them since.
         let vouches = rounds > 0 && self.may_vouch(learned);
         Some(Proposal::new(fence, fencing, time, vouches))
+    }
+
+    /// The highest fence that nodes with right clocks accept.
+    fn newest_fence(&self) -> Fence {
+        let window = self
+            .options
+            .fencing()
+            .map_or(0, |fencing| fencing.window_ms);
+        let newest = self.nodes_time().saturating_add(u64::from(window) * 1_000);
+        Fence::from_u64(newest)
     }
 
     /// Whether the last round has confirmed the rules of this client, a moment ago: the process was not paused since.
@@ -235,7 +253,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         guarded: NodeSet,
         learned: &Learned,
     ) {
-        let others = self.distinct_nodes().without(guarded);
+        let others = self.all.without(guarded);
         if others.len() == 0 || proposal.vouches() || !self.may_vouch(learned) {
             return;
         }
@@ -256,22 +274,24 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.last_token = token;
         Some(token)
     }
-}
 
-/// The nodes that may carry the token of a lost attempt, and the nodes that do carry it because they granted. A node that
-/// refused does not: its key carries another token.
-///
-/// The Redlock specification, "Retry on failure": release the locks that were acquired ASAP.
-fn carriers<E, const MAX: usize>(report: &Report<E, MAX>) -> (NodeSet, NodeSet) {
-    let mut possible = NodeSet::EMPTY;
-    let mut granted = NodeSet::EMPTY;
-    for (node, outcome) in report.outcomes().iter().enumerate() {
-        if !matches!(outcome, Outcome::Refused) {
-            possible.insert(node);
+    /// The nodes that may carry the token of a lost attempt, and the nodes that do carry it because they granted. A node that
+    /// refused does not: its key carries another token. But if a process has several names, it may have refused one of them
+    /// because of the token that came under another.
+    ///
+    /// The Redlock specification, "Retry on failure": release the locks that were acquired ASAP.
+    fn carriers(&self, report: &Report<NodeErrorOf<T>, MAX>) -> (NodeSet, NodeSet) {
+        let has_duplicates = self.duplicates().len() > 0;
+        let mut possible = NodeSet::EMPTY;
+        let mut granted = NodeSet::EMPTY;
+        for (node, outcome) in report.outcomes().iter().enumerate() {
+            if has_duplicates || !matches!(outcome, Outcome::Refused) {
+                possible.insert(node);
+            }
+            if matches!(outcome, Outcome::Granted) {
+                granted.insert(node);
+            }
         }
-        if matches!(outcome, Outcome::Granted) {
-            granted.insert(node);
-        }
+        (possible, granted)
     }
-    (possible, granted)
 }

@@ -5,20 +5,16 @@ use core::array;
 use crate::entropy::Entropy;
 use crate::failure::Failure;
 use crate::node_info::RunId;
+use crate::race::Ballot;
 use crate::redlock::Redlock;
-use crate::report::{Outcome, Report};
+use crate::report::Outcome;
 use crate::round::NodeSet;
 use crate::time::Clock;
 use crate::transport::{NodeErrorOf, Transport};
 
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
-    /// All nodes that are not known to be duplicates. They are the voters of a lease round.
-    pub(super) fn distinct_nodes(&self) -> NodeSet {
-        self.all.without(self.duplicates())
-    }
-
     /// The nodes that are known to be the same process as an earlier node.
-    fn duplicates(&self) -> NodeSet {
+    pub(super) fn duplicates(&self) -> NodeSet {
         let run_ids = self.run_ids();
         let mut duplicates = NodeSet::EMPTY;
         for node in 0..self.node_count() {
@@ -29,16 +25,16 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         duplicates
     }
 
-    /// Records the error of each duplicate in the report, also of those that became known in this round. In `race`, the first vote
-    /// of a process has counted.
-    pub(super) fn record_duplicates(&self, report: &mut Report<NodeErrorOf<T>, MAX>) {
+    /// Records an error for each node whose vote did not count, because another name of its process has voted.
+    pub(super) fn record_duplicates(&self, ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>) {
         let run_ids = self.run_ids();
         for (node, transport) in self.nodes().enumerate() {
-            if let Some(first) = first_like(node, &run_ids)
-                && let Some(first) = self.nodes().nth(first)
-            {
-                let failure = Failure::DuplicateOf(first.name());
-                report.record(node, Outcome::failed(transport, failure));
+            if ballot.uncounted.contains(node) {
+                let other = other_like(node, &run_ids).and_then(|other| self.nodes().nth(other));
+                let outcome = other.map_or(Outcome::Unanswered, |other| {
+                    Outcome::failed(transport, Failure::DuplicateOf(other.name()))
+                });
+                ballot.report.record(node, outcome);
             }
         }
     }
@@ -51,7 +47,13 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
 
 /// The first node that is the same process as `node`. `None` if `node` is the first, or if its process is unknown.
 fn first_like(node: usize, run_ids: &[Option<RunId>]) -> Option<usize> {
+    other_like(node, run_ids).filter(|other| *other < node)
+}
+
+/// The first other node that is the same process as `node`. `None` if there is none, or if its process is unknown.
+fn other_like(node: usize, run_ids: &[Option<RunId>]) -> Option<usize> {
     let run_id = (*run_ids.get(node)?)?;
-    let first = run_ids.iter().position(|other| *other == Some(run_id));
-    first.filter(|first| *first < node)
+    let mut others = run_ids.iter().enumerate();
+    let other = others.find(|(other, its)| *other != node && **its == Some(run_id));
+    other.map(|(other, _)| other)
 }

@@ -28,7 +28,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 ballot.round.distrust(Distrust::Time);
             }
             self.run(&mut ballot).await;
-            self.record_duplicates(&mut ballot.report);
+            self.record_duplicates(&mut ballot);
             rounds += 1;
             if lease.proposal().is_some() {
                 self.learn_time(&mut ballot);

@@ -218,13 +218,13 @@ fn a_lease_keeps_the_margin_for_clocks_that_jump_whatever_the_options_say_by_the
 struct Name<'c> {
     node: &'c Node<'c>,
     /// The process that it claims to be.
-    claims: &'c Node<'c>,
+    claims: Cell<&'c Node<'c>>,
     /// Whether this command makes its process known.
     tells: fn(&Command<'_>) -> bool,
     says_who: Cell<bool>,
 }
 
-impl Transport for Name<'_> {
+impl Transport for &Name<'_> {
     type Name = MockName;
     type Error = MockError;
 
@@ -242,7 +242,7 @@ impl Transport for Name<'_> {
     }
 
     fn run_id(&self) -> Option<RunId> {
-        self.claims.run_id().filter(|_| self.says_who.get())
+        self.claims.get().run_id().filter(|_| self.says_who.get())
     }
 }
 
@@ -252,12 +252,12 @@ fn an_extension_is_not_won_by_one_server_with_two_names() {
     let nodes: [Node<'_>; 2] = MockNode::array(&clock);
     let names = [&nodes[0], &nodes[1], &nodes[1]].map(|node| Name {
         node,
-        claims: node,
+        claims: Cell::new(node),
         tells: |command| matches!(command.verb, Verb::Extend { .. }),
         says_who: Cell::new(false),
     });
     let entropy = SeededEntropy::new(1);
-    let mut redlock = Redlock::<_, _, _, 3>::new(names, &clock, entropy, one_round()).unwrap();
+    let mut redlock = Redlock::<_, _, _, 3>::new(&names, &clock, entropy, one_round()).unwrap();
     let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
     nodes[0].hang();
     let until = lease.valid_until();
@@ -276,14 +276,110 @@ fn a_server_that_is_met_under_two_names_costs_no_round() {
         let names = [(first, second), (0, 0), (1, 1), (2, 2), (3, 3)];
         let ways = names.map(|(node, claims)| Name {
             node: &nodes[node],
-            claims: &nodes[claims],
+            claims: Cell::new(&nodes[claims]),
             tells: |_| true,
             says_who: Cell::new(false),
         });
         let entropy = SeededEntropy::new(1);
-        let mut redlock = Redlock::<_, _, _, 5>::new(ways, &clock, entropy, one_round()).unwrap();
+        let mut redlock = Redlock::<_, _, _, 5>::new(&ways, &clock, entropy, one_round()).unwrap();
         let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
         clock.run(redlock.release(lease));
+    }
+}
+
+#[test]
+fn the_second_name_of_a_server_is_used_while_the_first_hangs() {
+    let clock = MockClock::new();
+    let servers: [Node<'_>; 4] = MockNode::array(&clock);
+    let hung: Node<'_> = MockNode::new(9, &clock);
+    hung.hang();
+    servers[3].hang();
+    let names = [
+        (&hung, 0),
+        (&servers[0], 0),
+        (&servers[1], 1),
+        (&servers[2], 2),
+        (&servers[3], 3),
+    ];
+    let names = names.map(|(node, claims)| known(node, &servers[claims]));
+    let entropy = SeededEntropy::new(1);
+    let mut redlock = Redlock::<_, _, _, 5>::new(&names, &clock, entropy, one_round()).unwrap();
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    clock.run(redlock.extend(&mut lease)).unwrap();
+}
+
+/// It claims to be one node for longer than a TTL, then the next: none of them goes without extensions.
+#[test]
+fn a_node_that_claims_to_be_one_node_after_the_other_ends_no_lease() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 4] = MockNode::array(&clock);
+    let hostile: Node<'_> = MockNode::new(9, &clock);
+    let names =
+        [&hostile, &nodes[0], &nodes[1], &nodes[2], &nodes[3]].map(|node| known(node, node));
+    let entropy = SeededEntropy::new(1);
+    let mut redlock = Redlock::<_, _, _, 5>::new(&names, &clock, entropy, one_round()).unwrap();
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    hostile.stop();
+    for victim in &nodes {
+        names[0].claims.set(victim);
+        for _ in 0..4 {
+            clock.advance(TTL / 3);
+            clock.run(redlock.extend(&mut lease)).unwrap();
+        }
+    }
+}
+
+/// A name that claims from the beginning to be the process of `claims`.
+fn known<'c>(node: &'c Node<'c>, claims: &'c Node<'c>) -> Name<'c> {
+    Name {
+        node,
+        claims: Cell::new(claims),
+        tells: |_| true,
+        says_who: Cell::new(true),
+    }
+}
+
+/// One name grants, and another refuses because of the key: the refusal is read first.
+#[test]
+fn a_refusal_because_of_the_clients_own_key_costs_the_server_no_vote() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 2] = MockNode::array(&clock);
+    let names = [(&nodes[0], ms(2)), (&nodes[0], ms(0)), (&nodes[1], ms(1))];
+    let ways = names.map(|(node, delay)| Late {
+        node,
+        clock: &clock,
+        delay,
+    });
+    let entropy = SeededEntropy::new(1);
+    let mut redlock = Redlock::<_, _, _, 3>::new(ways, &clock, entropy, one_round()).unwrap();
+    assert!(clock.run(attempt(&mut redlock)).is_ok());
+}
+
+/// A node whose answer takes some time.
+struct Late<'c> {
+    node: &'c Node<'c>,
+    clock: &'c MockClock,
+    delay: Duration,
+}
+
+impl Transport for Late<'_> {
+    type Name = MockName;
+    type Error = MockError;
+
+    fn name(&self) -> MockName {
+        self.node.name()
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
+        let mut node = self.node;
+        let reply = node.execute(command).await;
+        let read_at = self.clock.now().saturating_add(self.delay);
+        self.clock.sleep_until(read_at).await;
+        reply
+    }
+
+    fn run_id(&self) -> Option<RunId> {
+        self.node.run_id()
     }
 }
 

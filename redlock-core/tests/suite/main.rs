@@ -13,10 +13,14 @@ mod extend;
 mod fences;
 mod hold;
 #[cfg(feature = "fence")]
+mod hostile;
+#[cfg(feature = "fence")]
 mod identity;
 mod kit;
 mod messages;
 mod release;
+#[cfg(feature = "fence")]
+mod rules;
 #[cfg(feature = "fence")]
 mod skew;
 mod world;

@@ -85,15 +85,17 @@ fn clean(search: &Search, world: &World) -> bool {
     entries.all(|(node, entry)| {
         let client = &world.clients[usize::from(entry.client)];
         let view = search.automaton.view(client.row);
-        let link = &client.links[node];
+        // A process with two names got the token under either.
+        let mut names = (0..search.scene.nodes).filter(|name| search.scene.process(*name) == node);
         view.is_busy
             || view.claim.is_some_and(|claim| claim.token == entry.token)
             || view.abandoned == Some(entry.token)
-            || link
-                .sent
-                .iter()
-                .any(|sent| sent.order.token() == entry.token)
-            || link.broken_after >= entry.token
+            || names.any(|name| {
+                let link = &client.links[name];
+                let mut sent = link.sent.iter();
+                sent.any(|sent| sent.order.token() == entry.token)
+                    || link.broken_after >= entry.token
+            })
     })
 }
 
