@@ -18,7 +18,7 @@ pub struct Data<const KEYS: usize> {
 }
 
 /// For how many locks clients can wait at the same time.
-const LINES: usize = 4;
+const LINES: usize = 3;
 
 /// The key of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

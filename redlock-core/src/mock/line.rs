@@ -29,7 +29,7 @@ pub(super) struct Turn {
 
 impl Line {
     /// A server has room for 1,000.
-    pub(super) const CAPACITY: usize = 16;
+    pub(super) const CAPACITY: usize = 12;
 
     pub(super) const EMPTY: Self = Self {
         members: [None; Self::CAPACITY],

@@ -54,7 +54,7 @@ struct State {
 
 const MAX_SENT: usize = 64;
 
-const MAX_MAIL: usize = 32;
+const MAX_MAIL: usize = 16;
 
 /// A call on its way to a client.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl<C: Clock> MockNode<C> {
     /// The connection of a client with this mailbox: a [`Transport`] of a client that stands in the waiting lines of the node.
     /// If the mailbox is [uncallable](Mailbox::uncallable), the node cannot call the client.
     ///
-    /// The node can call 32 clients. The connection stays open until [`disconnect`](Self::disconnect).
+    /// The node can call 16 clients. The connection stays open until [`disconnect`](Self::disconnect).
     pub fn client(&self, mailbox: Mailbox) -> MockClient<'_, C> {
         if mailbox.is_callable() {
             self.change(|state, _| {
