@@ -30,6 +30,20 @@ fn patient() -> Options {
     one_round().wait(Duration::from_secs(600))
 }
 
+/// A plain lock and a fenced one.
+fn kinds() -> Vec<Options> {
+    let mut kinds = vec![patient()];
+    #[cfg(feature = "fence")]
+    kinds.push(patient().fenced(redlock_core::Fencing::default()).unwrap());
+    kinds
+}
+
+/// Each number of nodes with each kind of lock.
+fn worlds() -> impl Iterator<Item = (usize, Options)> {
+    let counts = COUNTS.iter().copied();
+    counts.flat_map(|count| kinds().into_iter().map(move |options| (count, options)))
+}
+
 fn mailbox(number: u8) -> Mailbox {
     Mailbox::new([number; 8])
 }
@@ -124,33 +138,39 @@ fn first_holder<'t>(mut redlock: Queued<'t>, until: Duration) -> Task<'t> {
 
 #[test]
 fn clients_are_served_in_the_order_in_which_they_began_to_wait() {
-    for count in COUNTS.iter().copied() {
+    for (count, options) in worlds() {
         let clock = MockClock::new();
         let nodes = &far(&clock, count);
         let served = Served::default();
-        let mut tasks = vec![first_holder(queued(nodes, &clock, 99), ms(3_000))];
+        let mut tasks = vec![first_holder(
+            queued_with(nodes, &clock, 99, options),
+            ms(3_000),
+        )];
         for (number, from) in [(4, 1_400), (1, 200), (5, 1_403), (2, 450), (3, 1_000)] {
-            let redlock = queued(nodes, &clock, number);
+            let redlock = queued_with(nodes, &clock, number, options);
             tasks.push(waiter(redlock, number, ms(from), ms(5), &served));
         }
         clock.run(join_all(tasks));
         let order: Vec<_> = served.borrow().iter().map(|(number, _)| *number).collect();
-        assert_eq!(order, [1, 2, 3, 4, 5], "{count} nodes");
-        assert!(nobody_waits(nodes), "{count} nodes");
+        assert_eq!(order, [1, 2, 3, 4, 5], "{count} nodes, {options:?}");
+        assert!(nobody_waits(nodes), "{count} nodes, {options:?}");
         assert_eq!(key_count(nodes), 0);
     }
 }
 
 #[test]
 fn a_released_lock_is_handed_to_the_next_client_within_two_round_trips() {
-    for count in COUNTS.iter().copied() {
+    for (count, options) in worlds() {
         let clock = MockClock::new();
         let nodes = &far(&clock, count);
         let served = Served::default();
-        let mut tasks = vec![first_holder(queued(nodes, &clock, 99), ms(3_000))];
+        let mut tasks = vec![first_holder(
+            queued_with(nodes, &clock, 99, options),
+            ms(3_000),
+        )];
         for number in 1..4 {
             let from = ms(u64::from(number) * 100);
-            let redlock = queued(nodes, &clock, number);
+            let redlock = queued_with(nodes, &clock, number, options);
             tasks.push(waiter(redlock, number, from, ms(40), &served));
         }
         clock.run(join_all(tasks));
@@ -165,14 +185,20 @@ fn a_released_lock_is_handed_to_the_next_client_within_two_round_trips() {
 
 #[test]
 fn a_waiter_that_is_gone_costs_the_next_one_nothing() {
-    for count in COUNTS.iter().copied() {
+    for (count, options) in worlds() {
         let clock = MockClock::new();
         let nodes = &far(&clock, count);
         let served = Served::default();
-        let holder = first_holder(queued(nodes, &clock, 99), ms(2_000));
-        let next = waiter(queued(nodes, &clock, 2), 2, ms(200), ms(5), &served);
+        let holder = first_holder(queued_with(nodes, &clock, 99, options), ms(2_000));
+        let next = waiter(
+            queued_with(nodes, &clock, 2, options),
+            2,
+            ms(200),
+            ms(5),
+            &served,
+        );
         let gone = async {
-            let mut redlock = queued(nodes, &clock, 1);
+            let mut redlock = queued_with(nodes, &clock, 1, options);
             let killed_at = clock.sleep_until(at(ms(1_000)));
             let acquire = redlock.acquire(KEY);
             assert!(matches!(
@@ -192,16 +218,28 @@ fn a_waiter_that_is_gone_costs_the_next_one_nothing() {
 
 #[test]
 fn a_waiter_that_hangs_costs_the_next_one_a_turn_once() {
-    for count in COUNTS.iter().copied() {
+    for (count, options) in worlds() {
         let clock = MockClock::new();
         let nodes = &far(&clock, count);
         let served = Served::default();
-        let mut redlock = queued(nodes, &clock, 1);
+        let mut redlock = queued_with(nodes, &clock, 1, options);
         let mut hung = Box::pin(redlock.acquire(KEY));
         let mut tasks = vec![
-            first_holder(queued(nodes, &clock, 99), ms(2_000)),
-            waiter(queued(nodes, &clock, 2), 2, ms(200), ms(5), &served),
-            waiter(queued(nodes, &clock, 3), 3, ms(300), ms(5), &served),
+            first_holder(queued_with(nodes, &clock, 99, options), ms(2_000)),
+            waiter(
+                queued_with(nodes, &clock, 2, options),
+                2,
+                ms(200),
+                ms(5),
+                &served,
+            ),
+            waiter(
+                queued_with(nodes, &clock, 3, options),
+                3,
+                ms(300),
+                ms(5),
+                &served,
+            ),
         ];
         let until_hang = async {
             clock.sleep_until(at(ms(100))).await;
@@ -230,14 +268,20 @@ fn a_waiter_that_hangs_costs_the_next_one_a_turn_once() {
 
 #[test]
 fn a_lost_call_costs_a_look() {
-    for count in COUNTS.iter().copied() {
+    for (count, options) in worlds() {
         let clock = MockClock::new();
         let nodes = &far(&clock, count);
         nodes.iter().for_each(|node| node.lose_calls(true));
         let served = Served::default();
         clock.run(join_all(vec![
-            first_holder(queued(nodes, &clock, 99), ms(5_000)),
-            waiter(queued(nodes, &clock, 1), 1, ms(100), ms(5), &served),
+            first_holder(queued_with(nodes, &clock, 99, options), ms(5_000)),
+            waiter(
+                queued_with(nodes, &clock, 1, options),
+                1,
+                ms(100),
+                ms(5),
+                &served,
+            ),
         ]));
         let taken = served.borrow()[0].1 - ms(5_000);
         assert!(taken <= LONGEST_LOOK + ROUND_TRIP, "{taken:?}");
@@ -366,12 +410,12 @@ fn clients_that_cannot_be_called_are_served_in_order_and_within_a_turn() {
 
 #[test]
 fn no_line_is_left_when_a_client_stops_waiting() {
-    for count in COUNTS.iter().copied() {
+    for (count, options) in worlds() {
         let clock = MockClock::new();
         let nodes = &far(&clock, count);
         steal(nodes);
         // Its wait is over.
-        let mut redlock = queued_with(nodes, &clock, 1, one_round().wait(ms(1_500)));
+        let mut redlock = queued_with(nodes, &clock, 1, options.wait(ms(1_500)));
         let error = clock.run(redlock.acquire(KEY)).unwrap_err();
         assert!(matches!(error, AcquireError::Held(_)), "{error}");
         assert!(micros(&clock) >= 1_500_000 && micros(&clock) < 1_510_000);
@@ -401,11 +445,11 @@ fn no_line_is_left_when_a_client_stops_waiting() {
 
 #[test]
 fn a_client_that_stops_waiting_in_its_turn_calls_the_next() {
-    for count in COUNTS.iter().copied() {
+    for (count, options) in worlds() {
         let clock = MockClock::new();
         let nodes = &far(&clock, count);
         let served = Served::default();
-        let mut redlock = queued(nodes, &clock, 1);
+        let mut redlock = queued_with(nodes, &clock, 1, options);
         let leave = async {
             clock.sleep_until(at(ms(100))).await;
             let stop = clock.sleep_until(at(ms(2_001)));
@@ -417,9 +461,15 @@ fn a_client_that_stops_waiting_in_its_turn_calls_the_next() {
             redlock.release_abandoned().await;
         };
         clock.run(join_all(vec![
-            first_holder(queued(nodes, &clock, 99), ms(2_000)),
+            first_holder(queued_with(nodes, &clock, 99, options), ms(2_000)),
             Box::pin(leave),
-            waiter(queued(nodes, &clock, 2), 2, ms(200), ms(5), &served),
+            waiter(
+                queued_with(nodes, &clock, 2, options),
+                2,
+                ms(200),
+                ms(5),
+                &served,
+            ),
         ]));
         let acquired_at = served.borrow()[0].1;
         assert!(acquired_at <= ms(2_001) + 2 * ROUND_TRIP, "{acquired_at:?}");
@@ -468,14 +518,14 @@ fn a_client_whose_queue_is_off_still_calls() {
 fn a_client_that_releases_while_others_wait_does_not_overtake_them() {
     const TURNS: usize = unless_miri(50, 2);
 
-    for count in COUNTS.iter().copied() {
+    for (count, options) in worlds() {
         let clock = MockClock::new();
         let nodes = &far(&clock, count);
         let served: RefCell<Vec<u8>> = RefCell::default();
         let greedy = |number: u8| -> Task<'_> {
             let (clock, served) = (&clock, &served);
             Box::pin(async move {
-                let mut redlock = queued(nodes, clock, number);
+                let mut redlock = queued_with(nodes, clock, number, options);
                 for _ in 0..TURNS {
                     let lease = redlock.acquire(KEY).await.unwrap();
                     served.borrow_mut().push(number);
@@ -490,7 +540,11 @@ fn a_client_that_releases_while_others_wait_does_not_overtake_them() {
         for round in served[4..served.len() - 4].chunks_exact(4) {
             let mut numbers = round.to_vec();
             numbers.sort_unstable();
-            assert_eq!(numbers, [0, 1, 2, 3], "{count} nodes: {served:?}");
+            assert_eq!(
+                numbers,
+                [0, 1, 2, 3],
+                "{count} nodes, {options:?}: {served:?}"
+            );
         }
         let busy = ms(5) * u32::try_from(served.len()).unwrap();
         let handed_over = 2 * ROUND_TRIP * u32::try_from(served.len()).unwrap();
@@ -771,6 +825,11 @@ fn whatever_fails_the_line_excludes_and_all_that_wait_get_the_lock() {
     for seed in 0..SEEDS {
         let clock = MockClock::new();
         let count = [1, 2, 3, 5][usize::try_from(seed % 4).unwrap()];
+        let options = *kinds()
+            .iter()
+            .cycle()
+            .nth(usize::try_from(seed / 4).unwrap())
+            .unwrap();
         let nodes = &far(&clock, count);
         let is_held = Cell::new(false);
         let busy = Cell::new(CLIENTS);
@@ -783,7 +842,7 @@ fn whatever_fails_the_line_excludes_and_all_that_wait_get_the_lock() {
                     dice.fill(&mut random);
                     u64::from(u16::from_ne_bytes(random))
                 };
-                let mut redlock = queued(nodes, clock, number);
+                let mut redlock = queued_with(nodes, clock, number, options);
                 let mut turns = 0;
                 while turns < TURNS {
                     sleep(clock, ms(roll() % 60)).await;
@@ -805,7 +864,7 @@ fn whatever_fails_the_line_excludes_and_all_that_wait_get_the_lock() {
                                 .iter()
                                 .for_each(|node| node.disconnect(mailbox(number)));
                             sleep(clock, ms(roll() % 100)).await;
-                            redlock = queued(nodes, clock, number);
+                            redlock = queued_with(nodes, clock, number, options);
                         }
                         continue;
                     }
