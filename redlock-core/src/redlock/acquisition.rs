@@ -227,15 +227,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         // Without a report (no entropy, a reserved key), a retry would fail too.
         error.report()?;
         let now = self.clock.now();
-        if acquisition.waiting.is_over() {
-            return None;
-        }
-        if let Some(look_at) = acquisition.waiting.look_at() {
-            return Some(look_at.min(acquisition.give_up_at));
-        }
-        let is_held = matches!(error, AcquireError::Held(_));
-        if is_held && now < acquisition.give_up_at && self.join_line(acquisition) {
-            return Some(now);
+        if let Some(again_at) = self.again_in_line(acquisition, error, now) {
+            return again_at;
         }
         let is_first = acquisition.failed_attempts == 0;
         if is_first && acquisition.split_retries < SPLIT_RETRIES && error.is_split() {

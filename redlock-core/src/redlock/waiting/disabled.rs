@@ -5,6 +5,7 @@
 use core::future::Future;
 
 use crate::entropy::Entropy;
+use crate::error::AcquireError;
 use crate::line::Place;
 use crate::race::Ballot;
 use crate::redlock::Redlock;
@@ -33,10 +34,6 @@ impl Waiting {
     }
 
     pub(in crate::redlock) const fn end(&mut self) {}
-
-    pub(in crate::redlock) const fn look_at(&self) -> Option<Instant> {
-        None
-    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +56,15 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
 
     pub(in crate::redlock) const fn join(&self, _waiting: &mut Waiting) -> bool {
         false
+    }
+
+    pub(in crate::redlock) const fn again_in_line(
+        &self,
+        _acquisition: &mut Acquisition,
+        _error: &AcquireError<NodeErrorOf<T>, MAX>,
+        _now: Instant,
+    ) -> Option<Option<Instant>> {
+        None
     }
 
     pub(in crate::redlock) const fn plan_look(

@@ -10,6 +10,7 @@ use core::task::{Poll, ready};
 use embassy_futures::select::select_slice;
 
 use crate::entropy::Entropy;
+use crate::error::AcquireError;
 use crate::line::{Call, Mailbox, Place, Refusal};
 use crate::options::part_of;
 use crate::race::{Ballot, Once};
@@ -64,11 +65,6 @@ impl Waiting {
 
     pub(in crate::redlock) const fn end(&mut self) {
         self.is_over = true;
-    }
-
-    /// When the client looks at the lock next. `None` if it stands in no line.
-    pub(in crate::redlock) fn look_at(&self) -> Option<Instant> {
-        self.place.map(|_| self.look_at)
     }
 
     fn set_ticket(&mut self, ticket: u64) {
@@ -148,6 +144,27 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             waiting.place = Some(Place::waiting(mailbox, Place::NOW, turn_ms));
         }
         true
+    }
+
+    /// When to start the next attempt of a client that stands in the line, or does so from now on because the lock is held.
+    /// `Some(None)` if there must be no further attempt. `None` if it does not stand in the line.
+    pub(in crate::redlock) fn again_in_line(
+        &self,
+        acquisition: &mut Acquisition,
+        error: &AcquireError<NodeErrorOf<T>, MAX>,
+        now: Instant,
+    ) -> Option<Option<Instant>> {
+        if acquisition.waiting.is_over {
+            Some(None)
+        } else if acquisition.is_in_line() {
+            Some(Some(
+                acquisition.waiting.look_at.min(acquisition.give_up_at),
+            ))
+        } else if matches!(error, AcquireError::Held(_)) && now < acquisition.give_up_at {
+            self.join_line(acquisition).then_some(Some(now))
+        } else {
+            None
+        }
     }
 
     /// After a lost round: decides when the client looks at the lock next, if no node calls it.
