@@ -7,8 +7,10 @@ use crate::error::AcquireError;
 use crate::fence::{Fence, Proposal};
 use crate::key::RESERVED_PREFIX;
 use crate::lease::{Lease, Terms};
+use crate::line::Place;
 use crate::race::Ballot;
 use crate::redlock::Redlock;
+use crate::redlock::waiting::Waiting;
 use crate::report::{Outcome, Report};
 use crate::round::{Distrust, NodeSet, Verdict};
 use crate::time::{Clock, Instant};
@@ -20,6 +22,7 @@ pub(super) struct Grant {
     token: Token,
     valid_until: Instant,
     proposal: Option<Proposal>,
+    place: Option<Place>,
 }
 
 /// The largest number of rounds of an attempt: the first, a second that uses the answers of the first, and a third if most of
@@ -37,21 +40,32 @@ pub(super) struct Learned {
     has_ignored: bool,
     /// When the last round began, and what it told about the rules.
     confirmed: Option<(Instant, Confirmation)>,
+    /// The place of the client in the line of the lock.
+    pub(super) waiting: Waiting,
 }
 
 impl Learned {
-    pub(super) const NOTHING: Self = Self {
-        round_micros: 0,
-        highest: Fence::ZERO,
-        has_ignored: false,
-        confirmed: None,
-    };
+    pub(super) const fn nothing(waiting: Waiting) -> Self {
+        Self {
+            round_micros: 0,
+            highest: Fence::ZERO,
+            has_ignored: false,
+            confirmed: None,
+            waiting,
+        }
+    }
 }
 
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
     pub(super) fn lease<K>(&self, key: K, grant: Grant) -> Lease<K> {
         let terms = self.options.terms();
-        Lease::new(key, grant.token, terms, grant.valid_until, grant.proposal)
+        let Grant {
+            token,
+            valid_until,
+            proposal,
+            place,
+        } = grant;
+        Lease::new(key, token, terms, valid_until, proposal, place)
     }
 
     /// Makes one attempt with its own token, in up to [`ROUNDS_MAX`] rounds.
@@ -67,13 +81,16 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             return Err(AcquireError::ReservedKey);
         }
         let token = self.fresh_token().ok_or(AcquireError::Entropy)?;
+        self.join_if_wanted(&mut learned.waiting, key);
+        let place = learned.waiting.place();
+        let departure = self.departure(&learned.waiting);
         let mut rounds = 0;
         let mut previous_fence = None;
         let looks_at_all = self.options.fencing().is_some() && !self.has_looked_recently();
         let (mut ballot, proposal) = loop {
             let started_at = self.clock.now();
             let proposal = self.proposal(learned, rounds);
-            let mut ballot = self.acquire_round(key, &token, proposal);
+            let mut ballot = self.acquire_round(key, &token, proposal, place, departure);
             if looks_at_all {
                 // A round that is won does not wait.
                 ballot.round.wait_for_all();
@@ -136,7 +153,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         {
             if looks_at_all || ballot.samples.unguarded().len() > 0 {
                 let guarded = ballot.samples.guarded();
-                self.restore_records(key, &token, proposal, guarded, learned)
+                self.restore_records(key, &token, proposal, departure, guarded, learned)
                     .await;
             }
             if self.clock.now() >= ballot.round.valid_until() {
@@ -149,18 +166,28 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         if ballot.verdict != Verdict::Won {
             // Waits for the nodes that granted, so that they have deleted the key before the error is returned.
             let (possible_carriers, carriers) = self.carriers(&ballot.report);
-            let release = Command::release(key, &token).with_proposal(proposal);
-            let mut cleanup =
-                self.delivery_round(release, possible_carriers, carriers, carriers.len());
-            self.run(&mut cleanup).await;
+            let (recipients, place) =
+                self.departing(&mut learned.waiting, &ballot, possible_carriers);
+            let release = Command::release(key, &token)
+                .with_proposal(proposal)
+                .with_place(place);
+            let mut delivery = self.delivery_round(release, recipients, carriers, carriers.len());
+            self.run(&mut delivery).await;
             self.record_duplicates(&mut ballot);
+            self.plan_look(&mut learned.waiting, &ballot, learned.round_micros);
         }
-        self.abandoned = None;
+        if ballot.verdict == Verdict::Won
+            || !learned.waiting.is_in_line()
+            || learned.waiting.is_over()
+        {
+            self.abandoned = None;
+        }
         match ballot.verdict {
             Verdict::Won => Ok(Grant {
                 token,
                 valid_until: ballot.round.valid_until(),
                 proposal,
+                place: departure,
             }),
             Verdict::TooLate => Err(AcquireError::TooLate(ballot.report)),
             Verdict::Refused => Err(AcquireError::Held(ballot.report)),
@@ -176,23 +203,29 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         key: &'c [u8],
         token: &'c Token,
         proposal: Option<Proposal>,
+        place: Option<Place>,
+        departure: Option<Place>,
     ) -> Ballot<'c, NodeErrorOf<T>, MAX> {
         let terms = self.options.terms();
-        let command = self.acquire_command(key, token, terms, proposal);
+        let command = self
+            .acquire_command(key, token, terms, proposal, departure)
+            .with_place(place);
         self.lease_round(command, self.clock.now(), terms, Instant::MAX)
     }
 
-    /// Creates the command of an attempt. Records its token, which is abandoned if the future is dropped from now on.
+    /// Creates the command of an attempt. Records its token, which is abandoned if the future is dropped from now on. Then the
+    /// client leaves the line by `departure`.
     fn acquire_command<'c>(
         &mut self,
         key: &'c [u8],
         token: &'c Token,
         terms: Terms,
         proposal: Option<Proposal>,
+        departure: Option<Place>,
     ) -> Command<'c> {
         let command = Command::acquire(key, token, terms.ttl_ms, self.options.vote_conditions())
             .with_proposal(proposal);
-        self.set_abandoned(key, token, proposal);
+        self.set_abandoned(key, token, proposal, departure);
         command
     }
 
@@ -250,6 +283,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         key: &[u8],
         token: &Token,
         proposal: Proposal,
+        departure: Option<Place>,
         guarded: NodeSet,
         learned: &Learned,
     ) {
@@ -258,7 +292,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             return;
         }
         let terms = self.options.terms();
-        let command = self.acquire_command(key, token, terms, Some(proposal.vouching()));
+        let proposal = Some(proposal.vouching());
+        let command = self.acquire_command(key, token, terms, proposal, departure);
         let mut ballot = self.delivery_round(command, others, NodeSet::EMPTY, 0);
         self.run(&mut ballot).await;
     }

@@ -17,6 +17,8 @@ mod hostile;
 #[cfg(feature = "fence")]
 mod identity;
 mod kit;
+#[cfg(feature = "queue")]
+mod line;
 mod messages;
 mod release;
 #[cfg(feature = "fence")]
