@@ -9,12 +9,14 @@ mod error;
 mod framing;
 mod host;
 mod link;
+mod mail;
 mod metered;
 mod printable;
 #[cfg(feature = "probe")]
 mod probe;
 mod queue;
 mod round_trip;
+mod socket;
 #[cfg(feature = "tls-rustls")]
 mod tls;
 mod waiting;
@@ -95,6 +97,7 @@ impl RedisNode {
     /// Returns the handle and the actor of the node.
     pub(crate) fn prepare(address: Address, node_timeout: Duration) -> (Self, Actor) {
         let node_timeout = bounded(node_timeout);
+        let address = Arc::new(address);
         let queue = Arc::new(Queue::new(Arc::clone(address.name()), node_timeout));
         let round_trip = Arc::new(RoundTrip::default());
         let node = Self {

@@ -30,7 +30,7 @@ use crate::entropy::SystemEntropy;
 /// If it is dropped before its end, its runtime has shut down: then every call of the node fails.
 #[derive(Debug)]
 pub(crate) struct Actor {
-    address: Address,
+    address: Arc<Address>,
     queue: Arc<Queue>,
     /// The node timeout of the first options. Calls have their own.
     node_timeout: Duration,
@@ -39,8 +39,8 @@ pub(crate) struct Actor {
 
 /// The delay before a reconnect if no call comes, and before a release is sent again. Each delay is twice the one
 /// before, from the first to the last.
-const FIRST_BACKOFF: Duration = Duration::from_millis(20);
-const LAST_BACKOFF: Duration = Duration::from_secs(1);
+pub(super) const FIRST_BACKOFF: Duration = Duration::from_millis(20);
+pub(super) const LAST_BACKOFF: Duration = Duration::from_secs(1);
 
 /// A call does not wait for the backoff. If the last connect failed at least this time ago, less a random part of up to
 /// half of it, the call makes the actor reconnect at once. Calls before that fail at once. So the first call reaches a
@@ -52,7 +52,7 @@ const PROBE_DELAY: Duration = Duration::from_millis(30);
 const MIN_LIFE: Duration = PROBE_DELAY;
 
 /// The same for a connection that never answered, for example because nothing was sent.
-const MIN_IDLE_LIFE: Duration = Duration::from_millis(500);
+pub(super) const MIN_IDLE_LIFE: Duration = Duration::from_millis(500);
 
 /// Calls wait for a new connection for twice the time that the last connect took, and for no less than this. After that
 /// they fail at once until it is connected, so that they do not wait for a node that drops all packets.
@@ -60,7 +60,7 @@ const MIN_PATIENCE: Duration = Duration::from_millis(50);
 
 impl Actor {
     pub(crate) const fn new(
-        address: Address,
+        address: Arc<Address>,
         queue: Arc<Queue>,
         node_timeout: Duration,
         round_trip: Arc<RoundTrip>,
@@ -208,7 +208,7 @@ impl Drop for Actor {
 
 /// Returns a random time between a half of `backoff` and all of it, so that clients that lost a node at the same time do
 /// not reconnect at the same time.
-fn jittered(backoff: Duration) -> Duration {
+pub(super) fn jittered(backoff: Duration) -> Duration {
     let mut random = [0; 1];
     SystemEntropy.fill(&mut random);
     let [random] = random;
