@@ -225,6 +225,10 @@ impl<'a> Twins<'a> {
                 Argument::Bytes(bytes) => cmd.arg(bytes),
                 Argument::Integer(number) => cmd.arg(number),
                 Argument::FenceKey(key) => cmd.arg([FENCE_KEY_PREFIX.as_bytes(), key].concat()),
+                Argument::Line(word) => {
+                    let (prefix, bytes) = word.pieces();
+                    cmd.arg([prefix.as_bytes(), bytes].concat())
+                }
             };
         }
         let said = self.connection.req_command(&cmd).unwrap();
