@@ -14,7 +14,7 @@ use crate::error::{AcquireError, ConnectError, HoldError};
 use crate::guard::Guard;
 use crate::key_queues::{KeyQueues, Term, Turn};
 use crate::knowledge::{FleetKnowledge, Told};
-use crate::node::{Address, NodeError, RedisNode};
+use crate::node::{Address, NodeError, RedisNode, random_mailbox};
 use crate::rounds::{Round, Rounds};
 
 /// Why a round acquired no lock.
@@ -167,6 +167,7 @@ impl Redlock {
         let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
         let mut nodes: Vec<RedisNode> = Vec::new();
         let mut actors = Vec::new();
+        let mailbox = random_mailbox();
         for url in urls {
             let address = parse(url.as_ref())?;
             if nodes.iter().any(|node| node.name() == &**address.name()) {
@@ -174,7 +175,7 @@ impl Redlock {
                     node: address.name().to_string(),
                 });
             }
-            let (node, actor) = RedisNode::prepare(address, options.round_time());
+            let (node, actor) = RedisNode::prepare(address, options.round_time(), mailbox);
             nodes.push(node);
             actors.push(actor);
         }

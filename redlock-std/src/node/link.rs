@@ -92,7 +92,12 @@ impl Link {
     ) -> Result<Connected, TransportError> {
         let mut link = Self::log_in(socket, address, credit).await?;
         let mut setup = redis::pipe();
-        for script in Script::PLAIN.into_iter().chain(Script::FENCED) {
+        let of_lines = Script::QUEUED.into_iter().chain(Script::FENCED_QUEUED);
+        for script in Script::PLAIN
+            .into_iter()
+            .chain(Script::FENCED)
+            .chain(of_lines)
+        {
             setup.cmd("SCRIPT").arg("LOAD").arg(script.text());
         }
         setup.add_command(words(NodeInfo::question()));

@@ -9,11 +9,11 @@ mod subscription;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::mem;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use redlock_core::transport::RunId;
+use redlock_core::MAILBOX_PREFIX;
+use redlock_core::transport::{Call, Mailbox, RunId};
 
 use super::error::TransportError;
 use crate::sync::atomic::{AtomicU8, Ordering};
@@ -21,8 +21,9 @@ use crate::sync::{Mutex, MutexGuard, Notify};
 pub(super) use subscriber::Subscriber;
 
 /// The mailbox of this client on one node, and the acquires that wait for a call.
-pub(super) struct Mail {
-    channel: Box<str>,
+pub(crate) struct Mail {
+    mailbox: Mailbox,
+    channel: String,
     state: Mutex<State>,
     /// Notified when the connection is wanted, must be made again, or is not needed any more.
     changed: Notify,
@@ -34,6 +35,8 @@ struct State {
     status: Status,
     waiters: HashMap<Arc<[u8]>, Arc<Slot>>,
     last_wanted: Instant,
+    /// When and why the node has refused a command with a place in the line.
+    refused: Option<(Instant, Arc<str>)>,
     is_closed: bool,
 }
 
@@ -53,33 +56,27 @@ enum Status {
 /// How long the connection is kept after the last acquire has waited.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// What an acquire that waits is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum News {
-    /// It is the next one but one: it should come when the turn of the first one is over.
-    Deputy = 1,
-    /// The node can call again, and may have called in vain before.
-    Reconnected = 2,
-    /// The lock is free, and it is the turn of this client.
-    Turn = 3,
-}
+/// For this time after a refusal, a node gets only commands without a place.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
 
-/// The place of one waiting acquire.
+/// A registered acquire.
 #[derive(Debug)]
 struct Slot {
-    /// The [`News`] that it has not been told yet, the most important if there are several, else 0.
-    news: AtomicU8,
+    /// The rank of the call that it has not seen yet, the highest if there are several, else 0.
+    unseen: AtomicU8,
     arrived: Notify,
 }
 
 impl Mail {
-    pub(super) fn new(channel: String) -> Self {
+    pub(super) fn new(mailbox: Mailbox) -> Self {
         Self {
-            channel: channel.into(),
+            mailbox,
+            channel: format!("{MAILBOX_PREFIX}{mailbox}"),
             state: Mutex::new(State {
                 status: Status::Idle,
                 waiters: HashMap::new(),
                 last_wanted: Instant::now(),
+                refused: None,
                 is_closed: false,
             }),
             changed: Notify::new(),
@@ -87,49 +84,76 @@ impl Mail {
         }
     }
 
-    /// Waits until it is known whether the node can call, and has the connection opened if there is none. Returns whether it can,
-    /// as far as `process`, the one behind the connection of the locks, sends the calls.
-    pub(super) async fn open(&self, process: Option<RunId>) -> bool {
+    /// The mailbox, as if the node could call.
+    pub(super) const fn mailbox(&self) -> Mailbox {
+        self.mailbox
+    }
+
+    /// Has the connection opened if there is none, and waits until it is known whether the node can call.
+    pub(super) async fn open(&self) {
         loop {
             let mut decided = std::pin::pin!(self.decided.notified());
             decided.as_mut().enable();
-            if let Some(is_open) = self.is_open(process) {
-                return is_open;
+            if self.want() {
+                return;
             }
             decided.await;
         }
     }
 
-    /// Whether the node can call, as [`open`](Self::open) returns it. `None` if that is not known yet.
-    pub(super) fn is_open(&self, process: Option<RunId>) -> Option<bool> {
+    /// Has the connection opened if there is none. Returns whether it is known if the node can call.
+    fn want(&self) -> bool {
         let mut state = self.lock();
         state.last_wanted = Instant::now();
-        match &mut state.status {
-            Status::Open(caller) => match caller.zip(process) {
-                Some((caller, process)) if caller != process => {
-                    // One of the connections is to a server that was here before.
-                    state.status = Status::Failing(TransportError::Disconnected);
-                    drop(state);
-                    self.changed.notify_one();
-                    Some(false)
-                }
-                _ => Some(true),
-            },
-            Status::Failing(_) => Some(false),
-            status => {
-                if mem::replace(status, Status::Opening) == Status::Idle {
-                    drop(state);
-                    self.changed.notify_one();
-                }
-                None
-            }
+        match state.status {
+            Status::Open(_) | Status::Failing(_) => return true,
+            Status::Opening => return false,
+            Status::Idle => state.status = Status::Opening,
         }
+        drop(state);
+        self.changed.notify_one();
+        false
     }
 
-    /// Returns why the node cannot call, if it was asked to and cannot.
+    /// Whether the node can call this client. `process` is the one behind the connection of the locks.
+    pub(super) fn can_call(&self, process: Option<RunId>) -> bool {
+        let mut state = self.lock();
+        let Status::Open(caller) = state.status else {
+            return false;
+        };
+        let is_same = caller
+            .zip(process)
+            .is_none_or(|(caller, process)| caller == process);
+        if !is_same {
+            // The server at the address has changed, and one of the connections is to the one before.
+            state.status = Status::Failing(TransportError::Disconnected);
+            drop(state);
+            self.changed.notify_one();
+        }
+        is_same
+    }
+
+    /// Records that the node has refused a command with a place in the line, for this reason: for some time, it gets none.
+    pub(super) fn refused(&self, why: Arc<str>) {
+        self.lock().refused = Some((Instant::now(), why));
+    }
+
+    /// Whether the node keeps a line for this client.
+    pub(super) fn keeps_line(&self) -> bool {
+        let mut state = self.lock();
+        let refused = state.refused.as_ref();
+        if refused.is_some_and(|(at, _)| at.elapsed() >= REFUSED_FOR) {
+            state.refused = None;
+        }
+        state.refused.is_none()
+    }
+
+    /// Returns why acquires wait longer for this node than they should.
     pub(super) fn problem(&self) -> Option<TransportError> {
-        match &self.lock().status {
-            Status::Failing(kind) => Some(kind.clone()),
+        let state = self.lock();
+        match (&state.refused, &state.status) {
+            (Some((_, why)), _) => Some(TransportError::CannotCall(Arc::clone(why))),
+            (None, Status::Failing(kind)) => Some(kind.clone()),
             _ => None,
         }
     }
@@ -138,7 +162,7 @@ impl Mail {
     /// calls any more.
     pub(super) fn wait_for(self: &Arc<Self>, key: &[u8]) -> Waiter {
         let slot = Arc::new(Slot {
-            news: AtomicU8::new(0),
+            unseen: AtomicU8::new(0),
             arrived: Notify::new(),
         });
         let key: Arc<[u8]> = key.into();
@@ -160,14 +184,12 @@ impl Mail {
 
     /// Passes a message on. It can be of any client of the node, and is ignored if it is no call for a key that is waited for.
     fn deliver(&self, message: &[u8]) {
-        let (news, key) = match message {
-            [b'1', key @ ..] => (News::Turn, key),
-            [b'2', key @ ..] => (News::Deputy, key),
-            _ => return,
+        let Some((call, key)) = Call::read(message) else {
+            return;
         };
         let slot = self.lock().waiters.get(key).cloned();
         if let Some(slot) = slot {
-            slot.tell(news);
+            slot.tell(call);
         }
     }
 
@@ -179,7 +201,7 @@ impl Mail {
         drop(state);
         self.decided.notify_waiters();
         for slot in slots {
-            slot.tell(News::Reconnected);
+            slot.tell(Call::Reconnected);
         }
     }
 
@@ -244,25 +266,21 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
-    pub(super) fn key(&self) -> &[u8] {
-        &self.key
-    }
-
-    /// Waits for news. Dropping the future loses none.
-    pub(super) async fn news(&self) -> News {
+    /// Waits for a call. Of several that have come, it returns the most important one. Dropping the future loses none.
+    pub(super) async fn called(&self) -> Call {
         loop {
-            match self.slot.news.swap(0, Ordering::AcqRel) {
-                1 => return News::Deputy,
-                2 => return News::Reconnected,
-                3 => return News::Turn,
-                _ => self.slot.arrived.notified().await,
+            let unseen = self.slot.unseen.swap(0, Ordering::AcqRel);
+            let call = BY_RANK.into_iter().find(|call| rank(*call) == unseen);
+            if let Some(call) = call {
+                return call;
             }
+            self.slot.arrived.notified().await;
         }
     }
 
-    /// Forgets the news that came before a new try.
+    /// Forgets the calls that have come.
     pub(super) fn forget(&self) {
-        self.slot.news.store(0, Ordering::Release);
+        self.slot.unseen.store(0, Ordering::Release);
     }
 }
 
@@ -279,8 +297,18 @@ impl Drop for Waiter {
 }
 
 impl Slot {
-    fn tell(&self, news: News) {
-        self.news.fetch_max(news as u8, Ordering::AcqRel);
+    fn tell(&self, call: Call) {
+        self.unseen.fetch_max(rank(call), Ordering::AcqRel);
         self.arrived.notify_one();
+    }
+}
+
+const BY_RANK: [Call; 3] = [Call::Deputy, Call::Reconnected, Call::Turn];
+
+const fn rank(call: Call) -> u8 {
+    match call {
+        Call::Deputy => 1,
+        Call::Reconnected => 2,
+        Call::Turn => 3,
     }
 }

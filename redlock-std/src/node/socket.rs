@@ -23,7 +23,10 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    pub(crate) async fn open(address: &Address, credit: &Arc<Credit>) -> Result<Self, TransportError> {
+    pub(crate) async fn open(
+        address: &Address,
+        credit: &Arc<Credit>,
+    ) -> Result<Self, TransportError> {
         let credit = Arc::clone(credit);
         let socket = match address.place() {
             Place::Tcp(host) => host

@@ -99,10 +99,7 @@ impl Replies {
     }
 
     /// Reads what has arrived, at most [`READ`] bytes. Returns their number.
-    async fn read(
-        &mut self,
-        stream: &mut (impl Stream + ?Sized),
-    ) -> Result<usize, TransportError> {
+    async fn read(&mut self, stream: &mut (impl Stream + ?Sized)) -> Result<usize, TransportError> {
         self.buffer.drain(..self.returned);
         self.seen -= self.returned;
         self.returned = 0;

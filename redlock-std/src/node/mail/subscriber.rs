@@ -10,8 +10,8 @@ use super::super::actor::{FIRST_BACKOFF, LAST_BACKOFF, MIN_IDLE_LIFE, jittered};
 use super::super::address::Address;
 use super::super::connect_limit::ConnectLimit;
 use super::super::error::TransportError;
-use super::{KEPT, Mail};
 use super::subscription::{NotOpen, Subscription};
+use super::{KEPT, Mail};
 
 /// Keeps a subscription to one node while acquires wait, and passes its messages on.
 #[derive(Debug)]
@@ -112,7 +112,10 @@ impl Subscriber {
     /// Passes messages on until the connection fails, and returns why. Ends if it is not needed any more.
     async fn receive(&self, subscription: &mut Subscription) -> Result<TransportError, End> {
         loop {
-            let check_at = self.mail.kept_until().unwrap_or_else(|| Instant::now() + KEPT);
+            let check_at = self
+                .mail
+                .kept_until()
+                .unwrap_or_else(|| Instant::now() + KEPT);
             if check_at <= Instant::now() && self.mail.rest() {
                 return Err(End::Idle);
             }

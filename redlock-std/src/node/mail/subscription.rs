@@ -68,7 +68,10 @@ impl Subscription {
         let mut run_id = None;
         // In one write. After SUBSCRIBE, no other command is allowed on the connection.
         let steps = steps(address, channel);
-        let commands: Vec<_> = steps.iter().flat_map(|(_, cmd)| cmd.get_packed_command()).collect();
+        let commands: Vec<_> = steps
+            .iter()
+            .flat_map(|(_, cmd)| cmd.get_packed_command())
+            .collect();
         let written = stream.write_all(&commands).await;
         written.map_err(|error| TransportError::Unreachable(in_words(&error.into())))?;
         for (step, _) in steps {
@@ -101,11 +104,13 @@ impl Subscription {
             return Err(TransportError::Unexpected);
         };
         match <[Value; 3]>::try_from(message) {
-            Ok([Value::BulkString(kind), _channel, Value::BulkString(payload)])
-                if kind == b"message" =>
-            {
-                Ok(payload)
-            }
+            Ok(
+                [
+                    Value::BulkString(kind),
+                    _channel,
+                    Value::BulkString(payload),
+                ],
+            ) if kind == b"message" => Ok(payload),
             _ => Err(TransportError::Unexpected),
         }
     }
