@@ -10,10 +10,11 @@ mod subscription;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redlock_core::MAILBOX_PREFIX;
 use redlock_core::transport::{Call, Mailbox, RunId};
+use tokio::time::Instant;
 
 use super::error::TransportError;
 use crate::sync::atomic::{AtomicU8, Ordering};
@@ -310,5 +311,82 @@ const fn rank(call: Call) -> u8 {
         Call::Deputy => 1,
         Call::Reconnected => 2,
         Call::Turn => 3,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    fn mail() -> Arc<Mail> {
+        Arc::new(Mail::new(Mailbox::new([7; 8])))
+    }
+
+    async fn call(waiter: &Waiter) -> Option<Call> {
+        timeout(Duration::from_millis(1), waiter.called())
+            .await
+            .ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_is_for_the_acquire_that_waits_for_its_key() {
+        let mail = mail();
+        let (dock, crane) = (mail.wait_for(b"dock"), mail.wait_for(b"crane"));
+        for message in [&b"1dock"[..], b"1berth", b"3crane", b"", b"crane"] {
+            mail.deliver(message);
+        }
+        assert_eq!(call(&dock).await, Some(Call::Turn));
+        assert_eq!(call(&dock).await, None, "once");
+        assert_eq!(call(&crane).await, None);
+        // The most important one, whatever the order.
+        for messages in [[b"2dock", b"1dock"], [b"1dock", b"2dock"]] {
+            messages
+                .into_iter()
+                .for_each(|message| mail.deliver(message));
+            assert_eq!(call(&dock).await, Some(Call::Turn));
+        }
+        mail.deliver(b"2crane");
+        crane.forget();
+        assert_eq!(call(&crane).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_acquire_that_has_lost_its_registration_takes_none_away() {
+        let mail = mail();
+        let first = mail.wait_for(b"dock");
+        let second = mail.wait_for(b"dock");
+        drop(first);
+        mail.deliver(b"2dock");
+        assert_eq!(call(&second).await, Some(Call::Deputy));
+        drop(second);
+        assert!(mail.lock().waiters.is_empty());
+    }
+
+    #[test]
+    fn only_the_process_that_grants_the_locks_can_call() {
+        let mail = mail();
+        let [here, elsewhere] = [1, 2].map(|number| Some(RunId::new(number)));
+        assert!(!mail.can_call(here));
+        mail.opened(here);
+        assert!(mail.can_call(here) && mail.can_call(None));
+        assert!(!mail.can_call(elsewhere));
+        assert!(!mail.can_call(here), "the subscriber connects again");
+        mail.opened(None);
+        assert!(mail.can_call(elsewhere), "the node does not tell");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_refuses_the_line_is_asked_again_after_a_minute() {
+        let mail = mail();
+        assert!(mail.keeps_line() && mail.problem().is_none());
+        mail.refused("NOPERM".into());
+        tokio::time::advance(REFUSED_FOR - Duration::from_millis(1)).await;
+        assert!(!mail.keeps_line());
+        let problem = mail.problem().unwrap().to_string();
+        assert!(problem.contains("NOPERM"), "{problem}");
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(mail.keeps_line() && mail.problem().is_none());
     }
 }

@@ -176,7 +176,7 @@ mod tests {
             message(&[b'x'; MAX_REPLY]),
             message(&[b'\n'; MAX_REPLY]),
             b"+".repeat(2 * MAX_REPLY),
-            b"*1000\r\n_\r\n".repeat(9),
+            [&b"*1000\r\n"[..], &b"_\r\n".repeat(9)].concat(),
         ] {
             let (replies, error) = read_all(&long).await;
             assert_eq!((replies.len(), error), (0, TransportError::Flooded));

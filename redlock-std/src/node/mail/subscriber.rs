@@ -2,9 +2,9 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::actor::{FIRST_BACKOFF, LAST_BACKOFF, MIN_IDLE_LIFE, jittered};
 use super::super::address::Address;
@@ -119,7 +119,7 @@ impl Subscriber {
             if check_at <= Instant::now() && self.mail.rest() {
                 return Err(End::Idle);
             }
-            let mut timer = pin!(sleep_until(check_at.into()));
+            let mut timer = pin!(sleep_until(check_at));
             loop {
                 tokio::select! {
                     biased;
@@ -159,5 +159,178 @@ impl Drop for Subscriber {
     /// If the last handle is not dropped yet, the runtime shuts down.
     fn drop(&mut self) {
         self.mail.failed(TransportError::RuntimeGone);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use redlock_core::transport::{Call, Mailbox};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::task::{AbortHandle, yield_now};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    /// The replies of a node to the setup of a subscription, the last one apart.
+    const SETUP: &[u8] =
+        b"+OK\r\n+OK\r\n*4\r\n:1\r\n:2\r\n:400000003\r\n:60000\r\n*2\r\n$1\r\nc\r\n:0\r\n:0\r\n";
+    const SUBSCRIBED: &[u8] = b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n";
+
+    /// A node that the test plays.
+    struct Node {
+        listener: TcpListener,
+        mail: Arc<Mail>,
+        subscriber: AbortHandle,
+    }
+
+    impl Node {
+        async fn start() -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("redis://{}", listener.local_addr().unwrap());
+            let address = Arc::new(Address::parse(&url).unwrap());
+            let mail = Arc::new(Mail::new(Mailbox::new([7; 8])));
+            let subscriber = Subscriber::new(address, Arc::clone(&mail), LIMIT);
+            Self {
+                listener,
+                mail,
+                subscriber: tokio::spawn(subscriber.run()).abort_handle(),
+            }
+        }
+
+        /// Accepts the next connection, and answers its setup.
+        async fn accept(&self, end: &[u8]) -> TcpStream {
+            let accepted = timeout(LIMIT, self.listener.accept()).await;
+            let (mut stream, _peer) = accepted.unwrap().unwrap();
+            let mut setup = Vec::new();
+            while !setup.ends_with(b"SUBSCRIBE\r\n$29\r\nredlock:mail:0707070707070707\r\n") {
+                assert!(stream.read_buf(&mut setup).await.unwrap() > 0);
+            }
+            stream.write_all(&[SETUP, end].concat()).await.unwrap();
+            stream
+        }
+
+        async fn open(&self) -> TcpStream {
+            let (stream, ()) = tokio::join!(self.accept(SUBSCRIBED), self.mail.open());
+            assert!(self.mail.can_call(None));
+            stream
+        }
+    }
+
+    fn message(payload: &[u8]) -> Vec<u8> {
+        let head = format!("*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n${}\r\n", payload.len());
+        [head.as_bytes(), payload, b"\r\n"].concat()
+    }
+
+    #[tokio::test]
+    async fn the_first_acquire_that_waits_opens_the_connection_and_is_called_on_it() {
+        let node = Node::start().await;
+        let idle = timeout(Duration::from_millis(20), node.listener.accept()).await;
+        assert!(idle.is_err(), "no acquire has waited");
+        let mut stream = node.open().await;
+        let waiter = node.mail.wait_for(b"dock");
+        stream.write_all(&message(b"1dock")).await.unwrap();
+        assert_eq!(waiter.called().await, Call::Turn);
+        node.mail.open().await;
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_breaks_is_made_again_and_wakes_the_acquires() {
+        let node = Node::start().await;
+        let mut stream = node.open().await;
+        let waiter = node.mail.wait_for(b"dock");
+        for end in [
+            Vec::new(),
+            b"HTTP/1.1 400 Bad Request\r\n".to_vec(),
+            b"+OK\r\n".to_vec(),
+            message(&[b'x'; 100_000]),
+            b"*1\r\n".repeat(1_000),
+        ] {
+            // It may close the connection before all of it has arrived.
+            drop(stream.write_all(&end).await);
+            if end.is_empty() {
+                drop(stream);
+            }
+            stream = node.accept(SUBSCRIBED).await;
+            assert_eq!(waiter.called().await, Call::Reconnected);
+            assert!(node.mail.can_call(None));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_messages_keeps_no_other_task_waiting() {
+        let node = Node::start().await;
+        let stream = node.open().await;
+        let waiter = node.mail.wait_for(b"dock");
+        // From another thread, so that there is always more to read.
+        let mut stream = stream.into_std().unwrap();
+        stream.set_nonblocking(false).unwrap();
+        let flood = std::thread::spawn(move || {
+            let messages = message(b"1dock").repeat(1_000);
+            while stream.write_all(&messages).is_ok() {}
+        });
+        for _ in 0..1_000 {
+            assert_eq!(waiter.called().await, Call::Turn);
+            yield_now().await;
+        }
+        node.subscriber.abort();
+        flood.join().unwrap();
+    }
+
+    #[tokio::test]
+    async fn without_the_permission_the_node_cannot_call_and_is_not_asked_at_once() {
+        let node = Node::start().await;
+        let error = b"-NOPERM User locker has no permissions to access the channel\r\n";
+        let (stream, ()) = tokio::join!(node.accept(error), node.mail.open());
+        assert!(!node.mail.can_call(None));
+        let problem = node.mail.problem().unwrap().to_string();
+        assert!(
+            problem.contains("User locker") && problem.contains("&redlock:mail:*"),
+            "{problem}"
+        );
+        drop(stream);
+        node.mail.open().await;
+        let again = timeout(Duration::from_millis(200), node.listener.accept()).await;
+        assert!(again.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_minute_after_the_last_wait_the_connection_is_closed() {
+        let node = Node::start().await;
+        let mut stream = node.open().await;
+        let waiter = node.mail.wait_for(b"dock");
+        tokio::time::pause();
+        tokio::time::advance(3 * KEPT).await;
+        yield_now().await;
+        assert!(node.mail.can_call(None), "an acquire waits");
+        drop(waiter);
+        assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+        assert!(node.mail.is_idle());
+        tokio::time::resume();
+        let _again = node.open().await;
+    }
+
+    #[tokio::test]
+    async fn the_subscriber_ends_with_the_last_handle() {
+        for is_open in [true, false] {
+            let node = Node::start().await;
+            let _stream = if is_open {
+                Some(node.open().await)
+            } else {
+                None
+            };
+            node.mail.close();
+            timeout(LIMIT, async {
+                while !node.subscriber.is_finished() {
+                    yield_now().await;
+                }
+            })
+            .await
+            .unwrap();
+        }
     }
 }
