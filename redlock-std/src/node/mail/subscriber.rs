@@ -269,7 +269,7 @@ mod tests {
         // From another thread, so that there is always more to read.
         let mut stream = stream.into_std().unwrap();
         stream.set_nonblocking(false).unwrap();
-        let flood = std::thread::spawn(move || {
+        let flood = tokio::task::spawn_blocking(move || {
             let messages = message(b"1dock").repeat(1_000);
             while stream.write_all(&messages).is_ok() {}
         });
@@ -278,7 +278,7 @@ mod tests {
             yield_now().await;
         }
         node.subscriber.abort();
-        flood.join().unwrap();
+        flood.await.unwrap();
     }
 
     #[tokio::test]
