@@ -29,6 +29,7 @@ use redlock_core::transport::{Call as LineCall, Command, Mailbox, Reply, RunId, 
 use redlock_core::{Denial, Entropy, Options, Token, Transport};
 use tokio::runtime::Handle;
 
+use crate::contention::Contention;
 use crate::entropy::SystemEntropy;
 
 pub(crate) use actor::Actor;
@@ -96,7 +97,8 @@ impl RedisNode {
     /// If the URL is not that of a Redis node, or there is no runtime.
     pub fn connect(url: &str, node_timeout: Duration) -> Result<Self, crate::ConnectError> {
         let runtime = Handle::try_current().map_err(|_| crate::ConnectError::NoRuntime)?;
-        let (node, actor) = Self::prepare(Address::parse(url)?, node_timeout, random_mailbox());
+        let address = Address::parse(url)?;
+        let (node, actor) = Self::prepare(address, node_timeout, random_mailbox(), Arc::default());
         runtime.spawn(actor.run());
         Ok(node)
     }
@@ -106,11 +108,12 @@ impl RedisNode {
         address: Address,
         node_timeout: Duration,
         mailbox: Mailbox,
+        contention: Arc<Contention>,
     ) -> (Self, Actor) {
         let node_timeout = bounded(node_timeout);
         let address = Arc::new(address);
         let queue = Arc::new(Queue::new(Arc::clone(address.name()), node_timeout));
-        let mail = Arc::new(Mail::new(mailbox));
+        let mail = Arc::new(Mail::new(mailbox, contention));
         let round_trip = Arc::new(RoundTrip::default());
         let node = Self {
             owner: Arc::new(Owner {
@@ -192,7 +195,17 @@ impl RedisNode {
         self.owner.queue.has_sent_extend(extend)
     }
 
-    /// Waits until it is known whether the node can call this client, which then waits for a lock.
+    /// Whether calls wait for the node, as far as it is known.
+    pub(crate) fn is_promising(&self) -> bool {
+        self.owner.queue.is_promising()
+    }
+
+    /// Has the connection opened on which the node calls this client.
+    pub(crate) fn want_mail(&self) {
+        self.owner.mail.want();
+    }
+
+    /// Waits until it is known whether the node can call this client.
     pub(crate) async fn open_mail(&self) {
         self.owner.mail.open().await;
     }
@@ -325,13 +338,7 @@ impl Transport for RedisNode {
 
     fn mailbox(&self) -> Option<Mailbox> {
         let Owner { queue, mail, .. } = &*self.owner;
-        if !mail.keeps_line() {
-            return None;
-        }
-        Some(match mail.can_call(queue.run_id()) {
-            true => mail.mailbox(),
-            false => mail.mailbox().uncallable(),
-        })
+        self.line.mailbox(mail, queue.run_id())
     }
 
     async fn called(&mut self, key: &[u8]) -> LineCall {
@@ -365,8 +372,12 @@ mod tests {
     #[test]
     fn a_release_of_an_earlier_lease_waits_for_as_long_as_any_key_lives() {
         let address = Address::parse("redis://127.0.0.1:1").unwrap();
-        let (node, _actor) =
-            RedisNode::prepare(address, Duration::from_millis(50), random_mailbox());
+        let (node, _actor) = RedisNode::prepare(
+            address,
+            Duration::from_millis(50),
+            random_mailbox(),
+            Arc::default(),
+        );
         let token = Token::from_bytes([1; Token::LEN]);
         let call = node.call(&Command::release(b"dock-7", &token));
         drop(node);

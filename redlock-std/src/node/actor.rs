@@ -447,6 +447,11 @@ impl<'a> Session<'a> {
                     TransportError::Unexpected,
                 ))),
             };
+            if let Ok(answer) = answer
+                && call.has_place()
+            {
+                self.mail.learn(&call.command(), answer);
+            }
             if call.is_release() && answer.is_ok() {
                 self.postponed.backoff = FIRST_BACKOFF;
             }
@@ -647,8 +652,12 @@ mod tests {
 
         let hung = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("redis://{}", hung.local_addr().unwrap());
-        let (node, actor) =
-            RedisNode::prepare(Address::parse(&url).unwrap(), LONG, random_mailbox());
+        let (node, actor) = RedisNode::prepare(
+            Address::parse(&url).unwrap(),
+            LONG,
+            random_mailbox(),
+            Arc::default(),
+        );
         let token = Token::from_bytes([1; Token::LEN]);
         node.release_unattended(&Command::release(b"dock", &token));
         drop(node);

@@ -189,6 +189,10 @@ impl Call {
         mem::replace(&mut self.script_call, ScriptCall::Text) == ScriptCall::Hash
     }
 
+    pub(crate) fn has_place(&self) -> bool {
+        self.command().place.is_some()
+    }
+
     /// Sends the command without its place in a line next time. Returns `false` if it has none.
     pub(crate) fn leave_line(&mut self) -> bool {
         let command = self.command();

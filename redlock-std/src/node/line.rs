@@ -3,7 +3,7 @@
 use std::future::pending;
 use std::sync::Arc;
 
-use redlock_core::transport::{Call, Command, Mailbox};
+use redlock_core::transport::{Call, Command, Mailbox, Place, RunId};
 
 use super::mail::{Mail, Waiter};
 use super::queue::Queue;
@@ -53,18 +53,27 @@ impl Line {
 
     /// Returns `command` as it is sent.
     pub(super) fn at_node<'a>(&self, command: &Command<'a>, mail: &Mail) -> Command<'a> {
-        if command.place.is_none() {
+        let Some(place) = command.place else {
             return *command;
+        };
+        if !mail.keeps_line() {
+            return command.at_node(None);
         }
-        command.at_node(mail.keeps_line().then(|| self.mailbox(command.key, mail)))
+        // The mailbox is in the line once for all handles.
+        let leaves = command.is_release() && place.ticket.is_none() && place.mailbox.is_some();
+        if leaves && mail.is_wanted_by_another(command.key, self.waiter.as_ref()) {
+            return command.with_place(Some(Place::outside(place.turn_ms)));
+        }
+        let is_callable = self.is_callable && *self.key == *command.key;
+        command.at_node(Some(marked(mail.mailbox(), is_callable)))
     }
 
-    fn mailbox(&self, key: &[u8], mail: &Mail) -> Mailbox {
-        let mailbox = mail.mailbox();
-        match self.is_callable && *self.key == *key {
-            true => mailbox,
-            false => mailbox.uncallable(),
-        }
+    /// The mailbox for the line in which the handle stands, or for the next one.
+    pub(super) fn mailbox(&self, mail: &Mail, process: Option<RunId>) -> Option<Mailbox> {
+        let is_callable = self.waiter.is_none() || self.is_callable;
+        let is_callable = is_callable && mail.can_call(process);
+        mail.keeps_line()
+            .then(|| marked(mail.mailbox(), is_callable))
     }
 
     /// Waits for a call.
@@ -78,5 +87,13 @@ impl Line {
     /// Ends the wait: calls are ignored from now on.
     pub(super) fn end_wait(&mut self) {
         self.waiter = None;
+    }
+}
+
+const fn marked(mailbox: Mailbox, is_callable: bool) -> Mailbox {
+    if is_callable {
+        mailbox
+    } else {
+        mailbox.uncallable()
     }
 }

@@ -13,10 +13,11 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use redlock_core::MAILBOX_PREFIX;
-use redlock_core::transport::{Call, Mailbox, RunId};
+use redlock_core::transport::{Answer, Call, Command, Mailbox, Refusal, Reply, RunId};
 use tokio::time::Instant;
 
 use super::error::TransportError;
+use crate::contention::Contention;
 use crate::sync::atomic::{AtomicU8, Ordering};
 use crate::sync::{Mutex, MutexGuard, Notify};
 pub(super) use subscriber::Subscriber;
@@ -25,6 +26,7 @@ pub(super) use subscriber::Subscriber;
 pub(crate) struct Mail {
     mailbox: Mailbox,
     channel: String,
+    contention: Arc<Contention>,
     state: Mutex<State>,
     /// Notified when the connection is wanted, must be made again, or is not needed any more.
     changed: Notify,
@@ -69,8 +71,9 @@ struct Slot {
 }
 
 impl Mail {
-    pub(super) fn new(mailbox: Mailbox) -> Self {
+    pub(super) fn new(mailbox: Mailbox, contention: Arc<Contention>) -> Self {
         Self {
+            contention,
             mailbox,
             channel: format!("{MAILBOX_PREFIX}{mailbox}"),
             state: Mutex::new(State {
@@ -103,7 +106,7 @@ impl Mail {
     }
 
     /// Has the connection opened if there is none. Returns whether it is known if the node can call.
-    fn want(&self) -> bool {
+    pub(super) fn want(&self) -> bool {
         let mut state = self.lock();
         state.last_wanted = Instant::now();
         match state.status {
@@ -174,6 +177,29 @@ impl Mail {
             mail: Arc::clone(self),
             key,
             slot,
+        }
+    }
+
+    /// Whether an acquire other than that of `waiter` waits for the lock `key`.
+    pub(super) fn is_wanted_by_another(&self, key: &[u8], waiter: Option<&Waiter>) -> bool {
+        let state = self.lock();
+        let slot = state.waiters.get(key);
+        slot.is_some_and(|slot| waiter.is_none_or(|own| !Arc::ptr_eq(slot, &own.slot)))
+    }
+
+    /// Learns from the answer to a command with a place in the line whether clients of other processes wait for the lock.
+    pub(super) fn learn(&self, command: &Command<'_>, answer: Answer) {
+        let is_contended = match command.reply(answer) {
+            Some(Ok(Reply::Waiting(position, _))) => {
+                position.ahead > 0 || position.refusal != Refusal::Held
+            }
+            Some(Ok(Reply::ReleasedWithWaiters(_))) => {
+                !self.is_wanted_by_another(command.key, None)
+            }
+            _ => false,
+        };
+        if is_contended {
+            self.contention.record(command.key);
         }
     }
 
@@ -321,7 +347,7 @@ mod tests {
     use super::*;
 
     fn mail() -> Arc<Mail> {
-        Arc::new(Mail::new(Mailbox::new([7; 8])))
+        Arc::new(Mail::new(Mailbox::new([7; 8]), Arc::default()))
     }
 
     async fn call(waiter: &Waiter) -> Option<Call> {
