@@ -53,7 +53,7 @@ impl Line {
 
     /// Returns `command` as it is sent.
     pub(super) fn at_node<'a>(&self, command: &Command<'a>, mail: &Mail) -> Command<'a> {
-        let Some(place) = command.place else {
+        let Some(mut place) = command.place else {
             return *command;
         };
         if !mail.keeps_line() {
@@ -65,7 +65,10 @@ impl Line {
             return command.with_place(Some(Place::outside(place.turn_ms)));
         }
         let is_callable = self.is_callable && *self.key == *command.key;
-        command.at_node(Some(marked(mail.mailbox(), is_callable)))
+        // Not `at_node`: the acquire may have joined the line before the node could call.
+        let mailbox = marked(mail.mailbox(), is_callable);
+        place.mailbox = place.mailbox.map(|_| mailbox);
+        command.with_place(Some(place))
     }
 
     /// The mailbox for the line in which the handle stands, or for the next one.
