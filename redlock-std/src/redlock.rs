@@ -560,9 +560,7 @@ impl<'a, 'r> Attempt<'a, 'r> {
 
 impl Drop for Attempt<'_, '_> {
     fn drop(&mut self) {
-        if self.core.options().fencing().is_some() {
-            self.knowledge.learn(self.core, self.told);
-        }
+        self.knowledge.learn(self.core, self.told);
         if !self.is_over && self.core.abandoned().is_some() {
             let nodes: Vec<_> = self.core.nodes().cloned().collect();
             self.round.leave_behind(move || {

@@ -85,7 +85,8 @@ fn inversions(grants: &[Grant]) -> usize {
     pairs.filter(|pair| pair[0].1 > pair[1].1).count()
 }
 
-/// Has `client` wait for the lock, and waits until it stands in the line on all servers.
+/// Has `client` wait for the lock, and waits until it stands in the line on all servers. By then it has looked at the lock so
+/// often that its next look is about a second away, unless it is called.
 async fn waiting(client: &Redlock, servers: &Servers) -> JoinHandle<Guard> {
     let before = places(&servers[0]);
     let client = client.clone();
@@ -94,8 +95,12 @@ async fn waiting(client: &Redlock, servers: &Servers) -> JoinHandle<Guard> {
         servers.iter().all(|server| places(server) > before)
     })
     .await;
+    sleep(FIRST_LOOKS).await;
     task
 }
+
+/// Three looks, with delays of up to 50 ms.
+const FIRST_LOOKS: Duration = Duration::from_millis(300);
 
 /// How many clients stand in the line of a server.
 fn places(server: &Server) -> usize {
@@ -187,8 +192,6 @@ async fn a_release_wakes_the_next_client_within_about_two_round_trips() {
         guard.extend().await.unwrap();
         let round_trip = start.elapsed();
         let waiting = waiting(&second, &servers).await;
-        // Until its answer is there too.
-        sleep(WAY * 2).await;
         let took = hand_over(guard, waiting).await;
         assert!(
             took < round_trip * 3,
@@ -255,7 +258,7 @@ async fn a_client_whose_calls_are_lost_with_their_connections_gets_the_lock() {
             assert_eq!(killed, 1);
         }
         let took = hand_over(guard, waiting).await;
-        assert!(took < options().turn() / 4, "{took:?}");
+        assert!(took < options().turn() / 8, "{took:?}");
         eventually("it can be called again", LIMIT, || {
             subscribers(&servers) == 3
         })
