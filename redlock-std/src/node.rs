@@ -32,7 +32,7 @@ use tokio::runtime::Handle;
 use crate::contention::Contention;
 use crate::entropy::SystemEntropy;
 
-pub(crate) use actor::Actor;
+pub(crate) use actor::{Actor, jittered};
 pub use address::Address;
 use call::{AcquireNumber, Call, CallError};
 use error::Failure;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock_core::{Acquisition, BuildError, Clock, Instant, KeyName, Lease, Options};
+use redlock_core::{Acquisition, BuildError, Clock, Instant, KeyName, Lease, Options, Transport};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
@@ -16,11 +16,18 @@ use crate::error::{AcquireError, ConnectError, HoldError};
 use crate::guard::Guard;
 use crate::key_queues::{KeyQueues, Term, Turn};
 use crate::knowledge::{FleetKnowledge, Told};
-use crate::node::{Address, NodeError, RedisNode, random_mailbox};
+use crate::node::{Address, NodeError, RedisNode, jittered, random_mailbox};
 use crate::rounds::{Round, Rounds};
 
 /// Why a round acquired no lock.
 type NodesError = redlock_core::AcquireError<NodeError, MAX_NODES>;
+
+/// If no node keeps a line for this client, its tasks pass a lock on for this number of node timeouts. Then one of them stands back,
+/// so that a client of another process finds the lock free.
+const PASSED_ON_TIMEOUTS: u32 = 8;
+
+/// For how long it stands back, or a random part of up to half of it less: as long as others wait between two looks.
+const STAND_BACK: Duration = Duration::from_millis(50);
 
 /// A handle for locks over independent Redis or Valkey masters.
 ///
@@ -364,6 +371,13 @@ impl Redlock {
     ) -> Result<Guard, AcquireError> {
         let left = give_up_at.saturating_duration_since(SystemClock.now());
         let mut core = self.client(self.options.wait(left));
+        let keeps_line = core.nodes().any(|node| node.mailbox().is_some());
+        let longest = self.options.round_time().saturating_mul(PASSED_ON_TIMEOUTS);
+        if !keeps_line && give_up_at > since && turn.stands_back_after(longest) {
+            SystemClock
+                .sleep_until(SystemClock.now().saturating_add(jittered(STAND_BACK)))
+                .await;
+        }
         let lease = self.contend(&mut core, &key, since, give_up_at).await?;
         for node in core.nodes_mut() {
             node.end_wait();

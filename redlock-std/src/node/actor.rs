@@ -220,7 +220,7 @@ impl Drop for Actor {
 
 /// Returns a random time between a half of `backoff` and all of it, so that clients that lost a node at the same time do
 /// not reconnect at the same time.
-pub(super) fn jittered(backoff: Duration) -> Duration {
+pub(crate) fn jittered(backoff: Duration) -> Duration {
     let mut random = [0; 1];
     SystemEntropy.fill(&mut random);
     let [random] = random;

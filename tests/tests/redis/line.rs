@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use redlock_std::{Guard, Options, Redlock};
+use redlock_std::{Fencing, Guard, Options, Redlock};
 use redlock_tests::{Server, Servers, eventually, undisturbed};
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, JoinSet};
@@ -28,9 +28,13 @@ fn options() -> Options {
 
 /// Clients with connections and a mailbox of their own, as processes have.
 async fn clients(servers: &Servers, count: usize) -> Vec<Redlock> {
+    clients_with(servers, count, options()).await
+}
+
+async fn clients_with(servers: &Servers, count: usize, options: Options) -> Vec<Redlock> {
     let mut clients = Vec::new();
     for _ in 0..count {
-        clients.push(connected(servers, options()).await);
+        clients.push(connected(servers, options).await);
     }
     clients
 }
@@ -116,6 +120,29 @@ fn subscribers(servers: &Servers) -> usize {
     lists.map(|list| list.lines().count()).sum()
 }
 
+/// The permissions that a client needed before there was a line.
+const PERMISSIONS_WITHOUT_LINE: &str =
+    "~dock-7 ~redlock:guard +set +get +del +pexpire +evalsha +eval +script|load +info +time";
+
+/// Creates a user with these permissions, and returns the URLs with it.
+fn with_user(servers: &Servers, permissions: &str) -> Vec<String> {
+    let url = |server: &Server| {
+        let user = [
+            "ACL",
+            "SETUSER",
+            "locker",
+            "reset",
+            "on",
+            ">secret",
+            "resetchannels",
+        ];
+        let words: Vec<_> = user.into_iter().chain(permissions.split(' ')).collect();
+        assert_eq!(server.query::<String>(&words).unwrap(), "OK");
+        format!("redis://locker:secret@127.0.0.1:{}", server.port())
+    };
+    servers.iter().map(url).collect()
+}
+
 /// How long `task` waits for the lock after `guard` was released.
 async fn hand_over(guard: Guard, task: JoinHandle<Guard>) -> Duration {
     let start = Instant::now();
@@ -142,6 +169,31 @@ async fn clients_take_turns_in_the_order_in_which_they_began_to_wait() {
         );
         servers.expect_no_keys().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_of_fenced_locks_take_turns_too() {
+    let servers = Servers::start(3);
+    let fenced = options().fenced(Fencing::default()).unwrap();
+    let clients = clients_with(&servers, 4, fenced).await;
+    let grants = contend(&clients, &[1; 4], Duration::from_secs(2)).await;
+    let turns = turns(&grants, 4);
+    let (least, most) = (turns.iter().min().unwrap(), turns.iter().max().unwrap());
+    assert!(least * 10 >= most * 8, "{turns:?}");
+    servers.expect_no_keys().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_there_is_no_line_the_tasks_of_one_client_do_not_keep_the_lock_for_ever() {
+    let servers = Servers::start(3);
+    let options = options().node_timeout(Duration::from_millis(50)).unwrap();
+    let urls = with_user(&servers, PERMISSIONS_WITHOUT_LINE);
+    let clients = [(); 2].map(|()| Redlock::connect(&urls, options).unwrap());
+    let grants = contend(&clients, &[8, 1], Duration::from_secs(3)).await;
+    let turns = turns(&grants, 2);
+    println!("{turns:?}");
+    assert!(turns[1] >= 3, "{turns:?}");
+    servers.expect_no_keys().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -269,9 +321,8 @@ async fn a_client_whose_calls_are_lost_with_their_connections_gets_the_lock() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_permissions_for_the_line_a_client_polls_and_warns() {
-    /// As it was before there was a line, and with all but one permission.
     const RULES: [&str; 4] = [
-        "~dock-7 ~redlock:guard +set +get +del +pexpire +evalsha +eval +script|load +info +time",
+        PERMISSIONS_WITHOUT_LINE,
         "~* +@all",
         "~* &redlock:mail:* +@all -subscribe",
         "~* &redlock:mail:* +@all -zadd",
@@ -279,23 +330,7 @@ async fn without_the_permissions_for_the_line_a_client_polls_and_warns() {
 
     for rules in RULES {
         let servers = Servers::start(3);
-        for server in servers.iter() {
-            let user = [
-                "ACL",
-                "SETUSER",
-                "locker",
-                "reset",
-                "on",
-                ">secret",
-                "resetchannels",
-            ];
-            let words: Vec<_> = user.into_iter().chain(rules.split(' ')).collect();
-            assert_eq!(server.query::<String>(&words).unwrap(), "OK");
-        }
-        let urls = servers
-            .iter()
-            .map(|server| format!("redis://locker:secret@127.0.0.1:{}", server.port()));
-        let urls: Vec<_> = urls.collect();
+        let urls = with_user(&servers, rules);
         let [first, second] = [(); 2].map(|()| Redlock::connect(&urls, options()).unwrap());
         for _ in 0..3 {
             let guard = first.acquire(KEY).await.unwrap();
