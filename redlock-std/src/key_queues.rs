@@ -31,6 +31,8 @@ struct Queue {
     /// By number, in the order of arrival.
     waiting: BTreeMap<u64, Arc<Slot>>,
     last_number: u64,
+    /// Since when the turn was passed on among these tasks, or since when one of them has stood back.
+    passed_on_since: Instant,
 }
 
 /// One task in a queue.
@@ -180,6 +182,21 @@ impl Turn {
         self.slot.until_micros.fetch_min(now, Ordering::AcqRel);
     }
 
+    /// Whether the tasks of the queue have passed the turn on for `longest` without an interval. If so, the caller stands back
+    /// now, and counting begins again.
+    pub(crate) fn stands_back_after(&self, longest: Duration) -> bool {
+        let mut queues = lock(&self.by_key);
+        let Some(queue) = queues.get_mut(&self.key) else {
+            return false;
+        };
+        let now = SystemClock.now();
+        let is_long = now >= queue.passed_on_since.saturating_add(longest);
+        if is_long {
+            queue.passed_on_since = now;
+        }
+        is_long
+    }
+
     /// Passes the turn on, or leaves the queue. A second call does nothing.
     pub(crate) fn end(&self) {
         if self.slot.has_left.swap(true, Ordering::AcqRel) {
@@ -254,11 +271,12 @@ fn pass_on(mut entry: OccupiedEntry<'_, Arc<[u8]>, Queue>) {
 }
 
 impl Queue {
-    const fn new(holder: Arc<Slot>) -> Self {
+    fn new(holder: Arc<Slot>) -> Self {
         Self {
             holder,
             waiting: BTreeMap::new(),
             last_number: 0,
+            passed_on_since: SystemClock.now(),
         }
     }
 
@@ -384,6 +402,20 @@ mod tests {
         assert!(late.is_none(), "it gave up");
         drop(turn);
         assert!(lock(&queues.by_key).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_task_stands_back_once_after_the_turn_was_passed_on_for_long() {
+        let queues = KeyQueues::default();
+        for _ in 0..2 {
+            let first = queues.try_take(&key("k"), ENDLESS).unwrap();
+            assert!(!first.stands_back_after(LONG), "the queue is new");
+            let second = queues.enter(&key("k"), ENDLESS);
+            drop(first);
+            assert!(!second.stands_back_after(LONG));
+            assert!(second.stands_back_after(Duration::ZERO));
+            assert!(!second.stands_back_after(LONG));
+        }
     }
 
     #[tokio::test]

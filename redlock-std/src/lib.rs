@@ -3,6 +3,7 @@
 mod redlock;
 mod rounds;
 
+mod contention;
 mod guard;
 mod key_queues;
 

@@ -8,13 +8,16 @@ mod connect_limit;
 mod error;
 mod framing;
 mod host;
+mod line;
 mod link;
+mod mail;
 mod metered;
 mod printable;
 #[cfg(feature = "probe")]
 mod probe;
 mod queue;
 mod round_trip;
+mod socket;
 #[cfg(feature = "tls-rustls")]
 mod tls;
 mod waiting;
@@ -22,15 +25,20 @@ mod waiting;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock_core::transport::{Command, Reply, RunId, Verb};
-use redlock_core::{Denial, Options, Token, Transport};
+use redlock_core::transport::{Call as LineCall, Command, Mailbox, Reply, RunId, Verb};
+use redlock_core::{Denial, Entropy, Options, Token, Transport};
 use tokio::runtime::Handle;
 
-pub(crate) use actor::Actor;
+use crate::contention::Contention;
+use crate::entropy::SystemEntropy;
+
+pub(crate) use actor::{Actor, jittered};
 pub use address::Address;
 use call::{AcquireNumber, Call, CallError};
 use error::Failure;
 pub use error::{NodeError, TransportError};
+use line::Line;
+use mail::Mail;
 pub use printable::printable;
 #[cfg(feature = "probe")]
 pub use probe::Probe;
@@ -57,6 +65,7 @@ pub struct RedisNode {
     owner: Arc<Owner>,
     node_timeout: Duration,
     last: Option<Attempt>,
+    line: Line,
 }
 
 /// An attempt to acquire, which takes one round, or up to three for a fenced lock.
@@ -73,6 +82,7 @@ struct Attempt {
 #[derive(Debug)]
 struct Owner {
     queue: Arc<Queue>,
+    mail: Arc<Mail>,
     round_trip: Arc<RoundTrip>,
 }
 
@@ -87,25 +97,38 @@ impl RedisNode {
     /// If the URL is not that of a Redis node, or there is no runtime.
     pub fn connect(url: &str, node_timeout: Duration) -> Result<Self, crate::ConnectError> {
         let runtime = Handle::try_current().map_err(|_| crate::ConnectError::NoRuntime)?;
-        let (node, actor) = Self::prepare(Address::parse(url)?, node_timeout);
+        let address = Address::parse(url)?;
+        let (node, actor) = Self::prepare(address, node_timeout, random_mailbox(), Arc::default());
         runtime.spawn(actor.run());
         Ok(node)
     }
 
-    /// Returns the handle and the actor of the node.
-    pub(crate) fn prepare(address: Address, node_timeout: Duration) -> (Self, Actor) {
+    /// Returns the handle and the actor of the node. All nodes of a lock call at the same `mailbox`.
+    pub(crate) fn prepare(
+        address: Address,
+        node_timeout: Duration,
+        mailbox: Mailbox,
+        contention: Arc<Contention>,
+    ) -> (Self, Actor) {
         let node_timeout = bounded(node_timeout);
+        let address = Arc::new(address);
         let queue = Arc::new(Queue::new(Arc::clone(address.name()), node_timeout));
+        let mail = Arc::new(Mail::new(mailbox, contention));
         let round_trip = Arc::new(RoundTrip::default());
         let node = Self {
             owner: Arc::new(Owner {
                 queue: Arc::clone(&queue),
+                mail: Arc::clone(&mail),
                 round_trip: Arc::clone(&round_trip),
             }),
             node_timeout,
             last: None,
+            line: Line::default(),
         };
-        (node, Actor::new(address, queue, node_timeout, round_trip))
+        (
+            node,
+            Actor::new(address, queue, node_timeout, round_trip, mail),
+        )
     }
 
     /// Returns the address of the node without its password: `host:port`, or the path of its socket.
@@ -122,11 +145,16 @@ impl RedisNode {
             .then_some(Failure::Denied(Denial::MayEvict));
         let given_up = Some(queue.given_up()).filter(|count| *count > 0);
         let given_up = given_up.map(TransportError::ReleasesGivenUp);
-        [evicts, given_up.map(Failure::Transport)]
-            .into_iter()
-            .flatten()
-            .map(|failure| NodeError::new(Arc::clone(queue.name()), failure))
-            .collect()
+        let cannot_call = self.owner.mail.problem();
+        [
+            evicts,
+            given_up.map(Failure::Transport),
+            cannot_call.map(Failure::Transport),
+        ]
+        .into_iter()
+        .flatten()
+        .map(|failure| NodeError::new(Arc::clone(queue.name()), failure))
+        .collect()
     }
 
     /// Returns [`TransportError::TooFar`] if the last answer of the node took longer than the node timeout.
@@ -146,7 +174,8 @@ impl RedisNode {
     /// Queues a release whose answer no caller waits for.
     pub(crate) fn release_unattended(&self, release: &Command<'_>) {
         if !self.is_needless(release) {
-            self.owner.queue.push_unattended(self.call(release));
+            let release = self.line.at_node(release, &self.owner.mail);
+            self.owner.queue.push_unattended(self.call(&release));
         }
     }
 
@@ -166,10 +195,32 @@ impl RedisNode {
         self.owner.queue.has_sent_extend(extend)
     }
 
+    /// Whether calls wait for the node, as far as it is known.
+    pub(crate) fn is_promising(&self) -> bool {
+        self.owner.queue.is_promising()
+    }
+
+    /// Has the connection opened on which the node calls this client.
+    pub(crate) fn want_mail(&self) {
+        self.owner.mail.want();
+    }
+
+    /// Waits until it is known whether the node can call this client.
+    pub(crate) async fn open_mail(&self) {
+        self.owner.mail.open().await;
+    }
+
+    /// Ends the wait for a lock: calls are ignored from now on.
+    pub(crate) fn end_wait(&mut self) {
+        self.line.end_wait();
+    }
+
     async fn answer(&mut self, command: &Command<'_>) -> Result<Reply, Failure> {
         if self.is_needless(command) {
             return Ok(Reply::NotMine);
         }
+        let owner = &self.owner;
+        let command = &self.line.stand(command, &owner.mail, &owner.queue);
         let was_sent = self.was_sent(command);
         self.note(command, true);
         let result = match self.owner.queue.push(self.call(command)) {
@@ -248,6 +299,13 @@ impl RedisNode {
     }
 }
 
+/// A new mailbox: eight random bytes.
+pub(crate) fn random_mailbox() -> Mailbox {
+    let mut bytes = [0; 8];
+    SystemEntropy.fill(&mut bytes);
+    Mailbox::new(bytes)
+}
+
 /// Limits `node_timeout`, so that it can be added to an instant. The limit is longer than any round.
 fn bounded(node_timeout: Duration) -> Duration {
     node_timeout.min(Options::MAX_TTL)
@@ -278,6 +336,15 @@ impl Transport for RedisNode {
         self.owner.queue.run_id()
     }
 
+    fn mailbox(&self) -> Option<Mailbox> {
+        let Owner { queue, mail, .. } = &*self.owner;
+        self.line.mailbox(mail, queue.run_id())
+    }
+
+    async fn called(&mut self, key: &[u8]) -> LineCall {
+        self.line.called(key).await
+    }
+
     fn explain_timeout(&self, after: Duration) -> Option<TransportError> {
         let queue = &self.owner.queue;
         if self.has_sent() {
@@ -293,6 +360,7 @@ impl Transport for RedisNode {
 impl Drop for Owner {
     fn drop(&mut self) {
         self.queue.close();
+        self.mail.close();
     }
 }
 
@@ -304,7 +372,12 @@ mod tests {
     #[test]
     fn a_release_of_an_earlier_lease_waits_for_as_long_as_any_key_lives() {
         let address = Address::parse("redis://127.0.0.1:1").unwrap();
-        let (node, _actor) = RedisNode::prepare(address, Duration::from_millis(50));
+        let (node, _actor) = RedisNode::prepare(
+            address,
+            Duration::from_millis(50),
+            random_mailbox(),
+            Arc::default(),
+        );
         let token = Token::from_bytes([1; Token::LEN]);
         let call = node.call(&Command::release(b"dock-7", &token));
         drop(node);

@@ -3,22 +3,31 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock_core::{Acquisition, BuildError, Clock, Instant, KeyName, Lease, Options};
+use redlock_core::{Acquisition, BuildError, Clock, Instant, KeyName, Lease, Options, Transport};
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 use crate::LossCause;
 use crate::clock::SystemClock;
+use crate::contention::Contention;
 use crate::core::{Core, MAX_KEY, MAX_NODES};
 use crate::entropy::SystemEntropy;
 use crate::error::{AcquireError, ConnectError, HoldError};
 use crate::guard::Guard;
 use crate::key_queues::{KeyQueues, Term, Turn};
 use crate::knowledge::{FleetKnowledge, Told};
-use crate::node::{Address, NodeError, RedisNode};
+use crate::node::{Address, NodeError, RedisNode, jittered, random_mailbox};
 use crate::rounds::{Round, Rounds};
 
 /// Why a round acquired no lock.
 type NodesError = redlock_core::AcquireError<NodeError, MAX_NODES>;
+
+/// If no node keeps a line for this client, its tasks pass a lock on for this number of node timeouts. Then one of them stands back,
+/// so that a client of another process finds the lock free.
+const PASSED_ON_TIMEOUTS: u32 = 8;
+
+/// For how long it stands back, or a random part of up to half of it less: as long as others wait between two looks.
+const STAND_BACK: Duration = Duration::from_millis(50);
 
 /// A handle for locks over independent Redis or Valkey masters.
 ///
@@ -48,6 +57,7 @@ pub struct Redlock {
     options: Options,
     prefix: Arc<[u8]>,
     key_queues: KeyQueues,
+    contention: Arc<Contention>,
     rounds: Rounds,
     runtime: Handle,
 }
@@ -167,6 +177,8 @@ impl Redlock {
         let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
         let mut nodes: Vec<RedisNode> = Vec::new();
         let mut actors = Vec::new();
+        let mailbox = random_mailbox();
+        let contention = Arc::new(Contention::default());
         for url in urls {
             let address = parse(url.as_ref())?;
             if nodes.iter().any(|node| node.name() == &**address.name()) {
@@ -174,7 +186,9 @@ impl Redlock {
                     node: address.name().to_string(),
                 });
             }
-            let (node, actor) = RedisNode::prepare(address, options.round_time());
+            let node_timeout = options.round_time();
+            let (node, actor) =
+                RedisNode::prepare(address, node_timeout, mailbox, Arc::clone(&contention));
             nodes.push(node);
             actors.push(actor);
         }
@@ -188,6 +202,7 @@ impl Redlock {
             options,
             prefix: Arc::from([]),
             key_queues: KeyQueues::default(),
+            contention,
             rounds: Rounds::default(),
             runtime,
         })
@@ -269,7 +284,7 @@ impl Redlock {
         let now = SystemClock.now();
         let turn = self.key_queues.try_take(&key, term(&self.options, now));
         let turn = turn.ok_or_else(|| held_here(&key))?;
-        self.acquire_in_turn(key, now, turn).await
+        self.acquire_in_turn(key, now, now, turn).await
     }
 
     /// Acquires the lock, and waits for it until [`Options::wait`] is over.
@@ -297,7 +312,8 @@ impl Redlock {
         check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
         let key = key.map_err(AcquireError::KeyTooLong)?;
-        let give_up_at = SystemClock.now().saturating_add(self.options().wait_time());
+        let since = SystemClock.now();
+        let give_up_at = since.saturating_add(self.options().wait_time());
         let term = term(&self.options, give_up_at);
         let turn = match self.key_queues.try_take(&key, term) {
             Some(turn) => turn,
@@ -309,7 +325,7 @@ impl Redlock {
                 })?
             }
         };
-        self.acquire_in_turn(key, give_up_at, turn).await
+        self.acquire_in_turn(key, since, give_up_at, turn).await
     }
 
     /// Acquires the lock, runs `work` and releases the lock.
@@ -345,27 +361,60 @@ impl Redlock {
         done.ok_or(HoldError::Lost(cause))
     }
 
-    /// Makes attempts until one succeeds, or until `give_up_at`.
+    /// Makes attempts until one succeeds, or until `give_up_at`. The wait has begun at `since`.
     async fn acquire_in_turn(
         &self,
         key: Arc<[u8]>,
+        since: Instant,
         give_up_at: Instant,
         turn: Turn,
     ) -> Result<Guard, AcquireError> {
         let left = give_up_at.saturating_duration_since(SystemClock.now());
         let mut core = self.client(self.options.wait(left));
-        let mut acquisition = core.begin();
+        let keeps_line = core.nodes().any(|node| node.mailbox().is_some());
+        let longest = self.options.round_time().saturating_mul(PASSED_ON_TIMEOUTS);
+        if !keeps_line && give_up_at > since && turn.stands_back_after(longest) {
+            SystemClock
+                .sleep_until(SystemClock.now().saturating_add(jittered(STAND_BACK)))
+                .await;
+        }
+        let lease = self.contend(&mut core, &key, since, give_up_at).await?;
+        for node in core.nodes_mut() {
+            node.end_wait();
+        }
+        Ok(self.guard(core, lease, turn))
+    }
+
+    async fn contend(
+        &self,
+        core: &mut Core,
+        key: &Arc<[u8]>,
+        since: Instant,
+        give_up_at: Instant,
+    ) -> Result<Lease<Arc<[u8]>>, AcquireError> {
+        let contender = Contender { core, key };
+        let core = &mut *contender.core;
+        let mut acquisition = core.begin().since(since);
+        if self.contention.contains(key) {
+            core.join_line(&mut acquisition);
+        }
         let round_time = self.options.round_time();
         let mut failed = None;
+        let mut has_mail = false;
         // The first round of an acquire, and a retry for a split vote, may begin after its wait.
         let mut admit_until = give_up_at.max(SystemClock.now().saturating_add(round_time));
         loop {
-            let lease = self.attempt(&mut core, &mut acquisition, &key, admit_until);
+            if acquisition.is_in_line() && !has_mail {
+                // Before it is in the line: a node removes a client that it cannot call.
+                open_mail(core).await;
+                has_mail = true;
+            }
+            let lease = self.attempt(core, &mut acquisition, key, admit_until);
             let error = match lease.await {
-                Some(Ok(lease)) => return Ok(self.guard(core, lease, turn)),
+                Some(Ok(lease)) => return Ok(lease),
                 Some(Err(error)) => error,
                 None => {
-                    return Err(failed.map_or_else(|| self.not_asked(&key), AcquireError::Nodes));
+                    return Err(failed.map_or_else(|| self.not_asked(key), AcquireError::Nodes));
                 }
             };
             let Some(again_at) = core.again_at(&mut acquisition, &error) else {
@@ -377,7 +426,7 @@ impl Redlock {
             } else {
                 give_up_at
             };
-            SystemClock.sleep_until(again_at).await;
+            core.wait_for_turn(&mut acquisition, key, again_at).await;
         }
     }
 
@@ -393,8 +442,9 @@ impl Redlock {
         // A round and one that cleans up. An attempt that takes longer does not delay others.
         let longest = round_time * 2;
         let mut round = self.rounds.admit_acquire(give_up_at, longest).await?;
-        let attempt = Attempt::new(core, &self.knowledge, key, &mut round);
+        let mut attempt = Attempt::new(core, &self.knowledge, &mut round);
         let lease = attempt.core.attempt(acquisition, Arc::clone(key)).await;
+        attempt.is_over = true;
         drop(attempt);
         match &lease {
             Err(NodesError::Unreachable(_)) => round.end(false, round_time),
@@ -406,6 +456,10 @@ impl Redlock {
     }
 
     fn guard(&self, core: Core, lease: Lease<Arc<[u8]>>, turn: Turn) -> Guard {
+        if self.contention.contains(lease.key()) {
+            // The next task stands in the line as those of other processes do, by the time of its own call.
+            turn.end();
+        }
         let (rounds, runtime) = (self.rounds.clone(), self.runtime.clone());
         Guard::new(core, lease, turn, rounds, runtime)
     }
@@ -465,43 +519,63 @@ fn held_here(key: &[u8]) -> AcquireError {
     AcquireError::HeldHere(KeyName::new(key))
 }
 
-/// An attempt in progress. If it is dropped before its end, it releases the keys that it may have set. What it has
-/// learned about the nodes' clocks is kept in any case.
+/// Lets the nodes that can be reached call the client. A node that does not answer is not waited for longer than a round.
+async fn open_mail(core: &Core) {
+    let nodes = || core.nodes().filter(|node| node.is_promising());
+    nodes().for_each(RedisNode::want_mail);
+    let all = async {
+        for node in nodes() {
+            node.open_mail().await;
+        }
+    };
+    // Without its result: the acquire waits for its place by a timer then.
+    let _late = timeout(core.options().round_time(), all).await;
+}
+
+/// An acquire in progress. If it is dropped before its end, it releases the keys that its last attempt may have set, and leaves the
+/// line of the lock.
+struct Contender<'a> {
+    core: &'a mut Core,
+    key: &'a [u8],
+}
+
+impl Drop for Contender<'_> {
+    fn drop(&mut self) {
+        if let Some(release) = self.core.abandoned_release(self.key) {
+            for node in self.core.nodes() {
+                node.release_unattended(&release);
+            }
+        }
+    }
+}
+
+/// An attempt in progress. What it has learned about the nodes' clocks is kept in any case. If it is dropped before its end, its
+/// round counts until its commands have left the queues of a majority of the nodes.
 struct Attempt<'a, 'r> {
     core: &'a mut Core,
     knowledge: &'a FleetKnowledge,
     told: Told,
-    key: &'a [u8],
     round: &'a mut Round<'r>,
+    is_over: bool,
 }
 
 impl<'a, 'r> Attempt<'a, 'r> {
-    fn new(
-        core: &'a mut Core,
-        knowledge: &'a FleetKnowledge,
-        key: &'a [u8],
-        round: &'a mut Round<'r>,
-    ) -> Self {
+    fn new(core: &'a mut Core, knowledge: &'a FleetKnowledge, round: &'a mut Round<'r>) -> Self {
         knowledge.tell(core);
         Self {
             told: Told::by(core),
             core,
             knowledge,
-            key,
             round,
+            is_over: false,
         }
     }
 }
 
 impl Drop for Attempt<'_, '_> {
     fn drop(&mut self) {
-        if self.core.options().fencing().is_some() {
-            self.knowledge.learn(self.core, self.told);
-        }
-        if let Some(release) = self.core.abandoned_release(self.key) {
-            for node in self.core.nodes() {
-                node.release_unattended(&release);
-            }
+        self.knowledge.learn(self.core, self.told);
+        if !self.is_over && self.core.abandoned().is_some() {
             let nodes: Vec<_> = self.core.nodes().cloned().collect();
             self.round.leave_behind(move || {
                 let sent = nodes.iter().filter(|node| node.has_sent());

@@ -20,6 +20,7 @@ use super::call::{Call, CallError, words};
 use super::connect_limit::{ConnectLimit, ROUND_TRIPS};
 use super::error::{Failure, TransportError};
 use super::link::{Connected, Link, NotConnected, in_words, node_info};
+use super::mail::{Mail, Subscriber};
 use super::queue::{Bundle, Queue, left_out_after};
 use super::round_trip::RoundTrip;
 use crate::clock::SystemClock;
@@ -30,17 +31,20 @@ use crate::entropy::SystemEntropy;
 /// If it is dropped before its end, its runtime has shut down: then every call of the node fails.
 #[derive(Debug)]
 pub(crate) struct Actor {
-    address: Address,
+    address: Arc<Address>,
     queue: Arc<Queue>,
     /// The node timeout of the first options. Calls have their own.
     node_timeout: Duration,
     round_trip: Arc<RoundTrip>,
+    mail: Arc<Mail>,
+    /// `None` once it runs, on its own task.
+    subscriber: Option<Subscriber>,
 }
 
 /// The delay before a reconnect if no call comes, and before a release is sent again. Each delay is twice the one
 /// before, from the first to the last.
-const FIRST_BACKOFF: Duration = Duration::from_millis(20);
-const LAST_BACKOFF: Duration = Duration::from_secs(1);
+pub(super) const FIRST_BACKOFF: Duration = Duration::from_millis(20);
+pub(super) const LAST_BACKOFF: Duration = Duration::from_secs(1);
 
 /// A call does not wait for the backoff. If the last connect failed at least this time ago, less a random part of up to
 /// half of it, the call makes the actor reconnect at once. Calls before that fail at once. So the first call reaches a
@@ -52,30 +56,38 @@ const PROBE_DELAY: Duration = Duration::from_millis(30);
 const MIN_LIFE: Duration = PROBE_DELAY;
 
 /// The same for a connection that never answered, for example because nothing was sent.
-const MIN_IDLE_LIFE: Duration = Duration::from_millis(500);
+pub(super) const MIN_IDLE_LIFE: Duration = Duration::from_millis(500);
 
 /// Calls wait for a new connection for twice the time that the last connect took, and for no less than this. After that
 /// they fail at once until it is connected, so that they do not wait for a node that drops all packets.
 const MIN_PATIENCE: Duration = Duration::from_millis(50);
 
 impl Actor {
-    pub(crate) const fn new(
-        address: Address,
+    pub(crate) fn new(
+        address: Arc<Address>,
         queue: Arc<Queue>,
         node_timeout: Duration,
         round_trip: Arc<RoundTrip>,
+        mail: Arc<Mail>,
     ) -> Self {
+        let subscriber = Subscriber::new(Arc::clone(&address), Arc::clone(&mail), node_timeout);
         Self {
             address,
             queue,
             node_timeout,
             round_trip,
+            mail,
+            subscriber: Some(subscriber),
         }
     }
 
     /// Runs until the last handle of the node is dropped, and after that until all commands are sent, for at most 30
     /// seconds.
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(mut self) {
+        // On a task of its own: messages must not delay the commands of the lock.
+        if let Some(subscriber) = self.subscriber.take() {
+            tokio::spawn(subscriber.run());
+        }
         tokio::select! {
             biased;
             () = self.serve() => {}
@@ -208,7 +220,7 @@ impl Drop for Actor {
 
 /// Returns a random time between a half of `backoff` and all of it, so that clients that lost a node at the same time do
 /// not reconnect at the same time.
-fn jittered(backoff: Duration) -> Duration {
+pub(crate) fn jittered(backoff: Duration) -> Duration {
     let mut random = [0; 1];
     SystemEntropy.fill(&mut random);
     let [random] = random;
@@ -218,6 +230,7 @@ fn jittered(backoff: Duration) -> Duration {
 /// The state of one connection.
 struct Session<'a> {
     queue: &'a Queue,
+    mail: &'a Mail,
     round_trip: &'a RoundTrip,
     link: Link,
     in_flight: VecDeque<Batch>,
@@ -267,6 +280,7 @@ impl<'a> Session<'a> {
     fn new(actor: &'a Actor, link: Link) -> Self {
         Self {
             queue: &actor.queue,
+            mail: &actor.mail,
             round_trip: &actor.round_trip,
             link,
             in_flight: VecDeque::new(),
@@ -374,7 +388,7 @@ impl<'a> Session<'a> {
     }
 
     fn pass_on(&mut self, calls: Vec<Call>, asks: bool, answers: Vec<Value>) {
-        let mut unknown_scripts = Vec::new();
+        let mut again = Vec::new();
         let mut answers = answers.into_iter();
         // Why grants do not count: the node was asked for its identity and could not answer, or is in doubt.
         let mut unknown = None;
@@ -397,8 +411,9 @@ impl<'a> Session<'a> {
         for mut call in calls {
             let answer = match answers.next() {
                 Some(Value::ServerError(error)) => {
+                    // After SCRIPT FLUSH, or a restart behind a proxy.
                     if error.code() == "NOSCRIPT" && call.send_script_text() {
-                        unknown_scripts.push(call);
+                        again.push(call);
                         continue;
                     }
                     let code = answer::code(&error);
@@ -406,6 +421,17 @@ impl<'a> Session<'a> {
                         self.queue.doubt();
                         self.in_doubt = self.in_flight.len();
                         unknown = Some(Failure::Denied(Denial::Replica));
+                    }
+                    if !answer::is_transient(code)
+                        && !answer::is_unusable(code)
+                        && call.leave_line()
+                    {
+                        // Most likely the user lacks a permission. The node has set and deleted nothing.
+                        self.mail.refused(in_words(&error.clone().into()));
+                        if call.is_release() {
+                            again.push(call);
+                            continue;
+                        }
                     }
                     if call.is_release() && answer::is_transient(code) {
                         call.answer(Err(CallError::sent(Failure::Transport(rejected(error)))));
@@ -421,6 +447,11 @@ impl<'a> Session<'a> {
                     TransportError::Unexpected,
                 ))),
             };
+            if let Ok(answer) = answer
+                && call.has_place()
+            {
+                self.mail.learn(&call.command(), answer);
+            }
             if call.is_release() && answer.is_ok() {
                 self.postponed.backoff = FIRST_BACKOFF;
             }
@@ -438,9 +469,9 @@ impl<'a> Session<'a> {
             });
             call.answer(answer);
         }
-        if !unknown_scripts.is_empty() {
-            // After SCRIPT FLUSH, or a restart behind a proxy. Ahead of commands that have not been sent yet.
-            self.queue.push_front(unknown_scripts.into_iter());
+        if !again.is_empty() {
+            // Ahead of commands that have not been sent yet.
+            self.queue.push_front(again.into_iter());
         }
     }
 
@@ -605,7 +636,7 @@ mod tests {
     use redlock_core::transport::Command;
 
     use super::*;
-    use crate::node::RedisNode;
+    use crate::node::{RedisNode, random_mailbox};
 
     #[test]
     fn clients_that_lost_a_node_together_do_not_reconnect_together() {
@@ -621,7 +652,12 @@ mod tests {
 
         let hung = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("redis://{}", hung.local_addr().unwrap());
-        let (node, actor) = RedisNode::prepare(Address::parse(&url).unwrap(), LONG);
+        let (node, actor) = RedisNode::prepare(
+            Address::parse(&url).unwrap(),
+            LONG,
+            random_mailbox(),
+            Arc::default(),
+        );
         let token = Token::from_bytes([1; Token::LEN]);
         node.release_unattended(&Command::release(b"dock", &token));
         drop(node);

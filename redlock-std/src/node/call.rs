@@ -189,6 +189,22 @@ impl Call {
         mem::replace(&mut self.script_call, ScriptCall::Text) == ScriptCall::Hash
     }
 
+    pub(crate) fn has_place(&self) -> bool {
+        self.command().place.is_some()
+    }
+
+    /// Sends the command without its place in a line next time. Returns `false` if it has none.
+    pub(crate) fn leave_line(&mut self) -> bool {
+        let command = self.command();
+        if command.place.is_none() {
+            return false;
+        }
+        let without = (&command.with_place(None)).into();
+        self.command = without;
+        self.script_call = ScriptCall::Hash;
+        true
+    }
+
     /// Answers the caller. A second answer is ignored.
     pub(crate) fn answer(&mut self, answer: Result<Answer, CallError>) {
         if let Some(reply) = self.reply.take() {

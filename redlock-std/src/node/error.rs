@@ -43,6 +43,9 @@ pub enum TransportError {
     /// This number of releases were dropped, because more than a million releases, or more than 256 MB of their keys,
     /// waited. Their keys expire.
     ReleasesGivenUp(u64),
+    /// The node cannot call this client when it is its turn for a lock, because of this error. So its acquires look again after
+    /// delays, and wait longer.
+    CannotCall(Arc<str>),
     /// The node answered with this error.
     Rejected(Arc<str>),
     /// The reply does not fit the command.
@@ -88,6 +91,11 @@ impl fmt::Display for TransportError {
                     "{count} releases were dropped because too many waited; their keys expire"
                 )
             }
+            Self::CannotCall(error) => write!(
+                f,
+                "cannot call this client when a lock is free, so acquires wait longer: {error}; grant `+subscribe +publish +pubsub \
+                &redlock:mail:*`"
+            ),
             Self::Rejected(error) => f.write_str(error),
             Self::Unexpected => f.write_str("unexpected reply; is this a Redis server?"),
         }

@@ -153,7 +153,8 @@ impl Framing {
         self.incomplete
     }
 
-    const fn is_between_replies(&self) -> bool {
+    /// Whether everything that was read belongs to replies that have ended.
+    pub(crate) const fn is_between_replies(&self) -> bool {
         matches!(self.part, Part::Type) && self.is_at_top()
     }
 

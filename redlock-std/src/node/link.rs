@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisError, Value};
 use redlock_core::transport::{NodeInfo, Script};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
-use super::address::{Address, Place};
+use super::address::Address;
 use super::answer;
 use super::call::words;
 use super::error::TransportError;
 use super::framing::Framing;
 use super::metered::{Credit, Metered, Unit};
 use super::printable::printable;
+use super::socket::Socket;
 
 /// A connection, and the future that moves its bytes.
 ///
@@ -45,11 +45,6 @@ pub(crate) struct NotConnected {
     /// Whether the node accepted the connection, but the rest took too long.
     pub(crate) was_late: bool,
 }
-
-/// A stream of bytes to a node.
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 impl Link {
     /// Connects within `to_dial`. Then logs in, loads the scripts and asks for the identity of the node within `to_set_up`.
@@ -97,7 +92,12 @@ impl Link {
     ) -> Result<Connected, TransportError> {
         let mut link = Self::log_in(socket, address, credit).await?;
         let mut setup = redis::pipe();
-        for script in Script::PLAIN.into_iter().chain(Script::FENCED) {
+        let of_lines = Script::QUEUED.into_iter().chain(Script::FENCED_QUEUED);
+        for script in Script::PLAIN
+            .into_iter()
+            .chain(Script::FENCED)
+            .chain(of_lines)
+        {
             setup.cmd("SCRIPT").arg("LOAD").arg(script.text());
         }
         setup.add_command(words(NodeInfo::question()));
@@ -164,59 +164,13 @@ impl Link {
     }
 }
 
-fn no_connection_within(limit: Duration) -> TransportError {
+pub(crate) fn no_connection_within(limit: Duration) -> TransportError {
     let message = format!("no connection within {} ms", limit.as_millis());
     TransportError::Unreachable(message.into())
 }
 
-/// A connected socket that counts the bytes that arrive.
-enum Socket {
-    Tcp(Metered<tokio::net::TcpStream>),
-    #[cfg(unix)]
-    Unix(Metered<tokio::net::UnixStream>),
-}
-
-impl Socket {
-    async fn open(address: &Address, credit: &Arc<Credit>) -> Result<Self, TransportError> {
-        let credit = Arc::clone(credit);
-        let socket = match address.place() {
-            Place::Tcp(host) => host
-                .dial()
-                .await
-                .map(|stream| Self::Tcp(Metered::new(stream, credit, Unit::Bytes))),
-            #[cfg(feature = "tls-rustls")]
-            Place::Tls { host, .. } => {
-                credit.grant_handshake();
-                host.dial()
-                    .await
-                    .map(|stream| Self::Tcp(Metered::new(stream, credit, Unit::Bytes)))
-            }
-            #[cfg(unix)]
-            Place::Unix(path) => tokio::net::UnixStream::connect(path)
-                .await
-                .map(|stream| Self::Unix(Metered::new(stream, credit, Unit::Bytes))),
-        };
-        socket.map_err(|error| TransportError::Unreachable(in_words(&error.into())))
-    }
-
-    /// Does the TLS handshake if the address needs one.
-    async fn secured(self, address: &Address) -> Result<Box<dyn Stream>, RedisError> {
-        match (self, address.place()) {
-            #[cfg(feature = "tls-rustls")]
-            (Self::Tcp(stream), Place::Tls { server, config, .. }) => {
-                let connector = tokio_rustls::TlsConnector::from(Arc::clone(config));
-                let stream = connector.connect(server.clone(), stream).await?;
-                Ok(Box::new(stream))
-            }
-            (Self::Tcp(stream), _) => Ok(Box::new(stream)),
-            #[cfg(unix)]
-            (Self::Unix(stream), _) => Ok(Box::new(stream)),
-        }
-    }
-}
-
 /// The error of a connection with this credit.
-fn why(error: &RedisError, credit: &Credit) -> TransportError {
+pub(crate) fn why(error: &RedisError, credit: &Credit) -> TransportError {
     let violation = credit.violation();
     violation.unwrap_or_else(|| TransportError::Unreachable(in_words(error)))
 }

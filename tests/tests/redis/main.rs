@@ -15,6 +15,7 @@ mod fences;
 mod hostile;
 mod identity;
 mod leftovers;
+mod line;
 mod lock;
 mod patience;
 mod peer;

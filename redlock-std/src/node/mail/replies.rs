@@ -1,0 +1,194 @@
+//! Reading the replies and messages of a subscribed connection, with a limit for each.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::ready;
+
+use redis::{Value, parse_redis_value};
+use tokio::io::ReadBuf;
+
+use super::super::error::TransportError;
+use super::super::framing::Framing;
+use super::super::link::{in_words, why};
+use super::super::metered::Credit;
+use super::super::socket::Stream;
+use crate::core::MAX_KEY;
+
+/// The replies and messages that arrive on a stream, one after the other.
+///
+/// A message may come from any client of the node. So each reply is limited, in its bytes and in its values, and what is longer
+/// ends the connection. No more than the last read is kept beside it.
+pub(super) struct Replies {
+    credit: Arc<Credit>,
+    framing: Framing,
+    buffer: Vec<u8>,
+    /// How much of the buffer belongs to replies that were returned.
+    returned: usize,
+    /// How much of the buffer the framing has seen.
+    seen: usize,
+    /// The number of values of the current reply.
+    values: usize,
+}
+
+/// For a message with the longest key, its channel and its kind.
+const MAX_REPLY: usize = MAX_KEY + 1024;
+
+/// A message has four values, and the identity of a node five.
+const MAX_VALUES: usize = 8;
+
+/// How much is read at once. After that, other tasks have their turn, so that a flood of messages does not keep them waiting.
+const READ: usize = 4 * 1024;
+
+/// The credit of a read, in replies to commands of the lock: far more than [`READ`]. It bounds what TLS buffers.
+const CREDIT: usize = 128;
+
+impl Replies {
+    pub(super) fn new(credit: Arc<Credit>) -> Self {
+        Self {
+            credit,
+            framing: Framing::default(),
+            buffer: Vec::new(),
+            returned: 0,
+            seen: 0,
+            values: 0,
+        }
+    }
+
+    /// Returns the next reply or message. Dropping the future loses nothing.
+    pub(super) async fn next(
+        &mut self,
+        stream: &mut (impl Stream + ?Sized),
+    ) -> Result<Value, TransportError> {
+        loop {
+            if let Some(reply) = self.take()? {
+                return Ok(reply);
+            }
+            if self.read(stream).await? == READ {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Removes and returns the first reply of the buffer if all of it has arrived.
+    fn take(&mut self) -> Result<Option<Value>, TransportError> {
+        let new = self.buffer.get(self.seen..).unwrap_or_default();
+        let mut end = None;
+        // A reply ends with a line.
+        for line in new.split_inclusive(|byte| *byte == b'\n') {
+            let begun = self.framing.read(line).map_err(TransportError::Protocol)?;
+            self.values += begun;
+            self.seen += line.len();
+            if self.values > MAX_VALUES || self.seen - self.returned > MAX_REPLY {
+                return Err(TransportError::Flooded);
+            }
+            if self.framing.is_between_replies() {
+                end = Some(self.seen);
+                break;
+            }
+        }
+        let Some(end) = end else {
+            return Ok(None);
+        };
+        let reply = self.buffer.get(self.returned..end).unwrap_or_default();
+        let reply = parse_redis_value(reply).map_err(|error| why(&error, &self.credit))?;
+        self.returned = end;
+        self.values = 0;
+        Ok(Some(reply))
+    }
+
+    /// Reads what has arrived, at most [`READ`] bytes. Returns their number.
+    async fn read(&mut self, stream: &mut (impl Stream + ?Sized)) -> Result<usize, TransportError> {
+        self.buffer.drain(..self.returned);
+        self.seen -= self.returned;
+        self.returned = 0;
+        self.credit.settle(CREDIT)?;
+        let mut chunk = [0; READ];
+        let mut chunk = ReadBuf::new(&mut chunk);
+        let read = poll_fn(|context| {
+            ready!(Pin::new(&mut *stream).poll_read(context, &mut chunk))?;
+            io::Result::Ok(()).into()
+        });
+        read.await
+            .map_err(|error| TransportError::Unreachable(in_words(&error.into())))?;
+        if chunk.filled().is_empty() {
+            return Err(TransportError::Disconnected);
+        }
+        self.buffer.extend_from_slice(chunk.filled());
+        Ok(chunk.filled().len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn read_all(sent: &[u8]) -> (Vec<Value>, TransportError) {
+        let mut replies = Replies::new(Credit::new());
+        let (mut stream, mut sender) = tokio::io::duplex(100_000);
+        let sent = sent.to_vec();
+        let sending = tokio::spawn(async move {
+            use tokio::io::AsyncWriteExt;
+            // Fails once the reader has ended the connection.
+            drop(sender.write_all(&sent).await);
+        });
+        let mut read = Vec::new();
+        let error = loop {
+            match replies.next(&mut stream).await {
+                Ok(reply) => read.push(reply),
+                Err(error) => break error,
+            }
+            assert!(replies.buffer.len() <= MAX_REPLY + READ);
+        };
+        drop(stream);
+        sending.await.unwrap();
+        (read, error)
+    }
+
+    fn message(payload: &[u8]) -> Vec<u8> {
+        let head = format!("*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n${}\r\n", payload.len());
+        [head.as_bytes(), payload, b"\r\n"].concat()
+    }
+
+    #[tokio::test]
+    async fn each_reply_is_read_wherever_reads_are_cut() {
+        let payload = b"1dock\n\r\n7".repeat(300);
+        let sent = [b"+OK\r\n", &message(&payload)[..], b"$-1\r\n:7\r\n"].concat();
+        let (replies, error) = read_all(&sent.repeat(20)).await;
+        assert_eq!(error, TransportError::Disconnected);
+        assert_eq!(replies.len(), 80);
+        for four in replies.chunks(4) {
+            let message = Value::Array(vec![
+                Value::BulkString(b"message".to_vec()),
+                Value::BulkString(b"c".to_vec()),
+                Value::BulkString(payload.clone()),
+            ]);
+            assert_eq!(*four, [Value::Okay, message, Value::Nil, Value::Int(7)]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_message_may_be_as_long_as_a_key_and_no_longer() {
+        let (replies, _end) = read_all(&message(&[b'\n'; MAX_KEY + 1])).await;
+        assert_eq!(replies.len(), 1);
+        for long in [
+            message(&[b'x'; MAX_REPLY]),
+            message(&[b'\n'; MAX_REPLY]),
+            b"+".repeat(2 * MAX_REPLY),
+            [&b"*1000\r\n"[..], &b"_\r\n".repeat(9)].concat(),
+        ] {
+            let (replies, error) = read_all(&long).await;
+            assert_eq!((replies.len(), error), (0, TransportError::Flooded));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_not_resp_ends_the_connection() {
+        for garbage in [&b"HTTP/1.1 400 Bad Request\r\n"[..], b">1\r\n+x\r\n"] {
+            let (replies, error) = read_all(&[b"+OK\r\n", garbage].concat()).await;
+            assert_eq!(replies, [Value::Okay]);
+            assert!(matches!(error, TransportError::Protocol(_)), "{error}");
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! The task that owns the subscription to one node.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::super::actor::{FIRST_BACKOFF, LAST_BACKOFF, MIN_IDLE_LIFE, jittered};
+use super::super::address::Address;
+use super::super::connect_limit::ConnectLimit;
+use super::super::error::TransportError;
+use super::subscription::{NotOpen, Subscription};
+use super::{KEPT, Mail};
+
+/// Keeps a subscription to one node while acquires wait, and passes its messages on.
+#[derive(Debug)]
+pub(crate) struct Subscriber {
+    address: Arc<Address>,
+    mail: Arc<Mail>,
+    node_timeout: Duration,
+}
+
+/// The delay before the next try if the user lacks a permission.
+const FORBIDDEN_BACKOFF: Duration = Duration::from_secs(30);
+
+/// Why the subscriber stops for now.
+enum End {
+    /// The last handle was dropped.
+    Closed,
+    /// No acquire has waited for some time.
+    Idle,
+}
+
+impl Subscriber {
+    pub(in super::super) const fn new(
+        address: Arc<Address>,
+        mail: Arc<Mail>,
+        node_timeout: Duration,
+    ) -> Self {
+        Self {
+            address,
+            mail,
+            node_timeout,
+        }
+    }
+
+    /// Runs until the last handle of the node is dropped.
+    pub(crate) async fn run(self) {
+        loop {
+            while self.mail.is_idle() {
+                if self.mail.is_closed() {
+                    return;
+                }
+                self.mail.changed.notified().await;
+            }
+            if matches!(self.serve().await, End::Closed) {
+                return;
+            }
+        }
+    }
+
+    async fn serve(&self) -> End {
+        let mut backoff = FIRST_BACKOFF;
+        let mut limit = ConnectLimit::new(self.address.is_tls());
+        loop {
+            let kind = match self.unless_closed(self.open(&limit)).await {
+                Err(end) => return end,
+                Ok(Ok(mut subscription)) => {
+                    limit.was_in_time();
+                    self.mail.opened(subscription.run_id);
+                    let opened_at = Instant::now();
+                    let kind = match self.receive(&mut subscription).await {
+                        Err(end) => return end,
+                        Ok(kind) => kind,
+                    };
+                    self.mail.failed(kind.clone());
+                    if opened_at.elapsed() >= MIN_IDLE_LIFE && !kind.is_violation() {
+                        backoff = FIRST_BACKOFF;
+                        continue;
+                    }
+                    kind
+                }
+                Ok(Err(NotOpen { kind, was_late })) => {
+                    if was_late {
+                        limit.was_late();
+                    }
+                    self.mail.failed(kind.clone());
+                    kind
+                }
+            };
+            let delay = match kind {
+                TransportError::CannotCall(_) => FORBIDDEN_BACKOFF,
+                _ => backoff,
+            };
+            if let Err(end) = self.unless_closed(sleep(jittered(delay))).await {
+                return end;
+            }
+            if self.mail.rest() {
+                return End::Idle;
+            }
+            backoff = backoff.saturating_mul(2).min(LAST_BACKOFF);
+        }
+    }
+
+    async fn open(&self, limit: &ConnectLimit) -> Result<Subscription, NotOpen> {
+        let to_dial = ConnectLimit::to_dial(self.node_timeout);
+        let to_set_up = limit.to_set_up(self.node_timeout);
+        Subscription::open(&self.address, &self.mail.channel, to_dial, to_set_up).await
+    }
+
+    /// Passes messages on until the connection fails, and returns why. Ends if it is not needed any more.
+    async fn receive(&self, subscription: &mut Subscription) -> Result<TransportError, End> {
+        loop {
+            let check_at = self
+                .mail
+                .kept_until()
+                .unwrap_or_else(|| Instant::now() + KEPT);
+            if check_at <= Instant::now() && self.mail.rest() {
+                return Err(End::Idle);
+            }
+            let mut timer = pin!(sleep_until(check_at));
+            loop {
+                tokio::select! {
+                    biased;
+                    () = self.mail.changed.notified() => break,
+                    () = &mut timer => break,
+                    message = subscription.next() => match message {
+                        Ok(message) => self.mail.deliver(&message),
+                        Err(kind) => return Ok(kind),
+                    }
+                }
+            }
+            if self.mail.is_closed() {
+                return Err(End::Closed);
+            }
+            if !self.mail.is_up() {
+                return Ok(TransportError::Disconnected);
+            }
+        }
+    }
+
+    async fn unless_closed<F: Future>(&self, future: F) -> Result<F::Output, End> {
+        let mut future = pin!(future);
+        loop {
+            if self.mail.is_closed() {
+                return Err(End::Closed);
+            }
+            tokio::select! {
+                biased;
+                output = &mut future => return Ok(output),
+                () = self.mail.changed.notified() => {}
+            }
+        }
+    }
+}
+
+impl Drop for Subscriber {
+    /// If the last handle is not dropped yet, the runtime shuts down.
+    fn drop(&mut self) {
+        self.mail.failed(TransportError::RuntimeGone);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use redlock_core::transport::{Call, Mailbox};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::task::{AbortHandle, yield_now};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    /// The replies of a node to the setup of a subscription, the last one apart.
+    const SETUP: &[u8] =
+        b"+OK\r\n+OK\r\n*4\r\n:1\r\n:2\r\n:400000003\r\n:60000\r\n*2\r\n$1\r\nc\r\n:0\r\n:0\r\n";
+    const SUBSCRIBED: &[u8] = b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n";
+
+    /// A node that the test plays.
+    struct Node {
+        listener: TcpListener,
+        mail: Arc<Mail>,
+        subscriber: AbortHandle,
+    }
+
+    impl Node {
+        async fn start() -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("redis://{}", listener.local_addr().unwrap());
+            let address = Arc::new(Address::parse(&url).unwrap());
+            let mail = Arc::new(Mail::new(Mailbox::new([7; 8]), Arc::default()));
+            let subscriber = Subscriber::new(address, Arc::clone(&mail), LIMIT);
+            Self {
+                listener,
+                mail,
+                subscriber: tokio::spawn(subscriber.run()).abort_handle(),
+            }
+        }
+
+        /// Accepts the next connection, and answers its setup.
+        async fn accept(&self, end: &[u8]) -> TcpStream {
+            let accepted = timeout(LIMIT, self.listener.accept()).await;
+            let (mut stream, _peer) = accepted.unwrap().unwrap();
+            let mut setup = Vec::new();
+            while !setup.ends_with(b"SUBSCRIBE\r\n$29\r\nredlock:mail:0707070707070707\r\n") {
+                assert!(stream.read_buf(&mut setup).await.unwrap() > 0);
+            }
+            stream.write_all(&[SETUP, end].concat()).await.unwrap();
+            stream
+        }
+
+        async fn open(&self) -> TcpStream {
+            let (stream, ()) = tokio::join!(self.accept(SUBSCRIBED), self.mail.open());
+            assert!(self.mail.can_call(None));
+            stream
+        }
+    }
+
+    fn message(payload: &[u8]) -> Vec<u8> {
+        let head = format!("*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n${}\r\n", payload.len());
+        [head.as_bytes(), payload, b"\r\n"].concat()
+    }
+
+    #[tokio::test]
+    async fn the_first_acquire_that_waits_opens_the_connection_and_is_called_on_it() {
+        let node = Node::start().await;
+        let idle = timeout(Duration::from_millis(20), node.listener.accept()).await;
+        assert!(idle.is_err(), "no acquire has waited");
+        let mut stream = node.open().await;
+        let waiter = node.mail.wait_for(b"dock");
+        stream.write_all(&message(b"1dock")).await.unwrap();
+        assert_eq!(waiter.called().await, Call::Turn);
+        node.mail.open().await;
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_breaks_is_made_again_and_wakes_the_acquires() {
+        let node = Node::start().await;
+        let mut stream = node.open().await;
+        let waiter = node.mail.wait_for(b"dock");
+        for end in [
+            Vec::new(),
+            b"HTTP/1.1 400 Bad Request\r\n".to_vec(),
+            b"+OK\r\n".to_vec(),
+            message(&[b'x'; 100_000]),
+            b"*1\r\n".repeat(1_000),
+        ] {
+            // It may close the connection before all of it has arrived.
+            drop(stream.write_all(&end).await);
+            if end.is_empty() {
+                drop(stream);
+            }
+            stream = node.accept(SUBSCRIBED).await;
+            assert_eq!(waiter.called().await, Call::Reconnected);
+            assert!(node.mail.can_call(None));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_messages_keeps_no_other_task_waiting() {
+        let node = Node::start().await;
+        let stream = node.open().await;
+        let waiter = node.mail.wait_for(b"dock");
+        // From another thread, so that there is always more to read.
+        let mut stream = stream.into_std().unwrap();
+        stream.set_nonblocking(false).unwrap();
+        let flood = tokio::task::spawn_blocking(move || {
+            let messages = message(b"1dock").repeat(1_000);
+            while stream.write_all(&messages).is_ok() {}
+        });
+        for _ in 0..1_000 {
+            assert_eq!(waiter.called().await, Call::Turn);
+            yield_now().await;
+        }
+        node.subscriber.abort();
+        flood.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn without_the_permission_the_node_cannot_call_and_is_not_asked_at_once() {
+        let node = Node::start().await;
+        let error = b"-NOPERM User locker has no permissions to access the channel\r\n";
+        let (stream, ()) = tokio::join!(node.accept(error), node.mail.open());
+        assert!(!node.mail.can_call(None));
+        let problem = node.mail.problem().unwrap().to_string();
+        assert!(
+            problem.contains("User locker") && problem.contains("&redlock:mail:*"),
+            "{problem}"
+        );
+        drop(stream);
+        node.mail.open().await;
+        let again = timeout(Duration::from_millis(200), node.listener.accept()).await;
+        assert!(again.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_minute_after_the_last_wait_the_connection_is_closed() {
+        let node = Node::start().await;
+        let mut stream = node.open().await;
+        let waiter = node.mail.wait_for(b"dock");
+        tokio::time::pause();
+        tokio::time::advance(3 * KEPT).await;
+        yield_now().await;
+        assert!(node.mail.can_call(None), "an acquire waits");
+        drop(waiter);
+        assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+        assert!(node.mail.is_idle());
+        tokio::time::resume();
+        let _again = node.open().await;
+    }
+
+    #[tokio::test]
+    async fn the_subscriber_ends_with_the_last_handle() {
+        for is_open in [true, false] {
+            let node = Node::start().await;
+            let _stream = if is_open {
+                Some(node.open().await)
+            } else {
+                None
+            };
+            node.mail.close();
+            timeout(LIMIT, async {
+                while !node.subscriber.is_finished() {
+                    yield_now().await;
+                }
+            })
+            .await
+            .unwrap();
+        }
+    }
+}

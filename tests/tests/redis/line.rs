@@ -1,0 +1,417 @@
+//! The waiting line: who has waited longest is next, in whichever process it waits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use redlock_std::{Fencing, Guard, Options, Redlock};
+use redlock_tests::{Server, Servers, eventually, undisturbed};
+use tokio::sync::Mutex;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::sleep;
+
+use crate::proxy::Proxy;
+use crate::setup::{connected, patient};
+
+const TTL: Duration = Duration::from_secs(10);
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+const KEY: &str = "dock-7";
+
+const QUEUE: &str = "redlock:queue:dock-7";
+
+/// A turn lasts for more than two seconds, so that a call that is lost shows.
+fn options() -> Options {
+    patient(TTL).wait(LIMIT)
+}
+
+/// Clients with connections and a mailbox of their own, as processes have.
+async fn clients(servers: &Servers, count: usize) -> Vec<Redlock> {
+    clients_with(servers, count, options()).await
+}
+
+async fn clients_with(servers: &Servers, count: usize, options: Options) -> Vec<Redlock> {
+    let mut clients = Vec::new();
+    for _ in 0..count {
+        clients.push(connected(servers, options).await);
+    }
+    clients
+}
+
+/// A grant: the number of the client, and when its wait began.
+type Grant = (usize, Instant);
+
+/// Has `tasks` of each client take the lock again and again for `time`. Returns the grants in their order.
+async fn contend(clients: &[Redlock], tasks: &[usize], time: Duration) -> Vec<Grant> {
+    const HELD: Duration = Duration::from_millis(3);
+
+    let is_held = Arc::new(AtomicBool::new(false));
+    let grants: Arc<Mutex<Vec<Grant>>> = Arc::default();
+    let end = Instant::now() + time;
+    let mut set = JoinSet::new();
+    for (number, client) in clients.iter().enumerate() {
+        for _ in 0..tasks[number] {
+            let (client, is_held, grants) = (client.clone(), is_held.clone(), grants.clone());
+            set.spawn(async move {
+                while Instant::now() < end {
+                    let since = Instant::now();
+                    let guard = client.acquire(KEY).await.unwrap();
+                    assert!(!is_held.swap(true, Ordering::SeqCst), "two holders");
+                    grants.lock().await.push((number, since));
+                    sleep(HELD).await;
+                    is_held.store(false, Ordering::SeqCst);
+                    guard.release().await;
+                }
+            });
+        }
+    }
+    while let Some(done) = set.join_next().await {
+        done.unwrap();
+    }
+    std::mem::take(&mut *grants.lock().await)
+}
+
+/// The number of turns of each client.
+fn turns(grants: &[Grant], clients: usize) -> Vec<usize> {
+    let turns = |client| {
+        grants
+            .iter()
+            .filter(|(number, _)| *number == client)
+            .count()
+    };
+    (0..clients).map(turns).collect()
+}
+
+/// How often a grant was for a client that began to wait before the one that was granted the lock just before.
+fn inversions(grants: &[Grant]) -> usize {
+    let pairs = grants.windows(2);
+    pairs.filter(|pair| pair[0].1 > pair[1].1).count()
+}
+
+/// Has `client` wait for the lock, and waits until it stands in the line on all servers. By then it has looked at the lock so
+/// often that its next look is about a second away, unless it is called.
+async fn waiting(client: &Redlock, servers: &Servers) -> JoinHandle<Guard> {
+    let before = places(&servers[0]);
+    let client = client.clone();
+    let task = tokio::spawn(async move { client.acquire(KEY).await.unwrap() });
+    eventually("it stands in the line", LIMIT, || {
+        servers.iter().all(|server| places(server) > before)
+    })
+    .await;
+    sleep(FIRST_LOOKS).await;
+    task
+}
+
+/// Three looks, with delays of up to 50 ms.
+const FIRST_LOOKS: Duration = Duration::from_millis(300);
+
+/// How many clients stand in the line of a server.
+fn places(server: &Server) -> usize {
+    server.query(&["ZCARD", QUEUE]).unwrap()
+}
+
+/// How many connections of the clients have subscribed on all servers.
+fn subscribers(servers: &Servers) -> usize {
+    let list = ["CLIENT", "LIST", "TYPE", "pubsub"];
+    let lists = servers
+        .iter()
+        .map(|server| server.query::<String>(&list).unwrap());
+    lists.map(|list| list.lines().count()).sum()
+}
+
+/// The permissions that a client needed before there was a line.
+const PERMISSIONS_WITHOUT_LINE: &str =
+    "~dock-7 ~redlock:guard +set +get +del +pexpire +evalsha +eval +script|load +info +time";
+
+/// Creates a user with these permissions, and returns the URLs with it.
+fn with_user(servers: &Servers, permissions: &str) -> Vec<String> {
+    let url = |server: &Server| {
+        let user = [
+            "ACL",
+            "SETUSER",
+            "locker",
+            "reset",
+            "on",
+            ">secret",
+            "resetchannels",
+        ];
+        let words: Vec<_> = user.into_iter().chain(permissions.split(' ')).collect();
+        assert_eq!(server.query::<String>(&words).unwrap(), "OK");
+        format!("redis://locker:secret@127.0.0.1:{}", server.port())
+    };
+    servers.iter().map(url).collect()
+}
+
+/// How long `task` waits for the lock after `guard` was released.
+async fn hand_over(guard: Guard, task: JoinHandle<Guard>) -> Duration {
+    let start = Instant::now();
+    guard.release().await;
+    let next = task.await.unwrap();
+    let elapsed = start.elapsed();
+    next.release().await;
+    elapsed
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_take_turns_in_the_order_in_which_they_began_to_wait() {
+    for count in [2, 8] {
+        let servers = Servers::start(3);
+        let clients = clients(&servers, count).await;
+        let grants = contend(&clients, &vec![1; count], Duration::from_secs(3)).await;
+        let turns = turns(&grants, count);
+        let (least, most) = (turns.iter().min().unwrap(), turns.iter().max().unwrap());
+        assert!(least * 10 >= most * 8, "{turns:?}");
+        assert!(
+            inversions(&grants) * 20 <= grants.len(),
+            "{}",
+            inversions(&grants)
+        );
+        servers.expect_no_keys().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_of_fenced_locks_take_turns_too() {
+    let servers = Servers::start(3);
+    let fenced = options().fenced(Fencing::default()).unwrap();
+    let clients = clients_with(&servers, 4, fenced).await;
+    let grants = contend(&clients, &[1; 4], Duration::from_secs(2)).await;
+    let turns = turns(&grants, 4);
+    let (least, most) = (turns.iter().min().unwrap(), turns.iter().max().unwrap());
+    assert!(least * 10 >= most * 8, "{turns:?}");
+    servers.expect_no_keys().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_there_is_no_line_the_tasks_of_one_client_do_not_keep_the_lock_for_ever() {
+    let servers = Servers::start(3);
+    let options = options().node_timeout(Duration::from_millis(50)).unwrap();
+    let urls = with_user(&servers, PERMISSIONS_WITHOUT_LINE);
+    let clients = [(); 2].map(|()| Redlock::connect(&urls, options).unwrap());
+    let grants = contend(&clients, &[8, 1], Duration::from_secs(3)).await;
+    let turns = turns(&grants, 2);
+    println!("{turns:?}");
+    assert!(turns[1] >= 3, "{turns:?}");
+    servers.expect_no_keys().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eight_tasks_of_one_client_and_one_of_another_get_what_their_waits_are_worth() {
+    let servers = Servers::start(3);
+    let clients = clients(&servers, 2).await;
+    let grants = contend(&clients, &[8, 1], Duration::from_secs(3)).await;
+    let turns = turns(&grants, 2);
+    println!("{turns:?} {}", inversions(&grants));
+    servers.expect_no_keys().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_never_waits_has_one_connection_to_a_node() {
+    let servers = Servers::start(3);
+    let [first, second] = &clients(&servers, 2).await[..] else {
+        unreachable!()
+    };
+    first.acquire(KEY).await.unwrap().release().await;
+    let guard = first.try_acquire(KEY).await.unwrap();
+    let error = second.try_acquire(KEY).await.unwrap_err();
+    assert!(error.is_held(), "{error}");
+    assert_eq!((subscribers(&servers), places(&servers[0])), (0, 0));
+    let waiting = waiting(second, &servers).await;
+    assert_eq!(subscribers(&servers), 3);
+    hand_over(guard, waiting).await;
+    servers.expect_no_keys().await;
+    assert!(servers.iter().all(|server| server.client_count() == 3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_wakes_the_next_client_within_about_two_round_trips() {
+    const WAY: Duration = Duration::from_millis(10);
+
+    undisturbed(async || {
+        let servers = Servers::start(3);
+        let mut proxies = Vec::new();
+        for server in servers.iter() {
+            proxies.push(Proxy::start(server, WAY).await);
+        }
+        let urls = || proxies.iter().map(Proxy::url);
+        let [first, second] = [(); 2].map(|()| Redlock::connect(urls(), options()).unwrap());
+        for client in [&first, &second] {
+            client.acquire(KEY).await.unwrap().release().await;
+        }
+        let mut guard = first.acquire(KEY).await.unwrap();
+        let start = Instant::now();
+        guard.extend().await.unwrap();
+        let round_trip = start.elapsed();
+        let waiting = waiting(&second, &servers).await;
+        let took = hand_over(guard, waiting).await;
+        assert!(
+            took < round_trip * 3,
+            "{took:?}, a round trip {round_trip:?}"
+        );
+        servers.expect_no_keys().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_died_in_the_line_costs_the_others_no_turn() {
+    let servers = Servers::start(3);
+    let mut proxies = Vec::new();
+    for server in servers.iter() {
+        proxies.push(Proxy::start(server, Duration::ZERO).await);
+    }
+    let dying = Redlock::connect(proxies.iter().map(Proxy::url), options()).unwrap();
+    let [first, last] = &clients(&servers, 2).await[..] else {
+        unreachable!()
+    };
+    let guard = first.acquire(KEY).await.unwrap();
+    let dead = waiting(&dying, &servers).await;
+    let waiting = waiting(last, &servers).await;
+    proxies.iter().for_each(Proxy::cut);
+    eventually("it is dead", LIMIT, || subscribers(&servers) == 3).await;
+    let took = hand_over(guard, waiting).await;
+    assert!(took < options().turn() / 4, "{took:?}");
+    dead.abort();
+    servers.expect_no_keys().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_gives_up_leaves_the_line() {
+    let servers = Servers::start(3);
+    let [first, second] = &clients(&servers, 2).await[..] else {
+        unreachable!()
+    };
+    let guard = first.acquire(KEY).await.unwrap();
+    let dropped = waiting(second, &servers).await;
+    dropped.abort();
+    let is_empty = || servers.iter().all(|server| places(server) == 0);
+    eventually("it has left after a drop", LIMIT, is_empty).await;
+
+    let impatient = second.with_options(options().wait(Duration::from_millis(100)));
+    let error = impatient.acquire(KEY).await.unwrap_err();
+    assert!(error.is_held(), "{error}");
+    eventually("it has left after its wait", LIMIT, is_empty).await;
+    guard.release().await;
+    servers.expect_no_keys().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_whose_calls_are_lost_with_their_connections_gets_the_lock() {
+    let servers = Servers::start(3);
+    let [first, second] = &clients(&servers, 2).await[..] else {
+        unreachable!()
+    };
+    for _ in 0..5 {
+        let guard = first.acquire(KEY).await.unwrap();
+        let waiting = waiting(second, &servers).await;
+        for server in servers.iter() {
+            let killed: usize = server.query(&["CLIENT", "KILL", "TYPE", "pubsub"]).unwrap();
+            assert_eq!(killed, 1);
+        }
+        let took = hand_over(guard, waiting).await;
+        assert!(took < options().turn() / 8, "{took:?}");
+        eventually("it can be called again", LIMIT, || {
+            subscribers(&servers) == 3
+        })
+        .await;
+    }
+    servers.expect_no_keys().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_permissions_for_the_line_a_client_polls_and_warns() {
+    const RULES: [&str; 4] = [
+        PERMISSIONS_WITHOUT_LINE,
+        "~* +@all",
+        "~* &redlock:mail:* +@all -subscribe",
+        "~* &redlock:mail:* +@all -zadd",
+    ];
+
+    for rules in RULES {
+        let servers = Servers::start(3);
+        let urls = with_user(&servers, rules);
+        let [first, second] = [(); 2].map(|()| Redlock::connect(&urls, options()).unwrap());
+        for _ in 0..3 {
+            let guard = first.acquire(KEY).await.unwrap();
+            let second = second.clone();
+            let waiting = tokio::spawn(async move { second.acquire(KEY).await.unwrap() });
+            sleep(Duration::from_millis(100)).await;
+            hand_over(guard, waiting).await;
+        }
+        let warnings: Vec<_> = second.warnings().iter().map(ToString::to_string).collect();
+        assert_eq!(warnings.len(), 3, "{rules}: {warnings:?}");
+        let words = warnings
+            .iter()
+            .all(|warning| warning.contains("&redlock:mail:*"));
+        assert!(words, "{warnings:?}");
+        servers.expect_no_keys().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_that_is_no_line_costs_no_lock() {
+    let servers = Servers::start(3);
+    for server in servers.iter() {
+        assert_eq!(
+            server.query::<String>(&["SET", QUEUE, "squatter"]).unwrap(),
+            "OK"
+        );
+    }
+    let clients = clients_without_check(&servers);
+    let guard = clients[0].acquire(KEY).await.unwrap();
+    let other = clients[1].clone();
+    let waiting = tokio::spawn(async move { other.acquire(KEY).await.unwrap() });
+    sleep(Duration::from_millis(100)).await;
+    hand_over(guard, waiting).await;
+    for server in servers.iter() {
+        assert_eq!(server.keys(), [QUEUE.as_bytes()]);
+    }
+}
+
+fn clients_without_check(servers: &Servers) -> [Redlock; 2] {
+    [(); 2].map(|()| Redlock::connect(servers.urls(), options()).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_of_other_clients_cost_a_client_wake_ups_and_nothing_else() {
+    let servers = Servers::start(3);
+    let clients = clients(&servers, 2).await;
+    let guard = clients[0].acquire(KEY).await.unwrap();
+    let waiting = waiting(&clients[1], &servers).await;
+    let line: Vec<String> = servers[0].query(&["ZRANGE", QUEUE, "0", "-1"]).unwrap();
+    let channel = format!("redlock:mail:{}", line[0]);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let floods: Vec<_> = servers
+        .iter()
+        .map(|server| {
+            let (url, channel, is_over) = (server.url(), channel.clone(), is_over.clone());
+            std::thread::spawn(move || {
+                let client = redis::Client::open(url).unwrap();
+                let mut connection = client.get_connection().unwrap();
+                let long = vec![b'1'; 1 << 20];
+                let payloads = [&b"1dock-7"[..], b"2dock-7", b"1dock-8", b"", &long];
+                for payload in payloads.iter().cycle() {
+                    let mut publish = redis::cmd("PUBLISH");
+                    let _count: u64 = publish
+                        .arg(&channel)
+                        .arg(payload)
+                        .query(&mut connection)
+                        .unwrap();
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            })
+        })
+        .collect();
+    sleep(Duration::from_millis(500)).await;
+    assert!(guard.is_valid());
+    let took = hand_over(guard, waiting).await;
+    assert!(took < options().turn(), "{took:?}");
+    is_over.store(true, Ordering::Relaxed);
+    for flood in floods {
+        flood.join().unwrap();
+    }
+    servers.expect_no_keys().await;
+}
