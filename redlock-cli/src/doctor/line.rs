@@ -125,37 +125,31 @@ impl Line {
     fn message(&self, cost: &str) -> String {
         let (missing, unknown) = (self.missing(), self.unknown());
         let denied = self.all(|given| given == Permission::Denied);
-        let (keys, channels) = (self.denied_keys(), self.denied_channels());
-        let mut faults = Vec::new();
+        let (mut faults, mut rules, mut cures) = (Vec::new(), String::new(), Vec::new());
         if !missing.is_empty() {
             faults.push(format!("cannot run {}", missing.join(", ")));
         }
-        faults.extend(
-            keys.iter()
-                .map(|keys| format!("may not use the keys {keys}")),
-        );
-        faults.extend(
-            channels
-                .iter()
-                .map(|names| format!("may not use the channels {names}")),
-        );
-
-        let rules = denied.iter().map(|name| format!(" +{name}"));
-        let rules = rules.chain(keys.iter().map(|keys| format!(" ~{keys}")));
-        let rules: String = rules
-            .chain(channels.iter().map(|names| format!(" &{names}")))
-            .collect();
-        let mut cures = Vec::new();
+        for name in &denied {
+            rules += &format!(" +{name}");
+        }
+        for keys in self.denied_keys() {
+            faults.push(format!("may not use the keys {keys}"));
+            rules += &format!(" ~{keys}");
+        }
+        for channels in self.denied_channels() {
+            faults.push(format!("may not use the channels {channels}"));
+            rules += &format!(" &{channels}");
+        }
+        // The server checks the command before the channel. It refuses to add a channel to all channels.
+        if ["publish", "subscribe"]
+            .iter()
+            .all(|name| denied.contains(name))
+        {
+            rules += &format!(", and &{MAILS} unless the user has all channels");
+        }
         if !rules.is_empty() {
             let user = self.user.as_deref().unwrap_or("..");
-            // Without these commands, the server does not get to the channel. It refuses a second pattern after one for all channels.
-            let is_hidden = channels.is_empty() && denied.contains(&"subscribe");
-            let more = if is_hidden {
-                format!(", and &{MAILS} unless the user has all channels")
-            } else {
-                String::new()
-            };
-            cures.push(format!("ACL SETUSER {user}{rules}{more}"));
+            cures.push(format!("ACL SETUSER {user}{rules}"));
         }
         if !unknown.is_empty() {
             cures.push(format!(

@@ -109,3 +109,42 @@ fn refusal(words: &str) -> Permission {
         Permission::Denied
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_of_a_refusal_is_found_in_the_text_of_any_server() {
+        for (words, permission) in [
+            // Redis 6.0 and 6.2
+            (
+                "this user has no permissions to run the 'zadd' command or its subcommand",
+                Permission::Denied,
+            ),
+            (
+                "this user has no permissions to access one of the keys used as arguments",
+                Permission::KeyDenied,
+            ),
+            (
+                "this user has no permissions to access one of the channels used as arguments",
+                Permission::ChannelDenied,
+            ),
+            // ACL DRYRUN of Redis 7 and Valkey
+            (
+                "User app has no permissions to run the 'pubsub|numsub' command",
+                Permission::Denied,
+            ),
+            (
+                "User app has no permissions to access the 'redlock:queue:redlock:doctor' key",
+                Permission::KeyDenied,
+            ),
+            (
+                "User app has no permissions to access the 'redlock:mail:redlock:doctor' channel",
+                Permission::ChannelDenied,
+            ),
+        ] {
+            assert_eq!(refusal(words), permission, "{words}");
+        }
+    }
+}

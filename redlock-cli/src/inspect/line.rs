@@ -96,15 +96,17 @@ impl Line {
                 return None;
             };
             let name: Vec<u8> = read(name)?;
-            // Without a score: infinity, which no client has written.
-            let score: i64 = read(score).unwrap_or(0);
-            if name.starts_with(b"!") {
-                records = records.saturating_add(1);
+            let is_record = name.starts_with(b"!");
+            records = records.saturating_add(is_record.into());
+            // No client has written infinity, or a number that is too long.
+            let Some(score) = read(score) else {
+                continue;
+            };
+            if is_record {
                 line.turn = line.turn.or_else(|| Turn::parse(&name, score, now));
             } else if line.clients.len() < Self::SHOWN {
-                // The scripts remove what is no mailbox.
-                line.clients
-                    .extend(Client::parse(&name, score, read(subscribers)?, now));
+                let client = Client::parse(&name, score, read(subscribers)?, now);
+                line.clients.extend(client);
             }
         }
         line.length = line.length.saturating_sub(records);
