@@ -84,9 +84,12 @@ impl<const MAX: usize> ClockSamples<MAX> {
         now: Instant,
     ) -> bool {
         let reading = match answer {
-            Ok(Reply::Acquired(reading) | Reply::Held(reading) | Reply::Extended(reading)) => {
-                *reading
-            }
+            Ok(
+                Reply::Acquired(reading)
+                | Reply::Held(reading)
+                | Reply::Waiting(_, reading)
+                | Reply::Extended(reading),
+            ) => *reading,
             Ok(_) => None,
             Err(denial) => denial.and_then(|denial| denial.reading()),
         };

@@ -3,7 +3,8 @@
 use crate::denial::Denial;
 use crate::fence::Proposal;
 use crate::key::GUARD_KEY;
-use crate::reply::{Reply, fenced_reply};
+use crate::line::{Mailbox, Place};
+use crate::reply::{Reply, fenced_reply, queued_reply};
 use crate::token::Token;
 use crate::vote_conditions::VoteConditions;
 use crate::wire::{Answer, Argument, Arguments, Script, ScriptCall, word};
@@ -23,6 +24,9 @@ pub struct Command<'a> {
     /// For an acquire, the fence that it proposes. For an extend, the fence of the lease. For a release, the fence of the lease,
     /// or the last fence that the attempt proposed. `None` if the lock is plain.
     pub proposal: Option<Proposal>,
+    /// For an acquire, the place of the client in the line of the lock. For a release, the place that it keeps, or that it
+    /// leaves. `None` if the client does not use the line; always `None` without the feature `queue`.
+    pub place: Option<Place>,
     /// What the node must do.
     pub verb: Verb,
 }
@@ -76,6 +80,7 @@ impl<'a> Command<'a> {
             key,
             token,
             proposal: None,
+            place: None,
             verb,
         }
     }
@@ -84,6 +89,20 @@ impl<'a> Command<'a> {
     #[must_use]
     pub const fn with_proposal(self, proposal: Option<Proposal>) -> Self {
         Self { proposal, ..self }
+    }
+
+    /// The same command of a client with this place in the line. An extend has no place.
+    #[must_use]
+    pub const fn with_place(self, place: Option<Place>) -> Self {
+        Self { place, ..self }
+    }
+
+    /// The same command for a node that knows this client by `mailbox`: without its place if that is `None`, and marked if the
+    /// node cannot call the client. See [`Transport::mailbox`](crate::Transport::mailbox).
+    #[must_use]
+    pub fn at_node(self, mailbox: Option<Mailbox>) -> Self {
+        let place = self.place.and_then(|place| place.at(mailbox));
+        Self { place, ..self }
     }
 
     /// Whether it sets the key.
@@ -109,6 +128,15 @@ impl<'a> Command<'a> {
     /// Loading it at connect time (`SCRIPT LOAD`) saves the first call a round trip.
     #[must_use]
     pub const fn script(&self) -> Option<&'static Script> {
+        if self.place.is_some() {
+            match (self.verb, self.is_fenced()) {
+                (Verb::Acquire { .. }, false) => return Some(&Script::ACQUIRE_QUEUED),
+                (Verb::Acquire { .. }, true) => return Some(&Script::ACQUIRE_FENCED_QUEUED),
+                (Verb::Release, false) => return Some(&Script::RELEASE_QUEUED),
+                (Verb::Release, true) => return Some(&Script::RELEASE_FENCED_QUEUED),
+                (Verb::Extend { .. }, _) => {}
+            }
+        }
         match (self.verb, self.is_fenced()) {
             (Verb::Acquire { .. }, false) => None,
             (Verb::Extend { .. }, false) => Some(&Script::EXTEND),
@@ -138,16 +166,25 @@ impl<'a> Command<'a> {
             arguments.push(ttl);
             return arguments;
         };
-        let keys = match self.proposal {
-            None => "1",
-            Some(_) if self.is_release() => "2",
-            Some(_) => "3",
+        let place = self
+            .place
+            .filter(|_| !matches!(self.verb, Verb::Extend { .. }));
+        let keys = match (self.proposal, place) {
+            (None, None) => "1",
+            (None, Some(_)) => "2",
+            (Some(_), None) if self.is_release() => "2",
+            (Some(_), None) => "3",
+            (Some(_), Some(_)) if self.is_release() => "3",
+            (Some(_), Some(_)) => "4",
         };
         let mut arguments = script.call(call, keys);
         arguments.push(Some(key));
         if self.is_fenced() {
             arguments.push(Some(Argument::FenceKey(self.key)));
             arguments.push((!self.is_release()).then_some(word(GUARD_KEY)));
+        }
+        if let Some(place) = &place {
+            arguments.push(Some(Argument::Line(place.queue_key(self.key))));
         }
         arguments.push(Some(token));
         arguments.push(ttl);
@@ -165,6 +202,24 @@ impl<'a> Command<'a> {
             // Left out of most acquires.
             let vouches = self.is_acquire() && proposal.vouches();
             arguments.push(vouches.then_some(Argument::Integer(1)));
+            if place.is_some() && self.is_acquire() && !vouches {
+                arguments.push(number(0));
+            }
+        }
+        if let Some(place) = &place {
+            let number = |number: u64| Some(Argument::Integer(number));
+            let ticket = place.ticket().and_then(number);
+            let mailbox = place.mailbox_word().map_or(word(""), Argument::Line);
+            let turn = number(place.turn_ms().into());
+            if self.is_acquire() {
+                arguments.push(ticket);
+                arguments.push(Some(mailbox));
+                arguments.push(turn);
+            } else {
+                arguments.push(turn);
+                arguments.push(Some(mailbox));
+                arguments.push(ticket);
+            }
         }
         arguments
     }
@@ -172,6 +227,18 @@ impl<'a> Command<'a> {
     /// What `answer` means for this command. `None` if it is not an answer to this command.
     #[must_use]
     pub fn reply(&self, answer: Answer) -> Option<Result<Reply, Denial>> {
+        if let Some(place) = &self.place {
+            match (self.verb, answer) {
+                (Verb::Acquire { .. }, Answer::Integers(numbers)) => {
+                    return queued_reply(place, self.proposal.as_ref(), &numbers);
+                }
+                (Verb::Acquire { .. }, _) => return None,
+                (Verb::Release, Answer::Integer(2)) => {
+                    return Some(Ok(Reply::ReleasedWithWaiters(place.waiters())));
+                }
+                _ => {}
+            }
+        }
         let reply = match (self.verb, &self.proposal, answer) {
             (Verb::Acquire { .. }, None, Answer::Ok) => Reply::Acquired(None),
             (Verb::Acquire { .. }, None, Answer::Nil) => Reply::Held(None),
@@ -290,6 +357,113 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "queue")]
+    fn mailbox() -> Mailbox {
+        Mailbox::new([0xab; 8])
+    }
+
+    #[cfg(feature = "queue")]
+    #[test]
+    fn a_command_with_a_place_names_the_line_the_ticket_and_the_mailbox() {
+        let [acquire, extend, release] = COMMANDS;
+        let waiting = Some(Place::waiting(mailbox(), 42, 225));
+        let left = Some(Place::left(mailbox().uncallable(), 225));
+        let outside = Some(Place::outside(225));
+        let (acquires, releases) = (&Script::ACQUIRE_QUEUED, &Script::RELEASE_QUEUED);
+        for (command, script, rest) in [
+            (
+                acquire.with_place(waiting),
+                acquires,
+                "10000 42 abababababababab 225",
+            ),
+            (
+                release.with_place(waiting),
+                releases,
+                "225 abababababababab 42",
+            ),
+            (release.with_place(left), releases, "225 ~abababababababab"),
+            (release.with_place(outside), releases, "225 "),
+        ] {
+            let wanted = std::format!(
+                "EVALSHA {} 2 dock redlock:queue:dock tttttttttttttttttttt {rest}",
+                script.sha1()
+            );
+            assert_eq!(words(&command, ScriptCall::Hash), wanted);
+        }
+        // A node that keeps no line for the client gets the commands of every Redlock client.
+        let acquire = acquire.with_place(waiting).at_node(None);
+        assert_eq!(acquire, COMMANDS[0]);
+        let extend_in_line = words(&extend.with_place(waiting), ScriptCall::Hash);
+        assert_eq!(extend_in_line, words(&extend, ScriptCall::Hash));
+    }
+
+    #[cfg(all(feature = "queue", feature = "fence"))]
+    #[test]
+    fn a_fenced_command_with_a_place_has_the_words_of_both() {
+        let fencing = crate::Fencing::default();
+        let fence = crate::Fence::from_u64(7);
+        let proposal = |vouches| Some(Proposal::new(fence, fencing, 8, vouches));
+        let place = Some(Place::waiting(mailbox(), 42, 225));
+        let [acquire, _, release] = COMMANDS.map(|command| command.with_place(place));
+        for (command, script, rest) in [
+            (
+                acquire.with_proposal(proposal(true)),
+                &Script::ACQUIRE_FENCED_QUEUED,
+                "4 dock redlock:fence:dock redlock:guard redlock:queue:dock tttttttttttttttttttt 10000 7 60000 250 60000 1 42 abababababababab 225",
+            ),
+            (
+                acquire.with_proposal(proposal(false)),
+                &Script::ACQUIRE_FENCED_QUEUED,
+                "4 dock redlock:fence:dock redlock:guard redlock:queue:dock tttttttttttttttttttt 10000 7 60000 250 60000 0 42 abababababababab 225",
+            ),
+            (
+                release.with_proposal(proposal(true)),
+                &Script::RELEASE_FENCED_QUEUED,
+                "3 dock redlock:fence:dock redlock:queue:dock tttttttttttttttttttt 7 250 60000 225 abababababababab 42",
+            ),
+        ] {
+            let wanted = std::format!("EVALSHA {} {rest}", script.sha1());
+            assert_eq!(words(&command, ScriptCall::Hash), wanted);
+            assert!(command.arguments(ScriptCall::Hash).count() <= Arguments::MAX);
+        }
+    }
+
+    #[cfg(feature = "queue")]
+    #[test]
+    fn a_node_tells_a_waiting_client_why_it_refuses_for_how_long_and_who_is_ahead() {
+        use crate::line::{Position, Refusal, Waiters};
+
+        let place = Some(Place::waiting(mailbox(), 42, 225));
+        let [acquire, _, release] = COMMANDS.map(|command| command.with_place(place));
+        let waiting = |refusal, left_ms, ahead| {
+            let position = Position::new(refusal, 99, left_ms, ahead);
+            Some(Ok(Reply::Waiting(position, None)))
+        };
+        for (answer, reply) in [
+            ([0, 99, 0, 0], Some(Ok(Reply::Acquired(None)))),
+            ([1, 99, 0, 5 * 1_024 + 3], waiting(Refusal::Held, 5, 3)),
+            ([1, 99, 0, -1_024 + 3], waiting(Refusal::Held, u32::MAX, 3)),
+            ([8, 99, 0, 225 * 1_024], waiting(Refusal::Ahead, 225, 0)),
+            ([9, 99, 0, 1_000], waiting(Refusal::Full, 0, 1_000)),
+            ([2, 99, 0, 0], None),
+            ([1, -1, 0, 0], None),
+        ] {
+            assert_eq!(acquire.reply(Answer::Integers(answer)), reply, "{answer:?}");
+        }
+        let released = Reply::ReleasedWithWaiters(Waiters::new());
+        for (answer, reply) in [
+            (0, Some(Ok(Reply::NotMine))),
+            (1, Some(Ok(Reply::Released))),
+            (2, Some(Ok(released))),
+            (3, None),
+        ] {
+            assert_eq!(release.reply(Answer::Integer(answer)), reply);
+        }
+        for answer in [Answer::Ok, Answer::Nil] {
+            assert_eq!(acquire.reply(answer), None);
+        }
+    }
+
     fn words(command: &Command<'_>, call: ScriptCall) -> std::string::String {
         let words: std::vec::Vec<_> = command
             .arguments(call)
@@ -298,6 +472,10 @@ mod tests {
                 Argument::Integer(number) => std::format!("{number}"),
                 Argument::FenceKey(key) => {
                     std::format!("{FENCE_KEY_PREFIX}{}", std::str::from_utf8(key).unwrap())
+                }
+                Argument::Line(word) => {
+                    let (prefix, bytes) = word.pieces();
+                    std::format!("{prefix}{}", std::str::from_utf8(bytes).unwrap())
                 }
             })
             .collect();

@@ -18,7 +18,15 @@ pub const GUARD_KEY: &str = "redlock:guard";
 /// - `accepted` is the token whose acquire or extend was accepted last. After its release, `:accepted` is missing.
 pub const FENCE_KEY_PREFIX: &str = "redlock:fence:";
 
-/// The prefix of the keys of guard and fence records. No lock may have a key with this prefix.
+/// The prefix that turns the key of a lock into the key of its waiting line. The line is a sorted set: its members are mailboxes,
+/// its scores are tickets.
+pub const QUEUE_KEY_PREFIX: &str = "redlock:queue:";
+
+/// The prefix that turns a mailbox into the channel through which nodes call its client. A message is `1` or `2`, then the key of
+/// the lock: see `transport::Call`.
+pub const MAILBOX_PREFIX: &str = "redlock:mail:";
+
+/// The prefix of the keys of guard and fence records, and of waiting lines. No lock may have a key with this prefix.
 pub const RESERVED_PREFIX: &str = "redlock:";
 
 /// A key as messages show it: its first 64 bytes. Bytes that are not printable text are escaped.

@@ -38,6 +38,8 @@ mod entropy;
 #[doc(hidden)] // for the messages of redlock-std and redlock-cli
 pub mod escape;
 mod fence;
+mod line;
+
 mod key;
 mod options_error;
 mod time;
@@ -54,7 +56,9 @@ pub use entropy::Entropy;
 pub use error::{AcquireError, BuildError, ExtendError, HoldError, LossCause};
 pub use failure::{Failure, NodeError};
 pub use fence::{Fence, FenceGate, Fencing};
-pub use key::{FENCE_KEY_PREFIX, GUARD_KEY, KeyName, RESERVED_PREFIX};
+pub use key::{
+    FENCE_KEY_PREFIX, GUARD_KEY, KeyName, MAILBOX_PREFIX, QUEUE_KEY_PREFIX, RESERVED_PREFIX,
+};
 pub use lease::Lease;
 pub use options::Options;
 pub use options_error::OptionsError;

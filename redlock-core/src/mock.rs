@@ -49,6 +49,7 @@ mod server;
 mod data;
 mod error;
 mod flaw;
+mod line;
 mod slots;
 
 mod clock;
@@ -57,7 +58,7 @@ mod entropy;
 pub use clock::MockClock;
 pub use entropy::SeededEntropy;
 pub use error::{MockError, MockFailure, MockName};
-pub use node::MockNode;
+pub use node::{MockClient, MockNode};
 
 /// Not part of the API: a server alone, for the programs and suites of this repository.
 #[doc(hidden)]

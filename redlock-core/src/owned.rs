@@ -2,6 +2,7 @@
 
 use crate::command::{Command, Verb};
 use crate::fence::Proposal;
+use crate::line::Place;
 use crate::token::Token;
 
 /// A command that owns its key, for a transport that queues commands.
@@ -10,6 +11,7 @@ pub struct OwnedCommand<K> {
     pub(crate) key: K,
     pub(crate) token: Token,
     pub(crate) proposal: Option<Proposal>,
+    pub(crate) place: Option<Place>,
     pub(crate) verb: Verb,
 }
 
@@ -19,6 +21,7 @@ impl<K> OwnedCommand<K> {
             key,
             token: *command.token,
             proposal: command.proposal,
+            place: command.place,
             verb: command.verb,
         }
     }
@@ -38,6 +41,7 @@ impl<K: AsRef<[u8]>> OwnedCommand<K> {
             key: self.key.as_ref(),
             token: &self.token,
             proposal: self.proposal,
+            place: self.place,
             verb: self.verb,
         }
     }

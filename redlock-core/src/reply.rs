@@ -2,6 +2,7 @@
 
 use crate::denial::Denial;
 use crate::fence::{Fence, Proposal, Reading};
+use crate::line::{Place, Position, Refusal, Waiters};
 
 /// The meaning of a node's answer.
 ///
@@ -14,10 +15,14 @@ pub enum Reply {
     Acquired(Option<Reading>),
     /// To acquire: the key exists already, or the lease of another attempt on it has not ended.
     Held(Option<Reading>),
+    /// To acquire, from a client that stands in the line of the lock: the node refuses.
+    Waiting(Position, Option<Reading>),
     /// To extend: the key is extended.
     Extended(Option<Reading>),
     /// To release: the key is deleted.
     Released,
+    /// To release: the key is deleted, and other clients wait for the lock.
+    ReleasedWithWaiters(Waiters),
     /// To extend or release: the key is gone or carries another token. Or, to a fenced extend: the guard record has other
     /// rules.
     NotMine,
@@ -64,6 +69,35 @@ pub(crate) fn fenced_reply(
     })
 }
 
+/// Parses the answer to an acquire of a client in the line. Its numbers are those of [`fenced_reply`]. With `REFUSED`, `WAITING`
+/// and `FULL`, the last one is `1024 * ms + ahead`: the `left_ms` and the `ahead` of a [`Position`]. The third one is zero if the
+/// lock is plain.
+///
+/// `None` if the numbers are no such answer.
+#[inline(never)]
+pub(crate) fn queued_reply(
+    place: &Place,
+    proposal: Option<&Proposal>,
+    numbers: &[i64; 4],
+) -> Option<Result<Reply, Denial>> {
+    let [code, time, fence, ms] = *numbers;
+    let refusal = match code {
+        code::REFUSED => Refusal::Held,
+        code::WAITING => Refusal::Ahead,
+        code::FULL => Refusal::Full,
+        code::GRANTED if proposal.is_none() => return Some(Ok(Reply::Acquired(None))),
+        _ => return fenced_reply(proposal?, false, numbers),
+    };
+    let time = u64::try_from(time).ok()?;
+    let fence = Fence::from_u64(u64::try_from(fence).ok()?);
+    // Negative if the key has no TTL: it is no lock, and never expires.
+    let left_ms = u32::try_from(ms >> 10).unwrap_or(u32::MAX);
+    let ahead = u32::try_from(ms & 1_023).unwrap_or_default();
+    let position = place.position(refusal, time, left_ms, ahead);
+    let reading = proposal.map(|proposal| Reading::of(proposal, time, fence, left_ms));
+    Some(Ok(Reply::Waiting(position, reading)))
+}
+
 /// The codes of `scripts/codes.lua`, which explains them.
 mod code {
     pub(super) const GRANTED: i64 = 0;
@@ -74,6 +108,8 @@ mod code {
     pub(super) const QUARANTINED: i64 = 5;
     pub(super) const OTHER_RULES: i64 = 6;
     pub(super) const UNGUARDED: i64 = 7;
+    pub(super) const WAITING: i64 = 8;
+    pub(super) const FULL: i64 = 9;
 }
 
 #[cfg(test)]
@@ -93,6 +129,8 @@ mod tests {
             ("QUARANTINED", code::QUARANTINED),
             ("OTHER_RULES", code::OTHER_RULES),
             ("UNGUARDED", code::UNGUARDED),
+            ("WAITING", code::WAITING),
+            ("FULL", code::FULL),
         ];
         assert!(
             codes.map(|(code, _)| code).eq(wanted

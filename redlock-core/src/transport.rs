@@ -2,6 +2,7 @@
 //! `redlock-std` or `redlock-embassy` does not need this module.
 
 use core::fmt;
+use core::future::pending;
 use core::time::Duration;
 
 use crate::failure::NodeError;
@@ -9,6 +10,7 @@ use crate::failure::NodeError;
 pub use crate::admission::Admission;
 pub use crate::command::{Command, Verb};
 pub use crate::fence::{Proposal, Reading};
+pub use crate::line::{Call, LineWord, Mailbox, Place, Position, Refusal, Waiters};
 pub use crate::node_info::{NodeInfo, ReplicationId, RunId};
 pub use crate::owned::OwnedCommand;
 pub use crate::reply::Reply;
@@ -79,6 +81,40 @@ pub trait Transport {
         None
     }
 
+    /// Returns the mailbox under which this client stands in the waiting lines of the node. It is marked as [uncallable] if the
+    /// node cannot call the client: the connection has not subscribed to the channel of the mailbox. `None` if the node can
+    /// keep no line for this client, for example because its ACL user lacks a permission. A client that no node keeps a line
+    /// for polls.
+    ///
+    /// All nodes of a client return the same mailbox, but for the mark. Clients that wait for the same key at the same time
+    /// have different mailboxes.
+    ///
+    /// A transport that returns a mailbox sends each command as [`Command::at_node`](crate::transport::Command::at_node) makes
+    /// it, with the mailbox that is valid on the connection at this time.
+    ///
+    /// The default returns `None`.
+    ///
+    /// [uncallable]: crate::transport::Mailbox::uncallable
+    fn mailbox(&self) -> Option<Mailbox> {
+        None
+    }
+
+    /// Waits until the node calls this client for `key`. Returns each call once, in the order in which they arrived. If the
+    /// future is dropped, no call is lost: the next future of this key returns it.
+    ///
+    /// A call counts only if it came behind the node's reply to the last acquire of `key`: when this reply arrives, the
+    /// transport forgets the earlier calls for `key`. The reply may be one that no caller waits for any more. After a new
+    /// connection has subscribed, the transport returns [`Call::Reconnected`] once.
+    ///
+    /// A transport keeps calls only for keys for which the client waits. A client for which a call comes that it does not
+    /// wait for leaves the line: it sends a release with [`Place::left`](crate::transport::Place).
+    ///
+    /// The default waits for ever.
+    async fn called(&mut self, key: &[u8]) -> Call {
+        let _key = key;
+        pending().await
+    }
+
     /// Returns why the node has not answered a round, which stopped waiting for it after the time `after`. `None` if the
     /// transport does not know why. The round then reports [`Failure::TimedOut`](crate::Failure::TimedOut).
     ///
@@ -108,6 +144,14 @@ impl<T: Transport> Transport for &mut T {
 
     fn run_id(&self) -> Option<RunId> {
         T::run_id(self)
+    }
+
+    fn mailbox(&self) -> Option<Mailbox> {
+        T::mailbox(self)
+    }
+
+    async fn called(&mut self, key: &[u8]) -> Call {
+        T::called(self, key).await
     }
 
     fn explain_timeout(&self, after: Duration) -> Option<Self::Error> {

@@ -2,7 +2,7 @@
 
 use heapless::Vec;
 use redlock_core::Token;
-use redlock_core::transport::{Command, Proposal};
+use redlock_core::transport::{Command, Place, Proposal};
 
 /// The last release, until it is answered. It is sent ahead of the next command if
 ///
@@ -21,6 +21,7 @@ pub(crate) struct Outbox {
     key: Vec<u8, { Self::KEY_MAX }>,
     token: Token,
     proposal: Option<Proposal>,
+    place: Option<Place>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +44,7 @@ impl Outbox {
         key: Vec::new(),
         token: Token::from_bytes([0; Token::LEN]),
         proposal: None,
+        place: None,
     };
 
     /// Stores `command`, if it is a release, to be sent ahead of the next command.
@@ -64,6 +66,7 @@ impl Outbox {
             let _fits = self.key.extend_from_slice(command.key);
             self.token = *command.token;
             self.proposal = command.proposal;
+            self.place = command.place;
             self.state = state;
         }
     }
@@ -75,7 +78,9 @@ impl Outbox {
 
     /// Returns the stored release.
     pub(crate) fn command(&self) -> Command<'_> {
-        Command::release(&self.key, &self.token).with_proposal(self.proposal)
+        Command::release(&self.key, &self.token)
+            .with_proposal(self.proposal)
+            .with_place(self.place)
     }
 
     /// Records that the connection has taken the stored release.

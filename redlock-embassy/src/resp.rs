@@ -25,13 +25,14 @@ pub fn encode<'a>(
     put(Line::new().write(b'*', arguments.len() as u64));
     for argument in arguments {
         let mut number = Line::new();
-        let (prefix, bytes) = match argument {
-            Argument::Bytes(bytes) => ("", bytes),
-            Argument::Integer(value) => match number.write(b':', value) {
+        let (prefix, bytes) = match &argument {
+            Argument::Bytes(bytes) => ("", *bytes),
+            Argument::Integer(value) => match number.write(b':', *value) {
                 [_, digits @ .., b'\r', b'\n'] => ("", digits),
                 line => ("", line),
             },
-            Argument::FenceKey(key) => (FENCE_KEY_PREFIX, key),
+            Argument::FenceKey(key) => (FENCE_KEY_PREFIX, *key),
+            Argument::Line(word) => word.pieces(),
         };
         let len = prefix.len().saturating_add(bytes.len());
         for piece in [

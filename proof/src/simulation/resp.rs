@@ -188,6 +188,10 @@ fn are(words: &[&[u8]], arguments: Arguments<'_>) -> bool {
                 Argument::FenceKey(key) => {
                     word.strip_prefix(FENCE_KEY_PREFIX.as_bytes()) == Some(key)
                 }
+                Argument::Line(line) => {
+                    let (prefix, bytes) = line.pieces();
+                    word.strip_prefix(prefix.as_bytes()) == Some(bytes)
+                }
             })
 }
 

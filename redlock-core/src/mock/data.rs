@@ -2,6 +2,7 @@
 
 use crate::fence::{Fence, Fencing};
 use crate::key::KeyName;
+use crate::mock::line::Line;
 use crate::mock::slots::Slots;
 use crate::node_info::{ReplicationId, RunId};
 use crate::time::Instant;
@@ -12,8 +13,12 @@ use crate::token::Token;
 pub struct Data<const KEYS: usize> {
     entries: Slots<(KeyName, Entry), KEYS>,
     fences: Slots<(KeyName, FenceRecord), KEYS>,
+    lines: Slots<(KeyName, Line), LINES>,
     pub(super) guard: Option<Guard>,
 }
+
+/// For how many locks clients can wait at the same time.
+const LINES: usize = 3;
 
 /// The key of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,6 +71,7 @@ impl<const KEYS: usize> Data<KEYS> {
     pub(super) const EMPTY: Self = Self {
         entries: Slots::new(),
         fences: Slots::new(),
+        lines: Slots::new(),
         guard: None,
     };
 
@@ -85,6 +91,7 @@ impl<const KEYS: usize> Data<KEYS> {
     pub(super) fn expire(&mut self, now: Instant) {
         self.entries.retain(|(_, entry)| entry.expires_at > now);
         self.fences.retain(|(_, record)| record.expires_at > now);
+        self.lines.retain(|(_, line)| line.expires_at > now);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -92,7 +99,7 @@ impl<const KEYS: usize> Data<KEYS> {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0 && self.fences.iter().next().is_none()
+        self.len() == 0 && self.fences.iter().next().is_none() && self.lines.iter().next().is_none()
     }
 
     pub(super) fn entry(&self, key: &KeyName) -> Option<&Entry> {
@@ -103,6 +110,21 @@ impl<const KEYS: usize> Data<KEYS> {
     pub(super) fn fence_record(&self, key: &KeyName) -> Option<&FenceRecord> {
         let mut all = self.fences.iter();
         all.find(|(of, _)| of == key).map(|(_, record)| record)
+    }
+
+    pub(super) fn line(&self, key: &KeyName) -> Option<&Line> {
+        let mut all = self.lines.iter();
+        all.find(|(of, _)| of == key).map(|(_, line)| line)
+    }
+
+    pub(super) fn has_room_for_line(&self, key: &KeyName) -> bool {
+        self.lines.has_room() || self.line(key).is_some()
+    }
+
+    /// Deletes the line if it is empty. Returns whether there was room.
+    pub(super) fn set_line(&mut self, key: KeyName, line: Line) -> bool {
+        self.lines.retain(|(of, _)| *of != key);
+        line.is_empty() || self.lines.insert((key, line)).is_some()
     }
 
     pub(super) fn known(&self, key: &KeyName) -> FenceRecord {

@@ -109,6 +109,7 @@ impl Host {
                 .ok_or(Failure::Transport(MockError::KeyTooLong))?,
             token: &command.token,
             proposal: command.proposal,
+            place: command.place,
             verb: command.verb,
         };
         self.server.execute(&command, self.wall(now))

@@ -5,10 +5,11 @@ use core::future::poll_fn;
 use core::task::{Poll, Waker};
 use core::time::Duration;
 
-use crate::command::Command;
+use crate::command::{Command, Verb};
 use crate::failure::{Failure, NodeError};
 use crate::fence::{Fence, Fencing};
 use crate::key::KeyName;
+use crate::line::{Call as LineCall, Mailbox};
 use crate::mock::error::{MockError, MockFailure, MockName};
 use crate::mock::host::Host;
 use crate::mock::slots::Slots;
@@ -45,9 +46,26 @@ struct State {
     sent: Slots<Sent, MAX_SENT>,
     host: Host,
     wakers: Slots<Waker, MAX_SENT>,
+    /// The clients whose connections have subscribed to their mailboxes.
+    subscribers: Slots<Mailbox, MAX_MAIL>,
+    mail: Slots<Mail, MAX_MAIL>,
+    loses_calls: bool,
 }
 
 const MAX_SENT: usize = 64;
+
+const MAX_MAIL: usize = 16;
+
+/// A call on its way to a client.
+#[derive(Debug)]
+struct Mail {
+    mailbox: Mailbox,
+    /// `None`: for every key.
+    key: Option<KeyName>,
+    call: LineCall,
+    arrives_at: Instant,
+    number: u64,
+}
 
 /// A command on its way to the node, or its reply on the way back.
 #[derive(Debug)]
@@ -77,6 +95,9 @@ impl<C: Clock> MockNode<C> {
                 sent: Slots::new(),
                 host: Host::new(number),
                 wakers: Slots::new(),
+                subscribers: Slots::new(),
+                mail: Slots::new(),
+                loses_calls: false,
             }),
         }
     }
@@ -88,6 +109,53 @@ impl<C: Clock> MockNode<C> {
         C: Clone,
     {
         core::array::from_fn(|index| Self::new(index + 1, clock.clone()))
+    }
+
+    /// The connection of a client with this mailbox: a [`Transport`] of a client that stands in the waiting lines of the node.
+    /// If the mailbox is [uncallable](Mailbox::uncallable), the node cannot call the client.
+    ///
+    /// The node can call 16 clients. The connection stays open until [`disconnect`](Self::disconnect).
+    pub fn client(&self, mailbox: Mailbox) -> MockClient<'_, C> {
+        if mailbox.is_callable() {
+            self.change(|state, _| {
+                state.subscribers.retain(|other| *other != mailbox);
+                state.subscribers.insert(mailbox);
+                if state.is_up {
+                    state.host.server.subscribe(mailbox);
+                }
+            });
+        }
+        MockClient {
+            node: self,
+            mailbox,
+        }
+    }
+
+    /// Ends the connection of a client, like that of a process that is killed: the node can no longer call the client.
+    pub fn disconnect(&self, mailbox: Mailbox) {
+        self.change(|state, _| {
+            state.subscribers.retain(|other| *other != mailbox);
+            state.mail.retain(|mail| mail.mailbox != mailbox);
+            state.host.server.unsubscribe(mailbox);
+        });
+    }
+
+    /// Sets whether the calls of the node are lost on their way to the clients.
+    pub fn lose_calls(&self, are_lost: bool) {
+        self.settled().loses_calls = are_lost;
+    }
+
+    /// Deletes the waiting line of `key`, like a server that evicts keys.
+    pub fn forget_line(&self, key: &str) {
+        self.change(|state, _| state.host.server.forget_line(key.as_bytes()));
+    }
+
+    /// The number of clients in the waiting line of `key`.
+    #[must_use]
+    pub fn waiting(&self, key: &str) -> usize {
+        let state = self.settled();
+        let wall = state.host.wall(self.clock.now());
+        state.host.server.line(key.as_bytes(), wall).count()
     }
 
     /// Sets the time that each command takes from the client to the node and back.
@@ -118,6 +186,7 @@ impl<C: Clock> MockNode<C> {
                 sent.answer
                     .get_or_insert((Err(Failure::Transport(MockError::Reset)), now));
             }
+            state.mail = Slots::new();
             state.forget_abandoned();
         });
     }
@@ -129,6 +198,7 @@ impl<C: Clock> MockNode<C> {
         self.change(|state, now| {
             state.is_up = true;
             state.host.restart(now);
+            state.connect_again(now);
         });
     }
 
@@ -287,6 +357,32 @@ impl<C: Clock> MockNode<C> {
         let command = OwnedCommand::new(command, key);
         self.settled().send(command, self.clock.now())
     }
+
+    async fn execute_for(
+        &self,
+        mailbox: Option<Mailbox>,
+        command: &Command<'_>,
+    ) -> Result<Reply, NodeErrorOf<&Self>> {
+        let name = MockName(self.number);
+        let ticket = self
+            .send(&command.at_node(mailbox))
+            .map_err(|error| NodeError::new(name, Failure::Transport(error)))?;
+        // Dropped with this future.
+        let _call = Call {
+            state: &self.state,
+            ticket,
+        };
+        loop {
+            let wait = self.settled().wait(ticket, self.clock.now());
+            match wait {
+                Wait::Over(result) => {
+                    return result.map_err(|failure| NodeError::new(name, failure));
+                }
+                Wait::Until(instant) => self.clock.sleep_until(instant).await,
+                Wait::ForChange => change(&self.state).await,
+            }
+        }
+    }
 }
 
 impl<C: Clock> Transport for &MockNode<C> {
@@ -298,23 +394,7 @@ impl<C: Clock> Transport for &MockNode<C> {
     }
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
-        let ticket = self
-            .send(command)
-            .map_err(|error| NodeError::new(self.name(), Failure::Transport(error)))?;
-        let call = Call {
-            state: &self.state,
-            ticket,
-        };
-        loop {
-            let wait = self.settled().wait(ticket, self.clock.now());
-            match wait {
-                Wait::Over(result) => {
-                    return result.map_err(|failure| NodeError::new(self.name(), failure));
-                }
-                Wait::Until(instant) => self.clock.sleep_until(instant).await,
-                Wait::ForChange => call.change().await,
-            }
-        }
+        self.execute_for(None, command).await
     }
 
     fn run_id(&self) -> Option<RunId> {
@@ -322,26 +402,73 @@ impl<C: Clock> Transport for &MockNode<C> {
     }
 }
 
+/// The connection of one client to a node, with the mailbox of the client. See [`MockNode::client`].
+#[derive(Debug)]
+pub struct MockClient<'a, C> {
+    node: &'a MockNode<C>,
+    mailbox: Mailbox,
+}
+
+impl<C> Clone for MockClient<'_, C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C> Copy for MockClient<'_, C> {}
+
+impl<C: Clock> Transport for MockClient<'_, C> {
+    type Name = MockName;
+    type Error = MockError;
+
+    fn name(&self) -> MockName {
+        self.node.name()
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
+        self.node.execute_for(Some(self.mailbox), command).await
+    }
+
+    fn run_id(&self) -> Option<RunId> {
+        self.node.run_id()
+    }
+
+    fn mailbox(&self) -> Option<Mailbox> {
+        Some(self.mailbox)
+    }
+
+    async fn called(&mut self, key: &[u8]) -> LineCall {
+        loop {
+            let now = self.node.clock.now();
+            let wait = self.node.settled().next_call(self.mailbox, key, now);
+            match wait {
+                Wait::Over(call) => return call,
+                Wait::Until(instant) => self.node.clock.sleep_until(instant).await,
+                Wait::ForChange => change(&self.node.state).await,
+            }
+        }
+    }
+}
+
+/// Waits until the node has changed.
+async fn change(state: &RefCell<State>) {
+    let mut is_registered = false;
+    // Owns the flag, for the reason that is given at `Sleep` in `mock/clock.rs`.
+    poll_fn(move |context| {
+        if is_registered {
+            return Poll::Ready(());
+        }
+        is_registered = true;
+        state.borrow_mut().register(context.waker());
+        Poll::Pending
+    })
+    .await;
+}
+
 /// A client that waits for its reply.
 struct Call<'a> {
     state: &'a RefCell<State>,
     ticket: u64,
-}
-
-impl Call<'_> {
-    async fn change(&self) {
-        let mut is_registered = false;
-        // Owns the flag, for the reason that is given at `Sleep` in `mock/clock.rs`.
-        poll_fn(move |context| {
-            if is_registered {
-                return Poll::Ready(());
-            }
-            is_registered = true;
-            self.state.borrow_mut().register(context.waker());
-            Poll::Pending
-        })
-        .await;
-    }
 }
 
 impl Drop for Call<'_> {
@@ -356,8 +483,8 @@ impl Drop for Call<'_> {
     }
 }
 
-enum Wait {
-    Over(Result<Reply, MockFailure>),
+enum Wait<R> {
+    Over(R),
     Until(Instant),
     ForChange,
 }
@@ -392,12 +519,78 @@ impl State {
         {
             let result = self.host.execute(&command, arrival);
             let known_at = arrival.saturating_add(self.latency / 2);
+            self.deliver(&command, known_at);
             let mut all = self.sent.iter_mut();
             if let Some(sent) = all.find(|sent| sent.ticket == ticket) {
                 sent.answer = Some((result, known_at));
             }
             drop(all);
             self.forget_abandoned();
+        }
+    }
+
+    /// Sends the calls of `command`, which arrive at `arrives_at`.
+    fn deliver(&mut self, command: &OwnedCommand<KeyName>, arrives_at: Instant) {
+        let mailbox = command.place.and_then(|place| place.mailbox);
+        if let Some(mailbox) = mailbox.filter(|_| matches!(command.verb, Verb::Acquire { .. })) {
+            // Calls count only behind the reply to the last acquire.
+            self.mail
+                .retain(|mail| mail.mailbox != mailbox || mail.key != Some(command.key));
+        }
+        let mut are_called = false;
+        for (mailbox, call) in self.host.server.take_calls() {
+            if !self.loses_calls {
+                let mail = Mail {
+                    mailbox,
+                    key: Some(command.key),
+                    call,
+                    arrives_at,
+                    number: self.next_ticket,
+                };
+                self.next_ticket += 1;
+                self.mail.insert(mail);
+                are_called = true;
+            }
+        }
+        if are_called {
+            self.wakers.take_all().for_each(Waker::wake);
+        }
+    }
+
+    /// The clients subscribe again after a restart.
+    fn connect_again(&mut self, now: Instant) {
+        for mailbox in self.subscribers.iter() {
+            self.host.server.subscribe(*mailbox);
+            self.mail.insert(Mail {
+                mailbox: *mailbox,
+                key: None,
+                call: LineCall::Reconnected,
+                arrives_at: now,
+                number: self.next_ticket,
+            });
+        }
+    }
+
+    /// Takes the next call of a client for `key`.
+    fn next_call(&mut self, mailbox: Mailbox, key: &[u8], now: Instant) -> Wait<LineCall> {
+        let key = KeyName::new(key);
+        let is_its = |mail: &Mail| mail.mailbox == mailbox && mail.key.is_none_or(|of| of == key);
+        let next = self.mail.iter().filter(|mail| is_its(mail));
+        let next = next.map(|mail| (mail.arrives_at, mail.number, mail.call));
+        let next = next.min_by_key(|(arrives_at, number, _)| (*arrives_at, *number));
+        let sent = self.sent.iter().filter(|sent| sent.answer.is_none());
+        let arrivals = sent.map(|sent| sent.arrives_at).filter(|at| *at > now);
+        match next {
+            Some((arrives_at, number, call)) if arrives_at <= now => {
+                self.mail
+                    .retain(|mail| !(is_its(mail) && mail.number == number));
+                Wait::Over(call)
+            }
+            // A command on its way to the node may have it call this client.
+            next => match arrivals.chain(next.map(|(at, ..)| at)).min() {
+                Some(instant) => Wait::Until(instant),
+                None => Wait::ForChange,
+            },
         }
     }
 
@@ -418,7 +611,7 @@ impl State {
             .retain(|sent| !sent.is_abandoned || sent.answer.is_none());
     }
 
-    fn wait(&self, ticket: u64, now: Instant) -> Wait {
+    fn wait(&self, ticket: u64, now: Instant) -> Wait<Result<Reply, MockFailure>> {
         match self.sent.iter().find(|sent| sent.ticket == ticket) {
             Some(Sent {
                 answer: Some((result, known_at)),

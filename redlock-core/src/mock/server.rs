@@ -1,5 +1,7 @@
 //! A Redis server with the scripts of the lock, in Rust.
 
+mod queue;
+
 use core::time::Duration;
 
 use crate::command::{Command, Verb};
@@ -7,12 +9,14 @@ use crate::denial::Denial;
 use crate::failure::Failure;
 use crate::fence::{Fence, Fencing, Proposal, Reading};
 use crate::key::KeyName;
+use crate::line::{Call, Mailbox, Place, Waiters};
 use crate::mock::data::{Data, Entry, FenceRecord, Guard, PAST};
 use crate::mock::error::{MockError, MockFailure};
 use crate::mock::flaw::ServerFlaw;
+use crate::mock::slots::Slots;
 use crate::node_info::{NodeInfo, ReplicationId, RunId};
 use crate::reply::Reply;
-use crate::time::Instant;
+use crate::time::{Instant, whole_millis};
 use crate::token::Token;
 
 /// A server with room for `KEYS` locks: a value, without a clock or a network. `now` is always the time on the server's own
@@ -29,7 +33,13 @@ pub struct Server<const KEYS: usize> {
     data: Data<KEYS>,
     is_exact: bool,
     flaw: Option<ServerFlaw>,
+    /// The mailboxes to which a connection has subscribed.
+    subscribers: Slots<[u8; Mailbox::DIGITS], SUBSCRIBERS>,
+    /// The calls of the last command.
+    calls: Slots<(Mailbox, Call), 2>,
 }
+
+const SUBSCRIBERS: usize = 32;
 
 /// What an operator and the machine do.
 impl<const KEYS: usize> Server<KEYS> {
@@ -51,6 +61,8 @@ impl<const KEYS: usize> Server<KEYS> {
             data: Data::of(guard),
             is_exact: false,
             flaw: None,
+            subscribers: Slots::new(),
+            calls: Slots::new(),
         }
     }
 
@@ -77,9 +89,10 @@ impl<const KEYS: usize> Server<KEYS> {
         self
     }
 
-    /// Restarts: another process, with the same data.
-    pub const fn restart(&mut self, run_id: RunId) {
+    /// Restarts: another process, with the same data. All connections end.
+    pub fn restart(&mut self, run_id: RunId) {
         self.run_id = run_id;
+        self.subscribers = Slots::new();
     }
 
     /// Becomes a master or a replica. If a test is to be like Redis, it must also [begin a history](Self::begin_history).
@@ -163,7 +176,7 @@ impl<const KEYS: usize> Server<KEYS> {
     /// not written in any of these cases:
     ///
     /// - There is a guard record.
-    /// - There is the key or the fence record of a lock, unless `is_careless`.
+    /// - There is the key, the fence record or the waiting line of a lock, unless `is_careless`.
     /// - The server is a replica.
     /// - The server may evict keys.
     pub fn init(&mut self, fencing: Fencing, now: Instant, is_careless: bool) -> bool {
@@ -253,7 +266,7 @@ impl<const KEYS: usize> Server<KEYS> {
         self.data.len()
     }
 
-    /// Whether there is neither the key nor the fence record of a lock.
+    /// Whether there is neither the key, the fence record nor the waiting line of a lock.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.data.is_empty()
@@ -309,6 +322,7 @@ impl<const KEYS: usize> Server<KEYS> {
     pub fn execute(&mut self, command: &Command<'_>, now: Instant) -> Result<Reply, MockFailure> {
         let key = short(command.key)?;
         self.expire(now);
+        self.calls = Slots::new();
         if !self.is_master && !self.has(ServerFlaw::HidesItsRole) {
             return Err(Failure::Denied(Denial::Replica));
         }
@@ -322,23 +336,46 @@ impl<const KEYS: usize> Server<KEYS> {
             }
         }
         let token = *command.token;
+        let place = command.place;
         let reply = match (command.verb, command.proposal) {
-            (Verb::Acquire { ttl_ms, .. }, None) => Ok(self.acquire(key, token, ttl_ms, now)),
+            (Verb::Acquire { ttl_ms, .. }, None) => {
+                Ok(self.acquire(key, token, ttl_ms, place, now))
+            }
             (Verb::Acquire { ttl_ms, .. }, Some(proposal)) => {
-                self.acquire_fenced(key, token, ttl_ms, proposal, now)
+                self.acquire_fenced(key, token, ttl_ms, proposal, place, now)
             }
             (Verb::Extend { ttl_ms }, None) => Ok(self.extend(key, token, ttl_ms, now)),
             (Verb::Extend { ttl_ms }, Some(proposal)) => {
                 self.extend_fenced(key, token, ttl_ms, proposal, now)
             }
-            (Verb::Release, proposal) => Ok(self.release(key, token, proposal, now)),
+            (Verb::Release, proposal) => Ok(self.release(key, token, proposal, place, now)),
         };
         reply.map_err(Failure::Denied)
     }
 
-    fn acquire(&mut self, key: KeyName, token: Token, ttl_ms: u32, now: Instant) -> Reply {
-        if self.data.entry(&key).is_some() {
-            return Reply::Held(None);
+    fn acquire(
+        &mut self,
+        key: KeyName,
+        token: Token,
+        ttl_ms: u32,
+        place: Option<Place>,
+        now: Instant,
+    ) -> Reply {
+        if let Some(entry) = self.data.entry(&key) {
+            let left = left(entry.expires_at, now).unwrap_or_default();
+            return match place {
+                None => Reply::Held(None),
+                Some(place) => {
+                    let left_ms = whole_millis(left).unwrap_or(u32::MAX);
+                    Reply::Waiting(self.wait_for_holder(&key, &place, left_ms, now), None)
+                }
+            };
+        }
+        if let Some(place) = &place {
+            if let Some(position) = self.wait_in_line(&key, place, now) {
+                return Reply::Waiting(position, None);
+            }
+            self.leave_line(&key, place);
         }
         self.set_entry(key, token, millis(ttl_ms), now);
         Reply::Acquired(None)
@@ -350,6 +387,7 @@ impl<const KEYS: usize> Server<KEYS> {
         token: Token,
         ttl_ms: u32,
         proposal: Proposal,
+        place: Option<Place>,
         now: Instant,
     ) -> Result<Reply, Denial> {
         let Proposal { fence, fencing, .. } = proposal;
@@ -369,8 +407,22 @@ impl<const KEYS: usize> Server<KEYS> {
             None => known.held_until,
         };
         if let Some(left) = left(held_until, now) {
-            let held_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
-            return Ok(Reply::Held(Some(Reading { held_ms, ..reading })));
+            let held_ms = whole_millis(left).unwrap_or(u32::MAX);
+            let reading = Some(Reading { held_ms, ..reading });
+            return Ok(match place {
+                None => Reply::Held(reading),
+                Some(place) => {
+                    Reply::Waiting(self.wait_for_holder(&key, &place, held_ms, now), reading)
+                }
+            });
+        }
+        if let Some(place) = &place
+            && found.is_none()
+            && let Some(position) = self.wait_in_line(&key, place, now)
+        {
+            let held_ms = position.left_ms;
+            let reading = Some(Reading { held_ms, ..reading });
+            return Ok(Reply::Waiting(position, reading));
         }
         // Another attempt may have proposed the same fence.
         let is_same = known.accepted == Some(token) || self.has(ServerFlaw::ConfusesEqualFences);
@@ -400,6 +452,9 @@ impl<const KEYS: usize> Server<KEYS> {
             expires_at: PAST,
         };
         self.record_fence(key, accepted, fencing, now);
+        if let Some(place) = &place {
+            self.leave_line(&key, place);
+        }
         self.set_entry(key, token, millis(ttl_ms), now);
         Ok(Reply::Acquired(Some(Reading { fence, ..reading })))
     }
@@ -512,6 +567,7 @@ impl<const KEYS: usize> Server<KEYS> {
         key: KeyName,
         token: Token,
         proposal: Option<Proposal>,
+        place: Option<Place>,
         now: Instant,
     ) -> Reply {
         let is_mine = self.holder(&key) == Some(token) || self.has(ServerFlaw::ReleasesAnyToken);
@@ -538,10 +594,11 @@ impl<const KEYS: usize> Server<KEYS> {
                 self.record_fence(key, left, fencing, now);
             }
         }
-        if is_mine {
-            Reply::Released
-        } else {
-            Reply::NotMine
+        let waits = place.is_some_and(|place| self.hand_over(&key, &place, is_mine, now));
+        match is_mine {
+            true if waits => Reply::ReleasedWithWaiters(Waiters::new()),
+            true => Reply::Released,
+            false => Reply::NotMine,
         }
     }
 

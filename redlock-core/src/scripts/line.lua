@@ -17,6 +17,8 @@ end
 
 -- Stands in the line, if there is room for 1,000. A ticket is from the last minute, and never from the future.
 local function register(ticket)
+  -- Another member could be taken for a turn, or name the channel of another program.
+  assert(string.find(me, '^~?' .. string.rep('%x', 16) .. '$'))
   local known = call('zscore', queue, me)
   if not known and call('zcard', queue) >= 1000 then return false end
   local from = math.max(math.min(ticket, now), now - 60000000)
@@ -36,8 +38,9 @@ local function call_next()
     local mail = 'redlock:mail:'
     if string.sub(head, 1, 1) == '~' or call('pubsub', 'numsub', mail .. head)[2] > 0 then
       local deputy = call('zrange', queue, 1, 1)[1]
-      call('zadd', queue, -(now_ms + math.min(turn, 10000)), '!' .. head)
+      -- First the message: if it is forbidden, this is no turn.
       call('publish', mail .. head, '1' .. lock)
+      call('zadd', queue, -(now_ms + math.min(turn, 10000)), '!' .. head)
       if deputy then call('publish', mail .. deputy, '2' .. lock) end
       return
     end

@@ -6,7 +6,8 @@
 --
 -- Lines that begin with `--+` are for clients that stand in the waiting line of the lock (line.lua): they are sent to no others.
 -- The fence and the node's clock are in microseconds. All other times are in milliseconds.
--- Answers 1 if the key was deleted, else 0; in a line, 2 if it was deleted and a client waits for the lock. `docs/fencing.md` explains why this is safe.
+-- Answers 1 if the key was deleted, else 0; in a line, 2 if it was deleted and a client waits for the lock. `docs/fencing.md`
+-- explains why this is safe.
 
 local call = redis.call
 local lock, fence = KEYS[1], KEYS[2]
@@ -41,6 +42,7 @@ if left ~= known then
 end
 --+ local queue, turn, me, now_ms = KEYS[3], ARGV[5] + 0, ARGV[6], math.floor(now / 1000)
 --+ local is_done, waits = pcall(function()
+--+   if call('exists', queue) == 0 and not ARGV[7] then return end
 --+   include line.lua
 --+   include line_leave.lua
 --+   return hand_over(deleted, ARGV[7] and ARGV[7] + 0)

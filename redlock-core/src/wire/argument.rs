@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::line::LineWord;
+
 /// One word of a command on the wire.
 ///
 /// `Debug` and `Format` do not show its bytes: they may be a token or a password.
@@ -13,6 +15,8 @@ pub enum Argument<'a> {
     Integer(u64),
     /// The key of the fence record of this key: [`FENCE_KEY_PREFIX`](crate::FENCE_KEY_PREFIX), then these bytes.
     FenceKey(&'a [u8]),
+    /// A word that concerns the waiting line: its [`pieces`](LineWord::pieces), one after the other.
+    Line(LineWord<'a>),
 }
 
 impl fmt::Debug for Argument<'_> {
@@ -21,6 +25,7 @@ impl fmt::Debug for Argument<'_> {
             Self::Bytes(bytes) => write!(f, "Bytes({} of them)", bytes.len()),
             Self::Integer(number) => write!(f, "Integer({number})"),
             Self::FenceKey(key) => write!(f, "FenceKey({} bytes)", key.len()),
+            Self::Line(word) => write!(f, "Line({} bytes)", length(word)),
         }
     }
 }
@@ -32,8 +37,14 @@ impl defmt::Format for Argument<'_> {
             Self::Bytes(bytes) => defmt::write!(f, "Bytes({=usize} of them)", bytes.len()),
             Self::Integer(number) => defmt::write!(f, "Integer({=u64})", *number),
             Self::FenceKey(key) => defmt::write!(f, "FenceKey({=usize} bytes)", key.len()),
+            Self::Line(word) => defmt::write!(f, "Line({=usize} bytes)", length(word)),
         }
     }
+}
+
+const fn length(word: &LineWord<'_>) -> usize {
+    let (prefix, bytes) = word.pieces();
+    prefix.len().saturating_add(bytes.len())
 }
 
 pub(crate) const fn word(word: &str) -> Argument<'_> {
@@ -50,7 +61,12 @@ pub struct Arguments<'a> {
     end: usize,
 }
 
-const WORDS_MAX: usize = 13;
+/// Those of a fenced acquire in the line, or without the line.
+const WORDS_MAX: usize = if cfg!(any(feature = "queue", feature = "mock")) {
+    17
+} else {
+    13
+};
 
 impl<'a> Arguments<'a> {
     /// The largest number of words of a command.

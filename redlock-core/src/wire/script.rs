@@ -32,6 +32,14 @@ impl Script {
         &Self::RELEASE_FENCED,
     ];
 
+    /// Every script that a client calls beside those of [`PLAIN`](Self::PLAIN), if it stands in lines and its locks are plain.
+    pub const QUEUED: [&'static Self; 2] = [&Self::ACQUIRE_QUEUED, &Self::RELEASE_QUEUED];
+
+    /// Every script that a client calls beside those of [`FENCED`](Self::FENCED), if it stands in lines and its locks are
+    /// fenced.
+    pub const FENCED_QUEUED: [&'static Self; 2] =
+        [&Self::ACQUIRE_FENCED_QUEUED, &Self::RELEASE_FENCED_QUEUED];
+
     /// Extends the key if it carries the token.
     ///
     /// The Redlock specification, "Making the algorithm more reliable: Extending the lock".
@@ -77,6 +85,32 @@ impl Script {
         sha1: include_str!("../scripts/sent/release_fenced.sha1"),
     };
 
+    /// Sets the key to the token if the key is free and no other client is ahead in the line. Otherwise the client stands in the
+    /// line.
+    pub(crate) const ACQUIRE_QUEUED: Self = Self {
+        text: include_str!("../scripts/sent/acquire_queued.lua"),
+        sha1: include_str!("../scripts/sent/acquire_queued.sha1"),
+    };
+
+    /// Deletes the key if it carries the token, and calls the first client in the line.
+    pub(crate) const RELEASE_QUEUED: Self = Self {
+        text: include_str!("../scripts/sent/release_queued.lua"),
+        sha1: include_str!("../scripts/sent/release_queued.sha1"),
+    };
+
+    /// Does what [`ACQUIRE_FENCED`](Self::ACQUIRE_FENCED) does if no other client is ahead in the line. Otherwise the client
+    /// stands in the line.
+    pub(crate) const ACQUIRE_FENCED_QUEUED: Self = Self {
+        text: include_str!("../scripts/sent/acquire_fenced_queued.lua"),
+        sha1: include_str!("../scripts/sent/acquire_fenced_queued.sha1"),
+    };
+
+    /// Does what [`RELEASE_FENCED`](Self::RELEASE_FENCED) does, and calls the first client in the line.
+    pub(crate) const RELEASE_FENCED_QUEUED: Self = Self {
+        text: include_str!("../scripts/sent/release_fenced_queued.lua"),
+        sha1: include_str!("../scripts/sent/release_fenced_queued.sha1"),
+    };
+
     /// Asks a node for its identity. See [`NodeInfo`](crate::transport::NodeInfo).
     pub(crate) const NODE_INFO: Self = Self {
         text: include_str!("../scripts/sent/node_info.lua"),
@@ -113,7 +147,8 @@ mod tests {
     #[test]
     fn the_hash_of_a_script_is_the_sha1_of_its_text() {
         let [plain, fenced] = [&Script::PLAIN[..], &Script::FENCED];
-        for script in [plain, fenced, &[&Script::NODE_INFO]].concat() {
+        let [queued, both] = [&Script::QUEUED[..], &Script::FENCED_QUEUED];
+        for script in [plain, fenced, queued, both, &[&Script::NODE_INFO]].concat() {
             let sha1 = sha1_smol::Sha1::from(script.text()).digest();
             assert_eq!(sha1.to_string(), script.sha1());
         }

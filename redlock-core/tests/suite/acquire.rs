@@ -170,19 +170,17 @@ fn an_even_split_is_won_by_no_client_and_cleaned_up_by_both() {
 fn held_by_another_is_told_from_no_quorum_whatever_the_rest_does() {
     // If three of five nodes hold the key of another client, the lock is held, for any state of the other two.
     // If three of five nodes are silent, there is no quorum, whether the other two are free or held.
+    let attempt = |held: usize, fault: Fault| {
+        let clock = MockClock::new();
+        let nodes: [Node<'_>; 5] = MockNode::array(&clock);
+        steal(&nodes[..held]);
+        nodes[held..].iter().for_each(|node| fault.begin(node));
+        try_once(&nodes, &clock).unwrap_err()
+    };
     for fault in Fault::ALL {
-        let clock = MockClock::new();
-        let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-        steal(&nodes[..3]);
-        nodes[3..].iter().for_each(|node| fault.begin(node));
-        let error = try_once(&nodes, &clock).unwrap_err();
+        let error = attempt(3, fault);
         assert!(matches!(error, AcquireError::Held(_)), "{error}");
-
-        let clock = MockClock::new();
-        let nodes: [Node<'_>; 5] = MockNode::array(&clock);
-        steal(&nodes[..2]);
-        nodes[2..].iter().for_each(|node| fault.begin(node));
-        let error = try_once(&nodes, &clock).unwrap_err();
+        let error = attempt(2, fault);
         assert!(matches!(error, AcquireError::Unreachable(_)), "{error}");
     }
 }

@@ -234,6 +234,10 @@ pub(crate) fn words(mut arguments: Arguments<'_>) -> Cmd {
             Argument::Bytes(bytes) => cmd.arg(bytes),
             Argument::Integer(number) => cmd.arg(number),
             Argument::FenceKey(key) => cmd.arg([FENCE_KEY_PREFIX.as_bytes(), key].concat()),
+            Argument::Line(word) => {
+                let (prefix, bytes) = word.pieces();
+                cmd.arg([prefix.as_bytes(), bytes].concat())
+            }
         };
     }
     cmd

@@ -371,6 +371,10 @@ fn send(server: &Server, command: &Command<'_>) -> Value {
         Argument::Bytes(bytes) => bytes.to_vec(),
         Argument::Integer(number) => number.to_string().into_bytes(),
         Argument::FenceKey(key) => [redlock_core::FENCE_KEY_PREFIX.as_bytes(), key].concat(),
+        Argument::Line(word) => {
+            let (prefix, bytes) = word.pieces();
+            [prefix.as_bytes(), bytes].concat()
+        }
     });
     let words: Vec<_> = words.collect();
     server.query(&words).unwrap()

@@ -2,10 +2,10 @@
 //! quarantines, to the microsecond.
 
 use fastrand::Rng;
-use redlock_core::transport::{Command, Proposal, Verb, VoteConditions};
+use redlock_core::transport::{Command, Mailbox, Place, Proposal, Verb, VoteConditions};
 use redlock_core::{Fence, Fencing, Token};
 
-use crate::twins::{KEYS, Twins, fencing, other_fencing};
+use crate::twins::{KEYS, MAILBOXES, Twins, fencing, mailbox, other_fencing};
 
 #[derive(Debug)]
 pub(crate) enum Step {
@@ -32,6 +32,9 @@ pub(crate) enum Step {
     FailBack,
     /// The guard record is one of before, without the history of the data.
     AgeGuard,
+    /// The connection of the client with this mailbox begins or ends.
+    Subscribe(usize),
+    Unsubscribe(usize),
     /// The fence of the key is one of before, without the token that was accepted last.
     AgeFence(&'static str),
 }
@@ -43,6 +46,7 @@ pub(crate) struct Asked {
     verb: Verb,
     token: Token,
     proposal: Option<Proposal>,
+    place: Option<Place>,
 }
 
 impl Step {
@@ -52,7 +56,9 @@ impl Step {
             return Self::Init;
         }
         match random.u8(..100) {
-            ..64 => Self::Ask(Asked::draw(random, twins)),
+            ..62 => Self::Ask(Asked::draw(random, twins)),
+            62 if random.bool() => Self::Unsubscribe(random.usize(..MAILBOXES)),
+            62 | 63 => Self::Subscribe(random.usize(..MAILBOXES)),
             64..87 => Self::Pass(passed(random, twins)),
             87..93 => Self::SetClock(stepped(random)),
             93 => Self::Policy(random.u8(..3) == 0),
@@ -74,15 +80,16 @@ impl Step {
 impl Asked {
     fn draw(random: &mut Rng, twins: &Twins<'_>) -> Self {
         let key = pick(random, &KEYS);
-        let is_fenced = random.u8(..4) > 0;
+        let is_fenced = twins.has_fences && random.u8(..4) > 0;
         // The longest of the fleet is among them, and one that is longer.
         let ttl_ms = pick(random, &[1, 2, 7, 50, 100, 300, 301]);
         let conditions = VoteConditions::NONE;
-        Self {
+        let mut asked = Self {
             key,
             verb: match random.u8(..10) {
                 ..5 => Verb::Acquire { ttl_ms, conditions },
-                5..8 => Verb::Extend { ttl_ms },
+                5..8 if !twins.has_lines => Verb::Extend { ttl_ms },
+                5 => Verb::Extend { ttl_ms },
                 _ => Verb::Release,
             },
             // Any bytes: the end of a string in C, of a line, of a number in a record.
@@ -95,7 +102,14 @@ impl Asked {
                 ],
             )),
             proposal: is_fenced.then(|| proposal(random, twins, key)),
+            place: (twins.has_lines && random.u8(..8) > 0).then(|| place(random, twins)),
+        };
+        if asked.verb == Verb::Release
+            && let Some(holder) = twins.holder(key).filter(|_| random.bool())
+        {
+            asked.token = holder;
         }
+        asked
     }
 
     pub(crate) fn command(&self) -> Command<'_> {
@@ -108,7 +122,39 @@ impl Asked {
             Verb::Extend { ttl_ms } => Command::extend(key, token, ttl_ms),
             Verb::Release => Command::release(key, token),
         };
-        command.with_proposal(self.proposal)
+        let place = match self.verb {
+            // An acquire always has a ticket and a mailbox.
+            Verb::Acquire { .. } => self.place.filter(|place| place.ticket.is_some()),
+            _ => self.place,
+        };
+        command.with_proposal(self.proposal).with_place(place)
+    }
+}
+
+fn place(random: &mut Rng, twins: &Twins<'_>) -> Place {
+    let mailbox: Mailbox = mailbox(random.usize(..MAILBOXES));
+    // One of them cannot be called.
+    let mailbox = match mailbox == crate::twins::mailbox(0) {
+        true => mailbox.uncallable(),
+        false => mailbox,
+    };
+    // The longest turn is 10 s.
+    let turn_ms = pick(random, &[0, 1, 7, 50, 9_999, 10_000, 10_001]);
+    let wall = twins.wall();
+    match random.u8(..8) {
+        0 => Place::outside(turn_ms),
+        1 => Place::left(mailbox, turn_ms),
+        number => {
+            let ticket = match number {
+                2 => Place::NOW,
+                3 => wall + random.u64(..1_000),
+                // The oldest ticket is a minute old.
+                4 => around(random, wall - 60_000_000, 1),
+                5 => 0,
+                _ => wall - random.u64(..50_000),
+            };
+            Place::waiting(mailbox, ticket, turn_ms)
+        }
     }
 }
 
@@ -143,6 +189,7 @@ fn passed(random: &mut Rng, twins: &Twins<'_>) -> u64 {
     let wall = twins.wall();
     let mut edges: Vec<_> = KEYS.iter().flat_map(|key| twins.deadlines(key)).collect();
     // Keys are gone when that millisecond is over.
+    edges.extend(KEYS.iter().filter_map(|key| twins.turn_end(key)));
     edges.extend(edges.clone().iter().map(|deadline| deadline + 1_000));
     if twins.quarantined_until > wall {
         edges = vec![twins.quarantined_until];
@@ -150,6 +197,8 @@ fn passed(random: &mut Rng, twins: &Twins<'_>) -> u64 {
     let to_edge = random.choice(edges).filter(|_| random.u8(..3) > 0);
     match to_edge {
         Some(edge) => around(random, edge, 1).saturating_sub(wall),
+        // A line lives for 10 s.
+        None if twins.has_lines => pick(random, &[1, 333, 1_000, 2_500, 30_000, 9_999_500]),
         None => pick(random, &[1, 333, 1_000, 2_500, 30_000]),
     }
 }

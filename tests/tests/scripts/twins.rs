@@ -1,14 +1,19 @@
 //! A real server and one in memory, to which the same is done.
 
 use std::fmt::Debug;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use redis::{Cmd, Connection, ConnectionLike, Pipeline, Value};
+use redis::{Cmd, Connection, ConnectionLike, Pipeline, PushInfo, PushKind, Value};
 use redlock_core::mock::{self, MockFailure};
 use redlock_core::transport::{
-    Answer, Argument, Arguments, Command, NodeInfo, ReplicationId, Reply, RunId, ScriptCall,
+    Answer, Argument, Arguments, Call, Command, Mailbox, NodeInfo, ReplicationId, Reply, RunId,
+    ScriptCall,
 };
-use redlock_core::{Denial, FENCE_KEY_PREFIX, Failure, Fence, Fencing, GUARD_KEY, Instant};
+use redlock_core::{
+    Denial, FENCE_KEY_PREFIX, Failure, Fence, Fencing, GUARD_KEY, Instant, MAILBOX_PREFIX,
+    QUEUE_KEY_PREFIX, Token,
+};
 use redlock_tests::Server;
 
 use crate::step::Step;
@@ -26,6 +31,21 @@ pub(crate) struct Twins<'a> {
     /// When the quarantine is over, as far as a client was told.
     pub(crate) quarantined_until: u64,
     pub(crate) may_fail_back: bool,
+    pub(crate) has_lines: bool,
+    pub(crate) has_fences: bool,
+    /// The clients that can be called, and what they are told.
+    mail: Connection,
+    messages: Receiver<PushInfo>,
+}
+
+/// The members of a line with their scores, and for how many milliseconds it lives.
+type Line = (Vec<(String, i64)>, i64);
+
+/// How many clients there are.
+pub(crate) const MAILBOXES: usize = 5;
+
+pub(crate) fn mailbox(number: usize) -> Mailbox {
+    Mailbox::new([u8::try_from(number).unwrap() * 0x31; 8])
 }
 
 /// What is there of a key: a token or a fence, and for how many milliseconds.
@@ -49,8 +69,16 @@ impl<'a> Twins<'a> {
         server.stop_clock(START.cast_signed());
         redis::cmd("FLUSHALL").exec(&mut connection).unwrap();
         server.vouch(&rules(fencing()));
+        let client = redis::Client::open(format!("{}?protocol=resp3", server.url())).unwrap();
+        let mut mail = client.get_connection().unwrap();
+        let (sender, messages) = channel();
+        mail.set_push_sender(sender);
         let mut twins = Self {
             server,
+            mail,
+            messages,
+            has_lines: false,
+            has_fences: true,
             connection,
             memory: mock::Server::new(RunId::new(0)).set_up_for(Some(fencing())),
             identity: server.identity().unwrap(),
@@ -61,6 +89,17 @@ impl<'a> Twins<'a> {
         };
         twins.set_may_evict(false);
         twins
+    }
+
+    pub(crate) fn begin_lines(&mut self) {
+        self.has_lines = true;
+        (0..MAILBOXES).for_each(|number| self.set_subscribed(number, true));
+    }
+
+    /// The token in `key`.
+    pub(crate) fn holder(&self, key: &str) -> Option<Token> {
+        let entry = self.memory.entry(key.as_bytes(), self.now());
+        entry.map(|entry| entry.token)
     }
 
     pub(crate) const fn wall(&self) -> u64 {
@@ -90,21 +129,41 @@ impl<'a> Twins<'a> {
         lives.into_iter().flatten().map(micros)
     }
 
-    /// Does `step` to both and compares what they say and what they remember. The name of their reply.
-    pub(crate) fn take(&mut self, step: &Step, context: impl Fn() -> String) -> Option<String> {
-        let mut name = None;
+    /// When the turn for `key` is over.
+    pub(crate) fn turn_end(&self, key: &str) -> Option<u64> {
+        let (_, ends_ms) = self.memory.turn(key.as_bytes(), self.now())?;
+        Some(ends_ms * 1_000)
+    }
+
+    /// Does `step` to both and compares what they say and what they remember. The names of what happened.
+    pub(crate) fn take(&mut self, step: &Step, context: impl Fn() -> String) -> Vec<String> {
+        let mut names = Vec::new();
         match step {
             Step::Ask(asked) => {
                 let command = asked.command();
                 let had_key = self.memory.ttl(command.key, self.now()).is_some();
+                let turn = self.memory.turn(command.key, self.now());
                 let theirs = self.ask_server(&command);
                 let ours = denial(self.memory.execute(&command, self.now()));
                 assert_eq!(theirs, ours, "redis and memory, {}", context());
+                let calls = self.calls_of_server(asked.key);
+                let own: Vec<_> = self.memory.take_calls().collect();
+                assert_eq!(calls, own, "calls of redis and memory, {}", context());
+                let turn_now = self.memory.turn(command.key, self.now());
+                names.extend(match calls.len() {
+                    0 => None,
+                    1 => Some("Called".to_owned()),
+                    _ => Some("Called, with a deputy".to_owned()),
+                });
+                if turn.is_some_and(|(_, ends_ms)| turn_now != turn && ends_ms < self.wall / 1_000)
+                {
+                    names.push("Turn passed".into());
+                }
                 if let Err(Denial::Quarantined { left_ms, .. }) = ours {
                     self.quarantined_until = self.wall + u64::from(left_ms) * 1_000;
                 }
                 let is_made_again = matches!(ours, Ok(Reply::Extended(_))) && !had_key;
-                name = Some(if is_made_again {
+                names.push(if is_made_again {
                     "Extended, key made again".into()
                 } else {
                     reply_name(&ours)
@@ -125,14 +184,14 @@ impl<'a> Twins<'a> {
                 self.memory.clear();
             }
             Step::Policy(may_evict) => self.set_may_evict(*may_evict),
-            Step::Connect => name = Some(self.connect(&context)),
+            Step::Connect => names.push(self.connect(&context)),
             Step::Init => {
                 // It has been flushed, but no key is missed.
                 self.send(&["CONFIG", "RESETSTAT"]);
                 let is_new = self.memory.init(fencing(), self.now(), false);
                 let outcome = self.run_init("start", Duration::ZERO);
                 assert_eq!(outcome == "written", is_new, "{outcome}, {}", context());
-                name = Some(if is_new { "Initialized" } else { "Refused" }.into());
+                names.push(if is_new { "Initialized" } else { "Refused" }.into());
             }
             Step::Repair => {
                 let before = self.guard_of_memory();
@@ -145,7 +204,7 @@ impl<'a> Twins<'a> {
                     let rules = recorded.into_iter().chain([fencing()]);
                     let longest = rules.map(|rules| rules.quarantine()).max().unwrap();
                     let outcome = self.run_init("repair", longest);
-                    name = (outcome == "written").then(|| "Repaired".into());
+                    names.extend((outcome == "written").then(|| "Repaired".into()));
                 }
             }
             Step::FailBack => {
@@ -177,8 +236,14 @@ impl<'a> Twins<'a> {
             Step::Restart => {
                 self.disown();
                 self.lives += 1;
+                // The connections of the server in memory end.
+                for number in 0..MAILBOXES {
+                    self.set_subscribed(number, false);
+                }
                 self.memory.restart(RunId::new(self.lives));
             }
+            Step::Subscribe(number) => self.set_subscribed(*number, true),
+            Step::Unsubscribe(number) => self.set_subscribed(*number, false),
         }
         assert_eq!(
             self.guard_of_server(),
@@ -193,8 +258,85 @@ impl<'a> Twins<'a> {
                 "redis and memory, of {key:?}, {}",
                 context()
             );
+            assert_eq!(
+                self.line_of_server(key),
+                self.line_of_memory(key),
+                "redis and memory, in the line of {key:?}, {}",
+                context()
+            );
         }
-        name
+        names
+    }
+
+    fn set_subscribed(&mut self, number: usize, is_on: bool) {
+        // The first client cannot be called.
+        if number == 0 {
+            return;
+        }
+        let mailbox = mailbox(number);
+        let verb = if is_on { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
+        let mut cmd = redis::cmd(verb);
+        cmd.arg(format!("{MAILBOX_PREFIX}{mailbox}"));
+        self.mail
+            .send_packed_command(&cmd.get_packed_command())
+            .unwrap();
+        self.sync_mail();
+        if is_on {
+            self.memory.subscribe(mailbox);
+        } else {
+            self.memory.unsubscribe(mailbox);
+        }
+    }
+
+    /// Reads what has come for the clients.
+    fn sync_mail(&mut self) -> Vec<PushInfo> {
+        redis::cmd("PING").exec(&mut self.mail).unwrap();
+        self.messages.try_iter().collect()
+    }
+
+    fn calls_of_server(&mut self, key: &str) -> Vec<(Mailbox, Call)> {
+        let messages = self.sync_mail().into_iter();
+        messages
+            .filter(|message| message.kind == PushKind::Message)
+            .map(|message| {
+                let [Value::BulkString(channel), Value::BulkString(payload)] = &message.data[..]
+                else {
+                    panic!("{message:?}");
+                };
+                let channel = str::from_utf8(channel).unwrap();
+                let mut mailboxes = (0..MAILBOXES).map(mailbox);
+                let mailbox =
+                    mailboxes.find(|mailbox| channel == format!("{MAILBOX_PREFIX}{mailbox}"));
+                let (call, of) = Call::read(payload).unwrap();
+                assert_eq!(of, key.as_bytes());
+                (mailbox.unwrap(), call)
+            })
+            .collect()
+    }
+
+    fn line_of_server(&mut self, key: &str) -> Option<Line> {
+        let key = format!("{QUEUE_KEY_PREFIX}{key}");
+        let mut pipe = Pipeline::new();
+        pipe.cmd("ZRANGE")
+            .arg(&key)
+            .arg(0)
+            .arg(-1)
+            .arg("WITHSCORES")
+            .cmd("PTTL")
+            .arg(&key);
+        let (members, ttl): (Vec<(String, i64)>, i64) = pipe.query(&mut self.connection).unwrap();
+        Some((members, ttl)).filter(|(members, _)| !members.is_empty())
+    }
+
+    fn line_of_memory(&self, key: &str) -> Option<Line> {
+        let (key, now) = (key.as_bytes(), self.now());
+        let turn = self.memory.turn(key, now);
+        let turn = turn.map(|(whose, ends_ms)| (format!("!{whose}"), -ends_ms.cast_signed()));
+        let members = self.memory.line(key, now);
+        let members = members.map(|(whose, ticket)| (whose.to_string(), ticket.cast_signed()));
+        let members = turn.into_iter().chain(members).collect();
+        let ttl = self.memory.line_ttl(key, now)?;
+        Some((members, i64::try_from(ttl.as_millis()).unwrap()))
     }
 
     fn ask_server(&mut self, command: &Command<'_>) -> Result<Reply, Denial> {
@@ -225,6 +367,10 @@ impl<'a> Twins<'a> {
                 Argument::Bytes(bytes) => cmd.arg(bytes),
                 Argument::Integer(number) => cmd.arg(number),
                 Argument::FenceKey(key) => cmd.arg([FENCE_KEY_PREFIX.as_bytes(), key].concat()),
+                Argument::Line(word) => {
+                    let (prefix, bytes) = word.pieces();
+                    cmd.arg([prefix.as_bytes(), bytes].concat())
+                }
             };
         }
         let said = self.connection.req_command(&cmd).unwrap();
@@ -385,6 +531,10 @@ fn reply_name(reply: &Result<Reply, Denial>) -> String {
     }
 
     match reply {
+        Ok(Reply::Waiting(position, reading)) => {
+            let fenced = if reading.is_some() { ", fenced" } else { "" };
+            format!("Waiting, {:?}{fenced}", position.refusal)
+        }
         Ok(Reply::Acquired(Some(_)) | Reply::Held(Some(_))) => {
             format!("{} fenced", word(reply.as_ref().unwrap()))
         }
