@@ -28,22 +28,21 @@ struct Command {
 /// What a client needs a command for.
 #[derive(PartialEq, Eq)]
 enum Purpose {
-    /// Without it a client cannot stand in the line.
+    /// To stand in the line.
     Stand,
-    /// Without it the node cannot call a client.
-    BeCalled,
-    /// Without it a client that releases cannot call the next one.
+    /// To be called, and to call the next client.
     Call,
 }
 
-/// An unused line, and the mailbox of no client: it is no hexadecimal number.
+/// The line of a key that no lock may have, and a mailbox that no client can have.
 const QUEUE: &str = "redlock:queue:redlock:doctor";
 const MAIL: &str = "redlock:mail:redlock:doctor";
 
+/// All of them, as in an ACL.
 const QUEUES: &str = "redlock:queue:*";
 const MAILS: &str = "redlock:mail:*";
 
-const COMMANDS: [Command; 13] = [
+const COMMANDS: [Command; 12] = [
     command("time", &["TIME"], Purpose::Stand),
     command("exists", &["EXISTS", QUEUE], Purpose::Stand),
     command("pttl", &["PTTL", QUEUE], Purpose::Stand),
@@ -55,9 +54,8 @@ const COMMANDS: [Command; 13] = [
     command("zscore", &["ZSCORE", QUEUE, ""], Purpose::Stand),
     command("pubsub|numsub", &["PUBSUB", "NUMSUB"], Purpose::Call),
     command("publish", &["PUBLISH", MAIL, ""], Purpose::Call),
-    command("hello", &["HELLO", "never"], Purpose::BeCalled),
     // The last one: a connection with a subscription takes no other commands.
-    command("subscribe", &["SUBSCRIBE", MAIL], Purpose::BeCalled),
+    command("subscribe", &["SUBSCRIBE", MAIL], Purpose::Call),
 ];
 
 /// A script call with a key needs the permission to read and to write it.
@@ -72,7 +70,7 @@ const fn command(name: &'static str, harmless: Call, purpose: Purpose) -> Comman
 }
 
 impl Line {
-    /// Asks, or tries, what the user may do. The connection cannot be used any more afterwards.
+    /// Asks, or tries, what the user may do. After that, the connection may have a subscription.
     pub(crate) async fn ask(connection: &mut Connection) -> Result<Self, String> {
         let user = Permission::user(connection).await?;
         let mut calls = vec![KEYS];
@@ -107,13 +105,9 @@ impl Line {
                     "this node keeps no line for its clients, and they poll while they wait",
                 ),
             )
-        } else if self.lacks(Purpose::BeCalled) {
-            warn(self.message(
-                "this node does not call its clients, and they look at the lock again and again while they wait",
-            ))
         } else if self.lacks(Purpose::Call) {
             warn(self.message(
-                "its clients do not call the next one when they release, and it waits for its timer",
+                "this node does not call its clients, and they look at the lock again and again while they wait",
             ))
         } else {
             ok("clients that wait stand in a line, and are called when it is their turn")

@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::time::SystemTime;
 
 use redis::{FromRedisValue, Value, from_redis_value};
+use redlock_core::QUEUE_KEY_PREFIX;
 use serde_json::{Value as Json, json};
 
 use crate::duration;
@@ -20,9 +21,6 @@ pub(crate) struct Line {
     /// `None` if it is the turn of no client.
     pub(crate) turn: Option<Turn>,
 }
-
-/// The prefix of the key of a line.
-const QUEUE_KEY_PREFIX: &str = "redlock:queue:";
 
 /// A client in the line.
 #[derive(Debug, Clone, PartialEq, Eq)]

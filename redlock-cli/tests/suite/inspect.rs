@@ -653,6 +653,16 @@ fn of_a_long_line_the_first_sixteen_are_shown() {
 }
 
 #[test]
+fn a_client_that_some_nodes_do_not_know_waits_too() {
+    let servers = Servers::start(3);
+    for (server, mailbox) in servers.iter().zip([FIRST, SECOND, &format!("~{FIRST}")]) {
+        add(server, mailbox, "1763735536000001");
+    }
+    let ended = inspect(&servers.urls(), &[]);
+    ended.expect_stdout("line: 2 clients wait, 00000000000000f1 is the first on 2 of 3 nodes\n");
+}
+
+#[test]
 fn what_is_no_place_in_the_line_is_not_shown_as_one() {
     let servers = Servers::start(2);
     let long = "f".repeat(1_000_000);
