@@ -99,12 +99,18 @@ impl Line {
     }
 
     fn judge(&self) -> Finding {
-        let judgement = if self.lacks(Purpose::Stand) || !self.denied_keys().is_empty() {
+        let judgement = if self.lacks(Purpose::Stand) {
             warn(
                 self.message(
                     "this node keeps no line for its clients, and they poll while they wait",
                 ),
             )
+        } else if !self.denied_keys().is_empty() {
+            // The user may have the keys of the lines of some locks.
+            warn(self.message(
+                "this node keeps no line for the lock KEY unless the user may use redlock:queue:KEY, and clients poll while they \
+                 wait",
+            ))
         } else if self.lacks(Purpose::Call) {
             warn(self.message(
                 "this node does not call its clients, and they look at the lock again and again while they wait",

@@ -105,19 +105,21 @@ impl fmt::Display for Lines<'_> {
             waiting if self.is_least => write!(f, "at least {waiting} clients wait")?,
             waiting => write!(f, "{waiting} clients wait")?,
         }
-        match self.first {
-            Some((mailbox, on)) if on >= quorum(nodes) => {
-                write!(f, ", {mailbox} is the first on {on} of {nodes} nodes")?;
+        let first = self.first.filter(|(_, on)| *on >= quorum(nodes));
+        match first {
+            Some((mailbox, on)) => write!(f, ", {mailbox} is the first on {on} of {nodes} nodes")?,
+            None if self.first.is_some() => {
+                f.write_str(", and no client is the first on a quorum of nodes")?;
             }
-            Some(_) => f.write_str(", and no client is the first on a quorum of nodes")?,
             None => {}
         }
         if let Some((mailbox, on, left)) = self.turn {
+            match first {
+                Some((first, _)) if first == mailbox => f.write_str(", and has the turn")?,
+                _ => write!(f, ", {mailbox} has the turn")?,
+            }
             let left = duration::in_words(left);
-            write!(
-                f,
-                ", turn of {mailbox} on {on} of {nodes} nodes for at most {left}"
-            )?;
+            write!(f, " on {on} of {nodes} nodes for at most {left}")?;
         }
         match self.error {
             Some(_) => write!(f, " ({shown} of {nodes} nodes have shown their line)"),

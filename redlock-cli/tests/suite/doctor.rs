@@ -489,19 +489,29 @@ fn what_is_granted_as_the_check_of_the_line_says_is_enough() {
     const KEYS: &str = "resetkeys ~lock:* ~redlock:guard ~redlock:fence:*";
     let (lines, mails) = (&["redlock:queue:*"][..], &["redlock:mail:*"][..]);
     let servers = healthy(1);
-    for (rules, denied_keys, denied_channels) in [
+    let users = [
         ("+@all".to_owned(), &[][..], mails),
         ("+@all -acl &other:*".to_owned(), &[], mails),
         ("+@all -acl|dryrun &redlock:mail:0*".to_owned(), &[], mails),
         (format!("+@all &* {KEYS}"), lines, &[]),
         (format!("+@all -acl &* {KEYS}"), lines, &[]),
         (format!("+@all {KEYS} %R~redlock:queue:*"), lines, mails),
-        // The channels are not looked at.
+        // The server does not get to the channels.
         (format!("{LOCKS} {KEYS}"), lines, &[]),
         (format!("{LOCKS} {KEYS} +acl|whoami"), lines, &[]),
-    ] {
-        let urls = with_user(&servers, &rules);
-        let report = Report::of(&urls, &[]);
+    ];
+    let url = |(number, (rules, ..)): (usize, &(String, _, _))| {
+        user_of(&servers[0], &format!("app-{number}"), rules)
+    };
+    let urls: Vec<String> = users.iter().enumerate().map(url).collect();
+    let reports = |urls: &[String]| {
+        let examine = |url| Process::start(examination(std::slice::from_ref(url), &["--json"]));
+        let examinations: Vec<Process> = urls.iter().map(examine).collect();
+        let ended = examinations.into_iter().map(Process::end);
+        ended.map(|ended| Report::read(&ended)).collect::<Vec<_>>()
+    };
+    for (number, report) in reports(&urls).iter().enumerate() {
+        let (rules, denied_keys, denied_channels) = &users[number];
         let line = report.check(&servers[0], "line");
         assert_eq!((report.code, &line["verdict"]), (Some(0), &"warn".into()));
         assert_eq!(
@@ -515,13 +525,18 @@ fn what_is_granted_as_the_check_of_the_line_says_is_enough() {
             "{rules}"
         );
         let message = line["message"].as_str().unwrap();
+        let is_of_keys = line["denied"] == serde_json::json!([]) && !denied_keys.is_empty();
+        let told = "unless the user may use redlock:queue:KEY";
+        assert_eq!(message.contains(told), is_of_keys, "{message}");
         let (_, cure) = message.split_once("ACL SETUSER ").unwrap();
         let cure = cure.replace(", and ", " ");
         let cure = cure.trim_end_matches(" unless the user has all channels");
+        let user = format!("app-{number}");
         let words = cure.split(' ').skip(1);
-        let command: Vec<&str> = ["ACL", "SETUSER", "app"].into_iter().chain(words).collect();
+        let command: Vec<&str> = ["ACL", "SETUSER", &user].into_iter().chain(words).collect();
         let _: () = servers[0].query(&command).unwrap();
-        let report = Report::of(&urls, &[]);
+    }
+    for (report, (rules, ..)) in reports(&urls).iter().zip(&users) {
         let line = report.check(&servers[0], "line");
         assert_eq!(line["verdict"], "ok", "{rules}: {line}");
         assert_eq!(line["denied"], serde_json::json!([]));

@@ -562,7 +562,9 @@ fn whose_turn_it_is_and_for_how_long_is_shown() {
         first.contains(FIRST) && first.contains(", its turn for "),
         "{first}"
     );
-    ended.expect_stdout(&format!("turn of {FIRST} on 1 of 1 nodes for at most "));
+    ended.expect_stdout(&format!(
+        "{FIRST} is the first on 1 of 1 nodes, and has the turn on 1 of 1 nodes for at most "
+    ));
     let report = document(&servers.urls());
     assert_eq!(report["verdict"], "free");
     let line = &report["line"];
@@ -605,7 +607,7 @@ fn a_turn_that_is_over_or_longer_than_any_turn_is_over() {
                 .contains(&format!("{FIRST}, which has left the line: "));
             assert_eq!(is_said, left, "{}", ended.stdout);
             ended.expect_stdout("line: 1 client waits, ");
-            ended.expect_not_in_stdout("turn of ");
+            ended.expect_not_in_stdout("has the turn");
             let report = document(&servers.urls());
             assert_eq!(report["line"]["turn"], Value::Null);
             let turn = serde_json::json!({ "mailbox": FIRST, "ends_in_ms": 0 });
@@ -624,10 +626,11 @@ fn of_a_long_line_the_first_sixteen_are_shown() {
     let now = now_ms(&servers[0]) + 5_000;
     add(&servers[0], "!0000000000000000", &format!("-{now}"));
     add(&servers[1], LAST, "1763735536000000");
+    add(&servers[1], &format!("!{SECOND}"), &format!("-{now}"));
     let ended = inspect(&servers.urls(), &[]);
     assert_eq!(
         ended.stdout.lines().count(),
-        1 + 16 + 1 + 2 + 2,
+        1 + 16 + 1 + 3 + 2,
         "{}",
         ended.stdout
     );
@@ -636,6 +639,7 @@ fn of_a_long_line_the_first_sixteen_are_shown() {
     ended.expect_stdout(
         "line: at least 40 clients wait, and no client is the first on a quorum of nodes",
     );
+    ended.expect_stdout(", 0000000000000000 has the turn on 1 of 2 nodes for at most ");
     let report = document(&servers.urls());
     assert_eq!(report["line"]["is_least"], true);
     assert_eq!(report["nodes"][0]["line"]["waiting"], 40);
