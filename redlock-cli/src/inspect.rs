@@ -48,10 +48,10 @@ use tally::{Tally, Verdict};
 /// guard records. Plain clients do not notice FLUSHALL.
 ///
 /// Below each node is its waiting line: the first 16 clients, each with its mailbox (a random number of the
-/// client), for how long and since when it waits, and whose turn it is. During its turn, no other client in the
-/// line gets the lock. A mailbox with ~ before it cannot be called: its client looks at the lock again and
-/// again. Clients of other libraries do not stand in the line. The line of a client that has ended is removed
-/// by the next call, or when no client waits any more.
+/// client), for how long and since when it waits, and whose turn it is. Until the turn is over, the node grants
+/// the lock to no client behind. A mailbox with ~ before it cannot be called: its client looks at the lock again
+/// and again. If the connection of a client is gone, the next call passes it over. Clients of other libraries do
+/// not stand in the line.
 ///
 /// With --json, one document. Absent values are null.
 ///

@@ -45,7 +45,7 @@ enum Reach {
     Unknown,
 }
 
-/// The turn of a client: until it ends, no other client in the line gets the lock.
+/// The turn of a client: until it ends, the node grants the lock to no client behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Turn {
     pub(crate) mailbox: String,
