@@ -42,7 +42,7 @@ use tally::{Tally, Verdict};
 /// - if the node may evict keys and fenced locks are in use.
 ///
 /// If the node is a replica, is the same server as an earlier node, or does not identify itself, none of
-/// its answers counts. The line of the node says why.
+/// its answers counts. The output for the node says why.
 ///
 /// Two losses are invisible to this command: FLUSHALL on all nodes, and FLUSHALL on any node if there are no
 /// guard records. Plain clients do not notice FLUSHALL.
@@ -57,13 +57,13 @@ use tally::{Tally, Verdict};
 ///
 /// - the document: key, verdict (held, free, split, unknown), message, token, on (number of nodes), of
 ///   (number of all nodes), answered, counted (number of answers), quorum, free_in_ms, fence, line, nodes
-/// - its line:     waiting (number of clients), is_least (whether more may wait), first (the mailbox that is
+/// - line, of all: waiting (number of clients), is_least (whether more may wait), first (the mailbox that is
 ///   the first on most nodes), first_on (number of nodes), turn (the mailbox that has the turn on most
 ///   nodes), turn_on, shown_by (number of nodes whose line counts), message
 /// - a node:       node, state (held, free, foreign, unknown), token, type, ends_in_ms, fence,
 ///   fence_error (why no fence can be read), refuses_fenced_for_ms, line, line_error (why the line cannot
 ///   be read), counts (whether this state counts), no_vote (why the vote of the node does not count), error
-/// - its line:     waiting (number of clients), turn (mailbox, ends_in_ms: 0 if the turn is over), clients (the
+/// - line, of one: waiting (number of clients), turn (mailbox, ends_in_ms: 0 if the turn is over), clients (the
 ///   first 16)
 /// - a client:     mailbox, since, waits_for_ms, callable (whether it gets calls), connected
 ///
