@@ -9,6 +9,8 @@ mod examination;
 mod finding;
 mod fleet;
 mod guard;
+mod line;
+mod permission;
 mod permissions;
 mod report;
 mod server;
@@ -30,8 +32,8 @@ use report::Report;
 /// Examine the nodes: are they fit to hold locks, now and after a crash?
 ///
 /// For each node, checks the round trip time, the server and its uptime, whether it is a master, what it
-/// would lose in a crash, whether it evicts keys, whether it accepts writes, the permissions of the user,
-/// the guard record and the clock. Then checks all nodes together. Each line has a verdict (ok, warn or
+/// would lose in a crash, whether it evicts keys, whether it accepts writes, the permissions of the user for
+/// locks and for the waiting line, the guard record and the clock. Then checks all nodes together. Each line has a verdict (ok, warn or
 /// bad), and says what to change and why, or what to wait for.
 ///
 /// Nothing is changed, and no key of a lock is touched. An unreachable node costs one timeout.
@@ -70,6 +72,7 @@ use report::Report;
 /// - writes:       refusal (the error code)
 /// - permissions:  user, denied (commands), unknown (the denied commands that are renamed or disabled),
 ///   denied_keys
+/// - line:         user, denied (commands), unknown (as above), denied_keys, denied_channels
 /// - guard:        record (absent, foreign, counts, quarantined, other_run, other_data, older, unknown),
 ///   settings, counts_in_ms
 /// - clock:        offset_us, error_us

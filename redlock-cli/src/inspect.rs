@@ -1,4 +1,4 @@
-//! `redlock inspect`: who holds a lock.
+//! `redlock inspect`: who holds a lock, and who waits for it.
 #![expect(
     clippy::doc_markdown,
     reason = "--help prints these comments as they are"
@@ -6,6 +6,8 @@
 
 mod credit;
 mod holding;
+mod line;
+mod lines;
 mod tally;
 
 use core::time::Duration;
@@ -20,9 +22,10 @@ use crate::nodes::{FleetArguments, Node, block_on, each, quorum};
 use crate::{duration, exit, json, key};
 use credit::Credit;
 use holding::Holding;
+use lines::Lines;
 use tally::{Tally, Verdict};
 
-/// Show who holds the lock KEY, on each node and by quorum
+/// Show who holds the lock KEY and who waits for it, on each node and by quorum
 ///
 /// Reads, and changes nothing. Only the first bytes of a token are shown, in hexadecimal, because the
 /// whole token is enough to release the lock. The fence is the highest one that a node has seen for the
@@ -39,19 +42,30 @@ use tally::{Tally, Verdict};
 /// - if the node may evict keys and fenced locks are in use.
 ///
 /// If the node is a replica, is the same server as an earlier node, or does not identify itself, none of
-/// its answers counts. The line of the node says why.
+/// its answers counts. The output for the node says why.
 ///
 /// Two losses are invisible to this command: FLUSHALL on all nodes, and FLUSHALL on any node if there are no
 /// guard records. Plain clients do not notice FLUSHALL.
 ///
+/// Below each node is its waiting line: the first 16 clients, each with its mailbox (a random number of the
+/// client), for how long and since when it waits, and whose turn it is. Until the turn is over, the node grants
+/// the lock to no client behind. A mailbox with ~ before it cannot be called: its client looks at the lock again
+/// and again. If the connection of a client is gone, the next call passes it over. Clients of other libraries do
+/// not stand in the line.
+///
 /// With --json, one document. Absent values are null.
 ///
 /// - the document: key, verdict (held, free, split, unknown), message, token, on (number of nodes), of
-///   (number of all nodes), answered, counted (number of answers), quorum, free_in_ms, fence, nodes
+///   (number of all nodes), answered, counted (number of answers), quorum, free_in_ms, fence, line, nodes
+/// - line, of all: waiting (number of clients), is_least (whether more may wait), first (the mailbox that is
+///   the first on most nodes), first_on (number of nodes), turn (the mailbox that has the turn on most
+///   nodes), turn_on, shown_by (number of nodes whose line counts), message
 /// - a node:       node, state (held, free, foreign, unknown), token, type, ends_in_ms, fence,
-///   fence_error (why no fence can be read), refuses_fenced_for_ms,
-///   counts (whether this state counts), no_vote (why the vote of the node does not count),
-///   error
+///   fence_error (why no fence can be read), refuses_fenced_for_ms, line, line_error (why the line cannot
+///   be read), counts (whether this state counts), no_vote (why the vote of the node does not count), error
+/// - line, of one: waiting (number of clients), turn (mailbox, ends_in_ms: 0 if the turn is over), clients (the
+///   first 16)
+/// - a client:     mailbox, since, waits_for_ms, callable (whether it gets calls), connected
 ///
 /// Exit codes: 0 known; 69 too few answers count to know; 64 usage; 70 internal error.
 #[derive(Debug, clap::Args)]
@@ -96,10 +110,11 @@ async fn look(
     let holdings = each(nodes, |node| Holding::read(node, key.clone())).await;
     let credits = Credit::of(&holdings, max_ttl);
     let tally = Tally::new(&holdings, &credits);
+    let lines = Lines::new(&holdings, &credits);
     let told = if as_json {
-        json::document(&json(&key, &holdings, &credits, &tally)) + "\n"
+        json::document(&json(&key, &holdings, &credits, &tally, &lines)) + "\n"
     } else {
-        in_words(&key, &holdings, &credits, &tally)
+        in_words(&key, &holdings, &credits, &tally, &lines)
     };
     // A failed write is ignored: the caller may want only the exit code.
     let _unread = std::io::stdout().write_all(told.as_bytes());
@@ -109,7 +124,13 @@ async fn look(
     }
 }
 
-fn in_words(key: &[u8], holdings: &[Holding], credits: &[Credit], tally: &Tally<'_>) -> String {
+fn in_words(
+    key: &[u8],
+    holdings: &[Holding],
+    credits: &[Credit],
+    tally: &Tally<'_>,
+    lines: &Lines<'_>,
+) -> String {
     let width = holdings.iter().map(|holding| holding.node.len()).max();
     let width = width.unwrap_or_default();
     let mut told = String::new();
@@ -118,11 +139,24 @@ fn in_words(key: &[u8], holdings: &[Holding], credits: &[Credit], tally: &Tally<
         let doubt = credit.doubt().filter(|_| holding.state.is_ok());
         let no_vote = doubt.map_or_else(String::new, |why| format!("; no vote: {why}"));
         told += &format!("{:width$}  {holding}{no_vote}\n", holding.node);
+        // Why it cannot be read is said once, below.
+        if let Ok(line) = &holding.line {
+            told += &line.to_string();
+        }
+    }
+    if lines.is_known() {
+        told += &format!("line: {lines}\n");
     }
     told + &format!("{}: {tally}\n", KeyName::new(key))
 }
 
-fn json(key: &[u8], holdings: &[Holding], credits: &[Credit], tally: &Tally<'_>) -> Value {
+fn json(
+    key: &[u8],
+    holdings: &[Holding],
+    credits: &[Credit],
+    tally: &Tally<'_>,
+    lines: &Lines<'_>,
+) -> Value {
     let nodes = holdings.iter().zip(credits);
     let (verdict, token, on) = match &tally.verdict {
         Verdict::Held { token, on } => ("held", Some(token.to_string()), Some(on)),
@@ -144,6 +178,7 @@ fn json(key: &[u8], holdings: &[Holding], credits: &[Credit], tally: &Tally<'_>)
             .free_in
             .map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
         "fence": tally.fence,
+        "line": lines.json(),
         "nodes": nodes.map(|(holding, credit)| credit.json(holding)).collect::<Vec<_>>(),
     })
 }

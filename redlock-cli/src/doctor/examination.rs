@@ -6,6 +6,7 @@ use redis::{Value, from_redis_value};
 use redlock_core::Clock;
 use redlock_std::{SystemClock, printable};
 
+use super::line::Line;
 use super::permissions::Permissions;
 use super::writes::Writes;
 use crate::guard_record;
@@ -34,6 +35,7 @@ pub(crate) struct Seen {
     pub(crate) permissions: Permissions,
     pub(crate) writes: Writes,
     pub(crate) samples: Vec<Sample>,
+    pub(crate) line: Result<Line, String>,
 }
 
 /// How many samples are taken without a pause at first.
@@ -99,6 +101,8 @@ impl Seen {
             permissions: Permissions::ask(&mut connection).await?,
             writes: Writes::ask(&mut connection).await?,
             samples: watch_clock(&mut connection, watch).await?,
+            // The last question, because it may subscribe.
+            line: Line::ask(&mut connection).await,
         })
     }
 }

@@ -1,11 +1,11 @@
 //! Checks of the permissions of a user, without side effects.
 
-use redis::Value;
 use redlock_core::GUARD_KEY;
 use serde_json::{Value as Json, json};
 
 use super::finding::{Finding, bad, ok, warn};
-use crate::nodes::{Connection, text};
+use super::permission::{Call, NO_SCRIPT, Permission};
+use crate::nodes::Connection;
 
 /// What the user may do.
 #[derive(Debug)]
@@ -18,23 +18,13 @@ pub(crate) struct Permissions {
     keys: Vec<Permission>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Permission {
-    Granted,
-    Denied,
-    /// The user may run the command, but not on this key.
-    KeyDenied,
-    /// The server does not know the command: it is renamed or disabled.
-    Unknown,
-}
-
 /// A command that clients send, itself or in a script.
 struct Command {
     /// The name in an ACL.
     name: &'static str,
     /// A form without effect: it reads an unused key, or it is not a valid command. The server checks permissions before
     /// it checks that.
-    harmless: &'static [&'static str],
+    harmless: Call,
     needed: Needed,
 }
 
@@ -68,7 +58,7 @@ const COMMANDS: [Command; 10] = [
 
 /// The keys beside the locks, as in an ACL, and a call with each that has no effect. A script call with a key needs the
 /// permission to read and to write it.
-const KEYS: [(&str, &[&str]); 2] = [
+const KEYS: [(&str, Call); 2] = [
     (GUARD_KEY, &["EVALSHA", NO_SCRIPT, "1", GUARD_KEY]),
     (
         FENCES,
@@ -78,13 +68,10 @@ const KEYS: [(&str, &[&str]); 2] = [
 
 const FENCES: &str = "redlock:fence:*";
 
-/// A hash that no script has.
-const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
-
 /// A script that does not compile, so that the server does not store it.
 const NO_LUA: &str = "return )";
 
-const fn command(name: &'static str, harmless: &'static [&'static str], needed: Needed) -> Command {
+const fn command(name: &'static str, harmless: Call, needed: Needed) -> Command {
     Command {
         name,
         harmless,
@@ -95,30 +82,15 @@ const fn command(name: &'static str, harmless: &'static [&'static str], needed: 
 impl Permissions {
     /// Asks the server with ACL DRYRUN what the user may do. If the user may not run ACL DRYRUN, tries the commands.
     pub(crate) async fn ask(connection: &mut Connection) -> Result<Self, String> {
-        let mut who = redis::pipe();
-        who.cmd("ACL").arg("WHOAMI");
-        let user = connection.ask(&who).await?.first().and_then(text);
-        let read = |answers: Vec<Permission>| {
-            let (commands, keys) = answers.split_at(COMMANDS.len().min(answers.len()));
-            (commands.to_vec(), keys.to_vec())
-        };
-        if let Some(user) = &user {
-            let replies = ask(connection, &["ACL", "DRYRUN", user]).await?;
-            if let Some(answers) = replies.iter().map(dry_run).collect() {
-                let (answers, keys) = read(answers);
-                return Ok(Self {
-                    user: Some(user.clone()),
-                    answers,
-                    keys,
-                });
-            }
-        }
-        let replies = ask(connection, &[]).await?;
-        let (answers, keys) = read(replies.iter().map(trial).collect());
+        let user = Permission::user(connection).await?;
+        let commands = COMMANDS.iter().map(|command| command.harmless);
+        let calls: Vec<Call> = commands.chain(KEYS.iter().map(|(_, call)| *call)).collect();
+        let answers = Permission::ask(connection, user.as_deref(), &calls).await?;
+        let (commands, keys) = answers.split_at(COMMANDS.len().min(answers.len()));
         Ok(Self {
             user,
-            answers,
-            keys,
+            answers: commands.to_vec(),
+            keys: keys.to_vec(),
         })
     }
 
@@ -210,64 +182,5 @@ impl Permissions {
             .filter(|(command, given)| is_given(**given) && is_meant(&command.needed))
             .map(|(command, _)| command.name)
             .collect()
-    }
-}
-
-impl Permission {
-    /// Whether the command cannot be run.
-    const fn is_missing(self) -> bool {
-        matches!(self, Self::Denied | Self::Unknown)
-    }
-}
-
-/// Sends the harmless form of each command, and the call with each key, after `prefix`.
-async fn ask(connection: &mut Connection, prefix: &[&str]) -> Result<Vec<Value>, String> {
-    let mut questions = redis::pipe();
-    let commands = COMMANDS.iter().map(|command| command.harmless);
-    for harmless in commands.chain(KEYS.iter().map(|(_, call)| *call)) {
-        let mut words = prefix.iter().chain(harmless);
-        if let Some(first) = words.next() {
-            questions.cmd(first);
-        }
-        for word in words {
-            questions.arg(word);
-        }
-    }
-    connection.ask(&questions).await
-}
-
-/// Reads a reply to ACL DRYRUN. Returns `None` if the user may not run it, or the server does not know it.
-fn dry_run(reply: &Value) -> Option<Permission> {
-    match reply {
-        Value::Okay => Some(Permission::Granted),
-        Value::ServerError(_) => None,
-        reply => Some(refusal(&text(reply)?)),
-    }
-}
-
-/// Reads the reply to a tried command. An error other than these means that the check of permissions has passed.
-fn trial(reply: &Value) -> Permission {
-    match reply {
-        Value::ServerError(error) if error.code() == "NOPERM" => {
-            refusal(error.details().unwrap_or_default())
-        }
-        // For a subcommand the text is "unknown subcommand", since Redis 7.
-        Value::ServerError(error)
-            if error
-                .details()
-                .is_some_and(|words| words.starts_with("unknown ")) =>
-        {
-            Permission::Unknown
-        }
-        _ => Permission::Granted,
-    }
-}
-
-/// The texts of servers differ, but all of them name the key if it is the reason.
-fn refusal(words: &str) -> Permission {
-    if words.contains(" key") {
-        Permission::KeyDenied
-    } else {
-        Permission::Denied
     }
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::examination::{Examination, Seen};
 use super::finding::{Finding, Verdict, bad};
 use super::guard::Records;
+use super::line::Line;
 use super::{clock, fleet, guard, server, storage};
 
 /// The findings for each node, and those for all nodes together.
@@ -124,6 +125,7 @@ fn findings(
         )),
     }
     findings.push(seen.permissions.finding());
+    findings.push(Line::finding(&seen.line));
     findings.push(guard::finding(seen, records, options.ttl()));
     findings.extend(clock::findings(seen, all, records.in_use));
     findings

@@ -5,6 +5,7 @@ use core::time::Duration;
 use serde_json::{Value as Json, json};
 
 use super::holding::{Holding, Identity, Key};
+use super::line::Line;
 use crate::guard_record::{GuardRecord, Settings, Standing};
 use crate::nodes::Info;
 use crate::uptime::time_without_vote;
@@ -79,6 +80,8 @@ impl Credit {
                 .and_then(|state| state.refuses_fenced_for)
                 .map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
             "counts": self.counts(holding),
+            "line": holding.line.as_ref().ok().map(Line::json),
+            "line_error": state.and_then(|_| holding.line.as_ref().err()),
             "no_vote": state.and_then(|_| self.doubt()),
             "error": error,
         })

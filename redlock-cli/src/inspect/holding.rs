@@ -6,6 +6,7 @@ use core::time::Duration;
 use redis::{Value, from_redis_value};
 use redlock_std::printable;
 
+use super::line::Line;
 use crate::nodes::{Connection, Info, Node, in_words};
 use crate::{duration, guard_record};
 use redlock_core::FENCE_KEY_PREFIX;
@@ -15,6 +16,7 @@ use redlock_core::FENCE_KEY_PREFIX;
 pub(crate) struct Holding {
     pub(crate) node: String,
     pub(crate) state: Result<State, String>,
+    pub(crate) line: Result<Line, String>,
     /// The identity of the node, read after the state.
     pub(crate) identity: Result<Identity, String>,
 }
@@ -78,16 +80,18 @@ impl Mark {
 impl Holding {
     /// Reads `key` on `node`.
     pub(crate) async fn read(node: Node, key: Vec<u8>) -> Self {
-        let (state, identity) = match node.connect().await {
+        let (state, line, identity) = match node.connect().await {
             Ok(mut connection) => (
                 State::read(&mut connection, &key).await,
+                Line::read(&mut connection, &key).await,
                 Identity::read(&mut connection).await,
             ),
-            Err(why) => (Err(why.clone()), Err(why)),
+            Err(why) => (Err(why.clone()), Err(why.clone()), Err(why)),
         };
         Self {
             node: node.name().to_owned(),
             state,
+            line,
             identity,
         }
     }

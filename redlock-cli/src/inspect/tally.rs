@@ -199,6 +199,7 @@ mod tests {
                     fence: FenceRecord::Missing,
                     refuses_fenced_for: None,
                 }),
+                line: Err("not asked".to_owned()),
                 identity: Err("not asked".to_owned()),
             })
             .collect()

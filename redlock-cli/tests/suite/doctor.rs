@@ -435,6 +435,133 @@ fn a_user_without_the_keys_beside_the_locks_is_told_which_locks_work() {
 }
 
 #[test]
+fn each_permission_that_the_waiting_line_needs_is_looked_for() {
+    const STAND: &str = "this node keeps no line for its clients";
+    const CALL: &str = "this node does not call its clients";
+    const COMMANDS: [(&str, &str); 12] = [
+        ("time", STAND),
+        ("exists", STAND),
+        ("pttl", STAND),
+        ("zadd", STAND),
+        ("zcard", STAND),
+        ("zrange", STAND),
+        ("zrank", STAND),
+        ("zrem", STAND),
+        ("zscore", STAND),
+        ("pubsub|numsub", CALL),
+        ("publish", CALL),
+        ("subscribe", CALL),
+    ];
+    let servers = healthy(1);
+    let mut examinations = Vec::new();
+    // Who may not ask what it may do tries.
+    for (more, user) in [("", "app"), (" -acl", "..")] {
+        for (command, cost) in COMMANDS {
+            let rules = format!("+@all &* -{command}{more}");
+            let name = format!("without-{}{}", command.replace('|', "-"), more.trim());
+            let cure = format!(
+                "ACL SETUSER {} +{command}",
+                if user == "app" { &name } else { user }
+            );
+            let urls = [user_of(&servers[0], &name, &rules)];
+            let examination = Process::start(examination(&urls, &["--json"]));
+            examinations.push((command, cost, cure, examination));
+        }
+    }
+    for (command, cost, cure, examination) in examinations {
+        let report = Report::read(&examination.end());
+        let line = report.check(&servers[0], "line");
+        assert_eq!(line["denied"], serde_json::json!([command]));
+        assert_eq!(line["verdict"], "warn", "{command}");
+        let message = line["message"].as_str().unwrap();
+        assert!(
+            message.contains(&format!("cannot run {command}, so {cost}")),
+            "{message}"
+        );
+        assert!(message.ends_with(&cure), "{message}");
+        assert_eq!(report.code, Some(i32::from(command == "time")));
+    }
+}
+
+#[test]
+fn what_is_granted_as_the_check_of_the_line_says_is_enough() {
+    const LOCKS: &str = "+set +get +del +pexpire +evalsha +eval +info +script|load +time +pttl";
+    const KEYS: &str = "resetkeys ~lock:* ~redlock:guard ~redlock:fence:*";
+    let (lines, mails) = (&["redlock:queue:*"][..], &["redlock:mail:*"][..]);
+    let servers = healthy(1);
+    let users = [
+        ("+@all".to_owned(), &[][..], mails),
+        ("+@all -acl &other:*".to_owned(), &[], mails),
+        ("+@all -acl|dryrun &redlock:mail:0*".to_owned(), &[], mails),
+        (format!("+@all &* {KEYS}"), lines, &[]),
+        (format!("+@all -acl &* {KEYS}"), lines, &[]),
+        (format!("+@all {KEYS} %R~redlock:queue:*"), lines, mails),
+        // The server does not get to the channels.
+        (format!("{LOCKS} {KEYS}"), lines, &[]),
+        (format!("{LOCKS} {KEYS} +acl|whoami"), lines, &[]),
+    ];
+    let url = |(number, (rules, ..)): (usize, &(String, _, _))| {
+        user_of(&servers[0], &format!("app-{number}"), rules)
+    };
+    let urls: Vec<String> = users.iter().enumerate().map(url).collect();
+    let reports = |urls: &[String]| {
+        let examine = |url| Process::start(examination(std::slice::from_ref(url), &["--json"]));
+        let examinations: Vec<Process> = urls.iter().map(examine).collect();
+        let ended = examinations.into_iter().map(Process::end);
+        ended.map(|ended| Report::read(&ended)).collect::<Vec<_>>()
+    };
+    for (number, report) in reports(&urls).iter().enumerate() {
+        let (rules, denied_keys, denied_channels) = &users[number];
+        let line = report.check(&servers[0], "line");
+        assert_eq!((report.code, &line["verdict"]), (Some(0), &"warn".into()));
+        assert_eq!(
+            line["denied_keys"],
+            serde_json::json!(denied_keys),
+            "{rules}"
+        );
+        assert_eq!(
+            line["denied_channels"],
+            serde_json::json!(denied_channels),
+            "{rules}"
+        );
+        let message = line["message"].as_str().unwrap();
+        let is_of_keys = line["denied"] == serde_json::json!([]) && !denied_keys.is_empty();
+        let told = "unless the user may use redlock:queue:KEY";
+        assert_eq!(message.contains(told), is_of_keys, "{message}");
+        let (_, cure) = message.split_once("ACL SETUSER ").unwrap();
+        let cure = cure.replace(", and ", " ");
+        let cure = cure.trim_end_matches(" unless the user has all channels");
+        let user = format!("app-{number}");
+        let words = cure.split(' ').skip(1);
+        let command: Vec<&str> = ["ACL", "SETUSER", &user].into_iter().chain(words).collect();
+        let _: () = servers[0].query(&command).unwrap();
+    }
+    for (report, (rules, ..)) in reports(&urls).iter().zip(&users) {
+        let line = report.check(&servers[0], "line");
+        assert_eq!(line["verdict"], "ok", "{rules}: {line}");
+        assert_eq!(line["denied"], serde_json::json!([]));
+    }
+}
+
+#[test]
+fn a_server_that_cannot_call_clients_is_told_from_a_user_who_may_not_be_called() {
+    for (command, name) in [("ZADD", "zadd"), ("PUBLISH", "publish")] {
+        let server = Server::start_without(command);
+        let report = Report::of(&[server.url()], &[]);
+        let line = report.check(&server, "line");
+        assert_eq!(line["verdict"], "warn");
+        assert_eq!(line["unknown"], serde_json::json!([name]));
+        let message = line["message"].as_str().unwrap();
+        assert!(
+            message.contains(&format!("the server does not know {name}: it is too old")),
+            "{message}"
+        );
+        assert!(!message.contains("ACL"), "{message}");
+        report.expect_message(&server, "permissions", "every command that locks need");
+    }
+}
+
+#[test]
 fn a_node_that_takes_no_writes_is_bad_and_has_no_vote() {
     let refuse: [(&str, Change, Change); 3] = [
         (
@@ -1012,7 +1139,7 @@ fn clocks_of_one_machine_agree() {
 #[test]
 fn an_examination_changes_no_key() {
     let servers = healthy(3);
-    for (number, rules) in ["+@all", "+@all -acl"].into_iter().enumerate() {
+    for (number, rules) in ["+@all &*", "+@all &* -acl"].into_iter().enumerate() {
         let server = &servers[number];
         let _: () = server.query(&["SET", "dock-7", "a token"]).unwrap();
         let writes = |server: &Server| {
@@ -1033,6 +1160,11 @@ fn an_examination_changes_no_key() {
             (sets, number == 0),
             (if number == 0 { 1 } else { 2 }, others == [0, 0])
         );
+        // Who tries subscribes for a moment.
+        eventually("no subscription", || {
+            let channels: Vec<String> = server.query(&["PUBSUB", "CHANNELS"]).unwrap();
+            channels.is_empty()
+        });
     }
 }
 

@@ -252,6 +252,8 @@ fn of_what_a_node_says_no_more_than_some_lines_are_told() {
         ("EVAL", &token),
         ("EVAL", &init),
         ("EVALSHA", &error),
+        ("SUBSCRIBE", &error),
+        ("PUBLISH", &no_permission),
         ("SCRIPT", &error),
         ("HELLO", &error),
         ("CLIENT", &error),

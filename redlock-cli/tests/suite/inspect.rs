@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use redlock_tests::{Server, Servers};
 use serde_json::Value;
@@ -12,6 +12,7 @@ use crate::server::{
     field, guard, guard_of_another_run, name, now_ms, record, replicate, set, unvouched, user_of,
     write_guard,
 };
+use crate::waiters::{LINE, release, subscribe, wait};
 
 #[test]
 fn a_lock_that_nobody_holds_is_free() {
@@ -471,6 +472,300 @@ fn a_node_that_does_not_say_who_it_is_does_not_count() {
     ended.expect_code(69);
     let why = "free; no vote: it does not tell its identity: NOPERM";
     ended.expect_stdout(why);
+}
+
+#[test]
+fn those_who_wait_are_shown_in_their_order_with_the_one_who_is_first_on_a_quorum() {
+    let servers = Servers::start(3);
+    hold(&servers, "abcdefghijklmnopqrst", 60_000);
+    let mut connections = Vec::new();
+    for server in &servers[..2] {
+        assert_eq!(wait(server, SECOND, 3_000), 1, "held");
+        assert_eq!(wait(server, FIRST, 12_000), 1);
+        assert_eq!(wait(server, &format!("~{LAST}"), 0), 1);
+        connections.push(subscribe(server, FIRST));
+    }
+    let ended = inspect(&servers.urls(), &[]);
+    ended.expect_code(0);
+    let lines: Vec<&str> = ended.stdout.lines().collect();
+    for (number, start) in [
+        (0, "127.0.0.1:"),
+        (1, "   1.  00000000000000f1  waits for 12."),
+        (2, "   2.  00000000000000f2  waits for 3."),
+        (3, "   3. ~00000000000000f3  waits for "),
+        (4, "127.0.0.1:"),
+        (
+            9,
+            "line: 3 clients wait, 00000000000000f1 is the first on 2 of 3 nodes",
+        ),
+        (10, "dock-7: held by 61626364.. on 3 of 3 nodes"),
+    ] {
+        assert!(lines[number].starts_with(start), "{}", ended.stdout);
+    }
+    assert!(
+        lines[2].ends_with(", its connection is gone"),
+        "{}",
+        lines[2]
+    );
+    assert!(lines[3].ends_with(", cannot be called"), "{}", lines[3]);
+
+    let report = document(&servers.urls());
+    let line = &report["line"];
+    assert_eq!(
+        (&line["waiting"], &line["is_least"]),
+        (&3.into(), &false.into())
+    );
+    assert_eq!(
+        (&line["first"], &line["first_on"]),
+        (&FIRST.into(), &2.into())
+    );
+    assert_eq!(
+        (&line["turn"], &line["shown_by"]),
+        (&Value::Null, &3.into())
+    );
+    let of_node = &report["nodes"][0]["line"];
+    assert_eq!(
+        (&of_node["waiting"], &of_node["turn"]),
+        (&3.into(), &Value::Null)
+    );
+    let client = |number: usize| {
+        let client = &of_node["clients"][number];
+        let fields = ["mailbox", "callable", "connected"];
+        Value::from(fields.map(|field| client[field].clone()).to_vec())
+    };
+    assert_eq!(client(0), serde_json::json!([FIRST, true, true]));
+    assert_eq!(client(1), serde_json::json!([SECOND, true, false]));
+    assert_eq!(client(2), serde_json::json!([LAST, false, null]));
+    let first = &of_node["clients"][0];
+    let waits_for = first["waits_for_ms"].as_u64().unwrap();
+    assert!((12_000..40_000).contains(&waits_for), "{waits_for}");
+    let since = humantime::parse_rfc3339(first["since"].as_str().unwrap()).unwrap();
+    let since = since.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let ago = u128::from(now_ms(&servers[0])) - since.as_millis();
+    assert!((12_000..40_000).contains(&ago), "{ago}");
+    let empty = serde_json::json!({ "waiting": 0, "turn": null, "clients": [] });
+    assert_eq!(report["nodes"][2]["line"], empty);
+    drop(connections);
+}
+
+#[test]
+fn whose_turn_it_is_and_for_how_long_is_shown() {
+    let servers = Servers::start(1);
+    hold(&servers, "abcdefghijklmnopqrst", 60_000);
+    assert_eq!(wait(&servers[0], FIRST, 2_000), 1);
+    assert_eq!(wait(&servers[0], SECOND, 1_000), 1);
+    let connections = [FIRST, SECOND].map(|mailbox| subscribe(&servers[0], mailbox));
+    release(&servers[0], "abcdefghijklmnopqrst");
+    let ended = inspect(&servers.urls(), &[]);
+    let first = ended.stdout.lines().nth(1).unwrap();
+    assert!(
+        first.contains(FIRST) && first.contains(", its turn for "),
+        "{first}"
+    );
+    ended.expect_stdout(&format!(
+        "{FIRST} is the first on 1 of 1 nodes, and has the turn on 1 of 1 nodes for at most "
+    ));
+    let report = document(&servers.urls());
+    assert_eq!(report["verdict"], "free");
+    let line = &report["line"];
+    assert_eq!(
+        (&line["turn"], &line["turn_on"]),
+        (&FIRST.into(), &1.into())
+    );
+    let turn = &report["nodes"][0]["line"]["turn"];
+    assert_eq!(turn["mailbox"], FIRST);
+    assert!(
+        (1..=10_000).contains(&turn["ends_in_ms"].as_u64().unwrap()),
+        "{turn}"
+    );
+    // The one whose turn it is takes the lock.
+    assert_eq!(wait(&servers[0], SECOND, 1_000), 8, "another's turn");
+    assert_eq!(wait(&servers[0], FIRST, 2_000), 0);
+    let report = document(&servers.urls());
+    assert_eq!(report["line"]["first"], SECOND);
+    assert_eq!(report["nodes"][0]["line"]["turn"], Value::Null);
+    drop(connections);
+}
+
+#[test]
+fn a_turn_that_is_over_or_longer_than_any_turn_is_over() {
+    let servers = Servers::start(1);
+    for ends_in_ms in [-1, 20_000] {
+        let ends = i64::try_from(now_ms(&servers[0])).unwrap() + ends_in_ms;
+        for left in [true, false] {
+            let _: u64 = servers[0].query(&["DEL", LINE]).unwrap();
+            add(&servers[0], &format!("!{FIRST}"), &format!("-{ends}"));
+            if left {
+                add(&servers[0], SECOND, "1763735536000001");
+            } else {
+                add(&servers[0], FIRST, "1763735536000001");
+            }
+            let ended = inspect(&servers.urls(), &[]);
+            ended.expect_stdout("its turn is over");
+            let is_said = ended
+                .stdout
+                .contains(&format!("{FIRST}, which has left the line: "));
+            assert_eq!(is_said, left, "{}", ended.stdout);
+            ended.expect_stdout("line: 1 client waits, ");
+            ended.expect_not_in_stdout("has the turn");
+            let report = document(&servers.urls());
+            assert_eq!(report["line"]["turn"], Value::Null);
+            let turn = serde_json::json!({ "mailbox": FIRST, "ends_in_ms": 0 });
+            assert_eq!(report["nodes"][0]["line"]["turn"], turn);
+        }
+    }
+}
+
+#[test]
+fn of_a_long_line_the_first_sixteen_are_shown() {
+    let servers = Servers::start(2);
+    for number in 0..40 {
+        let ticket = (1_763_735_536_000_000_u64 + number).to_string();
+        add(&servers[0], &format!("{number:016x}"), &ticket);
+    }
+    let now = now_ms(&servers[0]) + 5_000;
+    add(&servers[0], "!0000000000000000", &format!("-{now}"));
+    add(&servers[1], LAST, "1763735536000000");
+    add(&servers[1], &format!("!{SECOND}"), &format!("-{now}"));
+    let ended = inspect(&servers.urls(), &[]);
+    assert_eq!(
+        ended.stdout.lines().count(),
+        1 + 16 + 1 + 3 + 2,
+        "{}",
+        ended.stdout
+    );
+    ended.expect_stdout("  16.  000000000000000f  ");
+    ended.expect_stdout("      and 24 more\n");
+    ended.expect_stdout(
+        "line: at least 40 clients wait, and no client is the first on a quorum of nodes",
+    );
+    ended.expect_stdout(", 0000000000000000 has the turn on 1 of 2 nodes for at most ");
+    let report = document(&servers.urls());
+    assert_eq!(report["line"]["is_least"], true);
+    assert_eq!(report["nodes"][0]["line"]["waiting"], 40);
+    assert_eq!(
+        report["nodes"][0]["line"]["clients"]
+            .as_array()
+            .unwrap()
+            .len(),
+        16
+    );
+    assert_eq!(
+        report["nodes"][0]["line"]["clients"][15]["since"],
+        "2025-11-21T14:32:16.000Z"
+    );
+}
+
+#[test]
+fn a_client_that_some_nodes_do_not_know_waits_too() {
+    let servers = Servers::start(3);
+    for (server, mailbox) in servers.iter().zip([FIRST, SECOND, &format!("~{FIRST}")]) {
+        add(server, mailbox, "1763735536000001");
+    }
+    let ended = inspect(&servers.urls(), &[]);
+    ended.expect_stdout("line: 2 clients wait, 00000000000000f1 is the first on 2 of 3 nodes\n");
+}
+
+#[test]
+fn what_is_no_place_in_the_line_is_not_shown_as_one() {
+    let servers = Servers::start(2);
+    let long = "f".repeat(1_000_000);
+    for (member, score) in [
+        ("a\u{1b}[2Jb", "1763735536000001"),
+        (&*long, "1763735536000002"),
+        ("!", "-5"),
+        ("!!00000000000000f1", "-6"),
+        ("!00000000000000f1", "7"),
+        ("~!00000000000000f1", "8"),
+        ("00000000000000f4", "-inf"),
+        ("00000000000000f5", "1e300"),
+        ("00000000000000f6", "9007199254740994"),
+        ("00000000000000f7", "-9"),
+        (LAST, "9007199254740992"),
+        ("00000000000000fg", "1763735536000003"),
+    ] {
+        add(&servers[0], member, score);
+    }
+    let _: u64 = servers[1].query(&["RPUSH", LINE, "one"]).unwrap();
+    let ended = inspect(&servers.urls(), &[]);
+    ended.expect_code(0);
+    assert_eq!(last_line(&ended), "dock-7: free");
+    let report = document(&servers.urls());
+    let clients = report["nodes"][0]["line"]["clients"].as_array().unwrap();
+    let mailboxes: Vec<&Value> = clients.iter().map(|client| &client["mailbox"]).collect();
+    assert_eq!(mailboxes, [LAST]);
+    assert_eq!(clients[0]["since"], "2255-06-05T23:47:34.740Z");
+    assert_eq!(report["nodes"][0]["line"]["turn"], Value::Null);
+    let why = report["nodes"][1]["line_error"].as_str().unwrap();
+    assert!(why.contains("WRONGTYPE"), "{why}");
+    ended.expect_stdout("(1 of 2 nodes have shown their line)");
+}
+
+#[test]
+fn a_user_who_may_not_see_the_line_sees_the_lock() {
+    let servers = Servers::start(1);
+    hold(&servers, "abcdefghijklmnopqrst", 60_000);
+    assert_eq!(wait(&servers[0], FIRST, 0), 1);
+    let urls = [user_of(&servers[0], "app", "+@all resetkeys ~dock-*")];
+    let ended = inspect(&urls, &[]);
+    ended.expect_code(0);
+    ended.expect_stdout("line: unknown: NOPERM ");
+    let report = document(&urls);
+    assert_eq!(report["verdict"], "held");
+    assert_eq!(report["line"]["waiting"], Value::Null);
+    assert_eq!(report["nodes"][0]["line"], Value::Null);
+    let why = report["nodes"][0]["line_error"].as_str().unwrap();
+    assert!(why.contains("NOPERM"), "{why}");
+    // Who is connected is known to others alone.
+    let report = document(&[user_of(&servers[0], "app", "+@all -pubsub")]);
+    assert_eq!(
+        report["nodes"][0]["line"]["clients"][0]["connected"],
+        Value::Null
+    );
+}
+
+#[test]
+fn a_line_that_is_named_twice_or_copied_counts_once() {
+    let servers = Servers::start(3);
+    replicate(&servers[0], &servers[1]);
+    for server in [&servers[0], &servers[2]] {
+        guard(server, 0, "60000:250:60000");
+    }
+    hold_on(&servers[0], "abcdefghijklmnopqrst", 60_000);
+    assert_eq!(wait(&servers[0], FIRST, 0), 1);
+    eventually("a copy", || {
+        servers[1].query::<u64>(&["ZCARD", LINE]).unwrap() == 1
+    });
+    let urls = [&servers.urls()[..], &[servers[0].socket_url()]].concat();
+    let line = &document(&urls)["line"];
+    assert_eq!(
+        (&line["first_on"], &line["shown_by"]),
+        (&1.into(), &2.into())
+    );
+}
+
+#[test]
+fn a_look_leaves_the_line_alone() {
+    let servers = Servers::start(1);
+    hold(&servers, "abcdefghijklmnopqrst", 60_000);
+    assert_eq!(wait(&servers[0], FIRST, 0), 1);
+    let line = || -> Vec<String> {
+        let read = ["ZRANGE", LINE, "0", "-1", "WITHSCORES"];
+        servers[0].query(&read).unwrap()
+    };
+    let changes = || field(&servers[0], "rdb_changes_since_last_save");
+    let before = (line(), changes());
+    inspect(&servers.urls(), &[]).expect_code(0);
+    assert_eq!((line(), changes()), before);
+}
+
+/// Mailboxes, in the order of these tests.
+const FIRST: &str = "00000000000000f1";
+const SECOND: &str = "00000000000000f2";
+const LAST: &str = "00000000000000f3";
+
+fn add(server: &Server, member: &str, score: &str) {
+    let _: u64 = server.query(&["ZADD", LINE, score, member]).unwrap();
 }
 
 type Damage<'a> = &'a dyn Fn(&Server);

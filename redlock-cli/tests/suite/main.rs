@@ -22,3 +22,4 @@ mod terminal;
 #[cfg(feature = "tls")]
 mod tls;
 mod usage;
+mod waiters;
