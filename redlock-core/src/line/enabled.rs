@@ -136,10 +136,8 @@ impl Place {
     /// The same place in the line of a node that calls this client at `mailbox`. `None` if the node keeps no line.
     pub(crate) fn at(self, mailbox: Option<Mailbox>) -> Option<Self> {
         let node = mailbox?;
-        let mailbox = self.mailbox.map(|own| match node.is_callable() {
-            true => own,
-            false => own.uncallable(),
-        });
+        // The node may call the client only since this place was chosen, or no longer.
+        let mailbox = self.mailbox.and(Some(node));
         Some(Self { mailbox, ..self })
     }
 

@@ -166,6 +166,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         if ballot.verdict != Verdict::Won {
             // Waits for the nodes that granted, so that they have deleted the key before the error is returned.
             let (possible_carriers, carriers) = self.carriers(&ballot.report);
+            self.learn_ticket(&mut learned.waiting, &ballot);
             let (recipients, place) =
                 self.departing(&mut learned.waiting, &ballot, possible_carriers);
             let release = Command::release(key, &token)

@@ -60,6 +60,13 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
 
     pub(in crate::redlock) const fn join_if_wanted(&self, _waiting: &mut Waiting, _key: &[u8]) {}
 
+    pub(in crate::redlock) const fn learn_ticket(
+        &mut self,
+        _waiting: &mut Waiting,
+        _ballot: &Ballot<'_, NodeErrorOf<T>, MAX>,
+    ) {
+    }
+
     pub(in crate::redlock) const fn departing(
         &mut self,
         _waiting: &mut Waiting,

@@ -29,8 +29,8 @@ pub(in crate::redlock) struct Waiting {
     is_patient: bool,
     /// `None` until the client stands in the line.
     place: Option<Place>,
-    /// Whether the ticket is the nodes' time at which the wait began. Then it does not change any more. Until enough nodes have
-    /// told their time, each node takes its own time. The offset of an earlier acquire may be out of date.
+    /// Whether enough nodes have told their time since the wait began. Then the ticket does not change any more. The offset of an
+    /// earlier acquire may be out of date.
     has_ticket: bool,
     /// How many rounds in a row were lost although no other client kept the lock from this one.
     failed_rounds: u32,
@@ -72,15 +72,6 @@ impl Waiting {
 
     pub(in crate::redlock) const fn set_since(&mut self, since: Instant) {
         self.since = since;
-    }
-
-    fn set_ticket(&mut self, ticket: u64) {
-        if let Some(place) = &mut self.place
-            && !self.has_ticket
-        {
-            place.ticket = Some(ticket);
-            self.has_ticket = true;
-        }
     }
 }
 
@@ -154,7 +145,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         };
         if waiting.place.is_none() {
             let turn_ms = self.options.turn_ms();
-            waiting.place = Some(Place::waiting(mailbox, Place::NOW, turn_ms));
+            let since = waiting.since.as_micros();
+            let ticket = self.clock_offset.map(|offset| since.saturating_add_signed(offset));
+            let ticket = ticket.unwrap_or(Place::NOW);
+            waiting.place = Some(Place::waiting(mailbox, ticket, turn_ms));
         }
         true
     }
@@ -163,6 +157,31 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     pub(in crate::redlock) fn join_if_wanted(&self, waiting: &mut Waiting, key: &[u8]) {
         if self.contention.contains(key) {
             self.join(waiting);
+        }
+    }
+
+    /// After a lost round: takes the ticket from the first nodes that tell their time, and makes it earlier once enough of them
+    /// have.
+    ///
+    /// This comes before the clean-up of the round, which brings the client back to its place on the nodes that had granted. Without
+    /// a ticket, it would return to the end of their lines, and two clients could change places with each lost round.
+    pub(in crate::redlock) fn learn_ticket(
+        &mut self,
+        waiting: &mut Waiting,
+        ballot: &Ballot<'_, NodeErrorOf<T>, MAX>,
+    ) {
+        let known = ballot.line.offset(ballot.round.blocking_count());
+        let is_plain = self.options.fencing().is_none();
+        if is_plain && known.is_some() {
+            self.clock_offset = known;
+        }
+        if let Some(place) = &mut waiting.place
+            && let Some(offset) = known.or_else(|| ballot.line.offset(1))
+            && !waiting.has_ticket
+        {
+            let ticket = waiting.since.as_micros().saturating_add_signed(offset);
+            place.ticket = Some(place.ticket.unwrap_or(Place::NOW).min(ticket));
+            waiting.has_ticket = known.is_some();
         }
     }
 
@@ -217,9 +236,6 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let Some(place) = waiting.place.filter(|_| !waiting.is_over) else {
             return;
         };
-        if let Some(offset) = ballot.line.offset(ballot.round.blocking_count()) {
-            waiting.set_ticket(waiting.since.as_micros().saturating_add_signed(offset));
-        }
         let ended_at = ballot.line.ended_at();
         let now = self.clock.now();
         let nodes = self.all.len();
@@ -278,7 +294,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             match call {
                 Call::Turn => {
                     callers.insert(node);
-                    if callers.within(self.distinct_nodes()).len() >= self.quorum() {
+                    if callers.without(self.duplicates()).len() >= self.quorum() {
                         waiting.looks = 0;
                         return;
                     }
