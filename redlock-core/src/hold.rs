@@ -41,9 +41,15 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             lease.terms(),
             lease.valid_until(),
             lease.proposal(),
+            lease.place(),
         );
         // If this future is dropped during the work, the next operation releases the lock.
-        self.set_abandoned(lease.key().as_ref(), lease.token(), lease.proposal());
+        self.set_abandoned(
+            lease.key().as_ref(),
+            lease.token(),
+            lease.proposal(),
+            lease.place(),
+        );
         // `keep` is polled before the work: if the lease has expired during a long pause, the work does not run any more.
         let keep = self.keep_on(&mut kept, |_| (), |_| ready(()), |(), _| ());
         let done = match select(keep, work(&lease)).await {

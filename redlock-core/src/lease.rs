@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use crate::command::Command;
 use crate::fence::{Fence, Proposal};
+use crate::line::Place;
 use crate::time::{Instant, whole_micros};
 use crate::token::Token;
 
@@ -21,6 +22,8 @@ pub struct Lease<K> {
     terms: Terms,
     valid_until: Instant,
     proposal: Option<Proposal>,
+    /// How its release treats the line of the lock.
+    place: Option<Place>,
 }
 
 /// The TTL and the validity of a lease. A lease keeps its terms: options that are set later apply to the next lease.
@@ -53,6 +56,7 @@ impl<K> Lease<K> {
         terms: Terms,
         valid_until: Instant,
         proposal: Option<Proposal>,
+        place: Option<Place>,
     ) -> Self {
         Self {
             key,
@@ -60,6 +64,7 @@ impl<K> Lease<K> {
             terms,
             valid_until,
             proposal,
+            place,
         }
     }
 
@@ -73,7 +78,7 @@ impl<K> Lease<K> {
             ttl_ms: 0,
             validity_micros: 0,
         };
-        Self::new(key, token, terms, Instant::from_micros(0), None)
+        Self::new(key, token, terms, Instant::from_micros(0), None, None)
     }
 
     /// The key that is locked.
@@ -123,6 +128,10 @@ impl<K> Lease<K> {
         self.proposal
     }
 
+    pub(crate) const fn place(&self) -> Option<Place> {
+        self.place
+    }
+
     pub(crate) const fn terms(&self) -> Terms {
         self.terms
     }
@@ -143,6 +152,8 @@ impl<K: AsRef<[u8]>> Lease<K> {
     /// [`Redlock::release`](crate::Redlock::release).
     #[must_use]
     pub fn release_command(&self) -> Command<'_> {
-        Command::release(self.key.as_ref(), &self.token).with_proposal(self.proposal)
+        Command::release(self.key.as_ref(), &self.token)
+            .with_proposal(self.proposal)
+            .with_place(self.place)
     }
 }

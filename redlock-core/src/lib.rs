@@ -9,6 +9,7 @@ mod redlock;
 mod race;
 
 mod clock_samples;
+mod line_samples;
 mod round;
 
 mod error;

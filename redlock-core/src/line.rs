@@ -8,6 +8,7 @@ mod place;
 #[path = "line/enabled.rs"]
 mod place;
 
+pub(crate) use place::LineReport;
 pub use place::{LineWord, Mailbox, Place, Position, Waiters};
 
 /// Why a node refuses a client that stands in its line.

@@ -24,6 +24,7 @@ use fenced::ClockJumps;
 /// | `restart_guard` | on | whether a node that has restarted has no vote for `max_ttl` and the drift; for plain locks |
 /// | `refuse_eviction` | off; on for fenced locks | whether a node that may evict keys has no vote |
 /// | `max_ttl` | the TTL | the longest TTL of any client of the nodes; a restarted node has no vote for at least this time; for plain locks |
+/// | `queue` | on with the feature `queue` | whether `acquire` stands in the waiting line of a lock that is held |
 /// | `fenced(fencing)` | off | fencing tokens, by the rules of a [`Fencing`], which must be the same for all fenced clients |
 /// | `tolerate_clock_jumps` | on if the TTL is at least 40 windows, with a skew of one window | whether leases stay exclusive while a minority of clocks jumps; for fenced locks |
 ///
@@ -67,6 +68,7 @@ pub struct Options {
     refuse_eviction: bool,
     /// Zero if the caller has not set it.
     max_ttl_ms: u32,
+    queue: bool,
     fencing: Option<Fencing>,
     /// `None` if the caller has not set it.
     clock_jumps: Option<ClockJumps>,
@@ -111,6 +113,7 @@ impl Options {
             restart_guard: true,
             refuse_eviction: false,
             max_ttl_ms: 0,
+            queue: cfg!(feature = "queue"),
             fencing: None,
             clock_jumps: None,
             are_set: AreSet {
@@ -255,6 +258,22 @@ impl Options {
         Ok(self)
     }
 
+    /// Sets whether [`acquire`](crate::Redlock::acquire) stands in the waiting line of a lock that is held. Default: on. If it is
+    /// off, it retries after random delays. In both cases, a release calls the first client in the line.
+    #[cfg(feature = "queue")]
+    #[must_use]
+    pub const fn queue(mut self, is_on: bool) -> Self {
+        self.queue = is_on;
+        self
+    }
+
+    /// How long the turn of a client lasts that a node calls: 25 ms and two node timeouts, but at most 10 s. During its turn,
+    /// the node refuses other clients in the line.
+    #[must_use]
+    pub const fn turn(&self) -> Duration {
+        Duration::from_millis(self.turn_ms() as u64)
+    }
+
     /// How long the keys live, in whole milliseconds.
     #[must_use]
     pub const fn ttl(&self) -> Duration {
@@ -308,6 +327,27 @@ impl Options {
     #[must_use]
     pub const fn extensions(&self) -> Option<u32> {
         self.max_extensions
+    }
+
+    #[cfg(any(feature = "queue", feature = "mock"))]
+    pub(crate) const fn is_queue_on(&self) -> bool {
+        self.queue
+    }
+
+    /// The [`turn`](Self::turn) in milliseconds.
+    pub(crate) const fn turn_ms(&self) -> u32 {
+        const LONGEST_MS: u64 = 10_000;
+
+        let rounds = whole_micros(self.node_timeout)
+            .div_ceil(1_000)
+            .saturating_mul(2);
+        let turn_ms = rounds.saturating_add(25);
+        #[expect(clippy::cast_possible_truncation, reason = "at most 10,000")]
+        if turn_ms > LONGEST_MS {
+            LONGEST_MS as u32
+        } else {
+            turn_ms as u32
+        }
     }
 
     /// The delay before the round after `failed_rounds` failed ones; `random` picks it from the range.

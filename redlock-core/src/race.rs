@@ -13,6 +13,7 @@ use crate::clock_samples::ClockSamples;
 use crate::command::Command;
 use crate::denial::Denial;
 use crate::failure::{Failure, NodeError};
+use crate::line_samples::LineSamples;
 use crate::report::{Outcome, Report};
 use crate::round::{NodeSet, Round, Verdict, Vote};
 use crate::time::Clock;
@@ -35,6 +36,7 @@ pub(crate) struct Ballot<'c, E, const MAX: usize> {
     pub(crate) verdict: Verdict,
     pub(crate) report: Report<E, MAX>,
     pub(crate) samples: ClockSamples<MAX>,
+    pub(crate) line: LineSamples<MAX>,
 }
 
 impl<'c, E, const MAX: usize> Ballot<'c, E, MAX> {
@@ -52,6 +54,7 @@ impl<'c, E, const MAX: usize> Ballot<'c, E, MAX> {
             verdict: Verdict::Pending,
             report: Report::new(command.key, nodes),
             samples: ClockSamples::new(),
+            line: LineSamples::new(),
         }
     }
 }
@@ -75,20 +78,21 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
         verdict,
         report,
         samples,
+        line,
     } = ballot;
     let started_at = clock.now();
     *verdict = {
         let mut numbered = nodes.iter_mut().enumerate();
-        let mut calls = pin!(array::from_fn::<_, MAX, _>(|_| Call {
-            future: numbered
+        let mut calls = pin!(array::from_fn::<_, MAX, _>(|_| {
+            let transport = numbered
                 .next()
                 .filter(|(node, _)| recipients.contains(*node))
-                .and_then(|(_, transport)| transport.as_mut())
-                .map(async |transport| {
-                    // The process is known by then: a transport asks for it on each connection, ahead of the command.
-                    let result = transport.execute(command).await;
-                    (result, transport.run_id())
-                }),
+                .and_then(|(_, transport)| transport.as_mut());
+            Once::new(transport.map(async |transport| {
+                // The process is known by then: a transport asks for it on each connection, ahead of the command.
+                let result = transport.execute(command).await;
+                (result, transport.run_id())
+            }))
         }));
         // The processes that have voted.
         let mut run_ids = [None; MAX];
@@ -110,6 +114,9 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
                     if samples.record(node, &answer, started_at, clock.now()) {
                         round.count_sample();
                     }
+                }
+                if command.place.is_some() {
+                    line.record(node, &result, started_at, clock.now());
                 }
                 let outcome = Outcome::of(command, result);
                 // If a process has several names, its first vote counts. A release counts for every name.
@@ -134,6 +141,9 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
         })
         .await
     };
+    if let Some(place) = &command.place {
+        report.set_line(place.line_report(line.ahead(), line.has_waiters()));
+    }
     let now = clock.now();
     if now >= round.deadline() {
         let waited = now.saturating_duration_since(started_at);
@@ -171,15 +181,21 @@ fn record_timeouts<T: Transport, const MAX: usize>(
 }
 
 pin_project! {
-    /// A call of one node. It is never polled again after it has completed. `None` if it has completed, or if the node is
-    /// no recipient.
-    struct Call<F> {
+    /// The call of a transport. It is never polled again after it has completed. `None` if it has completed, or if the node
+    /// is no recipient.
+    pub(crate) struct Once<F> {
         #[pin]
         future: Option<F>,
     }
 }
 
-impl<F: Future> Future for Call<F> {
+impl<F> Once<F> {
+    pub(crate) const fn new(future: Option<F>) -> Self {
+        Self { future }
+    }
+}
+
+impl<F: Future> Future for Once<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {

@@ -5,6 +5,7 @@ mod attempt;
 mod duplicates;
 mod extension;
 mod nodes_time;
+mod waiting;
 
 use core::array;
 use core::future::Future;
@@ -19,6 +20,7 @@ use crate::error::{BuildError, ExtendError};
 use crate::fence::Proposal;
 use crate::key::KeyName;
 use crate::lease::{Lease, Terms};
+use crate::line::Place;
 use crate::options::Options;
 use crate::race::{Ballot, race};
 use crate::report::Report;
@@ -27,6 +29,7 @@ use crate::time::{Clock, Instant};
 use crate::token::Token;
 use crate::transport::{NodeErrorOf, Transport};
 pub use acquisition::Acquisition;
+use waiting::Contention;
 
 /// A lock over up to `MAX` independent nodes: the Redlock algorithm.
 ///
@@ -63,8 +66,10 @@ pub struct Redlock<T, C, E, const MAX: usize> {
     last_token: Token,
     clock_offset: Option<i64>,
     looked_at: Option<Instant>,
+    contention: Contention,
     /// Set before a command that may put a token on the nodes, and before a release. Cleared when the release was sent, or
-    /// when the caller gets the lease. So if a future is dropped in between, the next operation finds the token here.
+    /// when the caller gets the lease. So if a future is dropped in between, the next operation finds the token here. It stays
+    /// set while an acquire waits in the line of the lock: the release leaves the line.
     abandoned: Option<Abandoned>,
 }
 
@@ -74,6 +79,7 @@ struct Abandoned {
     key: KeyName,
     token: Token,
     proposal: Option<Proposal>,
+    place: Option<Place>,
 }
 
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
@@ -121,6 +127,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             last_token: Token::from_bytes([0; Token::LEN]),
             clock_offset: None,
             looked_at: None,
+            contention: Contention::NONE,
             abandoned: None,
         })
     }
@@ -142,6 +149,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             last_token: Token::from_bytes([0; Token::LEN]),
             clock_offset: self.clock_offset,
             looked_at: self.looked_at,
+            contention: self.contention,
             abandoned: None,
         }
     }
@@ -264,14 +272,16 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     }
 
     /// The token that a dropped future may have left on the nodes. The next operation releases it if its key has at most 64
-    /// bytes.
+    /// bytes. While an acquire waits in the line of the lock, this is the token of its last attempt: its release leaves the
+    /// line.
     #[must_use]
     pub fn abandoned(&self) -> Option<&Token> {
         self.abandoned.as_ref().map(|abandoned| &abandoned.token)
     }
 
     /// The command that releases the token that a dropped future may have left under `key`. For an adapter that sends it at
-    /// once and does not wait for replies. `key` must be the key of that future.
+    /// once and does not wait for replies. `key` must be the key of that future. It is `Some` also between the attempts of an
+    /// acquire that waits in the line of the lock. Then it leaves the line, so the adapter sends it only if the acquire ends.
     #[must_use]
     pub fn abandoned_release<'a>(&'a self, key: &'a [u8]) -> Option<Command<'a>> {
         let abandoned = self.abandoned.as_ref()?;
@@ -283,20 +293,29 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         &mut self,
         lease: &Lease<K>,
     ) -> Released<NodeErrorOf<T>, MAX> {
-        self.set_abandoned(lease.key().as_ref(), lease.token(), lease.proposal());
+        let key = lease.key().as_ref();
+        self.set_abandoned(key, lease.token(), lease.proposal(), lease.place());
         let release = lease.release_command();
         let mut ballot = self.delivery_round(release, self.all, self.all, self.quorum());
         self.run(&mut ballot).await;
         self.abandoned = None;
+        self.contention.record(key, ballot.report.has_waiters());
         Released(ballot.report)
     }
 
     /// Records a token that nodes may carry if the current future is dropped.
-    pub(crate) fn set_abandoned(&mut self, key: &[u8], token: &Token, proposal: Option<Proposal>) {
+    pub(crate) fn set_abandoned(
+        &mut self,
+        key: &[u8],
+        token: &Token,
+        proposal: Option<Proposal>,
+        place: Option<Place>,
+    ) {
         self.abandoned = Some(Abandoned {
             key: KeyName::new(key),
             token: *token,
             proposal,
+            place,
         });
     }
 
@@ -408,7 +427,9 @@ impl<F: Future> Future for OnceInFlash<F> {
 impl Abandoned {
     /// The command that releases the token under `key`.
     const fn release_command<'a>(&'a self, key: &'a [u8]) -> Command<'a> {
-        Command::release(key, &self.token).with_proposal(self.proposal)
+        Command::release(key, &self.token)
+            .with_proposal(self.proposal)
+            .with_place(self.place)
     }
 }
 
@@ -435,6 +456,13 @@ impl<E, const MAX: usize> Released<E, MAX> {
     #[must_use]
     pub fn unanswered(&self) -> usize {
         self.0.tally().unknown
+    }
+
+    /// Whether other clients wait for the lock in its line, as far as the nodes have answered. Then the next acquire of the key
+    /// begins in the line, see [`Options::queue`](crate::Options). `false` without the feature `queue`.
+    #[must_use]
+    pub fn has_waiters(&self) -> bool {
+        self.0.has_waiters()
     }
 
     /// The outcome of each node: `Granted` if it deleted the key, `Refused` if the key was gone.

@@ -7,6 +7,7 @@ use core::time::Duration;
 use crate::command::{Command, Verb};
 use crate::failure::{Failure, NodeError};
 use crate::key::KeyName;
+use crate::line::LineReport;
 use crate::reply::Reply;
 use crate::transport::Transport;
 
@@ -76,6 +77,7 @@ pub struct Report<E, const MAX: usize> {
     nodes: usize,
     outcomes: [Outcome<E>; MAX],
     free_in_ms: Option<u32>,
+    line: Option<LineReport>,
 }
 
 impl<E, const MAX: usize> Report<E, MAX> {
@@ -85,6 +87,7 @@ impl<E, const MAX: usize> Report<E, MAX> {
             nodes,
             outcomes: array::from_fn(|_| Outcome::Unanswered),
             free_in_ms: None,
+            line: None,
         }
     }
 
@@ -94,6 +97,20 @@ impl<E, const MAX: usize> Report<E, MAX> {
 
     pub(crate) const fn free_in_ms(&self) -> Option<u32> {
         self.free_in_ms
+    }
+
+    pub(crate) const fn set_line(&mut self, line: LineReport) {
+        self.line = Some(line);
+    }
+
+    /// Returns how many clients are ahead in the waiting line of the lock. `None` if this client does not stand in the line.
+    #[must_use]
+    pub fn ahead(&self) -> Option<u32> {
+        self.line.and_then(|line| line.ahead())
+    }
+
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.line.is_some_and(|line| line.has_waiters())
     }
 
     /// Returns an upper bound on the time until a quorum of nodes will grant the key. The bound does not hold if the holder

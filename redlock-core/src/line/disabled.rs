@@ -52,6 +52,10 @@ impl Place {
         match self.0 {}
     }
 
+    pub(crate) const fn line_report(&self, _ahead: Option<u32>, _has_waiters: bool) -> LineReport {
+        match self.0 {}
+    }
+
     pub(crate) const fn waiters(&self) -> Waiters {
         match self.0 {}
     }
@@ -61,6 +65,20 @@ impl Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Position(Never);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub(crate) struct LineReport(Never);
+
+impl LineReport {
+    pub(crate) const fn ahead(&self) -> Option<u32> {
+        match self.0 {}
+    }
+
+    pub(crate) const fn has_waiters(&self) -> bool {
+        match self.0 {}
+    }
+}
 
 /// A marker in the answer to a release. Without the feature `queue`, there is no value of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -174,6 +174,10 @@ impl Place {
         }
     }
 
+    pub(crate) const fn line_report(&self, ahead: Option<u32>, has_waiters: bool) -> LineReport {
+        LineReport { ahead, has_waiters }
+    }
+
     pub(crate) const fn waiters(&self) -> Waiters {
         Waiters(())
     }
@@ -205,6 +209,24 @@ impl Position {
             left_ms,
             ahead,
         }
+    }
+}
+
+/// What a round tells its caller about the line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub(crate) struct LineReport {
+    ahead: Option<u32>,
+    has_waiters: bool,
+}
+
+impl LineReport {
+    pub(crate) const fn ahead(&self) -> Option<u32> {
+        self.ahead
+    }
+
+    pub(crate) const fn has_waiters(&self) -> bool {
+        self.has_waiters
     }
 }
 

@@ -8,6 +8,7 @@ use crate::lease::Lease;
 use crate::options::part_of;
 use crate::redlock::Redlock;
 use crate::redlock::attempt::Learned;
+use crate::redlock::waiting::Waiting;
 use crate::time::{Clock, Instant, whole_micros};
 use crate::transport::{NodeErrorOf, Transport};
 
@@ -22,7 +23,7 @@ const SPLIT_TIMEOUTS: u64 = 8;
 
 /// The state of an acquire that has begun, for an adapter that decides itself when each attempt starts.
 ///
-/// [`Redlock::acquire`] does the same as this loop, which waits only for the delay between two attempts:
+/// [`Redlock::acquire`] does the same as this loop:
 ///
 /// ```
 /// # use redlock_core::{AcquireError, Clock, Entropy, Lease, NodeErrorOf, Redlock, Transport};
@@ -39,17 +40,40 @@ const SPLIT_TIMEOUTS: u64 = 8;
 ///     let Some(again_at) = redlock.again_at(&mut acquisition, &error) else {
 ///         return Err(error);
 ///     };
-///     redlock.clock().sleep_until(again_at).await;
+///     redlock.wait_for_turn(&mut acquisition, key, again_at).await;
 /// }
 /// # }
 /// ```
 #[derive(Debug)]
 pub struct Acquisition {
     begun_at: Instant,
-    give_up_at: Instant,
+    pub(super) give_up_at: Instant,
+    /// When the wait began, by which the ticket is taken.
+    pub(super) since: Instant,
     split_retries: u32,
-    failed_attempts: u32,
-    learned: Learned,
+    pub(super) failed_attempts: u32,
+    pub(super) learned: Learned,
+    pub(super) waiting: Waiting,
+}
+
+impl Acquisition {
+    /// The same acquire, but with a wait that has begun earlier: at `since`, an instant of the same clock. Its place in the line
+    /// of the lock is by this time. Changes neither the end of the wait nor its timeouts.
+    #[must_use]
+    pub const fn since(self, since: Instant) -> Self {
+        Self { since, ..self }
+    }
+
+    /// Whether the client stands in the waiting line of the lock, or will from its next attempt on.
+    #[must_use]
+    pub const fn is_in_line(&self) -> bool {
+        self.waiting.is_in_line()
+    }
+
+    /// Whether this acquire waits for a lock that is held.
+    pub(super) fn waits(&self) -> bool {
+        self.give_up_at > self.begun_at
+    }
 }
 
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
@@ -82,6 +106,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// Acquires the lock. If an attempt fails, retries after a random delay, until [`Options::wait`](crate::Options::wait) is
     /// over. If the votes of the first attempt were split, retries like [`try_acquire`](Self::try_acquire).
     ///
+    /// With the feature `queue`, and a transport that has a [mailbox](crate::Transport::mailbox), a client that is refused stands
+    /// in the waiting line of the lock instead: who has waited longest is called when the lock is released. `docs/line.md`
+    /// explains the line. Dropping the future leaves the line with the next operation.
+    ///
     /// # Errors
     ///
     /// The [`AcquireError`] of the last attempt.
@@ -104,17 +132,17 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         };
         self.send_abandoned_release().await;
         loop {
-            let error = match self
-                .attempt_once(key.as_ref(), &mut acquisition.learned)
-                .await
-            {
+            let error = match self.attempt_once(key.as_ref(), &mut acquisition).await {
                 Ok(grant) => return Ok(self.lease(key, grant)),
                 Err(error) => error,
             };
             let Some(again_at) = self.again_at(&mut acquisition, &error) else {
+                // An attempt that could not begin has not left the line.
+                self.send_abandoned_release().await;
                 return Err(error);
             };
-            self.clock.sleep_until(again_at).await;
+            self.wait_until(&mut acquisition.waiting, key.as_ref(), again_at)
+                .await;
         }
     }
 
@@ -133,9 +161,11 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         Acquisition {
             begun_at,
             give_up_at: begun_at,
+            since: begun_at,
             split_retries: 0,
             failed_attempts: 0,
             learned: Learned::NOTHING,
+            waiting: Waiting::NONE,
         }
     }
 
@@ -150,15 +180,43 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         acquisition: &mut Acquisition,
         key: K,
     ) -> Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>> {
-        self.send_abandoned_release().await;
-        let grant = self
-            .attempt_once(key.as_ref(), &mut acquisition.learned)
-            .await?;
+        // What the last attempt of this acquire has left keeps its place in the line.
+        if !acquisition.is_in_line() {
+            self.send_abandoned_release().await;
+        }
+        let grant = self.attempt_once(key.as_ref(), acquisition).await?;
         Ok(self.lease(key, grant))
+    }
+
+    /// Makes the next attempt of `acquisition` stand in the waiting line of the lock, also if the lock is free. For an adapter
+    /// that knows that other clients wait for the lock. Returns `false` if the client cannot stand in a line: without the
+    /// feature `queue`, with [`Options::queue`](crate::Options) off, or if no transport has a
+    /// [mailbox](crate::Transport::mailbox).
+    pub fn join_line(&self, acquisition: &mut Acquisition) -> bool {
+        acquisition.waits() && self.join(&mut acquisition.waiting)
+    }
+
+    /// Waits until it is time for the next attempt: until `again_at`, or until the nodes call this client. `again_at` is from
+    /// [`again_at`](Self::again_at), or earlier.
+    ///
+    /// If the future is dropped, it may be called again. If the acquire ends then, the adapter sends
+    /// [`abandoned_release`](Self::abandoned_release), or leaves it to the next operation.
+    pub async fn wait_for_turn<K: AsRef<[u8]>>(
+        &mut self,
+        acquisition: &mut Acquisition,
+        key: K,
+        again_at: Instant,
+    ) {
+        self.wait_until(&mut acquisition.waiting, key.as_ref(), again_at)
+            .await;
     }
 
     /// Returns when to start the next attempt, if the last one failed with `error`: after a random delay, but no later than the
     /// end of the wait. `None` if there must be no further attempt: the wait is over, or a retry would fail too.
+    ///
+    /// If the last attempt was refused and the client can stand in the line of the lock, the next attempt stands in it and starts
+    /// at once. From then on, this is when to look at the lock if the nodes do not call the client before: wait with
+    /// [`wait_for_turn`](Self::wait_for_turn).
     ///
     /// If the votes of the first attempt were split, up to three retries follow also after the wait is over, see
     /// [`try_acquire`](Self::try_acquire).
@@ -170,6 +228,16 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         // Without a report (no entropy, a reserved key), a retry would fail too.
         error.report()?;
         let now = self.clock.now();
+        if acquisition.waiting.is_over() {
+            return None;
+        }
+        if let Some(look_at) = acquisition.waiting.look_at() {
+            return Some(look_at.min(acquisition.give_up_at));
+        }
+        let is_held = matches!(error, AcquireError::Held(_));
+        if is_held && now < acquisition.give_up_at && self.join_line(acquisition) {
+            return Some(now);
+        }
         let is_first = acquisition.failed_attempts == 0;
         if is_first && acquisition.split_retries < SPLIT_RETRIES && error.is_split() {
             let again_at = now.plus_micros(self.split_delay_micros(acquisition));

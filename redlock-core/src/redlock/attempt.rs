@@ -7,8 +7,10 @@ use crate::error::AcquireError;
 use crate::fence::{Fence, Proposal};
 use crate::key::RESERVED_PREFIX;
 use crate::lease::{Lease, Terms};
+use crate::line::Place;
 use crate::race::Ballot;
 use crate::redlock::Redlock;
+use crate::redlock::acquisition::Acquisition;
 use crate::report::{Outcome, Report};
 use crate::round::{Distrust, NodeSet, Verdict};
 use crate::time::{Clock, Instant};
@@ -20,6 +22,7 @@ pub(super) struct Grant {
     token: Token,
     valid_until: Instant,
     proposal: Option<Proposal>,
+    place: Option<Place>,
 }
 
 /// The largest number of rounds of an attempt: the first, a second that uses the answers of the first, and a third if most of
@@ -48,7 +51,13 @@ impl Learned {
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
     pub(super) fn lease<K>(&self, key: K, grant: Grant) -> Lease<K> {
         let terms = self.options.terms();
-        Lease::new(key, grant.token, terms, grant.valid_until, grant.proposal)
+        let Grant {
+            token,
+            valid_until,
+            proposal,
+            place,
+        } = grant;
+        Lease::new(key, token, terms, valid_until, proposal, place)
     }
 
     /// Makes one attempt with its own token, in up to [`ROUNDS_MAX`] rounds.
@@ -58,19 +67,25 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     pub(super) async fn attempt_once(
         &mut self,
         key: &[u8],
-        learned: &mut Learned,
+        acquisition: &mut Acquisition,
     ) -> Result<Grant, AcquireError<NodeErrorOf<T>, MAX>> {
         if key.starts_with(RESERVED_PREFIX.as_bytes()) {
             return Err(AcquireError::ReservedKey);
         }
         let token = self.fresh_token().ok_or(AcquireError::Entropy)?;
+        if acquisition.waits() && self.contention.contains(key) {
+            self.join(&mut acquisition.waiting);
+        }
+        let place = acquisition.waiting.place();
+        let departure = self.departure(&acquisition.waiting);
+        let learned = &mut acquisition.learned;
         let mut rounds = 0;
         let mut previous_fence = None;
         let looks_at_all = self.options.fencing().is_some() && !self.has_looked_recently();
         let (mut ballot, proposal) = loop {
             let started_at = self.clock.now();
             let proposal = self.proposal(learned, rounds);
-            let mut ballot = self.acquire_round(key, &token, proposal);
+            let mut ballot = self.acquire_round(key, &token, proposal, place, departure);
             if looks_at_all {
                 // A round that is won does not wait.
                 ballot.round.wait_for_all();
@@ -128,7 +143,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         {
             if looks_at_all || ballot.samples.unguarded().len() > 0 {
                 let guarded = ballot.samples.guarded();
-                self.restore_records(key, &token, proposal, guarded, learned)
+                self.restore_records(key, &token, proposal, departure, guarded, learned)
                     .await;
             }
             if self.clock.now() >= ballot.round.valid_until() {
@@ -138,27 +153,74 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         if looks_at_all {
             self.looked_at = Some(self.clock.now());
         }
-        if ballot.verdict != Verdict::Won {
-            // Waits for the nodes that granted, so that they have deleted the key before the error is returned.
-            let (possible_carriers, carriers) = carriers(&ballot.report);
-            let release = Command::release(key, &token).with_proposal(proposal);
-            let mut ballot =
-                self.delivery_round(release, possible_carriers, carriers, carriers.len());
-            self.run(&mut ballot).await;
-        }
-        self.abandoned = None;
-        match ballot.verdict {
-            Verdict::Won => Ok(Grant {
+        if ballot.verdict == Verdict::Won {
+            self.abandoned = None;
+            return Ok(Grant {
                 token,
                 valid_until: ballot.round.valid_until(),
                 proposal,
-            }),
+                place: departure,
+            });
+        }
+        let stays = self.clean_up(key, &token, &ballot, acquisition).await;
+        if !stays {
+            self.abandoned = None;
+        }
+        match ballot.verdict {
             Verdict::TooLate => Err(AcquireError::TooLate(ballot.report)),
             Verdict::Refused => Err(AcquireError::Held(ballot.report)),
-            Verdict::Unreachable | Verdict::Pending => {
+            Verdict::Won | Verdict::Unreachable | Verdict::Pending => {
                 Err(AcquireError::Unreachable(ballot.report))
             }
         }
+    }
+
+    /// Releases the token of a lost attempt. Waits for the nodes that granted, so that they have deleted the key before the
+    /// error is returned. Returns whether the client stays in the line of the lock.
+    async fn clean_up(
+        &mut self,
+        key: &[u8],
+        token: &Token,
+        ballot: &Ballot<'_, NodeErrorOf<T>, MAX>,
+        acquisition: &mut Acquisition,
+    ) -> bool {
+        if ballot.verdict == Verdict::Refused {
+            self.contention.record(key, true);
+        }
+        let waiting = &mut acquisition.waiting;
+        let stays = waiting.is_in_line() && self.clock.now() < acquisition.give_up_at;
+        let (possible_carriers, carriers) = carriers(&ballot.report);
+        let mut recipients = possible_carriers;
+        let mut place = self.departure(waiting);
+        if stays {
+            place = waiting.place();
+        } else if waiting.is_in_line() {
+            // Every node has the client in its line.
+            recipients = self.all;
+            waiting.end();
+        }
+        let release = Command::release(key, token)
+            .with_proposal(ballot.command.proposal)
+            .with_place(place);
+        let mut delivery = self.delivery_round(release, recipients, carriers, carriers.len());
+        self.run(&mut delivery).await;
+        if stays {
+            let Acquisition {
+                waiting,
+                learned,
+                since,
+                failed_attempts,
+                ..
+            } = acquisition;
+            self.plan_look(
+                waiting,
+                ballot,
+                learned.round_micros,
+                *since,
+                failed_attempts,
+            );
+        }
+        stays
     }
 
     /// Creates one round of an attempt.
@@ -167,23 +229,29 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         key: &'c [u8],
         token: &'c Token,
         proposal: Option<Proposal>,
+        place: Option<Place>,
+        departure: Option<Place>,
     ) -> Ballot<'c, NodeErrorOf<T>, MAX> {
         let terms = self.options.terms();
-        let command = self.acquire_command(key, token, terms, proposal);
+        let command = self
+            .acquire_command(key, token, terms, proposal, departure)
+            .with_place(place);
         self.lease_round(command, self.clock.now(), terms, Instant::MAX)
     }
 
-    /// Creates the command of an attempt. Records its token, which is abandoned if the future is dropped from now on.
+    /// Creates the command of an attempt. Records its token, which is abandoned if the future is dropped from now on. Then the
+    /// client leaves the line by `departure`.
     fn acquire_command<'c>(
         &mut self,
         key: &'c [u8],
         token: &'c Token,
         terms: Terms,
         proposal: Option<Proposal>,
+        departure: Option<Place>,
     ) -> Command<'c> {
         let command = Command::acquire(key, token, terms.ttl_ms, self.options.vote_conditions())
             .with_proposal(proposal);
-        self.set_abandoned(key, token, proposal);
+        self.set_abandoned(key, token, proposal, departure);
         command
     }
 
@@ -232,6 +300,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         key: &[u8],
         token: &Token,
         proposal: Proposal,
+        departure: Option<Place>,
         guarded: NodeSet,
         learned: &Learned,
     ) {
@@ -240,7 +309,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             return;
         }
         let terms = self.options.terms();
-        let command = self.acquire_command(key, token, terms, Some(proposal.vouching()));
+        let proposal = Some(proposal.vouching());
+        let command = self.acquire_command(key, token, terms, proposal, departure);
         let mut ballot = self.delivery_round(command, others, NodeSet::EMPTY, 0);
         self.run(&mut ballot).await;
     }

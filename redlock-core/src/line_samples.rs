@@ -1,0 +1,162 @@
+//! What the answers of one round tell about the line of the lock.
+
+#[cfg(any(feature = "queue", feature = "mock"))]
+mod samples {
+    use crate::line::{Position, Refusal};
+    use crate::reply::Reply;
+    use crate::time::Instant;
+
+    /// The answers of the nodes of one round to a client in the line, or to a release.
+    #[derive(Debug)]
+    pub(crate) struct LineSamples<const MAX: usize> {
+        /// The answer of each node that has refused, and how far its clock is ahead of the client's, in microseconds.
+        positions: [Option<(Position, i64)>; MAX],
+        /// How many nodes have granted.
+        granted: usize,
+        has_waiters: bool,
+        ended_at: Instant,
+    }
+
+    impl<const MAX: usize> LineSamples<MAX> {
+        pub(crate) const fn new() -> Self {
+            Self {
+                positions: [None; MAX],
+                granted: 0,
+                has_waiters: false,
+                ended_at: Instant::from_micros(0),
+            }
+        }
+
+        /// Records the answer of `node` to a command that was sent at `sent_at` and answered at `now`.
+        pub(crate) fn record<E>(
+            &mut self,
+            node: usize,
+            answer: &Result<Reply, E>,
+            sent_at: Instant,
+            now: Instant,
+        ) {
+            self.ended_at = now;
+            match answer {
+                Ok(Reply::Waiting(position, _)) => {
+                    // The node read its clock at some time between `sent_at` and `now`.
+                    let ours = sent_at.as_micros().midpoint(now.as_micros());
+                    let offset = position.time.wrapping_sub(ours).cast_signed();
+                    if let Some(slot) = self.positions.get_mut(node) {
+                        *slot = Some((*position, offset));
+                    }
+                }
+                Ok(Reply::Acquired(_)) => self.granted += 1,
+                Ok(Reply::ReleasedWithWaiters(_)) => self.has_waiters = true,
+                _ => {}
+            }
+        }
+
+        /// Whether a node has told that clients wait for the lock that was released.
+        pub(crate) const fn has_waiters(&self) -> bool {
+            self.has_waiters
+        }
+
+        /// How many clients are ahead in the line: the most of any node. `None` if no node has told.
+        pub(crate) fn ahead(&self) -> Option<u32> {
+            self.positions().map(|position| position.ahead).max()
+        }
+
+        /// When the last answer came.
+        pub(crate) const fn ended_at(&self) -> Instant {
+            self.ended_at
+        }
+
+        /// How many nodes have refused for this reason.
+        pub(crate) fn count(&self, refusal: Refusal) -> u32 {
+            let positions = self
+                .positions()
+                .filter(|position| position.refusal == refusal);
+            u32::try_from(positions.count()).unwrap_or(u32::MAX)
+        }
+
+        /// The longest time that is left of the turn of another client, in microseconds.
+        pub(crate) fn longest_turn_micros(&self) -> Option<u64> {
+            let ahead = self
+                .positions()
+                .filter(|position| position.refusal == Refusal::Ahead);
+            let left = ahead.map(|position| u64::from(position.left_ms) * 1_000);
+            left.max()
+        }
+
+        /// How long until the key has expired on `quorum` nodes, in microseconds. `None` if this is unknown.
+        pub(crate) fn expiry_micros(&self, quorum: u32) -> Option<u64> {
+            let mut held_ms = [u32::MAX; MAX];
+            let held = self.positions().map(|position| match position.refusal {
+                Refusal::Held => position.left_ms,
+                Refusal::Ahead | Refusal::Full => 0,
+            });
+            let granted = core::iter::repeat_n(0, self.granted);
+            let slots = held_ms.iter_mut().zip(held.chain(granted));
+            slots.for_each(|(slot, ms)| *slot = ms);
+            held_ms.sort_unstable();
+            let left_ms = *held_ms.get((quorum as usize).checked_sub(1)?)?;
+            if left_ms == u32::MAX {
+                return None;
+            }
+            // Redis truncates to milliseconds, and deletes a key one millisecond after its TTL.
+            Some((u64::from(left_ms) + 2) * 1_000)
+        }
+
+        /// How far the nodes' clocks are ahead of the client's, in microseconds: the median. `None` if fewer than `needed`
+        /// have told.
+        pub(crate) fn offset(&self, needed: u32) -> Option<i64> {
+            let mut offsets = [0; MAX];
+            let known = self.positions.iter().flatten().map(|(_, offset)| *offset);
+            let slots = offsets.iter_mut().zip(known);
+            let count = slots.map(|(slot, offset)| *slot = offset).count();
+            let offsets = offsets.get_mut(..count)?;
+            if count < needed as usize {
+                return None;
+            }
+            offsets.sort_unstable();
+            offsets.get(count.checked_sub(1)? / 2).copied()
+        }
+
+        fn positions(&self) -> impl Iterator<Item = &Position> {
+            self.positions
+                .iter()
+                .flatten()
+                .map(|(position, _)| position)
+        }
+    }
+}
+
+/// Without the features `queue` and `mock`, no node tells anything about a line.
+#[cfg(not(any(feature = "queue", feature = "mock")))]
+mod samples {
+    use crate::reply::Reply;
+    use crate::time::Instant;
+
+    #[derive(Debug)]
+    pub(crate) struct LineSamples<const MAX: usize>;
+
+    impl<const MAX: usize> LineSamples<MAX> {
+        pub(crate) const fn new() -> Self {
+            Self
+        }
+
+        pub(crate) const fn record<E>(
+            &mut self,
+            _node: usize,
+            _answer: &Result<Reply, E>,
+            _sent_at: Instant,
+            _now: Instant,
+        ) {
+        }
+
+        pub(crate) const fn has_waiters(&self) -> bool {
+            false
+        }
+
+        pub(crate) const fn ahead(&self) -> Option<u32> {
+            None
+        }
+    }
+}
+
+pub(crate) use samples::LineSamples;

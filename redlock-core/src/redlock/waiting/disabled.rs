@@ -1,0 +1,80 @@
+//! The wait in a line without the features `queue` and `mock`: no client waits in a line.
+//!
+//! The items in `enabled.rs` must have the same signatures.
+
+use core::future::Future;
+
+use crate::entropy::Entropy;
+use crate::line::Place;
+use crate::race::Ballot;
+use crate::redlock::Redlock;
+use crate::time::{Clock, Instant};
+use crate::transport::{NodeErrorOf, Transport};
+
+#[derive(Debug)]
+pub(in crate::redlock) struct Waiting;
+
+impl Waiting {
+    pub(in crate::redlock) const NONE: Self = Self;
+
+    pub(in crate::redlock) const fn place(&self) -> Option<Place> {
+        None
+    }
+
+    pub(in crate::redlock) const fn is_in_line(&self) -> bool {
+        false
+    }
+
+    pub(in crate::redlock) const fn is_over(&self) -> bool {
+        false
+    }
+
+    pub(in crate::redlock) const fn end(&mut self) {}
+
+    pub(in crate::redlock) const fn look_at(&self) -> Option<Instant> {
+        None
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(in crate::redlock) struct Contention;
+
+impl Contention {
+    pub(in crate::redlock) const NONE: Self = Self;
+
+    pub(in crate::redlock) const fn record(&mut self, _key: &[u8], _is_wanted: bool) {}
+
+    pub(in crate::redlock) const fn contains(&self, _key: &[u8]) -> bool {
+        false
+    }
+}
+
+impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
+    pub(in crate::redlock) const fn departure(&self, _waiting: &Waiting) -> Option<Place> {
+        None
+    }
+
+    pub(in crate::redlock) const fn join(&self, _waiting: &mut Waiting) -> bool {
+        false
+    }
+
+    pub(in crate::redlock) const fn plan_look(
+        &mut self,
+        _waiting: &mut Waiting,
+        _ballot: &Ballot<'_, NodeErrorOf<T>, MAX>,
+        _round_micros: u64,
+        _since: Instant,
+        _failed_attempts: &mut u32,
+    ) {
+    }
+
+    // No `async fn`: a future in another takes more flash.
+    pub(in crate::redlock) fn wait_until(
+        &mut self,
+        _waiting: &mut Waiting,
+        _key: &[u8],
+        until: Instant,
+    ) -> impl Future<Output = ()> {
+        self.clock.sleep_until(until)
+    }
+}

@@ -1,0 +1,265 @@
+//! The wait in a line with the feature `queue` or `mock`.
+//!
+//! The items in `disabled.rs` must have the same signatures.
+
+use core::array;
+use core::future::{Future, poll_fn};
+use core::pin::{Pin, pin};
+use core::task::{Poll, ready};
+
+use embassy_futures::select::select_slice;
+
+use crate::entropy::Entropy;
+use crate::line::{Call, Mailbox, Place, Refusal};
+use crate::options::part_of;
+use crate::race::{Ballot, Once};
+use crate::redlock::Redlock;
+use crate::round::{NodeSet, Verdict};
+use crate::time::{Clock, Instant};
+use crate::transport::{NodeErrorOf, Transport};
+
+/// The state of a wait in the line of one lock.
+#[derive(Debug)]
+pub(in crate::redlock) struct Waiting {
+    /// `None` until the client stands in the line.
+    place: Option<Place>,
+    /// Whether the ticket is the nodes' time at which the wait began. Then it does not change any more. Until enough nodes have
+    /// told their time, each node takes its own time. The offset of an earlier acquire may be out of date.
+    has_ticket: bool,
+    /// How many rounds were lost since the client has joined the line, or since a quorum of nodes has called it.
+    looks: u32,
+    /// When the client looks at the lock next, if no node calls it.
+    look_at: Instant,
+    /// The last attempt has left the line.
+    is_over: bool,
+}
+
+impl Waiting {
+    pub(in crate::redlock) const NONE: Self = Self {
+        place: None,
+        has_ticket: false,
+        looks: 0,
+        look_at: Instant::MAX,
+        is_over: false,
+    };
+
+    pub(in crate::redlock) const fn place(&self) -> Option<Place> {
+        self.place
+    }
+
+    pub(in crate::redlock) const fn is_in_line(&self) -> bool {
+        self.place.is_some()
+    }
+
+    pub(in crate::redlock) const fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    pub(in crate::redlock) const fn end(&mut self) {
+        self.is_over = true;
+    }
+
+    /// When the client looks at the lock next. `None` if it stands in no line.
+    pub(in crate::redlock) fn look_at(&self) -> Option<Instant> {
+        self.place.map(|_| self.look_at)
+    }
+
+    fn set_ticket(&mut self, ticket: u64) {
+        if let Some(place) = &mut self.place
+            && !self.has_ticket
+        {
+            place.ticket = Some(ticket);
+            self.has_ticket = true;
+        }
+    }
+}
+
+/// The key that other clients wanted when this client last used it. Its next acquire begins in the line, so that it does not
+/// overtake those that wait. A client remembers one key.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::redlock) struct Contention {
+    /// A hash of the key. If two keys share it, a client stands in a line in vain, which costs little.
+    key: Option<u32>,
+}
+
+impl Contention {
+    pub(in crate::redlock) const NONE: Self = Self { key: None };
+
+    pub(in crate::redlock) fn record(&mut self, key: &[u8], is_wanted: bool) {
+        if is_wanted {
+            self.key = Some(hash(key));
+        } else if self.contains(key) {
+            self.key = None;
+        }
+    }
+
+    pub(in crate::redlock) fn contains(&self, key: &[u8]) -> bool {
+        self.key == Some(hash(key))
+    }
+}
+
+/// FNV-1a.
+fn hash(key: &[u8]) -> u32 {
+    key.iter().fold(0x811c_9dc5, |hash, byte| {
+        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
+    })
+}
+
+/// How many rounds must be lost before a client waits for long. Two clients may have split the votes, so that both find the
+/// lock held although no client holds it.
+const LOOKS_MIN: u32 = 3;
+
+/// How long a client waits for the calls of the other nodes after the first call, in microseconds. The same release is on its
+/// way to them. A turn lasts longer.
+const CALLS_MICROS: u64 = 25_000;
+
+/// A turn is over when this has passed after its end, in microseconds: a node counts whole milliseconds.
+const AFTER_TURN_MICROS: u64 = 2_000;
+
+/// A client looks at a lock that is held at least about once a second: then its place does not expire, and it notices other
+/// Redlock clients, which do not call.
+const LONG_LOOK_MICROS: u64 = 1_000_000;
+
+impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
+    /// The place of this client after a release, or after a dropped future: outside of the line.
+    pub(in crate::redlock) fn departure(&self, waiting: &Waiting) -> Option<Place> {
+        let turn_ms = self.options.turn_ms();
+        match waiting.place.and_then(|place| place.mailbox) {
+            Some(mailbox) => Some(Place::left(mailbox, turn_ms)),
+            None => self.mailbox().map(|_| Place::outside(turn_ms)),
+        }
+    }
+
+    /// The next attempt stands in the line. Returns `false` if it does not: no node keeps a line for this client.
+    pub(in crate::redlock) fn join(&self, waiting: &mut Waiting) -> bool {
+        let mailbox = self.mailbox().filter(|_| self.options.is_queue_on());
+        let Some(mailbox) = mailbox else {
+            return false;
+        };
+        if waiting.place.is_none() {
+            let turn_ms = self.options.turn_ms();
+            waiting.place = Some(Place::waiting(mailbox, Place::NOW, turn_ms));
+        }
+        true
+    }
+
+    /// After a lost round: decides when the client looks at the lock next, if no node calls it.
+    pub(in crate::redlock) fn plan_look(
+        &mut self,
+        waiting: &mut Waiting,
+        ballot: &Ballot<'_, NodeErrorOf<T>, MAX>,
+        round_micros: u64,
+        since: Instant,
+        failed_attempts: &mut u32,
+    ) {
+        let Some(place) = waiting.place else {
+            return;
+        };
+        if let Some(offset) = ballot.line.offset(ballot.round.blocking_count()) {
+            waiting.set_ticket(since.as_micros().saturating_add_signed(offset));
+        }
+        let ended_at = ballot.line.ended_at();
+        let now = self.clock.now();
+        let nodes = self.all.len();
+        let blocking = nodes + 1 - self.quorum();
+        let held = ballot.line.count(Refusal::Held);
+        let ahead = ballot.line.count(Refusal::Ahead);
+        let turn_left = ballot.line.longest_turn_micros().filter(|left| *left > 0);
+        let random = self.random();
+        let mut look_at = if waiting.looks >= LOOKS_MIN && held > 0 {
+            let spread = LONG_LOOK_MICROS / 2;
+            let longest = LONG_LOOK_MICROS - spread / 2 + part_of(spread, random);
+            let longest = longest.min(u64::from(self.options.terms().ttl_ms) * 1_000 / 4);
+            let expiry = ballot.line.expiry_micros(self.quorum());
+            ended_at.plus_micros(expiry.unwrap_or(longest).min(longest))
+        } else if ahead > 0
+            && held + ahead >= blocking
+            && let Some(left) = turn_left
+        {
+            ended_at.plus_micros(left.saturating_add(AFTER_TURN_MICROS))
+        } else {
+            // The delay grows only if it is not another client that keeps the lock from this one.
+            let is_alone = ballot.verdict != Verdict::Refused || held + ahead == 0;
+            *failed_attempts = if is_alone {
+                failed_attempts.saturating_add(1)
+            } else {
+                1
+            };
+            let delay = self.options.delay_micros(*failed_attempts, random);
+            let rounds = part_of(round_micros.saturating_mul(4), self.random());
+            now.plus_micros(delay.max(rounds))
+        };
+        if self.callable_nodes() < self.quorum() {
+            // Its turn may begin without a call.
+            look_at = look_at.min(now.plus_micros(u64::from(place.turn_ms) * 1_000 / 2));
+        }
+        let soonest = now.plus_micros(1_000);
+        waiting.look_at = look_at.max(soonest);
+        waiting.looks = waiting.looks.saturating_add(1);
+    }
+
+    /// Waits until the nodes call this client, or until its next look. Ends when a quorum of nodes has called, a moment after
+    /// the first call, and after a new connection.
+    pub(in crate::redlock) async fn wait_until(
+        &mut self,
+        waiting: &mut Waiting,
+        key: &[u8],
+        until: Instant,
+    ) {
+        let Some(place) = waiting.place else {
+            self.clock.sleep_until(until).await;
+            return;
+        };
+        let mut until = until;
+        let mut callers = NodeSet::EMPTY;
+        while let Some((node, call)) = self.next_call(key, until).await {
+            let now = self.clock.now();
+            match call {
+                Call::Turn => {
+                    callers.insert(node);
+                    if callers.within(self.distinct_nodes()).len() >= self.quorum() {
+                        waiting.looks = 0;
+                        return;
+                    }
+                    until = until.min(now.plus_micros(CALLS_MICROS));
+                }
+                Call::Deputy => {
+                    let turn = u64::from(place.turn_ms) * 1_000;
+                    until = until.min(now.plus_micros(turn.saturating_add(AFTER_TURN_MICROS)));
+                }
+                Call::Reconnected => return,
+            }
+        }
+    }
+
+    /// Waits for the next call of any node. `None` at `until`.
+    async fn next_call(&mut self, key: &[u8], until: Instant) -> Option<(usize, Call)> {
+        let mut nodes = self.nodes.iter_mut();
+        let mut calls = pin!(array::from_fn::<_, MAX, _>(|_| {
+            let node = nodes.next().and_then(Option::as_mut);
+            Once::new(node.map(async |node| node.called(key).await))
+        }));
+        let mut timer = pin!(self.clock.sleep_until(until));
+        poll_fn(|cx| {
+            let mut slice: Pin<&mut [_]> = calls.as_mut();
+            if let Poll::Ready((call, node)) = pin!(select_slice(slice.as_mut())).poll(cx) {
+                return Poll::Ready(Some((node, call)));
+            }
+            ready!(timer.as_mut().poll(cx));
+            Poll::Ready(None)
+        })
+        .await
+    }
+
+    /// The mailbox of this client.
+    fn mailbox(&self) -> Option<Mailbox> {
+        self.nodes().find_map(Transport::mailbox)
+    }
+
+    /// How many nodes can call this client.
+    fn callable_nodes(&self) -> u32 {
+        let mailboxes = self.nodes().filter_map(Transport::mailbox);
+        let callable = mailboxes.filter(Mailbox::is_callable);
+        u32::try_from(callable.count()).unwrap_or(u32::MAX)
+    }
+}
