@@ -55,7 +55,8 @@ impl<'a> Excerpt<'a> {
                     What::Begins(..) | What::Ends(..) | What::Falls(_)
                 ),
             };
-            (since..=at).contains(&fact.at) && (tokens.is_empty() || is_about_them)
+            let is_gone = matches!(fact.what, What::Probed(.., false));
+            (since..=at).contains(&fact.at) && !is_gone && (tokens.is_empty() || is_about_them)
         };
         self.facts.iter().filter(matters).collect()
     }

@@ -25,6 +25,8 @@ pub(super) struct Lines {
     dead_nodes: Vec<usize>,
     /// By the key: since when the lock is free on a quorum of nodes.
     free_since: [Option<Moment>; KEYS.len()],
+    /// By the key: when it was seen not to be free for the last time.
+    held_at: [Moment; KEYS.len()],
     /// By the key: when a node has forgotten its line for the last time, or a client has tried to take the lock without it.
     upset_at: [Moment; KEYS.len()],
     clients: Vec<Client>,
@@ -305,9 +307,11 @@ impl Lines {
         let quorum = self.limits.nodes / 2 + 1;
         let Some(free_from) = free.get(quorum - 1).copied() else {
             self.free_since[key] = None;
+            self.held_at[key] = self.now;
             return;
         };
-        let free_since = *self.free_since[key].get_or_insert(free_from.max(self.limits.from));
+        let free_since = *self.free_since[key]
+            .get_or_insert(free_from.max(self.held_at[key]).max(self.limits.from));
         let wants = |waiter: &&Waiter| waiter.key == Some(key);
         let idle = |waiter: &Waiter| {
             let well_since = self.well_since(waiter.task.client)?;
