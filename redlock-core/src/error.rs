@@ -58,9 +58,15 @@ impl<E: fmt::Display, const MAX: usize> fmt::Display for AcquireError<E, MAX> {
                     f.write_str(": ")?;
                 }
                 report.write_nodes(f, refused, " refused")?;
-                match report.free_in_ms() {
-                    Some(ms) => write!(f, "; free in at most {}", Span(ms)),
+                if let Some(ms) = report.free_in_ms() {
+                    write!(f, "; free in at most {}", Span(ms))?;
+                }
+                match report.ahead() {
                     None => Ok(()),
+                    Some(0) => f.write_str("; no client waits ahead"),
+                    Some(1) => f.write_str("; 1 client waits ahead"),
+                    Some(1_000..) => f.write_str("; 1000 clients wait ahead, or more"),
+                    Some(ahead) => write!(f, "; {ahead} clients wait ahead"),
                 }
             }
             Self::Unreachable(report) => no_quorum(f, report),

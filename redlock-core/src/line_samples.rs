@@ -13,6 +13,8 @@ mod samples {
         positions: [Option<(Position, i64)>; MAX],
         /// How many nodes have granted.
         granted: usize,
+        /// How many nodes without a line have told that the lock is held.
+        held_elsewhere: u32,
         has_waiters: bool,
         ended_at: Instant,
     }
@@ -22,6 +24,7 @@ mod samples {
             Self {
                 positions: [None; MAX],
                 granted: 0,
+                held_elsewhere: 0,
                 has_waiters: false,
                 ended_at: Instant::from_micros(0),
             }
@@ -46,6 +49,7 @@ mod samples {
                     }
                 }
                 Ok(Reply::Acquired(_)) => self.granted += 1,
+                Ok(Reply::Held(_)) => self.held_elsewhere += 1,
                 Ok(Reply::ReleasedWithWaiters(_)) => self.has_waiters = true,
                 _ => {}
             }
@@ -71,7 +75,12 @@ mod samples {
             let positions = self
                 .positions()
                 .filter(|position| position.refusal == refusal);
-            u32::try_from(positions.count()).unwrap_or(u32::MAX)
+            let elsewhere = match refusal {
+                Refusal::Held => self.held_elsewhere,
+                Refusal::Ahead | Refusal::Full => 0,
+            };
+            let count = u32::try_from(positions.count()).unwrap_or(u32::MAX);
+            count.saturating_add(elsewhere)
         }
 
         /// The longest time that is left of the turn of another client, in microseconds.

@@ -48,8 +48,6 @@ const SPLIT_TIMEOUTS: u64 = 8;
 pub struct Acquisition {
     begun_at: Instant,
     pub(super) give_up_at: Instant,
-    /// When the wait began, by which the ticket is taken.
-    pub(super) since: Instant,
     split_retries: u32,
     pub(super) failed_attempts: u32,
     pub(super) learned: Learned,
@@ -58,10 +56,13 @@ pub struct Acquisition {
 
 impl Acquisition {
     /// The same acquire, but with a wait that has begun earlier: at `since`, an instant of the same clock. Its place in the line
-    /// of the lock is by this time. Changes neither the end of the wait nor its timeouts.
+    /// of the lock is by this time. Changes neither the end of the wait nor its timeouts. Call it before the first attempt.
     #[must_use]
     pub const fn since(self, since: Instant) -> Self {
-        Self { since, ..self }
+        Self {
+            waiting: Waiting::since(since),
+            ..self
+        }
     }
 
     /// Whether the client stands in the waiting line of the lock, or will from its next attempt on.
@@ -137,8 +138,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 Err(error) => error,
             };
             let Some(again_at) = self.again_at(&mut acquisition, &error) else {
-                // An attempt that could not begin has not left the line.
-                self.send_abandoned_release().await;
+                // An attempt that could not begin has not left the line: the next operation does.
                 return Err(error);
             };
             self.wait_until(&mut acquisition.waiting, key.as_ref(), again_at)
@@ -161,11 +161,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         Acquisition {
             begun_at,
             give_up_at: begun_at,
-            since: begun_at,
             split_retries: 0,
             failed_attempts: 0,
             learned: Learned::NOTHING,
-            waiting: Waiting::NONE,
+            waiting: Waiting::since(begun_at),
         }
     }
 

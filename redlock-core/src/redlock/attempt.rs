@@ -153,74 +153,61 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         if looks_at_all {
             self.looked_at = Some(self.clock.now());
         }
-        if ballot.verdict == Verdict::Won {
+        if ballot.verdict != Verdict::Won {
+            // Waits for the nodes that granted, so that they have deleted the key before the error is returned.
+            let (possible_carriers, carriers) = carriers(&ballot.report);
+            let (recipients, place) =
+                self.clean_up(key, possible_carriers, ballot.verdict, acquisition);
+            let release = Command::release(key, &token)
+                .with_proposal(proposal)
+                .with_place(place);
+            let mut delivery = self.delivery_round(release, recipients, carriers, carriers.len());
+            self.run(&mut delivery).await;
+            self.plan_look(acquisition, &ballot);
+        }
+        if ballot.verdict == Verdict::Won
+            || !acquisition.waiting.is_in_line()
+            || acquisition.waiting.is_over()
+        {
             self.abandoned = None;
-            return Ok(Grant {
+        }
+        match ballot.verdict {
+            Verdict::Won => Ok(Grant {
                 token,
                 valid_until: ballot.round.valid_until(),
                 proposal,
                 place: departure,
-            });
-        }
-        let stays = self.clean_up(key, &token, &ballot, acquisition).await;
-        if !stays {
-            self.abandoned = None;
-        }
-        match ballot.verdict {
+            }),
             Verdict::TooLate => Err(AcquireError::TooLate(ballot.report)),
             Verdict::Refused => Err(AcquireError::Held(ballot.report)),
-            Verdict::Won | Verdict::Unreachable | Verdict::Pending => {
+            Verdict::Unreachable | Verdict::Pending => {
                 Err(AcquireError::Unreachable(ballot.report))
             }
         }
     }
 
-    /// Releases the token of a lost attempt. Waits for the nodes that granted, so that they have deleted the key before the
-    /// error is returned. Returns whether the client stays in the line of the lock.
-    async fn clean_up(
+    /// The release of a lost attempt: the nodes that get it, and the place of the client in their lines. Decides whether the
+    /// client goes on waiting.
+    fn clean_up(
         &mut self,
         key: &[u8],
-        token: &Token,
-        ballot: &Ballot<'_, NodeErrorOf<T>, MAX>,
+        possible_carriers: NodeSet,
+        verdict: Verdict,
         acquisition: &mut Acquisition,
-    ) -> bool {
-        if ballot.verdict == Verdict::Refused {
+    ) -> (NodeSet, Option<Place>) {
+        if verdict == Verdict::Refused {
             self.contention.record(key, true);
         }
         let waiting = &mut acquisition.waiting;
-        let stays = waiting.is_in_line() && self.clock.now() < acquisition.give_up_at;
-        let (possible_carriers, carriers) = carriers(&ballot.report);
-        let mut recipients = possible_carriers;
-        let mut place = self.departure(waiting);
-        if stays {
-            place = waiting.place();
-        } else if waiting.is_in_line() {
-            // Every node has the client in its line.
-            recipients = self.all;
+        if !waiting.is_in_line() {
+            (possible_carriers, self.departure(waiting))
+        } else if self.clock.now() < acquisition.give_up_at {
+            (possible_carriers, waiting.place())
+        } else {
             waiting.end();
+            // Every node may have the client in its line.
+            (self.all, self.departure(waiting))
         }
-        let release = Command::release(key, token)
-            .with_proposal(ballot.command.proposal)
-            .with_place(place);
-        let mut delivery = self.delivery_round(release, recipients, carriers, carriers.len());
-        self.run(&mut delivery).await;
-        if stays {
-            let Acquisition {
-                waiting,
-                learned,
-                since,
-                failed_attempts,
-                ..
-            } = acquisition;
-            self.plan_look(
-                waiting,
-                ballot,
-                learned.round_micros,
-                *since,
-                failed_attempts,
-            );
-        }
-        stays
     }
 
     /// Creates one round of an attempt.

@@ -15,6 +15,8 @@ mod hold;
 #[cfg(feature = "fence")]
 mod identity;
 mod kit;
+#[cfg(feature = "queue")]
+mod line;
 mod messages;
 mod release;
 #[cfg(feature = "fence")]

@@ -8,6 +8,7 @@ use crate::entropy::Entropy;
 use crate::line::Place;
 use crate::race::Ballot;
 use crate::redlock::Redlock;
+use crate::redlock::acquisition::Acquisition;
 use crate::time::{Clock, Instant};
 use crate::transport::{NodeErrorOf, Transport};
 
@@ -15,7 +16,9 @@ use crate::transport::{NodeErrorOf, Transport};
 pub(in crate::redlock) struct Waiting;
 
 impl Waiting {
-    pub(in crate::redlock) const NONE: Self = Self;
+    pub(in crate::redlock) const fn since(_since: Instant) -> Self {
+        Self
+    }
 
     pub(in crate::redlock) const fn place(&self) -> Option<Place> {
         None
@@ -60,11 +63,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
 
     pub(in crate::redlock) const fn plan_look(
         &mut self,
-        _waiting: &mut Waiting,
+        _acquisition: &mut Acquisition,
         _ballot: &Ballot<'_, NodeErrorOf<T>, MAX>,
-        _round_micros: u64,
-        _since: Instant,
-        _failed_attempts: &mut u32,
     ) {
     }
 

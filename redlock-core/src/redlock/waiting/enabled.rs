@@ -14,6 +14,7 @@ use crate::line::{Call, Mailbox, Place, Refusal};
 use crate::options::part_of;
 use crate::race::{Ballot, Once};
 use crate::redlock::Redlock;
+use crate::redlock::acquisition::Acquisition;
 use crate::round::{NodeSet, Verdict};
 use crate::time::{Clock, Instant};
 use crate::transport::{NodeErrorOf, Transport};
@@ -21,6 +22,8 @@ use crate::transport::{NodeErrorOf, Transport};
 /// The state of a wait in the line of one lock.
 #[derive(Debug)]
 pub(in crate::redlock) struct Waiting {
+    /// The ticket is this instant by the nodes' time.
+    since: Instant,
     /// `None` until the client stands in the line.
     place: Option<Place>,
     /// Whether the ticket is the nodes' time at which the wait began. Then it does not change any more. Until enough nodes have
@@ -35,13 +38,17 @@ pub(in crate::redlock) struct Waiting {
 }
 
 impl Waiting {
-    pub(in crate::redlock) const NONE: Self = Self {
-        place: None,
-        has_ticket: false,
-        looks: 0,
-        look_at: Instant::MAX,
-        is_over: false,
-    };
+    /// A client that wants the lock since this instant, and does not stand in the line yet.
+    pub(in crate::redlock) const fn since(since: Instant) -> Self {
+        Self {
+            since,
+            place: None,
+            has_ticket: false,
+            looks: 0,
+            look_at: Instant::MAX,
+            is_over: false,
+        }
+    }
 
     pub(in crate::redlock) const fn place(&self) -> Option<Place> {
         self.place
@@ -146,17 +153,20 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// After a lost round: decides when the client looks at the lock next, if no node calls it.
     pub(in crate::redlock) fn plan_look(
         &mut self,
-        waiting: &mut Waiting,
+        acquisition: &mut Acquisition,
         ballot: &Ballot<'_, NodeErrorOf<T>, MAX>,
-        round_micros: u64,
-        since: Instant,
-        failed_attempts: &mut u32,
     ) {
+        let Acquisition {
+            waiting,
+            learned,
+            failed_attempts,
+            ..
+        } = acquisition;
         let Some(place) = waiting.place else {
             return;
         };
         if let Some(offset) = ballot.line.offset(ballot.round.blocking_count()) {
-            waiting.set_ticket(since.as_micros().saturating_add_signed(offset));
+            waiting.set_ticket(waiting.since.as_micros().saturating_add_signed(offset));
         }
         let ended_at = ballot.line.ended_at();
         let now = self.clock.now();
@@ -186,7 +196,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 1
             };
             let delay = self.options.delay_micros(*failed_attempts, random);
-            let rounds = part_of(round_micros.saturating_mul(4), self.random());
+            let rounds = part_of(learned.round_micros.saturating_mul(4), self.random());
             now.plus_micros(delay.max(rounds))
         };
         if self.callable_nodes() < self.quorum() {

@@ -1,0 +1,918 @@
+//! Clients that wait for a lock stand in its line, and are called in turn.
+
+use core::cell::{Cell, RefCell};
+use core::pin::{Pin, pin};
+use core::task::Poll;
+use core::time::Duration;
+use std::rc::Rc;
+
+use embassy_futures::select::{Either, select};
+use redlock_core::mock::{MockClient, MockClock, MockError, MockName, MockNode, SeededEntropy};
+use redlock_core::transport::{Call, Command, Mailbox, Place, Reply, RunId};
+use redlock_core::{AcquireError, Clock, Entropy, NodeErrorOf, Options, Redlock, Token, Transport};
+
+use crate::world::*;
+
+type Client<'c> = MockClient<'c, &'c MockClock>;
+type Queued<'c> = Redlock<Client<'c>, &'c MockClock, SeededEntropy, 5>;
+/// The numbers of the clients, and when they got the lock.
+type Served = RefCell<Vec<(u8, Duration)>>;
+type Task<'t> = Pin<Box<dyn Future<Output = ()> + 't>>;
+
+const COUNTS: &[usize] = unless_miri(&[1, 2, 3, 5], &[1]);
+const ROUND_TRIP: Duration = ms(2);
+/// 25 ms and two node timeouts.
+const TURN: Duration = ms(125);
+/// A client in the line looks at least so often.
+const LONGEST_LOOK: Duration = ms(1_250);
+
+fn patient() -> Options {
+    one_round().wait(Duration::from_secs(600))
+}
+
+/// A plain lock and a fenced one.
+fn kinds() -> Vec<Options> {
+    let mut kinds = vec![patient()];
+    #[cfg(feature = "fence")]
+    kinds.push(patient().fenced(redlock_core::Fencing::default()).unwrap());
+    kinds
+}
+
+/// Each number of nodes with each kind of lock.
+fn worlds() -> impl Iterator<Item = (usize, Options)> {
+    let counts = COUNTS.iter().copied();
+    counts.flat_map(|count| kinds().into_iter().map(move |options| (count, options)))
+}
+
+fn mailbox(number: u8) -> Mailbox {
+    Mailbox::new([number; 8])
+}
+
+fn queued<'c>(nodes: &'c [Node<'c>], clock: &'c MockClock, number: u8) -> Queued<'c> {
+    queued_with(nodes, clock, number, patient())
+}
+
+fn queued_with<'c>(
+    nodes: &'c [Node<'c>],
+    clock: &'c MockClock,
+    number: u8,
+    options: Options,
+) -> Queued<'c> {
+    connected(nodes, clock, mailbox(number), number, options)
+}
+
+fn connected<'c>(
+    nodes: &'c [Node<'c>],
+    clock: &'c MockClock,
+    mailbox: Mailbox,
+    number: u8,
+    options: Options,
+) -> Queued<'c> {
+    let links = nodes.iter().map(|node| node.client(mailbox));
+    let entropy = SeededEntropy::new(u64::from(number) + 1_000);
+    Redlock::new(links, clock, entropy, options).unwrap()
+}
+
+/// Runs all tasks to their ends.
+async fn join_all(mut tasks: Vec<Task<'_>>) {
+    core::future::poll_fn(|context| {
+        tasks.retain_mut(|task| task.as_mut().poll(context).is_pending());
+        if tasks.is_empty() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+}
+
+async fn sleep(clock: &MockClock, time: Duration) {
+    clock.sleep_until(clock.now().saturating_add(time)).await;
+}
+
+fn is_not_called(link: &mut Client<'_>, key: &[u8]) -> bool {
+    poll_once(pin!(link.called(key))).is_pending()
+}
+
+fn nobody_waits(nodes: &[Node<'_>]) -> bool {
+    nodes.iter().all(|node| node.waiting(KEY) == 0)
+}
+
+/// In a vector: an array of nodes takes much stack in a debug build.
+fn far(clock: &MockClock, count: usize) -> Vec<Node<'_>> {
+    let nodes: Vec<_> = (1..=count)
+        .map(|number| MockNode::new(number, clock))
+        .collect();
+    nodes.iter().for_each(|node| node.set_latency(ROUND_TRIP));
+    nodes
+}
+
+/// A client waits from `from` on, and holds the lock for `held` when it gets it. Its number is recorded then.
+fn waiter<'t>(
+    mut redlock: Queued<'t>,
+    number: u8,
+    from: Duration,
+    held: Duration,
+    served: &'t Served,
+) -> Task<'t> {
+    Box::pin(async move {
+        let clock = *redlock.clock();
+        clock.sleep_until(at(from)).await;
+        let lease = redlock.acquire(KEY).await.unwrap();
+        let now = Duration::from_micros(clock.now().as_micros());
+        served.borrow_mut().push((number, now));
+        sleep(clock, held).await;
+        redlock.release(lease).await;
+    })
+}
+
+/// A client holds the lock from the beginning until `until`.
+fn first_holder<'t>(mut redlock: Queued<'t>, until: Duration) -> Task<'t> {
+    Box::pin(async move {
+        let clock = *redlock.clock();
+        let lease = redlock.try_acquire(KEY).await.unwrap();
+        clock.sleep_until(at(until)).await;
+        redlock.release(lease).await;
+    })
+}
+
+#[test]
+fn clients_are_served_in_the_order_in_which_they_began_to_wait() {
+    for (count, options) in worlds() {
+        let clock = MockClock::new();
+        let nodes = &far(&clock, count);
+        let served = Served::default();
+        let mut tasks = vec![first_holder(
+            queued_with(nodes, &clock, 99, options),
+            ms(3_000),
+        )];
+        for (number, from) in [(4, 1_400), (1, 200), (5, 1_403), (2, 450), (3, 1_000)] {
+            let redlock = queued_with(nodes, &clock, number, options);
+            tasks.push(waiter(redlock, number, ms(from), ms(5), &served));
+        }
+        clock.run(join_all(tasks));
+        let order: Vec<_> = served.borrow().iter().map(|(number, _)| *number).collect();
+        assert_eq!(order, [1, 2, 3, 4, 5], "{count} nodes, {options:?}");
+        assert!(nobody_waits(nodes), "{count} nodes, {options:?}");
+        assert_eq!(key_count(nodes), 0);
+    }
+}
+
+#[test]
+fn a_released_lock_is_handed_to_the_next_client_within_two_round_trips() {
+    for (count, options) in worlds() {
+        let clock = MockClock::new();
+        let nodes = &far(&clock, count);
+        let served = Served::default();
+        let mut tasks = vec![first_holder(
+            queued_with(nodes, &clock, 99, options),
+            ms(3_000),
+        )];
+        for number in 1..4 {
+            let from = ms(u64::from(number) * 100);
+            let redlock = queued_with(nodes, &clock, number, options);
+            tasks.push(waiter(redlock, number, from, ms(40), &served));
+        }
+        clock.run(join_all(tasks));
+        let mut released_at = ms(3_000);
+        for (number, acquired_at) in served.borrow().iter() {
+            let taken = *acquired_at - released_at;
+            assert!(taken <= 2 * ROUND_TRIP, "{number}: {taken:?}");
+            released_at = *acquired_at + ms(40);
+        }
+    }
+}
+
+#[test]
+fn a_waiter_that_is_gone_costs_the_next_one_nothing() {
+    for (count, options) in worlds() {
+        let clock = MockClock::new();
+        let nodes = &far(&clock, count);
+        let served = Served::default();
+        let holder = first_holder(queued_with(nodes, &clock, 99, options), ms(2_000));
+        let next = waiter(
+            queued_with(nodes, &clock, 2, options),
+            2,
+            ms(200),
+            ms(5),
+            &served,
+        );
+        let gone = async {
+            let mut redlock = queued_with(nodes, &clock, 1, options);
+            let killed_at = clock.sleep_until(at(ms(1_000)));
+            let acquire = redlock.acquire(KEY);
+            assert!(matches!(
+                select(pin!(killed_at), pin!(acquire)).await,
+                Either::First(())
+            ));
+            nodes.iter().for_each(|node| node.disconnect(mailbox(1)));
+            assert_eq!(nodes[0].waiting(KEY), 2, "it has not left the line");
+        };
+        clock.run(join_all(vec![holder, next, Box::pin(gone)]));
+        let (number, acquired_at) = served.borrow()[0];
+        assert_eq!(number, 2);
+        assert!(acquired_at <= ms(2_000) + 2 * ROUND_TRIP, "{acquired_at:?}");
+        assert!(nobody_waits(nodes));
+    }
+}
+
+#[test]
+fn a_waiter_that_hangs_costs_the_next_one_a_turn_once() {
+    for (count, options) in worlds() {
+        let clock = MockClock::new();
+        let nodes = &far(&clock, count);
+        let served = Served::default();
+        let mut redlock = queued_with(nodes, &clock, 1, options);
+        let mut hung = Box::pin(redlock.acquire(KEY));
+        let mut tasks = vec![
+            first_holder(queued_with(nodes, &clock, 99, options), ms(2_000)),
+            waiter(
+                queued_with(nodes, &clock, 2, options),
+                2,
+                ms(200),
+                ms(5),
+                &served,
+            ),
+            waiter(
+                queued_with(nodes, &clock, 3, options),
+                3,
+                ms(300),
+                ms(5),
+                &served,
+            ),
+        ];
+        let until_hang = async {
+            clock.sleep_until(at(ms(100))).await;
+            let hang = clock.sleep_until(at(ms(1_000)));
+            assert!(matches!(
+                select(pin!(hang), &mut hung).await,
+                Either::First(())
+            ));
+        };
+        tasks.push(Box::pin(until_hang));
+        clock.run(join_all(tasks));
+        drop(hung);
+        let served = served.borrow();
+        let [(2, second), (3, third)] = served[..] else {
+            panic!("{served:?}");
+        };
+        let taken = second - ms(2_000);
+        assert!(
+            taken > TURN && taken <= TURN + ms(2) + 2 * ROUND_TRIP,
+            "{taken:?}"
+        );
+        assert!(third - second <= ms(5) + 2 * ROUND_TRIP);
+        assert!(nobody_waits(nodes));
+    }
+}
+
+#[test]
+fn a_lost_call_costs_a_look() {
+    for (count, options) in worlds() {
+        let clock = MockClock::new();
+        let nodes = &far(&clock, count);
+        nodes.iter().for_each(|node| node.lose_calls(true));
+        let served = Served::default();
+        clock.run(join_all(vec![
+            first_holder(queued_with(nodes, &clock, 99, options), ms(5_000)),
+            waiter(
+                queued_with(nodes, &clock, 1, options),
+                1,
+                ms(100),
+                ms(5),
+                &served,
+            ),
+        ]));
+        let taken = served.borrow()[0].1 - ms(5_000);
+        assert!(taken <= LONGEST_LOOK + ROUND_TRIP, "{taken:?}");
+        assert!(nobody_waits(nodes));
+    }
+}
+
+#[test]
+fn a_lock_that_expires_is_handed_on_when_it_expires() {
+    for count in COUNTS.iter().copied() {
+        let clock = MockClock::new();
+        let nodes = &far(&clock, count);
+        steal_for(ms(3_000), nodes);
+        let served = Served::default();
+        clock.run(join_all(vec![
+            waiter(queued(nodes, &clock, 2), 2, ms(200), ms(5), &served),
+            waiter(queued(nodes, &clock, 1), 1, ms(100), ms(5), &served),
+        ]));
+        let served = served.borrow();
+        let [(1, first), (2, second)] = served[..] else {
+            panic!("{served:?}");
+        };
+        assert!(first <= ms(3_003) + 3 * ROUND_TRIP, "{first:?}");
+        assert!(second - first <= ms(5) + 2 * ROUND_TRIP);
+        assert!(nobody_waits(nodes));
+    }
+}
+
+/// The holder dies half-way through its release: two of five nodes have deleted the key.
+#[test]
+fn a_client_that_a_minority_has_called_gets_the_lock_when_the_other_keys_expire() {
+    let clock = MockClock::new();
+    let nodes = far(&clock, 5);
+    steal_for(ms(9_000), &nodes);
+    let served = Served::default();
+    let release = async {
+        clock.sleep_until(at(ms(4_000))).await;
+        for node in &nodes[..2] {
+            let mut link = node.client(mailbox(99));
+            let thief = thief();
+            let release = Command::release(KEY.as_bytes(), &thief);
+            let release = release.with_place(Some(Place::outside(125)));
+            link.execute(&release).await.unwrap();
+        }
+    };
+    clock.run(join_all(vec![
+        Box::pin(release),
+        waiter(queued(&nodes, &clock, 1), 1, ms(100), ms(5), &served),
+        waiter(queued(&nodes, &clock, 2), 2, ms(200), ms(5), &served),
+    ]));
+    let served = served.borrow();
+    let [(1, first), (2, second)] = served[..] else {
+        panic!("{served:?}");
+    };
+    assert!(
+        first > ms(9_000) && first <= ms(9_003) + TURN + 3 * ROUND_TRIP,
+        "{first:?}"
+    );
+    assert!(second - first <= ms(5) + 2 * ROUND_TRIP);
+    assert!(nobody_waits(&nodes));
+}
+
+#[test]
+fn a_node_that_forgets_its_line_or_restarts_delays_no_client() {
+    for is_restarted in [false, true] {
+        let clock = MockClock::new();
+        let nodes = far(&clock, 5);
+        let served = Served::default();
+        let forget = async {
+            clock.sleep_until(at(ms(1_990))).await;
+            match is_restarted {
+                true => nodes[0].restart_empty(),
+                false => nodes[0].forget_line(KEY),
+            }
+        };
+        clock.run(join_all(vec![
+            Box::pin(forget),
+            first_holder(queued(&nodes, &clock, 99), ms(2_000)),
+            waiter(queued(&nodes, &clock, 1), 1, ms(100), ms(5), &served),
+            waiter(queued(&nodes, &clock, 2), 2, ms(200), ms(5), &served),
+        ]));
+        let served = served.borrow();
+        let [(1, first), (2, second)] = served[..] else {
+            panic!("{served:?}");
+        };
+        assert!(first <= ms(2_000) + 2 * ROUND_TRIP, "{first:?}");
+        assert!(second - first <= ms(5) + 2 * ROUND_TRIP, "{second:?}");
+        assert!(nobody_waits(&nodes));
+    }
+}
+
+#[test]
+fn clients_that_cannot_be_called_are_served_in_order_and_within_a_turn() {
+    for count in COUNTS.iter().copied() {
+        let clock = MockClock::new();
+        let nodes = &far(&clock, count);
+        let served = Served::default();
+        let mut tasks = vec![first_holder(queued(nodes, &clock, 99), ms(3_000))];
+        for number in 1..5 {
+            let mailbox = match number {
+                3 => mailbox(number),
+                _ => mailbox(number).uncallable(),
+            };
+            let redlock = connected(nodes, &clock, mailbox, number, patient());
+            let from = ms(u64::from(number) * 100);
+            tasks.push(waiter(redlock, number, from, ms(5), &served));
+        }
+        clock.run(join_all(tasks));
+        let mut last = ms(3_000);
+        let mut next = 1;
+        for (number, acquired_at) in served.borrow().iter() {
+            assert_eq!(*number, next);
+            let taken = *acquired_at - last;
+            let most = if *number == 3 {
+                2 * ROUND_TRIP
+            } else {
+                TURN / 2 + 2 * ROUND_TRIP
+            };
+            assert!(taken <= most, "{number}: {taken:?}");
+            last = *acquired_at + ms(5);
+            next += 1;
+        }
+        assert!(nobody_waits(nodes));
+    }
+}
+
+#[test]
+fn no_line_is_left_when_a_client_stops_waiting() {
+    for (count, options) in worlds() {
+        let clock = MockClock::new();
+        let nodes = &far(&clock, count);
+        steal(nodes);
+        // Its wait is over.
+        let mut redlock = queued_with(nodes, &clock, 1, options.wait(ms(1_500)));
+        let error = clock.run(redlock.acquire(KEY)).unwrap_err();
+        assert!(matches!(error, AcquireError::Held(_)), "{error}");
+        assert!(micros(&clock) >= 1_500_000 && micros(&clock) < 1_510_000);
+        // Like that of every key, the command that leaves the line is not waited for.
+        clock.advance(ROUND_TRIP);
+        assert!(nobody_waits(nodes));
+        // Its future is dropped while it waits. The next operation leaves the line.
+        let begun = clock.now();
+        let acquire = async {
+            let stop = clock.sleep_until(begun.saturating_add(ms(700)));
+            let acquire = redlock.acquire(KEY);
+            assert!(matches!(
+                select(pin!(stop), pin!(acquire)).await,
+                Either::First(())
+            ));
+        };
+        clock.run(acquire);
+        assert!(redlock.abandoned().is_some());
+        assert!(!nobody_waits(nodes));
+        clock.run(redlock.release_abandoned());
+        assert!(redlock.abandoned().is_none());
+        clock.advance(ROUND_TRIP);
+        assert!(nobody_waits(nodes));
+        assert!(nodes.iter().all(|node| node.token(KEY) == Some(thief())));
+    }
+}
+
+#[test]
+fn a_client_that_stops_waiting_in_its_turn_calls_the_next() {
+    for (count, options) in worlds() {
+        let clock = MockClock::new();
+        let nodes = &far(&clock, count);
+        let served = Served::default();
+        let mut redlock = queued_with(nodes, &clock, 1, options);
+        let leave = async {
+            clock.sleep_until(at(ms(100))).await;
+            let stop = clock.sleep_until(at(ms(2_001)));
+            let acquire = redlock.acquire(KEY);
+            assert!(matches!(
+                select(pin!(stop), pin!(acquire)).await,
+                Either::First(())
+            ));
+            redlock.release_abandoned().await;
+        };
+        clock.run(join_all(vec![
+            first_holder(queued_with(nodes, &clock, 99, options), ms(2_000)),
+            Box::pin(leave),
+            waiter(
+                queued_with(nodes, &clock, 2, options),
+                2,
+                ms(200),
+                ms(5),
+                &served,
+            ),
+        ]));
+        let acquired_at = served.borrow()[0].1;
+        assert!(acquired_at <= ms(2_001) + 2 * ROUND_TRIP, "{acquired_at:?}");
+        assert!(nobody_waits(nodes));
+    }
+}
+
+#[test]
+fn try_acquire_never_stands_in_a_line() {
+    let clock = MockClock::new();
+    let nodes = far(&clock, 5);
+    steal(&nodes);
+    let mut redlock = queued(&nodes, &clock, 1);
+    for _ in 0..3 {
+        let error = clock.run(redlock.try_acquire(KEY)).unwrap_err();
+        assert!(matches!(error, AcquireError::Held(_)), "{error}");
+        assert!(nobody_waits(&nodes));
+    }
+    // Nor does a client whose queue is off, nor one without a mailbox.
+    let off = one_round().wait(ms(300)).queue(false);
+    let mut redlock = queued_with(&nodes, &clock, 2, off);
+    let _held = clock.run(redlock.acquire(KEY)).unwrap_err();
+    let mut redlock = client_with(&nodes, &clock, 3, one_round().wait(ms(300)));
+    let _held = clock.run(redlock.acquire(KEY)).unwrap_err();
+    assert!(nobody_waits(&nodes));
+}
+
+/// The next client is called by a release of a client whose queue is off.
+#[test]
+fn a_client_whose_queue_is_off_still_calls() {
+    let clock = MockClock::new();
+    let nodes = far(&clock, 5);
+    let served = Served::default();
+    clock.run(join_all(vec![
+        first_holder(
+            queued_with(&nodes, &clock, 99, patient().queue(false)),
+            ms(3_000),
+        ),
+        waiter(queued(&nodes, &clock, 1), 1, ms(100), ms(5), &served),
+    ]));
+    assert!(served.borrow()[0].1 <= ms(3_000) + 2 * ROUND_TRIP);
+}
+
+/// Both want the lock again as soon as they have released it.
+#[test]
+fn a_client_that_releases_while_others_wait_does_not_overtake_them() {
+    const TURNS: usize = unless_miri(50, 2);
+
+    for (count, options) in worlds() {
+        let clock = MockClock::new();
+        let nodes = &far(&clock, count);
+        let served: RefCell<Vec<u8>> = RefCell::default();
+        let greedy = |number: u8| -> Task<'_> {
+            let (clock, served) = (&clock, &served);
+            Box::pin(async move {
+                let mut redlock = queued_with(nodes, clock, number, options);
+                for _ in 0..TURNS {
+                    let lease = redlock.acquire(KEY).await.unwrap();
+                    served.borrow_mut().push(number);
+                    sleep(clock, ms(5)).await;
+                    redlock.release(lease).await;
+                }
+            })
+        };
+        clock.run(join_all((0..4).map(greedy).collect()));
+        // From the moment on at which all four stand in the line, each has its turn before another one has two.
+        let served = served.borrow();
+        for round in served[4..served.len() - 4].chunks_exact(4) {
+            let mut numbers = round.to_vec();
+            numbers.sort_unstable();
+            assert_eq!(
+                numbers,
+                [0, 1, 2, 3],
+                "{count} nodes, {options:?}: {served:?}"
+            );
+        }
+        let busy = ms(5) * u32::try_from(served.len()).unwrap();
+        let handed_over = 2 * ROUND_TRIP * u32::try_from(served.len()).unwrap();
+        let taken = Duration::from_micros(micros(&clock));
+        assert!(taken <= busy + handed_over + ms(300), "{taken:?}");
+        assert!(nobody_waits(nodes));
+    }
+}
+
+/// A transport that counts the acquires, and is as far from its node as the client is.
+#[derive(Debug, Clone)]
+struct Counted<'c> {
+    client: Client<'c>,
+    clock: &'c MockClock,
+    delay: Duration,
+    acquires: Rc<Cell<usize>>,
+}
+
+impl Transport for Counted<'_> {
+    type Name = MockName;
+    type Error = MockError;
+
+    fn name(&self) -> MockName {
+        self.client.name()
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
+        if command.is_acquire() {
+            self.acquires.set(self.acquires.get() + 1);
+        }
+        sleep(self.clock, self.delay).await;
+        self.client.execute(command).await
+    }
+
+    fn run_id(&self) -> Option<RunId> {
+        self.client.run_id()
+    }
+
+    fn mailbox(&self) -> Option<Mailbox> {
+        self.client.mailbox()
+    }
+
+    async fn called(&mut self, key: &[u8]) -> Call {
+        self.client.called(key).await
+    }
+}
+
+/// Each of three clients is near one node and far from the others.
+#[test]
+fn clients_that_split_the_votes_do_not_wait_for_each_other_for_long() {
+    for seed in 0..unless_miri(50, 1) {
+        let clock = MockClock::new();
+        let nodes = far(&clock, 3);
+        nodes.iter().for_each(|node| node.set_latency(ms(0)));
+        let worker = |number: usize| -> Task<'_> {
+            let (clock, nodes) = (&clock, &nodes);
+            Box::pin(async move {
+                let name = u8::try_from(number).unwrap();
+                let links = nodes.iter().enumerate().map(|(other, node)| Counted {
+                    client: node.client(mailbox(name)),
+                    clock,
+                    delay: ms([0, 5, 9][(3 + other - number) % 3]),
+                    acquires: Rc::default(),
+                });
+                let entropy = SeededEntropy::new(seed * 3 + u64::from(name));
+                let mut redlock =
+                    Redlock::<_, _, _, 3>::new(links, clock, entropy, patient()).unwrap();
+                let lease = redlock.acquire(KEY).await.unwrap();
+                redlock.release(lease).await;
+            })
+        };
+        clock.run(join_all((0..3).map(worker).collect()));
+        assert!(micros(&clock) < 600_000, "seed {seed}: {}", micros(&clock));
+    }
+}
+
+/// One of five nodes has lost the key of the holder.
+#[test]
+fn a_client_does_not_poll_because_a_node_is_free_that_is_outvoted() {
+    let clock = MockClock::new();
+    let nodes = far(&clock, 5);
+    steal(&nodes[..4]);
+    let acquires = Rc::new(Cell::new(0));
+    let links = nodes.iter().map(|node| Counted {
+        client: node.client(mailbox(1)),
+        clock: &clock,
+        delay: Duration::ZERO,
+        acquires: Rc::clone(&acquires),
+    });
+    let entropy = SeededEntropy::new(1);
+    let mut redlock = Redlock::<_, _, _, 5>::new(links, &clock, entropy, patient()).unwrap();
+    let stop = clock.sleep_until(at(ms(9_000)));
+    let acquire = redlock.acquire(KEY);
+    let stopped = clock.run(select(pin!(stop), pin!(acquire)));
+    assert!(matches!(stopped, Either::First(())));
+    // The first try, three looks, and then one about each second.
+    assert!(acquires.get() <= 18 * 5, "{}", acquires.get());
+    // On the node that grants again and again, it has its place again.
+    assert_eq!(nodes[4].waiting(KEY), 1);
+    assert_eq!(nodes[4].token(KEY), None);
+}
+
+/// The node that granted has taken the client out of its line.
+#[test]
+fn a_client_that_wins_a_minority_keeps_its_place() {
+    let clock = MockClock::new();
+    let nodes = far(&clock, 5);
+    steal_for(ms(6_000), &nodes[..3]);
+    steal_for(ms(1_000), &nodes[3..]);
+    let served = Served::default();
+    clock.run(join_all(vec![
+        waiter(queued(&nodes, &clock, 1), 1, ms(100), ms(5), &served),
+        waiter(queued(&nodes, &clock, 2), 2, ms(200), ms(5), &served),
+        waiter(queued(&nodes, &clock, 3), 3, ms(300), ms(5), &served),
+    ]));
+    let order: Vec<_> = served.borrow().iter().map(|(number, _)| *number).collect();
+    assert_eq!(order, [1, 2, 3]);
+    assert!(nobody_waits(&nodes));
+}
+
+/// The releaser gives a turn of 2 s. A client whose own turns are short looks at the lock meanwhile.
+#[test]
+fn a_client_with_shorter_turns_does_not_end_a_longer_turn() {
+    let clock = MockClock::new();
+    let nodes = far(&clock, 3);
+    let slow = patient().node_timeout(ms(1_000)).unwrap();
+    let served = Served::default();
+    let mut redlock = queued_with(&nodes, &clock, 1, slow);
+    let first = async {
+        clock.sleep_until(at(ms(100))).await;
+        let mut acquire = Box::pin(redlock.acquire(KEY));
+        let stop = clock.sleep_until(at(ms(1_990)));
+        assert!(matches!(
+            select(pin!(stop), &mut acquire).await,
+            Either::First(())
+        ));
+        // It is not polled for a second of its turn.
+        clock.sleep_until(at(ms(3_000))).await;
+        assert!(served.borrow().is_empty());
+        let lease = acquire.await.unwrap();
+        assert!(clock.now() <= at(ms(3_000) + 2 * ROUND_TRIP));
+        drop(lease);
+        served.borrow_mut().push((1, Duration::ZERO));
+    };
+    let second = async {
+        clock.sleep_until(at(ms(200))).await;
+        let mut redlock = queued(&nodes, &clock, 2);
+        let stop = clock.sleep_until(at(ms(5_000)));
+        let acquire = redlock.acquire(KEY);
+        assert!(matches!(
+            select(pin!(stop), pin!(acquire)).await,
+            Either::First(())
+        ));
+    };
+    clock.run(join_all(vec![
+        first_holder(queued_with(&nodes, &clock, 99, slow), ms(2_000)),
+        Box::pin(first),
+        Box::pin(second),
+    ]));
+    assert_eq!(served.borrow().len(), 1);
+}
+
+#[test]
+fn a_call_counts_only_behind_the_reply_to_the_last_acquire() {
+    let clock = MockClock::new();
+    let nodes = far(&clock, 1);
+    nodes[0].set_latency(ms(0));
+    let mut link = nodes[0].client(mailbox(1));
+    let mut other = nodes[0].client(mailbox(2));
+    let key = KEY.as_bytes();
+    let (mine, its) = (Token::from_bytes([1; 20]), Token::from_bytes([2; 20]));
+    let conditions = patient().vote_conditions();
+    let waiting = |number| Some(Place::waiting(mailbox(number), Place::NOW, 125));
+    let acquire = |token, number| {
+        Command::acquire(key, token, 10_000, conditions).with_place(waiting(number))
+    };
+    let release = Command::release(key, &its).with_place(Some(Place::outside(125)));
+    clock.run(async {
+        other.execute(&acquire(&its, 2)).await.unwrap();
+        link.execute(&acquire(&mine, 1)).await.unwrap();
+        other.execute(&release).await.unwrap();
+        assert_eq!(link.called(key).await, Call::Turn);
+        // Called again, and then the lock is another's.
+        other
+            .execute(&Command::acquire(key, &its, 10_000, conditions))
+            .await
+            .unwrap();
+        other.execute(&release).await.unwrap();
+        nodes[0].set(KEY, its, TTL);
+        link.execute(&acquire(&mine, 1)).await.unwrap();
+        assert!(is_not_called(&mut link, key));
+        // The call comes although the future of the one before was dropped.
+        other.execute(&release).await.unwrap();
+        assert!(is_not_called(&mut link, b"another key"));
+        assert_eq!(link.called(key).await, Call::Turn);
+    });
+}
+
+#[test]
+fn a_refused_client_is_told_how_many_wait_ahead_of_it() {
+    let clock = MockClock::new();
+    let nodes = far(&clock, 3);
+    steal(&nodes);
+    let mut errors = Vec::new();
+    for number in 0..3 {
+        let mut redlock = queued(&nodes, &clock, number);
+        let mut acquisition = redlock.begin();
+        let first = clock
+            .run(redlock.attempt(&mut acquisition, KEY))
+            .unwrap_err();
+        assert!(!acquisition.is_in_line());
+        assert_eq!(first.report().unwrap().ahead(), None);
+        let again_at = redlock.again_at(&mut acquisition, &first).unwrap();
+        assert_eq!(again_at, clock.now(), "at once");
+        assert!(acquisition.is_in_line());
+        let error = clock
+            .run(redlock.attempt(&mut acquisition, KEY))
+            .unwrap_err();
+        errors.push((error.report().unwrap().ahead(), error.to_string()));
+    }
+    assert_eq!(
+        errors[2],
+        (
+            Some(2),
+            "dock-7 is held by another client: 3 of 3 nodes refused; 2 clients wait ahead".into()
+        )
+    );
+    assert_eq!(errors[1].0, Some(1));
+    assert_eq!(
+        errors[1].1,
+        "dock-7 is held by another client: 3 of 3 nodes refused; 1 client waits ahead"
+    );
+    assert_eq!(errors[0].0, Some(0));
+    assert_eq!(
+        errors[0].1,
+        "dock-7 is held by another client: 3 of 3 nodes refused; no client waits ahead"
+    );
+}
+
+#[test]
+fn an_adapter_gives_a_client_the_ticket_of_the_task_that_asked_first() {
+    let clock = MockClock::new();
+    let nodes = far(&clock, 3);
+    let served = Served::default();
+    // Another client has waited since 500 ms, but this task has since 200 ms.
+    let task = async {
+        clock.sleep_until(at(ms(1_000))).await;
+        let mut redlock = queued(&nodes, &clock, 1);
+        let mut acquisition = redlock.begin().since(at(ms(200)));
+        assert!(redlock.join_line(&mut acquisition));
+        let lease = loop {
+            let error = match redlock.attempt(&mut acquisition, KEY).await {
+                Ok(lease) => break lease,
+                Err(error) => error,
+            };
+            let again_at = redlock.again_at(&mut acquisition, &error).unwrap();
+            redlock.wait_for_turn(&mut acquisition, KEY, again_at).await;
+        };
+        served.borrow_mut().push((1, Duration::ZERO));
+        redlock.release(lease).await;
+    };
+    clock.run(join_all(vec![
+        first_holder(queued(&nodes, &clock, 99), ms(3_000)),
+        Box::pin(task),
+        waiter(queued(&nodes, &clock, 2), 2, ms(500), ms(5), &served),
+    ]));
+    let order: Vec<_> = served.borrow().iter().map(|(number, _)| *number).collect();
+    assert_eq!(order, [1, 2]);
+}
+
+/// Calls are lost, nodes hang, clients are killed or stop waiting, and foreign clients take the lock.
+#[test]
+fn whatever_fails_the_line_excludes_and_all_that_wait_get_the_lock() {
+    const SEEDS: u64 = unless_miri(60, 1);
+    const CLIENTS: u8 = 5;
+    const TURNS: usize = unless_miri(12, 1);
+
+    for seed in 0..SEEDS {
+        let clock = MockClock::new();
+        let count = [1, 2, 3, 5][usize::try_from(seed % 4).unwrap()];
+        let options = *kinds()
+            .iter()
+            .cycle()
+            .nth(usize::try_from(seed / 4).unwrap())
+            .unwrap();
+        let nodes = &far(&clock, count);
+        let is_held = Cell::new(false);
+        let busy = Cell::new(CLIENTS);
+        let worker = |number: u8| -> Task<'_> {
+            let (clock, is_held, busy) = (&clock, &is_held, &busy);
+            Box::pin(async move {
+                let mut dice = SeededEntropy::new(seed * 100 + u64::from(number));
+                let mut roll = move || {
+                    let mut random = [0; 2];
+                    dice.fill(&mut random);
+                    u64::from(u16::from_ne_bytes(random))
+                };
+                let mut redlock = queued_with(nodes, clock, number, options);
+                let mut turns = 0;
+                while turns < TURNS {
+                    sleep(clock, ms(roll() % 60)).await;
+                    if roll() % 8 == 0 {
+                        // It stops waiting, or is killed and starts again.
+                        let stop = clock.now().saturating_add(ms(roll() % 400));
+                        let acquire = select(
+                            Box::pin(clock.sleep_until(stop)),
+                            Box::pin(redlock.acquire(KEY)),
+                        );
+                        let lease = match acquire.await {
+                            Either::First(()) => None,
+                            Either::Second(lease) => Some(lease.unwrap()),
+                        };
+                        if let Some(lease) = lease {
+                            redlock.release(lease).await;
+                        } else if roll() % 2 == 0 {
+                            nodes
+                                .iter()
+                                .for_each(|node| node.disconnect(mailbox(number)));
+                            sleep(clock, ms(roll() % 100)).await;
+                            redlock = queued_with(nodes, clock, number, options);
+                        }
+                        continue;
+                    }
+                    let lease = redlock.acquire(KEY).await.unwrap();
+                    assert!(!is_held.replace(true), "two at once, seed {seed}");
+                    sleep(clock, ms(roll() % 30)).await;
+                    assert!(lease.is_valid(clock.now()));
+                    is_held.set(false);
+                    redlock.release(lease).await;
+                    turns += 1;
+                }
+                redlock.release_abandoned().await;
+                busy.set(busy.get() - 1);
+            })
+        };
+        let faults = async {
+            let mut dice = SeededEntropy::new(seed);
+            while busy.get() > 0 {
+                let mut random = [0; 3];
+                dice.fill(&mut random);
+                let node = &nodes[usize::from(random[0]) % count];
+                match random[1] % 6 {
+                    0 => {
+                        node.hang();
+                        sleep(&clock, ms(u64::from(random[2]))).await;
+                        node.resume();
+                    }
+                    1 => {
+                        node.lose_calls(true);
+                        sleep(&clock, ms(u64::from(random[2]))).await;
+                        node.lose_calls(false);
+                    }
+                    2 => node.forget_line(KEY),
+                    3 if node.token(KEY).is_none() => {
+                        steal_for(ms(20), core::slice::from_ref(node))
+                    }
+                    _ => {}
+                }
+                sleep(&clock, ms(200)).await;
+            }
+        };
+        let mut tasks: Vec<_> = (0..CLIENTS).map(worker).collect();
+        tasks.push(Box::pin(faults));
+        clock.run(join_all(tasks));
+        let most = Duration::from_secs(90);
+        let taken = Duration::from_micros(micros(&clock));
+        assert!(taken < most, "seed {seed}: {taken:?}");
+        clock.advance(Duration::from_secs(10));
+        assert!(nobody_waits(nodes), "seed {seed}");
+    }
+}
