@@ -156,6 +156,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         if ballot.verdict != Verdict::Won {
             // Waits for the nodes that granted, so that they have deleted the key before the error is returned.
             let (possible_carriers, carriers) = carriers(&ballot.report);
+            acquisition.waiting.learn_ticket(&ballot);
             let (recipients, place) =
                 self.clean_up(key, possible_carriers, ballot.verdict, acquisition);
             let release = Command::release(key, &token)

@@ -32,6 +32,12 @@ impl Waiting {
         false
     }
 
+    pub(in crate::redlock) const fn learn_ticket<E, const MAX: usize>(
+        &mut self,
+        _ballot: &Ballot<'_, E, MAX>,
+    ) {
+    }
+
     pub(in crate::redlock) const fn end(&mut self) {}
 
     pub(in crate::redlock) const fn look_at(&self) -> Option<Instant> {

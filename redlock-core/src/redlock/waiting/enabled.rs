@@ -71,12 +71,24 @@ impl Waiting {
         self.place.map(|_| self.look_at)
     }
 
-    fn set_ticket(&mut self, ticket: u64) {
+    /// After a round: takes the ticket from the first nodes that tell their time, and makes it earlier once enough of them have.
+    ///
+    /// Before the clean-up of the round, which brings the client back to its place on the nodes that had granted. Without a ticket
+    /// it would return to the end of their lines, and two clients could change places with each lost round.
+    pub(in crate::redlock) fn learn_ticket<E, const MAX: usize>(
+        &mut self,
+        ballot: &Ballot<'_, E, MAX>,
+    ) {
+        let needed = ballot.round.blocking_count();
+        let known = ballot.line.offset(needed);
+        let offset = known.or_else(|| ballot.line.offset(1));
         if let Some(place) = &mut self.place
+            && let Some(offset) = offset
             && !self.has_ticket
         {
-            place.ticket = Some(ticket);
-            self.has_ticket = true;
+            let ticket = self.since.as_micros().saturating_add_signed(offset);
+            place.ticket = Some(place.ticket.unwrap_or(Place::NOW).min(ticket));
+            self.has_ticket = known.is_some();
         }
     }
 }
@@ -165,9 +177,6 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let Some(place) = waiting.place else {
             return;
         };
-        if let Some(offset) = ballot.line.offset(ballot.round.blocking_count()) {
-            waiting.set_ticket(waiting.since.as_micros().saturating_add_signed(offset));
-        }
         let ended_at = ballot.line.ended_at();
         let now = self.clock.now();
         let nodes = self.all.len();
