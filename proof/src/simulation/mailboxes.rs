@@ -210,6 +210,10 @@ impl State {
     pub(crate) fn look_for_place(&mut self, task: Task, key: Option<usize>) {
         let Task { client, .. } = task;
         let at = self.moment_of(client);
+        // What is left under one name is registered under the other.
+        if self.names_twice(client) {
+            return;
+        }
         for node in 0..self.machines.len() {
             let route = Route { client, node };
             let link = self.link(route);
