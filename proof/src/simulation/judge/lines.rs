@@ -3,8 +3,9 @@
 //!
 //! All but the last is judged only once everything else is calm.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use redlock_core::Denial;
 use redlock_core::transport::Reply;
 
 use super::super::clock::{Moment, NEVER, Seconds};
@@ -21,8 +22,9 @@ pub(super) struct Lines {
     now: Moment,
     /// By the place: until when a token stands there.
     standing: BTreeMap<Place, Moment>,
-    /// Nodes that are gone for good.
+    /// Nodes that are gone for good, and those that had no vote when they were last asked.
     dead_nodes: Vec<usize>,
+    denying: BTreeSet<usize>,
     /// By the key: since when the lock is free on a quorum of nodes.
     free_since: [Option<Moment>; KEYS.len()],
     /// By the key: when it was seen not to be free for the last time.
@@ -39,6 +41,8 @@ pub(super) struct Lines {
 #[derive(Debug, Clone, Default)]
 struct Client {
     is_dead: bool,
+    /// It has had a lock since all is calm: its connections are there, and nodes that had restarted have votes.
+    has_held: bool,
     /// The end of its last pause.
     runs_from: Moment,
     /// By the node: since when it has this connection; none if it has none.
@@ -166,6 +170,21 @@ impl Lines {
                     }
                 }
             }
+            What::Answered(Route { node, .. }, message, answer) if message.is_acquire() => {
+                let had_vote = !self.denying.contains(&node);
+                let has_vote = matches!(
+                    answer,
+                    Ok(_) | Err(Denial::Stale(_) | Denial::TooOld(_) | Denial::TooNew(_))
+                );
+                if had_vote != has_vote {
+                    self.look_at_all();
+                    match has_vote {
+                        true => self.denying.remove(&node),
+                        false => self.denying.insert(node),
+                    };
+                    self.look_at_all();
+                }
+            }
             What::LineProbed(_, task, _, true) => {
                 let what = format!("{what}, although it has left");
                 self.breach(Promise::Line, at, what, task);
@@ -239,6 +258,7 @@ impl Lines {
         let Some(begun_at) = begun_at.map(|it| it.since) else {
             return;
         };
+        self.clients[task.client].has_held |= self.now >= self.limits.from;
         if self.now < self.limits.from || !is_from_line || !self.dead_nodes.is_empty() {
             return;
         }
@@ -271,11 +291,13 @@ impl Lines {
     fn well_since(&self, client: usize) -> Option<Moment> {
         let Client {
             is_dead,
+            has_held,
             runs_from,
             ref connected,
             ..
         } = self.clients[client];
-        if is_dead || runs_from > self.now || !self.limits.clients[client].is_judged {
+        let is_new = !has_held;
+        if is_new || is_dead || runs_from > self.now || !self.limits.clients[client].is_judged {
             return None;
         }
         let mut since = runs_from;
@@ -297,7 +319,9 @@ impl Lines {
             return;
         }
         let nodes = 0..self.limits.nodes;
-        let live = nodes.filter(|node| !self.dead_nodes.contains(node));
+        let votes =
+            |node: &usize| !self.dead_nodes.contains(node) && !self.denying.contains(node);
+        let live = nodes.filter(votes);
         let free_from = |node| {
             let until = self.standing.get(&Place { node, key });
             until.copied().unwrap_or_default()
