@@ -25,6 +25,7 @@ mod injection;
 mod judge;
 mod link;
 mod machine;
+mod mailboxes;
 mod network;
 mod new_rules;
 mod nodes;

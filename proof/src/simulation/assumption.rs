@@ -81,6 +81,32 @@ pub enum Assumption {
     OldIdentity,
     /// Nodes say that they have done a release that a device had stored, and have not.
     StoredRelease,
+    /// The clean-up of a lost round calls the client that cleans up.
+    CallsItself,
+    /// A client that does not come when it is its turn stays at the head of the line.
+    KeptHead,
+    /// A turn does not end.
+    EndlessTurn,
+    /// Clients draw a ticket for each try.
+    TicketPerTry,
+    /// Clients try as soon as one node has called them.
+    FirstCall,
+    /// Clients heed calls that came before the reply to their last try.
+    EarlyCalls,
+    /// Nodes call before they have deleted the key.
+    CallFirst,
+    /// Nodes call clients that are gone as if they lived.
+    DeadMembers,
+    /// Nodes take an error for the end of a client.
+    ErrorIsDeath,
+    /// Clients sleep for long after a split vote.
+    LongTimer,
+    /// Clients do not leave the line when they are called and do not wait.
+    StrayCall,
+    /// A client that has left stays in the line.
+    KeptPlace,
+    /// A lost round that was granted by a minority costs a client its place.
+    LostPlace,
 }
 
 impl Assumption {
@@ -125,6 +151,17 @@ impl Assumption {
             Self::StoredRelease => Some(Promise::Cleanup),
             Self::OneClock => Some(Promise::NodesTime),
             Self::Replica => Some(Promise::Replica),
+            Self::CallsItself => Some(Promise::Restraint),
+            Self::KeptHead
+            | Self::EndlessTurn
+            | Self::FirstCall
+            | Self::CallFirst
+            | Self::DeadMembers
+            | Self::LongTimer
+            | Self::StrayCall => Some(Promise::Idle),
+            Self::TicketPerTry => Some(Promise::Fairness),
+            Self::KeptPlace => Some(Promise::Line),
+            Self::EarlyCalls | Self::ErrorIsDeath | Self::LostPlace => None,
             Self::Resolution | Self::Order | Self::Compare | Self::Wake | Self::Entropy => None,
         }
     }
@@ -183,6 +220,26 @@ impl Assumption {
     /// Whether it makes a difference to devices only.
     pub(super) const fn needs_devices(self) -> bool {
         matches!(self, Self::Twice | Self::OldIdentity | Self::StoredRelease)
+    }
+
+    /// Whether it is about the lines of waiting clients.
+    pub(super) const fn needs_lines(self) -> bool {
+        matches!(
+            self,
+            Self::CallsItself
+                | Self::KeptHead
+                | Self::EndlessTurn
+                | Self::TicketPerTry
+                | Self::FirstCall
+                | Self::EarlyCalls
+                | Self::CallFirst
+                | Self::DeadMembers
+                | Self::ErrorIsDeath
+                | Self::LongTimer
+                | Self::StrayCall
+                | Self::KeptPlace
+                | Self::LostPlace
+        )
     }
 
     /// What nodes do wrong.

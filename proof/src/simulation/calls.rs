@@ -203,7 +203,12 @@ impl<T: Transport> User<T> {
 
     /// The lease is given up without a word to the nodes: its token may stand until it expires.
     pub(super) fn forget(&mut self, token: &Token) {
-        let number = self.world.look().number_of(token);
+        let mut state = self.world.look();
+        let number = state.number_of(token);
+        let its = self.open.iter().find(|(_, open)| *open == number);
+        if let Some((key, _)) = its {
+            state.forget_place(self.task, *key);
+        }
         self.open.retain(|(_, open)| *open != number);
         self.held.retain(|held| *held != number);
     }
@@ -261,6 +266,15 @@ impl<T: Transport> User<T> {
     fn ends(&mut self, call: Call, end: End) {
         let mut state = self.world.look();
         state.end(self.task, call, end);
+        // What a dropped future has left is released by the next operation, and what is lost is released by nobody.
+        let has_left = match call {
+            Call::Acquire(_) | Call::CalmAcquire(_) => !matches!(end, End::Done | End::Dropped),
+            Call::Release(_) | Call::Hold(_) | Call::Tidy => end == End::Done,
+            _ => false,
+        };
+        if has_left {
+            state.look_for_place(self.task, call.key());
+        }
         let left = self.lock.abandoned().map(|token| state.number_of(token));
         state.take_attempts(self.task, &mut self.open);
         let client = self.task.client;
@@ -282,6 +296,7 @@ struct Work {
 
 impl Work {
     fn begin(world: &Rc<World>, task: Task, key: usize, lease: &Lease<Key>) -> Self {
+        world.look().stop_waiting(task);
         let claim = claim(world, task, key, lease);
         tell_end(world, claim, lease.valid_until(), What::Works);
         let world = Rc::clone(world);

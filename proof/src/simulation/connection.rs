@@ -64,6 +64,7 @@ impl State {
         self.count_many(Kind::LostReply, lost_replies);
         let at = self.now + self.chance.about(notice);
         self.queue.add(at, Event::Notice(route, epoch));
+        self.hang_up_later(route, epoch);
     }
 
     /// A command that has outlived its connection arrives.
@@ -194,6 +195,7 @@ impl State {
         if !is_new {
             return;
         }
+        self.subscribe(route);
         let link = self.link(route);
         let outbox = core::mem::take(&mut link.outbox);
         let waiting = core::mem::take(&mut link.waiting);

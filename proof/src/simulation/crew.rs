@@ -88,6 +88,7 @@ impl Crew<'_> {
             restored_at: scenario.restored_at() + 1_000,
             clear_at: scenario.clear_at,
             comes_back: number == 0 && character.comes_back,
+            rushes: scenario.has_lines,
             is_back: false,
         }
     }

@@ -48,6 +48,7 @@ impl State {
         } else if let Err(denial) = self.admits(route, message) {
             return Handed::Denied(denial);
         }
+        self.takes_place(task, route, message);
         let at = self.moment_of(client);
         self.tell_at(at, What::Sent(task, node, message));
         self.send(route, message, call, at);
@@ -142,6 +143,7 @@ impl State {
                     self.probe(route, key, token);
                 }
             }
+            Content::LineProbe(task, key) => self.probe_line(route, task, key),
             Content::Command(message) => {
                 let answer = self.execute(route, message);
                 if self.loses(message, answer) {
@@ -189,8 +191,15 @@ impl State {
             return;
         }
         let is_introduction = matches!(link.replies.front(), Some((_, Return::NodeInfo(_))));
+        let is_stray = match link.replies.front() {
+            Some((_, Return::Call(mail))) => {
+                let mail = *mail;
+                self.is_stray(mail)
+            }
+            _ => false,
+        };
         let free_at = self.moment_of(route.client);
-        if is_introduction && free_at > now {
+        if (is_introduction || is_stray) && free_at > now {
             // What a client does about its connections it does when it is run.
             self.queue.add(free_at, Event::Answer(route, epoch));
             return;
@@ -200,6 +209,7 @@ impl State {
                 let owed = &mut self.link(route).owed;
                 owed.retain(|(owed, _)| owed.number != parcel.number);
                 let answer = self.judged(route, parcel, message, answer);
+                self.forget_calls(route, message);
                 self.tell_answer(route, message, answer);
                 self.finish_call(parcel.call, Ok(answer));
             }
@@ -209,6 +219,7 @@ impl State {
                 }
             }
             Some((_, Return::NodeInfo(node_info))) => self.record(route, node_info),
+            Some((_, Return::Call(mail))) => self.receive(route, mail),
             None => (),
         }
     }

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use redlock_core::transport::Mailbox;
 use redlock_core::{Options, OptionsError};
 
 use super::assumption::Assumption;
@@ -10,6 +11,7 @@ use super::clock::{Dial, Ticker};
 use super::drift::Rates;
 use super::fencing::Fencing;
 use super::link::{Delay, Habits};
+use super::mailboxes::Reach;
 use super::place::KEYS;
 use super::plan;
 use super::scenario::{Client, Hazards, Scenario};
@@ -45,9 +47,14 @@ impl Scenario {
             measure.is_tight,
             broken,
         );
+        // Who is first in a line depends on the clocks of the nodes.
+        let apart = match measure.has_lines {
+            true => chance.pick(&[1, 1_000, 1_000_000]),
+            false => 1_000_000,
+        };
         let nodes = (0..count)
             .map(|_| match fencing {
-                None => Dial::new(1_000_000_000 + chance.below(1_000_000), rates.node(chance)),
+                None => Dial::new(1_000_000_000 + chance.below(apart), rates.node(chance)),
                 Some(fencing) => fencing.dial(chance),
             })
             .collect();
@@ -73,6 +80,7 @@ impl Scenario {
             broken,
             loses_data: measure.loses_data,
             hazards: measure.hazards,
+            has_lines: measure.has_lines,
             is_set_up: measure.has_other_rules || broken.is_some() || !chance.one_in(4),
             has_other_rules: measure.has_other_rules,
             before: measure.before,
@@ -91,6 +99,10 @@ impl Scenario {
         };
         scenario.plan = plan::draw(chance, &scenario, longest_ttl);
         scenario.clear_at = calm_at + scenario.aftermath(longest_ttl);
+        if scenario.has_lines {
+            let rush = plan::draw_rush(chance, &scenario);
+            scenario.plan.extend(rush);
+        }
         scenario
     }
 }
@@ -125,6 +137,8 @@ struct Measure {
     fencing: Option<Fencing>,
     /// Some clients are devices.
     has_devices: bool,
+    /// Some clients wait in lines.
+    has_lines: bool,
 }
 
 impl Measure {
@@ -207,6 +221,10 @@ impl Measure {
                 Some(assumption) if assumption.needs_devices() => true,
                 Some(assumption) => assumption.suits_devices() && chance.one_in(3),
                 None => chance.one_in(3),
+            },
+            has_lines: match broken {
+                Some(assumption) => assumption.needs_lines(),
+                None => chance.one_in(2),
             },
             restart_guard: broken != Some(Assumption::Forget) && (needs_guard || chance.one_in(2)),
         }
@@ -310,7 +328,9 @@ impl Client {
         let dial = Dial::new(chance.below(2_000_000), rates.client(chance, hertz));
         let hardware =
             (measure.has_devices && chance.one_in(2)).then(|| draw_hardware(chance, shortest));
-        Self {
+        let mut client = Self {
+            mailboxes: Vec::new(),
+            reach: Vec::new(),
             clock: Ticker::new(dial, hertz),
             pause_odds: chance.pick(&[0, 0, 200, 60, 20]),
             stall_odds: chance.pick(&[0, 0, 1_000, 300, 100]),
@@ -330,7 +350,13 @@ impl Client {
                 Some(_) if is_other => chance.between(10, 60),
                 _ => chance.between(2, 6),
             },
+        };
+        if measure.has_lines && hardware.is_none() {
+            let mailboxes = (0..client.tasks).map(|_| Mailbox::new(chance.bits().to_be_bytes()));
+            client.mailboxes = mailboxes.collect();
+            client.reach = Reach::draw(chance, nodes);
         }
+        client
     }
 }
 

@@ -52,6 +52,10 @@ pub(crate) enum Fault {
     Pause(usize, u64),
     /// The node loses its scripts and nothing else: SCRIPT FLUSH.
     FlushScripts(usize),
+    /// The process dies, and its connections with it.
+    Die(usize),
+    /// The node loses the line of a key, and nothing else.
+    ForgetLine(usize, usize),
 }
 
 /// The kinds of what goes wrong, as they are counted.
@@ -104,12 +108,17 @@ pub(crate) enum Kind {
     FullSocket,
     ScriptFlush,
     NoScript,
+    Died,
+    Call,
+    LostCall,
+    StrayCall,
+    ForgottenLine,
     /// The assumption that is broken on purpose.
     BrokenAssumption,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 48] = [
+    pub(crate) const ALL: [Self; 53] = [
         Self::DriftAtTheLimit,
         Self::CoarseClock,
         Self::Pause,
@@ -157,6 +166,11 @@ impl Kind {
         Self::FullSocket,
         Self::ScriptFlush,
         Self::NoScript,
+        Self::Died,
+        Self::Call,
+        Self::LostCall,
+        Self::StrayCall,
+        Self::ForgottenLine,
         Self::BrokenAssumption,
     ];
 
@@ -209,6 +223,11 @@ impl Kind {
             Self::FullSocket => "writes of devices that found no room",
             Self::ScriptFlush => "scripts flushed",
             Self::NoScript => "commands of devices to a node without their script",
+            Self::Died => "clients that died",
+            Self::Call => "calls of clients in a line",
+            Self::LostCall => "calls lost",
+            Self::StrayCall => "calls of clients that did not wait any more",
+            Self::ForgottenLine => "lines forgotten",
             Self::BrokenAssumption => "assumptions broken",
         }
     }
@@ -271,6 +290,10 @@ impl fmt::Display for Fault {
                 write!(f, "the clock of node {node} is set forward by {by} us")
             }
             Self::FlushScripts(node) => write!(f, "the scripts of node {node} are flushed"),
+            Self::Die(client) => write!(f, "client {client} is to die"),
+            Self::ForgetLine(node, key) => {
+                write!(f, "node {node} is to forget the line of key {key}")
+            }
             Self::Pause(client, length) => write!(f, "client {client} is not run for {length} us"),
         }
     }

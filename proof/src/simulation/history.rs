@@ -1,6 +1,8 @@
 //! What happened in a world, in true time: all that the judge is told, and what a trace shows.
 
-use redlock_core::transport::{Command, Proposal, Reply, Verb};
+use redlock_core::transport::{
+    Call as LineCall, Command, Place as LinePlace, Proposal, Reply, Verb,
+};
 use redlock_core::{Denial, Fence, Fencing, Token};
 
 use super::clock::Moment;
@@ -65,6 +67,18 @@ pub(crate) enum What {
     Answered(Route, Message, Result<Reply, Denial>),
     /// The client has a new connection, or has noticed that it has none.
     Connected(Route, bool),
+    /// The node can call the client, or cannot any more: it has noticed that the connection is gone.
+    Subscribed(Route, bool),
+    /// The node calls a task that waits for a key, on this connection. False if the call is lost.
+    Calls(Route, Task, usize, LineCall, bool),
+    /// The call has reached the task.
+    Called(Route, Task, usize, LineCall),
+    /// The process is gone.
+    Died(usize),
+    /// The node has forgotten the line of a key.
+    ForgotLine(usize, usize),
+    /// Whether a task that has left the line of a key still stands there, looked at behind everything that it was sent.
+    LineProbed(Route, Task, usize, bool),
     /// A token stands there until it expires by the clock of that node.
     Stands(Place, usize, Moment),
     /// Nothing stands there.
@@ -144,6 +158,7 @@ pub(crate) struct Message {
     pub(crate) key: usize,
     pub(crate) token: usize,
     pub(crate) proposal: Option<Proposal>,
+    pub(crate) place: Option<LinePlace>,
 }
 
 impl What {
@@ -173,6 +188,12 @@ impl What {
             | Self::Falls(_)
             | Self::Paused(..)
             | Self::Connected(..)
+            | Self::Subscribed(..)
+            | Self::Calls(..)
+            | Self::Called(..)
+            | Self::Died(_)
+            | Self::ForgotLine(..)
+            | Self::LineProbed(..)
             | Self::Nonsense(_)
             | Self::Forgets(..)
             | Self::Believes(..)
@@ -216,7 +237,7 @@ impl Message {
             Verb::Extend { ttl_ms } => Command::extend(key, token, ttl_ms),
             Verb::Release => Command::release(key, token),
         };
-        command.with_proposal(self.proposal)
+        command.with_proposal(self.proposal).with_place(self.place)
     }
 
     pub(crate) const fn is_acquire(&self) -> bool {

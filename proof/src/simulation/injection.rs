@@ -4,7 +4,7 @@ use super::clock::NEVER;
 use super::fault::{Fault, Kind};
 use super::history::What;
 use super::machine::Left;
-use super::state::State;
+use super::state::{Event, State};
 
 impl State {
     /// Lets `fault` happen now.
@@ -65,6 +65,12 @@ impl State {
                 self.count(Kind::ScriptFlush);
                 self.machines[node].scripts = Default::default();
             }
+            Fault::Die(client) => {
+                if let Some(at) = self.die(client) {
+                    self.queue.add(at, Event::Die(client));
+                }
+            }
+            Fault::ForgetLine(node, key) => self.forget_line(node, key),
             Fault::Pause(client, length) => {
                 self.count(Kind::Pause);
                 self.pause(client, length);

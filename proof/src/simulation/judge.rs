@@ -3,6 +3,7 @@
 
 mod calls;
 mod fences;
+mod lines;
 mod standings;
 #[cfg(test)]
 mod tests;
@@ -16,9 +17,11 @@ use redlock_core::{Fence, Fencing, Instant};
 use super::clock::{Moment, Seconds};
 use super::history::{Claim, Fact, Message, Task, What};
 use super::place::Route;
+use super::scenario::LineLimits;
 use crate::exclusion::Holding;
 use calls::Calls;
 use fences::Fences;
+use lines::Lines;
 use standings::Standings;
 use votes::Votes;
 
@@ -59,6 +62,14 @@ pub enum Promise {
     Over,
     /// A minority of clocks does not move a client's idea of the time beyond the clocks that are right.
     NodesTime,
+    /// A lock that is free and wanted is taken soon.
+    Idle,
+    /// Of two clients in a line the one that came first gets the lock.
+    Fairness,
+    /// A client that waits seldom tries.
+    Restraint,
+    /// Who has left a line does not stand in it.
+    Line,
     /// What a device sends are the commands of the lock, byte by byte.
     Protocol,
 }
@@ -116,11 +127,17 @@ impl fmt::Display for Breach {
 }
 
 /// Every promise that was broken, in a world of so many nodes. The facts are in the order of time.
-pub(crate) fn judge(facts: &[Fact], nodes: usize, promised: Promised) -> Vec<Breach> {
+pub(crate) fn judge(
+    facts: &[Fact],
+    nodes: usize,
+    promised: Promised,
+    limits: Option<LineLimits>,
+) -> Vec<Breach> {
     let mut judge = Judge {
         standings: Standings::new(nodes / 2 + 1),
         votes: Votes::new(nodes / 2 + 1),
         promised: Some(promised),
+        lines: limits.map(Lines::new),
         ..Judge::default()
     };
     for fact in facts {
@@ -159,6 +176,8 @@ struct Judge {
     calls: Calls,
     fences: Fences,
     votes: Votes,
+    /// None where nobody waits in a line.
+    lines: Option<Lines>,
 }
 
 /// Somebody holds a lock.
@@ -194,6 +213,9 @@ impl Judge {
     fn hear(&mut self, at: Moment, what: What) {
         let broken = self.fences.hear(at, &what);
         self.breaches.extend(broken);
+        let lines = self.lines.as_mut();
+        self.breaches
+            .extend(lines.and_then(|lines| lines.hear(at, &what)));
         if let Some((claim, promise)) = self.votes.hear(at, &what) {
             let what = format!("{claim}: by votes that must not count");
             self.breach(promise, at, &[claim.token], what);
@@ -253,6 +275,14 @@ impl Judge {
                 let what = format!("{what}, although all that was sent for it has arrived");
                 self.breach(Promise::Cleanup, at, &[token], what);
             }
+            What::Died(client) => {
+                self.calls.died(client);
+                // Nobody works any more.
+                let works =
+                    |lease: &&mut Tenure| lease.claim.task.client == client && lease.work.is_some();
+                let leases = self.leases.iter_mut().filter(works);
+                leases.for_each(|lease| lease.until = lease.until.min(at));
+            }
             What::Endless => self.breaches.push(Breach {
                 promise: Promise::Time,
                 at,
@@ -263,6 +293,11 @@ impl Judge {
             What::Executed(..)
             | What::Answered(..)
             | What::Connected(..)
+            | What::Subscribed(..)
+            | What::Calls(..)
+            | What::Called(..)
+            | What::ForgotLine(..)
+            | What::LineProbed(..)
             | What::Probed(..)
             | What::Fault(_)
             | What::Repaired

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 
 use redlock_core::Denial;
-use redlock_core::transport::{Admission, NodeInfo, ReplicationId, Reply};
+use redlock_core::transport::{Admission, Call as LineCall, NodeInfo, ReplicationId, Reply};
 
 use super::chance::Chance;
 use super::clock::Moment;
-use super::history::Message;
+use super::history::{Message, Task};
 use super::place::Route;
 use super::slab::Name;
 use super::socket::{Letter, Socket};
@@ -74,6 +74,10 @@ pub(crate) struct Link {
     pub(super) replies: VecDeque<(Parcel, Return)>,
     /// Handed over and not answered.
     pub(super) owed: Vec<(Parcel, Message)>,
+    /// The numbers of the connections over which the node can call the client, as far as it knows.
+    pub(super) subscribed: Vec<u32>,
+    /// Places in lines that a command was handed over for, and to which connection.
+    pub(super) places: Vec<(Task, usize, u32)>,
     /// Releases for the next connection, and who waits for their replies.
     pub(super) outbox: Vec<(Message, Name)>,
     /// Calls that wait for the next connection.
@@ -118,6 +122,8 @@ pub(super) enum Content {
     /// Looks whether a token stands under a key, once everything sent before it has been done; of a node that has
     /// been master and replica so often.
     Probe(usize, usize, u64),
+    /// Looks whether a task stands in the line of a key, once everything sent before it has been done.
+    LineProbe(Task, usize),
     /// Who the node is.
     Question,
     /// A script that the node is to know.
@@ -133,8 +139,17 @@ pub(super) enum Content {
 pub(super) enum Return {
     Answer(Message, Result<Reply, Denial>),
     NodeInfo(NodeInfo),
+    Call(Mail),
     /// To a device, and what they mean.
     Bytes(Vec<u8>, Letter),
+}
+
+/// A call for a task that waits for a key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mail {
+    pub(super) task: Task,
+    pub(super) key: usize,
+    pub(super) call: LineCall,
 }
 
 /// What became of a command that a task wants to hand over.
@@ -162,6 +177,8 @@ impl Link {
             requests: VecDeque::new(),
             replies: VecDeque::new(),
             owed: Vec::new(),
+            subscribed: Vec::new(),
+            places: Vec::new(),
             outbox: Vec::new(),
             waiting: Vec::new(),
             handed: Vec::new(),

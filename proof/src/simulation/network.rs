@@ -192,6 +192,7 @@ impl State {
             key: order.key,
             token,
             proposal: order.proposal,
+            place: None,
         };
         let is_stored = message.is_release() && !socket.debt.is_call(message);
         let owed = socket.debt.due_before(message);
@@ -294,7 +295,7 @@ impl State {
             socket.arrived(parcel.len);
         }
         match parcel.content {
-            Content::Probe(..) => {}
+            Content::Probe(..) | Content::LineProbe(..) => {}
             Content::Command(message) => self.answer_command(route, parcel, message),
             Content::Question => {
                 let machine = self.machine_of(route);

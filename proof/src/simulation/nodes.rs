@@ -31,6 +31,7 @@ impl State {
         };
         self.commands += 1;
         self.tell(What::Executed(route, message, reply));
+        self.send_calls(node, key);
         if message.is_release()
             && let Some(proposal) = message.proposal
         {
@@ -48,7 +49,12 @@ impl State {
             self.tell(What::Unaware(token));
         }
         match reply {
-            Ok(Reply::Acquired(_) | Reply::Extended(_) | Reply::Released) => {
+            Ok(
+                Reply::Acquired(_)
+                | Reply::Extended(_)
+                | Reply::Released
+                | Reply::ReleasedWithWaiters(_),
+            ) => {
                 self.tell_what_stands(place);
             }
             Ok(_) => (),
@@ -110,6 +116,7 @@ impl State {
         machine.latest_alive = 0;
         machine.scripts = [false; Script::FENCED.len()];
         let callers = core::mem::take(&mut machine.callers);
+        self.forget_subscribers(node);
         let run_id = RunId::new(self.run_number(node));
         self.machines[node].server.restart(run_id);
         self.tell(What::Restarted(node));
@@ -138,6 +145,7 @@ impl State {
         if !self.keeps_a_record_without(node, Some(&saved)) {
             return;
         }
+        self.forget_places(node);
         let machine = &mut self.machines[node];
         machine.server.restore(saved);
         let now = machine.reads(self.now);
@@ -204,6 +212,7 @@ impl State {
         let id = ReplicationId::new(self.history_number(node));
         self.machines[node].server.begin_history(id);
         // What is released now may stay.
+        self.forget_places(node);
         for route in self.routes_to(node) {
             self.link(route).forget_handed();
             if let Some(socket) = self.socket(route) {

@@ -5,7 +5,7 @@ use std::task::Waker;
 use redlock_core::Instant;
 
 use super::assumption::Assumption;
-use super::clock::Moment;
+use super::clock::{Moment, NEVER};
 use super::fault::Kind;
 use super::history::What;
 use super::place::Route;
@@ -53,6 +53,9 @@ impl State {
 
     pub(super) fn pause(&mut self, client: usize, length: u64) {
         let at = self.moment_of(client);
+        if at == NEVER {
+            return;
+        }
         let until = at + length;
         let process = &mut self.processes[client];
         process.free_at = until;

@@ -20,6 +20,9 @@ pub(crate) fn draw(
         plan.extend(draw_operator(chance, scenario));
     }
     plan.extend(draw_hazards(chance, scenario));
+    if scenario.has_lines {
+        plan.extend(draw_lines(chance, scenario));
+    }
     let count = match chance.below(4) {
         0 => 0,
         1 => chance.below(4),
@@ -59,6 +62,50 @@ pub(crate) fn draw(
             let at = chance.below(scenario.calm_at);
             plan.push((at, draw_death(chance, node)));
         }
+    }
+    plan
+}
+
+/// What happens to clients and lines while all clients want one lock, when nothing else goes wrong any more.
+pub(crate) fn draw_rush(chance: &mut Chance, scenario: &Scenario) -> Vec<(Moment, Fault)> {
+    let mut plan = Vec::new();
+    let mut count = chance.pick(&[0, 0, 2, 5]);
+    while count > 0 {
+        count -= 1;
+        let at = scenario.clear_at + chance.below(RUSH);
+        // The first client is always there.
+        let client = chance.between(1, scenario.clients.len() as u64 - 1) as usize;
+        let node = chance.index(scenario.nodes.len());
+        let key = chance.index(scenario.keys);
+        let length = chance.pick(&[1_000, 50_000, 300_000, 3_000_000]);
+        plan.push((
+            at,
+            match chance.below(4) {
+                0 => Fault::Die(client),
+                1 => Fault::Pause(client, chance.about(length)),
+                2 => Fault::Break(Route { client, node }),
+                _ => Fault::ForgetLine(node, key),
+            },
+        ));
+    }
+    plan
+}
+
+/// About as long as the rush lasts.
+const RUSH: u64 = 1_500_000;
+
+/// What befalls lines before.
+fn draw_lines(chance: &mut Chance, scenario: &Scenario) -> Vec<(Moment, Fault)> {
+    let mut plan = Vec::new();
+    for _ in 0..chance.below(3) {
+        let at = chance.below(scenario.calm_at);
+        let node = chance.index(scenario.nodes.len());
+        plan.push((at, Fault::ForgetLine(node, chance.index(scenario.keys))));
+    }
+    if chance.one_in(4) {
+        let at = chance.below(scenario.calm_at);
+        let client = chance.between(1, scenario.clients.len() as u64 - 1);
+        plan.push((at, Fault::Die(client as usize)));
     }
     plan
 }

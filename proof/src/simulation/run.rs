@@ -52,7 +52,12 @@ impl Run {
 
         let mut state = world.look();
         let facts = state.take_facts();
-        let breaches = judge(&facts, scenario.nodes.len(), scenario.promised());
+        let breaches = judge(
+            &facts,
+            scenario.nodes.len(),
+            scenario.promised(),
+            scenario.line_limits(state.clock_spread()),
+        );
         let is_device = |client: usize| scenario.clients[client].hardware.is_some();
         let mut summary = Summary::of(&facts, is_device, state.now, state.commands, state.faults);
         summary.count(Kind::DriftAtTheLimit, scenario.is_at_the_limit);

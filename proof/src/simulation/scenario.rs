@@ -1,8 +1,10 @@
 //! What a world is like, and what is to go wrong in it.
 
 use core::fmt;
+use core::time::Duration;
 
 use redlock_core::Options;
+use redlock_core::transport::{Mailbox, Place as LinePlace};
 
 use super::assumption::Assumption;
 use super::clock::{Dial, Moment, Ticker};
@@ -10,6 +12,7 @@ use super::fault::Fault;
 use super::fencing::{Fencing, Jumps};
 use super::judge::Promised;
 use super::link::Habits;
+use super::mailboxes::Reach;
 use super::process::Process;
 use super::socket::Hardware;
 
@@ -35,6 +38,8 @@ pub(crate) struct Scenario {
     /// Nodes come back without their data.
     pub(crate) loses_data: bool,
     pub(crate) hazards: Hazards,
+    /// Some clients wait in lines.
+    pub(crate) has_lines: bool,
     /// Nodes have been told the rules of their fleet; else clients do so, or an operator.
     pub(crate) is_set_up: bool,
     /// Some clients follow other rules than those of the nodes' fleet.
@@ -60,6 +65,47 @@ pub(crate) struct Hazards {
     pub(crate) fail_back: bool,
 }
 
+/// By what the lines of a world are judged. Times are in microseconds.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LineLimits {
+    pub(crate) nodes: usize,
+    /// When nothing is left of what went wrong before.
+    pub(crate) from: Moment,
+    /// How long a turn lasts, a client sleeps, and a round takes, at the most.
+    pub(crate) turn: u64,
+    pub(crate) timer: u64,
+    pub(crate) round: u64,
+    /// How long it takes at the most if everybody comes who is called.
+    pub(crate) quick: u64,
+    /// By how much the clocks of the nodes differ, and clients can be wrong about them.
+    pub(crate) spread: u64,
+    pub(crate) slack: u64,
+    pub(crate) clients: Vec<LineClient>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct LineClient {
+    /// It names each node once.
+    pub(crate) is_judged: bool,
+    /// Each node can call it.
+    pub(crate) is_callable: bool,
+    pub(crate) mailboxes: Vec<Mailbox>,
+}
+
+impl LineLimits {
+    pub(crate) fn is_callable(&self, client: usize) -> bool {
+        self.clients[client].is_callable
+    }
+
+    /// The number of the task of `client` with this place.
+    pub(crate) fn number(&self, client: usize, place: Option<LinePlace>) -> usize {
+        let mailbox = place.and_then(|place| place.mailbox);
+        let mut its = self.clients[client].mailboxes.iter();
+        let number = its.position(|its| mailbox.is_some_and(|it| it.digits() == its.digits()));
+        number.unwrap_or_default()
+    }
+}
+
 /// What a client is like.
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -77,6 +123,9 @@ pub(crate) struct Client {
     pub(crate) tasks: usize,
     /// Of a device, whose transport is the shipping one. None of the others.
     pub(crate) hardware: Option<Hardware>,
+    /// The mailbox of each task, and how each node calls the client. Empty if it stands in no line.
+    pub(crate) mailboxes: Vec<Mailbox>,
+    pub(crate) reach: Vec<Reach>,
     /// How many things each task does.
     pub(crate) steps: u64,
 }
@@ -128,6 +177,37 @@ impl Scenario {
             plain: jumps == Jumps::None,
             fenced: jumps != Jumps::All,
         }
+    }
+
+    /// None where nobody waits in a line.
+    pub(crate) fn line_limits(&self, spread: u64) -> Option<LineLimits> {
+        if !self.has_lines {
+            return None;
+        }
+        let calm = self.clients.iter().map(|client| &client.calm);
+        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let timeout = calm.clone().map(Options::round_time).max();
+        let timeout = micros(timeout.unwrap_or_default());
+        let ttl = calm.map(Options::ttl).max().unwrap_or_default();
+        // Clocks run fast or slow, and have ticks.
+        let at_most = |length: u64| length * 5 / 4 + 30_000;
+        let client = |client: &Client| LineClient {
+            is_judged: !client.names_twice,
+            is_callable: !client.reach.is_empty()
+                && client.reach.iter().all(|reach| reach.is_callable()),
+            mailboxes: client.mailboxes.clone(),
+        };
+        Some(LineLimits {
+            nodes: self.nodes.len(),
+            from: self.clear_at,
+            turn: at_most((25_000 + 2 * timeout).min(10_000_000)),
+            timer: at_most((micros(ttl) / 4).min(1_250_000)),
+            round: at_most(timeout),
+            quick: 200_000,
+            spread: spread * 5 / 4,
+            slack: 30_000,
+            clients: self.clients.iter().map(client).collect(),
+        })
     }
 
     /// The rules that the fleet begins with.

@@ -20,11 +20,28 @@ impl State {
         let bound = u64::try_from((bound + TICKS * tick).as_micros()).unwrap_or(u64::MAX);
         let local = self.local(task.client);
         self.tell_of(task.client, What::Begins(task, call, Span { local, bound }));
+        self.mailboxes.begin(task, call);
     }
 
     pub(crate) fn end(&mut self, task: Task, call: Call, end: End) {
         let local = self.local(task.client);
         self.tell_of(task.client, What::Ends(task, call, end, local));
+        self.mailboxes.stop_waiting(task);
+    }
+
+    /// By how much the clocks of the nodes differ now.
+    pub(crate) fn clock_spread(&self) -> u64 {
+        let clocks = self
+            .machines
+            .iter()
+            .map(|machine| machine.dial.reads(self.now));
+        let last = clocks.clone().max().unwrap_or_default();
+        last - clocks.min().unwrap_or_default()
+    }
+
+    /// The task has the lock.
+    pub(crate) fn stop_waiting(&mut self, task: Task) {
+        self.mailboxes.stop_waiting(task);
     }
 
     /// When the clock of `client` reads `reading`.

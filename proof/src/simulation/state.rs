@@ -12,8 +12,9 @@ use super::clock::{Dial, Moment};
 use super::fault::{Fault, Kind};
 use super::fencing::{Fencing, Jumps};
 use super::history::{Claim, Fact, Message, Task, What};
-use super::link::{Link, Straggler};
+use super::link::{Link, Mail, Straggler};
 use super::machine::{Left, Machine};
+use super::mailboxes::Mailboxes;
 use super::new_rules::NewRules;
 use super::place::{KEYS, Route};
 use super::process::Process;
@@ -59,6 +60,7 @@ pub(crate) struct State {
     pub(super) stragglers: Slab<Straggler>,
     pub(super) calls: Slab<PendingCall>,
     pub(super) timers: Slab<Waker>,
+    pub(super) mailboxes: Mailboxes,
     /// The name of no call.
     pub(super) no_call: Name,
     /// The bytes of each token, by the number that it has in the history.
@@ -90,6 +92,12 @@ pub(crate) enum Event {
     Answer(Route, u32),
     Straggler(Name),
     Notice(Route, u32),
+    /// The node notices that the connection is gone.
+    HangUp(Route, u32),
+    /// A process that was in the middle of a poll dies.
+    Die(usize),
+    /// A call comes over a connection of its own.
+    Mail(Route, u32, Mail),
     Reconnect(Route),
     /// A node is back, with what is left of its data.
     Restart(usize, Left),
@@ -164,6 +172,7 @@ impl State {
             stragglers: Slab::new(),
             calls,
             timers: Slab::new(),
+            mailboxes: Mailboxes::new(scenario),
             no_call,
             tokens: Vec::new(),
             attempts: Vec::new(),
@@ -257,6 +266,7 @@ impl State {
             key: key.unwrap_or_default(),
             token: self.number_of(command.token),
             proposal: command.proposal,
+            place: command.place,
         }
     }
 

@@ -4,7 +4,7 @@ use core::fmt;
 use std::collections::BTreeMap;
 
 use redlock_core::Denial;
-use redlock_core::transport::Reply;
+use redlock_core::transport::{Place as LinePlace, Position, Reply};
 
 use super::clock::Seconds;
 use super::history::{Call, Claim, Fact, Message, Task, What};
@@ -44,7 +44,7 @@ impl<'a> Excerpt<'a> {
                 What::Executed(
                     Route { node, .. },
                     Message { key, token, .. },
-                    Ok(Reply::Released),
+                    Ok(Reply::Released | Reply::ReleasedWithWaiters(_)),
                 ) => standing.get(&Place { node, key }).copied().or(Some(token)),
                 what => what.token(),
             };
@@ -55,7 +55,8 @@ impl<'a> Excerpt<'a> {
                     What::Begins(..) | What::Ends(..) | What::Falls(_)
                 ),
             };
-            (since..=at).contains(&fact.at) && (tokens.is_empty() || is_about_them)
+            let is_gone = matches!(fact.what, What::Probed(.., false));
+            (since..=at).contains(&fact.at) && !is_gone && (tokens.is_empty() || is_about_them)
         };
         self.facts.iter().filter(matters).collect()
     }
@@ -126,6 +127,35 @@ impl fmt::Display for What {
                 )
             }
             Self::Connected(route, true) => write!(f, "{route}: connected"),
+            Self::Subscribed(route, true) => write!(f, "{route}: can be called"),
+            Self::Subscribed(route, false) => write!(f, "{route}: can no longer be called"),
+            Self::Calls(Route { node, .. }, task, key, call, is_sent) => {
+                let lost = if *is_sent { "" } else { ", and it is LOST" };
+                write!(
+                    f,
+                    "node {node} calls {task} for {}: {call:?}{lost}",
+                    KEYS[*key]
+                )
+            }
+            Self::Called(Route { node, .. }, task, key, call) => {
+                write!(
+                    f,
+                    "{task} is called by node {node} for {}: {call:?}",
+                    KEYS[*key]
+                )
+            }
+            Self::Died(client) => write!(f, "client {client} dies"),
+            Self::ForgotLine(node, key) => {
+                write!(f, "node {node} has forgotten the line of {}", KEYS[*key])
+            }
+            Self::LineProbed(Route { node, .. }, task, key, stands) => {
+                let still = if *stands { "STILL" } else { "no more" };
+                write!(
+                    f,
+                    "{task} is {still} in the line of node {node} {}",
+                    KEYS[*key]
+                )
+            }
             Self::Connected(route, false) => write!(f, "{route}: is known to be broken"),
             Self::Stands(place, token, until) => {
                 write!(f, "{place} = t{token} until {}", Seconds(*until))
@@ -223,9 +253,25 @@ impl fmt::Display for Call {
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} {} = t{}", self.verb, KEYS[self.key], self.token)?;
-        match self.proposal {
-            Some(proposal) => write!(f, " with fence {}", proposal.fence),
+        if let Some(proposal) = self.proposal {
+            write!(f, " with fence {}", proposal.fence)?;
+        }
+        match self.place {
+            Some(place) => write!(f, " by {}", Where(&place)),
             None => Ok(()),
+        }
+    }
+}
+
+/// A place in a line, in few words.
+struct Where<'a>(&'a LinePlace);
+
+impl fmt::Display for Where<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0.mailbox, self.0.ticket) {
+            (Some(mailbox), Some(ticket)) => write!(f, "{mailbox} since {ticket}"),
+            (Some(mailbox), None) => write!(f, "{mailbox}, which leaves"),
+            (None, _) => f.write_str("a client outside of the line"),
         }
     }
 }
@@ -238,6 +284,15 @@ impl fmt::Display for Said<'_> {
         match self.0 {
             Ok(Reply::Acquired(_)) => f.write_str("Acquired"),
             Ok(Reply::Held(_)) => f.write_str("Held"),
+            Ok(Reply::Waiting(position, _)) => {
+                let Position {
+                    refusal,
+                    left_ms,
+                    ahead,
+                    ..
+                } = position;
+                write!(f, "{refusal:?} for {left_ms} ms, {ahead} ahead")
+            }
             Ok(reply) => write!(f, "{reply:?}"),
             Err(denial) => write!(f, "{denial}"),
         }

@@ -6,7 +6,7 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::rc::Rc;
 
-use redlock_core::transport::{Command, Reply, RunId};
+use redlock_core::transport::{Call as LineCall, Command, Mailbox, Reply, RunId};
 use redlock_core::{Clock, Failure, Instant, NodeError, NodeErrorOf, Transport};
 
 use super::assumption::Assumption;
@@ -49,7 +49,8 @@ impl Transport for Wire {
     }
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
-        let message = self.world.look().message_of(command);
+        let command = command.at_node(self.mailbox());
+        let message = self.world.look().message_of(&command);
         let message = self.world.look().vouching(self.task.client, message);
         let name = self.world.look().calls.insert(PendingCall::default());
         let mut call = Call {
@@ -59,6 +60,18 @@ impl Transport for Wire {
             is_sent: false,
         };
         poll_fn(|context| call.poll(context)).await
+    }
+
+    fn mailbox(&self) -> Option<Mailbox> {
+        self.world.look().mailbox(self.task, self.node)
+    }
+
+    async fn called(&mut self, key: &[u8]) -> LineCall {
+        poll_fn(|context| {
+            let mut state = self.world.look();
+            state.take_call(self.task, self.node, key, context.waker())
+        })
+        .await
     }
 
     fn run_id(&self) -> Option<RunId> {

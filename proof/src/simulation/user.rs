@@ -47,6 +47,8 @@ pub(crate) struct User<T> {
     pub(crate) clear_at: Moment,
     /// Whether it takes every lock once more then.
     pub(crate) comes_back: bool,
+    /// Whether it takes one lock again and again with all others after that.
+    pub(crate) rushes: bool,
     /// It does so now.
     pub(crate) is_back: bool,
 }
@@ -229,6 +231,48 @@ impl<T: Transport> User<T> {
                 self.release(key, lease).await;
             }
         }
+        if self.rushes {
+            self.rush().await;
+        }
+    }
+
+    /// Wants one lock again and again, as all others do.
+    async fn rush(&mut self) {
+        for _ in 0..self.chance.between(2, 6) {
+            let cut = if self.chance.one_in(8) {
+                let wait = self.draw_stay() + self.draw_stay();
+                Cut::At(self.lock.clock().now().saturating_add(wait))
+            } else {
+                Cut::Never
+            };
+            if let Some(lease) = self.acquire_by(Call::Acquire(0), 0, cut).await {
+                let stay = self.draw_stay();
+                self.stay_for(stay).await;
+                if self.chance.one_in(16) {
+                    self.world.look().count(Kind::ForgottenLease);
+                    self.forget(lease.token());
+                } else {
+                    self.release(0, lease).await;
+                }
+            } else {
+                self.release_abandoned().await;
+            }
+            if self.chance.one_in(3) {
+                let stay = self.draw_stay();
+                self.stay_for(stay).await;
+            }
+        }
+    }
+
+    /// Milliseconds.
+    fn draw_stay(&mut self) -> Duration {
+        let longest = self.chance.pick(&[1, 1, 2_000, 20_000, 200_000]);
+        Duration::from_micros(self.chance.below(longest))
+    }
+
+    async fn stay_for(&self, stay: Duration) {
+        let clock = self.lock.clock().clone();
+        clock.sleep_until(clock.now().saturating_add(stay)).await;
     }
 
     /// Has the nodes that have lost their guard records begin their quarantine, so that nobody waits for it later.

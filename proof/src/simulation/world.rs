@@ -3,6 +3,7 @@
 use std::cell::{RefCell, RefMut};
 
 use super::chance::Chance;
+use super::fault::Fault;
 use super::fencing::Jumps;
 use super::history::What;
 use super::place::Route;
@@ -48,6 +49,9 @@ impl State {
                 self.queue.add(self.moment_of(client), event);
             }
             Event::Notice(route, epoch) => self.notice(route, epoch),
+            Event::Die(client) => self.inject(Fault::Die(client)),
+            Event::HangUp(route, epoch) => self.notice_hang_up(route, epoch),
+            Event::Mail(route, epoch, mail) => self.arrive_apart(route, epoch, mail),
             Event::Reconnect(route) => self.reconnect(route),
             Event::Restart(node, left) => self.restart(node, left),
             Event::Init(node) => self.write_init(node),

@@ -40,6 +40,11 @@ impl Calls {
         });
     }
 
+    /// What it has begun does not end.
+    pub(super) fn died(&mut self, client: usize) {
+        self.running.retain(|running| running.task.client != client);
+    }
+
     pub(super) fn paused(&mut self, client: usize, from: Moment, until: Moment, local: u64) {
         self.pauses.push(Pause {
             client,

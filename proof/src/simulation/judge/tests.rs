@@ -23,6 +23,7 @@ const fn message(verb: Verb, token: usize) -> Message {
         key: 0,
         token,
         proposal: None,
+        place: None,
     }
 }
 
@@ -49,7 +50,7 @@ fn broken(facts: &[(Moment, What)]) -> Vec<(Promise, Moment)> {
             what: *what,
         })
         .collect();
-    let breaches = judge(&facts, NODES, Promised::ALL);
+    let breaches = judge(&facts, NODES, Promised::ALL, None);
     breaches
         .iter()
         .map(|breach| (breach.promise, breach.at))

@@ -1,0 +1,416 @@
+//! Whether the lines of waiting clients do what they are for: a free lock is taken soon, by the one that has waited longest, and
+//! whoever leaves is gone.
+//!
+//! All but the last is judged only once everything else is calm.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use redlock_core::Denial;
+use redlock_core::transport::Reply;
+
+use super::super::clock::{Moment, NEVER, Seconds};
+use super::super::fault::Fault;
+use super::super::history::{Call, End, Task, What};
+use super::super::place::{KEYS, Place, Route};
+use super::super::scenario::LineLimits;
+use super::{Breach, Promise};
+
+/// The lines of a world.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    limits: LineLimits,
+    now: Moment,
+    /// By the place: until when a token stands there.
+    standing: BTreeMap<Place, Moment>,
+    /// Nodes that are gone for good, and those that had no vote when they were last asked.
+    dead_nodes: Vec<usize>,
+    denying: BTreeSet<usize>,
+    /// By the key: since when the lock is free on a quorum of nodes.
+    free_since: [Option<Moment>; KEYS.len()],
+    /// By the key: when it was seen not to be free for the last time.
+    held_at: [Moment; KEYS.len()],
+    /// By the key: when a node has forgotten its line for the last time, or a client has tried to take the lock without it.
+    upset_at: [Moment; KEYS.len()],
+    clients: Vec<Client>,
+    tasks: Vec<Waiter>,
+    /// By the token: whether it was tried from a line.
+    from_line: BTreeMap<usize, bool>,
+    breaches: Vec<Breach>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Client {
+    is_dead: bool,
+    /// It has had a lock since all is calm: its connections are there, and nodes that had restarted have votes.
+    has_held: bool,
+    /// The end of its last pause.
+    runs_from: Moment,
+    /// By the node: since when it has this connection; none if it has none.
+    connected: Vec<Option<Moment>>,
+    /// By the node: whether the node takes it for alive.
+    subscribed: Vec<bool>,
+    /// When it was not well for the last time.
+    ill_at: Moment,
+    /// When no node took it for alive any more.
+    gone_at: Moment,
+}
+
+/// A task, and what it waits for.
+#[derive(Debug, Clone)]
+struct Waiter {
+    task: Task,
+    key: Option<usize>,
+    since: Moment,
+    /// By the node: since when it stands in the line of the key.
+    registered: Vec<Option<Moment>>,
+    /// When it was dropped while it waited, or has forgotten a lease, for the last time: it may still stand in lines.
+    absent_at: Moment,
+    /// When it has begun its last tries.
+    tries: VecDeque<(Moment, usize)>,
+}
+
+/// What a line forgets by itself, and some time.
+const LAPSE: u64 = 12_000_000;
+
+/// A client that waits tries no more often in a second.
+const TRIES: usize = 150;
+
+impl Lines {
+    pub(super) fn new(limits: LineLimits) -> Self {
+        let nodes = limits.nodes;
+        let client = Client {
+            connected: vec![None; nodes],
+            subscribed: vec![false; nodes],
+            ..Client::default()
+        };
+        Self {
+            clients: vec![client; limits.clients.len()],
+            limits,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn hear(&mut self, at: Moment, what: &What) -> Option<Breach> {
+        self.now = at;
+        match *what {
+            What::Stands(place, _, until) => {
+                self.look(place.key);
+                self.standing.insert(place, until);
+                self.look(place.key);
+            }
+            What::Falls(place) => {
+                self.look(place.key);
+                self.standing.remove(&place);
+                self.look(place.key);
+            }
+            What::Fault(Fault::Crash(node, NEVER) | Fault::Hang(node, NEVER)) => {
+                self.dead_nodes.push(node);
+            }
+            What::Begins(task, call, _) => self.begins(task, call),
+            What::Ends(task, _, end, _) => self.ends(task, end),
+            What::Works(claim, _) => {
+                self.granted(claim.task, claim.key, claim.token);
+                self.ends(claim.task, End::Done);
+            }
+            What::Granted(claim, _) => self.granted(claim.task, claim.key, claim.token),
+            What::Paused(client, until, _) => {
+                self.look_at_all();
+                let client = &mut self.clients[client];
+                client.runs_from = client.runs_from.max(until);
+                client.ill_at = client.ill_at.max(until);
+            }
+            What::Died(client) => {
+                self.look_at_all();
+                self.clients[client].is_dead = true;
+                self.clients[client].ill_at = at;
+            }
+            What::Connected(Route { client, node }, is_connected) => {
+                self.look_at_all();
+                let client = &mut self.clients[client];
+                client.connected[node] = is_connected.then_some(at);
+                client.ill_at = at;
+            }
+            What::Subscribed(Route { client, node }, is_subscribed) => {
+                self.look_at_all();
+                let client = &mut self.clients[client];
+                client.subscribed[node] = is_subscribed;
+                if !is_subscribed && !client.subscribed.contains(&true) {
+                    client.gone_at = at;
+                }
+            }
+            What::ForgotLine(node, key) => {
+                self.upset_at[key] = at;
+                for task in &mut self.tasks {
+                    if task.key == Some(key) {
+                        task.registered[node] = None;
+                    }
+                }
+            }
+            What::Sent(task, _, message) if message.is_acquire() => {
+                let is_from_line = message.place.is_some();
+                self.from_line.insert(message.token, is_from_line);
+                if !is_from_line {
+                    self.upset_at[message.key] = at;
+                } else {
+                    self.tries(task, message.token);
+                }
+            }
+            What::Executed(Route { client, node }, message, Ok(reply)) => {
+                if message.is_acquire() && message.place.is_none() {
+                    self.upset_at[message.key] = at;
+                }
+                if message.is_acquire() && message.place.is_some() {
+                    let number = self.limits.number(client, message.place);
+                    let task = Task { client, number };
+                    if let Some(waiter) = self.tasks.iter_mut().find(|it| it.task == task)
+                        && waiter.key == Some(message.key)
+                        && matches!(reply, Reply::Waiting(..))
+                    {
+                        waiter.registered[node].get_or_insert(at);
+                    }
+                }
+            }
+            What::Answered(Route { node, .. }, message, answer) if message.is_acquire() => {
+                let had_vote = !self.denying.contains(&node);
+                let has_vote = matches!(
+                    answer,
+                    Ok(_) | Err(Denial::Stale(_) | Denial::TooOld(_) | Denial::TooNew(_))
+                );
+                if had_vote != has_vote {
+                    self.look_at_all();
+                    match has_vote {
+                        true => self.denying.remove(&node),
+                        false => self.denying.insert(node),
+                    };
+                    self.look_at_all();
+                }
+            }
+            What::LineProbed(_, task, _, true) => {
+                let what = format!("{what}, although it has left");
+                self.breach(Promise::Line, at, what, task);
+            }
+            _ => (),
+        }
+        self.breaches.pop()
+    }
+
+    fn begins(&mut self, task: Task, call: Call) {
+        self.look_at_all();
+        let nodes = self.limits.nodes;
+        let waiter = match self.tasks.iter_mut().find(|it| it.task == task) {
+            Some(waiter) => waiter,
+            None => {
+                self.tasks.push(Waiter {
+                    task,
+                    key: None,
+                    since: 0,
+                    registered: vec![None; nodes],
+                    absent_at: 0,
+                    tries: VecDeque::new(),
+                });
+                let last = self.tasks.len() - 1;
+                &mut self.tasks[last]
+            }
+        };
+        waiter.key = match call {
+            Call::Acquire(key) | Call::CalmAcquire(key) | Call::Hold(key) => Some(key),
+            _ => None,
+        };
+        waiter.since = self.now;
+        waiter.registered.fill(None);
+        waiter.tries.clear();
+    }
+
+    fn ends(&mut self, task: Task, end: End) {
+        self.look_at_all();
+        let now = self.now;
+        if let Some(waiter) = self.tasks.iter_mut().find(|it| it.task == task) {
+            if end == End::Dropped {
+                waiter.absent_at = now;
+            }
+            waiter.key = None;
+        }
+    }
+
+    fn tries(&mut self, task: Task, token: usize) {
+        let now = self.now;
+        let Some(waiter) = self.tasks.iter_mut().find(|it| it.task == task) else {
+            return;
+        };
+        if waiter.tries.back().is_none_or(|(_, last)| *last != token) {
+            waiter.tries.push_back((now, token));
+        }
+        if waiter.tries.len() <= TRIES {
+            return;
+        }
+        if let Some((first, _)) = waiter.tries.pop_front()
+            && now - first < 1_000_000
+        {
+            let what = format!("{task} tries {TRIES} times in {} us", now - first);
+            self.breach(Promise::Restraint, first, what, task);
+        }
+    }
+
+    /// Nobody is overtaken who has stood in the line of each node since before the other came.
+    fn granted(&mut self, task: Task, key: usize, token: usize) {
+        let is_from_line = self.from_line.get(&token).copied().unwrap_or_default();
+        let begun_at = self.tasks.iter().find(|it| it.task == task);
+        let Some(begun_at) = begun_at.map(|it| it.since) else {
+            return;
+        };
+        self.clients[task.client].has_held |= self.now >= self.limits.from;
+        if self.now < self.limits.from || !is_from_line || !self.dead_nodes.is_empty() {
+            return;
+        }
+        let slack = self.limits.spread + self.limits.slack;
+        let is_overtaken = |waiter: &&Waiter| {
+            let registered = waiter.registered.iter().copied();
+            let registered: Option<Vec<_>> = registered.collect();
+            let registered = registered.and_then(|all| all.into_iter().max());
+            waiter.task != task
+                && waiter.key == Some(key)
+                && waiter.since >= self.limits.from
+                && registered.is_some_and(|at| at + slack < begun_at)
+                && self.limits.is_callable(waiter.task.client)
+                && self.well_since(waiter.task.client) <= Some(waiter.since)
+                && self.well_since(waiter.task.client).is_some()
+        };
+        let overtaken = self.tasks.iter().find(is_overtaken).cloned();
+        if let Some(waiter) = overtaken {
+            let what = format!(
+                "{task}, who waits since {}, overtakes {}, who waits since {}",
+                Seconds(begun_at),
+                waiter.task,
+                Seconds(waiter.since)
+            );
+            self.breach(Promise::Fairness, waiter.since, what, task);
+        }
+    }
+
+    /// Since when a client is alive, runs, and is connected to all nodes that live.
+    fn well_since(&self, client: usize) -> Option<Moment> {
+        let Client {
+            is_dead,
+            has_held,
+            runs_from,
+            ref connected,
+            ..
+        } = self.clients[client];
+        let is_new = !has_held;
+        if is_new || is_dead || runs_from > self.now || !self.limits.clients[client].is_judged {
+            return None;
+        }
+        let mut since = runs_from;
+        for (node, connected) in connected.iter().enumerate() {
+            if !self.dead_nodes.contains(&node) {
+                since = since.max((*connected)?);
+            }
+        }
+        Some(since)
+    }
+
+    fn look_at_all(&mut self) {
+        (0..KEYS.len()).for_each(|key| self.look(key));
+    }
+
+    /// Looks whether the lock is free, and for how long somebody has wanted it.
+    fn look(&mut self, key: usize) {
+        if self.now < self.limits.from {
+            return;
+        }
+        let nodes = 0..self.limits.nodes;
+        let votes =
+            |node: &usize| !self.dead_nodes.contains(node) && !self.denying.contains(node);
+        let live = nodes.filter(votes);
+        let free_from = |node| {
+            let until = self.standing.get(&Place { node, key });
+            until.copied().unwrap_or_default()
+        };
+        let mut free: Vec<_> = live.map(free_from).filter(|at| *at <= self.now).collect();
+        free.sort_unstable();
+        let quorum = self.limits.nodes / 2 + 1;
+        let Some(free_from) = free.get(quorum - 1).copied() else {
+            self.free_since[key] = None;
+            self.held_at[key] = self.now;
+            return;
+        };
+        let free_since = *self.free_since[key]
+            .get_or_insert(free_from.max(self.held_at[key]).max(self.limits.from));
+        let wants = |waiter: &&Waiter| waiter.key == Some(key);
+        let idle = |waiter: &Waiter| {
+            let well_since = self.well_since(waiter.task.client)?;
+            let since = free_since.max(waiter.since).max(well_since);
+            Some((self.now.saturating_sub(since), since, waiter.task))
+        };
+        let waiters = self.tasks.iter().filter(wants);
+        let Some((idle, since, task)) = waiters.filter_map(idle).max_by_key(|(idle, ..)| *idle)
+        else {
+            return;
+        };
+        let bound = self.bound(key, since, task);
+        if std::env::var_os("IDLE").is_some() && idle > 1000 {
+            println!(
+                "idle {idle} of {bound} {}",
+                self.is_smooth(key, since, task)
+            );
+        }
+        if idle > bound {
+            let what = format!(
+                "{} is free for {idle} us although {task} wants it; {bound} are promised",
+                KEYS[key]
+            );
+            self.breach(Promise::Idle, since, what, task);
+            self.free_since[key] = Some(self.now);
+        }
+    }
+
+    /// How long a lock may be free that a live client wants: turns of clients that do not come, a look at the end of the longest
+    /// timer, and some rounds.
+    fn bound(&self, key: usize, since: Moment, task: Task) -> u64 {
+        let LineLimits {
+            turn,
+            timer,
+            round,
+            quick,
+            ..
+        } = self.limits;
+        if self.is_smooth(key, since, task) {
+            return quick;
+        }
+        let missing = self.missing(since, task) as u64;
+        (missing + 1) * turn + timer + 4 * round
+    }
+
+    /// How many others may have a turn and not come at once.
+    fn missing(&self, since: Moment, task: Task) -> usize {
+        let from = since.saturating_sub(LAPSE);
+        let is_missing = |waiter: &&Waiter| {
+            let client = &self.clients[waiter.task.client];
+            let is_ill = client.ill_at >= from || client.is_dead;
+            let is_gone = client.is_dead && !client.subscribed.contains(&true);
+            let is_gone = is_gone && client.gone_at < since;
+            let is_absent = waiter.absent_at >= from;
+            let is_callable = self.limits.is_callable(waiter.task.client);
+            waiter.task != task && (is_ill && !is_gone || is_absent || !is_callable)
+        };
+        self.tasks.iter().filter(is_missing).count()
+    }
+
+    /// Whether nothing stands in the way of a hand-over but messages: all who wait can be called and are well, and nobody barges.
+    fn is_smooth(&self, key: usize, since: Moment, task: Task) -> bool {
+        self.limits.is_callable(task.client)
+            && self.dead_nodes.is_empty()
+            && self.missing(since, task) == 0
+            && self.upset_at[key] < since.saturating_sub(LAPSE.min(300_000))
+    }
+
+    fn breach(&mut self, promise: Promise, since: Moment, what: String, _task: Task) {
+        self.breaches.push(Breach {
+            promise,
+            at: self.now,
+            since,
+            tokens: Vec::new(),
+            what,
+        });
+    }
+}
