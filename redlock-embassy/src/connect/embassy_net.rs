@@ -23,6 +23,8 @@ use crate::{Connect, NodeName};
 pub struct NetSocket<'a> {
     socket: Socket<'a>,
     remote: IpEndpoint,
+    /// The result of an attempt to connect is unknown to the caller: its call was dropped.
+    is_connecting: bool,
 }
 
 impl<'a> NetSocket<'a> {
@@ -52,6 +54,7 @@ impl<'a> NetSocket<'a> {
         Self {
             socket: Socket(socket),
             remote: remote.into(),
+            is_connecting: false,
         }
     }
 }
@@ -63,46 +66,45 @@ impl Connect for NetSocket<'_> {
 
     async fn connect(&mut self) -> Result<(), ErrorKind> {
         let socket = &mut self.socket.0;
-        // The stack continues the attempt of a dropped call.
-        if !is_connecting(socket.state()) {
+        if !self.is_connecting {
             socket.abort();
             // The reset must be sent before the socket reconnects.
             let flushed = socket.flush().await;
             debug_assert!(flushed.is_ok(), "flushing an aborted socket cannot fail");
-            return socket
-                .connect(self.remote)
-                .await
-                .map_err(|error| match error {
-                    ConnectError::NoRoute => ErrorKind::NotConnected,
-                    ConnectError::TimedOut => ErrorKind::TimedOut,
-                    ConnectError::ConnectionReset => ErrorKind::ConnectionReset,
-                    ConnectError::InvalidState => ErrorKind::Other,
-                });
+            // The stack continues the attempt if this call is dropped. The attempt may end before the next call, in any state.
+            self.is_connecting = true;
+            let connected = socket.connect(self.remote).await;
+            self.is_connecting = false;
+            return connected.map_err(|error| match error {
+                ConnectError::NoRoute => ErrorKind::NotConnected,
+                ConnectError::TimedOut => ErrorKind::TimedOut,
+                ConnectError::ConnectionReset => ErrorKind::ConnectionReset,
+                ConnectError::InvalidState => ErrorKind::Other,
+            });
         }
         let changed = poll_fn(|cx| {
             // Any change of state wakes a task that waits for room.
             let _ready = pin!(socket.wait_write_ready()).poll(cx);
             match socket.state() {
-                state if is_connecting(state) => Poll::Pending,
+                State::SynSent | State::SynReceived => Poll::Pending,
                 state => Poll::Ready(state),
             }
         });
-        match changed.await {
+        let state = changed.await;
+        self.is_connecting = false;
+        match state {
             State::Closed | State::TimeWait => Err(ErrorKind::ConnectionReset),
             _ => Ok(()),
         }
     }
 
     async fn close(&mut self) {
+        self.is_connecting = false;
         let socket = &mut self.socket.0;
         socket.abort();
         let flushed = socket.flush().await;
         debug_assert!(flushed.is_ok(), "flushing an aborted socket cannot fail");
     }
-}
-
-const fn is_connecting(state: State) -> bool {
-    matches!(state, State::SynSent | State::SynReceived)
 }
 
 impl ErrorType for NetSocket<'_> {

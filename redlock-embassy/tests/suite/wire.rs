@@ -265,6 +265,34 @@ impl<'w> Server<'w> {
         self.state().find(&key, now).cloned()
     }
 
+    /// Accepts a client that comes over another stream than a [`Wire`]. Returns the number of its connection.
+    #[cfg(feature = "embassy-net")]
+    pub(crate) fn accept(&self) -> usize {
+        let mut state = self.state();
+        state.connections.push(Connection::default());
+        state.connections.len() - 1
+    }
+
+    /// Reads `bytes` from this connection.
+    #[cfg(feature = "embassy-net")]
+    pub(crate) fn read(&self, number: usize, bytes: &[u8]) {
+        let mut state = self.state();
+        state.connections[number].inbox.extend(bytes);
+        state.work(number, self.world.clock.now());
+    }
+
+    /// Takes the answers that are to be sent on this connection.
+    #[cfg(feature = "embassy-net")]
+    pub(crate) fn take_answers(&self, number: usize) -> Vec<u8> {
+        self.state().connections[number].outbox.drain(..).collect()
+    }
+
+    /// Records that the client has ended this connection.
+    #[cfg(feature = "embassy-net")]
+    pub(crate) fn end(&self, number: usize) {
+        self.state().connections[number].is_closed = true;
+    }
+
     fn state(&self) -> RefMut<'_, State> {
         self.state.borrow_mut()
     }

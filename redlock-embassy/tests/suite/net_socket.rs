@@ -1,0 +1,102 @@
+//! A socket of embassy-net, between real stacks.
+
+use embedded_io_async::ErrorKind;
+use redlock_core::Transport;
+use redlock_embassy::{Failure, TransportError};
+
+use crate::fleet::{fleet, one_round};
+use crate::lan::Lan;
+use crate::wire::{Server, Who};
+use crate::world::*;
+
+/// A host with `N` servers, and a device.
+fn lan<const N: usize>() -> (&'static [Server<'static>; N], Lan) {
+    let world = Box::leak(Box::<World>::default());
+    let servers: &'static [_; N] = Box::leak(Box::new(fleet(world, Who::default())));
+    let lan = Lan::new(world, &servers.each_ref());
+    (servers, lan)
+}
+
+/// Calls `try_acquire` once a second. Returns how many of the calls succeeded.
+fn acquire_once_a_second(lan: &mut Lan, calls: u64) -> u64 {
+    let mut lock = lan.lock::<3>(one_round());
+    let mut won = 0;
+    for call in 1..=calls {
+        if let Ok(lease) = lan.run(lock.try_acquire("dock-7")) {
+            won += 1;
+            lan.run(lock.release(lease));
+        }
+        lan.idle(ms((call * 1_000).saturating_sub(lan.now_ms())));
+    }
+    won
+}
+
+#[test]
+fn a_connection_that_comes_about_between_two_calls_is_used() {
+    let (servers, mut lan) = lan::<3>();
+    lan.cable.delay(ms(5));
+    lan.cable.accept_after(ms(70));
+    let won = acquire_once_a_second(&mut lan, 12);
+    assert!(won > 0);
+    for server in servers {
+        assert_eq!((server.connections(), server.clients()), (1, 1));
+    }
+    assert_eq!(lan.cable.opens(), 3, "one attempt for each node");
+}
+
+#[test]
+fn a_refusal_that_arrives_between_two_calls_is_reported_by_the_next_call() {
+    let (_, mut lan) = lan::<1>();
+    lan.cable.accept_after(ms(70));
+    // No server listens there.
+    let mut node = lan.node(1);
+    let timeout = embassy_time::Duration::from_millis(50);
+    let acquire = acquire(A);
+    let call = embassy_time::with_timeout(timeout, node.execute(&acquire));
+    assert!(lan.run(call).is_err(), "no answer yet");
+    lan.idle(ms(100));
+    let error = lan.run(node.execute(&acquire)).unwrap_err();
+    let refused = TransportError::Unreachable(ErrorKind::ConnectionReset);
+    assert_eq!(*error.failure(), Failure::Transport(refused));
+    assert_eq!(lan.cable.opens(), 1);
+}
+
+#[test]
+fn a_cable_that_is_pulled_costs_no_more_than_the_time_until_the_stack_sends_again() {
+    for pulled_at in [0, 1, 3, 30, 300] {
+        let (_, mut lan) = lan::<3>();
+        let mut lock = lan.lock::<3>(one_round().wait(ms(30_000)));
+        let lease = embassy_time::with_timeout(
+            embassy_time::Duration::from_millis(pulled_at),
+            lock.acquire("dock-7"),
+        );
+        // Wherever the acquire is, also in the middle of connecting.
+        let lease = lan.run(lease);
+        lan.cable.pull();
+        if let Ok(lease) = lease {
+            lan.run(lock.release(lease.unwrap()));
+        }
+        assert!(lan.run(lock.try_acquire("dock-7")).is_err());
+        lan.idle(ms(5_000));
+        lan.cable.plug_in();
+        let back_at = lan.now_ms();
+        let lease = lan.run(lock.acquire("dock-7")).unwrap();
+        let after = lan.now_ms() - back_at;
+        assert!(after < 12_000, "pulled at {pulled_at} ms: {after} ms");
+        lan.run(lock.release(lease));
+    }
+}
+
+#[test]
+fn a_link_that_loses_frames_delays_the_lock_and_leaves_no_second_connection() {
+    let (servers, mut lan) = lan::<3>();
+    lan.cable.lose(5);
+    let mut lock = lan.lock::<3>(one_round().wait(ms(60_000)));
+    for _ in 0..20 {
+        let lease = lan.run(lock.acquire("dock-7")).unwrap();
+        lan.run(lock.release(lease));
+    }
+    for server in servers {
+        assert!(server.clients() <= 1);
+    }
+}
