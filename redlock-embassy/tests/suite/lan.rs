@@ -86,7 +86,17 @@ impl Lan {
 
     /// A lock over the first `N` servers.
     pub(crate) fn lock<const N: usize>(&self, options: Options) -> LanLock<N> {
-        let nodes = (0..N as u16).map(|number| self.node(number));
+        self.lock_over(options, |socket| socket)
+    }
+
+    /// The same, over sockets that `set_up` has changed.
+    pub(crate) fn lock_over<const N: usize>(
+        &self,
+        options: Options,
+        set_up: impl Fn(NetSocket<'static>) -> NetSocket<'static>,
+    ) -> LanLock<N> {
+        let sockets = (0..N as u16).map(|number| set_up(self.socket(number)));
+        let nodes = sockets.map(|socket| TcpNode::new(socket, EmbassyClock));
         Redlock::new(nodes, EmbassyClock, SeededEntropy::new(1), options).unwrap()
     }
 
@@ -111,7 +121,7 @@ impl Lan {
     /// Lets time pass in which the device calls nothing. Its stack runs.
     pub(crate) fn idle(&mut self, time: Duration) {
         // Longer ticks, to pass hours in a moment.
-        let tick = if time > ms(60_000) { ms(10) } else { ms(1) };
+        let tick = if time > ms(60_000) { ms(100) } else { ms(1) };
         let end = self.world.after(time);
         let mut task = Task::new(core::future::pending::<()>());
         while self.world.after(Duration::ZERO) < end {

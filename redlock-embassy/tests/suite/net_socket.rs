@@ -1,11 +1,13 @@
 //! A socket of embassy-net, between real stacks.
 
+use core::time::Duration;
+
 use embedded_io_async::ErrorKind;
 use redlock_core::Transport;
-use redlock_embassy::{Failure, TransportError};
+use redlock_embassy::{Failure, NetSocket, Options, TransportError};
 
 use crate::fleet::{fleet, one_round};
-use crate::lan::Lan;
+use crate::lan::{Lan, LanLock};
 use crate::wire::{Server, Who};
 use crate::world::*;
 
@@ -98,5 +100,95 @@ fn a_link_that_loses_frames_delays_the_lock_and_leaves_no_second_connection() {
     }
     for server in servers {
         assert!(server.clients() <= 1);
+    }
+}
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// An acquire outlasts the first login.
+fn patient() -> Options {
+    one_round().wait(ms(5_000))
+}
+
+/// Acquires and releases the lock, and waits until every node has answered.
+fn use_once<const N: usize>(lan: &mut Lan, lock: &mut LanLock<N>) {
+    let lease = lan.run(lock.acquire("dock-7")).unwrap();
+    lan.run(lock.release(lease));
+    lan.idle(ms(500));
+}
+
+#[test]
+fn idle_connections_are_probed_as_often_as_they_are_told() {
+    // Five connections, each with so many probes and answers of 54 bytes in an hour.
+    for (interval, probes) in [(5, 720), (60, 60), (600, 6)] {
+        let (servers, mut lan) = lan::<5>();
+        let interval = Duration::from_secs(interval);
+        let mut lock = lan.lock_over::<5>(patient(), |socket| {
+            let socket = socket.keep_alive(Some(interval));
+            socket.idle_max(Some(interval * 3))
+        });
+        use_once(&mut lan, &mut lock);
+        let (bytes, frames) = (lan.cable.bytes(), lan.cable.frames());
+        lan.idle(HOUR);
+        let (bytes, frames) = (lan.cable.bytes() - bytes, lan.cable.frames() - frames);
+        let expected = 5 * probes * 2;
+        // A round trip is added to each interval. Once a minute, the stacks ask for the address of the other side.
+        let (least, most) = (expected - expected / 20 - 10, expected + 4 * 60);
+        assert!(
+            (least..most).contains(&frames) && bytes < 60 * most,
+            "{interval:?}: {bytes} bytes in {frames} frames"
+        );
+        use_once(&mut lan, &mut lock);
+        for server in servers {
+            assert_eq!((server.connections(), server.clients()), (1, 1));
+        }
+    }
+}
+
+#[test]
+fn without_probes_an_idle_connection_sends_nothing_and_is_used_again() {
+    let (servers, mut lan) = lan::<3>();
+    let set_up = |socket: NetSocket<'static>| socket.keep_alive(None).idle_max(None);
+    let mut lock = lan.lock_over::<3>(patient(), set_up);
+    use_once(&mut lan, &mut lock);
+    let frames = lan.cable.frames();
+    lan.idle(HOUR);
+    assert_eq!(lan.cable.frames(), frames);
+    use_once(&mut lan, &mut lock);
+    for server in servers {
+        assert_eq!((server.connections(), server.clients()), (1, 1));
+    }
+}
+
+#[test]
+fn connections_that_are_closed_when_idle_are_gone_after_each_use_and_come_back_by_themselves() {
+    let (servers, mut lan) = lan::<3>();
+    let set_up = |socket: NetSocket<'static>| socket.close_when_idle(ms(2_000));
+    let mut lock = lan.lock_over::<3>(patient(), set_up);
+    for connections in 1..4 {
+        use_once(&mut lan, &mut lock);
+        lan.idle(ms(2_000));
+        for server in servers {
+            assert_eq!((server.connections(), server.clients()), (connections, 0));
+        }
+        let frames = lan.cable.frames();
+        lan.idle(HOUR);
+        assert_eq!(lan.cable.frames(), frames);
+    }
+}
+
+#[test]
+fn the_intervals_of_a_socket_have_limits() {
+    for interval in [Duration::ZERO, ms(1), Duration::MAX] {
+        let (_, mut lan) = lan::<3>();
+        let mut lock = lan.lock_over::<3>(patient(), |socket| {
+            let socket = socket.keep_alive(Some(interval));
+            socket.idle_max(Some(Duration::MAX))
+        });
+        use_once(&mut lan, &mut lock);
+        let frames = lan.cable.frames();
+        lan.idle(ms(60_000));
+        assert!(lan.cable.frames() - frames <= 3 * 2 * 60);
+        use_once(&mut lan, &mut lock);
     }
 }
