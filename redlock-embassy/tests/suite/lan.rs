@@ -80,6 +80,7 @@ impl Lan {
         NetSocket::new(self.stack, (HOST, FIRST_PORT + number), rx, tx)
     }
 
+    /// A node of the server with this number.
     pub(crate) fn node(&self, number: u16) -> LanNode {
         TcpNode::new(self.socket(number), EmbassyClock)
     }

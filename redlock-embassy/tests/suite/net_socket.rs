@@ -4,7 +4,10 @@ use core::time::Duration;
 
 use embedded_io_async::ErrorKind;
 use redlock_core::Transport;
-use redlock_embassy::{Failure, NetSocket, Options, TransportError};
+use redlock_core::mock::SeededEntropy;
+use redlock_embassy::{
+    EmbassyClock, Failure, NetSocket, Options, Redlock, TcpNode, TransportError,
+};
 
 use crate::fleet::{fleet, one_round};
 use crate::lan::{Lan, LanLock};
@@ -191,4 +194,69 @@ fn the_intervals_of_a_socket_have_limits() {
         assert!(lan.cable.frames() - frames <= 3 * 2 * 60);
         use_once(&mut lan, &mut lock);
     }
+}
+
+/// The time of each step of a client with a password and a database, in round trips: until it is connected, its first
+/// acquire, and the first acquire of another client.
+fn round_trips<const TX: usize>(options: Options) -> [u64; 3] {
+    const ROUND_TRIP: u64 = 400;
+
+    let (servers, mut lan) = lan::<1>();
+    servers[0].require("default", "wordword");
+    servers[0].send_at_once();
+    lan.cable.delay(ms(ROUND_TRIP / 2));
+    let mut times = [0; 3];
+    let mut begun_at = 0;
+    let mut time = |lan: &Lan, number: usize| {
+        // Less than a round trip goes to delayed acknowledgements.
+        times[number] = (lan.now_ms() - begun_at) / ROUND_TRIP;
+        begun_at = lan.now_ms();
+    };
+    for client in 0..2 {
+        let socket = lan.socket_with_tx::<TX>(0);
+        let node = TcpNode::<_, _, 512>::new(socket, EmbassyClock)
+            .password("wordword")
+            .database(3);
+        let entropy = SeededEntropy::new(client);
+        let mut lock = Redlock::<_, _, _, 1>::new([node], EmbassyClock, entropy, options).unwrap();
+        for node in lock.nodes_mut() {
+            lan.run(node.connect()).unwrap();
+        }
+        time(&lan, 2 * client as usize);
+        if client == 0 {
+            let lease = lan.run(lock.try_acquire("dock-7")).unwrap();
+            time(&lan, 1);
+            lan.run(lock.release(lease));
+            lan.run(async {
+                for node in lock.nodes_mut() {
+                    node.close().await;
+                }
+            });
+            time(&lan, 2);
+        }
+    }
+    times
+}
+
+#[test]
+fn the_login_takes_one_round_trip_if_the_socket_has_room_for_it() {
+    let options = Options::new(ms(60_000)).unwrap().wait(Duration::ZERO);
+    let options = options.node_timeout(ms(20_000)).unwrap();
+    // The address of the host, the handshake, and the login in as many pieces as the buffer needs.
+    let waits = if cfg!(feature = "fence") { 0 } else { 2 };
+    assert_eq!(round_trips::<256>(options), [waits + 5, 1, waits + 4]);
+    assert_eq!(round_trips::<1_024>(options), [waits + 3, 1, waits + 2]);
+}
+
+#[cfg(feature = "fence")]
+#[test]
+fn a_fenced_client_loads_the_scripts_only_on_a_node_that_lacks_them() {
+    let fencing = redlock_embassy::Fencing::new(ms(5_000)).unwrap();
+    let options = Options::new(ms(60_000)).unwrap().wait(Duration::ZERO);
+    let options = options.node_timeout(ms(20_000)).unwrap();
+    let options = options.fenced(fencing).unwrap();
+    // The first acquire takes a round more, because the client does not know the nodes' time.
+    let [first_login, first_acquire, second_login] = round_trips::<1_024>(options);
+    assert_eq!((first_login, second_login), (3, 2));
+    assert!(first_acquire > 5, "{first_acquire}");
 }

@@ -172,11 +172,6 @@ impl<'w> Server<'w> {
         self.state().password = Some((user, password));
     }
 
-    /// Accepts the login of the last client that connected, for any credentials.
-    pub(crate) fn let_in(&self) {
-        self.state().connections.last_mut().unwrap().is_in = true;
-    }
-
     /// From now on, is this process to every client that connects.
     pub(crate) fn introduce(&self, who: Who) {
         self.introduce_with(who.answer());
