@@ -20,7 +20,8 @@ pub(crate) use cable::Cable;
 use cable::{End, Side};
 use host::Host;
 
-use crate::wire::Server;
+use crate::fleet::fleet;
+use crate::wire::{Server, Who};
 use crate::world::{World, embassy_time, ms};
 
 pub(crate) type LanNode = TcpNode<'static, NetSocket<'static>>;
@@ -34,6 +35,7 @@ const POLLS_MAX: usize = 100;
 
 const HOST: Ipv4Address = Ipv4Address::new(10, 0, 0, 1);
 const DEVICE: Ipv4Address = Ipv4Address::new(10, 0, 0, 2);
+const NOBODY: Ipv4Address = Ipv4Address::new(10, 0, 0, 9);
 const FIRST_PORT: u16 = 6_379;
 
 /// A device and a host. Time passes a millisecond at a time, when neither has anything to do.
@@ -46,9 +48,17 @@ pub(crate) struct Lan {
     _turn: MutexGuard<'static, ()>,
 }
 
+/// A host with `N` servers, and a device.
+pub(crate) fn lan<const N: usize>() -> (&'static [Server<'static>; N], Lan) {
+    let world = Box::leak(Box::<World>::default());
+    let servers: &'static [_; N] = Box::leak(Box::new(fleet(world, Who::default())));
+    let lan = Lan::new(world, &servers.each_ref());
+    (servers, lan)
+}
+
 impl Lan {
     /// Starts a host with these servers, at one port each.
-    pub(crate) fn new(world: &'static World, servers: &[&'static Server<'static>]) -> Self {
+    fn new(world: &'static World, servers: &[&'static Server<'static>]) -> Self {
         let turn = embassy_time();
         let cable = Rc::<Cable>::default();
         let (stack, runner) = start(DEVICE, cable.end(Side::Device));
@@ -75,9 +85,18 @@ impl Lan {
 
     /// The same, with a send buffer of this size.
     pub(crate) fn socket_with_tx<const TX: usize>(&self, number: u16) -> NetSocket<'static> {
+        self.socket_to::<TX>(HOST, FIRST_PORT + number)
+    }
+
+    /// A socket for an address that no host has.
+    pub(crate) fn socket_of_nobody(&self) -> NetSocket<'static> {
+        self.socket_to::<256>(NOBODY, FIRST_PORT)
+    }
+
+    fn socket_to<const TX: usize>(&self, address: Ipv4Address, port: u16) -> NetSocket<'static> {
         let rx = Box::leak(Box::new([0; 128]));
         let tx = Box::leak(Box::new([0; TX]));
-        NetSocket::new(self.stack, (HOST, FIRST_PORT + number), rx, tx)
+        NetSocket::new(self.stack, (address, port), rx, tx)
     }
 
     /// A node of the server with this number.
@@ -96,7 +115,7 @@ impl Lan {
         options: Options,
         set_up: impl Fn(NetSocket<'static>) -> NetSocket<'static>,
     ) -> LanLock<N> {
-        let sockets = (0..N as u16).map(|number| set_up(self.socket(number)));
+        let sockets = (0..).take(N).map(|number| set_up(self.socket(number)));
         let nodes = sockets.map(|socket| TcpNode::new(socket, EmbassyClock));
         Redlock::new(nodes, EmbassyClock, SeededEntropy::new(1), options).unwrap()
     }
@@ -150,7 +169,7 @@ impl Lan {
 
     fn tick(&self, by: Duration) {
         self.world.clock.advance(by);
-        MockDriver::get().advance(embassy_time::Duration::from_micros(by.as_micros() as u64));
+        MockDriver::get().advance(by.try_into().unwrap());
         self.cable.deliver();
     }
 }

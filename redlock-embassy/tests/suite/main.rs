@@ -26,5 +26,7 @@ mod net_socket;
 mod release;
 mod scripts;
 mod silence;
+#[cfg(feature = "embassy-net")]
+mod slow_network;
 mod wire;
 mod world;

@@ -31,10 +31,22 @@ fn an_error_says_what_happened_in_one_line() {
             unreachable(ErrorKind::TimedOut),
             "no answer at this address",
         ),
+        (
+            unreachable(ErrorKind::NotFound),
+            "the name has no address: is it right, and is DNS up?",
+        ),
         (unreachable(ErrorKind::Other), "cannot connect"),
         (
             TransportError::NoConnection(ms(3_000)),
             "no connection within 3000 ms",
+        ),
+        (
+            TransportError::NotConnected(ms(50)),
+            "still connecting after 50 ms",
+        ),
+        (
+            TransportError::NoAnswer(ms(50)),
+            "timed out after 50 ms; raise node_timeout if the network is slow",
         ),
         (TransportError::Disconnected, "the connection broke"),
         (

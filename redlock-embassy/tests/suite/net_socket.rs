@@ -6,21 +6,13 @@ use embedded_io_async::ErrorKind;
 use redlock_core::Transport;
 use redlock_core::mock::SeededEntropy;
 use redlock_embassy::{
-    EmbassyClock, Failure, NetSocket, Options, Redlock, TcpNode, TransportError,
+    EmbassyClock, Failure, NetSocket, Options, Redlock, TcpNode, TransportError, close_all,
+    connect_all,
 };
 
-use crate::fleet::{fleet, one_round};
-use crate::lan::{Lan, LanLock};
-use crate::wire::{Server, Who};
+use crate::fleet::one_round;
+use crate::lan::{Lan, LanLock, lan};
 use crate::world::*;
-
-/// A host with `N` servers, and a device.
-fn lan<const N: usize>() -> (&'static [Server<'static>; N], Lan) {
-    let world = Box::leak(Box::<World>::default());
-    let servers: &'static [_; N] = Box::leak(Box::new(fleet(world, Who::default())));
-    let lan = Lan::new(world, &servers.each_ref());
-    (servers, lan)
-}
 
 /// Calls `try_acquire` once a second. Returns how many of the calls succeeded.
 fn acquire_once_a_second(lan: &mut Lan, calls: u64) -> u64 {
@@ -196,46 +188,35 @@ fn the_intervals_of_a_socket_have_limits() {
     }
 }
 
-/// The time of each step of a client with a password and a database, in round trips: until it is connected, its first
-/// acquire, and the first acquire of another client.
-fn round_trips<const TX: usize>(options: Options) -> [u64; 3] {
-    const ROUND_TRIP: u64 = 400;
+const ROUND_TRIP: u64 = 400;
 
+/// How many round trips passed since the last call. Less than one goes to delayed acknowledgements.
+fn round_trips(lan: &Lan, begun_at: &mut u64) -> u64 {
+    let since = lan.now_ms() - *begun_at;
+    *begun_at = lan.now_ms();
+    since / ROUND_TRIP
+}
+
+/// How many round trips a client with a password and a database takes: to connect, to acquire, and to connect again.
+fn round_trips_of_login<const TX: usize>(options: Options) -> [u64; 3] {
     let (servers, mut lan) = lan::<1>();
     servers[0].require("default", "wordword");
-    servers[0].send_at_once();
     lan.cable.delay(ms(ROUND_TRIP / 2));
-    let mut times = [0; 3];
+    let socket = lan.socket_with_tx::<TX>(0);
+    let node = TcpNode::<_, _, 512>::new(socket, EmbassyClock);
+    let node = node.password("wordword").database(3);
+    let entropy = SeededEntropy::new(1);
+    let mut lock = Redlock::<_, _, _, 1>::new([node], EmbassyClock, entropy, options).unwrap();
     let mut begun_at = 0;
-    let mut time = |lan: &Lan, number: usize| {
-        // Less than a round trip goes to delayed acknowledgements.
-        times[number] = (lan.now_ms() - begun_at) / ROUND_TRIP;
-        begun_at = lan.now_ms();
-    };
-    for client in 0..2 {
-        let socket = lan.socket_with_tx::<TX>(0);
-        let node = TcpNode::<_, _, 512>::new(socket, EmbassyClock)
-            .password("wordword")
-            .database(3);
-        let entropy = SeededEntropy::new(client);
-        let mut lock = Redlock::<_, _, _, 1>::new([node], EmbassyClock, entropy, options).unwrap();
-        for node in lock.nodes_mut() {
-            lan.run(node.connect()).unwrap();
-        }
-        time(&lan, 2 * client as usize);
-        if client == 0 {
-            let lease = lan.run(lock.try_acquire("dock-7")).unwrap();
-            time(&lan, 1);
-            lan.run(lock.release(lease));
-            lan.run(async {
-                for node in lock.nodes_mut() {
-                    node.close().await;
-                }
-            });
-            time(&lan, 2);
-        }
-    }
-    times
+    assert_eq!(lan.run(connect_all(&mut lock)), 1);
+    let first = round_trips(&lan, &mut begun_at);
+    let lease = lan.run(lock.try_acquire("dock-7")).unwrap();
+    let acquire = round_trips(&lan, &mut begun_at);
+    lan.run(lock.release(lease));
+    lan.run(close_all(&mut lock));
+    let _release = round_trips(&lan, &mut begun_at);
+    assert_eq!(lan.run(connect_all(&mut lock)), 1);
+    [first, acquire, round_trips(&lan, &mut begun_at)]
 }
 
 #[test]
@@ -244,8 +225,14 @@ fn the_login_takes_one_round_trip_if_the_socket_has_room_for_it() {
     let options = options.node_timeout(ms(20_000)).unwrap();
     // The address of the host, the handshake, and the login in as many pieces as the buffer needs.
     let waits = if cfg!(feature = "fence") { 0 } else { 2 };
-    assert_eq!(round_trips::<256>(options), [waits + 5, 1, waits + 4]);
-    assert_eq!(round_trips::<1_024>(options), [waits + 3, 1, waits + 2]);
+    assert_eq!(
+        round_trips_of_login::<256>(options),
+        [waits + 5, 1, waits + 4]
+    );
+    assert_eq!(
+        round_trips_of_login::<1_024>(options),
+        [waits + 3, 1, waits + 2]
+    );
 }
 
 #[cfg(feature = "fence")]
@@ -256,7 +243,7 @@ fn a_fenced_client_loads_the_scripts_only_on_a_node_that_lacks_them() {
     let options = options.node_timeout(ms(20_000)).unwrap();
     let options = options.fenced(fencing).unwrap();
     // The first acquire takes a round more, because the client does not know the nodes' time.
-    let [first_login, first_acquire, second_login] = round_trips::<1_024>(options);
+    let [first_login, first_acquire, second_login] = round_trips_of_login::<1_024>(options);
     assert_eq!((first_login, second_login), (3, 2));
     assert!(first_acquire > 5, "{first_acquire}");
 }

@@ -288,6 +288,12 @@ impl<'w> Server<'w> {
         self.state().connections[number].is_closed = true;
     }
 
+    /// Whether the server has ended this connection.
+    #[cfg(feature = "embassy-net")]
+    pub(crate) fn has_ended(&self, number: usize) -> bool {
+        self.state().connections[number].has_ended
+    }
+
     fn state(&self) -> RefMut<'_, State> {
         self.state.borrow_mut()
     }

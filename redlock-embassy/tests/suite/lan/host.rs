@@ -2,7 +2,7 @@
 
 use core::future::poll_fn;
 use core::pin::Pin;
-use core::task::{Context, Waker};
+use core::task::{Context, Poll, Waker};
 
 use embassy_futures::select::{Either, select};
 use embassy_net::Stack;
@@ -66,11 +66,12 @@ async fn serve(stack: Stack<'static>, port: u16, server: &'static Server<'static
 async fn exchange(socket: &mut TcpSocket<'_>, server: &Server<'_>, number: usize) -> Option<()> {
     let mut buffer = [0; 1_024];
     let answers = poll_fn(|_| match server.take_answers(number) {
-        answers if answers.is_empty() => core::task::Poll::Pending,
-        answers => core::task::Poll::Ready(answers),
+        answers if answers.is_empty() && !server.has_ended(number) => Poll::Pending,
+        answers => Poll::Ready(answers),
     });
     let read = select(answers, socket.read(&mut buffer)).await;
     match read {
+        Either::First(answers) if answers.is_empty() => return None,
         Either::First(answers) => {
             let mut rest = answers.as_slice();
             while !rest.is_empty() {
