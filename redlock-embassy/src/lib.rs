@@ -34,8 +34,8 @@ pub use error::{NodeError, NodeName, TransportError};
 pub use fleet::{close_all, connect_all, connect_quorum};
 pub use node::TcpNode;
 pub use redlock_core::{
-    AcquireError, BuildError, Clock, Denial, Entropy, ExtendError, Failure, Fence, FenceGate,
-    Fencing, HoldError, Instant, KeyName, Lease, LossCause, NodeErrorOf, Options, OptionsError,
-    Outcome, Redlock, Released, Report, Tally, Token, Transport, transport,
+    AcquireError, Acquisition, BuildError, Clock, Denial, Entropy, ExtendError, Failure, Fence,
+    FenceGate, Fencing, HoldError, Instant, KeyName, Lease, LossCause, NodeErrorOf, Options,
+    OptionsError, Outcome, Redlock, Released, Report, Tally, Token, Transport, transport,
 };
 pub use resp::Rejection;

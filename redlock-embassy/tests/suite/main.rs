@@ -25,6 +25,7 @@ mod messages;
 mod net_socket;
 mod release;
 mod scripts;
+mod shared;
 mod silence;
 #[cfg(feature = "embassy-net")]
 mod slow_network;
