@@ -3,6 +3,7 @@
 mod cable;
 mod host;
 
+use core::net::SocketAddr;
 use core::pin::{Pin, pin};
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
@@ -50,19 +51,24 @@ pub(crate) struct Lan {
 
 /// A host with `N` servers, and a device.
 pub(crate) fn lan<const N: usize>() -> (&'static [Server<'static>; N], Lan) {
+    lan_of(24)
+}
+
+/// The same. The device takes addresses with the same first `prefix` bits for neighbors, and sends all else to the host.
+pub(crate) fn lan_of<const N: usize>(prefix: u8) -> (&'static [Server<'static>; N], Lan) {
     let world = Box::leak(Box::<World>::default());
     let servers: &'static [_; N] = Box::leak(Box::new(fleet(world, Who::default())));
-    let lan = Lan::new(world, &servers.each_ref());
+    let lan = Lan::new(world, &servers.each_ref(), prefix);
     (servers, lan)
 }
 
 impl Lan {
     /// Starts a host with these servers, at one port each.
-    fn new(world: &'static World, servers: &[&'static Server<'static>]) -> Self {
+    fn new(world: &'static World, servers: &[&'static Server<'static>], prefix: u8) -> Self {
         let turn = embassy_time();
         let cable = Rc::<Cable>::default();
-        let (stack, runner) = start(DEVICE, cable.end(Side::Device));
-        let (host_stack, host_runner) = start(HOST, cable.end(Side::Host));
+        let (stack, runner) = start(Ipv4Cidr::new(DEVICE, prefix), cable.end(Side::Device));
+        let (host_stack, host_runner) = start(Ipv4Cidr::new(HOST, 24), cable.end(Side::Host));
         Self {
             world,
             cable,
@@ -86,6 +92,10 @@ impl Lan {
     /// The same, with a send buffer of this size.
     pub(crate) fn socket_with_tx<const TX: usize>(&self, number: u16) -> NetSocket<'static> {
         self.socket_to::<TX>(HOST, FIRST_PORT + number)
+    }
+
+    pub(crate) fn address_of(&self, number: u16) -> SocketAddr {
+        SocketAddr::new(HOST.into(), FIRST_PORT + number)
     }
 
     /// A socket for an address that no host has.
@@ -174,10 +184,10 @@ impl Lan {
     }
 }
 
-fn start(address: Ipv4Address, end: End) -> (Stack<'static>, Runner<'static, End>) {
+fn start(address: Ipv4Cidr, end: End) -> (Stack<'static>, Runner<'static, End>) {
     let config = Config::ipv4_static(StaticConfigV4 {
-        address: Ipv4Cidr::new(address, 24),
-        gateway: None,
+        address,
+        gateway: Some(HOST),
         dns_servers: Default::default(),
     });
     let resources = Box::leak(Box::new(StackResources::<SOCKETS>::new()));

@@ -44,12 +44,12 @@ fn tasks_that_share_a_lock_wait_for_a_holder_among_them_and_hold_other_keys_mean
     };
     let waiting = async {
         clock.sleep_until(world.after(ms(1))).await;
-        acquire(shared, clock, "dock-7").await.unwrap();
+        drop(acquire(shared, clock, "dock-7").await.unwrap());
         world.now_ms()
     };
     let elsewhere = async {
         clock.sleep_until(world.after(ms(500))).await;
-        acquire(shared, clock, "dock-8").await.unwrap();
+        drop(acquire(shared, clock, "dock-8").await.unwrap());
         world.now_ms()
     };
     let ((), waited, was_elsewhere) = world.run(join3(holder, waiting, elsewhere));

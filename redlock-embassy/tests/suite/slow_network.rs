@@ -2,17 +2,18 @@
 
 use core::time::Duration;
 
+use embassy_net::tcp::client::{TcpClient, TcpClientState};
 use embassy_time::Timer;
 use embedded_io_async::{ErrorKind, ErrorType, Read, Write};
 use redlock_core::mock::SeededEntropy;
 use redlock_core::{Clock, Instant, Redlock};
 use redlock_embassy::{
-    Connect, EmbassyClock, NetSocket, NodeName, Options, TcpNode, close_all, connect_all,
-    connect_quorum,
+    Connect, EmbassyClock, NalSocket, NetSocket, NodeName, Options, TcpNode, close_all,
+    connect_all, connect_quorum,
 };
 
 use crate::fleet::one_round;
-use crate::lan::lan;
+use crate::lan::{lan, lan_of};
 use crate::world::*;
 
 /// A lease of ten seconds, one attempt, and this node timeout.
@@ -206,4 +207,54 @@ fn a_stream_that_continues_a_dropped_connect_is_back_by_itself_after_a_restart()
 fn a_stream_that_begins_each_connect_anew_is_back_only_when_all_nodes_are_waited_for() {
     assert_eq!(after_a_restart(false, false), (60, 3));
     assert_eq!(after_a_restart(false, true), (60, 5));
+}
+
+#[test]
+fn a_connection_of_another_stack_needs_no_round_that_is_long_enough_if_all_nodes_are_waited_for() {
+    for connects_all in [false, true] {
+        let (_, mut lan) = lan::<3>();
+        lan.cable.delay(ms(5));
+        lan.cable.accept_after(ms(300));
+        let state = Box::leak(Box::new(TcpClientState::<3, 1_024, 256>::new()));
+        let client = &*Box::leak(Box::new(TcpClient::new(lan.stack, state)));
+        let nodes = [0, 1, 2].map(|number| {
+            let socket = NalSocket::new(client, lan.address_of(number));
+            TcpNode::<_, _>::new(socket, EmbassyClock)
+        });
+        let entropy = SeededEntropy::new(1);
+        let options = rounds_of(ms(250));
+        let mut lock = Redlock::<_, _, _, 3>::new(nodes, EmbassyClock, entropy, options).unwrap();
+        if connects_all {
+            assert_eq!(lan.run(connect_all(&mut lock)), 3);
+        }
+        for _ in 0..20 {
+            let result = lan.run(lock.try_acquire("dock-7"));
+            assert_eq!(result.is_ok(), connects_all, "{result:?}");
+            if let Ok(lease) = result {
+                lan.run(lock.release(lease));
+            }
+            lan.idle(ms(500));
+        }
+    }
+}
+
+/// smoltcp asks for one address a second, for the first socket that waits. If this test fails because the lock is acquired,
+/// the README can be shortened.
+#[test]
+fn a_node_without_a_host_keeps_the_stack_from_finding_nodes_that_come_after_it() {
+    for (comes_first, prefix, is_found) in [(true, 24, false), (false, 24, true), (true, 30, true)]
+    {
+        let (_, mut lan) = lan_of::<2>(prefix);
+        // Sockets wait in the order in which they were created.
+        let sockets = if comes_first {
+            [lan.socket_of_nobody(), lan.socket(0), lan.socket(1)]
+        } else {
+            [lan.socket(0), lan.socket(1), lan.socket_of_nobody()]
+        };
+        let nodes = sockets.map(|socket| TcpNode::<_, _>::new(socket, EmbassyClock));
+        let entropy = SeededEntropy::new(1);
+        let options = one_round().wait(ms(20_000));
+        let mut lock = Redlock::<_, _, _, 3>::new(nodes, EmbassyClock, entropy, options).unwrap();
+        assert_eq!(lan.run(lock.acquire("dock-7")).is_ok(), is_found);
+    }
 }
