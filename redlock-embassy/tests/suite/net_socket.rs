@@ -59,6 +59,20 @@ fn a_refusal_that_arrives_between_two_calls_is_reported_by_the_next_call() {
 }
 
 #[test]
+fn closing_ends_an_attempt_to_connect_and_the_next_call_begins_another() {
+    let (servers, mut lan) = lan::<1>();
+    lan.cable.accept_after(ms(70));
+    let mut node = lan.node(0);
+    let timeout = embassy_time::Duration::from_millis(50);
+    let call = embassy_time::with_timeout(timeout, node.connect());
+    assert!(lan.run(call).is_err(), "still connecting");
+    lan.run(node.close());
+    assert_eq!(lan.run(node.connect()), Ok(()));
+    lan.idle(ms(1_000));
+    assert_eq!((lan.cable.opens(), servers[0].clients()), (2, 1));
+}
+
+#[test]
 fn a_cable_that_is_pulled_costs_no_more_than_the_time_until_the_stack_sends_again() {
     for pulled_at in [0, 1, 3, 30, 300] {
         let (_, mut lan) = lan::<3>();
