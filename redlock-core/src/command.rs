@@ -117,6 +117,20 @@ impl<'a> Command<'a> {
         matches!(self.verb, Verb::Release)
     }
 
+    /// Whether an honest node can have given this answer: a node grants only if its clock is within the window of the fence
+    /// (acquire) or of the client's time (extend).
+    pub(crate) fn can_be_granted<E>(&self, answer: &Result<Reply, E>) -> bool {
+        let (reading, wanted) = match (answer, self.proposal) {
+            (Ok(Reply::Acquired(Some(reading))), Some(proposal)) => {
+                (reading, proposal.fence().as_u64())
+            }
+            (Ok(Reply::Extended(Some(reading))), Some(proposal)) => (reading, proposal.time()),
+            _ => return true,
+        };
+        let window_ms = self.proposal.map_or(0, |proposal| proposal.fencing_ms()[1]);
+        reading.time().abs_diff(wanted) <= u64::from(window_ms) * 1_000
+    }
+
     /// Whether the lock is fenced. Without the feature `fence`, the compiler knows that it is not.
     #[must_use]
     pub const fn is_fenced(&self) -> bool {

@@ -115,7 +115,11 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
                         }
                         _ => {}
                     }
-                    if samples.record(node, &answer, started_at, clock.now()) {
+                    // No node with an honest clock grants what is outside of its window. Without this, a hostile node could grant and
+                    // so make the client learn a wrong time.
+                    if command.can_be_granted(&answer)
+                        && samples.record(node, &answer, started_at, clock.now())
+                    {
                         round.count_sample();
                     }
                 }

@@ -22,6 +22,12 @@ use crate::NodeName;
 /// 3. The stream sends written bytes by itself, or in [`flush`](Write::flush). The caller calls `flush` after every write,
 ///    and again if the future of `flush` was dropped.
 /// 4. If the stream is not connected, or the peer is gone, `read` returns `Ok(0)` or an error.
+/// 5. If the future of `connect` is dropped, the attempt continues, and the next call waits for its end or reports it, even if
+///    the attempt ended between the two calls. A round drops the attempts that are slower than itself. So if a stream begins
+///    each attempt anew, a node that connects more slowly than a round lasts is never connected by itself, for instance if a
+///    name is resolved in `connect`. A stream whose stack cannot continue (a DNS query, a TLS handshake, most modems) can run
+///    the attempt in a task of its own, and wait for its result in `connect`. Otherwise the application calls
+///    [`connect_all`](crate::connect_all) when commands fail.
 #[expect(
     async_fn_in_trait,
     reason = "nodes name their stream, so the compiler sees whether the future is Send"
@@ -30,14 +36,14 @@ pub trait Connect: Read + Write {
     /// The name of the node, for messages.
     fn name(&self) -> NodeName;
 
-    /// Connects. Drops the connection that was open before.
+    /// Connects. Drops the connection that was open before. An implementation needs no timeout.
     ///
-    /// An implementation needs no timeout. If the future is dropped, the attempt may continue, and the next call then waits
-    /// for that attempt. So a connection can complete even if it takes longer than one round.
+    /// If the future is dropped, the attempt continues with the next call (rule 5).
     ///
     /// # Errors
     ///
-    /// Fails if the connection cannot be made.
+    /// Fails if the connection cannot be made. The messages of the lock distinguish `ConnectionRefused`, `ConnectionReset`,
+    /// `ConnectionAborted`, `NotConnected` (no route), `TimedOut`, and `NotFound` (a name that has no address).
     async fn connect(&mut self) -> Result<(), ErrorKind>;
 
     /// Closes the connection, or cancels the attempt to connect.

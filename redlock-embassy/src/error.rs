@@ -20,6 +20,12 @@ pub enum TransportError {
     Unreachable(ErrorKind),
     /// Connecting, or an answer to the login, took longer than this time. The next command reconnects.
     NoConnection(Duration),
+    /// The round stopped waiting after this time, and the node was not connected yet. The attempt to connect continues. If
+    /// connecting takes longer than a round, see [`connect_quorum`](crate::connect_quorum).
+    NotConnected(Duration),
+    /// The round stopped waiting after this time, and the node had not answered the command. The node may be down, or too far
+    /// away for the node timeout.
+    NoAnswer(Duration),
     /// The connection broke. The next command reconnects.
     Disconnected,
     /// The next reply took longer than [`TcpNode::patience`](crate::TcpNode::patience). The next command reconnects.
@@ -44,11 +50,20 @@ impl fmt::Display for TransportError {
                 ErrorKind::ConnectionAborted => "connection aborted",
                 ErrorKind::NotConnected => "no route to it: is the network up?",
                 ErrorKind::TimedOut => "no answer at this address",
+                ErrorKind::NotFound => "the name has no address: is it right, and is DNS up?",
                 _ => "cannot connect",
             }),
             Self::NoConnection(after) => {
                 write!(f, "no connection within {} ms", after.as_millis())
             }
+            Self::NotConnected(after) => {
+                write!(f, "still connecting after {} ms", after.as_millis())
+            }
+            Self::NoAnswer(after) => write!(
+                f,
+                "timed out after {} ms; raise node_timeout if the network is slow",
+                after.as_millis()
+            ),
             Self::Disconnected => f.write_str("the connection broke"),
             Self::Silent => f.write_str("no answer for too long, reconnecting"),
             Self::Rejected(error) => write!(f, "{error}"),

@@ -3,6 +3,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 // Ordered from the top down: each module uses only modules below it.
+mod fleet;
 mod node;
 
 mod link;
@@ -30,10 +31,11 @@ pub use connect::Connect;
 pub use connect::embassy_net::NetSocket;
 pub use connect::nal::NalSocket;
 pub use error::{NodeError, NodeName, TransportError};
+pub use fleet::{close_all, connect_all, connect_quorum};
 pub use node::TcpNode;
 pub use redlock_core::{
-    AcquireError, BuildError, Clock, Denial, Entropy, ExtendError, Failure, Fence, FenceGate,
-    Fencing, HoldError, Instant, KeyName, Lease, LossCause, NodeErrorOf, Options, OptionsError,
-    Outcome, Redlock, Released, Report, Tally, Token, Transport, transport,
+    AcquireError, Acquisition, BuildError, Clock, Denial, Entropy, ExtendError, Failure, Fence,
+    FenceGate, Fencing, HoldError, Instant, KeyName, Lease, LossCause, NodeErrorOf, Options,
+    OptionsError, Outcome, Redlock, Released, Report, Tally, Token, Transport, transport,
 };
 pub use resp::Rejection;

@@ -42,7 +42,8 @@ enum State {
     Closed { again_at: Instant },
     /// Connecting.
     Connecting { until: Instant },
-    /// Connected, and in this step of the login. The pipeline has taken the first `fed` bytes of its command.
+    /// Connected, and in this step of the login. The pipeline has taken the first `fed` bytes of its command, or all of it if
+    /// `fed` is [`WHOLE`].
     LoggingIn {
         step: login::Step,
         fed: usize,
@@ -108,6 +109,9 @@ enum Limit {
     /// No limit: the caller drops the future.
     None,
 }
+
+/// The number of bytes that the pipeline has taken of a command, if it has taken all.
+const WHOLE: usize = usize::MAX;
 
 /// The limit for closing a connection.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
@@ -288,8 +292,14 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 Next::Take(Action::Connect, Limit::Until(until))
             }
             (Goal::Open, State::LoggingIn { step, fed, until }) => {
-                // A dropped call may have sent a part of this step.
-                let action = exchange.unwrap_or(Action::LogIn { step, fed });
+                let action = match exchange {
+                    // The answers to the steps before this one are not waited for.
+                    Some(Action::Read) if cfg!(feature = "fence") && fed != WHOLE => {
+                        Action::LogIn { step, fed }
+                    }
+                    // A dropped call may have sent a part of this step.
+                    exchange => exchange.unwrap_or(Action::LogIn { step, fed }),
+                };
                 Next::Take(action, Limit::Until(until))
             }
             (Goal::Open | Goal::Closed, State::Closing { until, .. }) => {
@@ -366,10 +376,10 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             Action::LogIn { step, fed } => match login.arguments(step) {
                 Some(arguments) => {
                     let rest_from = self.pipeline.feed(arguments, fed);
-                    if let (State::LoggingIn { fed, .. }, Some(rest_from)) =
-                        (&mut self.state, rest_from)
-                    {
-                        *fed = rest_from;
+                    if rest_from.is_none() && step.is_pipelined() {
+                        self.log_in(step.next(), clock);
+                    } else if let State::LoggingIn { fed, .. } = &mut self.state {
+                        *fed = rest_from.unwrap_or(WHOLE);
                     }
                 }
                 None => self.log_in(step.next(), clock),
@@ -414,6 +424,9 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         if let State::LoggingIn { step, .. } = self.state
             && let Some(answer) = self.pipeline.take_reply()
         {
+            // If another answer is outstanding, this one is to a step before it that was not answered with `OK`.
+            let is_last = cfg!(not(feature = "fence")) || self.is_answered();
+            let step = if is_last { step } else { login::Step::FIRST };
             self.answered(step, answer, clock)?;
             self.log_in(step.next(), clock);
         }

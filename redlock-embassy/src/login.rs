@@ -12,12 +12,14 @@ pub(crate) struct Login<'a> {
     pub(crate) database: u16,
 }
 
-/// One step of the login: one command. It is sent when the step before it is answered.
+/// One step of the login: one command. It is sent when the step before it is answered, or at once if that step
+/// [is pipelined](Step::is_pipelined).
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step {
     Authenticate,
     Select,
-    /// Asks the node for its identity. The steps that load the scripts follow.
+    /// Asks the node for its identity. The steps that load the scripts follow. No step of a new connection: the scripts are
+    /// loaded only if the node answers that it lacks them.
     #[cfg(feature = "fence")]
     NodeInfoAndScripts,
     /// Loads one script of fenced locks. The scripts are too long to be sent with each command.
@@ -74,6 +76,12 @@ impl Step {
     #[cfg(feature = "fence")]
     pub(crate) const SCRIPTS: Self = Self::NodeInfoAndScripts;
 
+    /// Whether the next step is sent before this one is answered: the answer must be `OK`. Never without the feature `fence`,
+    /// because this takes 400 bytes of flash.
+    pub(crate) const fn is_pipelined(self) -> bool {
+        cfg!(feature = "fence") && matches!(self, Self::Authenticate | Self::Select)
+    }
+
     /// The number of scripts. Added to the index of a script, it means that only this script is loaded: see
     /// [`Step::LoadScript`].
     #[cfg(feature = "fence")]
@@ -100,10 +108,7 @@ impl Step {
     pub(crate) const fn next(self) -> Option<Self> {
         match self {
             Self::Authenticate => Some(Self::Select),
-            #[cfg(not(feature = "fence"))]
             Self::Select => Some(Self::NodeInfo),
-            #[cfg(feature = "fence")]
-            Self::Select => Some(Self::SCRIPTS),
             // In descending order: the script of an acquire is loaded last, just before an acquire is sent again.
             #[cfg(feature = "fence")]
             Self::NodeInfoAndScripts => Some(Self::LoadScript(2)),

@@ -20,7 +20,8 @@ use crate::{Connect, EmbassyClock};
 /// - an invalid reply arrives, or
 /// - the next reply takes longer than [`patience`](Self::patience).
 ///
-/// It needs no supervision and no task. Between two commands, it sends and reads nothing.
+/// It needs no supervision and no task if its stream keeps the rules of [`Connect`]. Between two commands, it sends and reads
+/// nothing.
 ///
 /// # Buffers
 ///
@@ -110,8 +111,9 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
 
     /// Connects and logs in, unless the connection is open. Does not wait for the back-off after a failed attempt.
     ///
-    /// Commands connect by themselves. Call this if connecting takes longer than a round, or to find out why a node fails.
-    /// If the future is dropped, the next call continues the attempt.
+    /// Commands connect by themselves. Call this to find out why a node fails. If connecting takes longer than a round, call
+    /// [`connect_quorum`](crate::connect_quorum), which connects to the nodes side by side. If the future is dropped, the next
+    /// call continues the attempt.
     ///
     /// # Errors
     ///
@@ -353,6 +355,14 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
 
     fn run_id(&self) -> Option<RunId> {
         self.link.admission.run_id()
+    }
+
+    fn explain_timeout(&self, after: Duration) -> Option<TransportError> {
+        Some(if self.link.is_open() {
+            TransportError::NoAnswer(after)
+        } else {
+            TransportError::NotConnected(after)
+        })
     }
 }
 

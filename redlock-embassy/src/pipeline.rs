@@ -21,6 +21,9 @@ pub struct Pipeline<const TX: usize, const RX: usize> {
     decoder: Decoder,
     outstanding: u8,
     has_error_reply: bool,
+    /// Whether the outstanding commands were queued by [`feed`](Self::feed).
+    #[cfg(feature = "fence")]
+    is_fed: bool,
     #[cfg(feature = "fence")]
     has_lost_script: bool,
     reply: Option<Value>,
@@ -52,6 +55,8 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
             outstanding: 0,
             has_error_reply: false,
             #[cfg(feature = "fence")]
+            is_fed: false,
+            #[cfg(feature = "fence")]
             has_lost_script: false,
             reply: None,
         }
@@ -78,6 +83,10 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
                 Refused::Full
             });
         }
+        #[cfg(feature = "fence")]
+        {
+            self.is_fed = false;
+        }
         self.expect_reply();
         Ok(())
     }
@@ -87,6 +96,8 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
     ///
     /// Returns `None` when the whole command is queued. Otherwise returns the `from` of the next call, which is due when
     /// the bytes so far are sent. Push and feed no other command in between.
+    ///
+    /// With the feature `fence`, several commands that were fed may be outstanding: see [`take_reply`](Self::take_reply).
     pub fn feed<'a>(
         &mut self,
         arguments: impl ExactSizeIterator<Item = Argument<'a>>,
@@ -99,6 +110,10 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
         let (taken, len) = self.write(arguments, from);
         if taken < len {
             return Some(taken);
+        }
+        #[cfg(feature = "fence")]
+        {
+            self.is_fed = true;
         }
         self.expect_reply();
         None
@@ -137,6 +152,11 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
                 self.has_lost_script |=
                     matches!(value, Value::Error(error) if error.code() == b"NOSCRIPT");
             }
+            #[cfg(feature = "fence")]
+            if self.is_fed && self.outstanding > 0 && !matches!(value, Value::Ok) {
+                self.reply = Some(value);
+                break;
+            }
             if self.outstanding == 0 {
                 self.reply = Some(value);
             }
@@ -145,6 +165,10 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
     }
 
     /// Returns the reply to the last queued command. `None` if it has not arrived.
+    ///
+    /// If several commands that were [fed](Self::feed) are outstanding, all but the last must be answered with `OK`. The first
+    /// other answer is returned when it arrives. If it is not the answer to the last command, the connection is no longer
+    /// usable.
     pub const fn take_reply(&mut self) -> Option<Value> {
         self.reply.take()
     }

@@ -170,9 +170,13 @@ impl Plan {
             let faults = record_faults(looks, "has a record with other settings", |found| {
                 found != settings
             });
+            // One node may have a record that no client has written.
+            let on = |settings: &Settings| records(looks).filter(|it| it == settings).count();
+            let usual = records(looks).max_by_key(|it| (on(it), it.quarantine()))?;
             let advice = format!(
-                ": give the settings that the clients have, for example {REPAIR} {}",
-                longest.arguments()
+                ": give the settings that the clients have, for example {REPAIR} {}; if a node has settings \
+                 that no client has, take it down first",
+                usual.arguments()
             );
             return Some(Self::refuse(looks, &faults, advice));
         }

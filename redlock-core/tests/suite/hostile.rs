@@ -23,6 +23,8 @@ enum Malice {
     Claims(usize),
     /// It denies its vote, and reports a fence that is so far ahead of the nodes' time, in microseconds.
     Reports(u64),
+    /// It grants, or then refuses to extend, and tells a time that is so far behind, in microseconds.
+    IsBehind(u64),
 }
 
 /// A way to a node. Its answer takes some time.
@@ -50,6 +52,15 @@ impl Transport for Way<'_> {
                 let time = MOCK_EPOCH + self.clock.now().as_micros();
                 let reading = Reading::new(time, Fence::from_u64(time.saturating_add(ahead)));
                 let failure = Failure::Denied(Denial::Stale(reading));
+                Err(NodeError::new(self.name(), failure))
+            }
+            Some(Malice::IsBehind(behind)) => {
+                let time = MOCK_EPOCH + self.clock.now().as_micros() - behind;
+                let reading = Reading::new(time, Fence::from_u64(1));
+                if command.is_acquire() {
+                    return Ok(Reply::Acquired(Some(reading)));
+                }
+                let failure = Failure::Denied(Denial::TooOld(reading));
                 Err(NodeError::new(self.name(), failure))
             }
             None => {
@@ -142,4 +153,21 @@ fn a_node_that_reports_wrong_fences_keeps_no_client_from_a_lock() {
     let first = select(Box::pin(takes_often), Box::pin(takes_once));
     let Either::Second(result) = clock.run(first);
     result.unwrap();
+}
+
+/// It answers first.
+#[test]
+fn a_node_that_grants_and_tells_a_wrong_time_makes_no_extension_fail() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
+    let options = one_round().fenced(Fencing::new(Fencing::WINDOW).unwrap());
+    let malice = (Malice::IsBehind(3_600_000_000), [0; 3]);
+    nodes[1].set_latency(ms(1));
+    nodes[2].set_latency(ms(2));
+    let mut redlock = client_beside(&nodes, &clock, 1, malice, options.unwrap());
+    let mut lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+    for _ in 0..3 {
+        clock.advance(ms(4_500));
+        clock.run(redlock.extend(&mut lease)).unwrap();
+    }
 }

@@ -4,18 +4,18 @@ use core::future::poll_fn;
 use core::net::SocketAddr;
 use core::pin::pin;
 use core::task::Poll;
+use core::time::Duration;
 
 use embassy_net::tcp::{self, ConnectError, State, TcpSocket};
 use embassy_net::{IpEndpoint, Stack};
-use embassy_time::Duration;
 use embedded_io_async::{ErrorKind, ErrorType, Read, Write};
 
 use crate::{Connect, NodeName};
 
 /// A connection over embassy-net. It has its own socket, which every reconnect reuses.
 ///
-/// Keep-alive probes distinguish a node that is gone from a node that is slow. If no packet arrives for
-/// [`IDLE_MAX`](Self::IDLE_MAX), the connection is dropped.
+/// Keep-alive probes distinguish a node that is gone from a node that is slow: see [`keep_alive`](Self::keep_alive),
+/// [`idle_max`](Self::idle_max), and [`close_when_idle`](Self::close_when_idle) for a radio that should sleep.
 ///
 /// Close the nodes before you drop a `NetSocket`. Dropping an open socket sends nothing, so the server keeps the
 /// connection.
@@ -23,14 +23,20 @@ use crate::{Connect, NodeName};
 pub struct NetSocket<'a> {
     socket: Socket<'a>,
     remote: IpEndpoint,
+    /// The result of an attempt to connect is unknown to the caller: its call was dropped.
+    is_connecting: bool,
 }
 
 impl<'a> NetSocket<'a> {
-    /// How often an idle connection is probed: every 5 s.
+    /// How often an idle connection is probed by default: every 5 s.
     pub const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-    /// How long a connection may be without a packet before it is dropped: 15 s.
+    /// How long a connection may be without a packet by default, before it is reset: 15 s.
     pub const IDLE_MAX: Duration = Duration::from_secs(15);
+
+    /// The limits of [`keep_alive`](Self::keep_alive) and [`idle_max`](Self::idle_max): from one second to one day. A time
+    /// beyond a limit counts as the limit, and a part of a second is dropped.
+    pub const LIMITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(86_400));
 
     /// Creates a socket for the node at `remote`: a `SocketAddrV4`, or an address and a port.
     ///
@@ -47,13 +53,66 @@ impl<'a> NetSocket<'a> {
         let mut socket = TcpSocket::new(stack, rx_buffer, tx_buffer);
         // A command must not wait for the acknowledgement of the previous command.
         socket.set_nagle_enabled(false);
-        socket.set_keep_alive(Some(Self::KEEP_ALIVE));
-        socket.set_timeout(Some(Self::IDLE_MAX));
+        socket.set_keep_alive(Some(const { ticks(Self::KEEP_ALIVE) }));
+        socket.set_timeout(Some(const { ticks(Self::IDLE_MAX) }));
         Self {
             socket: Socket(socket),
             remote: remote.into(),
+            is_connecting: false,
         }
     }
+
+    /// Sets how often an idle connection is probed, within the [`LIMITS`](Self::LIMITS). Default: every 5 s. `None`: never.
+    ///
+    /// A probe and its answer take about 110 bytes, so five nodes take about 9 MB a day by default. A radio cannot sleep
+    /// between the probes, and a battery does not last long.
+    ///
+    /// Probes also keep the entry of the connection in a firewall or a NAT router. Without probes such an entry may expire,
+    /// often after minutes. Then commands get no answer until [`TcpNode::patience`](crate::TcpNode::patience) is over. If you
+    /// turn probes off, and there is a NAT router or a firewall in between, use [`close_when_idle`](Self::close_when_idle).
+    #[must_use]
+    pub fn keep_alive(mut self, interval: Option<Duration>) -> Self {
+        self.socket.0.set_keep_alive(interval.map(ticks));
+        self
+    }
+
+    /// Sets how long a connection may be without a packet from the node before the stack resets it, within the
+    /// [`LIMITS`](Self::LIMITS). Default: 15 s. `None`: forever.
+    ///
+    /// If it is longer than the interval of [`keep_alive`](Self::keep_alive), only a node that does not answer loses its
+    /// connection. If it is shorter, or there are no probes, every connection is reset when it has been idle for this time.
+    /// With `None`, only [`TcpNode::patience`](crate::TcpNode::patience) finds a node that is gone, and only while a command
+    /// waits for it.
+    #[must_use]
+    pub fn idle_max(mut self, time: Option<Duration>) -> Self {
+        self.socket.0.set_timeout(time.map(ticks));
+        self
+    }
+
+    /// Closes each connection after use: turns probes off, and lets the stack reset the connection when it has been idle for
+    /// `time`, within the [`LIMITS`](Self::LIMITS). Nothing is sent after that, so a modem may sleep. The next command
+    /// reconnects by itself, which takes a few round trips.
+    ///
+    /// The task of the stack does this, so it needs no call. `time` should be longer than a node takes to answer, and than the
+    /// longest pause in the use of a lock, for instance between two extensions: `hold` extends when about a third of the
+    /// validity has passed.
+    #[must_use]
+    pub fn close_when_idle(self, time: Duration) -> Self {
+        self.keep_alive(None).idle_max(Some(time))
+    }
+}
+
+/// Converts `time`, within the limits. The stack does arithmetic on it that is not checked.
+const fn ticks(time: Duration) -> embassy_time::Duration {
+    let (shortest, longest) = NetSocket::LIMITS;
+    let secs = time.as_secs();
+    embassy_time::Duration::from_secs(if secs < shortest.as_secs() {
+        shortest.as_secs()
+    } else if secs > longest.as_secs() {
+        longest.as_secs()
+    } else {
+        secs
+    })
 }
 
 impl Connect for NetSocket<'_> {
@@ -63,46 +122,45 @@ impl Connect for NetSocket<'_> {
 
     async fn connect(&mut self) -> Result<(), ErrorKind> {
         let socket = &mut self.socket.0;
-        // The stack continues the attempt of a dropped call.
-        if !is_connecting(socket.state()) {
+        if !self.is_connecting {
             socket.abort();
             // The reset must be sent before the socket reconnects.
             let flushed = socket.flush().await;
             debug_assert!(flushed.is_ok(), "flushing an aborted socket cannot fail");
-            return socket
-                .connect(self.remote)
-                .await
-                .map_err(|error| match error {
-                    ConnectError::NoRoute => ErrorKind::NotConnected,
-                    ConnectError::TimedOut => ErrorKind::TimedOut,
-                    ConnectError::ConnectionReset => ErrorKind::ConnectionReset,
-                    ConnectError::InvalidState => ErrorKind::Other,
-                });
+            // The stack continues the attempt if this call is dropped. The attempt may end before the next call, in any state.
+            self.is_connecting = true;
+            let connected = socket.connect(self.remote).await;
+            self.is_connecting = false;
+            return connected.map_err(|error| match error {
+                ConnectError::NoRoute => ErrorKind::NotConnected,
+                ConnectError::TimedOut => ErrorKind::TimedOut,
+                ConnectError::ConnectionReset => ErrorKind::ConnectionReset,
+                ConnectError::InvalidState => ErrorKind::Other,
+            });
         }
         let changed = poll_fn(|cx| {
             // Any change of state wakes a task that waits for room.
             let _ready = pin!(socket.wait_write_ready()).poll(cx);
             match socket.state() {
-                state if is_connecting(state) => Poll::Pending,
+                State::SynSent | State::SynReceived => Poll::Pending,
                 state => Poll::Ready(state),
             }
         });
-        match changed.await {
+        let state = changed.await;
+        self.is_connecting = false;
+        match state {
             State::Closed | State::TimeWait => Err(ErrorKind::ConnectionReset),
             _ => Ok(()),
         }
     }
 
     async fn close(&mut self) {
+        self.is_connecting = false;
         let socket = &mut self.socket.0;
         socket.abort();
         let flushed = socket.flush().await;
         debug_assert!(flushed.is_ok(), "flushing an aborted socket cannot fail");
     }
-}
-
-const fn is_connecting(state: State) -> bool {
-    matches!(state, State::SynSent | State::SynReceived)
 }
 
 impl ErrorType for NetSocket<'_> {

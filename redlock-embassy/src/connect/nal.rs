@@ -11,8 +11,18 @@ use crate::{Connect, NodeName};
 /// A connection over any stack that implements [`TcpConnect`]: modems with AT commands, edge-net, embassy-net's
 /// `TcpClient`, the sockets of a host.
 ///
-/// Dropping the future of an attempt to connect cancels the attempt. So call
-/// [`TcpNode::connect`](crate::TcpNode::connect) first if connecting takes longer than a round.
+/// # What the stack decides
+///
+/// Whether two rules of [`Connect`] hold depends on the stack:
+///
+/// - *Reads and writes* that are dropped must lose no bytes (rule 1). The traits of `embedded-io-async` do not promise it, and
+///   some drivers of modems lose what an interrupted command has read. Read the source of the driver, or ask its authors. If
+///   bytes are lost, replies are invalid or missing, and the node reconnects after
+///   [`patience`](crate::TcpNode::patience), with the loss of its votes until then. No lock is granted wrongly.
+/// - *An attempt to connect* that is dropped begins anew (against rule 5). So a node is connected by itself only if connecting
+///   takes less than a round. Otherwise call [`connect_all`](crate::connect_all) before the first acquire, and again after a
+///   command has failed. If a majority of connections breaks during a lease, and connecting takes longer than a round, the
+///   lease cannot be extended, and [`hold`](redlock_core::Redlock::hold) stops the work.
 ///
 /// `close` sends `QUIT`, because some stacks do not tell the peer that a connection was dropped.
 pub struct NalSocket<'a, S: TcpConnect> {

@@ -54,6 +54,39 @@ fn a_new_one_has_nothing_to_send_and_is_owed_nothing() {
     assert_eq!(pipeline.room().len(), 8);
 }
 
+#[cfg(feature = "fence")]
+#[test]
+fn of_commands_that_were_fed_all_but_the_last_must_be_answered_with_ok() {
+    type Answers<'a> = (&'a [u8], Option<Value>, u8);
+    let cases: [Answers<'_>; 4] = [
+        (b"+OK\r\n+OK\r\n:7\r\n", Some(Value::Integer(7)), 0),
+        (b"+OK\r\n:5\r\n:7\r\n", Some(Value::Integer(5)), 1),
+        (b"$-1\r\n+OK\r\n:7\r\n", Some(Value::Nil), 2),
+        (b"+OK\r\n+OK\r\n", None, 1),
+    ];
+    for (answers, reply, outstanding) in cases {
+        let mut pipeline = Pipeline::<64, 32>::new();
+        for _ in 0..3 {
+            assert_eq!(
+                pipeline.feed([Argument::Bytes(b"PING")].into_iter(), 0),
+                None
+            );
+        }
+        assert_eq!(receive(&mut pipeline, answers, 32), Ok(()));
+        assert_eq!(pipeline.take_reply(), reply);
+        assert_eq!(pipeline.outstanding(), outstanding);
+        // A command that is pushed may have any answer.
+        let mut pipeline = Pipeline::<64, 32>::new();
+        for _ in 0..3 {
+            pipeline
+                .push([Argument::Bytes(b"PING")].into_iter())
+                .unwrap();
+        }
+        assert_eq!(receive(&mut pipeline, answers, 32), Ok(()));
+        assert!(reply.is_none() || pipeline.take_reply() == Some(Value::Integer(7)));
+    }
+}
+
 #[test]
 fn commands_leave_whole_and_in_order_in_pieces_of_every_size() {
     for size in 1..=40 {

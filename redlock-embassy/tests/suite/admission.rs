@@ -347,8 +347,6 @@ fn a_replica_that_is_promoted_while_it_is_connected_is_asked_again_and_has_resta
     world.clock.advance(QUARANTINE);
     assert_eq!(world.execute(&mut node, &guarded(A)), Ok(ACQUIRED));
     assert_eq!((times_asked(server), server.connections()), (2, 1));
-    let loads = server.heard_all().len() - server.heard().len() - 2;
-    assert_eq!(loads, if cfg!(feature = "fence") { 3 } else { 0 }, "once");
 }
 
 #[test]
@@ -544,7 +542,7 @@ fn a_wait_outlasts_the_quarantine_of_a_majority_and_the_error_of_a_shorter_one_t
     servers[1].cut();
     servers[1].introduce(YOUNG);
     let error = world.run(redlock.try_acquire("dock-7")).unwrap_err();
-    let text = "no quorum for dock-7: 1 of 3 nodes answered (wire: timed out after 100 ms; \
+    let text = "no quorum for dock-7: 1 of 3 nodes answered (wire: still connecting after 100 ms; \
                 wire: restarted at least 0 ms ago, its vote counts again in 11 s)";
     assert_eq!(error.to_string(), text);
 

@@ -7,11 +7,11 @@ use embassy_time::MockDriver;
 use redlock_core::{Clock, Instant};
 use redlock_embassy::EmbassyClock;
 
-use crate::world::{poll_once, poll_times};
+use crate::world::{embassy_time, poll_once, poll_times};
 
-/// One test for all: there is one clock in a program.
 #[test]
 fn the_clock_of_embassy_tells_the_time_and_never_wakes_early() {
+    let _turn = embassy_time();
     let driver = MockDriver::get();
     let advance = |micros| driver.advance(embassy_time::Duration::from_micros(micros));
     let clock = EmbassyClock;

@@ -68,32 +68,49 @@ fn the_login_and_the_database_are_sent_before_anything_else() {
     }
 }
 
+#[cfg(feature = "fence")]
 #[test]
-fn nothing_else_is_sent_before_each_word_of_the_login_is_answered() {
+fn the_login_takes_one_round_trip_and_no_command_is_sent_before_its_end() {
     let (world, server) = start();
     server.require("default", "wordword");
     let mut node = server.node().password("wordword").database(3);
-    // The node reads the words and does not answer.
-    server.answer_with("");
-    server.answer_with("");
+    server.hang(usize::MAX);
     for _ in 0..3 {
         assert_eq!(world.round(&mut node, &acquire(A)), None);
-        assert_eq!(server.heard(), ["AUTH wordword"]);
     }
-    server.say("+OK\r\n");
-    for _ in 0..3 {
+    server.resume();
+    let login = ["AUTH wordword", "SELECT 3", "NODE_INFO"];
+    assert_eq!(server.heard_all(), login);
+    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
+    assert_eq!(server.heard_all()[3..], ["SET a"]);
+}
+
+#[test]
+fn the_error_of_a_login_is_that_of_the_first_command_that_failed() {
+    for chunk in [1, 7, 1_000] {
+        let (world, server) = start();
+        server.require("default", "wordword");
+        server.stutter(chunk);
+        let mut node = server.node().password("wrong").database(99);
+        refused(
+            "WRONGPASS invalid username-passw..",
+            world.execute(&mut node, &acquire(A)),
+        );
+        // Also if the answers come together.
+        let (world, server) = start();
+        server.answer_with("-ERR no\r\n");
+        server.hang(usize::MAX);
+        let mut node = server.node().password("wordword").database(3);
         assert_eq!(world.round(&mut node, &acquire(A)), None);
-        assert_eq!(server.heard(), ["AUTH wordword", "SELECT 3"]);
-    }
-    server.let_in();
-    server.introduce_with("");
-    server.say("+OK\r\n");
-    for _ in 0..3 {
-        assert_eq!(world.round(&mut node, &acquire(A)), None);
-        assert_eq!(server.heard(), ["AUTH wordword", "SELECT 3"]);
-        let heard = server.heard_all();
-        assert_eq!(heard.len(), 3);
-        assert_eq!(heard.last().unwrap(), "NODE_INFO");
+        server.resume();
+        refused("ERR no", world.execute(&mut node, &acquire(A)));
+        let (world, server) = start();
+        server.stutter(chunk);
+        let mut node = server.node().database(99);
+        refused(
+            "ERR DB index is out of range",
+            world.execute(&mut node, &acquire(A)),
+        );
     }
 }
 
@@ -116,7 +133,7 @@ fn a_login_that_is_dropped_anywhere_goes_on_with_the_next_call() {
             let heard_all = server.heard_all();
             assert_eq!(heard_all[2], "NODE_INFO");
             let prefaces = heard_all.len() - heard.len();
-            assert_eq!(prefaces, PREFACES, "once each, after {polls} polls");
+            assert_eq!(prefaces, 1, "once, after {polls} polls");
             assert_eq!(server.connections(), 1);
             match &heard[2..] {
                 [only] => assert_eq!((only.as_str(), result), ("SET b", Ok(ACQUIRED))),
@@ -137,9 +154,6 @@ fn a_login_that_is_dropped_anywhere_goes_on_with_the_next_call() {
         assert!(polls > 8);
     }
 }
-
-/// The question for the node's identity, and the scripts of fenced locks.
-const PREFACES: usize = if cfg!(feature = "fence") { 4 } else { 1 };
 
 #[test]
 fn a_login_that_is_dropped_over_and_over_gets_through() {

@@ -16,11 +16,18 @@ mod dropping;
 #[cfg(feature = "fence")]
 mod fence;
 mod fleet;
+#[cfg(feature = "embassy-net")]
+mod lan;
 mod lock;
 mod login;
 mod messages;
+#[cfg(feature = "embassy-net")]
+mod net_socket;
 mod release;
 mod scripts;
+mod shared;
 mod silence;
+#[cfg(feature = "embassy-net")]
+mod slow_network;
 mod wire;
 mod world;

@@ -1,6 +1,7 @@
 //! Error messages.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::time::Duration;
 
 use embedded_io_async::ErrorKind;
 use redlock_embassy::{Denial, Failure, NodeError, NodeName, TransportError};
@@ -31,10 +32,22 @@ fn an_error_says_what_happened_in_one_line() {
             unreachable(ErrorKind::TimedOut),
             "no answer at this address",
         ),
+        (
+            unreachable(ErrorKind::NotFound),
+            "the name has no address: is it right, and is DNS up?",
+        ),
         (unreachable(ErrorKind::Other), "cannot connect"),
         (
             TransportError::NoConnection(ms(3_000)),
             "no connection within 3000 ms",
+        ),
+        (
+            TransportError::NotConnected(ms(50)),
+            "still connecting after 50 ms",
+        ),
+        (
+            TransportError::NoAnswer(ms(50)),
+            "timed out after 50 ms; raise node_timeout if the network is slow",
         ),
         (TransportError::Disconnected, "the connection broke"),
         (
@@ -84,6 +97,53 @@ fn the_error_of_a_round_names_the_node() {
     ] {
         let error = NodeError::new("10.0.0.3:6379".into(), failure);
         assert_eq!(error.to_string(), text);
+    }
+}
+
+/// The limits that the README names.
+#[test]
+fn an_error_is_no_longer_than_it_may_be() {
+    let v4 = NodeName::from(SocketAddr::new(Ipv4Addr::BROADCAST.into(), u16::MAX));
+    let v6 = NodeName::from(SocketAddr::new(
+        Ipv6Addr::from_bits(u128::MAX).into(),
+        u16::MAX,
+    ));
+    let longest = Duration::from_millis(u64::from(u32::MAX));
+    let transport = [
+        TransportError::Unreachable(ErrorKind::NotFound),
+        TransportError::NoConnection(longest),
+        TransportError::NotConnected(longest),
+        TransportError::NoAnswer(longest),
+        TransportError::Silent,
+        TransportError::Unexpected,
+        TransportError::TooLong,
+        TransportError::NoScript,
+    ];
+    let (ago_ms, left_ms) = (u32::MAX, u32::MAX);
+    let denials = [
+        Denial::Restarted { ago_ms, left_ms },
+        Denial::Replica,
+        Denial::MayEvict,
+        Denial::Evicted { left_ms },
+        Denial::InfoForbidden,
+        Denial::TtlTooLong {
+            max_ttl_ms: u32::MAX,
+        },
+    ];
+    for (name, max) in [(v4, 144), (v6, 176)] {
+        let failures = transport.map(Failure::Transport).into_iter();
+        let failures = failures
+            .chain(denials.map(Failure::Denied))
+            .chain([Failure::DuplicateOf(name)]);
+        for failure in failures {
+            let text = NodeError::new(name, failure).to_string();
+            // With the separator of two nodes.
+            assert!(
+                text.len() + 2 <= max,
+                "{} of {max} bytes: {text}",
+                text.len()
+            );
+        }
     }
 }
 

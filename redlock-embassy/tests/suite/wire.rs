@@ -172,11 +172,6 @@ impl<'w> Server<'w> {
         self.state().password = Some((user, password));
     }
 
-    /// Accepts the login of the last client that connected, for any credentials.
-    pub(crate) fn let_in(&self) {
-        self.state().connections.last_mut().unwrap().is_in = true;
-    }
-
     /// From now on, is this process to every client that connects.
     pub(crate) fn introduce(&self, who: Who) {
         self.introduce_with(who.answer());
@@ -263,6 +258,40 @@ impl<'w> Server<'w> {
         let now = self.world.clock.now();
         let key = (0, key.to_vec());
         self.state().find(&key, now).cloned()
+    }
+
+    /// Accepts a client that comes over another stream than a [`Wire`]. Returns the number of its connection.
+    #[cfg(feature = "embassy-net")]
+    pub(crate) fn accept(&self) -> usize {
+        let mut state = self.state();
+        state.connections.push(Connection::default());
+        state.connections.len() - 1
+    }
+
+    /// Reads `bytes` from this connection.
+    #[cfg(feature = "embassy-net")]
+    pub(crate) fn read(&self, number: usize, bytes: &[u8]) {
+        let mut state = self.state();
+        state.connections[number].inbox.extend(bytes);
+        state.work(number, self.world.clock.now());
+    }
+
+    /// Takes the answers that are to be sent on this connection.
+    #[cfg(feature = "embassy-net")]
+    pub(crate) fn take_answers(&self, number: usize) -> Vec<u8> {
+        self.state().connections[number].outbox.drain(..).collect()
+    }
+
+    /// Records that the client has ended this connection.
+    #[cfg(feature = "embassy-net")]
+    pub(crate) fn end(&self, number: usize) {
+        self.state().connections[number].is_closed = true;
+    }
+
+    /// Whether the server has ended this connection.
+    #[cfg(feature = "embassy-net")]
+    pub(crate) fn has_ended(&self, number: usize) -> bool {
+        self.state().connections[number].has_ended
     }
 
     fn state(&self) -> RefMut<'_, State> {

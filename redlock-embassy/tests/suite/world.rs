@@ -5,9 +5,11 @@ use core::future::poll_fn;
 use core::pin::{Pin, pin};
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use embassy_futures::join::join;
 use embassy_futures::select::{Either, select};
+use embassy_time::MockDriver;
 use redlock_core::mock::MockClock;
 use redlock_core::transport::{Command, Reply, VoteConditions};
 use redlock_core::{Clock, Instant, Token, Transport};
@@ -136,6 +138,15 @@ pub(crate) fn poll_times<F: Future>(polls: usize, future: F) -> Option<F::Output
 
 pub(crate) fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Sets the clock of embassy to zero. There is only one in a program, so the tests that use it take turns.
+pub(crate) fn embassy_time() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    MockDriver::get().reset();
+    turn
 }
 
 /// What most tests begin with. It lives until the process ends, so that every test makes it in one line.

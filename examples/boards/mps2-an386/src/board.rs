@@ -78,6 +78,8 @@ unsafe fn HardFault(frame: &ExceptionFrame) -> ! {
 
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
+    // Without this feature, a panic is silent: `sizes.sh` measures the lock without texts. Keep the text in firmware of your
+    // own.
     #[cfg(feature = "scenarios")]
     semihosting::eprintln!("{info}");
     // Used where there is no text, too.

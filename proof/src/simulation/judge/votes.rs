@@ -127,12 +127,14 @@ impl Votes {
 
     fn won(&mut self, claim: Claim, is_new: bool) -> Option<(Claim, Promise)> {
         let voters = self.heard.remove(&claim.token).unwrap_or_default();
-        // A server with two names that restarts with its data within the round of an extension is two processes to the client.
+        // A server with two names that restarts with its data within the round of an extension is two processes to the client. In
+        // the round of an acquire, its key refuses the second name. If its clock is stepped forward, the key is gone.
         let has_restarted = |(node, heard_at): (&usize, &Moment)| {
             let restarted_at = self.restarted.get(node);
             restarted_at.is_some_and(|at| at >= heard_at)
+                && (!is_new || self.stepped.contains(node))
         };
-        let is_excused = !is_new && voters.iter().any(has_restarted);
+        let is_excused = voters.iter().any(has_restarted);
         if voters.len() < self.quorum {
             if is_excused {
                 self.excused.insert(claim.token);

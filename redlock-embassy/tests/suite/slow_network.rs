@@ -1,0 +1,260 @@
+//! Networks on which connecting takes longer than a round, between real stacks.
+
+use core::time::Duration;
+
+use embassy_net::tcp::client::{TcpClient, TcpClientState};
+use embassy_time::Timer;
+use embedded_io_async::{ErrorKind, ErrorType, Read, Write};
+use redlock_core::mock::SeededEntropy;
+use redlock_core::{Clock, Instant, Redlock};
+use redlock_embassy::{
+    Connect, EmbassyClock, NalSocket, NetSocket, NodeName, Options, TcpNode, close_all,
+    connect_all, connect_quorum,
+};
+
+use crate::fleet::one_round;
+use crate::lan::{lan, lan_of};
+use crate::world::*;
+
+/// A lease of ten seconds, one attempt, and this node timeout.
+fn rounds_of(node_timeout: Duration) -> Options {
+    let options = Options::new(ms(10_000)).unwrap().wait(Duration::ZERO);
+    options.node_timeout(node_timeout).unwrap()
+}
+
+const ROUND_TRIP: Duration = ms(240);
+
+#[test]
+fn a_round_of_three_round_trips_wins_on_a_slow_network_and_a_shorter_one_says_what_to_change() {
+    let default = Options::new(ms(10_000)).unwrap().wait(Duration::ZERO);
+    for (options, wins) in [(default, false), (rounds_of(3 * ROUND_TRIP), true)] {
+        let (_, mut lan) = lan::<3>();
+        lan.cable.delay(ROUND_TRIP / 2);
+        let mut lock = lan.lock::<3>(options);
+        let error = lan.run(lock.try_acquire("dock-7")).unwrap_err().to_string();
+        assert!(error.contains("still connecting after"), "{error}");
+        assert!(lan.run(connect_quorum(&mut lock)));
+        for _ in 0..3 {
+            match lan.run(lock.try_acquire("dock-7")) {
+                Ok(lease) => {
+                    assert!(wins);
+                    let validity = lease.remaining(EmbassyClock.now());
+                    assert!(validity > ms(9_000), "connecting costs no validity");
+                    lan.run(lock.release(lease));
+                }
+                Err(error) => {
+                    assert!(!wins);
+                    let hint = "timed out after 100 ms; raise node_timeout if the network is slow";
+                    assert!(error.to_string().contains(hint), "{error}");
+                }
+            }
+            lan.idle(ms(1_000));
+        }
+    }
+}
+
+#[test]
+fn a_radio_that_wakes_up_slowly_needs_rounds_that_are_longer_than_that() {
+    for (node_timeout, wins) in [(ms(250), false), (ms(1_000), true)] {
+        let (_, mut lan) = lan::<3>();
+        lan.cable.delay(ms(5));
+        lan.cable.sleep_after(ms(100), ms(300));
+        let mut lock = lan.lock::<3>(rounds_of(node_timeout));
+        assert!(lan.run(connect_quorum(&mut lock)));
+        for _ in 0..3 {
+            lan.idle(ms(2_000));
+            let result = lan.run(lock.try_acquire("dock-7"));
+            assert_eq!(result.is_ok(), wins, "{result:?}");
+            if let Ok(lease) = result {
+                lan.run(lock.release(lease));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_quorum_is_waited_for_no_longer_than_it_takes_to_connect_and_all_nodes_for_as_long_as_the_slowest()
+ {
+    let (servers, mut lan) = lan::<3>();
+    lan.cable.delay(ms(20));
+    // No host has the address of the last node. The stack asks for one address a second, that of the first socket first.
+    let nodes = [lan.socket(0), lan.socket(1), lan.socket_of_nobody()].map(|socket| {
+        let node = TcpNode::<_, _>::new(socket, EmbassyClock);
+        node.connect_timeout(ms(3_000))
+    });
+    let mut lock =
+        Redlock::<_, _, _, 3>::new(nodes, EmbassyClock, SeededEntropy::new(1), one_round())
+            .unwrap();
+    assert!(lan.run(connect_quorum(&mut lock)));
+    let taken = lan.now_ms();
+    assert!(taken < 1_000, "{taken} ms");
+    assert!(lan.run(connect_quorum(&mut lock)), "at once");
+    assert_eq!(lan.now_ms(), taken);
+    assert_eq!(lan.run(connect_all(&mut lock)), 2);
+    let taken = lan.now_ms();
+    assert!((3_000..4_000).contains(&taken), "{taken} ms");
+    lan.run(close_all(&mut lock));
+    lan.idle(ms(100));
+    for server in &servers[..2] {
+        assert_eq!((server.connections(), server.clients()), (1, 0));
+    }
+    lan.cable.pull();
+    assert!(!lan.run(connect_quorum(&mut lock)), "it has an end");
+}
+
+/// How long a name server takes to answer.
+const NAME_SERVER: Duration = ms(400);
+
+/// A stream that first asks a name server for its address.
+struct Named {
+    socket: NetSocket<'static>,
+    /// If the call is dropped, whether the next one waits for the same answer.
+    continues: bool,
+    answered_at: Option<Instant>,
+    is_resolved: bool,
+}
+
+impl Connect for Named {
+    fn name(&self) -> NodeName {
+        self.socket.name()
+    }
+
+    async fn connect(&mut self) -> Result<(), ErrorKind> {
+        if !self.is_resolved || !self.continues {
+            let asked_now = EmbassyClock.now().saturating_add(NAME_SERVER);
+            let answered_at = match self.answered_at.filter(|_| self.continues) {
+                Some(answered_at) => answered_at,
+                None => *self.answered_at.insert(asked_now),
+            };
+            let at = embassy_time::Instant::from_micros(answered_at.as_micros());
+            Timer::at(at).await;
+            self.is_resolved = true;
+        }
+        let connected = self.socket.connect().await;
+        (self.is_resolved, self.answered_at) = (false, None);
+        connected
+    }
+
+    async fn close(&mut self) {
+        (self.is_resolved, self.answered_at) = (false, None);
+        self.socket.close().await;
+    }
+}
+
+impl ErrorType for Named {
+    type Error = embassy_net::tcp::Error;
+}
+
+impl Read for Named {
+    async fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Self::Error> {
+        self.socket.read(buffer).await
+    }
+}
+
+impl Write for Named {
+    async fn write(&mut self, bytes: &[u8]) -> Result<usize, Self::Error> {
+        self.socket.write(bytes).await
+    }
+
+    async fn flush(&mut self) -> Result<(), Self::Error> {
+        self.socket.flush().await
+    }
+}
+
+/// Acquires the lock in rounds of 250 ms, twice a second for half a minute. Two of five servers restart at the beginning.
+/// Returns how many acquires succeed, and how many servers have a client in the end.
+fn after_a_restart(continues: bool, connects_all: bool) -> (u64, usize) {
+    let (servers, mut lan) = lan::<5>();
+    lan.cable.delay(ms(5));
+    let nodes = [0, 1, 2, 3, 4].map(|number| {
+        let socket = Named {
+            socket: lan.socket(number),
+            continues,
+            answered_at: None,
+            is_resolved: false,
+        };
+        TcpNode::<_, _>::new(socket, EmbassyClock)
+    });
+    let options = rounds_of(ms(250));
+    let mut lock =
+        Redlock::<_, _, _, 5>::new(nodes, EmbassyClock, SeededEntropy::new(1), options).unwrap();
+    assert!(lan.run(connect_quorum(&mut lock)));
+    let _connected = lan.run(connect_all(&mut lock));
+    servers[0].cut();
+    servers[1].cut();
+    lan.idle(ms(100));
+    let mut won = 0;
+    for number in 0..60 {
+        if connects_all && number % 10 == 5 {
+            let _connected = lan.run(connect_all(&mut lock));
+        }
+        if let Ok(lease) = lan.run(lock.try_acquire("dock-7")) {
+            won += 1;
+            lan.run(lock.release(lease));
+        }
+        lan.idle(ms(500));
+    }
+    let clients = servers.iter().filter(|server| server.clients() == 1);
+    (won, clients.count())
+}
+
+#[test]
+fn a_stream_that_continues_a_dropped_connect_is_back_by_itself_after_a_restart() {
+    assert_eq!(after_a_restart(true, false), (60, 5));
+}
+
+#[test]
+fn a_stream_that_begins_each_connect_anew_is_back_only_when_all_nodes_are_waited_for() {
+    assert_eq!(after_a_restart(false, false), (60, 3));
+    assert_eq!(after_a_restart(false, true), (60, 5));
+}
+
+#[test]
+fn a_connection_of_another_stack_needs_no_round_that_is_long_enough_if_all_nodes_are_waited_for() {
+    for connects_all in [false, true] {
+        let (_, mut lan) = lan::<3>();
+        lan.cable.delay(ms(5));
+        lan.cable.accept_after(ms(300));
+        let state = Box::leak(Box::new(TcpClientState::<3, 1_024, 256>::new()));
+        let client = &*Box::leak(Box::new(TcpClient::new(lan.stack, state)));
+        let nodes = [0, 1, 2].map(|number| {
+            let socket = NalSocket::new(client, lan.address_of(number));
+            TcpNode::<_, _>::new(socket, EmbassyClock)
+        });
+        let entropy = SeededEntropy::new(1);
+        let options = rounds_of(ms(250));
+        let mut lock = Redlock::<_, _, _, 3>::new(nodes, EmbassyClock, entropy, options).unwrap();
+        if connects_all {
+            assert_eq!(lan.run(connect_all(&mut lock)), 3);
+        }
+        for _ in 0..20 {
+            let result = lan.run(lock.try_acquire("dock-7"));
+            assert_eq!(result.is_ok(), connects_all, "{result:?}");
+            if let Ok(lease) = result {
+                lan.run(lock.release(lease));
+            }
+            lan.idle(ms(500));
+        }
+    }
+}
+
+/// smoltcp asks for one address a second, for the first socket that waits. If this test fails because the lock is acquired,
+/// the README can be shortened.
+#[test]
+fn a_node_without_a_host_keeps_the_stack_from_finding_nodes_that_come_after_it() {
+    for (comes_first, prefix, is_found) in [(true, 24, false), (false, 24, true), (true, 30, true)]
+    {
+        let (_, mut lan) = lan_of::<2>(prefix);
+        // Sockets wait in the order in which they were created.
+        let sockets = if comes_first {
+            [lan.socket_of_nobody(), lan.socket(0), lan.socket(1)]
+        } else {
+            [lan.socket(0), lan.socket(1), lan.socket_of_nobody()]
+        };
+        let nodes = sockets.map(|socket| TcpNode::<_, _>::new(socket, EmbassyClock));
+        let entropy = SeededEntropy::new(1);
+        let options = one_round().wait(ms(20_000));
+        let mut lock = Redlock::<_, _, _, 3>::new(nodes, EmbassyClock, entropy, options).unwrap();
+        assert_eq!(lan.run(lock.acquire("dock-7")).is_ok(), is_found);
+    }
+}
