@@ -184,19 +184,6 @@ async fn clients_of_fenced_locks_take_turns_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_there_is_no_line_the_tasks_of_one_client_do_not_keep_the_lock_for_ever() {
-    let servers = Servers::start(3);
-    let options = options().node_timeout(Duration::from_millis(50)).unwrap();
-    let urls = with_user(&servers, PERMISSIONS_WITHOUT_LINE);
-    let clients = [(); 2].map(|()| Redlock::connect(&urls, options).unwrap());
-    let grants = contend(&clients, &[8, 1], Duration::from_secs(3)).await;
-    let turns = turns(&grants, 2);
-    println!("{turns:?}");
-    assert!(turns[1] >= 3, "{turns:?}");
-    servers.expect_no_keys().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn eight_tasks_of_one_client_and_one_of_another_get_what_their_waits_are_worth() {
     let servers = Servers::start(3);
     let clients = clients(&servers, 2).await;
