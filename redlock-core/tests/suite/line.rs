@@ -531,8 +531,7 @@ fn clients_that_cannot_be_called_are_served_in_order_and_within_a_turn() {
         }
         clock.run(join_all(tasks));
         let mut last = ms(3_000);
-        let mut next = 1;
-        for (number, acquired_at) in served.borrow().iter() {
+        for (next, (number, acquired_at)) in (1..).zip(served.borrow().iter()) {
             assert_eq!(*number, next);
             let taken = *acquired_at - last;
             let most = if *number == 3 {
@@ -542,7 +541,6 @@ fn clients_that_cannot_be_called_are_served_in_order_and_within_a_turn() {
             };
             assert!(taken <= most, "{number}: {taken:?}");
             last = *acquired_at + ms(5);
-            next += 1;
         }
         assert!(nobody_waits(nodes));
     }
@@ -1031,7 +1029,7 @@ fn whatever_fails_the_line_excludes_and_all_that_wait_get_the_lock() {
                     }
                     2 => node.forget_line(KEY),
                     3 if node.token(KEY).is_none() => {
-                        steal_for(ms(20), core::slice::from_ref(node))
+                        steal_for(ms(20), core::slice::from_ref(node));
                     }
                     _ => {}
                 }
