@@ -29,8 +29,8 @@ use redlock_core::transport::{Call as LineCall, Command, Mailbox, Reply, RunId, 
 use redlock_core::{Denial, Entropy, Options, Token, Transport};
 use tokio::runtime::Handle;
 
-use crate::contention::Contention;
 use crate::entropy::SystemEntropy;
+use crate::lines::Lines;
 
 pub(crate) use actor::{Actor, jittered};
 pub use address::Address;
@@ -108,12 +108,12 @@ impl RedisNode {
         address: Address,
         node_timeout: Duration,
         mailbox: Mailbox,
-        contention: Arc<Contention>,
+        lines: Arc<Lines>,
     ) -> (Self, Actor) {
         let node_timeout = bounded(node_timeout);
         let address = Arc::new(address);
         let queue = Arc::new(Queue::new(Arc::clone(address.name()), node_timeout));
-        let mail = Arc::new(Mail::new(mailbox, contention));
+        let mail = Arc::new(Mail::new(mailbox, lines));
         let round_trip = Arc::new(RoundTrip::default());
         let node = Self {
             owner: Arc::new(Owner {
@@ -208,6 +208,11 @@ impl RedisNode {
     /// Waits until it is known whether the node can call this client.
     pub(crate) async fn open_mail(&self) {
         self.owner.mail.open().await;
+    }
+
+    /// Sets the ticket of the next acquire that waits in a line, until the core knows it.
+    pub(crate) const fn set_ticket(&mut self, ticket: Option<u64>) {
+        self.line.set_ticket(ticket);
     }
 
     /// Ends the wait for a lock: calls are ignored from now on.

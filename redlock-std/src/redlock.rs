@@ -9,13 +9,13 @@ use tokio::time::timeout;
 
 use crate::LossCause;
 use crate::clock::SystemClock;
-use crate::contention::Contention;
 use crate::core::{Core, MAX_KEY, MAX_NODES};
 use crate::entropy::SystemEntropy;
 use crate::error::{AcquireError, ConnectError, HoldError};
 use crate::guard::Guard;
 use crate::key_queues::{KeyQueues, Term, Turn};
 use crate::knowledge::{FleetKnowledge, Told};
+use crate::lines::Lines;
 use crate::node::{Address, NodeError, RedisNode, jittered, random_mailbox};
 use crate::rounds::{Round, Rounds};
 
@@ -57,7 +57,7 @@ pub struct Redlock {
     options: Options,
     prefix: Arc<[u8]>,
     key_queues: KeyQueues,
-    contention: Arc<Contention>,
+    lines: Arc<Lines>,
     rounds: Rounds,
     runtime: Handle,
 }
@@ -178,7 +178,7 @@ impl Redlock {
         let mut nodes: Vec<RedisNode> = Vec::new();
         let mut actors = Vec::new();
         let mailbox = random_mailbox();
-        let contention = Arc::new(Contention::default());
+        let lines = Arc::new(Lines::default());
         for url in urls {
             let address = parse(url.as_ref())?;
             if nodes.iter().any(|node| node.name() == &**address.name()) {
@@ -188,7 +188,7 @@ impl Redlock {
             }
             let node_timeout = options.round_time();
             let (node, actor) =
-                RedisNode::prepare(address, node_timeout, mailbox, Arc::clone(&contention));
+                RedisNode::prepare(address, node_timeout, mailbox, Arc::clone(&lines));
             nodes.push(node);
             actors.push(actor);
         }
@@ -202,7 +202,7 @@ impl Redlock {
             options,
             prefix: Arc::from([]),
             key_queues: KeyQueues::default(),
-            contention,
+            lines,
             rounds: Rounds::default(),
             runtime,
         })
@@ -394,8 +394,11 @@ impl Redlock {
     ) -> Result<Lease<Arc<[u8]>>, AcquireError> {
         let contender = Contender { core, key };
         let core = &mut *contender.core;
+        for node in core.nodes_mut() {
+            node.set_ticket(self.lines.ticket(since));
+        }
         let mut acquisition = core.begin().since(since);
-        if self.contention.contains(key) {
+        if self.lines.contains(key) {
             core.join_line(&mut acquisition);
         }
         let round_time = self.options.round_time();
@@ -456,7 +459,7 @@ impl Redlock {
     }
 
     fn guard(&self, core: Core, lease: Lease<Arc<[u8]>>, turn: Turn) -> Guard {
-        if self.contention.contains(lease.key()) {
+        if self.lines.contains(lease.key()) {
             // The next task stands in the line as those of other processes do, by the time of its own call.
             turn.end();
         }

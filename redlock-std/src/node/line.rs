@@ -15,6 +15,8 @@ pub(super) struct Line {
     /// Whether it stands there under a mailbox that the node can call. If the node could not when the wait began, the mark stays: the
     /// client would have two places in the line otherwise.
     is_callable: bool,
+    /// The ticket of an acquire whose place has none yet.
+    ticket: Option<u64>,
     /// `None` if the handle does not wait.
     waiter: Option<Waiter>,
 }
@@ -68,6 +70,9 @@ impl Line {
         // Not `at_node`: the acquire may have joined the line before the node could call.
         let mailbox = marked(mail.mailbox(), is_callable);
         place.mailbox = place.mailbox.map(|_| mailbox);
+        if place.ticket == Some(Place::NOW) {
+            place.ticket = self.ticket.or(place.ticket);
+        }
         command.with_place(Some(place))
     }
 
@@ -85,6 +90,10 @@ impl Line {
             Some(waiter) if *self.key == *key => waiter.called().await,
             _ => pending().await,
         }
+    }
+
+    pub(super) const fn set_ticket(&mut self, ticket: Option<u64>) {
+        self.ticket = ticket;
     }
 
     /// Ends the wait: calls are ignored from now on.
