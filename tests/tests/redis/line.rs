@@ -89,14 +89,13 @@ fn inversions(grants: &[Grant]) -> usize {
     pairs.filter(|pair| pair[0].1 > pair[1].1).count()
 }
 
-/// Has `client` wait for the lock, and waits until it stands in the line on all servers. By then it has looked at the lock so
-/// often that its next look is about a second away, unless it is called.
-async fn waiting(client: &Redlock, servers: &Servers) -> JoinHandle<Guard> {
-    let before = places(&servers[0]);
+/// Has `client` wait for the lock behind `ahead` others, and waits until it stands in the line on all servers. By then it has
+/// looked at the lock so often that its next look is about a second away, unless it is called.
+async fn waiting(client: &Redlock, servers: &Servers, ahead: usize) -> JoinHandle<Guard> {
     let client = client.clone();
     let task = tokio::spawn(async move { client.acquire(KEY).await.unwrap() });
     eventually("it stands in the line", LIMIT, || {
-        servers.iter().all(|server| places(server) > before)
+        servers.iter().all(|server| places(server) == ahead + 1)
     })
     .await;
     sleep(FIRST_LOOKS).await;
@@ -207,7 +206,7 @@ async fn a_client_that_never_waits_has_one_connection_to_a_node() {
     let error = second.try_acquire(KEY).await.unwrap_err();
     assert!(error.is_held(), "{error}");
     assert_eq!((subscribers(&servers), places(&servers[0])), (0, 0));
-    let waiting = waiting(second, &servers).await;
+    let waiting = waiting(second, &servers, 0).await;
     assert_eq!(subscribers(&servers), 3);
     hand_over(guard, waiting).await;
     servers.expect_no_keys().await;
@@ -233,7 +232,7 @@ async fn a_release_wakes_the_next_client_within_about_two_round_trips() {
         let start = Instant::now();
         guard.extend().await.unwrap();
         let round_trip = start.elapsed();
-        let waiting = waiting(&second, &servers).await;
+        let waiting = waiting(&second, &servers, 0).await;
         let took = hand_over(guard, waiting).await;
         assert!(
             took < round_trip * 3,
@@ -256,8 +255,8 @@ async fn a_client_that_died_in_the_line_costs_the_others_no_turn() {
         unreachable!()
     };
     let guard = first.acquire(KEY).await.unwrap();
-    let dead = waiting(&dying, &servers).await;
-    let waiting = waiting(last, &servers).await;
+    let dead = waiting(&dying, &servers, 0).await;
+    let waiting = waiting(last, &servers, 1).await;
     proxies.iter().for_each(Proxy::cut);
     eventually("it is dead", LIMIT, || subscribers(&servers) == 3).await;
     let took = hand_over(guard, waiting).await;
@@ -273,7 +272,7 @@ async fn a_client_that_gives_up_leaves_the_line() {
         unreachable!()
     };
     let guard = first.acquire(KEY).await.unwrap();
-    let dropped = waiting(second, &servers).await;
+    let dropped = waiting(second, &servers, 0).await;
     dropped.abort();
     let is_empty = || servers.iter().all(|server| places(server) == 0);
     eventually("it has left after a drop", LIMIT, is_empty).await;
@@ -294,7 +293,7 @@ async fn a_client_whose_calls_are_lost_with_their_connections_gets_the_lock() {
     };
     for _ in 0..5 {
         let guard = first.acquire(KEY).await.unwrap();
-        let waiting = waiting(second, &servers).await;
+        let waiting = waiting(second, &servers, 0).await;
         for server in servers.iter() {
             let killed: usize = server.query(&["CLIENT", "KILL", "TYPE", "pubsub"]).unwrap();
             assert_eq!(killed, 1);
@@ -368,7 +367,7 @@ async fn messages_of_other_clients_cost_a_client_wake_ups_and_nothing_else() {
     let servers = Servers::start(3);
     let clients = clients(&servers, 2).await;
     let guard = clients[0].acquire(KEY).await.unwrap();
-    let waiting = waiting(&clients[1], &servers).await;
+    let waiting = waiting(&clients[1], &servers, 0).await;
     let line: Vec<String> = servers[0].query(&["ZRANGE", QUEUE, "0", "-1"]).unwrap();
     let channel = format!("redlock:mail:{}", line[0]);
     let is_over = Arc::new(AtomicBool::new(false));
