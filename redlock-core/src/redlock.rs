@@ -295,7 +295,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     ) -> Released<NodeErrorOf<T>, MAX> {
         let key = lease.key().as_ref();
         // A lease that was adopted has no place.
-        let place = lease.place().or(self.outside());
+        let place = lease.place().or_else(|| self.outside());
         self.set_abandoned(key, lease.token(), lease.proposal(), place);
         let release = lease.release_command().with_place(place);
         let mut ballot = self.delivery_round(release, self.all, self.all, self.quorum());
