@@ -342,6 +342,10 @@ const fn rank(call: Call) -> u8 {
 }
 
 #[cfg(test)]
+#[cfg(redlock_loom)]
+mod interleavings;
+
+#[cfg(test)]
 mod tests {
     use tokio::time::timeout;
 

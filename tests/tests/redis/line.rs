@@ -1,12 +1,13 @@
 //! The waiting line: who has waited longest is next, in whichever process it waits.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use redlock_std::{Fencing, Guard, Options, Redlock};
 use redlock_tests::{Server, Servers, eventually, undisturbed};
-use tokio::sync::Mutex;
+use tokio::runtime::Builder;
+use tokio::sync::{Mutex, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 
@@ -262,6 +263,59 @@ async fn a_client_that_died_in_the_line_costs_the_others_no_turn() {
     let took = hand_over(guard, waiting).await;
     assert!(took < options().turn() / 4, "{took:?}");
     dead.abort();
+    servers.expect_no_keys().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_hangs_in_the_line_costs_the_others_one_turn() {
+    let options = options().node_timeout(Duration::from_millis(100)).unwrap();
+    undisturbed(async || {
+        let servers = Servers::start(3);
+        let urls = servers.urls();
+        let clients = clients_with(&servers, 2, options).await;
+        let guard = clients[0].acquire(KEY).await.unwrap();
+        let (stop, stopped) = mpsc::channel::<()>();
+        let (hang, hangs) = oneshot::channel::<()>();
+        let hanging = std::thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let client = Redlock::connect(urls, options).unwrap();
+                tokio::select! {
+                    guard = client.acquire(KEY) => drop(guard.unwrap()),
+                    hang = hangs => hang.unwrap(),
+                }
+                // Its connections stay, and nothing of it runs.
+                let _closed = stopped.recv();
+            });
+        });
+        eventually("it stands in the line", LIMIT, || {
+            servers.iter().all(|server| places(server) == 1)
+        })
+        .await;
+        let waiting = waiting(&clients[1], &servers, 1).await;
+        hang.send(()).unwrap();
+        let took = hand_over(guard, waiting).await;
+        assert!(took >= options.turn(), "{took:?}");
+        assert!(took < options.turn() * 2, "{took:?}");
+        drop(stop);
+        hanging.join().unwrap();
+        servers.expect_no_keys().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_the_line_off_a_client_polls() {
+    let servers = Servers::start(3);
+    let [first, second] = &clients_with(&servers, 2, options().queue(false)).await[..] else {
+        unreachable!()
+    };
+    let guard = first.acquire(KEY).await.unwrap();
+    let second = second.clone();
+    let waiting = tokio::spawn(async move { second.acquire(KEY).await.unwrap() });
+    sleep(FIRST_LOOKS).await;
+    assert_eq!((places(&servers[0]), subscribers(&servers)), (0, 0));
+    hand_over(guard, waiting).await;
     servers.expect_no_keys().await;
 }
 
