@@ -606,23 +606,3 @@ impl Drop for Attempt<'_, '_> {
         }
     }
 }
-
-#[cfg(test)]
-mod sizes {
-    use super::*;
-    #[tokio::test]
-    async fn sizes() {
-        let redlock = Redlock::connect(["redis://127.0.0.1:1"], Options::new(Duration::from_secs(10)).unwrap()).unwrap();
-        let mut core = redlock.client(redlock.options);
-        let key: Arc<[u8]> = Arc::from(*b"k");
-        println!("core {} acquire {}", size_of_val(&core), size_of_val(&redlock.acquire("k")));
-        let now = SystemClock.now();
-        println!("contend {}", size_of_val(&redlock.contend(&mut core, &key, now, now)));
-        let mut acquisition = core.begin();
-        println!("wait {}", size_of_val(&core.wait_for_turn(&mut acquisition, &key, now)));
-        println!("attempt {}", size_of_val(&core.attempt(&mut acquisition, Arc::clone(&key))));
-        println!("self.attempt {}", size_of_val(&redlock.attempt(&mut core, &mut acquisition, &key, now)));
-        println!("open {}", size_of_val(&open_mail(&core)));
-        println!("error {}", size_of::<NodesError>());
-    }
-}

@@ -222,7 +222,7 @@ impl Mail {
     }
 
     /// Records that the node can call. Wakes all acquires, because calls may have been lost before.
-    fn opened(&self, caller: Option<RunId>) {
+    pub(super) fn opened(&self, caller: Option<RunId>) {
         let mut state = self.lock();
         state.status = Status::Open(caller);
         let slots: Vec<_> = state.waiters.values().cloned().collect();
