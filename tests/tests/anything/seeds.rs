@@ -109,7 +109,7 @@ async fn end(seed: u64, mut guard: Guard, random: &mut Rng) {
         drop(in_time(seed, guard.extend()).await);
     }
     if random.bool() {
-        in_time(seed, Box::pin(guard.release())).await;
+        in_time(seed, guard.release()).await;
     }
 }
 
