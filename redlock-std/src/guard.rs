@@ -244,7 +244,8 @@ impl Guard {
         let Some(Held { mut core, lease }) = self.held.take() else {
             unreachable!("a guard is released once, because release consumes it");
         };
-        let mut release = std::pin::pin!(core.release(lease));
+        // Boxed, because it would be most of the futures of `release` and of `hold`.
+        let mut release = Box::pin(core.release(lease));
         // The first poll queues the release for every node. So the next task in the queue may send now: its acquire is
         // sent after the release.
         let first =

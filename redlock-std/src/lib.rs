@@ -3,9 +3,9 @@
 mod redlock;
 mod rounds;
 
-mod contention;
 mod guard;
 mod key_queues;
+mod lines;
 
 mod knowledge;
 

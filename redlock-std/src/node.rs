@@ -29,8 +29,8 @@ use redlock_core::transport::{Call as LineCall, Command, Mailbox, Reply, RunId, 
 use redlock_core::{Denial, Entropy, Options, Token, Transport};
 use tokio::runtime::Handle;
 
-use crate::contention::Contention;
 use crate::entropy::SystemEntropy;
+use crate::lines::Lines;
 
 pub(crate) use actor::{Actor, jittered};
 pub use address::Address;
@@ -42,7 +42,7 @@ use mail::Mail;
 pub use printable::printable;
 #[cfg(feature = "probe")]
 pub use probe::Probe;
-use queue::Queue;
+use queue::{Pushed, Queue};
 use round_trip::RoundTrip;
 #[cfg(feature = "tls-rustls")]
 pub use tls::system_roots;
@@ -108,12 +108,12 @@ impl RedisNode {
         address: Address,
         node_timeout: Duration,
         mailbox: Mailbox,
-        contention: Arc<Contention>,
+        lines: Arc<Lines>,
     ) -> (Self, Actor) {
         let node_timeout = bounded(node_timeout);
         let address = Arc::new(address);
         let queue = Arc::new(Queue::new(Arc::clone(address.name()), node_timeout));
-        let mail = Arc::new(Mail::new(mailbox, contention));
+        let mail = Arc::new(Mail::new(mailbox, lines));
         let round_trip = Arc::new(RoundTrip::default());
         let node = Self {
             owner: Arc::new(Owner {
@@ -210,6 +210,11 @@ impl RedisNode {
         self.owner.mail.open().await;
     }
 
+    /// Sets the ticket of the next acquire that waits in a line, until the core knows it.
+    pub(crate) const fn set_ticket(&mut self, ticket: Option<u64>) {
+        self.line.set_ticket(ticket);
+    }
+
     /// Ends the wait for a lock: calls are ignored from now on.
     pub(crate) fn end_wait(&mut self) {
         self.line.end_wait();
@@ -219,11 +224,10 @@ impl RedisNode {
         if self.is_needless(command) {
             return Ok(Reply::NotMine);
         }
-        let owner = &self.owner;
-        let command = &self.line.stand(command, &owner.mail, &owner.queue);
         let was_sent = self.was_sent(command);
         self.note(command, true);
-        let result = match self.owner.queue.push(self.call(command)) {
+        let (has_place, pushed) = self.push(command);
+        let result = match pushed {
             Ok(pushed) => {
                 if let (Some(last), Some(number)) = (&mut self.last, pushed.number) {
                     last.number = Some(number);
@@ -246,10 +250,19 @@ impl RedisNode {
                 return Err(error.failure);
             }
         };
-        match command.reply(answer) {
+        let place = command.place.filter(|_| has_place);
+        match command.with_place(place).reply(answer) {
             Some(reply) => reply.map_err(Failure::Denied),
             None => Err(Failure::Transport(TransportError::Unexpected)),
         }
+    }
+
+    /// Queues `command`. Returns whether it is sent with its place in the line. The future of `answer` is smaller without the command
+    /// that is sent.
+    fn push(&mut self, command: &Command<'_>) -> (bool, Result<Pushed, TransportError>) {
+        let Owner { queue, mail, .. } = &*self.owner;
+        let sent = self.line.stand(command, mail, queue);
+        (sent.place.is_some(), queue.push(self.call(&sent)))
     }
 
     fn call(&self, command: &Command<'_>) -> Call {

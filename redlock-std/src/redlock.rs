@@ -9,13 +9,13 @@ use tokio::time::timeout;
 
 use crate::LossCause;
 use crate::clock::SystemClock;
-use crate::contention::Contention;
 use crate::core::{Core, MAX_KEY, MAX_NODES};
 use crate::entropy::SystemEntropy;
 use crate::error::{AcquireError, ConnectError, HoldError};
 use crate::guard::Guard;
 use crate::key_queues::{KeyQueues, Term, Turn};
 use crate::knowledge::{FleetKnowledge, Told};
+use crate::lines::Lines;
 use crate::node::{Address, NodeError, RedisNode, jittered, random_mailbox};
 use crate::rounds::{Round, Rounds};
 
@@ -57,7 +57,7 @@ pub struct Redlock {
     options: Options,
     prefix: Arc<[u8]>,
     key_queues: KeyQueues,
-    contention: Arc<Contention>,
+    lines: Arc<Lines>,
     rounds: Rounds,
     runtime: Handle,
 }
@@ -86,12 +86,21 @@ impl Redlock {
     /// keys of the locks and on `redlock:guard`. With a database in the URL, the user also needs `+select`. For
     /// [fenced](Options::fenced) locks the user also needs `+pttl`, and the permissions on the same keys with
     /// `redlock:fence:` before them. The login itself needs no permission. Without `+client|setinfo`, `CLIENT LIST` shows no
-    /// library name. For example, if the keys of all locks begin with `lock:`,
+    /// library name.
+    ///
+    /// For the waiting line the user also needs `+exists +pttl +zadd +zrem +zrange +zrank +zscore +zcard`, the permissions on the
+    /// same keys with `redlock:queue:` before them, and `+publish +pubsub +subscribe` on the channels `redlock:mail:*`. Without
+    /// them, locks work, but [`acquire`](Self::acquire) looks at a held lock after random delays, and
+    /// [`warnings`](Self::warnings) says so. For example, if the keys of all locks begin with `lock:`,
     ///
     /// ```text
-    /// ACL SETUSER locker on >password ~lock:* ~redlock:guard ~redlock:fence:lock:* +set +get +del +pexpire
-    ///     +evalsha +eval +script|load +info +time +pttl
+    /// ACL SETUSER locker on >password ~lock:* ~redlock:guard ~redlock:fence:lock:* ~redlock:queue:lock:* &redlock:mail:*
+    ///     +set +get +del +pexpire +evalsha +eval +script|load +info +time +pttl +exists +zadd +zrem +zrange +zrank
+    ///     +zscore +zcard +publish +pubsub +subscribe
     /// ```
+    ///
+    /// Nodes call a waiting client on a second connection. It is made when an acquire has to wait, and closed when none has
+    /// waited for a minute.
     ///
     /// Each node is asked for its identity first on every new connection, and again ahead of an acquire if the last
     /// answer may be out of date. A replica has no vote, and a server that is named twice has one. A node that has
@@ -178,7 +187,7 @@ impl Redlock {
         let mut nodes: Vec<RedisNode> = Vec::new();
         let mut actors = Vec::new();
         let mailbox = random_mailbox();
-        let contention = Arc::new(Contention::default());
+        let lines = Arc::new(Lines::default());
         for url in urls {
             let address = parse(url.as_ref())?;
             if nodes.iter().any(|node| node.name() == &**address.name()) {
@@ -188,7 +197,7 @@ impl Redlock {
             }
             let node_timeout = options.round_time();
             let (node, actor) =
-                RedisNode::prepare(address, node_timeout, mailbox, Arc::clone(&contention));
+                RedisNode::prepare(address, node_timeout, mailbox, Arc::clone(&lines));
             nodes.push(node);
             actors.push(actor);
         }
@@ -202,7 +211,7 @@ impl Redlock {
             options,
             prefix: Arc::from([]),
             key_queues: KeyQueues::default(),
-            contention,
+            lines,
             rounds: Rounds::default(),
             runtime,
         })
@@ -251,6 +260,9 @@ impl Redlock {
     /// - The node may evict keys. ([`Options::refuse_eviction`] takes its vote away.) This is what the node answered
     ///   when it was last asked for its identity. After the first successful acquire, at least a quorum of nodes has
     ///   answered.
+    /// - The node cannot call this client when it is its turn for a lock, because the user lacks a permission, or the second
+    ///   connection cannot be made. Then acquires wait longer than they must. This is what the node answered to the last acquire
+    ///   that had to wait.
     /// - Some releases were dropped, because more than a million of them, or more than 256 MB of their keys, waited for
     ///   the node.
     #[must_use]
@@ -290,16 +302,23 @@ impl Redlock {
     /// Acquires the lock, and waits for it until [`Options::wait`] is over.
     ///
     /// Tasks that want the same key through this handle or a clone of it wait in a queue, first come, first served. The
-    /// first task in the queue asks the nodes, and retries after a random delay. If the votes of its first round were split,
-    /// it retries as [`try_acquire`](Self::try_acquire) does. It passes its turn on when its guard is released or dropped,
-    /// or when the validity of its lease is over. A task that is not polled loses its turn no later than thirteen node
-    /// timeouts and one second after its own wait is over.
+    /// first task in the queue asks the nodes. If the lock is held, it stands in the waiting line of the lock on every node. A
+    /// release lets the nodes call the first in the line, so it gets the lock about two round trips after the release. The order
+    /// in the line is that in which the tasks of all processes have called `acquire`, as far as the clocks of the nodes agree.
+    /// A process that died in the line delays no other, and one that hangs delays the others by 25 ms and two node timeouts. Other
+    /// Redlock clients and [`try_acquire`](Self::try_acquire) do not stand in the line, and may overtake those that do.
+    /// [`Options::queue`] turns the line off. Then, or if the nodes keep no line for this client, the task retries after
+    /// random delays. If the votes of its first round were split, it retries as [`try_acquire`](Self::try_acquire) does.
+    ///
+    /// A task passes its turn in the queue on when its guard is released or dropped, or when the validity of its lease is over; if
+    /// tasks of other processes wait too, when it has the lock. A task that is not polled loses its turn no later than thirteen
+    /// node timeouts and one second after its own wait is over.
     ///
     /// The number of rounds in flight, for all keys together, is limited to what the nodes answer in time. So the
     /// acquires of a burst wait until their round can begin, behind the extensions of leases, instead of timing out in
     /// flight.
     ///
-    /// Dropping the future leaves the queue, and releases the keys that a round may have set.
+    /// Dropping the future leaves the queue and the line, and releases the keys that a round may have set.
     ///
     /// # Errors
     ///
@@ -394,8 +413,11 @@ impl Redlock {
     ) -> Result<Lease<Arc<[u8]>>, AcquireError> {
         let contender = Contender { core, key };
         let core = &mut *contender.core;
+        for node in core.nodes_mut() {
+            node.set_ticket(self.lines.ticket(since));
+        }
         let mut acquisition = core.begin().since(since);
-        if self.contention.contains(key) {
+        if self.lines.contains(key) {
             core.join_line(&mut acquisition);
         }
         let round_time = self.options.round_time();
@@ -456,7 +478,7 @@ impl Redlock {
     }
 
     fn guard(&self, core: Core, lease: Lease<Arc<[u8]>>, turn: Turn) -> Guard {
-        if self.contention.contains(lease.key()) {
+        if self.lines.contains(lease.key()) {
             // The next task stands in the line as those of other processes do, by the time of its own call.
             turn.end();
         }

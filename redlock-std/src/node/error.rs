@@ -93,8 +93,8 @@ impl fmt::Display for TransportError {
             }
             Self::CannotCall(error) => write!(
                 f,
-                "cannot call this client when a lock is free, so acquires wait longer: {error}; grant `+subscribe +publish +pubsub \
-                &redlock:mail:*`"
+                "cannot call this client when it is its turn for a lock, so acquires wait longer: {error}; grant `~redlock:queue:* \
+                &redlock:mail:* +subscribe +publish +pubsub +exists +pttl +zadd +zrem +zrange +zrank +zscore +zcard`"
             ),
             Self::Rejected(error) => f.write_str(error),
             Self::Unexpected => f.write_str("unexpected reply; is this a Redis server?"),

@@ -11,11 +11,19 @@ use super::queue::Queue;
 /// How one handle stands in the line of the lock for which it waits, or has waited last. A clone stands in no line.
 #[derive(Debug, Default)]
 pub(super) struct Line {
+    /// `None` if the handle has never waited. Boxed because it is rare.
+    stand: Option<Box<Stand>>,
+    /// The ticket of an acquire whose place has none yet.
+    ticket: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Stand {
     key: Box<[u8]>,
     /// Whether it stands there under a mailbox that the node can call. If the node could not when the wait began, the mark stays: the
     /// client would have two places in the line otherwise.
     is_callable: bool,
-    /// `None` if the handle does not wait.
+    /// `None` if the handle does not wait any more.
     waiter: Option<Waiter>,
 }
 
@@ -35,16 +43,18 @@ impl Line {
     ) -> Command<'a> {
         if command.place.is_some() && command.is_acquire() && mail.keeps_line() {
             let can_call = mail.can_call(queue.run_id());
-            match &self.waiter {
-                Some(waiter) if *self.key == *command.key => {
-                    self.is_callable &= can_call;
+            match &mut self.stand {
+                Some(stand) if *stand.key == *command.key && stand.waiter.is_some() => {
+                    stand.is_callable &= can_call;
                     // Those for this try come later, and perhaps before its reply: they arrive on another connection.
-                    waiter.forget();
+                    stand.waiter.iter().for_each(Waiter::forget);
                 }
-                _ => {
-                    self.key = command.key.into();
-                    self.is_callable = can_call;
-                    self.waiter = Some(mail.wait_for(command.key));
+                stand => {
+                    *stand = Some(Box::new(Stand {
+                        key: command.key.into(),
+                        is_callable: can_call,
+                        waiter: Some(mail.wait_for(command.key)),
+                    }));
                 }
             }
         }
@@ -61,35 +71,55 @@ impl Line {
         }
         // The mailbox is in the line once for all handles.
         let leaves = command.is_release() && place.ticket.is_none() && place.mailbox.is_some();
-        if leaves && mail.is_wanted_by_another(command.key, self.waiter.as_ref()) {
+        if leaves && mail.is_wanted_by_another(command.key, self.waiter()) {
             return command.with_place(Some(Place::outside(place.turn_ms)));
         }
-        let is_callable = self.is_callable && *self.key == *command.key;
+        let stand = self.stand.as_deref();
+        let is_callable =
+            stand.is_some_and(|stand| stand.is_callable && *stand.key == *command.key);
         // Not `at_node`: the acquire may have joined the line before the node could call.
         let mailbox = marked(mail.mailbox(), is_callable);
         place.mailbox = place.mailbox.map(|_| mailbox);
+        if place.ticket == Some(Place::NOW) {
+            place.ticket = self.ticket.or(place.ticket);
+        }
         command.with_place(Some(place))
+    }
+
+    fn waiter(&self) -> Option<&Waiter> {
+        self.stand.as_ref()?.waiter.as_ref()
     }
 
     /// The mailbox for the line in which the handle stands, or for the next one.
     pub(super) fn mailbox(&self, mail: &Mail, process: Option<RunId>) -> Option<Mailbox> {
-        let is_callable = self.waiter.is_none() || self.is_callable;
-        let is_callable = is_callable && mail.can_call(process);
+        let waiting = self.stand.as_deref();
+        let waiting = waiting.filter(|stand| stand.waiter.is_some());
+        let is_callable = waiting.is_none_or(|stand| stand.is_callable) && mail.can_call(process);
         mail.keeps_line()
             .then(|| marked(mail.mailbox(), is_callable))
     }
 
     /// Waits for a call.
     pub(super) async fn called(&self, key: &[u8]) -> Call {
-        match &self.waiter {
-            Some(waiter) if *self.key == *key => waiter.called().await,
+        match self.stand.as_deref() {
+            Some(Stand {
+                key: own,
+                waiter: Some(waiter),
+                ..
+            }) if **own == *key => waiter.called().await,
             _ => pending().await,
         }
     }
 
+    pub(super) const fn set_ticket(&mut self, ticket: Option<u64>) {
+        self.ticket = ticket;
+    }
+
     /// Ends the wait: calls are ignored from now on.
     pub(super) fn end_wait(&mut self) {
-        self.waiter = None;
+        if let Some(stand) = &mut self.stand {
+            stand.waiter = None;
+        }
     }
 }
 
@@ -98,5 +128,103 @@ const fn marked(mailbox: Mailbox, is_callable: bool) -> Mailbox {
         mailbox
     } else {
         mailbox.uncallable()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redlock_core::Token;
+    use redlock_core::transport::VoteConditions;
+
+    use super::*;
+
+    const KEY: &[u8] = b"dock";
+    const TOKEN: &Token = &Token::from_bytes([1; Token::LEN]);
+    const MAILBOX: [u8; 8] = [7; 8];
+
+    fn acquire(ticket: u64) -> Command<'static> {
+        let place = Place::waiting(Mailbox::new(MAILBOX), ticket, 9);
+        Command::acquire(KEY, TOKEN, 1_000, VoteConditions::NONE).with_place(Some(place))
+    }
+
+    fn leave() -> Command<'static> {
+        let place = Place::left(Mailbox::new(MAILBOX), 9);
+        Command::release(KEY, TOKEN).with_place(Some(place))
+    }
+
+    fn mailbox(command: &Command<'_>) -> Option<String> {
+        let mailbox = command.place.and_then(|place| place.mailbox);
+        mailbox.map(|mailbox| mailbox.to_string())
+    }
+
+    fn node() -> (Arc<Mail>, Queue) {
+        let mail = Mail::new(Mailbox::new(MAILBOX), Arc::default());
+        let queue = Queue::new("node".into(), std::time::Duration::from_millis(50));
+        (Arc::new(mail), queue)
+    }
+
+    #[test]
+    fn a_wait_that_began_when_the_node_could_not_call_keeps_its_place() {
+        let (mail, queue) = node();
+        let mut line = Line::default();
+        let [uncallable, callable] = ["~0707070707070707", "0707070707070707"];
+        assert_eq!(
+            mailbox(&line.stand(&acquire(5), &mail, &queue)).unwrap(),
+            uncallable
+        );
+        mail.opened(None);
+        assert_eq!(
+            mailbox(&line.stand(&acquire(5), &mail, &queue)).unwrap(),
+            uncallable
+        );
+        assert_eq!(mailbox(&line.at_node(&leave(), &mail)).unwrap(), uncallable);
+
+        line.end_wait();
+        assert_eq!(
+            mailbox(&line.stand(&acquire(5), &mail, &queue)).unwrap(),
+            callable
+        );
+        line.end_wait();
+        assert_eq!(mailbox(&line.at_node(&leave(), &mail)).unwrap(), callable);
+    }
+
+    #[test]
+    fn a_release_leaves_a_place_alone_in_which_another_task_stands() {
+        let (mail, queue) = node();
+        let (mut first, mut second) = (Line::default(), Line::default());
+        first.stand(&acquire(5), &mail, &queue);
+        assert!(mailbox(&first.at_node(&leave(), &mail)).is_some());
+        first.end_wait();
+        second.stand(&acquire(6), &mail, &queue);
+        assert_eq!(mailbox(&first.at_node(&leave(), &mail)), None);
+        assert!(mailbox(&second.at_node(&leave(), &mail)).is_some());
+    }
+
+    #[test]
+    fn the_first_try_has_the_ticket_that_the_process_knows() {
+        let (mail, queue) = node();
+        let mut line = Line::default();
+        let ticket = |command: Command<'_>| command.place.and_then(|place| place.ticket);
+        assert_eq!(
+            ticket(line.stand(&acquire(Place::NOW), &mail, &queue)),
+            Some(Place::NOW)
+        );
+        line.set_ticket(Some(42));
+        for (of_the_core, sent) in [(Place::NOW, 42), (5, 5)] {
+            let command = line.stand(&acquire(of_the_core), &mail, &queue);
+            assert_eq!(ticket(command), Some(sent));
+        }
+        assert_eq!(ticket(line.at_node(&leave(), &mail)), None);
+    }
+
+    #[test]
+    fn a_node_that_has_refused_the_line_gets_the_commands_of_every_client() {
+        let (mail, queue) = node();
+        let mut line = Line::default();
+        assert!(line.mailbox(&mail, None).is_some());
+        mail.refused("NOPERM".into());
+        assert_eq!(line.stand(&acquire(5), &mail, &queue).place, None);
+        assert_eq!(line.at_node(&leave(), &mail).place, None);
+        assert_eq!(line.mailbox(&mail, None), None);
     }
 }

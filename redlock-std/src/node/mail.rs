@@ -17,7 +17,7 @@ use redlock_core::transport::{Answer, Call, Command, Mailbox, Refusal, Reply, Ru
 use tokio::time::Instant;
 
 use super::error::TransportError;
-use crate::contention::Contention;
+use crate::lines::Lines;
 use crate::sync::atomic::{AtomicU8, Ordering};
 use crate::sync::{Mutex, MutexGuard, Notify};
 pub(super) use subscriber::Subscriber;
@@ -26,7 +26,7 @@ pub(super) use subscriber::Subscriber;
 pub(crate) struct Mail {
     mailbox: Mailbox,
     channel: String,
-    contention: Arc<Contention>,
+    lines: Arc<Lines>,
     state: Mutex<State>,
     /// Notified when the connection is wanted, must be made again, or is not needed any more.
     changed: Notify,
@@ -71,9 +71,9 @@ struct Slot {
 }
 
 impl Mail {
-    pub(super) fn new(mailbox: Mailbox, contention: Arc<Contention>) -> Self {
+    pub(super) fn new(mailbox: Mailbox, lines: Arc<Lines>) -> Self {
         Self {
-            contention,
+            lines,
             mailbox,
             channel: format!("{MAILBOX_PREFIX}{mailbox}"),
             state: Mutex::new(State {
@@ -191,6 +191,7 @@ impl Mail {
     pub(super) fn learn(&self, command: &Command<'_>, answer: Answer) {
         let is_contended = match command.reply(answer) {
             Some(Ok(Reply::Waiting(position, _))) => {
+                self.lines.record_time(position.time);
                 position.ahead > 0 || position.refusal != Refusal::Held
             }
             Some(Ok(Reply::ReleasedWithWaiters(_))) => {
@@ -199,7 +200,7 @@ impl Mail {
             _ => false,
         };
         if is_contended {
-            self.contention.record(command.key);
+            self.lines.record(command.key);
         }
     }
 
@@ -221,7 +222,7 @@ impl Mail {
     }
 
     /// Records that the node can call. Wakes all acquires, because calls may have been lost before.
-    fn opened(&self, caller: Option<RunId>) {
+    pub(super) fn opened(&self, caller: Option<RunId>) {
         let mut state = self.lock();
         state.status = Status::Open(caller);
         let slots: Vec<_> = state.waiters.values().cloned().collect();
@@ -339,6 +340,10 @@ const fn rank(call: Call) -> u8 {
         Call::Turn => 3,
     }
 }
+
+#[cfg(test)]
+#[cfg(redlock_loom)]
+mod interleavings;
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redlock_std::{Fencing, Options, Redlock};
-use redlock_tests::Servers;
+use redlock_tests::{Servers, eventually};
 
 use crate::setup::patient;
 
@@ -118,6 +118,38 @@ async fn a_user_with_just_the_permissions_that_the_documentation_names_can_lock_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_user_with_just_the_permissions_that_the_documentation_names_is_called_in_the_line() {
+    for fencing in [None, Some(Fencing::default())] {
+        let servers = Servers::start(3);
+        grant(&servers, KEYS, PLAIN);
+        grant(&servers, LINE_KEYS, LINE);
+        let mut options = patient(TTL);
+        if let Some(fencing) = fencing {
+            grant(&servers, "~redlock:fence:lock:*", "+pttl");
+            options = options.fenced(fencing).unwrap();
+        }
+        let [first, second] = [(); 2].map(|()| connect(&servers, options));
+        let guard = first.acquire("lock:dock-7").await.unwrap();
+        let waiter = second.clone();
+        let waiting = tokio::spawn(async move { waiter.acquire("lock:dock-7").await.unwrap() });
+        eventually("it stands in the line", TTL, || {
+            let mut lines = servers.iter().map(|server| {
+                let range = ["ZRANGE", "redlock:queue:lock:dock-7", "0", "-1"];
+                server.query::<Vec<String>>(&range).unwrap()
+            });
+            lines.all(|line| line.iter().any(|mailbox| !mailbox.starts_with('~')))
+        })
+        .await;
+        guard.release().await;
+        waiting.await.unwrap().release().await;
+        for client in [first, second] {
+            assert_eq!(client.warnings(), []);
+        }
+        servers.expect_no_keys().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_the_permission_to_ask_who_a_node_is_the_error_names_it() {
     for (keys, commands) in [
         (KEYS, PLAIN.replace("+info", "-info")),
@@ -142,6 +174,10 @@ async fn without_the_permission_to_ask_who_a_node_is_the_error_names_it() {
 /// As in the documentation of `Redlock::connect`.
 const KEYS: &str = "~lock:* ~redlock:guard";
 const PLAIN: &str = "+set +get +del +pexpire +evalsha +eval +script|load +info +time";
+
+const LINE_KEYS: &str = "~redlock:queue:lock:* &redlock:mail:*";
+const LINE: &str =
+    "+exists +pttl +zadd +zrem +zrange +zrank +zscore +zcard +publish +pubsub +subscribe";
 
 fn grant(servers: &Servers, keys: &str, commands: &str) {
     for server in servers.iter() {
