@@ -169,14 +169,18 @@ impl<'a> Command<'a> {
         let place = self
             .place
             .filter(|_| !matches!(self.verb, Verb::Extend { .. }));
-        let keys = match (self.proposal, place) {
-            (None, None) => "1",
-            (None, Some(_)) => "2",
-            (Some(_), None) if self.is_release() => "2",
-            (Some(_), None) => "3",
-            (Some(_), Some(_)) if self.is_release() => "3",
-            (Some(_), Some(_)) => "4",
+        let mut keys = match self.proposal {
+            None => "1",
+            Some(_) if self.is_release() => "2",
+            Some(_) => "3",
         };
+        if place.is_some() {
+            keys = match keys {
+                "1" => "2",
+                "2" => "3",
+                _ => "4",
+            };
+        }
         let mut arguments = script.call(call, keys);
         arguments.push(Some(key));
         if self.is_fenced() {

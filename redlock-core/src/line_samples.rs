@@ -2,15 +2,15 @@
 
 #[cfg(any(feature = "queue", feature = "mock"))]
 mod samples {
-    use crate::line::{Position, Refusal};
+    use crate::line::Refusal;
     use crate::reply::Reply;
     use crate::time::Instant;
 
     /// The answers of the nodes of one round to a client in the line, or to a release.
     #[derive(Debug)]
     pub(crate) struct LineSamples<const MAX: usize> {
-        /// The answer of each node that has refused, and how far its clock is ahead of the client's, in microseconds.
-        positions: [Option<(Position, i64)>; MAX],
+        /// The answer of each node that has refused.
+        samples: [Option<Sample>; MAX],
         /// How many nodes have granted.
         granted: usize,
         /// How many nodes without a line have told that the lock is held.
@@ -19,10 +19,20 @@ mod samples {
         ended_at: Instant,
     }
 
+    /// What is used of a [`Position`](crate::line::Position), in 16 bytes.
+    #[derive(Debug, Clone, Copy)]
+    struct Sample {
+        /// How far the node's clock is ahead of the client's, in microseconds.
+        offset: i64,
+        left_ms: u32,
+        ahead: u16,
+        refusal: Refusal,
+    }
+
     impl<const MAX: usize> LineSamples<MAX> {
         pub(crate) const fn new() -> Self {
             Self {
-                positions: [None; MAX],
+                samples: [None; MAX],
                 granted: 0,
                 held_elsewhere: 0,
                 has_waiters: false,
@@ -44,8 +54,13 @@ mod samples {
                     // The node read its clock at some time between `sent_at` and `now`.
                     let ours = sent_at.as_micros().midpoint(now.as_micros());
                     let offset = position.time.wrapping_sub(ours).cast_signed();
-                    if let Some(slot) = self.positions.get_mut(node) {
-                        *slot = Some((*position, offset));
+                    if let Some(slot) = self.samples.get_mut(node) {
+                        *slot = Some(Sample {
+                            offset,
+                            left_ms: position.left_ms,
+                            ahead: u16::try_from(position.ahead).unwrap_or(u16::MAX),
+                            refusal: position.refusal,
+                        });
                     }
                 }
                 Ok(Reply::Acquired(_)) => self.granted += 1,
@@ -62,7 +77,7 @@ mod samples {
 
         /// How many clients are ahead in the line: the most of any node. `None` if no node has told.
         pub(crate) fn ahead(&self) -> Option<u32> {
-            self.positions().map(|position| position.ahead).max()
+            self.samples().map(|sample| sample.ahead.into()).max()
         }
 
         /// When the last answer came.
@@ -72,31 +87,29 @@ mod samples {
 
         /// How many nodes have refused for this reason.
         pub(crate) fn count(&self, refusal: Refusal) -> u32 {
-            let positions = self
-                .positions()
-                .filter(|position| position.refusal == refusal);
+            let samples = self.samples().filter(|sample| sample.refusal == refusal);
             let elsewhere = match refusal {
                 Refusal::Held => self.held_elsewhere,
                 Refusal::Ahead | Refusal::Full => 0,
             };
-            let count = u32::try_from(positions.count()).unwrap_or(u32::MAX);
+            let count = u32::try_from(samples.count()).unwrap_or(u32::MAX);
             count.saturating_add(elsewhere)
         }
 
         /// The longest time that is left of the turn of another client, in microseconds.
         pub(crate) fn longest_turn_micros(&self) -> Option<u64> {
             let ahead = self
-                .positions()
-                .filter(|position| position.refusal == Refusal::Ahead);
-            let left = ahead.map(|position| u64::from(position.left_ms) * 1_000);
+                .samples()
+                .filter(|sample| sample.refusal == Refusal::Ahead);
+            let left = ahead.map(|sample| u64::from(sample.left_ms) * 1_000);
             left.max()
         }
 
         /// How long until the key has expired on `quorum` nodes, in microseconds. `None` if this is unknown.
         pub(crate) fn expiry_micros(&self, quorum: u32) -> Option<u64> {
             let mut held_ms = [u32::MAX; MAX];
-            let held = self.positions().map(|position| match position.refusal {
-                Refusal::Held => position.left_ms,
+            let held = self.samples().map(|sample| match sample.refusal {
+                Refusal::Held => sample.left_ms,
                 Refusal::Ahead | Refusal::Full => 0,
             });
             let granted = core::iter::repeat_n(0, self.granted);
@@ -115,7 +128,7 @@ mod samples {
         /// have told.
         pub(crate) fn offset(&self, needed: u32) -> Option<i64> {
             let mut offsets = [0; MAX];
-            let known = self.positions.iter().flatten().map(|(_, offset)| *offset);
+            let known = self.samples().map(|sample| sample.offset);
             let slots = offsets.iter_mut().zip(known);
             let count = slots.map(|(slot, offset)| *slot = offset).count();
             let offsets = offsets.get_mut(..count)?;
@@ -126,11 +139,8 @@ mod samples {
             offsets.get(count.checked_sub(1)? / 2).copied()
         }
 
-        fn positions(&self) -> impl Iterator<Item = &Position> {
-            self.positions
-                .iter()
-                .flatten()
-                .map(|(position, _)| position)
+        fn samples(&self) -> impl Iterator<Item = &Sample> {
+            self.samples.iter().flatten()
         }
     }
 }

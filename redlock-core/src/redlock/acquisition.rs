@@ -47,33 +47,25 @@ const SPLIT_TIMEOUTS: u64 = 8;
 #[derive(Debug)]
 pub struct Acquisition {
     begun_at: Instant,
-    pub(super) give_up_at: Instant,
+    give_up_at: Instant,
     split_retries: u32,
-    pub(super) failed_attempts: u32,
-    pub(super) learned: Learned,
-    pub(super) waiting: Waiting,
+    failed_attempts: u32,
+    learned: Learned,
 }
 
 impl Acquisition {
     /// The same acquire, but with a wait that has begun earlier: at `since`, an instant of the same clock. Its place in the line
     /// of the lock is by this time. Changes neither the end of the wait nor its timeouts. Call it before the first attempt.
     #[must_use]
-    pub const fn since(self, since: Instant) -> Self {
-        Self {
-            waiting: Waiting::since(since),
-            ..self
-        }
+    pub const fn since(mut self, since: Instant) -> Self {
+        self.learned.waiting.set_since(since);
+        self
     }
 
     /// Whether the client stands in the waiting line of the lock, or will from its next attempt on.
     #[must_use]
     pub const fn is_in_line(&self) -> bool {
-        self.waiting.is_in_line()
-    }
-
-    /// Whether this acquire waits for a lock that is held.
-    pub(super) fn waits(&self) -> bool {
-        self.give_up_at > self.begun_at
+        self.learned.waiting.is_in_line()
     }
 }
 
@@ -133,7 +125,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         };
         self.send_abandoned_release().await;
         loop {
-            let error = match self.attempt_once(key.as_ref(), &mut acquisition).await {
+            let error = match self
+                .attempt_once(key.as_ref(), &mut acquisition.learned)
+                .await
+            {
                 Ok(grant) => return Ok(self.lease(key, grant)),
                 Err(error) => error,
             };
@@ -141,7 +136,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 // An attempt that could not begin has not left the line: the next operation does.
                 return Err(error);
             };
-            self.wait_until(&mut acquisition.waiting, key.as_ref(), again_at)
+            self.wait_until(&mut acquisition.learned.waiting, key.as_ref(), again_at)
                 .await;
         }
     }
@@ -149,8 +144,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// Begins an acquire: [`Options::wait`](crate::Options::wait) is counted from this call on. Sends nothing.
     pub fn begin(&self) -> Acquisition {
         let once = self.begin_once();
+        let give_up_at = once.begun_at.saturating_add(self.options.wait_time());
         Acquisition {
-            give_up_at: once.begun_at.saturating_add(self.options.wait_time()),
+            give_up_at,
+            learned: Learned::nothing(Waiting::new(once.begun_at, give_up_at)),
             ..once
         }
     }
@@ -163,8 +160,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             give_up_at: begun_at,
             split_retries: 0,
             failed_attempts: 0,
-            learned: Learned::NOTHING,
-            waiting: Waiting::since(begun_at),
+            learned: Learned::nothing(Waiting::new(begun_at, begun_at)),
         }
     }
 
@@ -183,7 +179,9 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         if !acquisition.is_in_line() {
             self.send_abandoned_release().await;
         }
-        let grant = self.attempt_once(key.as_ref(), acquisition).await?;
+        let grant = self
+            .attempt_once(key.as_ref(), &mut acquisition.learned)
+            .await?;
         Ok(self.lease(key, grant))
     }
 
@@ -192,7 +190,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// feature `queue`, with [`Options::queue`](crate::Options) off, or if no transport has a
     /// [mailbox](crate::Transport::mailbox).
     pub fn join_line(&self, acquisition: &mut Acquisition) -> bool {
-        acquisition.waits() && self.join(&mut acquisition.waiting)
+        self.join(&mut acquisition.learned.waiting)
     }
 
     /// Waits until it is time for the next attempt: until `again_at`, or until the nodes call this client. `again_at` is from
@@ -206,7 +204,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         key: K,
         again_at: Instant,
     ) {
-        self.wait_until(&mut acquisition.waiting, key.as_ref(), again_at)
+        self.wait_until(&mut acquisition.learned.waiting, key.as_ref(), again_at)
             .await;
     }
 
@@ -227,15 +225,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         // Without a report (no entropy, a reserved key), a retry would fail too.
         error.report()?;
         let now = self.clock.now();
-        if acquisition.waiting.is_over() {
-            return None;
-        }
-        if let Some(look_at) = acquisition.waiting.look_at() {
-            return Some(look_at.min(acquisition.give_up_at));
-        }
-        let is_held = matches!(error, AcquireError::Held(_));
-        if is_held && now < acquisition.give_up_at && self.join_line(acquisition) {
-            return Some(now);
+        if let Some(again_at) = self.again_in_line(&mut acquisition.learned.waiting, error, now) {
+            return again_at;
         }
         let is_first = acquisition.failed_attempts == 0;
         if is_first && acquisition.split_retries < SPLIT_RETRIES && error.is_split() {

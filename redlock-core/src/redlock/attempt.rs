@@ -10,7 +10,7 @@ use crate::lease::{Lease, Terms};
 use crate::line::Place;
 use crate::race::Ballot;
 use crate::redlock::Redlock;
-use crate::redlock::acquisition::Acquisition;
+use crate::redlock::waiting::Waiting;
 use crate::report::{Outcome, Report};
 use crate::round::{Distrust, NodeSet, Verdict};
 use crate::time::{Clock, Instant};
@@ -38,14 +38,19 @@ pub(super) struct Learned {
     highest: Fence,
     /// When the last round began, and what it told about the rules.
     confirmed: Option<(Instant, Confirmation)>,
+    /// The place of the client in the line of the lock.
+    pub(super) waiting: Waiting,
 }
 
 impl Learned {
-    pub(super) const NOTHING: Self = Self {
-        round_micros: 0,
-        highest: Fence::ZERO,
-        confirmed: None,
-    };
+    pub(super) const fn nothing(waiting: Waiting) -> Self {
+        Self {
+            round_micros: 0,
+            highest: Fence::ZERO,
+            confirmed: None,
+            waiting,
+        }
+    }
 }
 
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
@@ -67,18 +72,15 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     pub(super) async fn attempt_once(
         &mut self,
         key: &[u8],
-        acquisition: &mut Acquisition,
+        learned: &mut Learned,
     ) -> Result<Grant, AcquireError<NodeErrorOf<T>, MAX>> {
         if key.starts_with(RESERVED_PREFIX.as_bytes()) {
             return Err(AcquireError::ReservedKey);
         }
         let token = self.fresh_token().ok_or(AcquireError::Entropy)?;
-        if acquisition.waits() && self.contention.contains(key) {
-            self.join(&mut acquisition.waiting);
-        }
-        let place = acquisition.waiting.place();
-        let departure = self.departure(&acquisition.waiting);
-        let learned = &mut acquisition.learned;
+        self.join_if_wanted(&mut learned.waiting, key);
+        let place = learned.waiting.place();
+        let departure = self.departure(&learned.waiting);
         let mut rounds = 0;
         let mut previous_fence = None;
         let looks_at_all = self.options.fencing().is_some() && !self.has_looked_recently();
@@ -156,19 +158,19 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         if ballot.verdict != Verdict::Won {
             // Waits for the nodes that granted, so that they have deleted the key before the error is returned.
             let (possible_carriers, carriers) = carriers(&ballot.report);
-            acquisition.waiting.learn_ticket(&ballot);
+            learned.waiting.learn_ticket(&ballot);
             let (recipients, place) =
-                self.clean_up(key, possible_carriers, ballot.verdict, acquisition);
+                self.departing(&mut learned.waiting, &ballot, possible_carriers);
             let release = Command::release(key, &token)
                 .with_proposal(proposal)
                 .with_place(place);
             let mut delivery = self.delivery_round(release, recipients, carriers, carriers.len());
             self.run(&mut delivery).await;
-            self.plan_look(acquisition, &ballot);
+            self.plan_look(&mut learned.waiting, &ballot, learned.round_micros);
         }
         if ballot.verdict == Verdict::Won
-            || !acquisition.waiting.is_in_line()
-            || acquisition.waiting.is_over()
+            || !learned.waiting.is_in_line()
+            || learned.waiting.is_over()
         {
             self.abandoned = None;
         }
@@ -184,30 +186,6 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             Verdict::Unreachable | Verdict::Pending => {
                 Err(AcquireError::Unreachable(ballot.report))
             }
-        }
-    }
-
-    /// The release of a lost attempt: the nodes that get it, and the place of the client in their lines. Decides whether the
-    /// client goes on waiting.
-    fn clean_up(
-        &mut self,
-        key: &[u8],
-        possible_carriers: NodeSet,
-        verdict: Verdict,
-        acquisition: &mut Acquisition,
-    ) -> (NodeSet, Option<Place>) {
-        if verdict == Verdict::Refused {
-            self.contention.record(key, true);
-        }
-        let waiting = &mut acquisition.waiting;
-        if !waiting.is_in_line() {
-            (possible_carriers, self.departure(waiting))
-        } else if self.clock.now() < acquisition.give_up_at {
-            (possible_carriers, waiting.place())
-        } else {
-            waiting.end();
-            // Every node may have the client in its line.
-            (self.all, self.departure(waiting))
         }
     }
 

@@ -344,6 +344,146 @@ fn a_client_that_a_minority_has_called_gets_the_lock_when_the_other_keys_expire(
     assert!(nobody_waits(&nodes));
 }
 
+/// A transport to each node, which delays commands by the time for this node. The counter counts the acquires.
+fn delayed<'c>(
+    nodes: &'c [Node<'c>],
+    clock: &'c MockClock,
+    number: u8,
+    options: Options,
+    delay: impl Fn(usize) -> Duration,
+) -> (
+    Redlock<Counted<'c>, &'c MockClock, SeededEntropy, 5>,
+    Rc<Cell<usize>>,
+) {
+    let acquires = Rc::default();
+    let links = nodes.iter().enumerate().map(|(node, to)| Counted {
+        client: to.client(mailbox(number)),
+        clock,
+        delay: delay(node),
+        acquires: Rc::clone(&acquires),
+    });
+    let entropy = SeededEntropy::new(u64::from(number) + 1_000);
+    (
+        Redlock::new(links, clock, entropy, options).unwrap(),
+        acquires,
+    )
+}
+
+/// The release reaches one node first, and the others 10 ms later.
+#[test]
+fn a_client_tries_when_a_quorum_has_called_it_and_not_before() {
+    for count in [3, 5] {
+        let clock = MockClock::new();
+        let nodes = &far(&clock, count);
+        let (mut holder, _) = delayed(nodes, &clock, 99, patient(), |node| {
+            ms(node.min(1) as u64 * 10)
+        });
+        let (mut redlock, acquires) = delayed(nodes, &clock, 1, patient(), |_| ms(0));
+        let release = async {
+            let lease = holder.try_acquire(KEY).await.unwrap();
+            clock.sleep_until(at(ms(2_000))).await;
+            acquires.set(0);
+            holder.release(lease).await;
+        };
+        let wait = async {
+            clock.sleep_until(at(ms(100))).await;
+            drop(redlock.acquire(KEY).await.unwrap());
+            let tries = acquires.get() / count;
+            assert!(tries <= 1, "{tries} tries after the release");
+        };
+        clock.run(join_all(vec![Box::pin(release), Box::pin(wait)]));
+        assert!(micros(&clock) <= 2_010_000 + 4_000);
+    }
+}
+
+#[test]
+fn a_client_that_only_a_minority_can_call_tries_a_moment_later() {
+    let clock = MockClock::new();
+    let nodes = far(&clock, 5);
+    nodes[1..].iter().for_each(|node| node.lose_calls(true));
+    let served = Served::default();
+    clock.run(join_all(vec![
+        first_holder(queued(&nodes, &clock, 99), ms(3_000)),
+        waiter(queued(&nodes, &clock, 1), 1, ms(100), ms(5), &served),
+    ]));
+    let taken = served.borrow()[0].1 - ms(3_000);
+    assert!(taken <= ms(25) + 2 * ROUND_TRIP, "{taken:?}");
+}
+
+/// A foreign client is faster than the client that was called, and releases the lock after 20 ms. It calls no client.
+#[test]
+fn a_client_that_was_called_in_vain_looks_again_soon() {
+    let clock = MockClock::new();
+    let nodes = far(&clock, 3);
+    let served = Served::default();
+    let foreign = async {
+        clock.sleep_until(at(ms(3_001))).await;
+        steal(&nodes);
+        clock.sleep_until(at(ms(3_021))).await;
+        nodes.iter().for_each(|node| node.remove(KEY));
+    };
+    clock.run(join_all(vec![
+        first_holder(queued(&nodes, &clock, 99), ms(3_000)),
+        waiter(queued(&nodes, &clock, 1), 1, ms(100), ms(5), &served),
+        Box::pin(foreign),
+    ]));
+    let taken = served.borrow()[0].1 - ms(3_021);
+    assert!(taken <= ms(50) + 2 * ROUND_TRIP, "{taken:?}");
+}
+
+#[test]
+fn a_client_looks_at_once_when_it_is_connected_again() {
+    let clock = MockClock::new();
+    let nodes = far(&clock, 3);
+    steal_for(Duration::from_secs(60), &nodes);
+    let served = Served::default();
+    let restart = async {
+        clock.sleep_until(at(ms(3_000))).await;
+        nodes.iter().for_each(MockNode::restart_empty);
+    };
+    let options = patient().restart_guard(false);
+    clock.run(join_all(vec![
+        waiter(
+            queued_with(&nodes, &clock, 1, options),
+            1,
+            ms(100),
+            ms(5),
+            &served,
+        ),
+        Box::pin(restart),
+    ]));
+    let taken = served.borrow()[0].1 - ms(3_000);
+    assert!(taken <= ROUND_TRIP, "{taken:?}");
+}
+
+/// A foreign client does not call when it releases the lock.
+#[test]
+fn a_release_of_a_foreign_client_is_noticed_within_a_quarter_of_the_ttl_or_about_a_second() {
+    for (ttl, most) in [(ms(2_000), ms(500)), (ms(60_000), LONGEST_LOOK)] {
+        let clock = MockClock::new();
+        let nodes = far(&clock, 3);
+        steal_for(Duration::from_secs(600), &nodes);
+        let served = Served::default();
+        let foreign = async {
+            clock.sleep_until(at(ms(8_000))).await;
+            nodes.iter().for_each(|node| node.remove(KEY));
+        };
+        let options = Options::new(ttl).unwrap().wait(Duration::from_secs(600));
+        clock.run(join_all(vec![
+            waiter(
+                queued_with(&nodes, &clock, 1, options),
+                1,
+                ms(100),
+                ms(5),
+                &served,
+            ),
+            Box::pin(foreign),
+        ]));
+        let taken = served.borrow()[0].1 - ms(8_000);
+        assert!(taken <= most + ROUND_TRIP, "{taken:?}");
+    }
+}
+
 #[test]
 fn a_node_that_forgets_its_line_or_restarts_delays_no_client() {
     for is_restarted in [false, true] {
@@ -391,8 +531,7 @@ fn clients_that_cannot_be_called_are_served_in_order_and_within_a_turn() {
         }
         clock.run(join_all(tasks));
         let mut last = ms(3_000);
-        let mut next = 1;
-        for (number, acquired_at) in served.borrow().iter() {
+        for (next, (number, acquired_at)) in (1..).zip(served.borrow().iter()) {
             assert_eq!(*number, next);
             let taken = *acquired_at - last;
             let most = if *number == 3 {
@@ -402,7 +541,6 @@ fn clients_that_cannot_be_called_are_served_in_order_and_within_a_turn() {
             };
             assert!(taken <= most, "{number}: {taken:?}");
             last = *acquired_at + ms(5);
-            next += 1;
         }
         assert!(nobody_waits(nodes));
     }
@@ -627,15 +765,7 @@ fn a_client_does_not_poll_because_a_node_is_free_that_is_outvoted() {
     let clock = MockClock::new();
     let nodes = far(&clock, 5);
     steal(&nodes[..4]);
-    let acquires = Rc::new(Cell::new(0));
-    let links = nodes.iter().map(|node| Counted {
-        client: node.client(mailbox(1)),
-        clock: &clock,
-        delay: Duration::ZERO,
-        acquires: Rc::clone(&acquires),
-    });
-    let entropy = SeededEntropy::new(1);
-    let mut redlock = Redlock::<_, _, _, 5>::new(links, &clock, entropy, patient()).unwrap();
+    let (mut redlock, acquires) = delayed(&nodes, &clock, 1, patient(), |_| ms(0));
     let stop = clock.sleep_until(at(ms(9_000)));
     let acquire = redlock.acquire(KEY);
     let stopped = clock.run(select(pin!(stop), pin!(acquire)));
@@ -899,7 +1029,7 @@ fn whatever_fails_the_line_excludes_and_all_that_wait_get_the_lock() {
                     }
                     2 => node.forget_line(KEY),
                     3 if node.token(KEY).is_none() => {
-                        steal_for(ms(20), core::slice::from_ref(node))
+                        steal_for(ms(20), core::slice::from_ref(node));
                     }
                     _ => {}
                 }

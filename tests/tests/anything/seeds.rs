@@ -87,7 +87,7 @@ async fn run(seed: u64, servers: &Servers) -> usize {
             );
             granted += 1;
         }
-        end(seed, guard, &mut random).await;
+        Box::pin(end(seed, guard, &mut random)).await;
     }
     granted
 }

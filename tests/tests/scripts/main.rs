@@ -8,6 +8,7 @@
     reason = "what fails here fails a test"
 )]
 
+mod line;
 mod step;
 mod twins;
 

@@ -36,6 +36,8 @@ pub(crate) struct Twins<'a> {
     /// The clients that can be called, and what they are told.
     mail: Connection,
     messages: Receiver<PushInfo>,
+    /// A connection that has subscribed to all channels: it makes no client look alive.
+    _eavesdropper: Connection,
 }
 
 /// The members of a line with their scores, and for how many milliseconds it lives.
@@ -71,12 +73,16 @@ impl<'a> Twins<'a> {
         server.vouch(&rules(fencing()));
         let client = redis::Client::open(format!("{}?protocol=resp3", server.url())).unwrap();
         let mut mail = client.get_connection().unwrap();
+        let mut eavesdropper = client.get_connection().unwrap();
+        let all = redis::cmd("PSUBSCRIBE").arg("*").get_packed_command();
+        eavesdropper.send_packed_command(&all).unwrap();
         let (sender, messages) = channel();
         mail.set_push_sender(sender);
         let mut twins = Self {
             server,
             mail,
             messages,
+            _eavesdropper: eavesdropper,
             has_lines: false,
             has_fences: true,
             connection,

@@ -349,7 +349,7 @@ impl Lines {
         };
         let bound = self.bound(key, since, task);
         if std::env::var_os("IDLE").is_some() && idle > 1000 {
-            println!(
+            eprintln!(
                 "idle {idle} of {bound} {}",
                 self.is_smooth(key, since, task)
             );

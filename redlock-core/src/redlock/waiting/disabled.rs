@@ -5,10 +5,11 @@
 use core::future::Future;
 
 use crate::entropy::Entropy;
+use crate::error::AcquireError;
 use crate::line::Place;
 use crate::race::Ballot;
 use crate::redlock::Redlock;
-use crate::redlock::acquisition::Acquisition;
+use crate::round::NodeSet;
 use crate::time::{Clock, Instant};
 use crate::transport::{NodeErrorOf, Transport};
 
@@ -16,9 +17,11 @@ use crate::transport::{NodeErrorOf, Transport};
 pub(in crate::redlock) struct Waiting;
 
 impl Waiting {
-    pub(in crate::redlock) const fn since(_since: Instant) -> Self {
+    pub(in crate::redlock) const fn new(_since: Instant, _give_up_at: Instant) -> Self {
         Self
     }
+
+    pub(in crate::redlock) const fn set_since(&mut self, _since: Instant) {}
 
     pub(in crate::redlock) const fn place(&self) -> Option<Place> {
         None
@@ -37,12 +40,6 @@ impl Waiting {
         _ballot: &Ballot<'_, E, MAX>,
     ) {
     }
-
-    pub(in crate::redlock) const fn end(&mut self) {}
-
-    pub(in crate::redlock) const fn look_at(&self) -> Option<Instant> {
-        None
-    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -52,10 +49,6 @@ impl Contention {
     pub(in crate::redlock) const NONE: Self = Self;
 
     pub(in crate::redlock) const fn record(&mut self, _key: &[u8], _is_wanted: bool) {}
-
-    pub(in crate::redlock) const fn contains(&self, _key: &[u8]) -> bool {
-        false
-    }
 }
 
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
@@ -67,10 +60,31 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         false
     }
 
+    pub(in crate::redlock) const fn join_if_wanted(&self, _waiting: &mut Waiting, _key: &[u8]) {}
+
+    pub(in crate::redlock) const fn departing(
+        &mut self,
+        _waiting: &mut Waiting,
+        _ballot: &Ballot<'_, NodeErrorOf<T>, MAX>,
+        carriers: NodeSet,
+    ) -> (NodeSet, Option<Place>) {
+        (carriers, None)
+    }
+
+    pub(in crate::redlock) const fn again_in_line(
+        &self,
+        _waiting: &mut Waiting,
+        _error: &AcquireError<NodeErrorOf<T>, MAX>,
+        _now: Instant,
+    ) -> Option<Option<Instant>> {
+        None
+    }
+
     pub(in crate::redlock) const fn plan_look(
         &mut self,
-        _acquisition: &mut Acquisition,
+        _waiting: &mut Waiting,
         _ballot: &Ballot<'_, NodeErrorOf<T>, MAX>,
+        _round_micros: u64,
     ) {
     }
 

@@ -10,11 +10,11 @@ use core::task::{Poll, ready};
 use embassy_futures::select::select_slice;
 
 use crate::entropy::Entropy;
+use crate::error::AcquireError;
 use crate::line::{Call, Mailbox, Place, Refusal};
 use crate::options::part_of;
 use crate::race::{Ballot, Once};
 use crate::redlock::Redlock;
-use crate::redlock::acquisition::Acquisition;
 use crate::round::{NodeSet, Verdict};
 use crate::time::{Clock, Instant};
 use crate::transport::{NodeErrorOf, Transport};
@@ -24,11 +24,16 @@ use crate::transport::{NodeErrorOf, Transport};
 pub(in crate::redlock) struct Waiting {
     /// The ticket is this instant by the nodes' time.
     since: Instant,
+    give_up_at: Instant,
+    /// Whether the client waits if the lock is held.
+    is_patient: bool,
     /// `None` until the client stands in the line.
     place: Option<Place>,
     /// Whether the ticket is the nodes' time at which the wait began. Then it does not change any more. Until enough nodes have
     /// told their time, each node takes its own time. The offset of an earlier acquire may be out of date.
     has_ticket: bool,
+    /// How many rounds in a row were lost although no other client kept the lock from this one.
+    failed_rounds: u32,
     /// How many rounds were lost since the client has joined the line, or since a quorum of nodes has called it.
     looks: u32,
     /// When the client looks at the lock next, if no node calls it.
@@ -39,9 +44,12 @@ pub(in crate::redlock) struct Waiting {
 
 impl Waiting {
     /// A client that wants the lock since this instant, and does not stand in the line yet.
-    pub(in crate::redlock) const fn since(since: Instant) -> Self {
+    pub(in crate::redlock) fn new(since: Instant, give_up_at: Instant) -> Self {
         Self {
             since,
+            give_up_at,
+            is_patient: give_up_at > since,
+            failed_rounds: 0,
             place: None,
             has_ticket: false,
             looks: 0,
@@ -62,13 +70,8 @@ impl Waiting {
         self.is_over
     }
 
-    pub(in crate::redlock) const fn end(&mut self) {
-        self.is_over = true;
-    }
-
-    /// When the client looks at the lock next. `None` if it stands in no line.
-    pub(in crate::redlock) fn look_at(&self) -> Option<Instant> {
-        self.place.map(|_| self.look_at)
+    pub(in crate::redlock) const fn set_since(&mut self, since: Instant) {
+        self.since = since;
     }
 
     /// After a round: takes the ticket from the first nodes that tell their time, and makes it earlier once enough of them have.
@@ -151,7 +154,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
 
     /// The next attempt stands in the line. Returns `false` if it does not: no node keeps a line for this client.
     pub(in crate::redlock) fn join(&self, waiting: &mut Waiting) -> bool {
-        let mailbox = self.mailbox().filter(|_| self.options.is_queue_on());
+        let may_wait = waiting.is_patient && self.options.is_queue_on();
+        let mailbox = self.mailbox().filter(|_| may_wait);
         let Some(mailbox) = mailbox else {
             return false;
         };
@@ -162,19 +166,62 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         true
     }
 
+    /// The first attempt already stands in the line if other clients wanted the lock when this client last used it.
+    pub(in crate::redlock) fn join_if_wanted(&self, waiting: &mut Waiting, key: &[u8]) {
+        if self.contention.contains(key) {
+            self.join(waiting);
+        }
+    }
+
+    /// After a lost round: the nodes that get the release of its token, and the place of the client in their lines. `carriers` are
+    /// the nodes that may carry the token. Decides whether the client goes on waiting.
+    pub(in crate::redlock) fn departing(
+        &mut self,
+        waiting: &mut Waiting,
+        ballot: &Ballot<'_, NodeErrorOf<T>, MAX>,
+        carriers: NodeSet,
+    ) -> (NodeSet, Option<Place>) {
+        if ballot.verdict == Verdict::Refused {
+            self.contention.record(ballot.command.key, true);
+        }
+        if waiting.place.is_none() {
+            (carriers, self.departure(waiting))
+        } else if self.clock.now() < waiting.give_up_at {
+            (carriers, waiting.place)
+        } else {
+            waiting.is_over = true;
+            // Every node may have the client in its line.
+            (self.all, self.departure(waiting))
+        }
+    }
+
+    /// When to start the next attempt of a client that stands in the line, or does so from now on because the lock is held.
+    /// `Some(None)` if there must be no further attempt. `None` if it does not stand in the line.
+    pub(in crate::redlock) fn again_in_line(
+        &self,
+        waiting: &mut Waiting,
+        error: &AcquireError<NodeErrorOf<T>, MAX>,
+        now: Instant,
+    ) -> Option<Option<Instant>> {
+        if waiting.is_over {
+            Some(None)
+        } else if waiting.is_in_line() {
+            Some(Some(waiting.look_at.min(waiting.give_up_at)))
+        } else if matches!(error, AcquireError::Held(_)) && now < waiting.give_up_at {
+            self.join(waiting).then_some(Some(now))
+        } else {
+            None
+        }
+    }
+
     /// After a lost round: decides when the client looks at the lock next, if no node calls it.
     pub(in crate::redlock) fn plan_look(
         &mut self,
-        acquisition: &mut Acquisition,
+        waiting: &mut Waiting,
         ballot: &Ballot<'_, NodeErrorOf<T>, MAX>,
+        round_micros: u64,
     ) {
-        let Acquisition {
-            waiting,
-            learned,
-            failed_attempts,
-            ..
-        } = acquisition;
-        let Some(place) = waiting.place else {
+        let Some(place) = waiting.place.filter(|_| !waiting.is_over) else {
             return;
         };
         let ended_at = ballot.line.ended_at();
@@ -198,14 +245,13 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             ended_at.plus_micros(left.saturating_add(AFTER_TURN_MICROS))
         } else {
             // The delay grows only if it is not another client that keeps the lock from this one.
-            let is_alone = ballot.verdict != Verdict::Refused || held + ahead == 0;
-            *failed_attempts = if is_alone {
-                failed_attempts.saturating_add(1)
-            } else {
-                1
+            let is_kept_away = ballot.verdict == Verdict::Refused && held + ahead > 0;
+            waiting.failed_rounds = match is_kept_away {
+                true => 1,
+                false => waiting.failed_rounds.saturating_add(1),
             };
-            let delay = self.options.delay_micros(*failed_attempts, random);
-            let rounds = part_of(learned.round_micros.saturating_mul(4), self.random());
+            let delay = self.options.delay_micros(waiting.failed_rounds, random);
+            let rounds = part_of(round_micros.saturating_mul(4), self.random());
             now.plus_micros(delay.max(rounds))
         };
         if self.callable_nodes() < self.quorum() {
