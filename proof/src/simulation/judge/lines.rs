@@ -45,6 +45,8 @@ struct Client {
     has_held: bool,
     /// The end of its last pause.
     runs_from: Moment,
+    /// When a node had no vote for it, as it knew, for the last time.
+    denied_at: Moment,
     /// By the node: since when it has this connection; none if it has none.
     connected: Vec<Option<Moment>>,
     /// By the node: whether the node takes it for alive.
@@ -138,6 +140,10 @@ impl Lines {
                     client.gone_at = at;
                 }
             }
+            What::Denied(Route { client, .. }) => {
+                self.look_at_all();
+                self.clients[client].denied_at = at;
+            }
             What::ForgotLine(node, key) => {
                 self.upset_at[key] = at;
                 for task in &mut self.tasks {
@@ -148,7 +154,8 @@ impl Lines {
             }
             What::Sent(task, _, message) if message.is_acquire() => {
                 let is_from_line = message.place.is_some();
-                self.from_line.insert(message.token, is_from_line);
+                let is_all = self.from_line.entry(message.token).or_insert(true);
+                *is_all &= is_from_line;
                 if !is_from_line {
                     self.upset_at[message.key] = at;
                 } else {
@@ -293,6 +300,7 @@ impl Lines {
             is_dead,
             has_held,
             runs_from,
+            denied_at,
             ref connected,
             ..
         } = self.clients[client];
@@ -300,7 +308,7 @@ impl Lines {
         if is_new || is_dead || runs_from > self.now || !self.limits.clients[client].is_judged {
             return None;
         }
-        let mut since = runs_from;
+        let mut since = runs_from.max(denied_at);
         for (node, connected) in connected.iter().enumerate() {
             if !self.dead_nodes.contains(&node) {
                 since = since.max((*connected)?);
@@ -319,8 +327,7 @@ impl Lines {
             return;
         }
         let nodes = 0..self.limits.nodes;
-        let votes =
-            |node: &usize| !self.dead_nodes.contains(node) && !self.denying.contains(node);
+        let votes = |node: &usize| !self.dead_nodes.contains(node) && !self.denying.contains(node);
         let live = nodes.filter(votes);
         let free_from = |node| {
             let until = self.standing.get(&Place { node, key });
@@ -400,6 +407,7 @@ impl Lines {
     fn is_smooth(&self, key: usize, since: Moment, task: Task) -> bool {
         self.limits.is_callable(task.client)
             && self.dead_nodes.is_empty()
+            && self.denying.is_empty()
             && self.missing(since, task) == 0
             && self.upset_at[key] < since.saturating_sub(LAPSE.min(300_000))
     }
