@@ -1,4 +1,4 @@
-//! The only asynchronous loop: one call per node, and one timer.
+//! The loop of a round: one call per node, and one timer.
 
 use core::array;
 use core::future::{Future, poll_fn};

@@ -48,11 +48,11 @@ use waiting::Contention;
 /// # Dropping a future
 ///
 /// Every future may be dropped at any point. A dropped [`acquire`](Self::acquire), [`try_acquire`](Self::try_acquire),
-/// [`hold`](Self::hold) or [`release`](Self::release) may leave its token on the nodes:
+/// [`hold`](Self::hold) or [`release`](Self::release) may leave its token on the nodes, and its place in the line of the lock:
 ///
-/// - If the key has at most 64 bytes, the next operation releases the token. To release it earlier, call
+/// - If the key has at most 64 bytes, the next operation releases the token and leaves the line. To do this earlier, call
 ///   [`release_abandoned`](Self::release_abandoned).
-/// - A longer key expires.
+/// - A longer key expires. If it is the turn of the client in the line, the turn passes.
 ///
 /// A future that is dropped before its first poll has done nothing. For example, if `release` is called but not awaited,
 /// the lock is held until its TTL is over.
@@ -294,8 +294,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         lease: &Lease<K>,
     ) -> Released<NodeErrorOf<T>, MAX> {
         let key = lease.key().as_ref();
-        self.set_abandoned(key, lease.token(), lease.proposal(), lease.place());
-        let release = lease.release_command();
+        // A lease that was adopted has no place.
+        let place = lease.place().or_else(|| self.outside());
+        self.set_abandoned(key, lease.token(), lease.proposal(), place);
+        let release = lease.release_command().with_place(place);
         let mut ballot = self.delivery_round(release, self.all, self.all, self.quorum());
         self.run(&mut ballot).await;
         self.abandoned = None;

@@ -81,7 +81,7 @@ pub trait Transport {
         None
     }
 
-    /// Returns the mailbox under which this client stands in the waiting lines of the node. It is marked as [uncallable] if the
+    /// Returns the mailbox under which this client stands in the waiting lines of the node. It is marked as `uncallable` if the
     /// node cannot call the client: the connection has not subscribed to the channel of the mailbox. `None` if the node can
     /// keep no line for this client, for example because its ACL user lacks a permission. A client that no node keeps a line
     /// for polls.
@@ -93,8 +93,6 @@ pub trait Transport {
     /// it, with the mailbox that is valid on the connection at this time.
     ///
     /// The default returns `None`.
-    ///
-    /// [uncallable]: crate::transport::Mailbox::uncallable
     fn mailbox(&self) -> Option<Mailbox> {
         None
     }

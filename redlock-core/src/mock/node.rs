@@ -72,11 +72,24 @@ struct Mail {
 struct Sent {
     ticket: u64,
     arrives_at: Instant,
-    command: OwnedCommand<KeyName>,
-    /// The result, and when it reaches the client.
-    answer: Option<(Result<Reply, MockFailure>, Instant)>,
+    progress: Progress,
+    /// That of its client, in microseconds. `None`: that of the node.
+    latency_micros: Option<u32>,
     /// The client has dropped its future. The command still takes effect, but no client gets the reply.
     is_abandoned: bool,
+}
+
+#[derive(Debug)]
+enum Progress {
+    Unexecuted(OwnedCommand<KeyName>),
+    /// The result, and when it reaches the client.
+    Answered(Result<Reply, MockFailure>, Instant),
+}
+
+impl Sent {
+    const fn is_executed(&self) -> bool {
+        matches!(self.progress, Progress::Answered(..))
+    }
 }
 
 impl<C: Clock> MockNode<C> {
@@ -128,6 +141,7 @@ impl<C: Clock> MockNode<C> {
         MockClient {
             node: self,
             mailbox,
+            latency_micros: None,
         }
     }
 
@@ -183,8 +197,10 @@ impl<C: Clock> MockNode<C> {
             state.is_up = false;
             state.is_hung = false;
             for sent in state.sent.iter_mut() {
-                sent.answer
-                    .get_or_insert((Err(Failure::Transport(MockError::Reset)), now));
+                if !sent.is_executed() {
+                    let reset = Err(Failure::Transport(MockError::Reset));
+                    sent.progress = Progress::Answered(reset, now);
+                }
             }
             state.mail = Slots::new();
             state.forget_abandoned();
@@ -351,21 +367,23 @@ impl<C: Clock> MockNode<C> {
         state
     }
 
-    fn send(&self, command: &Command<'_>) -> Result<u64, MockError> {
+    fn send(&self, command: &Command<'_>, latency_micros: Option<u32>) -> Result<u64, MockError> {
         let key = KeyName::new(command.key);
         key.whole().ok_or(MockError::KeyTooLong)?;
         let command = OwnedCommand::new(command, key);
-        self.settled().send(command, self.clock.now())
+        self.settled()
+            .send(command, latency_micros, self.clock.now())
     }
 
     async fn execute_for(
         &self,
         mailbox: Option<Mailbox>,
+        latency_micros: Option<u32>,
         command: &Command<'_>,
     ) -> Result<Reply, NodeErrorOf<&Self>> {
         let name = MockName(self.number);
         let ticket = self
-            .send(&command.at_node(mailbox))
+            .send(&command.at_node(mailbox), latency_micros)
             .map_err(|error| NodeError::new(name, Failure::Transport(error)))?;
         // Dropped with this future.
         let _call = Call {
@@ -394,7 +412,7 @@ impl<C: Clock> Transport for &MockNode<C> {
     }
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
-        self.execute_for(None, command).await
+        self.execute_for(None, None, command).await
     }
 
     fn run_id(&self) -> Option<RunId> {
@@ -407,6 +425,20 @@ impl<C: Clock> Transport for &MockNode<C> {
 pub struct MockClient<'a, C> {
     node: &'a MockNode<C>,
     mailbox: Mailbox,
+    latency_micros: Option<u32>,
+}
+
+impl<C> MockClient<'_, C> {
+    /// The same connection, but over another distance: sets the time that each of its commands takes to the node and back. Default:
+    /// the latency of the node.
+    #[must_use]
+    pub fn with_latency(self, latency: Duration) -> Self {
+        let micros = u32::try_from(latency.as_micros()).unwrap_or(u32::MAX);
+        Self {
+            latency_micros: Some(micros),
+            ..self
+        }
+    }
 }
 
 impl<C> Clone for MockClient<'_, C> {
@@ -426,7 +458,10 @@ impl<C: Clock> Transport for MockClient<'_, C> {
     }
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
-        self.node.execute_for(Some(self.mailbox), command).await
+        let (mailbox, latency_micros) = (Some(self.mailbox), self.latency_micros);
+        self.node
+            .execute_for(mailbox, latency_micros, command)
+            .await
     }
 
     fn run_id(&self) -> Option<RunId> {
@@ -490,20 +525,30 @@ enum Wait<R> {
 }
 
 impl State {
-    fn send(&mut self, command: OwnedCommand<KeyName>, now: Instant) -> Result<u64, MockError> {
+    fn send(
+        &mut self,
+        command: OwnedCommand<KeyName>,
+        latency_micros: Option<u32>,
+        now: Instant,
+    ) -> Result<u64, MockError> {
         if !self.is_up {
             return Err(MockError::Refused);
         }
-        let last_arrival = self.sent.iter().map(|sent| sent.arrives_at).max();
+        // No command overtakes another on the same way.
+        let same_way = self
+            .sent
+            .iter()
+            .filter(|sent| sent.latency_micros == latency_micros);
+        let last_arrival = same_way.map(|sent| sent.arrives_at).max();
         let arrives_at = now
-            .saturating_add(self.latency / 2)
+            .saturating_add(self.one_way(latency_micros))
             .max(last_arrival.unwrap_or(now));
         let ticket = self.next_ticket;
         let sent = Sent {
             ticket,
             arrives_at,
-            command,
-            answer: None,
+            progress: Progress::Unexecuted(command),
+            latency_micros,
             is_abandoned: false,
         };
         self.sent.insert(sent).ok_or(MockError::Full)?;
@@ -512,17 +557,22 @@ impl State {
         Ok(ticket)
     }
 
-    /// Executes what has arrived, in the order in which it was sent.
+    fn one_way(&self, latency_micros: Option<u32>) -> Duration {
+        let own = latency_micros.map(|micros| Duration::from_micros(micros.into()));
+        own.unwrap_or(self.latency) / 2
+    }
+
+    /// Executes what has arrived, in the order in which it has arrived.
     fn settle(&mut self, now: Instant) {
         while !self.is_hung
-            && let Some((ticket, command, arrival)) = self.next_arrival(now)
+            && let Some((ticket, command, latency_micros, arrival)) = self.next_arrival(now)
         {
             let result = self.host.execute(&command, arrival);
-            let known_at = arrival.saturating_add(self.latency / 2);
-            self.deliver(&command, known_at);
+            let known_at = arrival.saturating_add(self.one_way(latency_micros));
+            self.deliver(&command, arrival.saturating_add(self.latency / 2));
             let mut all = self.sent.iter_mut();
             if let Some(sent) = all.find(|sent| sent.ticket == ticket) {
-                sent.answer = Some((result, known_at));
+                sent.progress = Progress::Answered(result, known_at);
             }
             drop(all);
             self.forget_abandoned();
@@ -578,7 +628,7 @@ impl State {
         let next = self.mail.iter().filter(|mail| is_its(mail));
         let next = next.map(|mail| (mail.arrives_at, mail.number, mail.call));
         let next = next.min_by_key(|(arrives_at, number, _)| (*arrives_at, *number));
-        let sent = self.sent.iter().filter(|sent| sent.answer.is_none());
+        let sent = self.sent.iter().filter(|sent| !sent.is_executed());
         let arrivals = sent.map(|sent| sent.arrives_at).filter(|at| *at > now);
         match next {
             Some((arrives_at, number, call)) if arrives_at <= now => {
@@ -594,33 +644,35 @@ impl State {
         }
     }
 
-    fn next_arrival(&self, now: Instant) -> Option<(u64, OwnedCommand<KeyName>, Instant)> {
-        self.sent
-            .iter()
-            .filter(|sent| sent.answer.is_none() && sent.arrives_at <= now)
-            .min_by_key(|sent| sent.ticket)
-            .map(|sent| {
-                let arrival = sent.arrives_at.max(self.not_before);
-                (sent.ticket, sent.command, arrival)
-            })
+    fn next_arrival(
+        &self,
+        now: Instant,
+    ) -> Option<(u64, OwnedCommand<KeyName>, Option<u32>, Instant)> {
+        let arrived = self.sent.iter().filter(|sent| sent.arrives_at <= now);
+        let unexecuted = arrived.filter(|sent| !sent.is_executed());
+        let next = unexecuted.min_by_key(|sent| (sent.arrives_at, sent.ticket))?;
+        let Progress::Unexecuted(command) = next.progress else {
+            return None;
+        };
+        let arrival = next.arrives_at.max(self.not_before);
+        Some((next.ticket, command, next.latency_micros, arrival))
     }
 
     /// Removes commands that are executed and whose futures are dropped.
     fn forget_abandoned(&mut self) {
         self.sent
-            .retain(|sent| !sent.is_abandoned || sent.answer.is_none());
+            .retain(|sent| !sent.is_abandoned || !sent.is_executed());
     }
 
     fn wait(&self, ticket: u64, now: Instant) -> Wait<Result<Reply, MockFailure>> {
         match self.sent.iter().find(|sent| sent.ticket == ticket) {
             Some(Sent {
-                answer: Some((result, known_at)),
+                progress: Progress::Answered(result, known_at),
                 ..
-            }) if *known_at <= now => Wait::Over(*result),
-            Some(Sent {
-                answer: Some((_, known_at)),
-                ..
-            }) => Wait::Until(*known_at),
+            }) => match *known_at <= now {
+                true => Wait::Over(*result),
+                false => Wait::Until(*known_at),
+            },
             Some(Sent { arrives_at, .. }) if *arrives_at > now => Wait::Until(*arrives_at),
             Some(_) => Wait::ForChange,
             None => Wait::Over(Err(Failure::Transport(MockError::Reset))),

@@ -56,6 +56,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         None
     }
 
+    pub(in crate::redlock) const fn outside(&self) -> Option<Place> {
+        None
+    }
+
     pub(in crate::redlock) const fn join(&self, _waiting: &mut Waiting) -> bool {
         false
     }

@@ -145,11 +145,16 @@ const LONG_LOOK_MICROS: u64 = 1_000_000;
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
     /// The place of this client after a release, or after a dropped future: outside of the line.
     pub(in crate::redlock) fn departure(&self, waiting: &Waiting) -> Option<Place> {
-        let turn_ms = self.options.turn_ms();
         match waiting.place.and_then(|place| place.mailbox) {
-            Some(mailbox) => Some(Place::left(mailbox, turn_ms)),
-            None => self.mailbox().map(|_| Place::outside(turn_ms)),
+            Some(mailbox) => Some(Place::left(mailbox, self.options.turn_ms())),
+            None => self.outside(),
         }
+    }
+
+    /// The place of a client that has not stood in the line. `None` if no node keeps a line for it.
+    pub(in crate::redlock) fn outside(&self) -> Option<Place> {
+        let turn_ms = self.options.turn_ms();
+        self.mailbox().map(|_| Place::outside(turn_ms))
     }
 
     /// The next attempt stands in the line. Returns `false` if it does not: no node keeps a line for this client.
