@@ -29,6 +29,8 @@ pub(super) struct Lines {
     free_since: [Option<Moment>; KEYS.len()],
     /// By the key: when it was seen not to be free for the last time.
     held_at: [Moment; KEYS.len()],
+    /// By the key: whether it is free because its lease has expired.
+    has_expired: [bool; KEYS.len()],
     /// By the key: when a node has forgotten its line for the last time, or a client has tried to take the lock without it.
     upset_at: [Moment; KEYS.len()],
     clients: Vec<Client>,
@@ -74,8 +76,8 @@ struct Waiter {
 /// What a line forgets by itself, and some time.
 const LAPSE: u64 = 12_000_000;
 
-/// A client that waits tries no more often in a second.
-const TRIES: usize = 150;
+/// A client tries no more often in a second while another holds the lock.
+const TRIES: usize = 15;
 
 impl Lines {
     pub(super) fn new(limits: LineLimits) -> Self {
@@ -278,6 +280,7 @@ impl Lines {
                 && waiter.key == Some(key)
                 && waiter.since >= self.limits.from
                 && registered.is_some_and(|at| at + slack < begun_at)
+                && self.upset_at[key] < waiter.since
                 && self.limits.is_callable(waiter.task.client)
                 && self.well_since(waiter.task.client) <= Some(waiter.since)
                 && self.well_since(waiter.task.client).is_some()
@@ -341,6 +344,12 @@ impl Lines {
             self.held_at[key] = self.now;
             return;
         };
+        if self.free_since[key].is_none() {
+            self.has_expired[key] = free_from > self.held_at[key];
+            let waiters = self.tasks.iter_mut();
+            let its = waiters.filter(|waiter| waiter.key == Some(key));
+            its.for_each(|waiter| waiter.tries.clear());
+        }
         let free_since = *self.free_since[key]
             .get_or_insert(free_from.max(self.held_at[key]).max(self.limits.from));
         let wants = |waiter: &&Waiter| waiter.key == Some(key);
@@ -408,6 +417,7 @@ impl Lines {
         self.limits.is_callable(task.client)
             && self.dead_nodes.is_empty()
             && self.denying.is_empty()
+            && !self.has_expired[key]
             && self.missing(since, task) == 0
             && self.upset_at[key] < since.saturating_sub(LAPSE.min(300_000))
     }
