@@ -29,6 +29,8 @@ pub(super) struct Lines {
     free_since: [Option<Moment>; KEYS.len()],
     /// By the key: when it was seen not to be free for the last time.
     held_at: [Moment; KEYS.len()],
+    /// By the key: when a client was last about to try that nobody had called: its votes may split with a release.
+    looked_at: [Moment; KEYS.len()],
     /// By the key: whether it is free because its lease has expired.
     has_expired: [bool; KEYS.len()],
     /// By the key: when a node has forgotten its line for the last time, or a client has tried to take the lock without it.
@@ -69,8 +71,17 @@ struct Waiter {
     registered: Vec<Option<Moment>>,
     /// When it was dropped while it waited, or has forgotten a lease, for the last time: it may still stand in lines.
     absent_at: Moment,
+    /// When a node has called it for the last time.
+    called_at: Moment,
     /// When it has begun its last tries.
     tries: VecDeque<(Moment, usize)>,
+}
+
+fn tune(name: &str, default: u64) -> u64 {
+    std::env::var(name)
+        .ok()
+        .and_then(|it| it.parse().ok())
+        .unwrap_or(default)
 }
 
 /// What a line forgets by itself, and some time.
@@ -142,6 +153,11 @@ impl Lines {
                     client.gone_at = at;
                 }
             }
+            What::Called(_, task, ..) => {
+                let waiters = self.tasks.iter_mut();
+                let its = waiters.filter(|waiter| waiter.task == task);
+                its.for_each(|waiter| waiter.called_at = at);
+            }
             What::Denied(Route { client, .. }) => {
                 self.look_at_all();
                 self.clients[client].denied_at = at;
@@ -161,7 +177,12 @@ impl Lines {
                 if !is_from_line {
                     self.upset_at[message.key] = at;
                 } else {
-                    self.tries(task, message.token);
+                    let mut waiters = self.tasks.iter();
+                    let waiter = waiters.find(|waiter| waiter.task == task);
+                    if waiter.is_none_or(|waiter| waiter.called_at + 30_000 < at) {
+                        self.looked_at[message.key] = at;
+                    }
+                    self.tries(task, message.key, message.token);
                 }
             }
             What::Executed(Route { client, node }, message, Ok(reply)) => {
@@ -215,6 +236,7 @@ impl Lines {
                     since: 0,
                     registered: vec![None; nodes],
                     absent_at: 0,
+                    called_at: 0,
                     tries: VecDeque::new(),
                 });
                 let last = self.tasks.len() - 1;
@@ -241,15 +263,23 @@ impl Lines {
         }
     }
 
-    fn tries(&mut self, task: Task, token: usize) {
+    fn tries(&mut self, task: Task, key: usize, token: usize) {
         let now = self.now;
+        // A client that cannot be called looks often, and then the first one is called.
+        let is_callable = |waiter: &Waiter| {
+            waiter.key != Some(key) || self.limits.is_callable(waiter.task.client)
+        };
+        let is_judged = now >= self.limits.from && self.tasks.iter().all(is_callable);
+        if !is_judged || self.upset_at[key] + 1_000_000 > now {
+            return;
+        }
         let Some(waiter) = self.tasks.iter_mut().find(|it| it.task == task) else {
             return;
         };
         if waiter.tries.back().is_none_or(|(_, last)| *last != token) {
             waiter.tries.push_back((now, token));
         }
-        if waiter.tries.len() <= TRIES {
+        if waiter.tries.len() <= tune("TRIES", TRIES as u64) as usize {
             return;
         }
         if let Some((first, _)) = waiter.tries.pop_front()
@@ -391,7 +421,7 @@ impl Lines {
             ..
         } = self.limits;
         if self.is_smooth(key, since, task) {
-            return quick;
+            return tune("QUICK", quick);
         }
         let missing = self.missing(since, task) as u64;
         (missing + 1) * turn + timer + 4 * round
@@ -418,6 +448,7 @@ impl Lines {
             && self.dead_nodes.is_empty()
             && self.denying.is_empty()
             && !self.has_expired[key]
+            && self.looked_at[key] + 5_000 < since
             && self.missing(since, task) == 0
             && self.upset_at[key] < since.saturating_sub(LAPSE.min(300_000))
     }
