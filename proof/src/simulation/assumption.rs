@@ -183,7 +183,7 @@ impl Assumption {
 
     /// Whether there are fences in its worlds; none where it makes no difference.
     pub(super) const fn needs_fences(self) -> bool {
-        let is_of_plain_locks = matches!(self, Self::Compare | Self::Replica);
+        let is_of_plain_locks = matches!(self, Self::Compare | Self::Replica) || self.needs_lines();
         self.server_flaw().is_some() && !is_of_plain_locks
             || matches!(
                 self,
@@ -260,6 +260,15 @@ impl Assumption {
             Self::Failback => Some(ServerFlaw::MissesFailback),
             Self::StepBackQuarantine => Some(ServerFlaw::QuarantineWithoutStepBack),
             Self::ShorterFences => Some(ServerFlaw::ShortensFenceRecord),
+            Self::CallsItself => Some(ServerFlaw::CallsItself),
+            Self::KeptHead => Some(ServerFlaw::KeepsHead),
+            Self::EndlessTurn => Some(ServerFlaw::TurnNeverEnds),
+            Self::TicketPerTry => Some(ServerFlaw::TakesLastTicket),
+            Self::CallFirst => Some(ServerFlaw::CallsWhileHeld),
+            Self::DeadMembers => Some(ServerFlaw::TakesGoneForAlive),
+            Self::ErrorIsDeath => Some(ServerFlaw::TakesErrorForGone),
+            Self::KeptPlace => Some(ServerFlaw::KeepsLeaver),
+            Self::LostPlace => Some(ServerFlaw::LosesPlace),
             _ => None,
         }
     }

@@ -66,7 +66,10 @@ impl State {
             }
             self.count(Kind::TtlTooLong);
         }
-        self.count_many(Kind::Denial, admitted.is_err().into());
+        if admitted.is_err() {
+            self.count(Kind::Denial);
+            self.tell_of(route.client, What::Denied(route));
+        }
         admitted
     }
 

@@ -69,6 +69,8 @@ pub(crate) enum What {
     Connected(Route, bool),
     /// The node can call the client, or cannot any more: it has noticed that the connection is gone.
     Subscribed(Route, bool),
+    /// The client has not sent a command, since the node has no vote for it.
+    Denied(Route),
     /// The node calls a task that waits for a key, on this connection. False if the call is lost.
     Calls(Route, Task, usize, LineCall, bool),
     /// The call has reached the task.
@@ -189,6 +191,7 @@ impl What {
             | Self::Paused(..)
             | Self::Connected(..)
             | Self::Subscribed(..)
+            | Self::Denied(_)
             | Self::Calls(..)
             | Self::Called(..)
             | Self::Died(_)

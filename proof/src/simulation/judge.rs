@@ -294,6 +294,7 @@ impl Judge {
             | What::Answered(..)
             | What::Connected(..)
             | What::Subscribed(..)
+            | What::Denied(_)
             | What::Calls(..)
             | What::Called(..)
             | What::ForgotLine(..)

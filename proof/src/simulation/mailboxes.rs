@@ -13,7 +13,7 @@ use super::chance::Chance;
 use super::clock::{Moment, NEVER};
 use super::fault::Kind;
 use super::history::{Call, Message, Task, What};
-use super::link::{Content, Line, Mail, Return};
+use super::link::{Content, Line, Mail, Return, Straggler};
 use super::place::{KEYS, Route};
 use super::scenario::Scenario;
 use super::state::{Event, State};
@@ -317,6 +317,29 @@ impl State {
 
 /// What a node does, and what becomes of its connections.
 impl State {
+    /// What the node executes: where calls come first, nothing but the calls of a release that comes a little later.
+    pub(super) fn called_first(&mut self, route: Route, message: Message) -> Message {
+        let place = message.place.filter(|_| message.is_release());
+        if !self.fails(Assumption::CallFirst) || place.is_none() {
+            return message;
+        }
+        let life = self.machines[self.machine_of(route)].life;
+        let epoch = self.link(route).epoch;
+        let straggler = self.stragglers.insert(Straggler {
+            route,
+            message: Message {
+                place: None,
+                ..message
+            },
+            epoch,
+            life,
+        });
+        let at = self.now + self.chance.below(2_000);
+        self.queue.add(at, Event::Straggler(straggler));
+        let token = self.number_of(&Token::from_bytes([0; Token::LEN]));
+        Message { token, ..message }
+    }
+
     /// The node sends the calls of the command that it has just executed.
     pub(super) fn send_calls(&mut self, machine: usize, key: usize) {
         let calls: Vec<_> = self.machines[machine].server.take_calls().collect();

@@ -14,6 +14,7 @@ use super::state::{Event, State};
 
 impl State {
     pub(super) fn execute(&mut self, route: Route, message: Message) -> Result<Reply, Denial> {
+        let message = self.called_first(route, message);
         let Message { key, token, .. } = message;
         // Of two names for one machine nothing is left here.
         let node = self.machine_of(route);

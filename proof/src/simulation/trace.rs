@@ -127,6 +127,7 @@ impl fmt::Display for What {
                 )
             }
             Self::Connected(route, true) => write!(f, "{route}: connected"),
+            Self::Denied(route) => write!(f, "{route}: has no vote"),
             Self::Subscribed(route, true) => write!(f, "{route}: can be called"),
             Self::Subscribed(route, false) => write!(f, "{route}: can no longer be called"),
             Self::Calls(Route { node, .. }, task, key, call, is_sent) => {

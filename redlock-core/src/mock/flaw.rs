@@ -39,4 +39,22 @@ pub enum ServerFlaw {
     MissesFailback,
     /// A release by a client with other rules shortens the life of the fence record.
     ShortensFenceRecord,
+    /// The clean-up of a lost round calls the client itself if it is first in the line.
+    CallsItself,
+    /// A client that has not come in its turn stays in its place.
+    KeepsHead,
+    /// A turn ends only when a client takes the lock or its owner leaves.
+    TurnNeverEnds,
+    /// The ticket of a client is the time of its last try.
+    TakesLastTicket,
+    /// A release calls the first client although the lock is still held.
+    CallsWhileHeld,
+    /// It gives turns to clients that have disconnected.
+    TakesGoneForAlive,
+    /// If it cannot call a client, it removes the client from the line.
+    TakesErrorForGone,
+    /// A client that leaves stays in the line.
+    KeepsLeaver,
+    /// A client whose lost round was granted here loses its place.
+    LosesPlace,
 }

@@ -133,7 +133,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 Err(error) => error,
             };
             let Some(again_at) = self.again_at(&mut acquisition, &error) else {
-                // An attempt that could not begin has not left the line: the next operation does.
+                // An attempt that was cleaned up after the end of the wait, or could not begin, has not left the line.
+                if acquisition.is_in_line() {
+                    self.send_abandoned_release().await;
+                }
                 return Err(error);
             };
             self.wait_until(&mut acquisition.learned.waiting, key.as_ref(), again_at)

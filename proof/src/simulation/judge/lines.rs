@@ -29,6 +29,10 @@ pub(super) struct Lines {
     free_since: [Option<Moment>; KEYS.len()],
     /// By the key: when it was seen not to be free for the last time.
     held_at: [Moment; KEYS.len()],
+    /// By the key: when a client was last about to try that nobody had called: its votes may split with a release.
+    looked_at: [Moment; KEYS.len()],
+    /// By the key: whether it is free because its lease has expired.
+    has_expired: [bool; KEYS.len()],
     /// By the key: when a node has forgotten its line for the last time, or a client has tried to take the lock without it.
     upset_at: [Moment; KEYS.len()],
     clients: Vec<Client>,
@@ -45,6 +49,8 @@ struct Client {
     has_held: bool,
     /// The end of its last pause.
     runs_from: Moment,
+    /// When a node had no vote for it, as it knew, for the last time.
+    denied_at: Moment,
     /// By the node: since when it has this connection; none if it has none.
     connected: Vec<Option<Moment>>,
     /// By the node: whether the node takes it for alive.
@@ -65,15 +71,24 @@ struct Waiter {
     registered: Vec<Option<Moment>>,
     /// When it was dropped while it waited, or has forgotten a lease, for the last time: it may still stand in lines.
     absent_at: Moment,
+    /// When a node has called it for the last time.
+    called_at: Moment,
     /// When it has begun its last tries.
     tries: VecDeque<(Moment, usize)>,
+}
+
+fn tune(name: &str, default: u64) -> u64 {
+    std::env::var(name)
+        .ok()
+        .and_then(|it| it.parse().ok())
+        .unwrap_or(default)
 }
 
 /// What a line forgets by itself, and some time.
 const LAPSE: u64 = 12_000_000;
 
-/// A client that waits tries no more often in a second.
-const TRIES: usize = 150;
+/// A client tries no more often in a second while another holds the lock.
+const TRIES: usize = 15;
 
 impl Lines {
     pub(super) fn new(limits: LineLimits) -> Self {
@@ -138,6 +153,15 @@ impl Lines {
                     client.gone_at = at;
                 }
             }
+            What::Called(_, task, ..) => {
+                let waiters = self.tasks.iter_mut();
+                let its = waiters.filter(|waiter| waiter.task == task);
+                its.for_each(|waiter| waiter.called_at = at);
+            }
+            What::Denied(Route { client, .. }) => {
+                self.look_at_all();
+                self.clients[client].denied_at = at;
+            }
             What::ForgotLine(node, key) => {
                 self.upset_at[key] = at;
                 for task in &mut self.tasks {
@@ -148,11 +172,17 @@ impl Lines {
             }
             What::Sent(task, _, message) if message.is_acquire() => {
                 let is_from_line = message.place.is_some();
-                self.from_line.insert(message.token, is_from_line);
+                let is_all = self.from_line.entry(message.token).or_insert(true);
+                *is_all &= is_from_line;
                 if !is_from_line {
                     self.upset_at[message.key] = at;
                 } else {
-                    self.tries(task, message.token);
+                    let mut waiters = self.tasks.iter();
+                    let waiter = waiters.find(|waiter| waiter.task == task);
+                    if waiter.is_none_or(|waiter| waiter.called_at + 30_000 < at) {
+                        self.looked_at[message.key] = at;
+                    }
+                    self.tries(task, message.key, message.token);
                 }
             }
             What::Executed(Route { client, node }, message, Ok(reply)) => {
@@ -206,6 +236,7 @@ impl Lines {
                     since: 0,
                     registered: vec![None; nodes],
                     absent_at: 0,
+                    called_at: 0,
                     tries: VecDeque::new(),
                 });
                 let last = self.tasks.len() - 1;
@@ -232,15 +263,23 @@ impl Lines {
         }
     }
 
-    fn tries(&mut self, task: Task, token: usize) {
+    fn tries(&mut self, task: Task, key: usize, token: usize) {
         let now = self.now;
+        // A client that cannot be called looks often, and then the first one is called.
+        let is_callable = |waiter: &Waiter| {
+            waiter.key != Some(key) || self.limits.is_callable(waiter.task.client)
+        };
+        let is_judged = now >= self.limits.from && self.tasks.iter().all(is_callable);
+        if !is_judged || self.upset_at[key] + 1_000_000 > now {
+            return;
+        }
         let Some(waiter) = self.tasks.iter_mut().find(|it| it.task == task) else {
             return;
         };
         if waiter.tries.back().is_none_or(|(_, last)| *last != token) {
             waiter.tries.push_back((now, token));
         }
-        if waiter.tries.len() <= TRIES {
+        if waiter.tries.len() <= tune("TRIES", TRIES as u64) as usize {
             return;
         }
         if let Some((first, _)) = waiter.tries.pop_front()
@@ -271,6 +310,7 @@ impl Lines {
                 && waiter.key == Some(key)
                 && waiter.since >= self.limits.from
                 && registered.is_some_and(|at| at + slack < begun_at)
+                && self.upset_at[key] < waiter.since
                 && self.limits.is_callable(waiter.task.client)
                 && self.well_since(waiter.task.client) <= Some(waiter.since)
                 && self.well_since(waiter.task.client).is_some()
@@ -293,6 +333,7 @@ impl Lines {
             is_dead,
             has_held,
             runs_from,
+            denied_at,
             ref connected,
             ..
         } = self.clients[client];
@@ -300,7 +341,7 @@ impl Lines {
         if is_new || is_dead || runs_from > self.now || !self.limits.clients[client].is_judged {
             return None;
         }
-        let mut since = runs_from;
+        let mut since = runs_from.max(denied_at);
         for (node, connected) in connected.iter().enumerate() {
             if !self.dead_nodes.contains(&node) {
                 since = since.max((*connected)?);
@@ -319,8 +360,7 @@ impl Lines {
             return;
         }
         let nodes = 0..self.limits.nodes;
-        let votes =
-            |node: &usize| !self.dead_nodes.contains(node) && !self.denying.contains(node);
+        let votes = |node: &usize| !self.dead_nodes.contains(node) && !self.denying.contains(node);
         let live = nodes.filter(votes);
         let free_from = |node| {
             let until = self.standing.get(&Place { node, key });
@@ -334,6 +374,12 @@ impl Lines {
             self.held_at[key] = self.now;
             return;
         };
+        if self.free_since[key].is_none() {
+            self.has_expired[key] = free_from > self.held_at[key];
+            let waiters = self.tasks.iter_mut();
+            let its = waiters.filter(|waiter| waiter.key == Some(key));
+            its.for_each(|waiter| waiter.tries.clear());
+        }
         let free_since = *self.free_since[key]
             .get_or_insert(free_from.max(self.held_at[key]).max(self.limits.from));
         let wants = |waiter: &&Waiter| waiter.key == Some(key);
@@ -349,7 +395,7 @@ impl Lines {
         };
         let bound = self.bound(key, since, task);
         if std::env::var_os("IDLE").is_some() && idle > 1000 {
-            println!(
+            eprintln!(
                 "idle {idle} of {bound} {}",
                 self.is_smooth(key, since, task)
             );
@@ -375,7 +421,7 @@ impl Lines {
             ..
         } = self.limits;
         if self.is_smooth(key, since, task) {
-            return quick;
+            return tune("QUICK", quick);
         }
         let missing = self.missing(since, task) as u64;
         (missing + 1) * turn + timer + 4 * round
@@ -400,6 +446,9 @@ impl Lines {
     fn is_smooth(&self, key: usize, since: Moment, task: Task) -> bool {
         self.limits.is_callable(task.client)
             && self.dead_nodes.is_empty()
+            && self.denying.is_empty()
+            && !self.has_expired[key]
+            && self.looked_at[key] + 5_000 < since
             && self.missing(since, task) == 0
             && self.upset_at[key] < since.saturating_sub(LAPSE.min(300_000))
     }

@@ -5,6 +5,7 @@ use core::time::Duration;
 
 use crate::key::KeyName;
 use crate::line::{Call, Mailbox, Place, Position, Refusal};
+use crate::mock::flaw::ServerFlaw;
 use crate::mock::line::{Line, Turn};
 use crate::mock::server::Server;
 use crate::time::Instant;
@@ -84,9 +85,14 @@ impl<const KEYS: usize> Server<KEYS> {
         let now_ms = millis(now);
         let mut line = self.data.line(key)?.clone();
         if let Some(turn) = line.turn
+            && !self.has(ServerFlaw::TurnNeverEnds)
             && (turn.ends_ms < now_ms || turn.ends_ms > now_ms + TURN_MAX)
         {
-            end_turn(&mut line, turn, Some(me), now_ms);
+            let spared = match self.has(ServerFlaw::KeepsHead) {
+                true => turn.mailbox,
+                false => me,
+            };
+            end_turn(&mut line, turn, Some(spared), now_ms);
         }
         let is_mine = |line: &Line| {
             line.head() == Some(me) || line.turn.is_some_and(|turn| turn.mailbox == me)
@@ -141,10 +147,12 @@ impl<const KEYS: usize> Server<KEYS> {
         now: Instant,
     ) -> bool {
         if let (Some(me), Some(ticket)) = (place.mailbox, place.ticket) {
-            if is_deleted && self.register(key, me, ticket, now) {
+            let keeps_place = !self.has(ServerFlaw::LosesPlace);
+            if is_deleted && keeps_place && self.register(key, me, ticket, now) {
                 let mut line = self.data.line(key).cloned().unwrap_or(Line::EMPTY);
                 if line.turn.is_none() {
-                    self.call_next(&mut line, Some(me), place.turn_ms, now);
+                    let spared = (!self.has(ServerFlaw::CallsItself)).then_some(me);
+                    self.call_next(&mut line, spared, place.turn_ms, now);
                 }
                 self.data.set_line(*key, line);
             }
@@ -154,13 +162,18 @@ impl<const KEYS: usize> Server<KEYS> {
             return false;
         };
         let me = place.mailbox;
-        if let Some(me) = &me {
+        if let Some(me) = me.as_ref().filter(|_| !self.has(ServerFlaw::KeepsLeaver)) {
             line.remove(me);
         }
+        let is_deleted = is_deleted || self.has(ServerFlaw::CallsWhileHeld);
         if let Some(turn) = line.turn
             && (is_deleted || Some(turn.mailbox) == me)
         {
-            end_turn(&mut line, turn, me, millis(now));
+            let spared = match self.has(ServerFlaw::KeepsHead) {
+                true => Some(turn.mailbox),
+                false => me,
+            };
+            end_turn(&mut line, turn, spared, millis(now));
         }
         if line.turn.is_none() && (is_deleted || self.data.entry(key).is_none()) {
             self.call_next(&mut line, me, place.turn_ms, now);
@@ -178,10 +191,15 @@ impl<const KEYS: usize> Server<KEYS> {
             return false;
         }
         let now_micros = now.as_micros();
+        let ticket = match self.has(ServerFlaw::TakesLastTicket) {
+            true => now_micros,
+            false => ticket,
+        };
         let from = ticket
             .min(now_micros)
             .max(now_micros.saturating_sub(AGE_MAX));
-        if known.is_none_or(|known| from < known) {
+        let is_new = self.has(ServerFlaw::TakesLastTicket);
+        if known.is_none_or(|known| from < known) || is_new {
             line.set(me, from);
         }
         line.expires_at = self.end(now, super::millis(LIFE_MS));
@@ -194,7 +212,12 @@ impl<const KEYS: usize> Server<KEYS> {
             let Some(head) = line.head().filter(|head| Some(*head) != me) else {
                 return;
             };
-            if head.is_callable() && !self.has_subscribed(&head) {
+            let is_gone = match self.flaw {
+                Some(ServerFlaw::TakesGoneForAlive) => false,
+                Some(ServerFlaw::TakesErrorForGone) => true,
+                _ => !self.has_subscribed(&head),
+            };
+            if head.is_callable() && is_gone {
                 line.remove(&head);
                 continue;
             }

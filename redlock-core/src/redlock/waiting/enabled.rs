@@ -222,7 +222,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         if waiting.is_over {
             Some(None)
         } else if waiting.is_in_line() {
-            Some(Some(waiting.look_at.min(waiting.give_up_at)))
+            // The clean-up of the last round may have taken until after the end of the wait.
+            Some((now < waiting.give_up_at).then(|| waiting.look_at.min(waiting.give_up_at)))
         } else if matches!(error, AcquireError::Held(_)) && now < waiting.give_up_at {
             self.join(waiting).then_some(Some(now))
         } else {
