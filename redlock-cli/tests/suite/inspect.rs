@@ -549,6 +549,41 @@ fn those_who_wait_are_shown_in_their_order_with_the_one_who_is_first_on_a_quorum
 }
 
 #[test]
+fn a_client_that_waits_with_run_stands_in_the_line_as_its_user_may() {
+    let servers = Servers::start(3);
+    for (user, rules, callable) in [
+        ("all", "+@all &*", Some(true)),
+        // Redis 7 gives it no channels.
+        ("uncallable", "+@all", Some(false)),
+        ("outside", "+@all &* resetkeys ~dock-7 ~redlock:guard", None),
+    ] {
+        let holder = Process::ready(run(&servers, &[], "dock-7", "echo ready; sleep 60"));
+        let url = |server| user_of(server, user, rules);
+        let urls: Vec<String> = servers.iter().map(url).collect();
+        let mut command = run(&servers, &["--json"], "dock-7", "true");
+        command.env("REDLOCK_NODES", urls.join(","));
+        let mut waiter = Process::start(command);
+        waiter.expect_event("waiting");
+        let clients = || document(&servers.urls())["nodes"][0]["line"]["clients"].clone();
+        if let Some(callable) = callable {
+            eventually("a client in the line", || {
+                let clients = clients();
+                let clients = clients.as_array().unwrap();
+                clients.len() == 1 && clients[0]["callable"] == callable
+            });
+        }
+        assert_eq!(
+            clients().as_array().unwrap().len(),
+            usize::from(callable.is_some())
+        );
+        assert!(waiter.is_running());
+        drop(holder);
+        waiter.end().expect_code(0);
+        assert_eq!(document(&servers.urls())["line"]["waiting"], 0);
+    }
+}
+
+#[test]
 fn whose_turn_it_is_and_for_how_long_is_shown() {
     let servers = Servers::start(1);
     hold(&servers, "abcdefghijklmnopqrst", 60_000);
