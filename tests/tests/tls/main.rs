@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redlock_std::{Options, Redlock};
-use redlock_tests::{Authority, TlsServer, connect_storm};
+use redlock_tests::{Authority, TlsServer, connect_storm, eventually};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -151,6 +151,31 @@ async fn a_client_with_a_certificate_is_let_in() {
     let guard = redlock.acquire("dock-7").await.unwrap();
     assert_eq!(server.key_count(), 1);
     assert_eq!(guard.release().await.released(), 1);
+}
+
+#[tokio::test]
+async fn a_client_that_waits_is_called_over_tls() {
+    let authority = Authority::create();
+    let server = TlsServer::start(&authority, true);
+    let tls = authority.config(Some(&authority.sign("client")));
+    let connect = || Redlock::connect_with_tls([server.tls_url()], patient(), &tls).unwrap();
+    let [first, second] = [connect(), connect()];
+    for _ in 0..20 {
+        let guard = first.acquire("dock-7").await.unwrap();
+        let waiter = second.clone();
+        let waiting = tokio::spawn(async move { waiter.acquire("dock-7").await.unwrap() });
+        eventually("it stands in the line", Duration::from_secs(10), || {
+            let range = ["ZRANGE", "redlock:queue:dock-7", "0", "-1"];
+            let line: Vec<String> = server.query(&range).unwrap();
+            line.iter().any(|mailbox| !mailbox.starts_with('~'))
+        })
+        .await;
+        guard.release().await;
+        waiting.await.unwrap().release().await;
+    }
+    assert_eq!((first.warnings(), second.warnings()), (vec![], vec![]));
+    assert!(server.calls()["publish"] >= 20);
+    assert_eq!(server.key_count(), 0);
 }
 
 #[tokio::test]
