@@ -5,7 +5,8 @@ use std::fmt;
 use redlock_core::{BuildError, KeyName};
 
 use crate::NodeError;
-use crate::core::{MAX_KEY, MAX_NODES};
+use crate::core::MAX_NODES;
+use crate::node::MAX_KEY;
 
 /// Why [`Redlock::connect`](crate::Redlock::connect) failed.
 #[derive(Debug, Clone, PartialEq, Eq)]

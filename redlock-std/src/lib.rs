@@ -20,7 +20,7 @@ mod clock;
 mod entropy;
 mod sync;
 
-pub use self::core::{MAX_KEY, MAX_NODES};
+pub use self::core::MAX_NODES;
 pub use clock::SystemClock;
 pub use entropy::SystemEntropy;
 pub use error::{AcquireError, ConnectError, ExtendError, HoldError, LossCause, Released};
@@ -29,7 +29,7 @@ pub use guard::Guard;
 pub use node::Probe;
 #[cfg(feature = "tls-rustls")]
 pub use node::system_roots;
-pub use node::{Address, NodeError, RedisNode, TransportError, printable};
+pub use node::{Address, MAX_KEY, NodeError, RedisNode, TransportError, printable};
 pub use redlock::Redlock;
 pub use redlock_core::{
     BuildError, Clock, Denial, Failure, Fence, FenceGate, Fencing, Instant, KeyName, Options,

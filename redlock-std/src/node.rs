@@ -47,6 +47,9 @@ use round_trip::RoundTrip;
 #[cfg(feature = "tls-rustls")]
 pub use tls::system_roots;
 
+/// The largest length of a key with its prefix, in bytes. Every node stores the key, and each command contains it.
+pub const MAX_KEY: usize = 64 * 1024;
+
 /// A handle to one node, for a `redlock_core::Redlock` of your own. Applications call
 /// [`Redlock::connect`](crate::Redlock::connect).
 ///

@@ -9,14 +9,14 @@ use tokio::time::timeout;
 
 use crate::LossCause;
 use crate::clock::SystemClock;
-use crate::core::{Core, MAX_KEY, MAX_NODES};
+use crate::core::{Core, MAX_NODES};
 use crate::entropy::SystemEntropy;
 use crate::error::{AcquireError, ConnectError, HoldError};
 use crate::guard::Guard;
 use crate::key_queues::{KeyQueues, Term, Turn};
 use crate::knowledge::{FleetKnowledge, Told};
 use crate::lines::Lines;
-use crate::node::{Address, NodeError, RedisNode, jittered, random_mailbox};
+use crate::node::{Address, MAX_KEY, NodeError, RedisNode, jittered, random_mailbox};
 use crate::rounds::{Round, Rounds};
 
 /// Why a round acquired no lock.

@@ -150,7 +150,9 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         if waiting.place.is_none() {
             let turn_ms = self.options.turn_ms();
             let since = waiting.since.as_micros();
-            let ticket = self.clock_offset.map(|offset| since.saturating_add_signed(offset));
+            let ticket = self
+                .clock_offset
+                .map(|offset| since.saturating_add_signed(offset));
             let ticket = ticket.unwrap_or(Place::NOW);
             waiting.place = Some(Place::waiting(mailbox, ticket, turn_ms));
         }

@@ -14,7 +14,7 @@ use super::super::framing::Framing;
 use super::super::link::{in_words, why};
 use super::super::metered::Credit;
 use super::super::socket::Stream;
-use crate::core::MAX_KEY;
+use crate::node::MAX_KEY;
 
 /// The replies and messages that arrive on a stream, one after the other.
 ///
