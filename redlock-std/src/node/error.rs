@@ -4,6 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::RedisError;
+
+use super::printable::printable;
+
 /// An error of one node, by its address: `host:port`, or the path of its socket.
 pub type NodeError = redlock_core::NodeError<Arc<str>, TransportError>;
 
@@ -103,3 +107,15 @@ impl fmt::Display for TransportError {
 }
 
 impl core::error::Error for TransportError {}
+
+/// The part of an error that helps an operator.
+pub(crate) fn in_words(error: &RedisError) -> Arc<str> {
+    if error.is_connection_refusal() {
+        return "connection refused".into();
+    }
+    let words = match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
+    };
+    printable(&words).into()
+}

@@ -14,10 +14,9 @@ use tokio::time::timeout;
 use super::address::Address;
 use super::answer;
 use super::call::words;
-use super::error::TransportError;
+use super::error::{TransportError, in_words};
 use super::framing::Framing;
 use super::metered::{Credit, Metered, Unit};
-use super::printable::printable;
 use super::socket::Socket;
 
 /// A connection, and the future that moves its bytes.
@@ -190,16 +189,4 @@ pub(crate) fn node_info(reply: Option<Value>) -> Result<Option<NodeInfo>, Transp
     };
     let node_info = NodeInfo::read(answer).ok_or(TransportError::Unexpected)?;
     Ok(Some(node_info))
-}
-
-/// The part of an error that helps an operator.
-pub(crate) fn in_words(error: &RedisError) -> Arc<str> {
-    if error.is_connection_refusal() {
-        return "connection refused".into();
-    }
-    let words = match (error.code(), error.detail()) {
-        (Some(code), Some(detail)) => format!("{code} {detail}"),
-        _ => error.to_string(),
-    };
-    printable(&words).into()
 }

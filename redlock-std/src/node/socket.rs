@@ -6,8 +6,7 @@ use redis::RedisError;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::address::{Address, Place};
-use super::error::TransportError;
-use super::link::in_words;
+use super::error::{TransportError, in_words};
 use super::metered::{Credit, Metered, Unit};
 
 /// A stream of bytes to a node.

@@ -9,9 +9,9 @@ use std::task::ready;
 use redis::{Value, parse_redis_value};
 use tokio::io::ReadBuf;
 
-use super::super::error::TransportError;
+use super::super::error::{TransportError, in_words};
 use super::super::framing::Framing;
-use super::super::link::{in_words, why};
+use super::super::link::why;
 use super::super::metered::Credit;
 use super::super::socket::Stream;
 use crate::node::MAX_KEY;

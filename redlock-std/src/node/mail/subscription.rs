@@ -10,8 +10,8 @@ use tokio::time::timeout;
 
 use super::super::address::Address;
 use super::super::call::words;
-use super::super::error::TransportError;
-use super::super::link::{in_words, no_connection_within, node_info, why};
+use super::super::error::{TransportError, in_words};
+use super::super::link::{no_connection_within, node_info, why};
 use super::super::metered::Credit;
 use super::super::printable::printable;
 use super::super::socket::{Socket, Stream};
