@@ -3,6 +3,7 @@
 mod actor;
 mod address;
 mod answer;
+mod backoff;
 mod call;
 mod connect_limit;
 mod error;
@@ -32,8 +33,9 @@ use tokio::runtime::Handle;
 use crate::entropy::SystemEntropy;
 use crate::lines::Lines;
 
-pub(crate) use actor::{Actor, jittered};
+pub(crate) use actor::Actor;
 pub use address::Address;
+pub(crate) use backoff::jittered;
 use call::{AcquireNumber, Call, CallError};
 use error::Failure;
 pub use error::{NodeError, TransportError};

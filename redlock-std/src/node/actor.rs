@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, ServerError, Value};
 use redlock_core::transport::NodeInfo;
-use redlock_core::{Clock, Denial, Entropy};
+use redlock_core::{Clock, Denial};
 use tokio::time::{Sleep, sleep};
 
 use super::address::Address;
 use super::answer;
+use super::backoff::{FIRST_BACKOFF, LAST_BACKOFF, MIN_IDLE_LIFE, jittered};
 use super::call::{Call, CallError, words};
 use super::connect_limit::{ConnectLimit, ROUND_TRIPS};
 use super::error::{Failure, TransportError, in_words};
@@ -24,7 +25,6 @@ use super::mail::{Mail, Subscriber};
 use super::queue::{Bundle, Queue, left_out_after};
 use super::round_trip::RoundTrip;
 use crate::clock::SystemClock;
-use crate::entropy::SystemEntropy;
 
 /// Sends the queued commands of one node, and owns its connection.
 ///
@@ -41,11 +41,6 @@ pub(crate) struct Actor {
     subscriber: Option<Subscriber>,
 }
 
-/// The delay before a reconnect if no call comes, and before a release is sent again. Each delay is twice the one
-/// before, from the first to the last.
-pub(super) const FIRST_BACKOFF: Duration = Duration::from_millis(20);
-pub(super) const LAST_BACKOFF: Duration = Duration::from_secs(1);
-
 /// A call does not wait for the backoff. If the last connect failed at least this time ago, less a random part of up to
 /// half of it, the call makes the actor reconnect at once. Calls before that fail at once. So the first call reaches a
 /// node that is back, and a dead node is not flooded with connects.
@@ -54,9 +49,6 @@ const PROBE_DELAY: Duration = Duration::from_millis(30);
 /// If a connection that answered lasted this long, the actor reconnects without delay when it ends: the server closes idle
 /// connections, or has restarted.
 const MIN_LIFE: Duration = PROBE_DELAY;
-
-/// The same for a connection that never answered, for example because nothing was sent.
-pub(super) const MIN_IDLE_LIFE: Duration = Duration::from_millis(500);
 
 /// Calls wait for a new connection for twice the time that the last connect took, and for no less than this. After that
 /// they fail at once until it is connected, so that they do not wait for a node that drops all packets.
@@ -216,15 +208,6 @@ impl Drop for Actor {
     fn drop(&mut self) {
         self.queue.end();
     }
-}
-
-/// Returns a random time between a half of `backoff` and all of it, so that clients that lost a node at the same time do
-/// not reconnect at the same time.
-pub(crate) fn jittered(backoff: Duration) -> Duration {
-    let mut random = [0; 1];
-    SystemEntropy.fill(&mut random);
-    let [random] = random;
-    backoff / 2 + backoff / 2 * u32::from(random) / u32::from(u8::MAX)
 }
 
 /// The state of one connection.
@@ -629,7 +612,6 @@ fn answers(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
     use std::net::TcpListener;
 
     use redlock_core::Token;
@@ -637,14 +619,6 @@ mod tests {
 
     use super::*;
     use crate::node::{RedisNode, random_mailbox};
-
-    #[test]
-    fn clients_that_lost_a_node_together_do_not_reconnect_together() {
-        let delays: HashSet<_> = (0..100).map(|_| jittered(LAST_BACKOFF)).collect();
-        assert!(delays.len() > 10, "{delays:?}");
-        let range = LAST_BACKOFF / 2..=LAST_BACKOFF;
-        assert!(delays.iter().all(|delay| range.contains(delay)));
-    }
 
     #[tokio::test(start_paused = true)]
     async fn the_actor_of_a_hung_node_ends_30_seconds_after_the_last_handle() {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::super::actor::{FIRST_BACKOFF, LAST_BACKOFF, MIN_IDLE_LIFE, jittered};
 use super::super::address::Address;
+use super::super::backoff::{FIRST_BACKOFF, LAST_BACKOFF, MIN_IDLE_LIFE, jittered};
 use super::super::connect_limit::ConnectLimit;
 use super::super::error::TransportError;
 use super::subscription::{NotOpen, Subscription};
