@@ -7,7 +7,6 @@ use redis::{Pipeline, Value, from_redis_value};
 use redlock_core::GUARD_KEY;
 
 use crate::nodes::{Info, in_words};
-use crate::recovery::Sight;
 
 /// The record that clients of fenced locks read on a node before they count its vote:
 /// `run_id:until_ms:max_ttl_ms:window_ms:step_back_ms:replication_id`.
@@ -49,16 +48,6 @@ pub(crate) enum Standing {
     OtherData,
     /// An older version wrote the record, so it does not name the data set.
     Older,
-}
-
-impl Standing {
-    /// How clients see a record with these settings.
-    pub(crate) const fn sight(self, settings: Settings) -> Sight {
-        match self {
-            Self::Counts | Self::Quarantined { .. } => Sight::Record(settings),
-            Self::OtherRun | Self::OtherData | Self::Older => Sight::Old(settings),
-        }
-    }
 }
 
 /// Asks for the value of the record, one byte more than a record can have: the value may be anything, of any length.

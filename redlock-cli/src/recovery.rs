@@ -8,7 +8,7 @@
 //!   quorum answers. The other nodes that answer have no record.
 //! - All nodes answer that they have no record.
 
-use crate::guard_record::Settings;
+use crate::guard_record::{Settings, Standing};
 use crate::nodes::quorum;
 
 /// The guard record of a node, as clients see it.
@@ -46,6 +46,16 @@ pub(crate) enum Cure {
     MoreNodes,
     /// `redlock init --repair`.
     Repair,
+}
+
+impl Sight {
+    /// A record with these settings.
+    pub(crate) const fn of_record(settings: Settings, standing: Standing) -> Self {
+        match standing {
+            Standing::Counts | Standing::Quarantined { .. } => Self::Record(settings),
+            Standing::OtherRun | Standing::OtherData | Standing::Older => Self::Old(settings),
+        }
+    }
 }
 
 impl Recovery {

@@ -91,7 +91,7 @@ fn sight(all: &[Examination], number: usize) -> Sight {
         Guard::Nothing => Sight::Nothing,
         Guard::SomethingElse => Sight::Foreign,
         Guard::Record(record, None) => Sight::Old(record.settings),
-        Guard::Record(record, Some(standing)) => standing.sight(record.settings),
+        Guard::Record(record, Some(standing)) => Sight::of_record(record.settings, standing),
     }
 }
 
