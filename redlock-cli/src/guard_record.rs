@@ -7,7 +7,6 @@ use redis::{Pipeline, Value, from_redis_value};
 use redlock_core::GUARD_KEY;
 
 use crate::nodes::{Info, in_words};
-use crate::recovery::Sight;
 
 /// The record that clients of fenced locks read on a node before they count its vote:
 /// `run_id:until_ms:max_ttl_ms:window_ms:step_back_ms:replication_id`.
@@ -49,16 +48,6 @@ pub(crate) enum Standing {
     OtherData,
     /// An older version wrote the record, so it does not name the data set.
     Older,
-}
-
-impl Standing {
-    /// How clients see a record with these settings.
-    pub(crate) const fn sight(self, settings: Settings) -> Sight {
-        match self {
-            Self::Counts | Self::Quarantined { .. } => Sight::Record(settings),
-            Self::OtherRun | Self::OtherData | Self::Older => Sight::Old(settings),
-        }
-    }
 }
 
 /// Asks for the value of the record, one byte more than a record can have: the value may be anything, of any length.
@@ -160,6 +149,17 @@ impl Settings {
         let windows = self.window_ms.saturating_mul(4);
         let longest = self.max_ttl_ms.max(self.step_back_ms);
         Duration::from_millis(longest.saturating_add(windows).saturating_add(GRACE_MS))
+    }
+
+    /// The least settings that may replace those of all `records`, because no old lease outlasts them: those of the record with
+    /// the longest quarantine, with the highest max TTL of all records. `None` if there are no records.
+    pub(crate) fn least(records: impl Iterator<Item = Self> + Clone) -> Option<Self> {
+        let longest = records.clone().max_by_key(Self::quarantine)?;
+        let max_ttl_ms = records.map(|record| record.max_ttl_ms).max()?;
+        Some(Self {
+            max_ttl_ms,
+            ..longest
+        })
     }
 
     /// The settings as arguments of `redlock init`.

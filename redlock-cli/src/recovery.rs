@@ -8,7 +8,7 @@
 //!   quorum answers. The other nodes that answer have no record.
 //! - All nodes answer that they have no record.
 
-use crate::guard_record::Settings;
+use crate::guard_record::{Settings, Standing};
 use crate::nodes::quorum;
 
 /// The guard record of a node, as clients see it.
@@ -48,10 +48,22 @@ pub(crate) enum Cure {
     Repair,
 }
 
+impl Sight {
+    /// A record with these settings.
+    pub(crate) const fn of_record(settings: Settings, standing: Standing) -> Self {
+        match standing {
+            Standing::Counts | Standing::Quarantined { .. } => Self::Record(settings),
+            Standing::OtherRun | Standing::OtherData | Standing::Older => Self::Old(settings),
+        }
+    }
+}
+
 impl Recovery {
-    pub(crate) fn of(sights: &[Sight]) -> Self {
+    /// What follows from the sights of all servers. `nodes` is the number of names: it is higher than that of the servers if a
+    /// server has several names, and decides what a quorum is.
+    pub(crate) fn of(sights: &[Sight], nodes: usize) -> Self {
         let count = |wanted: Sight| sights.iter().filter(|sight| **sight == wanted).count();
-        let quorum = quorum(sights.len());
+        let quorum = quorum(nodes);
         let seen = sights.len() - count(Sight::Unseen);
         if count(Sight::Nothing) == sights.len() {
             return Self::FirstStart;
@@ -150,7 +162,20 @@ mod tests {
             ("A??", Recovery::MoreNodes),
             ("???", Recovery::MoreNodes),
         ] {
-            assert_eq!(Recovery::of(&sights(nodes)), recovery, "{nodes}");
+            let sights = sights(nodes);
+            assert_eq!(Recovery::of(&sights, sights.len()), recovery, "{nodes}");
+        }
+    }
+
+    #[test]
+    fn a_quorum_is_that_of_the_names_although_a_server_has_several() {
+        for (servers, nodes, recovery) in [
+            ("..", 3, Recovery::FirstStart),
+            ("A.", 3, Recovery::Clients(A)),
+            ("A", 3, Recovery::MoreNodes),
+            ("AAB", 5, Recovery::Operator),
+        ] {
+            assert_eq!(Recovery::of(&sights(servers), nodes), recovery, "{servers}");
         }
     }
 

@@ -172,7 +172,7 @@ impl There {
         match self {
             Self::Nothing => Sight::Nothing,
             Self::SomethingElse => Sight::Foreign,
-            Self::Record(record, standing) => standing.sight(record.settings),
+            Self::Record(record, standing) => Sight::of_record(record.settings, *standing),
         }
     }
 }

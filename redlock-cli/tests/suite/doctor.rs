@@ -824,9 +824,16 @@ fn two_sets_of_rules_of_which_none_has_a_quorum_are_for_an_operator_to_repair() 
 
 #[test]
 fn the_repair_that_doctor_names_is_not_refused() {
-    for other in ["120000:250:60000", "1000:250:500", "60000:500:60000"] {
+    for (usual, other) in [
+        (SETTINGS, "120000:250:60000"),
+        (SETTINGS, "1000:250:500"),
+        (SETTINGS, "60000:500:60000"),
+        // The highest max TTL is not in the record with the longest quarantine.
+        ("50000:250:10000", "10000:250:120000"),
+        ("10000:250:120000", "50000:250:10000"),
+    ] {
         let servers = healthy(3);
-        for (server, settings) in servers.iter().zip([SETTINGS, other, SETTINGS]) {
+        for (server, settings) in servers.iter().zip([usual, other, usual]) {
             guard(server, 0, settings);
         }
         let report = Report::of(&servers.urls(), &[]);
@@ -935,6 +942,36 @@ fn nodes_that_were_all_wiped_while_one_is_away_are_for_an_operator_to_repair() {
     assert_eq!(told(&report), ("ok".to_owned(), false));
     let message = report.message(&servers[2], "guard");
     assert!(message.ends_with("1 min 2 s later: wait"), "{message}");
+}
+
+#[test]
+fn no_node_is_said_to_be_away_if_all_answer() {
+    let servers = healthy(3);
+    let told = |urls: &[String]| {
+        let report = Report::of(urls, &[]);
+        let message = report.fleet("guard")["message"].as_str().unwrap();
+        assert!(
+            !report.document.to_string().contains("nodes back"),
+            "{message}"
+        );
+        message.to_owned()
+    };
+    // Two names of one server.
+    let urls = [servers[0].url(), servers[1].url(), servers[0].socket_url()];
+    let message = told(&urls);
+    assert!(message.starts_with("no guard records: "), "{message}");
+    // A node without a vote.
+    set(&servers[2], "maxmemory-policy", "allkeys-lru");
+    let message = told(&servers.urls());
+    let why = "at least one node has no vote for fenced locks: do what the lines of that node say";
+    assert!(message.ends_with(why), "{message}");
+    // The only server with a vote.
+    guard_of_another_run(&servers[0], SETTINGS);
+    told(&[servers[0].url(), servers[0].socket_url()]);
+    set(&servers[1], "maxmemory-policy", "allkeys-lru");
+    let report = Report::of(&servers.urls(), &[]);
+    let advice = "the other nodes answer, but have no vote; do what their lines say: then the next";
+    report.expect_message(&servers[0], "guard", advice);
 }
 
 #[test]
