@@ -53,10 +53,10 @@ const PROBE_DELAY: Duration = Duration::from_millis(30);
 
 /// If a connection that answered lasted this long, the actor reconnects without delay when it ends: the server closes idle
 /// connections, or has restarted.
-const MIN_LIFE: Duration = PROBE_DELAY;
+pub(super) const MIN_LIFE: Duration = PROBE_DELAY;
 
 /// The same for a connection that never answered, for example because nothing was sent.
-pub(super) const MIN_IDLE_LIFE: Duration = Duration::from_millis(500);
+const MIN_IDLE_LIFE: Duration = Duration::from_millis(500);
 
 /// Calls wait for a new connection for twice the time that the last connect took, and for no less than this. After that
 /// they fail at once until it is connected, so that they do not wait for a node that drops all packets.
