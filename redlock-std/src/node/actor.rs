@@ -16,7 +16,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::address::Address;
 use super::answer;
-use super::backoff::{FIRST_BACKOFF, LAST_BACKOFF, MIN_IDLE_LIFE, jittered};
+use super::backoff::{FIRST_BACKOFF, LAST_BACKOFF, MIN_LIFE, jittered};
 use super::call::{Call, CallError, words};
 use super::connect_limit::{ConnectLimit, ROUND_TRIPS};
 use super::error::{Failure, TransportError, in_words};
@@ -46,9 +46,8 @@ pub(crate) struct Actor {
 /// node that is back, and a dead node is not flooded with connects.
 const PROBE_DELAY: Duration = Duration::from_millis(30);
 
-/// If a connection that answered lasted this long, the actor reconnects without delay when it ends: the server closes idle
-/// connections, or has restarted.
-const MIN_LIFE: Duration = PROBE_DELAY;
+/// The same as [`MIN_LIFE`] for a connection that never answered, for example because nothing was sent.
+const MIN_IDLE_LIFE: Duration = Duration::from_millis(500);
 
 /// Calls wait for a new connection for twice the time that the last connect took, and for no less than this. After that
 /// they fail at once until it is connected, so that they do not wait for a node that drops all packets.

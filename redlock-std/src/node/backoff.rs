@@ -11,9 +11,9 @@ use crate::entropy::SystemEntropy;
 pub(crate) const FIRST_BACKOFF: Duration = Duration::from_millis(20);
 pub(crate) const LAST_BACKOFF: Duration = Duration::from_secs(1);
 
-/// If a connection that never answered, for example because nothing was sent, lasted this long, a reconnect takes place without
-/// delay when it ends.
-pub(crate) const MIN_IDLE_LIFE: Duration = Duration::from_millis(500);
+/// If a connection that answered lasted this long, it is made again without delay when it ends: the server closes idle
+/// connections, or has restarted.
+pub(crate) const MIN_LIFE: Duration = Duration::from_millis(30);
 
 /// Returns a random time between a half of `backoff` and all of it, so that clients that lost a node at the same time do
 /// not reconnect at the same time.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::address::Address;
-use super::super::backoff::{FIRST_BACKOFF, LAST_BACKOFF, MIN_IDLE_LIFE, jittered};
+use super::super::backoff::{FIRST_BACKOFF, LAST_BACKOFF, MIN_LIFE, jittered};
 use super::super::connect_limit::ConnectLimit;
 use super::super::error::TransportError;
 use super::subscription::{NotOpen, Subscription};
@@ -75,7 +75,7 @@ impl Subscriber {
                         Ok(kind) => kind,
                     };
                     self.mail.failed(kind.clone());
-                    if opened_at.elapsed() >= MIN_IDLE_LIFE && !kind.is_violation() {
+                    if opened_at.elapsed() >= MIN_LIFE && !kind.is_violation() {
                         backoff = FIRST_BACKOFF;
                         continue;
                     }
