@@ -1045,6 +1045,45 @@ fn whatever_fails_the_line_excludes_and_all_that_wait_get_the_lock() {
     }
 }
 
+/// Transports whose nodes call without end.
+#[derive(Debug)]
+struct Flooded<'c>(Client<'c>);
+
+impl Transport for Flooded<'_> {
+    type Name = MockName;
+    type Error = MockError;
+
+    fn name(&self) -> MockName {
+        self.0.name()
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
+        self.0.execute(command).await
+    }
+
+    fn mailbox(&self) -> Option<Mailbox> {
+        self.0.mailbox()
+    }
+
+    async fn called(&mut self, _key: &[u8]) -> Call {
+        Call::Deputy
+    }
+}
+
+#[test]
+fn calls_without_end_do_not_keep_a_client_busy() {
+    let clock = MockClock::new();
+    let nodes = far(&clock, 3);
+    steal(&nodes);
+    let links = nodes.iter().map(|node| Flooded(node.client(mailbox(1))));
+    let options = one_round().wait(ms(1_000));
+    let mut redlock =
+        Redlock::<_, _, _, 3>::new(links, &clock, SeededEntropy::new(1), options).unwrap();
+    let error = clock.run(redlock.acquire(KEY)).unwrap_err();
+    assert!(matches!(error, AcquireError::Held(_)), "{error}");
+    assert!(clock.now() >= at(ms(1_000)) && clock.now() <= at(ms(1_000) + 2 * ROUND_TRIP));
+}
+
 /// Each of two clients is granted by one of two nodes: both are told that the lock is held, although no client holds it. The calls
 /// of their clean-ups are lost.
 #[test]

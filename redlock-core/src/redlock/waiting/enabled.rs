@@ -135,6 +135,10 @@ const LOOKS_MIN: u32 = 3;
 /// way to them. A turn lasts longer.
 const CALLS_MICROS: u64 = 25_000;
 
+/// A client listens to at most this number of calls of each node in one wait. If a node sends calls without end, they do not keep
+/// the task busy.
+const CALLS_MAX: usize = 8;
+
 /// A turn is over when this has passed after its end, in microseconds: a node counts whole milliseconds.
 const AFTER_TURN_MICROS: u64 = 2_000;
 
@@ -283,7 +287,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         };
         let mut until = until;
         let mut callers = NodeSet::EMPTY;
-        while let Some((node, call)) = self.next_call(key, until).await {
+        for _ in 0..CALLS_MAX * MAX {
+            let Some((node, call)) = self.next_call(key, until).await else {
+                return;
+            };
             let now = self.clock.now();
             match call {
                 Call::Turn => {
@@ -301,6 +308,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 Call::Reconnected => return,
             }
         }
+        self.clock.sleep_until(until).await;
     }
 
     /// Waits for the next call of any node. `None` at `until`.
