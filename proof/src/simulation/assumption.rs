@@ -101,8 +101,6 @@ pub enum Assumption {
     ErrorIsDeath,
     /// Clients sleep for long after a split vote.
     LongTimer,
-    /// Clients do not leave the line when they are called and do not wait.
-    StrayCall,
     /// A client that has left stays in the line.
     KeptPlace,
     /// A lost round that was granted by a minority costs a client its place.
@@ -151,17 +149,15 @@ impl Assumption {
             Self::StoredRelease => Some(Promise::Cleanup),
             Self::OneClock => Some(Promise::NodesTime),
             Self::Replica => Some(Promise::Replica),
-            Self::CallsItself => Some(Promise::Restraint),
+            Self::CallsItself | Self::FirstCall => Some(Promise::Restraint),
             Self::KeptHead
             | Self::EndlessTurn
-            | Self::FirstCall
             | Self::CallFirst
             | Self::DeadMembers
-            | Self::LongTimer
-            | Self::StrayCall => Some(Promise::Idle),
-            Self::TicketPerTry => Some(Promise::Fairness),
+            | Self::LongTimer => Some(Promise::Idle),
+            Self::TicketPerTry | Self::ErrorIsDeath => Some(Promise::Fairness),
             Self::KeptPlace => Some(Promise::Line),
-            Self::EarlyCalls | Self::ErrorIsDeath | Self::LostPlace => None,
+            Self::EarlyCalls | Self::LostPlace => None,
             Self::Resolution | Self::Order | Self::Compare | Self::Wake | Self::Entropy => None,
         }
     }
@@ -170,8 +166,9 @@ impl Assumption {
     #[must_use]
     pub const fn found_within(self) -> u64 {
         match self {
-            Self::TodaysOptions => 60_000,
-            Self::AnyRules
+            Self::TodaysOptions | Self::CallFirst | Self::DeadMembers => 60_000,
+            Self::EarlyCalls
+            | Self::AnyRules
             | Self::OldConfirmation
             | Self::OldRecords
             | Self::Strict
@@ -236,7 +233,6 @@ impl Assumption {
                 | Self::DeadMembers
                 | Self::ErrorIsDeath
                 | Self::LongTimer
-                | Self::StrayCall
                 | Self::KeptPlace
                 | Self::LostPlace
         )

@@ -272,8 +272,7 @@ impl State {
         }
         self.count(Kind::StrayCall);
         let mailbox = self.mailboxes.of(task).map(|inbox| inbox.mailbox);
-        let is_unanswered = self.fails(Assumption::StrayCall);
-        let Some(mailbox) = mailbox.filter(|_| !is_unanswered) else {
+        let Some(mailbox) = mailbox else {
             return;
         };
         let turn_ms = 25 + 2 * self.node_timeouts[route.client].div_ceil(1_000);

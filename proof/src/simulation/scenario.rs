@@ -203,7 +203,7 @@ impl Scenario {
             turn: at_most((25_000 + 2 * timeout).min(10_000_000)),
             timer: at_most((micros(ttl) / 4).min(1_250_000)),
             round: at_most(timeout),
-            quick: 10_000,
+            quick: 40_000,
             spread: spread * 5 / 4,
             slack: 30_000,
             clients: self.clients.iter().map(client).collect(),

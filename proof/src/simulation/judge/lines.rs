@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use redlock_core::Denial;
-use redlock_core::transport::Reply;
+use redlock_core::transport::{Call as LineCall, Reply};
 
 use super::super::clock::{Moment, NEVER, Seconds};
 use super::super::fault::Fault;
@@ -39,6 +39,9 @@ pub(super) struct Lines {
     tasks: Vec<Waiter>,
     /// By the token: whether it was tried from a line.
     from_line: BTreeMap<usize, bool>,
+    /// How many tries have followed the first call at once, and how many a quorum of calls.
+    hasty: usize,
+    patient: usize,
     breaches: Vec<Breach>,
 }
 
@@ -73,22 +76,18 @@ struct Waiter {
     absent_at: Moment,
     /// When a node has called it for the last time.
     called_at: Moment,
+    last_token: Option<usize>,
+    /// The nodes that have called it since its last try because it is its turn, and when.
+    turns: Vec<(usize, Moment)>,
     /// When it has begun its last tries.
     tries: VecDeque<(Moment, usize)>,
-}
-
-fn tune(name: &str, default: u64) -> u64 {
-    std::env::var(name)
-        .ok()
-        .and_then(|it| it.parse().ok())
-        .unwrap_or(default)
 }
 
 /// What a line forgets by itself, and some time.
 const LAPSE: u64 = 12_000_000;
 
 /// A client tries no more often in a second while another holds the lock.
-const TRIES: usize = 15;
+const TRIES: usize = 30;
 
 impl Lines {
     pub(super) fn new(limits: LineLimits) -> Self {
@@ -120,6 +119,12 @@ impl Lines {
             }
             What::Fault(Fault::Crash(node, NEVER) | Fault::Hang(node, NEVER)) => {
                 self.dead_nodes.push(node);
+            }
+            // The client notices it later.
+            What::Fault(Fault::Break(Route { client, node })) => {
+                self.look_at_all();
+                self.clients[client].connected[node] = None;
+                self.clients[client].ill_at = at;
             }
             What::Begins(task, call, _) => self.begins(task, call),
             What::Ends(task, _, end, _) => self.ends(task, end),
@@ -153,10 +158,13 @@ impl Lines {
                     client.gone_at = at;
                 }
             }
-            What::Called(_, task, ..) => {
-                let waiters = self.tasks.iter_mut();
-                let its = waiters.filter(|waiter| waiter.task == task);
-                its.for_each(|waiter| waiter.called_at = at);
+            What::Called(Route { node, .. }, task, _, call) => {
+                if let Some(waiter) = self.tasks.iter_mut().find(|it| it.task == task) {
+                    waiter.called_at = at;
+                    if call == LineCall::Turn {
+                        waiter.turns.push((node, at));
+                    }
+                }
             }
             What::Denied(Route { client, .. }) => {
                 self.look_at_all();
@@ -215,9 +223,9 @@ impl Lines {
                     self.look_at_all();
                 }
             }
-            What::LineProbed(_, task, _, true) => {
+            What::LineProbed(.., true) => {
                 let what = format!("{what}, although it has left");
-                self.breach(Promise::Line, at, what, task);
+                self.breach(Promise::Line, at, what);
             }
             _ => (),
         }
@@ -237,6 +245,8 @@ impl Lines {
                     registered: vec![None; nodes],
                     absent_at: 0,
                     called_at: 0,
+                    last_token: None,
+                    turns: Vec::new(),
                     tries: VecDeque::new(),
                 });
                 let last = self.tasks.len() - 1;
@@ -249,6 +259,8 @@ impl Lines {
         };
         waiter.since = self.now;
         waiter.registered.fill(None);
+        waiter.called_at = 0;
+        waiter.turns.clear();
         waiter.tries.clear();
     }
 
@@ -263,8 +275,45 @@ impl Lines {
         }
     }
 
+    /// Clients wait until a quorum has called, so that the lock is free where they ask for it. Few tries come by chance just when
+    /// the first node calls.
+    fn heeds_calls(&mut self, task: Task) {
+        let quorum = self.limits.nodes / 2 + 1;
+        let Some(waiter) = self.tasks.iter_mut().find(|it| it.task == task) else {
+            return;
+        };
+        let mut turns = core::mem::take(&mut waiter.turns);
+        let Some((_, first)) = turns
+            .first()
+            .copied()
+            .filter(|(_, at)| *at >= self.limits.from)
+        else {
+            return;
+        };
+        turns.sort_unstable();
+        turns.dedup_by_key(|(node, _)| *node);
+        if turns.len() >= quorum {
+            self.patient += 1;
+        } else if self.now < first + 1_000 {
+            self.hasty += 1;
+            if self.hasty >= 4 && self.hasty > self.patient {
+                let what = format!("{task} tries before a quorum has called, as often before");
+                self.breach(Promise::Restraint, first, what);
+            }
+        }
+    }
+
     fn tries(&mut self, task: Task, key: usize, token: usize) {
         let now = self.now;
+        let mut waiters = self.tasks.iter();
+        let waiter = waiters.find(|waiter| waiter.task == task);
+        if waiter.is_some_and(|waiter| waiter.last_token != Some(token)) {
+            self.heeds_calls(task);
+        }
+        let mut waiters = self.tasks.iter_mut();
+        if let Some(waiter) = waiters.find(|waiter| waiter.task == task) {
+            waiter.last_token = Some(token);
+        }
         // A client that cannot be called looks often, and then the first one is called.
         let is_callable = |waiter: &Waiter| {
             waiter.key != Some(key) || self.limits.is_callable(waiter.task.client)
@@ -279,14 +328,14 @@ impl Lines {
         if waiter.tries.back().is_none_or(|(_, last)| *last != token) {
             waiter.tries.push_back((now, token));
         }
-        if waiter.tries.len() <= tune("TRIES", TRIES as u64) as usize {
+        if waiter.tries.len() <= TRIES {
             return;
         }
         if let Some((first, _)) = waiter.tries.pop_front()
             && now - first < 1_000_000
         {
             let what = format!("{task} tries {TRIES} times in {} us", now - first);
-            self.breach(Promise::Restraint, first, what, task);
+            self.breach(Promise::Restraint, first, what);
         }
     }
 
@@ -323,7 +372,7 @@ impl Lines {
                 waiter.task,
                 Seconds(waiter.since)
             );
-            self.breach(Promise::Fairness, waiter.since, what, task);
+            self.breach(Promise::Fairness, waiter.since, what);
         }
     }
 
@@ -394,18 +443,12 @@ impl Lines {
             return;
         };
         let bound = self.bound(key, since, task);
-        if std::env::var_os("IDLE").is_some() && idle > 1000 {
-            eprintln!(
-                "idle {idle} of {bound} {}",
-                self.is_smooth(key, since, task)
-            );
-        }
         if idle > bound {
             let what = format!(
                 "{} is free for {idle} us although {task} wants it; {bound} are promised",
                 KEYS[key]
             );
-            self.breach(Promise::Idle, since, what, task);
+            self.breach(Promise::Idle, since, what);
             self.free_since[key] = Some(self.now);
         }
     }
@@ -421,7 +464,7 @@ impl Lines {
             ..
         } = self.limits;
         if self.is_smooth(key, since, task) {
-            return tune("QUICK", quick);
+            return quick;
         }
         let missing = self.missing(since, task) as u64;
         (missing + 1) * turn + timer + 4 * round
@@ -453,7 +496,7 @@ impl Lines {
             && self.upset_at[key] < since.saturating_sub(LAPSE.min(300_000))
     }
 
-    fn breach(&mut self, promise: Promise, since: Moment, what: String, _task: Task) {
+    fn breach(&mut self, promise: Promise, since: Moment, what: String) {
         self.breaches.push(Breach {
             promise,
             at: self.now,
