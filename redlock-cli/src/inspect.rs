@@ -36,13 +36,20 @@ use tally::{Tally, Verdict};
 /// - after a restart of the node, for the longest TTL of any client,
 /// - in the quarantine of the guard record,
 /// - if the guard record is missing or unlike those of other nodes,
-/// - if the node may evict keys and fenced locks are in use.
+/// - if the node may evict keys and fenced locks are in use,
+/// - while the node refuses fenced locks because a fenced lease has not ended: the key was deleted, or
+///   expired too early because the clock of the node was ahead.
 ///
 /// If the node is a replica, is the same server as an earlier node, or does not identify itself, none of
 /// its answers counts. The line of the node says why.
 ///
-/// Two losses are invisible to this command: FLUSHALL on all nodes, and FLUSHALL on any node if there are no
-/// guard records. Plain clients do not notice FLUSHALL.
+/// Three losses are invisible to this command:
+/// - FLUSHALL on all nodes,
+/// - FLUSHALL on any node if there are no guard records,
+/// - a key that a node has expired too early, because its clock is ahead. If the lock is fenced, this is
+///   visible when the clock is right again.
+///
+/// Plain clients notice none of these losses.
 ///
 /// With --json, one document. Absent values are null.
 ///

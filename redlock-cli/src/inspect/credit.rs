@@ -48,7 +48,7 @@ impl Credit {
                 },
                 Err(why) => Self::nothing(format!("it does not tell its identity: {why}")),
             };
-            credits.push(credit);
+            credits.push(credit.of_state(holding));
         }
         credits
     }
@@ -132,6 +132,25 @@ impl Credit {
             ));
         }
         identity.guard_doubt(fleet)
+    }
+
+    /// The credit of the node with its state: while the node refuses fenced locks, a fenced lease may last although its key is
+    /// missing.
+    fn of_state(self, holding: &Holding) -> Self {
+        let state = holding.state.as_ref().ok();
+        let refused = state.and_then(|state| state.refuses_fenced_for);
+        match (self, refused) {
+            (Self::Full, Some(left)) => Self::KeysOnly {
+                why: "the key was deleted, or expired too early because the clock was ahead"
+                    .to_owned(),
+                left: Some(left),
+            },
+            (Self::KeysOnly { why, left }, Some(refused)) => Self::KeysOnly {
+                why,
+                left: left.map(|left| left.max(refused)),
+            },
+            (credit, _) => credit,
+        }
     }
 
     fn restarted(uptime_s: i64, left: Duration) -> Self {

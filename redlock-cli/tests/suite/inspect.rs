@@ -131,6 +131,43 @@ fn a_key_that_was_deleted_is_shown_as_held_for_fenced_locks_until_the_lease_is_o
 }
 
 #[test]
+fn a_key_that_expired_too_early_does_not_count_as_free_until_the_fenced_lease_is_over() {
+    let servers = Servers::start_with_clocks(3);
+    for server in &servers[..2] {
+        hold_on(server, "abcdefghijklmnopqrst", 30_000);
+        let held_until = now_ms(server) + 30_000;
+        let record = format!("17:{held_until}:abcdefghijklmnopqrst");
+        let set = ["SET", "redlock:fence:dock-7", &record];
+        let _: () = server.query(&set).unwrap();
+    }
+    servers[1].step_clock(60_000_000);
+    let value: Option<String> = servers[1].query(&["GET", "dock-7"]).unwrap();
+    assert_eq!(value, None);
+    servers[1].step_clock(0);
+    let ended = inspect(&servers.urls(), &[]);
+    ended.expect_code(69);
+    let last = "dock-7: unknown: only 2 of 3 nodes gave an answer that counts";
+    assert_eq!(last_line(&ended), last);
+    let line = ended.stdout.lines().nth(1).unwrap();
+    let why = "; no vote: the key was deleted, or expired too early because the clock was ahead";
+    assert!(
+        line.contains(", refuses fenced locks for ") && line.ends_with(why),
+        "{line}"
+    );
+    let report = document(&servers.urls());
+    let free_in = report["free_in_ms"].as_u64().unwrap();
+    assert!((1..=30_000).contains(&free_in), "{free_in}");
+    assert_eq!(report["nodes"][1]["counts"], false);
+
+    // The lease is over.
+    for server in &servers[..2] {
+        server.step_clock(31_000_000);
+    }
+    let ended = inspect(&servers.urls(), &[]);
+    assert_eq!((ended.code, last_line(&ended)), (Some(0), "dock-7: free"));
+}
+
+#[test]
 fn a_fence_record_is_read_in_both_forms_and_no_token_in_it_is_shown() {
     let servers = Servers::start(3);
     let now = now_ms(&servers[0]) + 60_000;
@@ -207,17 +244,20 @@ fn a_fence_record_that_no_client_has_written_is_marked_and_hides_no_node() {
 #[test]
 fn a_fence_record_of_the_longest_numbers_that_lua_can_count_to_is_read() {
     let servers = Servers::start(1);
-    for (record, fence) in [
+    for (record, fence, verdict) in [
+        // The node refuses fenced locks until then.
         (
             "9007199254740992:9007199254740992:",
             9_007_199_254_740_992_u64,
+            "unknown",
         ),
-        ("0:0", 0),
+        ("9007199254740992:0:", 9_007_199_254_740_992_u64, "free"),
+        ("0:0", 0, "free"),
     ] {
         let set = ["SET", "redlock:fence:dock-7", record];
         let _: () = servers[0].query(&set).unwrap();
         let report = document(&servers.urls());
-        assert_eq!(report["verdict"], "free");
+        assert_eq!(report["verdict"], verdict);
         assert_eq!(report["nodes"][0]["fence"], fence);
         assert_eq!(report["nodes"][0]["fence_error"], Value::Null);
     }
