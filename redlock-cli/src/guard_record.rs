@@ -162,6 +162,17 @@ impl Settings {
         Duration::from_millis(longest.saturating_add(windows).saturating_add(GRACE_MS))
     }
 
+    /// The least settings that may replace those of all `records`, because no old lease outlasts them: those of the record with
+    /// the longest quarantine, with the highest max TTL of all records. `None` if there are no records.
+    pub(crate) fn least(records: impl Iterator<Item = Self> + Clone) -> Option<Self> {
+        let longest = records.clone().max_by_key(Self::quarantine)?;
+        let max_ttl_ms = records.map(|record| record.max_ttl_ms).max()?;
+        Some(Self {
+            max_ttl_ms,
+            ..longest
+        })
+    }
+
     /// The settings as arguments of `redlock init`.
     pub(crate) fn arguments(&self) -> String {
         format!(

@@ -87,10 +87,10 @@ pub(crate) struct Arguments {
     /// - the new settings must be given as options;
     /// - all nodes must answer, because clients with the old settings can copy them from a node that was
     ///   left out;
-    /// - the quarantine of the new settings must be at least as long as that of each record, so that no old
-    ///   lease outlasts it. Give at least the --max-ttl, --window and --step-back of the record with the
-    ///   longest quarantine. To make the quarantine shorter, stop all clients for the longest quarantine,
-    ///   and use --force.
+    /// - the quarantine and the --max-ttl of the new settings must be at least as long as those of each
+    ///   record, so that no old lease outlasts the time that clients wait. Give at least the --window and
+    ///   --step-back of the record with the longest quarantine, and the highest --max-ttl of all records. To
+    ///   make them shorter, stop all clients for the quarantine of these settings, and use --force.
     #[arg(long, conflicts_with = "force", verbatim_doc_comment)]
     repair: bool,
 

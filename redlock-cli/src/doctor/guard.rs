@@ -44,8 +44,8 @@ pub(crate) struct Records {
     /// The settings that most nodes have; `None` if no node has a record, and fenced locks are not in use.
     pub(crate) in_use: Option<Settings>,
     recovery: Recovery,
-    /// The settings with the longest quarantine.
-    longest: Option<Settings>,
+    /// The least settings that `redlock init --repair` accepts. `None` if no node has a record.
+    least: Option<Settings>,
     /// Whether all nodes answer.
     are_all: bool,
 }
@@ -62,7 +62,7 @@ impl Records {
                 _ => settings.iter().copied().rev().max_by_key(count),
             },
             recovery,
-            longest: settings.iter().copied().max_by_key(Settings::quarantine),
+            least: Settings::least(settings.iter().copied()),
             are_all: all.iter().all(|examination| examination.seen.is_ok()),
         }
     }
@@ -223,22 +223,25 @@ fn cure(recovery: Recovery, sight: Sight) -> String {
 }
 
 /// How to repair different settings, as a part of a sentence. For this, `redlock init --repair` needs all nodes, and
-/// refuses settings with a shorter quarantine than that of a record.
+/// refuses settings with a shorter quarantine or a lower max TTL than those of a record.
 fn repair(records: Records) -> String {
     let back = if records.are_all {
         ""
     } else {
         "bring all nodes back, "
     };
-    let longest = records.longest;
     let Some(agreed) = records.agreed() else {
         return format!("{back}give all clients the same settings, then run {REPAIR}");
     };
-    let (which, settings) = match longest {
-        Some(longest) if longest.quarantine() > agreed.quarantine() => {
-            ("the settings with the longest quarantine", longest)
-        }
-        _ => ("the same settings", agreed),
+    let is_refused = |least: &Settings| {
+        agreed.quarantine() < least.quarantine() || agreed.max_ttl_ms < least.max_ttl_ms
+    };
+    let (which, settings) = match records.least.filter(is_refused) {
+        Some(least) => (
+            "settings with the longest quarantine and the highest max TTL",
+            least,
+        ),
+        None => ("the same settings", agreed),
     };
     format!(
         "{back}give all clients {which}, then run {REPAIR} {}",

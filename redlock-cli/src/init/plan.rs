@@ -162,7 +162,7 @@ impl Plan {
     /// Refuses a repair that would change the settings of the fleet in a way that is not safe.
     fn refuse_change(looks: &[Look], wanted: Wanted, away: &[&str]) -> Option<Self> {
         let settings = wanted.settings;
-        let longest = records(looks).max_by_key(Settings::quarantine)?;
+        let least = Settings::least(records(looks))?;
         if records(looks).all(|record| record == settings) {
             return None;
         }
@@ -198,10 +198,6 @@ impl Plan {
             );
             return Some(Self::refuse(looks, &faults, advice));
         }
-        let least = Settings {
-            max_ttl_ms: records(looks).map(|found| found.max_ttl_ms).max()?,
-            ..longest
-        };
         let when_stopped = format!(
             "give at least {}; or stop all clients for {}, and then run redlock init --force {}",
             least.arguments(),
@@ -340,7 +336,7 @@ fn away<'a>(names: &'a [String], looks: &[Look]) -> Vec<&'a str> {
 }
 
 /// The settings of all records, of any run and data set.
-fn records(looks: &[Look]) -> impl Iterator<Item = Settings> {
+fn records(looks: &[Look]) -> impl Iterator<Item = Settings> + Clone {
     let sites = looks.iter().flatten();
     sites.filter_map(|site| site.there().settings())
 }

@@ -697,9 +697,16 @@ fn two_sets_of_rules_of_which_none_has_a_quorum_are_for_an_operator_to_repair() 
 
 #[test]
 fn the_repair_that_doctor_names_is_not_refused() {
-    for other in ["120000:250:60000", "1000:250:500", "60000:500:60000"] {
+    for (usual, other) in [
+        (SETTINGS, "120000:250:60000"),
+        (SETTINGS, "1000:250:500"),
+        (SETTINGS, "60000:500:60000"),
+        // The highest max TTL is not in the record with the longest quarantine.
+        ("50000:250:10000", "10000:250:120000"),
+        ("10000:250:120000", "50000:250:10000"),
+    ] {
         let servers = healthy(3);
-        for (server, settings) in servers.iter().zip([SETTINGS, other, SETTINGS]) {
+        for (server, settings) in servers.iter().zip([usual, other, usual]) {
             guard(server, 0, settings);
         }
         let report = Report::of(&servers.urls(), &[]);
