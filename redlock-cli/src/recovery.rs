@@ -49,9 +49,11 @@ pub(crate) enum Cure {
 }
 
 impl Recovery {
-    pub(crate) fn of(sights: &[Sight]) -> Self {
+    /// What follows from the sights of all servers. `nodes` is the number of names: it is higher than that of the servers if a
+    /// server has several names, and decides what a quorum is.
+    pub(crate) fn of(sights: &[Sight], nodes: usize) -> Self {
         let count = |wanted: Sight| sights.iter().filter(|sight| **sight == wanted).count();
-        let quorum = quorum(sights.len());
+        let quorum = quorum(nodes);
         let seen = sights.len() - count(Sight::Unseen);
         if count(Sight::Nothing) == sights.len() {
             return Self::FirstStart;
@@ -150,7 +152,20 @@ mod tests {
             ("A??", Recovery::MoreNodes),
             ("???", Recovery::MoreNodes),
         ] {
-            assert_eq!(Recovery::of(&sights(nodes)), recovery, "{nodes}");
+            let sights = sights(nodes);
+            assert_eq!(Recovery::of(&sights, sights.len()), recovery, "{nodes}");
+        }
+    }
+
+    #[test]
+    fn a_quorum_is_that_of_the_names_although_a_server_has_several() {
+        for (servers, nodes, recovery) in [
+            ("..", 3, Recovery::FirstStart),
+            ("A.", 3, Recovery::Clients(A)),
+            ("A", 3, Recovery::MoreNodes),
+            ("AAB", 5, Recovery::Operator),
+        ] {
+            assert_eq!(Recovery::of(&sights(servers), nodes), recovery, "{servers}");
         }
     }
 

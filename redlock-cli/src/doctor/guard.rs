@@ -52,8 +52,13 @@ pub(crate) struct Records {
 
 impl Records {
     pub(crate) fn of(all: &[Examination]) -> Self {
-        let sights: Vec<Sight> = (0..all.len()).map(|number| sight(all, number)).collect();
-        let recovery = Recovery::of(&sights);
+        // A server with several names is one server to the clients.
+        let servers = all
+            .iter()
+            .enumerate()
+            .filter(|(number, _)| fleet::twin(all, *number).is_none());
+        let sights: Vec<Sight> = servers.map(|(_, server)| sight(server)).collect();
+        let recovery = Recovery::of(&sights, all.len());
         let settings: Vec<Settings> = all.iter().filter_map(settings_of).collect();
         let count = |wanted: &Settings| settings.iter().filter(|other| *other == wanted).count();
         Self {
@@ -77,9 +82,8 @@ impl Records {
 }
 
 /// The guard record of the node as clients of fenced locks see it.
-fn sight(all: &[Examination], number: usize) -> Sight {
-    let seen = all.get(number).and_then(|node| node.seen.as_ref().ok());
-    let Some(seen) = seen.filter(|_| fleet::twin(all, number).is_none()) else {
+fn sight(examination: &Examination) -> Sight {
+    let Ok(seen) = &examination.seen else {
         return Sight::Unseen;
     };
     let has_vote = |info: &Info| info.is_master() && info.may_evict() != Some(true);
@@ -114,7 +118,7 @@ pub(crate) fn finding(seen: &Seen, records: Records, ttl: Duration) -> Finding {
         (Guard::Nothing, None) => ok("no record: fenced locks are not in use"),
         (Guard::Nothing, Some(_)) => bad(format!(
             "no record: {}",
-            nothing(seen.info.as_ref().ok(), records.recovery)
+            nothing(seen.info.as_ref().ok(), records)
         )),
         (Guard::SomethingElse, _) => bad(format!(
             "{GUARD_KEY} is no guard record, so it grants no fenced lock: find out which program wrote it, then \
@@ -122,7 +126,7 @@ pub(crate) fn finding(seen: &Seen, records: Records, ttl: Duration) -> Finding {
         )),
         (Guard::Record(record, standing), in_use) => {
             let settings = record.settings;
-            let cure = || cure(records.recovery, Sight::Old(settings));
+            let cure = || cure(records, Sight::Old(settings));
             match standing {
                 _ if in_use.is_some_and(|in_use| in_use != settings) => bad(format!(
                     "its settings ({settings}) differ from those of other nodes, and no client overwrites them; {}",
@@ -187,7 +191,7 @@ fn facts(guard: &Guard) -> Value {
 const REPAIR: &str = "redlock init --repair";
 
 /// Why there is no record although other nodes have one, and what restores it.
-fn nothing(info: Option<&Info>, recovery: Recovery) -> String {
+fn nothing(info: Option<&Info>, records: Records) -> String {
     let may_evict = info.is_some_and(|info| info.may_evict() == Some(true));
     if may_evict {
         return "clients delete it on a node that may evict keys, because such a node may have evicted locks; set \
@@ -195,7 +199,7 @@ fn nothing(info: Option<&Info>, recovery: Recovery) -> String {
             .to_owned();
     }
     let evicted = info.and_then(|info| info.number::<u64>("evicted_keys"));
-    let cure = cure(recovery, Sight::Nothing);
+    let cure = cure(records, Sight::Nothing);
     match evicted {
         Some(evicted @ 1..) => format!(
             "the node has evicted {evicted} keys since it started, and clients delete the record of such a node; \
@@ -208,15 +212,19 @@ fn nothing(info: Option<&Info>, recovery: Recovery) -> String {
 }
 
 /// What restores the record, as a part of a sentence.
-fn cure(recovery: Recovery, sight: Sight) -> String {
-    match recovery.cure(sight) {
+fn cure(records: Records, sight: Sight) -> String {
+    match records.recovery.cure(sight) {
         Cure::Wait(settings) => format!(
             "the next fenced acquire that a quorum answers restores it, and its vote counts {} later: wait",
             duration::in_words(settings.quarantine())
         ),
         Cure::MoreNodes => {
-            "bring the other nodes back: then the next fenced acquire that a quorum answers restores it"
-                .to_owned()
+            let condition = if records.are_all {
+                "the other nodes answer, but have no vote; do what their lines say"
+            } else {
+                "bring the other nodes back"
+            };
+            format!("{condition}: then the next fenced acquire that a quorum answers restores it")
         }
         Cure::Repair => format!("no client may restore it: run {REPAIR}"),
     }
@@ -277,8 +285,12 @@ pub(crate) fn agreement(all: &[Examination], records: Records, ttl: Duration) ->
     }
     let judgement = match groups.as_slice() {
         [] => match records.recovery {
+            Recovery::Operator if records.are_all => warn(
+                "no node shows a guard record, and at least one node has no vote for fenced locks: do what \
+                 the lines of that node say",
+            ),
             Recovery::Operator => warn(format!(
-                "no node that answers has a guard record: bring the other nodes back; if they stay away \
+                "no node that answers has a guard record: bring the missing nodes back; if they stay away \
                  and fenced locks are in use, run {REPAIR}, and again when they are back"
             )),
             _ => ok(

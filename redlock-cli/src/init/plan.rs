@@ -349,5 +349,5 @@ fn recovery(looks: &[Look]) -> Recovery {
                 .map_or(Sight::Unseen, |site| site.there().sight())
         })
         .collect();
-    Recovery::of(&sights)
+    Recovery::of(&sights, looks.len())
 }

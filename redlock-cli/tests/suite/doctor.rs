@@ -818,6 +818,36 @@ fn nodes_that_were_all_wiped_while_one_is_away_are_for_an_operator_to_repair() {
 }
 
 #[test]
+fn no_node_is_said_to_be_away_if_all_answer() {
+    let servers = healthy(3);
+    let told = |urls: &[String]| {
+        let report = Report::of(urls, &[]);
+        let message = report.fleet("guard")["message"].as_str().unwrap();
+        assert!(
+            !report.document.to_string().contains("nodes back"),
+            "{message}"
+        );
+        message.to_owned()
+    };
+    // Two names of one server.
+    let urls = [servers[0].url(), servers[1].url(), servers[0].socket_url()];
+    let message = told(&urls);
+    assert!(message.starts_with("no guard records: "), "{message}");
+    // A node without a vote.
+    set(&servers[2], "maxmemory-policy", "allkeys-lru");
+    let message = told(&servers.urls());
+    let why = "at least one node has no vote for fenced locks: do what the lines of that node say";
+    assert!(message.ends_with(why), "{message}");
+    // The only server with a vote.
+    guard_of_another_run(&servers[0], SETTINGS);
+    told(&[servers[0].url(), servers[0].socket_url()]);
+    set(&servers[1], "maxmemory-policy", "allkeys-lru");
+    let report = Report::of(&servers.urls(), &[]);
+    let advice = "the other nodes answer, but have no vote; do what their lines say: then the next";
+    report.expect_message(&servers[0], "guard", advice);
+}
+
+#[test]
 fn clients_restore_every_record_that_doctor_says_to_wait_for() {
     let servers = healthy(3);
     let node = &servers[2];
