@@ -20,8 +20,8 @@ pub(super) struct Line {
 #[derive(Debug)]
 struct Stand {
     key: Box<[u8]>,
-    /// Whether it stands there under a mailbox that the node can call. If the node could not when the wait began, the mark stays: the
-    /// client would have two places in the line otherwise.
+    /// Whether it stands there under a mailbox that the node could call when the wait began. That stays so until the wait ends, also
+    /// if the connection breaks or is made meanwhile: the client would have two places in the line otherwise.
     is_callable: bool,
     /// `None` if the handle does not wait any more.
     waiter: Option<Waiter>,
@@ -42,18 +42,17 @@ impl Line {
         queue: &Queue,
     ) -> Command<'a> {
         if command.place.is_some() && command.is_acquire() && mail.keeps_line() {
-            let can_call = mail.can_call(queue.run_id());
+            let is_callable = mail.can_call(queue.run_id());
             match &mut self.stand {
                 Some(stand) if *stand.key == *command.key && stand.waiter.is_some() => {
-                    stand.is_callable &= can_call;
                     // Those for this try come later, and perhaps before its reply: they arrive on another connection.
                     stand.waiter.iter().for_each(Waiter::forget);
                 }
                 stand => {
                     *stand = Some(Box::new(Stand {
                         key: command.key.into(),
-                        is_callable: can_call,
-                        waiter: Some(mail.wait_for(command.key)),
+                        is_callable,
+                        waiter: Some(mail.wait_for(command.key, is_callable)),
                     }));
                 }
             }
@@ -69,14 +68,14 @@ impl Line {
         if !mail.keeps_line() {
             return command.at_node(None);
         }
-        // The mailbox is in the line once for all handles.
-        let leaves = command.is_release() && place.ticket.is_none() && place.mailbox.is_some();
-        if leaves && mail.is_wanted_by_another(command.key, self.waiter()) {
-            return command.with_place(Some(Place::outside(place.turn_ms)));
-        }
         let stand = self.stand.as_deref();
         let is_callable =
             stand.is_some_and(|stand| stand.is_callable && *stand.key == *command.key);
+        // The mailbox is in the line once for all handles.
+        let leaves = command.is_release() && place.ticket.is_none() && place.mailbox.is_some();
+        if leaves && mail.is_wanted_by_another(command.key, is_callable, self.waiter()) {
+            return command.with_place(Some(Place::outside(place.turn_ms)));
+        }
         // Not `at_node`: the acquire may have joined the line before the node could call.
         let mailbox = marked(mail.mailbox(), is_callable);
         place.mailbox = place.mailbox.map(|_| mailbox);
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_began_when_the_node_could_not_call_keeps_its_place() {
+    fn a_wait_keeps_its_place_whether_or_not_the_node_can_call_meanwhile() {
         let (mail, queue) = node();
         let mut line = Line::default();
         let [uncallable, callable] = ["~0707070707070707", "0707070707070707"];
@@ -180,6 +179,11 @@ mod tests {
         assert_eq!(mailbox(&line.at_node(&leave(), &mail)).unwrap(), uncallable);
 
         line.end_wait();
+        assert_eq!(
+            mailbox(&line.stand(&acquire(5), &mail, &queue)).unwrap(),
+            callable
+        );
+        mail.failed(super::super::error::TransportError::Disconnected);
         assert_eq!(
             mailbox(&line.stand(&acquire(5), &mail, &queue)).unwrap(),
             callable

@@ -67,6 +67,8 @@ const REFUSED_FOR: Duration = Duration::from_secs(60);
 struct Slot {
     /// The rank of the call that it has not seen yet, the highest if there are several, else 0.
     unseen: AtomicU8,
+    /// Whether it stands in the line under a mailbox that the node can call.
+    is_callable: bool,
     arrived: Notify,
 }
 
@@ -164,8 +166,9 @@ impl Mail {
 
     /// Registers an acquire that waits for the lock `key`. It takes the place of an earlier one for the same key, which gets no
     /// calls any more.
-    pub(super) fn wait_for(self: &Arc<Self>, key: &[u8]) -> Waiter {
+    pub(super) fn wait_for(self: &Arc<Self>, key: &[u8], is_callable: bool) -> Waiter {
         let slot = Arc::new(Slot {
+            is_callable,
             unseen: AtomicU8::new(0),
             arrived: Notify::new(),
         });
@@ -180,10 +183,16 @@ impl Mail {
         }
     }
 
-    /// Whether an acquire other than that of `waiter` waits for the lock `key`.
-    pub(super) fn is_wanted_by_another(&self, key: &[u8], waiter: Option<&Waiter>) -> bool {
+    /// Whether an acquire other than that of `waiter` waits for the lock `key`, under the same mailbox.
+    pub(super) fn is_wanted_by_another(
+        &self,
+        key: &[u8],
+        is_callable: bool,
+        waiter: Option<&Waiter>,
+    ) -> bool {
         let state = self.lock();
         let slot = state.waiters.get(key);
+        let slot = slot.filter(|slot| slot.is_callable == is_callable);
         slot.is_some_and(|slot| waiter.is_none_or(|own| !Arc::ptr_eq(slot, &own.slot)))
     }
 
@@ -195,7 +204,7 @@ impl Mail {
                 position.ahead > 0 || position.refusal != Refusal::Held
             }
             Some(Ok(Reply::ReleasedWithWaiters(_))) => {
-                !self.is_wanted_by_another(command.key, None)
+                !self.lock().waiters.contains_key(command.key)
             }
             _ => false,
         };
@@ -234,7 +243,7 @@ impl Mail {
     }
 
     /// Records that the node cannot call, for this reason.
-    fn failed(&self, kind: TransportError) {
+    pub(super) fn failed(&self, kind: TransportError) {
         self.lock().status = Status::Failing(kind);
         self.decided.notify_waiters();
     }
@@ -364,7 +373,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_is_for_the_acquire_that_waits_for_its_key() {
         let mail = mail();
-        let (dock, crane) = (mail.wait_for(b"dock"), mail.wait_for(b"crane"));
+        let (dock, crane) = (mail.wait_for(b"dock", true), mail.wait_for(b"crane", true));
         for message in [&b"1dock"[..], b"1berth", b"3crane", b"", b"crane"] {
             mail.deliver(message);
         }
@@ -386,8 +395,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_acquire_that_has_lost_its_registration_takes_none_away() {
         let mail = mail();
-        let first = mail.wait_for(b"dock");
-        let second = mail.wait_for(b"dock");
+        let first = mail.wait_for(b"dock", true);
+        let second = mail.wait_for(b"dock", true);
         drop(first);
         mail.deliver(b"2dock");
         assert_eq!(call(&second).await, Some(Call::Deputy));

@@ -342,12 +342,12 @@ async fn a_client_that_gives_up_leaves_the_line() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_whose_calls_are_lost_with_their_connections_gets_the_lock() {
     let servers = Servers::start(3);
-    let [first, second] = &clients(&servers, 2).await[..] else {
-        unreachable!()
-    };
+    // The first one stands in no line, so all subscriptions are of the second.
+    let first = connected(&servers, options().queue(false)).await;
+    let second = connected(&servers, options()).await;
     for _ in 0..5 {
         let guard = first.acquire(KEY).await.unwrap();
-        let waiting = waiting(second, &servers, 0).await;
+        let waiting = waiting(&second, &servers, 0).await;
         for server in servers.iter() {
             let killed: usize = server.query(&["CLIENT", "KILL", "TYPE", "pubsub"]).unwrap();
             assert_eq!(killed, 1);

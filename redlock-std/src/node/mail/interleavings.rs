@@ -13,7 +13,7 @@ fn mail() -> Arc<Mail> {
 fn a_call_that_comes_while_an_acquire_begins_to_wait_wakes_it() {
     loom::model(|| {
         let mail = mail();
-        let waiter = mail.wait_for(b"dock");
+        let waiter = mail.wait_for(b"dock", true);
         let caller = thread::spawn(move || {
             mail.deliver(b"2dock");
             mail.deliver(b"1dock");

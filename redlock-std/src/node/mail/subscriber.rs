@@ -232,7 +232,7 @@ mod tests {
         let idle = timeout(Duration::from_millis(20), node.listener.accept()).await;
         assert!(idle.is_err(), "no acquire has waited");
         let mut stream = node.open().await;
-        let waiter = node.mail.wait_for(b"dock");
+        let waiter = node.mail.wait_for(b"dock", true);
         stream.write_all(&message(b"1dock")).await.unwrap();
         assert_eq!(waiter.called().await, Call::Turn);
         node.mail.open().await;
@@ -242,7 +242,7 @@ mod tests {
     async fn a_connection_that_breaks_is_made_again_and_wakes_the_acquires() {
         let node = Node::start().await;
         let mut stream = node.open().await;
-        let waiter = node.mail.wait_for(b"dock");
+        let waiter = node.mail.wait_for(b"dock", true);
         for end in [
             Vec::new(),
             b"HTTP/1.1 400 Bad Request\r\n".to_vec(),
@@ -265,7 +265,7 @@ mod tests {
     async fn a_flood_of_messages_keeps_no_other_task_waiting() {
         let node = Node::start().await;
         let stream = node.open().await;
-        let waiter = node.mail.wait_for(b"dock");
+        let waiter = node.mail.wait_for(b"dock", true);
         // From another thread, so that there is always more to read.
         let mut stream = stream.into_std().unwrap();
         stream.set_nonblocking(false).unwrap();
@@ -302,7 +302,7 @@ mod tests {
     async fn a_minute_after_the_last_wait_the_connection_is_closed() {
         let node = Node::start().await;
         let mut stream = node.open().await;
-        let waiter = node.mail.wait_for(b"dock");
+        let waiter = node.mail.wait_for(b"dock", true);
         tokio::time::pause();
         tokio::time::advance(3 * KEPT).await;
         yield_now().await;
