@@ -30,7 +30,7 @@ pub(in crate::redlock) struct Waiting {
     /// `None` until the client stands in the line.
     place: Option<Place>,
     /// Whether enough nodes have told their time since the wait began. Then the ticket does not change any more. The offset of an
-    /// earlier acquire may be out of date.
+    /// earlier acquire may be out of date, and a node never makes a ticket later.
     has_ticket: bool,
     /// How many rounds in a row were lost although no other client kept the lock from this one.
     failed_rounds: u32,
@@ -149,12 +149,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         };
         if waiting.place.is_none() {
             let turn_ms = self.options.turn_ms();
-            let since = waiting.since.as_micros();
-            let ticket = self
-                .clock_offset
-                .map(|offset| since.saturating_add_signed(offset));
-            let ticket = ticket.unwrap_or(Place::NOW);
-            waiting.place = Some(Place::waiting(mailbox, ticket, turn_ms));
+            waiting.place = Some(Place::waiting(mailbox, Place::NOW, turn_ms));
         }
         true
     }
