@@ -87,7 +87,8 @@ pub(crate) struct LineLimits {
 pub(crate) struct LineClient {
     /// It names each node once.
     pub(crate) is_judged: bool,
-    /// Each node can call it.
+    /// Each node can call it, behind its replies. Over a connection of its own, a call can overtake the reply to the last try, and
+    /// is taken for an earlier one.
     pub(crate) is_callable: bool,
     pub(crate) mailboxes: Vec<Mailbox>,
 }
@@ -194,7 +195,7 @@ impl Scenario {
         let client = |client: &Client| LineClient {
             is_judged: !client.names_twice,
             is_callable: !client.reach.is_empty()
-                && client.reach.iter().all(|reach| reach.is_callable()),
+                && client.reach.iter().all(|reach| *reach == Reach::Callable),
             mailboxes: client.mailboxes.clone(),
         };
         Some(LineLimits {
