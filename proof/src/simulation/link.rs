@@ -122,8 +122,8 @@ pub(super) enum Content {
     /// Looks whether a token stands under a key, once everything sent before it has been done; of a node that has
     /// been master and replica so often.
     Probe(usize, usize, u64),
-    /// Looks whether a task stands in the line of a key, once everything sent before it has been done.
-    LineProbe(Task, usize),
+    /// Looks whether a task stands in the line of a key, in the same way.
+    LineProbe(Task, usize, u64),
     /// Who the node is.
     Question,
     /// A script that the node is to know.

@@ -224,7 +224,8 @@ impl State {
             let left: Vec<_> = link.places.extract_if(.., is_it).collect();
             for (_, key, since) in left {
                 if is_up && since == epoch {
-                    let content = Content::LineProbe(task, key);
+                    let histories = self.machines[self.machine_of(route)].histories;
+                    let content = Content::LineProbe(task, key, histories);
                     let parcel = self.parcel(route, content, self.no_call);
                     self.depart(route, parcel, at);
                 }
@@ -460,9 +461,6 @@ impl State {
     pub(super) fn probe_line(&mut self, route: Route, task: Task, key: usize) {
         let node = self.machine_of(route);
         let machine = &self.machines[node];
-        if !machine.server.is_master() {
-            return;
-        }
         let now = machine.reads(self.now);
         let key_bytes = KEYS[key].as_bytes();
         let is_its = |mailbox: Mailbox| self.mailboxes.whose(&mailbox) == Some(task);
