@@ -104,8 +104,8 @@ const DEATH: Mishaps = Mishaps { deaths: 1, ..NONE };
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Slip {
     Server(ServerFlaw),
-    /// A client sleeps for long after its first lost round.
-    NoLooks,
+    /// A client waits for calls alone.
+    NoTimer,
     /// A client that gives up does not leave the line.
     StaysInLine,
 }
@@ -114,7 +114,7 @@ impl Slip {
     pub(super) const ALL: [Self; 4] = [
         Self::Server(ServerFlaw::KeepsHead),
         Self::Server(ServerFlaw::TurnNeverEnds),
-        Self::NoLooks,
+        Self::NoTimer,
         Self::StaysInLine,
     ];
 
@@ -122,7 +122,13 @@ impl Slip {
     pub(super) const fn shows_in(self) -> ((usize, usize, u8), Mishaps) {
         match self {
             Self::Server(_) => ((1, 3, 24), HANG),
-            Self::NoLooks => ((2, 2, 24), NONE),
+            Self::NoTimer => (
+                (1, 2, 24),
+                Mishaps {
+                    lost_calls: 1,
+                    ..NONE
+                },
+            ),
             Self::StaysInLine => ((1, 2, 24), Mishaps { leavers: 1, ..NONE }),
         }
     }
@@ -131,7 +137,7 @@ impl Slip {
         match self {
             Self::Server(ServerFlaw::KeepsHead) => "a client that does not come keeps its place",
             Self::Server(_) => "a turn does not end",
-            Self::NoLooks => "a client sleeps for long after its first lost round",
+            Self::NoTimer => "a client waits for calls alone",
             Self::StaysInLine => "a client that gives up does not leave the line",
         }
     }
@@ -384,11 +390,10 @@ impl Line {
             _ => None,
         });
         let (held, turn) = (held.count(), ahead.clone().max());
-        let looks = match self.slip {
-            Some(Slip::NoLooks) => 0,
-            _ => LOOKS_MIN,
-        };
-        if it.looks >= looks && held > 0 {
+        if self.slip == Some(Slip::NoTimer) {
+            return Some(u8::MAX);
+        }
+        if it.looks >= LOOKS_MIN && held > 0 {
             let mut left: Vec<_> = said
                 .iter()
                 .map(|said| match said {
@@ -397,10 +402,7 @@ impl Line {
                 })
                 .collect();
             left.sort_unstable();
-            let expiry = match self.slip {
-                Some(Slip::NoLooks) => LOOK,
-                _ => left[self.quorum() - 1] + 1,
-            };
+            let expiry = left[self.quorum() - 1].saturating_add(1);
             return Some(expiry.min(LOOK));
         }
         let blocking = self.nodes + 1 - self.quorum();
