@@ -242,17 +242,20 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let ahead = ballot.line.count(Refusal::Ahead);
         let turn_left = ballot.line.longest_turn_micros().filter(|left| *left > 0);
         let random = self.random();
+        let turn = u64::from(place.turn_ms) * 1_000;
+        let spread = LONG_LOOK_MICROS / 2;
+        let longest = LONG_LOOK_MICROS - spread / 2 + part_of(spread, random);
+        let longest = longest.min(u64::from(self.options.terms().ttl_ms) * 1_000 / 4);
         let mut look_at = if waiting.looks >= LOOKS_MIN && held > 0 {
-            let spread = LONG_LOOK_MICROS / 2;
-            let longest = LONG_LOOK_MICROS - spread / 2 + part_of(spread, random);
-            let longest = longest.min(u64::from(self.options.terms().ttl_ms) * 1_000 / 4);
             let expiry = ballot.line.expiry_micros(self.quorum());
             ended_at.plus_micros(expiry.unwrap_or(longest).min(longest))
         } else if ahead > 0
             && held + ahead >= blocking
             && let Some(left) = turn_left
         {
-            ended_at.plus_micros(left.saturating_add(AFTER_TURN_MICROS))
+            // If the clock of this node was stepped back, more may be left than a turn lasts.
+            let left = left.saturating_add(AFTER_TURN_MICROS);
+            ended_at.plus_micros(left.min(longest.max(turn)))
         } else {
             // The delay grows only if it is not another client that keeps the lock from this one.
             let is_kept_away = ballot.verdict == Verdict::Refused && held + ahead > 0;
@@ -266,7 +269,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         };
         if self.callable_nodes() < self.quorum() {
             // Its turn may begin without a call.
-            look_at = look_at.min(now.plus_micros(u64::from(place.turn_ms) * 1_000 / 2));
+            look_at = look_at.min(now.plus_micros(turn / 2));
         }
         let soonest = now.plus_micros(1_000);
         waiting.look_at = look_at.max(soonest);
