@@ -74,7 +74,7 @@ pub(crate) fn draw_rush(chance: &mut Chance, scenario: &Scenario) -> Vec<(Moment
         count -= 1;
         let at = scenario.clear_at + chance.below(RUSH);
         // The first client is always there.
-        let client = chance.between(1, scenario.clients.len() as u64 - 1) as usize;
+        let client = 1 + chance.index(scenario.clients.len() - 1);
         let node = chance.index(scenario.nodes.len());
         let key = chance.index(scenario.keys);
         let length = chance.pick(&[1_000, 50_000, 300_000, 3_000_000]);
@@ -105,8 +105,8 @@ fn draw_lines(chance: &mut Chance, scenario: &Scenario) -> Vec<(Moment, Fault)> 
     }
     if chance.one_in(4) {
         let at = chance.below(scenario.calm_at);
-        let client = chance.between(1, scenario.clients.len() as u64 - 1);
-        plan.push((at, Fault::Die(client as usize)));
+        let client = 1 + chance.index(scenario.clients.len() - 1);
+        plan.push((at, Fault::Die(client)));
     }
     plan
 }

@@ -430,7 +430,7 @@ impl Lines {
             its.for_each(|waiter| waiter.tries.clear());
         }
         let free_since = *self.free_since[key]
-            .get_or_insert(free_from.max(self.held_at[key]).max(self.limits.from));
+            .get_or_insert_with(|| free_from.max(self.held_at[key]).max(self.limits.from));
         let wants = |waiter: &&Waiter| waiter.key == Some(key);
         let idle = |waiter: &Waiter| {
             let well_since = self.well_since(waiter.task.client)?;
