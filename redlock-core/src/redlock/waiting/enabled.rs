@@ -196,7 +196,11 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         if waiting.place.is_none() {
             (carriers, self.departure(waiting))
         } else if self.clock.now() < waiting.give_up_at {
-            (carriers, waiting.place)
+            match ballot.verdict {
+                // This client reaches no quorum, so others must not wait for it. Its next attempt takes its place again.
+                Verdict::Unreachable => (self.all, self.departure(waiting)),
+                _ => (carriers, waiting.place),
+            }
         } else {
             waiting.is_over = true;
             // Every node may have the client in its line.
