@@ -198,6 +198,15 @@ impl State {
         }
     }
 
+    /// A command arrives that has outlived its connection.
+    pub(super) fn is_late(&mut self, route: Route, message: Message) {
+        let place = message.place.filter(|place| place.ticket.is_some());
+        let mailbox = place.and_then(|place| place.mailbox);
+        if let Some(task) = mailbox.and_then(|mailbox| self.mailboxes.whose(&mailbox)) {
+            self.link(route).late_places.push((task, message.key));
+        }
+    }
+
     /// Nothing is expected of the places of `task`: it has forgotten a lease.
     pub(crate) fn forget_place(&mut self, task: Task, key: usize) {
         for node in 0..self.machines.len() {
@@ -460,6 +469,9 @@ impl State {
     }
 
     pub(super) fn probe_line(&mut self, route: Route, task: Task, key: usize) {
+        if self.link(route).late_places.contains(&(task, key)) {
+            return;
+        }
         let node = self.machine_of(route);
         let machine = &self.machines[node];
         let now = machine.reads(self.now);
