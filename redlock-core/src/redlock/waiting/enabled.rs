@@ -16,7 +16,7 @@ use crate::options::part_of;
 use crate::race::{Ballot, Once};
 use crate::redlock::Redlock;
 use crate::round::{NodeSet, Verdict};
-use crate::time::{Clock, Instant};
+use crate::time::{Clock, Instant, whole_micros};
 use crate::transport::{NodeErrorOf, Transport};
 
 /// The state of a wait in the line of one lock.
@@ -268,7 +268,9 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 false => waiting.failed_rounds.saturating_add(1),
             };
             let delay = self.options.delay_micros(waiting.failed_rounds, random);
-            let rounds = part_of(round_micros.saturating_mul(4), self.random());
+            // A process that was paused takes its pause for a part of the round.
+            let round = round_micros.min(whole_micros(self.options.round_time()));
+            let rounds = part_of(round.saturating_mul(4), self.random());
             now.plus_micros(delay.max(rounds))
         };
         if self.callable_nodes() < self.quorum() {
