@@ -25,6 +25,7 @@ mod automaton;
 mod client;
 mod flaw;
 mod lean;
+mod line;
 mod nodes;
 mod promise;
 mod scene;
@@ -41,6 +42,7 @@ use clap::ValueEnum;
 use stateright::{Checker, HasDiscoveries, Model};
 
 pub use flaw::Flaw;
+use line::{Line, Slip};
 pub use scene::Scene;
 use search::Search;
 
@@ -53,6 +55,9 @@ pub struct Arguments {
     /// Only the rule for fences.
     #[arg(long, conflicts_with = "scene")]
     fences: bool,
+    /// Only the lines of waiting clients.
+    #[arg(long, conflicts_with_all = ["scene", "fences"])]
+    lines: bool,
     /// Leaves out what is wrong on purpose: it takes as long as the rest, and the tests find most of it.
     #[arg(long)]
     skip_flaws: bool,
@@ -69,6 +74,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> ExitCode {
     let is_right = match arguments.flaw {
         None if arguments.fences => search_lean(),
+        None if arguments.lines => search_lines(),
         Some(flaw) => {
             println!("{}; by true time, in units:", flaw.about());
             show(Scene::with(flaw), flaw.breaks())
@@ -172,6 +178,7 @@ fn search_all(arguments: &Arguments) -> bool {
     let mut verdict = "OK: no promise is broken";
     if arguments.scene.is_none() {
         is_right &= search_lean();
+        is_right &= search_lines();
         if !arguments.skip_flaws {
             is_right &= search_flaws();
             verdict = "OK: no promise is broken, and each flaw is found";
@@ -196,6 +203,29 @@ fn search_lean() -> bool {
         let found = if is_kept { "NOT FOUND" } else { "found" };
         println!("{states:>10}  {}: {found}", slip.about());
         is_right &= !is_kept;
+    }
+    is_right
+}
+
+/// The lines of waiting clients alone.
+fn search_lines() -> bool {
+    let mut is_right = true;
+    for (size @ (nodes, clients, _), mishaps, about) in line::SCENES {
+        let start = Instant::now();
+        let (states, broken) = Line::new(size, mishaps, None).search();
+        let seconds = start.elapsed().as_secs();
+        println!("{states:>10} {seconds:>22}  a line of {clients}, nodes: {nodes}; {about}");
+        if let Some(promise) = broken {
+            println!("  BROKEN: {promise}");
+            is_right = false;
+        }
+    }
+    for slip in Slip::ALL {
+        let (size, mishaps) = slip.shows_in();
+        let (states, broken) = Line::new(size, mishaps, Some(slip)).search();
+        let found = broken.unwrap_or("NOT FOUND");
+        println!("{states:>10}  {}: {found}", slip.about());
+        is_right &= broken.is_some();
     }
     is_right
 }

@@ -91,8 +91,6 @@ pub enum Assumption {
     TicketPerTry,
     /// Clients try as soon as one node has called them.
     FirstCall,
-    /// Clients heed calls that came before the reply to their last try.
-    EarlyCalls,
     /// Nodes call before they have deleted the key.
     CallFirst,
     /// Nodes call clients that are gone as if they lived.
@@ -157,7 +155,7 @@ impl Assumption {
             | Self::LongTimer => Some(Promise::Idle),
             Self::TicketPerTry | Self::ErrorIsDeath => Some(Promise::Fairness),
             Self::KeptPlace => Some(Promise::Line),
-            Self::EarlyCalls | Self::LostPlace => None,
+            Self::LostPlace => None,
             Self::Resolution | Self::Order | Self::Compare | Self::Wake | Self::Entropy => None,
         }
     }
@@ -167,8 +165,7 @@ impl Assumption {
     pub const fn found_within(self) -> u64 {
         match self {
             Self::TodaysOptions | Self::CallFirst | Self::DeadMembers => 60_000,
-            Self::EarlyCalls
-            | Self::AnyRules
+            Self::AnyRules
             | Self::OldConfirmation
             | Self::OldRecords
             | Self::Strict
@@ -228,7 +225,6 @@ impl Assumption {
                 | Self::EndlessTurn
                 | Self::TicketPerTry
                 | Self::FirstCall
-                | Self::EarlyCalls
                 | Self::CallFirst
                 | Self::DeadMembers
                 | Self::ErrorIsDeath

@@ -87,6 +87,7 @@ impl State {
         if machine.life == life {
             let is_overtaken = self.link(route).epoch != epoch;
             self.count_many(Kind::OvertakenCommand, is_overtaken.into());
+            self.is_late(route, message);
             let _unheard = self.execute(route, message);
         }
     }

@@ -146,7 +146,12 @@ impl State {
                     self.probe(route, key, token);
                 }
             }
-            Content::LineProbe(task, key) => self.probe_line(route, task, key),
+            Content::LineProbe(task, key, histories) => {
+                let machine = &self.machines[self.machine_of(route)];
+                if machine.histories == histories && machine.server.is_master() {
+                    self.probe_line(route, task, key);
+                }
+            }
             Content::Command(message) => {
                 let answer = self.execute(route, message);
                 if self.loses(message, answer) {

@@ -354,7 +354,14 @@ impl Client {
         if measure.has_lines && hardware.is_none() {
             let mailboxes = (0..client.tasks).map(|_| Mailbox::new(chance.bits().to_be_bytes()));
             client.mailboxes = mailboxes.collect();
-            client.reach = Reach::draw(chance, nodes);
+            let is_plain_to_see = matches!(
+                broken,
+                Some(Assumption::DeadMembers | Assumption::CallFirst)
+            );
+            client.reach = match is_plain_to_see {
+                true => vec![Reach::Callable; nodes],
+                false => Reach::draw(chance, nodes),
+            };
         }
         client
     }

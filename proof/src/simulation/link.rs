@@ -78,6 +78,8 @@ pub(crate) struct Link {
     pub(super) subscribed: Vec<u32>,
     /// Places in lines that a command was handed over for, and to which connection.
     pub(super) places: Vec<(Task, usize, u32)>,
+    /// Places that a command has taken which had outlived its connection: whoever has left may be back.
+    pub(super) late_places: Vec<(Task, usize)>,
     /// Releases for the next connection, and who waits for their replies.
     pub(super) outbox: Vec<(Message, Name)>,
     /// Calls that wait for the next connection.
@@ -122,8 +124,8 @@ pub(super) enum Content {
     /// Looks whether a token stands under a key, once everything sent before it has been done; of a node that has
     /// been master and replica so often.
     Probe(usize, usize, u64),
-    /// Looks whether a task stands in the line of a key, once everything sent before it has been done.
-    LineProbe(Task, usize),
+    /// Looks whether a task stands in the line of a key, in the same way.
+    LineProbe(Task, usize, u64),
     /// Who the node is.
     Question,
     /// A script that the node is to know.
@@ -179,6 +181,7 @@ impl Link {
             owed: Vec::new(),
             subscribed: Vec::new(),
             places: Vec::new(),
+            late_places: Vec::new(),
             outbox: Vec::new(),
             waiting: Vec::new(),
             handed: Vec::new(),

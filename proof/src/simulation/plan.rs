@@ -81,6 +81,7 @@ pub(crate) fn draw_rush(chance: &mut Chance, scenario: &Scenario) -> Vec<(Moment
         plan.push((
             at,
             match chance.below(4) {
+                _ if scenario.broken == Some(Assumption::DeadMembers) => Fault::Die(client),
                 0 => Fault::Die(client),
                 1 => Fault::Pause(client, chance.about(length)),
                 2 => Fault::Break(Route { client, node }),

@@ -85,7 +85,7 @@ pub(crate) struct LineLimits {
 
 #[derive(Debug, Clone)]
 pub(crate) struct LineClient {
-    /// It names each node once.
+    /// It waits in lines, and names each node once.
     pub(crate) is_judged: bool,
     /// Each node can call it, behind its replies. Over a connection of its own, a call can overtake the reply to the last try, and
     /// is taken for an earlier one.
@@ -193,7 +193,8 @@ impl Scenario {
         // Clocks run fast or slow, and have ticks.
         let at_most = |length: u64| length * 5 / 4 + 30_000;
         let client = |client: &Client| LineClient {
-            is_judged: !client.names_twice,
+            is_judged: !client.names_twice
+                && client.reach.iter().any(|reach| *reach != Reach::NoLine),
             is_callable: !client.reach.is_empty()
                 && client.reach.iter().all(|reach| *reach == Reach::Callable),
             mailboxes: client.mailboxes.clone(),

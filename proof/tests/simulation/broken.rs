@@ -170,3 +170,48 @@ fn a_client_that_vouches_by_the_records_of_earlier_processes_lets_two_hold_one_l
 fn a_plain_client_that_takes_longer_leases_than_the_guard_records_allow_is_found() {
     assert_eq!(found(Assumption::LongPlain), Promise::Ttl);
 }
+
+#[test]
+fn a_client_that_does_not_come_and_keeps_its_place_leaves_the_lock_idle() {
+    assert_eq!(found(Assumption::KeptHead), Promise::Idle);
+}
+
+#[test]
+fn a_turn_that_does_not_end_leaves_the_lock_idle() {
+    assert_eq!(found(Assumption::EndlessTurn), Promise::Idle);
+}
+
+#[test]
+fn clients_that_sleep_for_long_after_a_split_vote_leave_the_lock_idle() {
+    assert_eq!(found(Assumption::LongTimer), Promise::Idle);
+}
+
+#[test]
+fn clients_that_draw_a_ticket_for_each_try_overtake_others() {
+    assert_eq!(found(Assumption::TicketPerTry), Promise::Fairness);
+}
+
+#[test]
+fn nodes_that_take_an_error_for_the_end_of_a_client_let_others_overtake_it() {
+    assert_eq!(found(Assumption::ErrorIsDeath), Promise::Fairness);
+}
+
+#[test]
+fn a_clean_up_that_calls_the_client_that_cleans_up_lets_it_try_without_a_rest() {
+    assert_eq!(found(Assumption::CallsItself), Promise::Restraint);
+}
+
+#[test]
+fn clients_that_try_when_the_first_node_calls_are_found() {
+    assert_eq!(found(Assumption::FirstCall), Promise::Restraint);
+}
+
+#[test]
+fn a_client_that_has_left_and_stays_in_the_line_is_found() {
+    assert_eq!(found(Assumption::KeptPlace), Promise::Line);
+}
+
+#[test]
+fn a_lost_round_that_costs_a_client_its_place_is_found() {
+    found(Assumption::LostPlace);
+}

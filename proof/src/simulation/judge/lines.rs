@@ -491,6 +491,10 @@ impl Lines {
             && self.dead_nodes.is_empty()
             && self.denying.is_empty()
             && !self.has_expired[key]
+            && self
+                .clients
+                .iter()
+                .all(|client| client.denied_at + LAPSE < since)
             && self.looked_at[key] + 5_000 < since
             && self.missing(since, task) == 0
             && self.upset_at[key] < since.saturating_sub(LAPSE.min(300_000))

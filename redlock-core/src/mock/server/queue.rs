@@ -103,7 +103,9 @@ impl<const KEYS: usize> Server<KEYS> {
             waits = line.head() != Some(me);
         }
         let ahead = line.clients_ahead_of(&me);
-        let left_ms = line.turn.map_or(0, |turn| turn.ends_ms - now_ms);
+        let left_ms = line
+            .turn
+            .map_or(0, |turn| turn.ends_ms.saturating_sub(now_ms));
         self.data.set_line(*key, line);
         if !waits {
             return None;

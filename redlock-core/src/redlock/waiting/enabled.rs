@@ -16,7 +16,7 @@ use crate::options::part_of;
 use crate::race::{Ballot, Once};
 use crate::redlock::Redlock;
 use crate::round::{NodeSet, Verdict};
-use crate::time::{Clock, Instant};
+use crate::time::{Clock, Instant, whole_micros};
 use crate::transport::{NodeErrorOf, Transport};
 
 /// The state of a wait in the line of one lock.
@@ -200,7 +200,11 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         if waiting.place.is_none() {
             (carriers, self.departure(waiting))
         } else if self.clock.now() < waiting.give_up_at {
-            (carriers, waiting.place)
+            match ballot.verdict {
+                // This client reaches no quorum, so others must not wait for it. Its next attempt takes its place again.
+                Verdict::Unreachable => (self.all, self.departure(waiting)),
+                _ => (carriers, waiting.place),
+            }
         } else {
             waiting.is_over = true;
             // Every node may have the client in its line.
@@ -246,17 +250,20 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let ahead = ballot.line.count(Refusal::Ahead);
         let turn_left = ballot.line.longest_turn_micros().filter(|left| *left > 0);
         let random = self.random();
+        let turn = u64::from(place.turn_ms) * 1_000;
+        let spread = LONG_LOOK_MICROS / 2;
+        let longest = LONG_LOOK_MICROS - spread / 2 + part_of(spread, random);
+        let longest = longest.min(u64::from(self.options.terms().ttl_ms) * 1_000 / 4);
         let mut look_at = if waiting.looks >= LOOKS_MIN && held > 0 {
-            let spread = LONG_LOOK_MICROS / 2;
-            let longest = LONG_LOOK_MICROS - spread / 2 + part_of(spread, random);
-            let longest = longest.min(u64::from(self.options.terms().ttl_ms) * 1_000 / 4);
             let expiry = ballot.line.expiry_micros(self.quorum());
             ended_at.plus_micros(expiry.unwrap_or(longest).min(longest))
         } else if ahead > 0
             && held + ahead >= blocking
             && let Some(left) = turn_left
         {
-            ended_at.plus_micros(left.saturating_add(AFTER_TURN_MICROS))
+            // If the clock of this node was stepped back, more may be left than a turn lasts.
+            let left = left.saturating_add(AFTER_TURN_MICROS);
+            ended_at.plus_micros(left.min(longest.max(turn)))
         } else {
             // The delay grows only if it is not another client that keeps the lock from this one.
             let is_kept_away = ballot.verdict == Verdict::Refused && held + ahead > 0;
@@ -265,12 +272,14 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 false => waiting.failed_rounds.saturating_add(1),
             };
             let delay = self.options.delay_micros(waiting.failed_rounds, random);
-            let rounds = part_of(round_micros.saturating_mul(4), self.random());
+            // A process that was paused takes its pause for a part of the round.
+            let round = round_micros.min(whole_micros(self.options.round_time()));
+            let rounds = part_of(round.saturating_mul(4), self.random());
             now.plus_micros(delay.max(rounds))
         };
         if self.callable_nodes() < self.quorum() {
             // Its turn may begin without a call.
-            look_at = look_at.min(now.plus_micros(u64::from(place.turn_ms) * 1_000 / 2));
+            look_at = look_at.min(now.plus_micros(turn / 2));
         }
         let soonest = now.plus_micros(1_000);
         waiting.look_at = look_at.max(soonest);
