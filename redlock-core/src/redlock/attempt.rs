@@ -154,6 +154,14 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                 self.delivery_round(release, possible_carriers, carriers, carriers.len());
             self.run(&mut cleanup).await;
             self.record_duplicates(&mut ballot);
+            // A process that refuses one of its names may hold the token under another.
+            let tally = ballot.report.tally();
+            if ballot.verdict == Verdict::Refused
+                && self.duplicates().len() > 0
+                && tally.granted + tally.refused < self.quorum() as usize
+            {
+                ballot.verdict = Verdict::Unreachable;
+            }
         }
         self.abandoned = None;
         match ballot.verdict {
