@@ -107,6 +107,15 @@ impl Debt {
         }
     }
 
+    /// The device sends the release that it has stored. It stores one, the last: also that of an acquire that it had queued, and that
+    /// was never written, because the connection had ended.
+    pub(super) fn send_stored(&mut self, message: Message) {
+        let is_another = |owed: &Message| owed.token != message.token;
+        if self.release.as_ref().is_some_and(is_another) {
+            self.release = None;
+        }
+    }
+
     /// The release that must have been sent ahead of `message`, which is sent now.
     pub(super) fn due_before(&self, message: Message) -> Option<Message> {
         let is_call = self.is_call(message);

@@ -195,6 +195,9 @@ impl State {
             place: None,
         };
         let is_stored = message.is_release() && !socket.debt.is_call(message);
+        if is_stored {
+            socket.debt.send_stored(message);
+        }
         let owed = socket.debt.due_before(message);
         let is_up = self.link(route).line == Line::Up;
         if let Some(owed) = owed.filter(|_| is_up && !self.names_twice(route.client)) {

@@ -175,6 +175,14 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             let mut delivery = self.delivery_round(release, recipients, carriers, carriers.len());
             self.run(&mut delivery).await;
             self.record_duplicates(&mut ballot);
+            // A process that refuses one of its names may hold the token under another.
+            let tally = ballot.report.tally();
+            if ballot.verdict == Verdict::Refused
+                && self.duplicates().len() > 0
+                && tally.granted + tally.refused < self.quorum() as usize
+            {
+                ballot.verdict = Verdict::Unreachable;
+            }
             self.plan_look(&mut learned.waiting, &ballot, learned.round_micros);
         }
         if ballot.verdict == Verdict::Won

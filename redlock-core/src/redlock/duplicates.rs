@@ -25,12 +25,16 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         duplicates
     }
 
-    /// Records an error for each node whose vote did not count, because another name of its process has voted.
+    /// Records an error for each node whose vote did not count, or was not waited for, because another name of its process has
+    /// voted.
     pub(super) fn record_duplicates(&self, ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>) {
         let run_ids = self.run_ids();
         for (node, transport) in self.nodes().enumerate() {
-            if ballot.uncounted.contains(node) {
-                let other = other_like(node, &run_ids).and_then(|other| self.nodes().nth(other));
+            let other = other_like(node, &run_ids);
+            let is_unanswered = |node| ballot.report.is_unanswered(node);
+            let is_spared = is_unanswered(node) && other.is_some_and(|it| !is_unanswered(it));
+            if ballot.uncounted.contains(node) || is_spared {
+                let other = other.and_then(|other| self.nodes().nth(other));
                 let outcome = other.map_or(Outcome::Unanswered, |other| {
                     Outcome::failed(transport, Failure::DuplicateOf(other.name()))
                 });
