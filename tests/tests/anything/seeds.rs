@@ -21,8 +21,9 @@ const LOCKS: u32 = 8;
 const TTL: Duration = Duration::from_secs(10);
 const NODE_TIMEOUT: Duration = Duration::from_millis(40);
 
-/// A call is two rounds of a fenced lock and a clean-up; the rest is for a machine with other work.
-const MAX_CALL: Duration = Duration::from_secs(5);
+/// A call takes less than a second here. The rest is for a machine that stands still for a while: what is to be found is a
+/// call that never ends.
+const MAX_CALL: Duration = Duration::from_secs(120);
 
 const HONEST: usize = 4;
 /// With one more node that says yes, they are a quorum.
@@ -48,8 +49,9 @@ async fn a_node_that_answers_anything_costs_its_own_vote_and_nothing_else() {
     let growth = resident_bytes().saturating_sub(before);
     assert_eq!(panics.load(Ordering::Relaxed), 0, "panics in tasks");
     assert!(growth < MAX_GROWTH, "grew by {} MB", growth >> 20);
-    // A quarter of the seeds are alone, and of the rest each second lock is free.
-    assert!(granted > 1_000, "{granted} locks were granted");
+    // A quarter of the seeds are alone, and of the rest each second lock is free: about 1,200, less on a machine so busy that
+    // honest nodes are late.
+    assert!(granted > 500, "{granted} locks were granted");
 }
 
 /// How many locks were granted on honest nodes.

@@ -273,7 +273,7 @@ impl Scene {
         about: "two of three nodes are one process, a lease is extended, node clocks are ahead",
         clients: &[EXTENDING, ONCE],
         node_ahead: 1,
-        end: 3,
+        end: 2,
         upsets: Upsets {
             has_twin: true,
             ..Upsets::NONE
