@@ -28,9 +28,7 @@ impl Reach {
             Self::NoLine,
         ]);
         let is_mixed = chance.one_in(8);
-        // A client that stands in the lines of some nodes and polls others is not judged: beside dead nodes it and one that waits can
-        // keep the lock from each other.
-        let all = [Self::Callable, Self::Apart, Self::Uncallable];
+        let all = [Self::Callable, Self::Apart, Self::Uncallable, Self::NoLine];
         let one = |_| if is_mixed { chance.pick(&all) } else { usual };
         (0..nodes).map(one).collect()
     }
