@@ -23,6 +23,8 @@ mod fencing;
 mod history;
 mod injection;
 mod judge;
+mod line_limits;
+mod lines;
 mod link;
 mod machine;
 mod mailboxes;
@@ -34,7 +36,9 @@ mod pauses;
 mod place;
 mod plan;
 mod process;
+mod promise;
 mod queue;
+mod reach;
 mod resp;
 mod run;
 mod scenario;
@@ -59,7 +63,7 @@ use clap::ValueEnum as _;
 
 pub use assumption::Assumption;
 pub use campaign::Campaign;
-pub use judge::Promise;
+pub use promise::Promise;
 pub use run::Run;
 
 pub use summary::Summary;

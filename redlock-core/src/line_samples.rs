@@ -105,7 +105,8 @@ mod samples {
             left.max()
         }
 
-        /// How long until the key has expired on `quorum` nodes, in microseconds. `None` if this is unknown.
+        /// How long until the key has expired on `quorum` nodes, in microseconds. If fewer nodes have told, for example because the
+        /// round was lost without the others: on all of these. `None` if this is unknown.
         pub(crate) fn expiry_micros(&self, quorum: u32) -> Option<u64> {
             let mut held_ms = [u32::MAX; MAX];
             let held = self.samples().map(|sample| match sample.refusal {
@@ -114,9 +115,10 @@ mod samples {
             });
             let granted = core::iter::repeat_n(0, self.granted);
             let slots = held_ms.iter_mut().zip(held.chain(granted));
-            slots.for_each(|(slot, ms)| *slot = ms);
+            let told = slots.map(|(slot, ms)| *slot = ms).count();
             held_ms.sort_unstable();
-            let left_ms = *held_ms.get((quorum as usize).checked_sub(1)?)?;
+            let last = told.min(quorum as usize).checked_sub(1)?;
+            let left_ms = *held_ms.get(last)?;
             if left_ms == u32::MAX {
                 return None;
             }

@@ -83,8 +83,8 @@ pub trait Transport {
 
     /// Returns the mailbox under which this client stands in the waiting lines of the node. It is marked as `uncallable` if the
     /// node cannot call the client: the connection has not subscribed to the channel of the mailbox. `None` if the node can
-    /// keep no line for this client, for example because its ACL user lacks a permission. A client that no node keeps a line
-    /// for polls.
+    /// keep no line for this client, for example because its ACL user lacks a permission. If one
+    /// of its nodes keeps no line for it, a client polls.
     ///
     /// All nodes of a client return the same mailbox, but for the mark. Clients that wait for the same key at the same time
     /// have different mailboxes.

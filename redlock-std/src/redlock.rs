@@ -390,7 +390,7 @@ impl Redlock {
     ) -> Result<Guard, AcquireError> {
         let left = give_up_at.saturating_duration_since(SystemClock.now());
         let mut core = self.client(self.options.wait(left));
-        let keeps_line = core.nodes().any(|node| node.mailbox().is_some());
+        let keeps_line = core.nodes().all(|node| node.mailbox().is_some());
         let longest = self.options.round_time().saturating_mul(PASSED_ON_TIMEOUTS);
         if !keeps_line && give_up_at > since && turn.stands_back_after(longest) {
             SystemClock

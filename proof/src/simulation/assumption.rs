@@ -2,7 +2,7 @@
 
 use redlock_core::mock::ServerFlaw;
 
-use super::judge::Promise;
+use super::promise::Promise;
 
 /// Something that the lock may rely on, broken on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use super::assumption::Assumption;
-use super::judge::Promise;
+use super::promise::Promise;
 use super::run::Run;
 use super::summary::Summary;
 

@@ -11,9 +11,9 @@ use super::clock::{Dial, Ticker};
 use super::drift::Rates;
 use super::fencing::Fencing;
 use super::link::{Delay, Habits};
-use super::mailboxes::Reach;
 use super::place::KEYS;
 use super::plan;
+use super::reach::Reach;
 use super::scenario::{Client, Hazards, Scenario};
 use super::socket::Hardware;
 

@@ -4,16 +4,17 @@ use core::fmt;
 use core::time::Duration;
 
 use redlock_core::Options;
-use redlock_core::transport::{Mailbox, Place as LinePlace};
+use redlock_core::transport::Mailbox;
 
 use super::assumption::Assumption;
 use super::clock::{Dial, Moment, Ticker};
 use super::fault::Fault;
 use super::fencing::{Fencing, Jumps};
-use super::judge::Promised;
+use super::line_limits::{LineClient, LineLimits};
 use super::link::Habits;
-use super::mailboxes::Reach;
 use super::process::Process;
+use super::promise::Promised;
+use super::reach::Reach;
 use super::socket::Hardware;
 
 /// What a world is like.
@@ -63,48 +64,6 @@ pub(crate) struct Hazards {
     pub(crate) restore: bool,
     /// A replica for some time, with its connections open, and a master with older data after that.
     pub(crate) fail_back: bool,
-}
-
-/// By what the lines of a world are judged. Times are in microseconds.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct LineLimits {
-    pub(crate) nodes: usize,
-    /// When nothing is left of what went wrong before.
-    pub(crate) from: Moment,
-    /// How long a turn lasts, a client sleeps, and a round takes, at the most.
-    pub(crate) turn: u64,
-    pub(crate) timer: u64,
-    pub(crate) round: u64,
-    /// How long it takes at the most if everybody comes who is called.
-    pub(crate) quick: u64,
-    /// By how much the clocks of the nodes differ, and clients can be wrong about them.
-    pub(crate) spread: u64,
-    pub(crate) slack: u64,
-    pub(crate) clients: Vec<LineClient>,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct LineClient {
-    /// It waits in lines, and names each node once.
-    pub(crate) is_judged: bool,
-    /// Each node can call it, behind its replies. Over a connection of its own, a call can overtake the reply to the last try, and
-    /// is taken for an earlier one.
-    pub(crate) is_callable: bool,
-    pub(crate) mailboxes: Vec<Mailbox>,
-}
-
-impl LineLimits {
-    pub(crate) fn is_callable(&self, client: usize) -> bool {
-        self.clients[client].is_callable
-    }
-
-    /// The number of the task of `client` with this place.
-    pub(crate) fn number(&self, client: usize, place: Option<LinePlace>) -> usize {
-        let mailbox = place.and_then(|place| place.mailbox);
-        let mut its = self.clients[client].mailboxes.iter();
-        let number = its.position(|its| mailbox.is_some_and(|it| it.digits() == its.digits()));
-        number.unwrap_or_default()
-    }
 }
 
 /// What a client is like.
@@ -194,7 +153,7 @@ impl Scenario {
         let at_most = |length: u64| length * 5 / 4 + 30_000;
         let client = |client: &Client| LineClient {
             is_judged: !client.names_twice
-                && client.reach.iter().any(|reach| *reach != Reach::NoLine),
+                && client.reach.iter().all(|reach| *reach != Reach::NoLine),
             is_callable: !client.reach.is_empty()
                 && client.reach.iter().all(|reach| *reach == Reach::Callable),
             mailboxes: client.mailboxes.clone(),

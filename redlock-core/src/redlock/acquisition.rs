@@ -99,7 +99,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// Acquires the lock. If an attempt fails, retries after a random delay, until [`Options::wait`](crate::Options::wait) is
     /// over. If the votes of the first attempt were split, retries like [`try_acquire`](Self::try_acquire).
     ///
-    /// With the feature `queue`, and a transport that has a [mailbox](crate::Transport::mailbox), a client that is refused stands
+    /// With the feature `queue`, and transports that have a [mailbox](crate::Transport::mailbox), a client that is refused stands
     /// in the waiting line of the lock instead: who has waited longest is called when the lock is released. `docs/line.md`
     /// explains the line. Dropping the future leaves the line with the next operation.
     ///
@@ -190,7 +190,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
 
     /// Makes the next attempt of `acquisition` stand in the waiting line of the lock, also if the lock is free. For an adapter
     /// that knows that other clients wait for the lock. Returns `false` if the client cannot stand in a line: without the
-    /// feature `queue`, with [`Options::queue`](crate::Options) off, or if no transport has a
+    /// feature `queue`, with [`Options::queue`](crate::Options) off, or if one of the transports has no
     /// [mailbox](crate::Transport::mailbox).
     pub fn join_line(&self, acquisition: &mut Acquisition) -> bool {
         self.join(&mut acquisition.learned.waiting)

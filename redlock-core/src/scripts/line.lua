@@ -29,7 +29,7 @@ local function register(ticket)
 end
 
 -- Gives the turn to the first client of the line that lives, and calls it. The second client, its deputy, is called too: it comes
--- when the turn is over. A mailbox that no connection has subscribed to is that of a client that is gone. At most 16 of them are
+-- when the turn is over. This client needs no message: its answer tells when that is. A mailbox that no connection has subscribed to is that of a client that is gone. At most 16 of them are
 -- removed, so that the node is not kept busy.
 local function call_next()
   for _ = 1, 16 do
@@ -41,7 +41,7 @@ local function call_next()
       -- First the message: if it is forbidden, this is no turn.
       call('publish', mail .. head, '1' .. lock)
       call('zadd', queue, -(now_ms + math.min(turn, 10000)), '!' .. head)
-      if deputy then call('publish', mail .. deputy, '2' .. lock) end
+      if deputy and deputy ~= me then call('publish', mail .. deputy, '2' .. lock) end
       return
     end
     call('zrem', queue, head)

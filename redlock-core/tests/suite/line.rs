@@ -310,6 +310,19 @@ fn a_lock_that_expires_is_handed_on_when_it_expires() {
     }
 }
 
+/// Two of four nodes are nearer: the round is lost when they have refused, and the others have not told when their keys expire.
+#[test]
+fn a_lock_is_handed_on_when_it_expires_although_no_quorum_has_told_when() {
+    let clock = MockClock::new();
+    let nodes = far(&clock, 4);
+    steal_for(ms(3_300), &nodes);
+    let (mut redlock, _) = distant(&nodes, &clock, 1, patient(), |node| {
+        ms(if node < 2 { 1 } else { 4 })
+    });
+    let _lease = clock.run(redlock.acquire(KEY)).unwrap();
+    assert!(clock.now() >= at(ms(3_300)) && clock.now() <= at(ms(3_310)));
+}
+
 /// The holder dies half-way through its release: two of five nodes have deleted the key.
 #[test]
 fn a_client_that_a_minority_has_called_gets_the_lock_when_the_other_keys_expire() {
@@ -358,6 +371,7 @@ fn distant<'c>(
     let acquires = Rc::default();
     let links = nodes.iter().enumerate().map(|(node, to)| Counted {
         client: to.client(mailbox(number)).with_latency(distance(node)),
+        keeps_line: true,
         acquires: Rc::clone(&acquires),
     });
     let entropy = SeededEntropy::new(u64::from(number) + 1_000);
@@ -694,6 +708,7 @@ fn a_client_that_releases_while_others_wait_does_not_overtake_them() {
 #[derive(Debug, Clone)]
 struct Counted<'c> {
     client: Client<'c>,
+    keeps_line: bool,
     acquires: Rc<Cell<usize>>,
 }
 
@@ -709,7 +724,8 @@ impl Transport for Counted<'_> {
         if command.is_acquire() {
             self.acquires.set(self.acquires.get() + 1);
         }
-        self.client.execute(command).await
+        let command = command.at_node(self.mailbox());
+        self.client.execute(&command).await
     }
 
     fn run_id(&self) -> Option<RunId> {
@@ -717,7 +733,7 @@ impl Transport for Counted<'_> {
     }
 
     fn mailbox(&self) -> Option<Mailbox> {
-        self.client.mailbox()
+        self.client.mailbox().filter(|_| self.keeps_line)
     }
 
     async fn called(&mut self, key: &[u8]) -> Call {
@@ -773,6 +789,60 @@ fn a_client_does_not_poll_because_a_node_is_free_that_is_outvoted() {
     // On the node that grants again and again, it has its place again.
     assert_eq!(nodes[4].waiting(KEY), 1);
     assert_eq!(nodes[4].token(KEY), None);
+}
+
+/// One of five nodes is free and outvoted: it calls the first client whenever another one looks.
+#[test]
+fn clients_do_not_call_each_other_again_and_again_while_the_lock_is_held() {
+    let clock = MockClock::new();
+    let nodes = far(&clock, 5);
+    steal(&nodes[..4]);
+    let mut counts = Vec::new();
+    let mut tasks: Vec<Task<'_>> = Vec::new();
+    for number in 1..=4 {
+        let (mut redlock, acquires) = distant(&nodes, &clock, number, patient(), |_| ms(0));
+        counts.push(acquires);
+        tasks.push(Box::pin(async move {
+            let clock = *redlock.clock();
+            let stop = clock.sleep_until(at(ms(9_000)));
+            let acquire = redlock.acquire(KEY);
+            let stopped = select(pin!(stop), pin!(acquire)).await;
+            assert!(matches!(stopped, Either::First(())));
+        }));
+    }
+    clock.run(join_all(tasks));
+    for acquires in counts {
+        // 13 looks of its own, and the first client comes at those of the three others.
+        let tries = acquires.get() / nodes.len();
+        assert!(tries <= 45, "{tries}");
+    }
+}
+
+/// A client of which one node keeps no line polls all of them.
+#[test]
+fn a_client_that_one_node_keeps_no_line_for_stands_in_none() {
+    let clock = MockClock::new();
+    let nodes = far(&clock, 3);
+    steal_for(ms(2_000), &nodes);
+    let (mut redlock, _) = distant(&nodes, &clock, 1, patient(), |_| ms(0));
+    redlock.nodes_mut().nth(1).unwrap().keeps_line = false;
+    let mut acquisition = redlock.begin();
+    assert!(!redlock.join_line(&mut acquisition));
+    let stop = clock.sleep_until(at(ms(1_000)));
+    let acquire = redlock.acquire(KEY);
+    let stopped = clock.run(select(pin!(stop), pin!(acquire)));
+    assert!(matches!(stopped, Either::First(())));
+    assert!(nobody_waits(&nodes));
+    let lease = clock.run(redlock.acquire(KEY)).unwrap();
+    // Its release calls those that wait on the other nodes.
+    let mut waiter = queued(&nodes, &clock, 2);
+    let mut waiting = pin!(waiter.acquire(KEY));
+    let stop = clock.sleep_until(at(ms(4_000)));
+    clock.run(select(pin!(stop), waiting.as_mut()));
+    clock.run(redlock.release(lease));
+    let released_at = clock.now();
+    let _lease = clock.run(waiting).unwrap();
+    assert!(clock.now() <= released_at.saturating_add(2 * ROUND_TRIP));
 }
 
 /// The node that granted has taken the client out of its line.

@@ -2,7 +2,8 @@
 
 use super::super::clock::{Moment, Seconds};
 use super::super::history::{Call, End, Span, Task};
-use super::{Breach, Promise};
+use super::super::promise::Promise;
+use super::Breach;
 
 /// The calls under way, and the pauses that excuse them.
 #[derive(Debug, Default)]

@@ -9,7 +9,8 @@ use super::super::clock::{Moment, Seconds};
 use super::super::fault::Fault;
 use super::super::history::{Claim, Message, What};
 use super::super::place::Place;
-use super::{Breach, Promise};
+use super::super::promise::Promise;
+use super::Breach;
 
 /// The fences of a world.
 #[derive(Debug, Default)]

@@ -11,9 +11,10 @@ use redlock_core::transport::{Call as LineCall, Reply};
 use super::super::clock::{Moment, NEVER, Seconds};
 use super::super::fault::Fault;
 use super::super::history::{Call, End, Task, What};
+use super::super::line_limits::LineLimits;
 use super::super::place::{KEYS, Place, Route};
-use super::super::scenario::LineLimits;
-use super::{Breach, Promise};
+use super::super::promise::Promise;
+use super::Breach;
 
 /// The lines of a world.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use super::super::clock::Moment;
 use super::super::fault::Fault;
 use super::super::history::{Claim, Message, What};
 use super::super::place::Route;
-use super::Promise;
+use super::super::promise::Promise;
 
 /// The votes of a world. A server that a client names twice is one node here.
 #[derive(Debug, Default)]

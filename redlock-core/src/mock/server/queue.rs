@@ -224,6 +224,7 @@ impl<const KEYS: usize> Server<KEYS> {
                 continue;
             }
             let deputy = line.mailboxes().nth(1).copied();
+            let deputy = deputy.filter(|deputy| Some(*deputy) != me);
             line.turn = Some(Turn {
                 mailbox: head,
                 ends_ms: millis(now) + u64::from(turn_ms).min(TURN_MAX),

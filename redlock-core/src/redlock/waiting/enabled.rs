@@ -140,9 +140,11 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.mailbox().map(|_| Place::outside(turn_ms))
     }
 
-    /// The next attempt stands in the line. Returns `false` if it does not: no node keeps a line for this client.
+    /// The next attempt stands in the line. Returns `false` if it does not: some node keeps no line for this client. If the client
+    /// stood in the lines of the others, it could take nodes from the one that they have called, which would take others from it.
     pub(in crate::redlock) fn join(&self, waiting: &mut Waiting) -> bool {
-        let may_wait = waiting.is_patient && self.options.is_queue_on();
+        let keep_lines = self.nodes().all(|node| node.mailbox().is_some());
+        let may_wait = keep_lines && waiting.is_patient && self.options.is_queue_on();
         let mailbox = self.mailbox().filter(|_| may_wait);
         let Some(mailbox) = mailbox else {
             return false;
@@ -244,8 +246,6 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         };
         let ended_at = ballot.line.ended_at();
         let now = self.clock.now();
-        let nodes = self.all.len();
-        let blocking = nodes + 1 - self.quorum();
         let held = ballot.line.count(Refusal::Held);
         let ahead = ballot.line.count(Refusal::Ahead);
         let turn_left = ballot.line.longest_turn_micros().filter(|left| *left > 0);
@@ -258,7 +258,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             let expiry = ballot.line.expiry_micros(self.quorum());
             ended_at.plus_micros(expiry.unwrap_or(longest).min(longest))
         } else if ahead > 0
-            && held + ahead >= blocking
+            && held + ahead >= ballot.round.blocking_count()
             && let Some(left) = turn_left
         {
             // If the clock of this node was stepped back, more may be left than a turn lasts.
