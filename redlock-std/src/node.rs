@@ -215,9 +215,9 @@ impl RedisNode {
         self.owner.mail.open().await;
     }
 
-    /// Sets the ticket of the next acquire that waits in a line, until the core knows it.
-    pub(crate) const fn set_ticket(&mut self, ticket: Option<u64>) {
-        self.line.set_ticket(ticket);
+    /// Begins to want the lock `key`. The ticket is for the first attempt in its line, until the core knows it.
+    pub(crate) fn want(&mut self, key: Arc<[u8]>, ticket: Option<u64>) {
+        self.line.want(key, ticket);
     }
 
     /// Ends the wait for a lock: calls are ignored from now on.
@@ -287,10 +287,11 @@ impl RedisNode {
             .behind(known.and_then(|last| last.number))
     }
 
-    /// Whether `command` releases an acquire that was never sent.
+    /// Whether `command` releases an acquire that was never sent. If an earlier one was, the client stands in the line there.
     fn is_needless(&self, command: &Command<'_>) -> bool {
         let last = self.last.as_ref();
         command.is_release()
+            && !self.line.is_left_by(command)
             && last.is_some_and(|last| !last.is_sent && last.token == *command.token)
     }
 

@@ -390,6 +390,9 @@ impl Redlock {
     ) -> Result<Guard, AcquireError> {
         let left = give_up_at.saturating_duration_since(SystemClock.now());
         let mut core = self.client(self.options.wait(left));
+        for node in core.nodes_mut() {
+            node.want(Arc::clone(&key), self.lines.ticket(since));
+        }
         let keeps_line = core.nodes().all(|node| node.mailbox().is_some());
         let longest = self.options.round_time().saturating_mul(PASSED_ON_TIMEOUTS);
         if !keeps_line && give_up_at > since && turn.stands_back_after(longest) {
@@ -413,9 +416,6 @@ impl Redlock {
     ) -> Result<Lease<Arc<[u8]>>, AcquireError> {
         let contender = Contender { core, key };
         let core = &mut *contender.core;
-        for node in core.nodes_mut() {
-            node.set_ticket(self.lines.ticket(since));
-        }
         let mut acquisition = core.begin().since(since);
         if self.lines.contains(key) {
             core.join_line(&mut acquisition);

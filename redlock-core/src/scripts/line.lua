@@ -7,11 +7,11 @@
 --
 -- Needs: call, lock, queue, me (a mailbox, or ''), turn (how long a turn lasts, in milliseconds), now (microseconds), now_ms.
 
--- The first client of the line. If it is the turn of a client, also its mailbox and the end of the turn.
+-- The first client of the line. If it is the turn of a client, also the member that says so, and the end of the turn.
 local function front()
   local first = call('zrange', queue, 0, 1, 'withscores')
   local ends = -(first[2] or 0)
-  if ends > 0 then return first[3], string.sub(first[1], 2), ends end
+  if ends > 0 then return first[3], first[1], ends end
   return first[1]
 end
 
@@ -29,10 +29,11 @@ local function register(ticket)
 end
 
 -- Gives the turn to the first client of the line that lives, and calls it. The second client, its deputy, is called too: it comes
--- when the turn is over. This client needs no message: its answer tells when that is. A mailbox that no connection has subscribed to is that of a client that is gone. At most 16 of them are
--- removed, so that the node is not kept busy.
+-- when the turn is over. This client needs no message: its answer tells when that is. A mailbox that no connection has subscribed
+-- to is that of a client that is gone, and is removed. A line has room for no more than 1,000 of them, and another program that
+-- writes more must not keep the node busy.
 local function call_next()
-  for _ = 1, 16 do
+  for _ = 1, 1000 do
     local head = call('zrange', queue, 0, 0)[1]
     if not head or head == me then return end
     local mail = 'redlock:mail:'
@@ -48,9 +49,10 @@ local function call_next()
   end
 end
 
--- Ends the turn of `whose`. If it has passed, the client did not come, and leaves the line. If it lasts longer than any turn, the
--- clock was stepped back, and the client is not to blame.
-local function end_turn(whose, ends)
-  call('zrem', queue, '!' .. whose)
+-- Ends a turn. If it has passed, its client did not come, and leaves the line. If it lasts longer than any turn, the clock was
+-- stepped back, and the client is not to blame.
+local function end_turn(its_turn, ends)
+  local whose = string.sub(its_turn, 2)
+  call('zrem', queue, its_turn)
   if ends < now_ms and whose ~= me then call('zrem', queue, whose) end
 end

@@ -41,11 +41,13 @@ if left ~= known then
   end
 end
 --+ local queue, turn, me, now_ms = KEYS[3], ARGV[5] + 0, ARGV[6], math.floor(now / 1000)
---+ local is_done, waits = pcall(function()
---+   if call('exists', queue) == 0 and not ARGV[7] then return end
+--+ local waits = false
+--+ pcall(function()
+--+   waits = call('exists', queue) == 1
+--+   if not waits and not ARGV[7] then return end
 --+   include line.lua
 --+   include line_leave.lua
---+   return hand_over(deleted, ARGV[7] and ARGV[7] + 0)
+--+   waits = hand_over(deleted, ARGV[7] and ARGV[7] + 0)
 --+ end)
---+ if is_done and waits then deleted = deleted * 2 end
+--+ if waits then deleted = deleted * 2 end
 return deleted

@@ -14,14 +14,16 @@ local deleted = 0
 if call('get', lock) == ARGV[1] then deleted = call('del', lock) end
 
 -- pcall, because the release of the key must succeed, whatever becomes of the line.
-local is_done, waits = pcall(function()
-  if call('exists', queue) == 0 and not ARGV[4] then return end
+local waits = false
+pcall(function()
+  waits = call('exists', queue) == 1
+  if not waits and not ARGV[4] then return end
   local clock = call('time')
   local now = clock[1] * 1000000 + clock[2]
   local now_ms = math.floor(now / 1000)
   include line.lua
   include line_leave.lua
-  return hand_over(deleted, ARGV[4] and ARGV[4] + 0)
+  waits = hand_over(deleted, ARGV[4] and ARGV[4] + 0)
 end)
-if is_done and waits then deleted = deleted * 2 end
+if waits then deleted = deleted * 2 end
 return deleted

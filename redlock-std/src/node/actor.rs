@@ -409,7 +409,8 @@ impl<'a> Session<'a> {
                         && call.leave_line()
                     {
                         // Most likely the user lacks a permission. The node has set and deleted nothing.
-                        self.mail.refused(in_words(&error.clone().into()));
+                        let why = in_words(&error.clone().into());
+                        self.mail.refused(call.command().key, why);
                         if call.is_release() {
                             again.push(call);
                             continue;

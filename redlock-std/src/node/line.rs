@@ -15,6 +15,8 @@ pub(super) struct Line {
     stand: Option<Box<Stand>>,
     /// The ticket of an acquire whose place has none yet.
     ticket: Option<u64>,
+    /// The lock that the handle wants now.
+    wanted: Option<Arc<[u8]>>,
 }
 
 #[derive(Debug)]
@@ -41,7 +43,7 @@ impl Line {
         mail: &Arc<Mail>,
         queue: &Queue,
     ) -> Command<'a> {
-        if command.place.is_some() && command.is_acquire() && mail.keeps_line() {
+        if command.place.is_some() && command.is_acquire() && mail.keeps_line(Some(command.key)) {
             let is_callable = mail.can_call(queue.run_id());
             match &mut self.stand {
                 Some(stand) if *stand.key == *command.key && stand.waiter.is_some() => {
@@ -65,14 +67,15 @@ impl Line {
         let Some(mut place) = command.place else {
             return *command;
         };
-        if !mail.keeps_line() {
+        let leaves = leaves_line(command);
+        let has_place = leaves && self.stands_for(command.key);
+        if !has_place && !mail.keeps_line(Some(command.key)) {
             return command.at_node(None);
         }
-        let stand = self.stand.as_deref();
-        let is_callable =
-            stand.is_some_and(|stand| stand.is_callable && *stand.key == *command.key);
+        let is_callable = self
+            .stand_for(command.key)
+            .is_some_and(|stand| stand.is_callable);
         // The mailbox is in the line once for all handles.
-        let leaves = command.is_release() && place.ticket.is_none() && place.mailbox.is_some();
         if leaves && mail.is_wanted_by_another(command.key, is_callable, self.waiter()) {
             return command.with_place(Some(Place::outside(place.turn_ms)));
         }
@@ -85,6 +88,19 @@ impl Line {
         command.with_place(Some(place))
     }
 
+    /// Whether the handle has stood in the line of the lock that `release` leaves.
+    pub(super) fn is_left_by(&self, release: &Command<'_>) -> bool {
+        leaves_line(release) && self.stands_for(release.key)
+    }
+
+    fn stands_for(&self, key: &[u8]) -> bool {
+        self.stand_for(key).is_some()
+    }
+
+    fn stand_for(&self, key: &[u8]) -> Option<&Stand> {
+        self.stand.as_deref().filter(|stand| *stand.key == *key)
+    }
+
     fn waiter(&self) -> Option<&Waiter> {
         self.stand.as_ref()?.waiter.as_ref()
     }
@@ -94,7 +110,7 @@ impl Line {
         let waiting = self.stand.as_deref();
         let waiting = waiting.filter(|stand| stand.waiter.is_some());
         let is_callable = waiting.is_none_or(|stand| stand.is_callable) && mail.can_call(process);
-        mail.keeps_line()
+        mail.keeps_line(self.wanted.as_deref())
             .then(|| marked(mail.mailbox(), is_callable))
     }
 
@@ -110,7 +126,9 @@ impl Line {
         }
     }
 
-    pub(super) const fn set_ticket(&mut self, ticket: Option<u64>) {
+    /// Begins to want the lock `key`, with this ticket.
+    pub(super) fn want(&mut self, key: Arc<[u8]>, ticket: Option<u64>) {
+        self.wanted = Some(key);
         self.ticket = ticket;
     }
 
@@ -120,6 +138,13 @@ impl Line {
             stand.waiter = None;
         }
     }
+}
+
+/// Whether `command` leaves the line for good.
+fn leaves_line(command: &Command<'_>) -> bool {
+    let place = command.place.as_ref();
+    command.is_release()
+        && place.is_some_and(|place| place.ticket.is_none() && place.mailbox.is_some())
 }
 
 const fn marked(mailbox: Mailbox, is_callable: bool) -> Mailbox {
@@ -213,7 +238,7 @@ mod tests {
             ticket(line.stand(&acquire(Place::NOW), &mail, &queue)),
             Some(Place::NOW)
         );
-        line.set_ticket(Some(42));
+        line.want(KEY.into(), Some(42));
         for (of_the_core, sent) in [(Place::NOW, 42), (5, 5)] {
             let command = line.stand(&acquire(of_the_core), &mail, &queue);
             assert_eq!(ticket(command), Some(sent));
@@ -226,9 +251,24 @@ mod tests {
         let (mail, queue) = node();
         let mut line = Line::default();
         assert!(line.mailbox(&mail, None).is_some());
-        mail.refused("NOPERM".into());
+        mail.refused(KEY, "NOPERM".into());
         assert_eq!(line.stand(&acquire(5), &mail, &queue).place, None);
         assert_eq!(line.at_node(&leave(), &mail).place, None);
+        assert_eq!(line.mailbox(&mail, None), None);
+    }
+
+    #[test]
+    fn a_node_that_has_refused_the_line_of_one_lock_keeps_the_others() {
+        let (mail, queue) = node();
+        let mut line = Line::default();
+        mail.refused(b"crane", "WRONGTYPE".into());
+        line.want(KEY.into(), None);
+        assert!(line.mailbox(&mail, None).is_some());
+        assert!(line.stand(&acquire(5), &mail, &queue).place.is_some());
+        // Also if it refuses this one later, the client leaves its place there.
+        mail.refused(KEY, "WRONGTYPE".into());
+        assert!(line.at_node(&leave(), &mail).place.is_some());
+        assert_eq!(line.at_node(&acquire(5), &mail).place, None);
         assert_eq!(line.mailbox(&mail, None), None);
     }
 }

@@ -3,6 +3,7 @@
 //! The calls arrive as messages on a connection of their own, which exists only while an acquire waits. A call is a hint that the
 //! lock may be free. If calls are lost, acquires wait longer.
 
+mod refusals;
 mod replies;
 mod subscriber;
 mod subscription;
@@ -20,6 +21,7 @@ use super::error::TransportError;
 use crate::lines::Lines;
 use crate::sync::atomic::{AtomicU8, Ordering};
 use crate::sync::{Mutex, MutexGuard, Notify};
+use refusals::Refusals;
 pub(super) use subscriber::Subscriber;
 
 /// The mailbox of this client on one node, and the acquires that wait for a call.
@@ -38,8 +40,7 @@ struct State {
     status: Status,
     waiters: HashMap<Arc<[u8]>, Arc<Slot>>,
     last_wanted: Instant,
-    /// When and why the node has refused a command with a place in the line.
-    refused: Option<(Instant, Arc<str>)>,
+    refusals: Refusals,
     is_closed: bool,
 }
 
@@ -58,9 +59,6 @@ enum Status {
 
 /// How long the connection is kept after the last acquire has waited.
 const KEPT: Duration = Duration::from_secs(60);
-
-/// For this time after a refusal, a node gets only commands without a place.
-const REFUSED_FOR: Duration = Duration::from_secs(60);
 
 /// A registered acquire.
 #[derive(Debug)]
@@ -82,7 +80,7 @@ impl Mail {
                 status: Status::Idle,
                 waiters: HashMap::new(),
                 last_wanted: Instant::now(),
-                refused: None,
+                refusals: Refusals::default(),
                 is_closed: false,
             }),
             changed: Notify::new(),
@@ -139,26 +137,22 @@ impl Mail {
         is_same
     }
 
-    /// Records that the node has refused a command with a place in the line, for this reason: for some time, it gets none.
-    pub(super) fn refused(&self, why: Arc<str>) {
-        self.lock().refused = Some((Instant::now(), why));
+    /// Records that the node has refused a command with a place in the line of the lock `key`, for this reason: for some time, it gets
+    /// none.
+    pub(super) fn refused(&self, key: &[u8], why: Arc<str>) {
+        self.lock().refusals.record(key, why);
     }
 
-    /// Whether the node keeps a line for this client.
-    pub(super) fn keeps_line(&self) -> bool {
-        let mut state = self.lock();
-        let refused = state.refused.as_ref();
-        if refused.is_some_and(|(at, _)| at.elapsed() >= REFUSED_FOR) {
-            state.refused = None;
-        }
-        state.refused.is_none()
+    /// Whether the node keeps the line of the lock `key` for this client; any line if there is no key.
+    pub(super) fn keeps_line(&self, key: Option<&[u8]>) -> bool {
+        !self.lock().refusals.contains(key)
     }
 
     /// Returns why acquires wait longer for this node than they should.
     pub(super) fn problem(&self) -> Option<TransportError> {
         let state = self.lock();
-        match (&state.refused, &state.status) {
-            (Some((_, why)), _) => Some(TransportError::CannotCall(Arc::clone(why))),
+        match (state.refusals.why(), &state.status) {
+            (Some(why), _) => Some(TransportError::CannotCall(Arc::clone(why))),
             (None, Status::Failing(kind)) => Some(kind.clone()),
             _ => None,
         }
@@ -358,6 +352,7 @@ mod interleavings;
 mod tests {
     use tokio::time::timeout;
 
+    use super::refusals::LASTS;
     use super::*;
 
     fn mail() -> Arc<Mail> {
@@ -420,13 +415,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_node_that_refuses_the_line_is_asked_again_after_a_minute() {
         let mail = mail();
-        assert!(mail.keeps_line() && mail.problem().is_none());
-        mail.refused("NOPERM".into());
-        tokio::time::advance(REFUSED_FOR - Duration::from_millis(1)).await;
-        assert!(!mail.keeps_line());
+        assert!(mail.keeps_line(None) && mail.problem().is_none());
+        mail.refused(b"dock", "NOPERM".into());
+        tokio::time::advance(LASTS - Duration::from_millis(1)).await;
+        assert!(!mail.keeps_line(None));
         let problem = mail.problem().unwrap().to_string();
         assert!(problem.contains("NOPERM"), "{problem}");
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert!(mail.keeps_line() && mail.problem().is_none());
+        assert!(mail.keeps_line(None) && mail.problem().is_none());
     }
 }

@@ -85,7 +85,8 @@ fn a_user_who_may_not_call_releases_and_leaves_the_line_as_it_is() {
             .unwrap();
         let release = Command::release(key, &its).with_place(Some(Place::outside(125)));
         let released = send(&mut poor, &words(&release)).unwrap();
-        assert_eq!(released, Value::Int(1), "{missing}");
+        // With a 1, the user would overtake the clients that wait for ever.
+        assert_eq!(released, Value::Int(2), "{missing}: clients wait");
         assert_eq!(line(&mut admin), [waiter.to_string()], "{missing}: no turn");
         // Another user may look at the lock, and wait behind the first one.
         if missing != "-zadd" {
@@ -138,4 +139,58 @@ fn a_member_that_is_no_mailbox_is_refused() {
     }
     send(&mut connection, &words).unwrap();
     assert_eq!(line(&mut connection), [mailbox.to_string()]);
+}
+
+/// Leaves room for no other client. As after the restart of a large deployment.
+#[test]
+fn clients_that_are_gone_cost_a_free_lock_nothing_however_many_they_are() {
+    let server = Server::start();
+    let mut connection = connect(&server);
+    let token = Token::from_bytes([1; Token::LEN]);
+    let place = Place::waiting(Mailbox::new([0xff; 8]), Place::NOW, 125);
+    let acquire = Command::acquire(KEY.as_bytes(), &token, 60_000, VoteConditions::NONE);
+    for gone in [17, 999, 1_000] {
+        let mut zadd = redis::cmd("ZADD");
+        zadd.arg(format!("{QUEUE_KEY_PREFIX}{KEY}"));
+        for number in 1..=gone {
+            zadd.arg(number).arg(format!("{number:016x}"));
+        }
+        zadd.exec(&mut connection).unwrap();
+        let answer = send(&mut connection, &words(&acquire.with_place(Some(place)))).unwrap();
+        let [code, ..]: [i64; 4] = redis::from_redis_value(answer).unwrap();
+        assert_eq!(code, 0, "{gone}: granted");
+        assert!(line(&mut connection).is_empty(), "{gone}");
+        redis::cmd("DEL").arg(KEY).exec(&mut connection).unwrap();
+    }
+}
+
+/// Another program can write anything into the line.
+#[test]
+fn what_is_no_turn_ends_like_one() {
+    let server = Server::start();
+    let mut connection = connect(&server);
+    let token = Token::from_bytes([1; Token::LEN]);
+    let place = Place::waiting(Mailbox::new([0xff; 8]), Place::NOW, 125);
+    let acquire = Command::acquire(KEY.as_bytes(), &token, 60_000, VoteConditions::NONE);
+    for nonsense in [
+        &[("-5", "foo"), ("-4", "bar")][..],
+        &[("-inf", "foo"), ("-4", "!")],
+        &[("-5", "~foo"), ("-4", "!~"), ("0", "")],
+    ] {
+        let mut zadd = redis::cmd("ZADD");
+        zadd.arg(format!("{QUEUE_KEY_PREFIX}{KEY}"));
+        for (score, member) in nonsense {
+            zadd.arg(score).arg(member);
+        }
+        zadd.exec(&mut connection).unwrap();
+        // One look for each of them, at most.
+        let codes = (0..=nonsense.len()).map(|_| {
+            let answer = send(&mut connection, &words(&acquire.with_place(Some(place)))).unwrap();
+            let [code, _, _, rest]: [i64; 4] = redis::from_redis_value(answer).unwrap();
+            assert!(rest >= 0, "{nonsense:?}: {rest}");
+            code
+        });
+        assert!(codes.into_iter().any(|code| code == 0), "{nonsense:?}");
+        redis::cmd("FLUSHALL").exec(&mut connection).unwrap();
+    }
 }

@@ -20,7 +20,7 @@ const AGE_MAX: u64 = 60_000_000;
 const LIFE_MS: u32 = 10_000;
 
 /// How many clients that are gone a script removes.
-const GONE_MAX: usize = 16;
+const GONE_MAX: usize = 1_000;
 
 impl<const KEYS: usize> Server<KEYS> {
     /// A connection of this client subscribes to its mailbox. Until it unsubscribes, the server can call the client. Returns
@@ -79,9 +79,7 @@ impl<const KEYS: usize> Server<KEYS> {
         self.data.line(key)?;
         let position =
             |refusal, left_ms, ahead| Some(Position::new(refusal, now.as_micros(), left_ms, ahead));
-        if !self.register(key, me, ticket, now) {
-            return position(Refusal::Full, 0, 1_000);
-        }
+        let mut has_place = self.register(key, me, ticket, now);
         let now_ms = millis(now);
         let mut line = self.data.line(key)?.clone();
         if let Some(turn) = line.turn
@@ -100,7 +98,16 @@ impl<const KEYS: usize> Server<KEYS> {
         let mut waits = !is_mine(&line);
         if waits && line.turn.is_none() {
             self.call_next(&mut line, Some(me), place.turn_ms, now);
+            if !has_place {
+                self.data.set_line(*key, line.clone());
+                has_place = self.register(key, me, ticket, now);
+                line = self.data.line(key).cloned().unwrap_or(Line::EMPTY);
+            }
             waits = line.head() != Some(me);
+        }
+        if waits && !has_place {
+            self.data.set_line(*key, line);
+            return position(Refusal::Full, 0, 1_000);
         }
         let ahead = line.clients_ahead_of(&me);
         let left_ms = line

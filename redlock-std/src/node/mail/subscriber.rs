@@ -4,14 +4,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::super::address::Address;
 use super::super::backoff::{FIRST_BACKOFF, LAST_BACKOFF, MIN_LIFE, jittered};
 use super::super::connect_limit::ConnectLimit;
 use super::super::error::TransportError;
+use super::Mail;
 use super::subscription::{NotOpen, Subscription};
-use super::{KEPT, Mail};
 
 /// Keeps a subscription to one node while acquires wait, and passes its messages on.
 #[derive(Debug)]
@@ -20,6 +20,10 @@ pub(crate) struct Subscriber {
     mail: Arc<Mail>,
     node_timeout: Duration,
 }
+
+/// A subscription on which nothing has arrived for eight node timeouts, and at least for this time, is asked for a sign of life. It is
+/// replaced if there is none within as long again: to the node, a client without a subscription is gone.
+const MIN_SILENCE: Duration = Duration::from_secs(1);
 
 /// The delay before the next try if the user lacks a permission.
 const FORBIDDEN_BACKOFF: Duration = Duration::from_secs(30);
@@ -111,31 +115,41 @@ impl Subscriber {
 
     /// Passes messages on until the connection fails, and returns why. Ends if it is not needed any more.
     async fn receive(&self, subscription: &mut Subscription) -> Result<TransportError, End> {
+        let silence = self.node_timeout.saturating_mul(8).max(MIN_SILENCE);
+        let mut silent_at = Instant::now() + silence;
+        let mut is_asked = false;
         loop {
-            let check_at = self
-                .mail
-                .kept_until()
-                .unwrap_or_else(|| Instant::now() + KEPT);
-            if check_at <= Instant::now() && self.mail.rest() {
+            let kept_until = self.mail.kept_until();
+            if kept_until.is_some_and(|until| until <= Instant::now()) && self.mail.rest() {
                 return Err(End::Idle);
             }
-            let mut timer = pin!(sleep_until(check_at));
-            loop {
-                tokio::select! {
-                    biased;
-                    () = self.mail.changed.notified() => break,
-                    () = &mut timer => break,
-                    message = subscription.next() => match message {
-                        Ok(message) => self.mail.deliver(&message),
-                        Err(kind) => return Ok(kind),
+            let wake_at = kept_until.map_or(silent_at, |until| until.min(silent_at));
+            tokio::select! {
+                biased;
+                () = self.mail.changed.notified() => {
+                    if self.mail.is_closed() {
+                        return Err(End::Closed);
+                    }
+                    if !self.mail.is_up() {
+                        return Ok(TransportError::Disconnected);
                     }
                 }
-            }
-            if self.mail.is_closed() {
-                return Err(End::Closed);
-            }
-            if !self.mail.is_up() {
-                return Ok(TransportError::Disconnected);
+                // Ahead of the timer: a process that was paused finds what has arrived meanwhile.
+                message = subscription.next() => match message {
+                    Ok(message) => {
+                        self.mail.deliver(&message);
+                        silent_at = Instant::now() + silence;
+                        is_asked = false;
+                    }
+                    Err(kind) => return Ok(kind),
+                },
+                () = sleep_until(wake_at) => if silent_at <= Instant::now() {
+                    if is_asked || timeout(silence, subscription.ask()).await.is_err() {
+                        return Ok(TransportError::Disconnected);
+                    }
+                    silent_at = Instant::now() + silence;
+                    is_asked = true;
+                },
             }
         }
     }
@@ -170,8 +184,8 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
     use tokio::task::{AbortHandle, yield_now};
-    use tokio::time::timeout;
 
+    use super::super::KEPT;
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(10);
@@ -190,11 +204,15 @@ mod tests {
 
     impl Node {
         async fn start() -> Self {
+            Self::start_with(LIMIT).await
+        }
+
+        async fn start_with(node_timeout: Duration) -> Self {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url = format!("redis://{}", listener.local_addr().unwrap());
             let address = Arc::new(Address::parse(&url).unwrap());
             let mail = Arc::new(Mail::new(Mailbox::new([7; 8]), Arc::default()));
-            let subscriber = Subscriber::new(address, Arc::clone(&mail), LIMIT);
+            let subscriber = Subscriber::new(address, Arc::clone(&mail), node_timeout);
             Self {
                 listener,
                 mail,
@@ -262,6 +280,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_connection_that_gives_no_sign_of_life_is_replaced() {
+        let node = Node::start_with(Duration::from_millis(1)).await;
+        let mut stream = node.open().await;
+        let waiter = node.mail.wait_for(b"dock", true);
+        let question = b"*2\r\n$9\r\nSUBSCRIBE\r\n$29\r\nredlock:mail:0707070707070707\r\n";
+        let mut asked = [0; 55];
+        for _ in 0..2 {
+            stream.read_exact(&mut asked).await.unwrap();
+            assert_eq!(asked, *question);
+            stream.write_all(SUBSCRIBED).await.unwrap();
+            assert!(node.mail.can_call(None));
+        }
+        // Asked once more, and silent.
+        let (again, ()) = tokio::join!(node.accept(SUBSCRIBED), async {
+            while stream.read(&mut asked).await.unwrap() > 0 {}
+        });
+        assert_eq!(waiter.called().await, Call::Reconnected);
+        drop(again);
+    }
+
+    #[tokio::test]
     async fn a_flood_of_messages_keeps_no_other_task_waiting() {
         let node = Node::start().await;
         let stream = node.open().await;
@@ -304,11 +343,11 @@ mod tests {
         let mut stream = node.open().await;
         let waiter = node.mail.wait_for(b"dock", true);
         tokio::time::pause();
-        tokio::time::advance(3 * KEPT).await;
+        tokio::time::advance(KEPT + Duration::from_secs(1)).await;
         yield_now().await;
         assert!(node.mail.can_call(None), "an acquire waits");
         drop(waiter);
-        assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+        while stream.read(&mut [0; 64]).await.unwrap() > 0 {}
         assert!(node.mail.is_idle());
         tokio::time::resume();
         let _again = node.open().await;

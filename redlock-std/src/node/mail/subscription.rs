@@ -24,6 +24,7 @@ use super::replies::Replies;
 pub(super) struct Subscription {
     stream: Box<dyn Stream>,
     replies: Replies,
+    channel: String,
     /// The process that sends the calls. `None` if it does not tell.
     pub(super) run_id: Option<RunId>,
 }
@@ -90,18 +91,30 @@ impl Subscription {
         Ok(Self {
             stream,
             replies,
+            channel: channel.to_owned(),
             run_id,
         })
     }
 
-    /// Returns the payload of the next message.
+    /// Asks for a sign of life: to subscribe once more changes nothing, and needs no further permission. The answer is an empty message.
+    /// Without a result: if it cannot be sent, none comes.
+    pub(super) async fn ask(&mut self) {
+        let subscribe = redis::cmd("SUBSCRIBE")
+            .arg(&self.channel)
+            .get_packed_command();
+        let _broken = self.stream.write_all(&subscribe).await;
+    }
+
+    /// Returns the payload of the next message. It is empty if this is the answer to [`ask`](Self::ask).
     ///
     /// # Errors
     ///
     /// If the connection breaks, or something else than a message arrives.
     pub(super) async fn next(&mut self) -> Result<Vec<u8>, TransportError> {
-        let Value::Array(message) = self.replies.next(&mut self.stream).await? else {
-            return Err(TransportError::Unexpected);
+        let message = match self.replies.next(&mut self.stream).await? {
+            Value::Array(message) => message,
+            Value::ServerError(error) => return Err(TransportError::CannotCall(text(&error))),
+            _ => return Err(TransportError::Unexpected),
         };
         match <[Value; 3]>::try_from(message) {
             Ok(
@@ -111,6 +124,9 @@ impl Subscription {
                     Value::BulkString(payload),
                 ],
             ) if kind == b"message" => Ok(payload),
+            Ok([Value::BulkString(kind), _channel, Value::Int(_)]) if kind == b"subscribe" => {
+                Ok(Vec::new())
+            }
             _ => Err(TransportError::Unexpected),
         }
     }
