@@ -80,6 +80,22 @@ mod samples {
             self.samples().map(|sample| sample.ahead.into()).max()
         }
 
+        /// How many clients are ahead where it is the turn of another: the fewest of any node. `None` if no node has told.
+        pub(crate) fn least_ahead(&self) -> Option<u16> {
+            let ahead = self
+                .samples()
+                .filter(|sample| sample.refusal == Refusal::Ahead);
+            ahead.map(|sample| sample.ahead).min()
+        }
+
+        /// Whether `quorum` nodes that keep a line have told that the lock is held, and none has granted it.
+        pub(crate) fn is_surely_held(&self, quorum: u32) -> bool {
+            let held = self
+                .count(Refusal::Held)
+                .saturating_sub(self.held_elsewhere);
+            self.granted == 0 && held >= quorum
+        }
+
         /// When the last answer came.
         pub(crate) const fn ended_at(&self) -> Instant {
             self.ended_at

@@ -4,8 +4,10 @@
 
 pub mod api;
 pub mod child;
+pub mod contender;
 mod emulator;
 mod impostor;
+mod proxy;
 pub mod scripts;
 mod servers;
 mod step_clock;
@@ -21,6 +23,7 @@ use std::time::{Duration, Instant};
 
 pub use emulator::Emulator;
 pub use impostor::{Impostor, Mischief, read_command};
+pub use proxy::Proxy;
 pub use servers::{Calls, Server, Servers};
 pub use tls::{Authority, Certified, TlsServer, connect_storm};
 pub use tokio_stream::TokioStream;

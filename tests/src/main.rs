@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use redlock_tests::{api, scripts};
+use redlock_tests::{api, contender, scripts};
 
 /// Makes what the suites compare with.
 #[derive(Debug, Parser)]
@@ -16,12 +16,14 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Api(api::Arguments),
+    Contend(contender::Arguments),
     Scripts(scripts::Arguments),
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Api(arguments) => api::run(&arguments),
+        Command::Contend(arguments) => contender::run(&arguments),
         Command::Scripts(arguments) => scripts::run(&arguments),
     }
 }

@@ -221,6 +221,12 @@ impl Server {
         self.signal(Signal::CONT);
     }
 
+    /// Whether there is a process: it was not killed.
+    #[must_use]
+    pub const fn is_up(&self) -> bool {
+        self.child.is_some()
+    }
+
     /// Ends the process (SIGKILL).
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {

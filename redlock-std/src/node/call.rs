@@ -185,7 +185,13 @@ impl Call {
     }
 
     /// Sends the text of the script next time. Returns `false` if it was sent already.
+    ///
+    /// An acquire is then sent only while its caller waits for it. When the caller has stopped, the release may have been sent
+    /// before, and would not delete the key.
     pub(crate) fn send_script_text(&mut self) -> bool {
+        if self.is_acquire() {
+            self.pointless_at = Instant::now();
+        }
         mem::replace(&mut self.script_call, ScriptCall::Text) == ScriptCall::Hash
     }
 

@@ -8,8 +8,8 @@ use super::call::{AcquireNumber, Call};
 /// keys; then acquires.
 ///
 /// No command overtakes the acquire with the same token: a command that may belong to a waiting acquire is queued behind
-/// it. There is one exception. A fenced acquire is requeued if the node has forgotten its script, and may then come
-/// behind its own release. The node refuses it then, because the release has used up its fence.
+/// it. An acquire that is requeued, because the node has forgotten its script, is not sent any more once its caller has
+/// stopped waiting; only then its release is queued.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     extends: VecDeque<Call>,

@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use redlock_std::Redlock;
-use redlock_tests::Servers;
+use redlock_tests::{Proxy, Servers};
 use tokio::task::JoinSet;
 
-use crate::proxy::Proxy;
 use crate::setup::{connected, five, patient};
 
 const TTL: Duration = Duration::from_secs(10);

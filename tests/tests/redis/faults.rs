@@ -3,9 +3,8 @@
 use std::time::{Duration, Instant};
 
 use redlock_std::{ExtendError, Redlock};
-use redlock_tests::{Server, Servers, eventually, undisturbed};
+use redlock_tests::{Proxy, Server, Servers, eventually, undisturbed};
 
-use crate::proxy::Proxy;
 use crate::setup::{expect_key_on, five, patient, with_five};
 
 const TTL: Duration = Duration::from_secs(20);

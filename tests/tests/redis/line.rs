@@ -5,13 +5,12 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use redlock_std::{Fencing, Guard, Options, Redlock};
-use redlock_tests::{Server, Servers, eventually, undisturbed};
+use redlock_tests::{Proxy, Server, Servers, eventually, undisturbed};
 use tokio::runtime::Builder;
 use tokio::sync::{Mutex, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 
-use crate::proxy::Proxy;
 use crate::setup::{connected, patient};
 
 const TTL: Duration = Duration::from_secs(10);

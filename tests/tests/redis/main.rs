@@ -20,7 +20,7 @@ mod lock;
 mod patience;
 mod peer;
 mod permissions;
-mod proxy;
+mod processes;
 mod setup;
 mod starved;
 mod unwell;

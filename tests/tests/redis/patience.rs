@@ -3,9 +3,8 @@
 use std::time::{Duration, Instant};
 
 use redlock_std::{AcquireError, Failure, Options, Redlock, TransportError};
-use redlock_tests::{Server, Servers, eventually, undisturbed};
+use redlock_tests::{Proxy, Server, Servers, eventually, undisturbed};
 
-use crate::proxy::Proxy;
 use crate::setup::{connected, patient};
 
 const TTL: Duration = Duration::from_secs(20);

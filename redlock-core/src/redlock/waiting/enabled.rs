@@ -36,6 +36,8 @@ pub(in crate::redlock) struct Waiting {
     failed_rounds: u32,
     /// How many rounds were lost since the client has joined the line, or since a quorum of nodes has called it.
     looks: u32,
+    /// Whether a quorum of nodes has called the client in this wait.
+    was_called: bool,
     /// When the client looks at the lock next, if no node calls it.
     look_at: Instant,
     /// The last attempt has left the line.
@@ -53,6 +55,7 @@ impl Waiting {
             place: None,
             has_ticket: false,
             looks: 0,
+            was_called: false,
             look_at: Instant::MAX,
             is_over: false,
         }
@@ -107,8 +110,13 @@ fn hash(key: &[u8]) -> u32 {
 }
 
 /// How many rounds must be lost before a client waits for long. Two clients may have split the votes, so that both find the
-/// lock held although no client holds it.
+/// lock held although no client holds it. Or a client of another library was faster than the client that was called, and
+/// will not call it.
 const LOOKS_MIN: u32 = 3;
+
+/// Of so many clients ahead, a client expects one to miss its turn. If each client looked at the end of each turn, the lock would
+/// cost the more commands, the more clients wait for it.
+const AHEAD_PER_TURN: u64 = 4;
 
 /// How long a client waits for the calls of the other nodes after the first call, in microseconds. The same release is on its
 /// way to them. A turn lasts longer.
@@ -254,7 +262,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let spread = LONG_LOOK_MICROS / 2;
         let longest = LONG_LOOK_MICROS - spread / 2 + part_of(spread, random);
         let longest = longest.min(u64::from(self.options.terms().ttl_ms) * 1_000 / 4);
-        let mut look_at = if waiting.looks >= LOOKS_MIN && held > 0 {
+        // Two clients that split the votes do not see this, unless a third one takes part. Then their clean-ups call the first in
+        // the line. But if this client was called in vain, the holder may be one that does not call.
+        let is_surely_held = !waiting.was_called && ballot.line.is_surely_held(self.quorum());
+        let mut look_at = if is_surely_held || (waiting.looks >= LOOKS_MIN && held > 0) {
             let expiry = ballot.line.expiry_micros(self.quorum());
             ended_at.plus_micros(expiry.unwrap_or(longest).min(longest))
         } else if ahead > 0
@@ -262,7 +273,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             && let Some(left) = turn_left
         {
             // If the clock of this node was stepped back, more may be left than a turn lasts.
-            let left = left.saturating_add(AFTER_TURN_MICROS);
+            let turns = ballot.line.least_ahead().map_or(0, u64::from) / AHEAD_PER_TURN;
+            let left = left.saturating_add(AFTER_TURN_MICROS + turns * turn);
             ended_at.plus_micros(left.min(longest.max(turn)))
         } else {
             // The delay grows only if it is not another client that keeps the lock from this one.
@@ -310,6 +322,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                     callers.insert(node);
                     if callers.without(self.duplicates()).len() >= self.quorum() {
                         waiting.looks = 0;
+                        waiting.was_called = true;
                         return;
                     }
                     until = until.min(now.plus_micros(CALLS_MICROS));

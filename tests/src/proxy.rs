@@ -1,23 +1,32 @@
 //! A way to a server that takes time, and can be cut.
 
+#![expect(clippy::unwrap_used, reason = "what fails here fails a test")]
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock_tests::Server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use crate::Server;
+
 /// Passes on what both sides send, each byte after a delay.
-pub(crate) struct Proxy {
+#[derive(Debug)]
+pub struct Proxy {
     address: SocketAddr,
     is_open: watch::Sender<bool>,
 }
 
 impl Proxy {
-    pub(crate) async fn start(server: &Server, delay: Duration) -> Self {
+    /// Listens on a port of its own, on the current runtime.
+    ///
+    /// # Panics
+    ///
+    /// When no port is left.
+    pub async fn start(server: &Server, delay: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (is_open, open) = watch::channel(true);
@@ -40,16 +49,19 @@ impl Proxy {
         Self { address, is_open }
     }
 
-    pub(crate) fn url(&self) -> String {
+    /// Where a client connects to.
+    #[must_use]
+    pub fn url(&self) -> String {
         format!("redis://{}", self.address)
     }
 
     /// Breaks the connections, and those that are made until it is mended.
-    pub(crate) fn cut(&self) {
+    pub fn cut(&self) {
         self.is_open.send_replace(false);
     }
 
-    pub(crate) fn mend(&self) {
+    /// Lets connections through again.
+    pub fn mend(&self) {
         self.is_open.send_replace(true);
     }
 }
