@@ -576,6 +576,26 @@ mod tests {
     }
 
     #[test]
+    fn an_acquire_whose_script_is_gone_does_not_come_behind_its_release() {
+        let queue = queue();
+        let first = queue.push(call('a', 1, None)).unwrap();
+        let requeue = || {
+            let mut calls = queue.take(128, Waker::noop()).unwrap().calls;
+            calls.iter_mut().for_each(|call| {
+                call.send_script_text();
+            });
+            queue.push_front(calls.into_iter());
+        };
+        requeue();
+        requeue();
+        assert_eq!(queue.lock().waiting.len(), 1, "its caller waits");
+        drop(first.answer);
+        let release = queue.push(call('r', 1, first.number)).unwrap();
+        assert_eq!(sent(&queue, 128), [('r', 1)]);
+        drop(release);
+    }
+
+    #[test]
     fn a_queue_full_of_extends_that_no_caller_waits_for_has_room_for_another_extend() {
         let queue = queue();
         let first = queue.push(call('a', 1, None)).unwrap();
