@@ -2,9 +2,9 @@
 
 #[cfg(feature = "queue")]
 use redlock_core::transport::LineWord;
+use redlock_core::transport::{Argument, Arguments, NodeInfo};
 #[cfg(feature = "scripts")]
 use redlock_core::transport::{Command, Script, Verb};
-use redlock_core::transport::{Argument, Arguments, NodeInfo};
 
 use crate::mail::Mail;
 

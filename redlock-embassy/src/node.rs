@@ -362,7 +362,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         reached: Result<(), Failed>,
         key: &[u8],
     ) -> Result<Listening, Call> {
-        if !self.link.mail.waits_for(key) || self.link.mail.mailbox().is_none() {
+        if self.link.mail.mailbox().is_none() {
             return Ok(Listening::Never);
         }
         if matches!(step, Listening::PushStored) {
@@ -375,14 +375,14 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             }
         }
         self.process_replies();
-        if let Some(call) = self.link.mail.take_call() {
+        if let Some(call) = self.link.mail.take_call(key) {
             return Err(call);
         }
         let was_opening = matches!(step, Listening::Open | Listening::Pause);
         Ok(match (self.link.is_open(), reached) {
             (false, Err(Failed)) if was_opening => Listening::Pause,
             (false, _) => Listening::Open,
-            (true, _) if self.link.mail.needs_subscription_again() => {
+            (true, _) if self.link.mail.is_undecided() => {
                 if self.link.is_answered() {
                     self.link.subscribe(&self.clock);
                     Listening::Open

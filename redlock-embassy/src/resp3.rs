@@ -309,4 +309,3 @@ const fn string(missing: u32) -> State {
         State::String(missing)
     }
 }
-

@@ -170,12 +170,8 @@ impl Mail {
         self.is_undecided() && is_try(command).is_some()
     }
 
-    /// Whether the connection must subscribe for a client that waits.
-    pub(crate) fn needs_subscription_again(&self) -> bool {
-        self.is_undecided() && self.is_waiting()
-    }
-
-    fn is_undecided(&self) -> bool {
+    /// Whether a client that waits must subscribe, or try to.
+    pub(crate) fn is_undecided(&self) -> bool {
         self.status == Status::Unknown && self.marked(true).is_some()
     }
 
@@ -265,14 +261,10 @@ impl Mail {
         }
     }
 
-    /// Whether the client waits for the lock `key`, as the last one for which it has tried.
-    pub(crate) fn waits_for(&self, key: &[u8]) -> bool {
-        self.latest.key == Some(hash(key)) && self.is_waiting()
-    }
-
-    /// Takes the call.
-    pub(crate) const fn take_call(&mut self) -> Option<Call> {
-        self.latest.call.take()
+    /// Takes the call for `key`.
+    pub(crate) fn take_call(&mut self, key: &[u8]) -> Option<Call> {
+        let is_latest = self.latest.key == Some(hash(key)) && self.is_waiting();
+        self.latest.call.take_if(|_| is_latest)
     }
 
     /// Has `send` leave the line of a lock for which the client was called and does not wait.
