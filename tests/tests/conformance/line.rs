@@ -126,7 +126,7 @@ async fn hand_over<S: Connect>(
 
 #[tokio::test]
 async fn a_release_calls_a_device_that_waits() {
-    undisturbed(async || {
+    Box::pin(undisturbed(async || {
         for options in [options(), options().fenced(Fencing::default()).unwrap()] {
             let servers = Servers::start(3);
             let [mut first, mut second] = [(); 2].map(|()| device(&servers, options));
@@ -145,7 +145,7 @@ async fn a_release_calls_a_device_that_waits() {
                 "one connection each"
             );
         }
-    })
+    }))
     .await;
 }
 
@@ -315,7 +315,7 @@ async fn a_line_that_is_no_line_costs_a_device_no_lock() {
 
 #[tokio::test]
 async fn a_device_whose_calls_are_lost_with_its_connections_gets_the_lock() {
-    undisturbed(async || {
+    Box::pin(undisturbed(async || {
         let servers = Servers::start(3);
         let [mut first, mut second] = [(); 2].map(|()| device(&servers, options()));
         for _ in 0..3 {
@@ -331,13 +331,13 @@ async fn a_device_whose_calls_are_lost_with_its_connections_gets_the_lock() {
             assert!(took < Duration::from_secs(2), "{took:?}");
         }
         expect_no_keys(&servers, &mut first, &mut second).await;
-    })
+    }))
     .await;
 }
 
 #[tokio::test]
 async fn a_device_reconnects_while_it_waits() {
-    undisturbed(async || {
+    Box::pin(undisturbed(async || {
         let servers = Servers::start(3);
         let [mut first, mut second] = [(); 2].map(|()| device(&servers, options()));
         let lease = first.acquire(KEY).await.unwrap();
@@ -357,7 +357,7 @@ async fn a_device_reconnects_while_it_waits() {
         .await;
         assert!(took < Duration::from_millis(500), "{took:?}");
         expect_no_keys(&servers, &mut first, &mut second).await;
-    })
+    }))
     .await;
 }
 
@@ -404,7 +404,7 @@ async fn scripts_that_are_flushed_while_a_device_waits_cost_no_place() {
 /// Each message is cut between any two bytes, and the wait is dropped between any two bytes of it.
 #[tokio::test]
 async fn a_wait_that_is_dropped_anywhere_loses_no_call() {
-    undisturbed(async || {
+    Box::pin(undisturbed(async || {
         let servers = Servers::start(3);
         let mut first = device(&servers, options());
         let mut second = device_over(&servers, options(), |server| {
@@ -449,7 +449,7 @@ async fn a_wait_that_is_dropped_anywhere_loses_no_call() {
             );
         }
         expect_no_keys(&servers, &mut first, &mut second).await;
-    })
+    }))
     .await;
 }
 
