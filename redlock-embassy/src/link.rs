@@ -446,6 +446,8 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         Ok(())
     }
 
+    // `inline(never)`: the loop that calls it stays short.
+    #[cfg_attr(feature = "queue", inline(never))]
     fn received(&mut self, count: usize, clock: &impl Clock) -> Result<(), TransportError> {
         if count == 0 {
             return Err(TransportError::Disconnected);

@@ -309,3 +309,6 @@ const fn string(missing: u32) -> State {
         State::String(missing)
     }
 }
+
+#[cfg(test)]
+mod tests;

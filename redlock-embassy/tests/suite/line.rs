@@ -313,3 +313,43 @@ fn whatever_a_node_says_between_replies_cannot_do_more_than_end_the_connection()
         }
     }
 }
+
+#[test]
+fn the_send_buffer_takes_what_the_readme_says() {
+    use redlock_core::transport::ScriptCall;
+    use redlock_embassy::resp::encoded_len;
+
+    for len in [10, 20, 64] {
+        let key = vec![b'k'; len];
+        let bytes = |command: Command<'_>| encoded_len(command.arguments(ScriptCall::Hash));
+        let waiting = Some(Place::waiting(
+            mailbox().uncallable(),
+            1_800_000_000_000_000,
+            10_000,
+        ));
+        let left = Some(Place::left(mailbox().uncallable(), 10_000));
+        let (acquire, release) = (acquire_of(&key, A), release_of(&key, A));
+        let [join, back, leave] = [
+            acquire.with_place(waiting),
+            release.with_place(waiting),
+            release.with_place(left),
+        ];
+        assert_eq!(
+            [join, back, leave].map(bytes),
+            [196, 184, 161].map(|rest| rest + 2 * len)
+        );
+        #[cfg(feature = "fence")]
+        {
+            use redlock_core::transport::Proposal;
+            use redlock_embassy::{Fence, Fencing};
+
+            let longest = Fence::from_u64((1 << 53) - 1);
+            let proposal = Some(Proposal::new(longest, Fencing::default(), 0, false));
+            let fenced = [join, back, leave].map(|command| command.with_proposal(proposal));
+            assert_eq!(
+                fenced.map(bytes),
+                [298, 249, 226].map(|rest| rest + 3 * len)
+            );
+        }
+    }
+}
