@@ -8,7 +8,6 @@ mod node;
 
 mod link;
 mod login;
-mod outbox;
 
 mod connect;
 mod error;
@@ -16,6 +15,13 @@ mod error;
 // Public for the fuzz targets and tests of this repository.
 #[doc(hidden)]
 pub mod pipeline;
+#[cfg(feature = "queue")]
+#[doc(hidden)]
+pub mod resp3;
+
+#[doc(hidden)]
+pub mod mail;
+mod outbox;
 #[doc(hidden)]
 pub mod resp;
 

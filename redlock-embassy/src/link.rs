@@ -4,14 +4,15 @@ use core::future::pending;
 use core::time::Duration;
 
 use embassy_futures::select::{Either, select};
-#[cfg(feature = "fence")]
-use redlock_core::transport::Verb;
-use redlock_core::transport::{Admission, Answer, Command, NodeInfo, ScriptCall};
+use redlock_core::transport::{Admission, Answer, Command, NodeInfo, ScriptCall, Verb};
 use redlock_core::{Clock, Instant};
 
 use crate::error::TransportError;
 use crate::log::{debug, warning};
 use crate::login::{self, Login};
+use crate::mail::Mail;
+#[cfg(feature = "queue")]
+use crate::mail::Status;
 use crate::pipeline::{Pipeline, Refused};
 use crate::resp::Value;
 use crate::{Connect, NodeName};
@@ -32,6 +33,8 @@ pub(crate) struct Link<S, const TX: usize, const RX: usize> {
     why: TransportError,
     /// The recorded identity of the node. A reconnect does not reset it.
     pub(crate) admission: Admission,
+    /// What the node knows of the mailbox of this client. A reconnect does not reset it.
+    pub(crate) mail: Mail,
     pub(crate) connect_timeout: Duration,
     pub(crate) patience: Duration,
 }
@@ -72,6 +75,9 @@ pub(crate) enum Goal<'g> {
     Answered,
     /// All bytes are sent that the socket takes without waiting.
     Sent,
+    /// Bytes have been written, or have arrived. The client waits for them.
+    #[cfg(feature = "queue")]
+    Called,
     /// An aborted connection has begun to close. The result is always [`Failed`], because the earlier goal of the call cannot
     /// be reached any more.
     Aborted,
@@ -135,6 +141,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             failures: 0,
             why: TransportError::Disconnected,
             admission: Admission::new(),
+            mail: Mail::new(),
             connect_timeout: Duration::from_secs(3),
             patience: Duration::from_secs(5),
         }
@@ -184,9 +191,24 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         self.log_in(Some(login::Step::IDENTITY), clock);
     }
 
+    /// Makes the next [`Goal::Open`] subscribe to the mailbox. Call it after [`Goal::Answered`].
+    #[cfg(feature = "queue")]
+    pub(crate) fn subscribe(&mut self, clock: &impl Clock) {
+        self.log_in(Some(login::Step::SUBSCRIPTION), clock);
+    }
+
+    /// If there is no connection, when the next attempt may start.
+    #[cfg(feature = "queue")]
+    pub(crate) fn again_at(&self, clock: &impl Clock) -> Instant {
+        match self.state {
+            State::Closed { again_at } | State::Closing { again_at, .. } => again_at,
+            _ => clock.now(),
+        }
+    }
+
     /// If any reply was `NOSCRIPT`, makes the next [`Goal::Open`] load the scripts again: another client may flush the
     /// scripts at any time. Call it if the connection is open, after [`Goal::Answered`].
-    #[cfg(feature = "fence")]
+    #[cfg(feature = "scripts")]
     pub(crate) fn restore_scripts(&mut self, clock: &impl Clock) {
         if self.pipeline.has_lost_script() {
             self.log_in(Some(login::Step::SCRIPTS), clock);
@@ -195,12 +217,10 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
 
     /// If `command` is an extension or a release that will be sent again, makes the next [`Goal::Open`] load only its script.
     /// Call it after [`restore_scripts`](Self::restore_scripts).
-    #[cfg(feature = "fence")]
+    #[cfg(feature = "scripts")]
     pub(crate) fn restore_script_of(&mut self, command: &Command<'_>, clock: &impl Clock) {
-        match command.verb {
-            Verb::Acquire { .. } => {}
-            Verb::Extend { .. } => self.log_in(Some(login::Step::EXTEND_SCRIPT), clock),
-            Verb::Release => self.log_in(Some(login::Step::RELEASE_SCRIPT), clock),
+        if let Some(step) = login::Step::only_script_of(command) {
+            self.log_in(Some(step), clock);
         }
     }
 
@@ -269,6 +289,10 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 self.abort(kind, clock);
                 goal = Goal::Aborted;
             }
+            #[cfg(feature = "queue")]
+            if matches!(goal, Goal::Called) {
+                return Ok(());
+            }
         }
     }
 
@@ -294,7 +318,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             (Goal::Open, State::LoggingIn { step, fed, until }) => {
                 let action = match exchange {
                     // The answers to the steps before this one are not waited for.
-                    Some(Action::Read) if cfg!(feature = "fence") && fed != WHOLE => {
+                    Some(Action::Read) if cfg!(feature = "scripts") && fed != WHOLE => {
                         Action::LogIn { step, fed }
                     }
                     // A dropped call may have sent a part of this step.
@@ -320,6 +344,10 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 Some(action) => Next::Take(action, Limit::None),
                 None => Next::Stop(Ok(())),
             },
+            #[cfg(feature = "queue")]
+            (Goal::Called, State::Open) => {
+                Next::Take(exchange.unwrap_or(Action::Read), Limit::None)
+            }
             (Goal::Sent, State::Open) => match exchange {
                 Some(action @ (Action::Write | Action::Flush)) => Next::Take(action, Limit::Now),
                 _ => Next::Stop(Ok(())),
@@ -327,6 +355,8 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             (Goal::Pushed(_) | Goal::Answered | Goal::Sent | Goal::Aborted, _) => {
                 Next::Stop(Err(Failed))
             }
+            #[cfg(feature = "queue")]
+            (Goal::Called, _) => Next::Stop(Err(Failed)),
         }
     }
 
@@ -346,12 +376,13 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     fn push(&mut self, command: &Command<'_>, clock: &impl Clock) -> Result<(), Refused> {
         let is_first = self.pipeline.outstanding() == 0;
         // A script of a plain lock is about as short as its hash, so it is sent as text and not loaded first.
-        let call = if command.is_fenced() {
+        let call = if is_by_hash(command) {
             ScriptCall::Hash
         } else {
             ScriptCall::Text
         };
         self.pipeline.push(command.arguments(call))?;
+        self.mail.queued(command, self.pipeline.outstanding());
         if is_first {
             self.waiting_since = clock.now();
         }
@@ -371,10 +402,15 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 connected.map_err(TransportError::Unreachable)?;
                 self.pipeline = Pipeline::new();
                 self.is_unflushed = false;
+                self.mail.connected();
                 self.log_in(Some(login::Step::FIRST), clock);
             }
-            Action::LogIn { step, fed } => match login.arguments(step) {
+            Action::LogIn { step, fed } => match login.arguments(step, &self.mail) {
                 Some(arguments) => {
+                    #[cfg(feature = "queue")]
+                    if matches!(step, login::Step::Subscribe) {
+                        self.mail.set_status(Status::Subscribing);
+                    }
                     let rest_from = self.pipeline.feed(arguments, fed);
                     if rest_from.is_none() && step.is_pipelined() {
                         self.log_in(step.next(), clock);
@@ -410,12 +446,14 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         Ok(())
     }
 
+    // `inline(never)`: the loop that calls it stays short.
+    #[cfg_attr(feature = "queue", inline(never))]
     fn received(&mut self, count: usize, clock: &impl Clock) -> Result<(), TransportError> {
         if count == 0 {
             return Err(TransportError::Disconnected);
         }
         let outstanding = self.pipeline.outstanding();
-        let received = self.pipeline.received(count);
+        let received = self.pipeline.received(count, &mut self.mail);
         received.map_err(|_| TransportError::Unexpected)?;
         // Only a whole reply counts: otherwise a node could keep the connection forever, byte by byte.
         if self.pipeline.outstanding() < outstanding {
@@ -425,9 +463,21 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             && let Some(answer) = self.pipeline.take_reply()
         {
             // If another answer is outstanding, this one is to a step before it that was not answered with `OK`.
-            let is_last = cfg!(not(feature = "fence")) || self.is_answered();
+            let is_last = cfg!(not(feature = "scripts")) || self.is_answered();
             let step = if is_last { step } else { login::Step::FIRST };
             self.answered(step, answer, clock)?;
+            #[cfg(feature = "queue")]
+            if let Some(can_call) = can_call(step, answer) {
+                if !can_call {
+                    warning!(
+                        "{}: cannot call this client, which therefore looks at locks more often",
+                        self.socket.name()
+                    );
+                }
+                self.mail.decide(can_call);
+                self.log_in(None, clock);
+                return Ok(());
+            }
             self.log_in(step.next(), clock);
         }
         Ok(())
@@ -466,10 +516,16 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                     );
                 }
             }
-            #[cfg(feature = "fence")]
+            #[cfg(feature = "queue")]
+            (login::Step::Hello, Value::Other | Value::Error(_)) => {}
+            #[cfg(feature = "queue")]
+            (login::Step::Subscribe, Value::Ok | Value::Error(_)) => {}
+            #[cfg(feature = "queue")]
+            (login::Step::Publish, Value::Integer(_) | Value::Error(_)) => {}
+            #[cfg(feature = "scripts")]
             (login::Step::LoadScript(_), Value::Other) => {}
             // Plain locks do not need the scripts. Fenced locks fail later, with `TransportError::NoScript`.
-            #[cfg(feature = "fence")]
+            #[cfg(feature = "scripts")]
             (login::Step::LoadScript(_), Value::Error(error)) if error.is_about_permissions() => {}
             (_, Value::Error(error)) => return Err(TransportError::Rejected(error)),
             _ => return Err(TransportError::Unexpected),
@@ -535,6 +591,24 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             }
             Some(_) => BACK_OFF.saturating_mul(1 << BACK_OFF_DOUBLINGS),
         }
+    }
+}
+
+/// Whether the scripts of `command` are so long that they are called by their hash.
+const fn is_by_hash(command: &Command<'_>) -> bool {
+    let has_line = command.place.is_some() && !matches!(command.verb, Verb::Extend { .. });
+    command.is_fenced() || has_line
+}
+
+/// Whether the node can call this client, if `answer` to this step of the login decides that.
+#[cfg(feature = "queue")]
+const fn can_call(step: login::Step, answer: Value) -> Option<bool> {
+    match (step, answer) {
+        (login::Step::Hello | login::Step::Subscribe, Value::Error(_)) => Some(false),
+        // The number of connections that the message has reached.
+        (login::Step::Publish, Value::Integer(count)) => Some(count > 0),
+        (login::Step::Publish, _) => Some(false),
+        _ => None,
     }
 }
 

@@ -1,12 +1,20 @@
 //! One Redis or Valkey server, as a transport.
 
+#[cfg(feature = "queue")]
+use core::future::pending;
 use core::time::Duration;
 
-use redlock_core::transport::{Answer, Command, Reply, RunId, Verb};
+#[cfg(feature = "queue")]
+use embassy_futures::yield_now;
+#[cfg(feature = "queue")]
+use redlock_core::transport::Call;
+use redlock_core::transport::{Answer, Command, Mailbox, Reply, RunId, Verb};
 use redlock_core::{Clock, Denial, Failure, Token, Transport};
 
 use crate::error::{NodeError, NodeName, TransportError};
 use crate::link::{Failed, Goal, Link};
+#[cfg(feature = "queue")]
+use crate::log::warning;
 use crate::login::Login;
 use crate::outbox::Outbox;
 use crate::resp::Value;
@@ -87,6 +95,31 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         self
     }
 
+    /// Stands in the waiting lines of this node under `mailbox`, while an acquire waits. By default, the client does not stand in
+    /// lines, and polls. It needs the feature `queue`.
+    ///
+    /// All nodes of a client get the same mailbox, and each client one of its own, of random bytes:
+    ///
+    /// ```
+    /// # use redlock_embassy::{Clock, Connect, Entropy, TcpNode, transport::Mailbox};
+    /// # fn nodes<S: Connect, K: Clock + Copy>(sockets: [S; 3], clock: K, mut random: impl Entropy) -> [TcpNode<'static, S, K>; 3] {
+    /// let mut bytes = [0; 8];
+    /// random.fill(&mut bytes);
+    /// let mailbox = Mailbox::new(bytes);
+    /// sockets.map(|socket| TcpNode::new(socket, clock).with_mailbox(mailbox))
+    /// # }
+    /// ```
+    ///
+    /// When the client first stands in a line on a connection, it switches the connection to RESP3 and subscribes to the channel
+    /// of the mailbox. This takes three round trips. If the server has no RESP3, or the user may not subscribe or publish, the log
+    /// warns; the node gives the client its turn without a call, and the client looks at the lock twice in each turn.
+    #[cfg(feature = "queue")]
+    #[must_use]
+    pub const fn with_mailbox(mut self, mailbox: Mailbox) -> Self {
+        self.link.mail.set_mailbox(mailbox);
+        self
+    }
+
     /// Sets the timeout for connecting, and for each answer to the login. Default: 3 s.
     ///
     /// This timeout may be longer than a round. A round does not wait for a node that is still connecting; a later round
@@ -157,10 +190,16 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             Stage::Open => {
                 reached?;
                 // The scripts were lost each time, or the user lacks the permission to load them.
-                if cfg!(feature = "fence")
+                if cfg!(feature = "scripts")
                     && *reloads > 0
                     && (*reloads > Self::RELOADS_MAX || self.link.has_error_reply())
                 {
+                    #[cfg(feature = "queue")]
+                    if command.place.is_some() {
+                        *reloads = 0;
+                        self.link.forget_errors();
+                        return Ok(self.without_line());
+                    }
                     return Err(self.link.fail(TransportError::NoScript));
                 }
                 if self.outbox.goes_ahead_of(command) {
@@ -182,6 +221,11 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             Stage::Drain => {
                 self.process_replies();
                 reached?;
+                #[cfg(feature = "queue")]
+                if self.link.mail.needs_subscription(command) {
+                    self.link.subscribe(&self.clock);
+                    return Ok(Stage::Open);
+                }
                 self.link.ask_again(&self.clock);
                 Ok(Stage::Open)
             }
@@ -218,6 +262,10 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     ///
     /// Call this before the next connection is made.
     fn process_replies(&mut self) {
+        #[cfg(feature = "queue")]
+        self.link
+            .mail
+            .leave_stray(|leave| self.outbox.store_if_empty(leave));
         let has_error_reply = self.link.has_error_reply();
         if has_error_reply {
             self.link.admission.doubt();
@@ -227,7 +275,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             return;
         }
         self.outbox.end_flight(has_error_reply || !is_answered);
-        #[cfg(feature = "fence")]
+        #[cfg(feature = "scripts")]
         if self.link.is_open() {
             self.link.restore_scripts(&self.clock);
         }
@@ -240,6 +288,9 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     fn admit(&self, command: &Command<'_>) -> Stage {
+        if self.link.mail.needs_subscription(command) {
+            return Stage::Drain;
+        }
         let now = self.clock.now();
         let admitted = self.link.admission.check(command.verb, now);
         if self
@@ -254,17 +305,25 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
 
     /// Evaluates the answer to `command`.
     // `inline(never)`: the loop that calls it stays short. Without fences, this function is short.
-    #[cfg_attr(feature = "fence", inline(never))]
+    #[cfg_attr(feature = "scripts", inline(never))]
     fn judge(&mut self, command: &Command<'_>, reloads: &mut u8) -> Result<Stage, Failed> {
         let value = self.link.take_reply().ok_or(Failed)?;
         let why = match value {
             // `NOSCRIPT`: the command was not executed. The link is not open, because `process_replies` has made it load the
             // scripts again.
-            Value::Error(_) if command.is_fenced() && !self.link.is_open() => {
-                #[cfg(feature = "fence")]
+            Value::Error(_)
+                if (command.is_fenced() || command.place.is_some()) && !self.link.is_open() =>
+            {
+                #[cfg(feature = "scripts")]
                 self.link.restore_script_of(command, &self.clock);
                 *reloads += 1;
                 return Ok(Stage::Open);
+            }
+            // The line is the likely cause. A plain command must not suffer from it.
+            #[cfg(feature = "queue")]
+            Value::Error(error) if command.place.is_some() && !error.is_temporary() => {
+                warning!("{}: refuses the line: {}", self.link.name(), error);
+                return Ok(self.without_line());
             }
             Value::Error(error) => {
                 // A retry would be rejected again.
@@ -283,8 +342,61 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         Ok(Stage::Abort)
     }
 
+    /// From now on, the node gets only commands without a place, for some time. Returns the stage that sends the current one again:
+    /// the node has not executed it.
+    #[cfg(feature = "queue")]
+    fn without_line(&mut self) -> Stage {
+        self.link.mail.refuse(self.clock.now());
+        Stage::Open
+    }
+
     /// How many times a command is sent again, at most, because another client has flushed the scripts.
     const RELOADS_MAX: u8 = 3;
+
+    /// Returns the step of [`Transport::called`] that follows `step`, or the call that has come. `reached` is the result of the
+    /// goal of `step`.
+    #[cfg(feature = "queue")]
+    fn listened(
+        &mut self,
+        step: Listening,
+        reached: Result<(), Failed>,
+        key: &[u8],
+    ) -> Result<Listening, Call> {
+        if self.link.mail.mailbox().is_none() {
+            return Ok(Listening::Never);
+        }
+        if matches!(step, Listening::PushStored) {
+            match reached {
+                Ok(()) => self.outbox.set_in_flight(),
+                Err(Failed) if matches!(self.link.why(), TransportError::TooLong) => {
+                    self.outbox.clear();
+                }
+                Err(Failed) => {}
+            }
+        }
+        self.process_replies();
+        if let Some(call) = self.link.mail.take_call(key) {
+            return Err(call);
+        }
+        let was_opening = matches!(step, Listening::Open | Listening::Pause);
+        Ok(match (self.link.is_open(), reached) {
+            (false, Err(Failed)) if was_opening => Listening::Pause,
+            (false, _) => Listening::Open,
+            (true, _) if self.link.mail.is_undecided() => {
+                if self.link.is_answered() {
+                    self.link.subscribe(&self.clock);
+                    Listening::Open
+                } else {
+                    Listening::Drain
+                }
+            }
+            (true, _) if self.outbox.is_unsent() && self.link.can_queue() => Listening::PushStored,
+            (true, _) if matches!(step, Listening::Listen | Listening::ListenOn) => {
+                Listening::ListenOn
+            }
+            (true, _) => Listening::Listen,
+        })
+    }
 
     fn has_begun(&self, token: &Token) -> bool {
         self.attempt
@@ -325,9 +437,15 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
         if command.is_acquire() && !self.has_begun(token) {
             self.attempt = Some((*token, false));
         }
-        if command.is_release() && self.has_sent_nothing_of(token) {
+        // An earlier attempt may have left the client in the line.
+        if command.is_release()
+            && self.has_sent_nothing_of(token)
+            && !self.link.mail.stands_in_line(command.key)
+        {
             return Ok(Reply::NotMine);
         }
+        #[cfg(feature = "queue")]
+        self.link.mail.refresh(self.clock.now());
         let mut reloads = 0;
         let mut stage = Stage::CatchUp;
         loop {
@@ -335,6 +453,11 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
                 Stage::PushStored => self.outbox.command(),
                 _ => *command,
             };
+            #[cfg(feature = "queue")]
+            let (command, pushed) = (
+                &self.link.mail.at_node(command),
+                self.link.mail.at_node(&pushed),
+            );
             let goal = match stage {
                 Stage::CatchUp => Goal::CaughtUp,
                 Stage::Open => Goal::Open,
@@ -355,6 +478,44 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
 
     fn run_id(&self) -> Option<RunId> {
         self.link.admission.run_id()
+    }
+
+    fn mailbox(&self) -> Option<Mailbox> {
+        self.link.mail.mailbox()
+    }
+
+    #[cfg(feature = "queue")]
+    async fn called(&mut self, key: &[u8]) -> Call {
+        let mut step = Listening::CatchUp;
+        loop {
+            let stored;
+            let goal = match step {
+                Listening::CatchUp => Goal::CaughtUp,
+                Listening::Open => Goal::Open,
+                Listening::Pause => {
+                    let again_at = self.link.again_at(&self.clock);
+                    self.clock.sleep_until(again_at).await;
+                    Goal::Open
+                }
+                Listening::Drain => Goal::Answered,
+                Listening::PushStored => {
+                    stored = self.link.mail.at_node(&self.outbox.command());
+                    Goal::Pushed(&stored)
+                }
+                Listening::Listen => Goal::Called,
+                Listening::ListenOn => {
+                    // Messages that keep coming must not keep the other tasks waiting.
+                    yield_now().await;
+                    Goal::Called
+                }
+                Listening::Never => pending().await,
+            };
+            let reached = self.link.reach(goal, &self.clock, &self.login).await;
+            step = match self.listened(step, reached, key) {
+                Ok(next) => next,
+                Err(call) => return call,
+            };
+        }
     }
 
     fn explain_timeout(&self, after: Duration) -> Option<TransportError> {
@@ -387,6 +548,28 @@ enum Stage {
     /// The connection was aborted, and begins to close.
     Abort,
     Answered(Result<Reply, Denial>),
+}
+
+/// What [`Transport::called`] does next.
+#[cfg(feature = "queue")]
+#[derive(Clone, Copy)]
+enum Listening {
+    /// Reads what has arrived.
+    CatchUp,
+    /// Connects and logs in, if necessary, or goes on with it.
+    Open,
+    /// The same when the back-off is over.
+    Pause,
+    /// Waits for the outstanding replies, before the connection subscribes.
+    Drain,
+    /// Sends the stored release.
+    PushStored,
+    /// Reads what comes.
+    Listen,
+    /// The same, after a turn of the other tasks.
+    ListenOn,
+    /// There is no call to wait for.
+    Never,
 }
 
 fn reply_to(command: &Command<'_>, value: Value) -> Option<Result<Reply, Denial>> {

@@ -37,7 +37,7 @@ enum State {
 impl Outbox {
     /// The longest key that is stored, in bytes. `Redlock` has the same limit for the releases that it still owes after a
     /// future was dropped. A longer key expires on the node.
-    const KEY_MAX: usize = 64;
+    pub(crate) const KEY_MAX: usize = 64;
 
     pub(crate) const EMPTY: Self = Self {
         state: State::Empty,
@@ -55,6 +55,20 @@ impl Outbox {
     /// Stores `command`, if it is a release, until it is answered. The connection has taken it.
     pub(crate) fn store_in_flight(&mut self, command: &Command<'_>) {
         self.store(command, State::InFlight);
+    }
+
+    /// Stores `command` like [`store_unsent`](Self::store_unsent), unless another release is stored.
+    #[cfg(feature = "queue")]
+    pub(crate) fn store_if_empty(&mut self, command: &Command<'_>) {
+        if matches!(self.state, State::Empty) {
+            self.store_unsent(command);
+        }
+    }
+
+    /// Whether a release is stored that must be sent.
+    #[cfg(feature = "queue")]
+    pub(crate) const fn is_unsent(&self) -> bool {
+        matches!(self.state, State::Unsent)
     }
 
     /// Stores a release, if its key is not too long. It replaces the stored release.

@@ -5,7 +5,12 @@ use core::fmt;
 use heapless::Vec;
 use redlock_core::transport::Argument;
 
-use crate::resp::{self, Decoder, Malformed, Value};
+use crate::mail::Mail;
+#[cfg(not(feature = "queue"))]
+use crate::resp::Decoder;
+use crate::resp::{self, Malformed, Value};
+#[cfg(feature = "queue")]
+use crate::resp3::{Decoder, Event};
 
 /// The unsent bytes and the outstanding replies of one connection.
 ///
@@ -22,9 +27,9 @@ pub struct Pipeline<const TX: usize, const RX: usize> {
     outstanding: u8,
     has_error_reply: bool,
     /// Whether the outstanding commands were queued by [`feed`](Self::feed).
-    #[cfg(feature = "fence")]
+    #[cfg(feature = "scripts")]
     is_fed: bool,
-    #[cfg(feature = "fence")]
+    #[cfg(feature = "scripts")]
     has_lost_script: bool,
     reply: Option<Value>,
 }
@@ -54,9 +59,9 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
             decoder: Decoder::new(),
             outstanding: 0,
             has_error_reply: false,
-            #[cfg(feature = "fence")]
+            #[cfg(feature = "scripts")]
             is_fed: false,
-            #[cfg(feature = "fence")]
+            #[cfg(feature = "scripts")]
             has_lost_script: false,
             reply: None,
         }
@@ -83,7 +88,7 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
                 Refused::Full
             });
         }
-        #[cfg(feature = "fence")]
+        #[cfg(feature = "scripts")]
         {
             self.is_fed = false;
         }
@@ -97,7 +102,7 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
     /// Returns `None` when the whole command is queued. Otherwise returns the `from` of the next call, which is due when
     /// the bytes so far are sent. Push and feed no other command in between.
     ///
-    /// With the feature `fence`, several commands that were fed may be outstanding: see [`take_reply`](Self::take_reply).
+    /// With the feature `fence` or `queue`, several commands that were fed may be outstanding: see [`take_reply`](Self::take_reply).
     pub fn feed<'a>(
         &mut self,
         arguments: impl ExactSizeIterator<Item = Argument<'a>>,
@@ -111,7 +116,7 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
         if taken < len {
             return Some(taken);
         }
-        #[cfg(feature = "fence")]
+        #[cfg(feature = "scripts")]
         {
             self.is_fed = true;
         }
@@ -136,23 +141,35 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
         &mut self.received
     }
 
-    /// Parses the `count` bytes that were put into [`room`](Self::room).
+    /// Parses the `count` bytes that were put into [`room`](Self::room). Messages go to `mail`.
     ///
     /// # Errors
     ///
     /// Fails if they are not valid replies, or more replies than are outstanding. The connection is then no longer
     /// usable.
-    pub fn received(&mut self, count: usize) -> Result<(), Malformed> {
+    pub fn received(&mut self, count: usize, mail: &mut Mail) -> Result<(), Malformed> {
         let mut input = self.received.get(..count).unwrap_or(&self.received);
         while let Some(value) = self.decoder.decode(&mut input)? {
+            #[cfg(feature = "queue")]
+            let value = match value {
+                Event::Reply(value) => value,
+                // A subscription has no other answer.
+                Event::Subscribed if mail.subscribed() => Value::Ok,
+                Event::Subscribed => continue,
+                Event::Message => {
+                    mail.deliver(self.decoder.message());
+                    continue;
+                }
+            };
             self.outstanding = self.outstanding.checked_sub(1).ok_or(Malformed)?;
+            mail.replied();
             self.has_error_reply |= matches!(value, Value::Error(_));
-            #[cfg(feature = "fence")]
+            #[cfg(feature = "scripts")]
             {
                 self.has_lost_script |=
                     matches!(value, Value::Error(error) if error.code() == b"NOSCRIPT");
             }
-            #[cfg(feature = "fence")]
+            #[cfg(feature = "scripts")]
             if self.is_fed && self.outstanding > 0 && !matches!(value, Value::Ok) {
                 self.reply = Some(value);
                 break;
@@ -186,7 +203,7 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
     }
 
     /// Whether any reply since the last [`forget_errors`](Self::forget_errors) was `NOSCRIPT`. Skipped replies count too.
-    #[cfg(feature = "fence")]
+    #[cfg(feature = "scripts")]
     #[must_use]
     pub const fn has_lost_script(&self) -> bool {
         self.has_lost_script
@@ -195,7 +212,7 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
     /// Forgets the errors so far.
     pub const fn forget_errors(&mut self) {
         self.has_error_reply = false;
-        #[cfg(feature = "fence")]
+        #[cfg(feature = "scripts")]
         {
             self.has_lost_script = false;
         }

@@ -113,7 +113,7 @@ impl Rejection {
     /// How many bytes of the error are kept.
     pub const LEN: usize = 32;
 
-    const EMPTY: Self = Self {
+    pub(crate) const EMPTY: Self = Self {
         bytes: [0; Self::LEN],
         len: 0,
         is_cut: false,
@@ -148,12 +148,12 @@ impl Rejection {
     }
 
     /// Whether the user lacks the permission for the command.
-    #[cfg(feature = "fence")]
+    #[cfg(feature = "scripts")]
     pub(crate) fn is_about_permissions(&self) -> bool {
         self.code() == b"NOPERM"
     }
 
-    fn push(&mut self, byte: u8) {
+    pub(crate) fn push(&mut self, byte: u8) {
         if let Some(slot) = self.bytes.get_mut(usize::from(self.len)) {
             *slot = byte;
             self.len += 1;
@@ -296,6 +296,12 @@ impl Decoder {
             taken: 0,
             kept: Kept::NOTHING,
         }
+    }
+
+    /// Whether the next byte is the first one of a reply.
+    #[cfg(feature = "queue")]
+    pub(crate) const fn is_between_replies(&self) -> bool {
+        self.taken == 0
     }
 
     /// Removes the bytes of one reply from the front of `input`, and returns the reply. If the reply is not complete,

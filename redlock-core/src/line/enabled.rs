@@ -4,7 +4,7 @@
 
 use core::fmt;
 
-use crate::key::QUEUE_KEY_PREFIX;
+use crate::key::{MAILBOX_PREFIX, QUEUE_KEY_PREFIX};
 use crate::line::Refusal;
 
 /// The name of a client in the lines of the nodes, and of the channel through which a node calls it:
@@ -256,6 +256,8 @@ pub enum LineWord<'a> {
     QueueKey(&'a [u8]),
     /// A mailbox as it stands in the line.
     Mailbox(Mailbox),
+    /// The channel of a mailbox: [`MAILBOX_PREFIX`], then the digits of the mailbox.
+    Channel(Mailbox),
 }
 
 impl LineWord<'_> {
@@ -265,6 +267,7 @@ impl LineWord<'_> {
         match self {
             Self::QueueKey(key) => (QUEUE_KEY_PREFIX, key),
             Self::Mailbox(mailbox) => (mailbox.mark(), mailbox.digits()),
+            Self::Channel(mailbox) => (MAILBOX_PREFIX, mailbox.digits()),
         }
     }
 }
@@ -281,6 +284,10 @@ mod tests {
         let uncallable = mailbox.uncallable();
         assert_eq!(uncallable.to_string(), "~00012a9fa0ff7ecd");
         assert_eq!(uncallable.digits(), mailbox.digits());
+        let channel = ("redlock:mail:", &b"00012a9fa0ff7ecd"[..]);
+        for mailbox in [mailbox, uncallable] {
+            assert_eq!(LineWord::Channel(mailbox).pieces(), channel);
+        }
         assert!(mailbox < uncallable && Mailbox::new([0xff; 8]) < uncallable);
     }
 

@@ -40,7 +40,7 @@ fn receive<const TX: usize, const RX: usize>(
 ) -> Result<(), Malformed> {
     for piece in bytes.chunks(size.min(RX)) {
         pipeline.room()[..piece.len()].copy_from_slice(piece);
-        pipeline.received(piece.len())?;
+        pipeline.received(piece.len(), &mut Mail::new())?;
     }
     Ok(())
 }
@@ -311,9 +311,9 @@ fn garbage_is_malformed_however_many_replies_are_owed() {
 fn a_network_that_reports_more_bytes_than_there_is_room_does_no_harm() {
     let mut pipeline = pushed::<64, 4>(1);
     pipeline.room().copy_from_slice(b":1\r\n");
-    assert_eq!(pipeline.received(usize::MAX), Ok(()));
+    assert_eq!(pipeline.received(usize::MAX, &mut Mail::new()), Ok(()));
     assert_eq!(pipeline.take_reply(), Some(Value::Integer(1)));
-    assert_eq!(pipeline.received(0), Ok(()));
+    assert_eq!(pipeline.received(0, &mut Mail::new()), Ok(()));
 }
 
 /// Everything that can happen, in every order, for a while: beside the pipeline stands what should be.

@@ -18,6 +18,8 @@ mod fence;
 mod fleet;
 #[cfg(feature = "embassy-net")]
 mod lan;
+#[cfg(feature = "queue")]
+mod line;
 mod lock;
 mod login;
 mod messages;

@@ -1,4 +1,4 @@
-//! The scripts of fenced locks, as the node in memory knows them.
+//! The scripts of fenced locks and of lines, as the node in memory knows them.
 
 use redlock_core::Instant;
 use redlock_core::transport::Script;
@@ -41,21 +41,21 @@ impl Scripts {
         if !self.is_flushed_at_once {
             self.loaded.push(number);
         }
-        format!("$40\r\n{}\r\n", Script::FENCED[number].sha1()).into_bytes()
+        format!("$40\r\n{}\r\n", all()[number].sha1()).into_bytes()
     }
 
     /// Which of them `text` is.
     pub(crate) fn number_of(text: &[u8]) -> usize {
         let is_it = |script: &&Script| script.text().as_bytes() == text;
-        Script::FENCED.iter().position(is_it).unwrap()
+        all().iter().position(is_it).unwrap()
     }
 
     /// The name of a call in tests: `ACQUIRE a`.
     pub(crate) fn name(sha1: &[u8], words: &[Vec<u8>]) -> String {
         let number = named(sha1);
-        let verb = ["ACQUIRE", "RENEW", "GIVE BACK"][number];
+        let verb = ["ACQUIRE", "RENEW", "GIVE BACK", "JOIN", "LEAVE"][number];
         // A release does not look at the guard.
-        let token = &words[if number == 2 { 2 } else { 3 }];
+        let token = &words[if number >= 2 { 2 } else { 3 }];
         format!("{verb} {}", char::from(token[0]))
     }
 
@@ -112,6 +112,18 @@ impl Scripts {
                     (b":0\r\n".to_vec(), Change::Nothing)
                 }
             }
+            // There is no line here: a client that is refused is alone in it.
+            (3, [_, token, ttl, ..]) => match value {
+                Some(_) => {
+                    let answer = format!("*4\r\n:1\r\n:{now}\r\n:0\r\n:1024000\r\n");
+                    (answer.into_bytes(), Change::Nothing)
+                }
+                None => judged(0, now, 0, token, number_in(ttl)),
+            },
+            (4, [_, token, ..]) => match value {
+                Some(holder) if holder == *token => (b":1\r\n".to_vec(), Change::Delete),
+                _ => (b":0\r\n".to_vec(), Change::Nothing),
+            },
             _ => panic!("a script with {} arguments", arguments.len()),
         }
     }
@@ -131,5 +143,10 @@ fn judged(code: u8, now: u64, fence: u64, token: &[u8], ttl_ms: u64) -> (Vec<u8>
 /// The number of the script that has this name.
 fn named(sha1: &[u8]) -> usize {
     let is_it = |script: &&Script| script.sha1().as_bytes() == sha1;
-    Script::FENCED.iter().position(is_it).unwrap()
+    all().iter().position(is_it).unwrap()
+}
+
+/// Those of fenced locks, and those of plain ones with a line.
+fn all() -> Vec<&'static Script> {
+    [&Script::FENCED[..], &Script::QUEUED].concat()
 }

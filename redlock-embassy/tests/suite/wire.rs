@@ -351,6 +351,14 @@ impl State {
                 }
                 _ => b"-ERR DB index is out of range\r\n".to_vec(),
             },
+            [b"HELLO", b"3"] => {
+                b"%2\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nmodules\r\n*0\r\n".to_vec()
+            }
+            [b"SUBSCRIBE", channel] => {
+                let name = channel.escape_ascii();
+                format!(">3\r\n$9\r\nsubscribe\r\n$29\r\n{name}\r\n:1\r\n").into_bytes()
+            }
+            [b"PUBLISH", _, b""] => [&message(b"")[..], b":1\r\n"].concat(),
             [b"SET", key, token, b"NX", b"PX", ttl] => {
                 let key = (database, key.to_vec());
                 if self.find(&key, now).is_some() {
@@ -445,6 +453,12 @@ impl Who {
         format!("*4\r\n:{run_id}\r\n:{replication_id}\r\n:{traits}\r\n:{vouched_ms}\r\n")
             .into_bytes()
     }
+}
+
+/// What a client gets that has subscribed, for this payload.
+pub(crate) fn message(payload: &[u8]) -> Vec<u8> {
+    let head = format!(">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n${}\r\n", payload.len());
+    [head.as_bytes(), payload, b"\r\n"].concat()
 }
 
 fn is_question(script: &[u8]) -> bool {

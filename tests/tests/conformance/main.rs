@@ -8,6 +8,7 @@ mod dribble;
 mod dropping;
 mod faults;
 mod flushed;
+mod line;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;

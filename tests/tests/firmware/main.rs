@@ -9,6 +9,7 @@
 )]
 
 mod contention;
+mod line;
 mod outage;
 mod speed;
 

@@ -1,6 +1,8 @@
 //! The lock: five nodes, each with its own socket.
 
 use embassy_net::Stack;
+#[cfg(feature = "queue")]
+use redlock_embassy::transport::Mailbox;
 use redlock_embassy::{EmbassyClock, NetSocket, Options, Redlock, TcpNode};
 use static_cell::StaticCell;
 
@@ -12,7 +14,11 @@ pub(crate) type Lock = Redlock<Node, EmbassyClock, fn(&mut [u8]), NODES>;
 pub(crate) type Node = TcpNode<'static, NetSocket<'static>, EmbassyClock, TX>;
 
 /// Room for an acquire and its release.
-const TX: usize = if cfg!(feature = "fence") { 512 } else { 256 };
+const TX: usize = if cfg!(any(feature = "fence", feature = "queue")) {
+    512
+} else {
+    256
+};
 
 /// Creates the lock over the servers at these ports of the host. Call it once.
 ///
@@ -26,12 +32,21 @@ pub(crate) fn over(
 ) -> &'static mut Lock {
     static LOCK: StaticCell<Lock> = StaticCell::new();
 
+    #[cfg(feature = "queue")]
+    let mailbox = {
+        let mut bytes = [0; 8];
+        entropy::fill(&mut bytes);
+        Mailbox::new(bytes)
+    };
     let nodes = network::buffers()
         .iter_mut()
         .zip(ports)
         .map(|(buffers, port)| {
             let socket = NetSocket::new(stack, (HOST, port), &mut buffers.rx, &mut buffers.tx);
-            TcpNode::new(socket, EmbassyClock)
+            let node = TcpNode::new(socket, EmbassyClock);
+            #[cfg(feature = "queue")]
+            let node = node.with_mailbox(mailbox);
+            node
         });
     let lock = Redlock::new(nodes, EmbassyClock, entropy::fill as fn(&mut [u8]), options);
     LOCK.init(lock.expect("five nodes fit, and a tick is shorter than every lease"))

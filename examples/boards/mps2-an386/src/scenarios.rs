@@ -4,6 +4,7 @@ mod contend;
 mod outage;
 mod sizes;
 mod speed;
+mod wait;
 
 mod arguments;
 mod control;
@@ -38,6 +39,7 @@ async fn play(spawner: Spawner, stack: Stack<'static>) -> Result<(), Failure> {
         Scenario::Contend => contend::run(spawner, lock, control.await?, &arguments).await,
         Scenario::Speed => speed::run(lock, control.await?, &arguments).await,
         Scenario::Outage => outage::run(lock, control.await?, &arguments).await,
+        Scenario::Wait => wait::run(lock, control.await?, &arguments).await,
         Scenario::Sizes => {
             sizes::print(lock);
             Ok(())

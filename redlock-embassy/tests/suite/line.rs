@@ -1,0 +1,355 @@
+//! A client that waits in the line of a lock: the calls of the node, wherever they are cut and whatever is dropped.
+
+use redlock_core::Transport;
+use redlock_core::transport::{Call, Command, Mailbox, Place, Reply};
+
+use crate::wire::{Entry, Server, message};
+use crate::world::*;
+
+const MAILBOX: [u8; 8] = [0xab; 8];
+
+fn mailbox() -> Mailbox {
+    Mailbox::new(MAILBOX)
+}
+
+const SUBSCRIPTION: [&str; 3] = [
+    "HELLO 3",
+    "SUBSCRIBE redlock:mail:abababababababab",
+    "PUBLISH redlock:mail:abababababababab ",
+];
+
+/// An acquire of a client that stands in the line.
+fn join(token: &redlock_core::Token) -> Command<'_> {
+    acquire(token).with_place(Some(Place::waiting(mailbox(), Place::NOW, 225)))
+}
+
+fn leave(token: &redlock_core::Token) -> Command<'_> {
+    release(token).with_place(Some(Place::left(mailbox(), 225)))
+}
+
+/// A client that waits for the lock, which another one has.
+fn waiting() -> Setup {
+    let (world, server) = start();
+    waiting_at(world, server)
+}
+
+fn waiting_at(world: &'static World, server: &'static Server<'static>) -> Setup {
+    let mut holder = server.connected();
+    assert_eq!(world.execute(&mut holder, &acquire(C)), Ok(ACQUIRED));
+    let mut node = server.node().with_mailbox(mailbox());
+    let reply = world.execute(&mut node, &join(A));
+    assert!(matches!(reply, Ok(Reply::Waiting(..))), "{reply:?}");
+    assert_eq!(node.mailbox(), Some(mailbox()));
+    (world, server, node)
+}
+
+/// The next call, if it comes within a second.
+fn call(world: &World, node: &mut Node<'_>) -> Option<Call> {
+    world.run_for(ms(1_000), node.called(KEY))
+}
+
+#[test]
+fn a_client_subscribes_before_its_first_try_in_the_line_and_not_before() {
+    let (world, server) = start();
+    let mut node = server.node().with_mailbox(mailbox());
+    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
+    assert_eq!(node.mailbox(), Some(mailbox().uncallable()));
+    assert_eq!(server.heard(), ["SET a"]);
+    for _ in 0..2 {
+        let reply = world.execute(&mut node, &join(B));
+        assert!(matches!(reply, Ok(Reply::Waiting(..))), "{reply:?}");
+    }
+    let heard = server.heard();
+    assert_eq!(heard[1..4], SUBSCRIPTION);
+    // The node lacked the script at first.
+    assert_eq!(heard[4..], ["JOIN b", "JOIN b", "JOIN b"]);
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
+fn a_subscription_that_is_dropped_anywhere_goes_on_with_the_next_call() {
+    for (chunk, stride) in [(1, 97), (7, 11), (1_000, 1)] {
+        let mut polls = 0;
+        loop {
+            let (world, server) = start();
+            let mut holder = server.connected();
+            assert_eq!(world.execute(&mut holder, &acquire(C)), Ok(ACQUIRED));
+            server.stutter(chunk);
+            let mut node = server.node().with_mailbox(mailbox());
+            let is_done = poll_times(polls, node.execute(&join(A))).is_some();
+            let reply = world.execute(&mut node, &join(B));
+            assert!(
+                matches!(reply, Ok(Reply::Waiting(..))),
+                "{reply:?} after {polls} polls"
+            );
+            let heard = server.heard_on(1);
+            assert_eq!(heard[..3], SUBSCRIPTION, "once, after {polls} polls");
+            assert!(heard[3..].iter().all(|name| name.starts_with("JOIN ")));
+            assert_eq!(node.mailbox(), Some(mailbox()));
+            server.say(message(b"1dock-7"));
+            assert_eq!(call(world, &mut node), Some(Call::Turn));
+            if is_done {
+                break;
+            }
+            polls += stride;
+            assert!(polls < 100_000, "it never ends");
+        }
+        assert!(polls > 8);
+    }
+}
+
+#[test]
+fn a_call_is_returned_once_wherever_it_is_cut_and_the_wait_is_dropped() {
+    for chunk in [1, 3, 32, 1_000] {
+        for (payload, expected) in [(b"1dock-7", Call::Turn), (b"2dock-7", Call::Deputy)] {
+            let mut polls = 0;
+            loop {
+                let (world, server, mut node) = waiting();
+                server.stutter(chunk);
+                server.say(message(payload));
+                let first = poll_times(polls, node.called(KEY));
+                let second = call(world, &mut node);
+                assert_eq!(first.or(second), Some(expected), "{polls} polls");
+                assert!(first.is_none() || second.is_none(), "twice");
+                assert_eq!(call(world, &mut node), None, "once");
+                if first.is_some() {
+                    break;
+                }
+                polls += 1;
+                assert!(polls < 1_000, "it never ends");
+            }
+        }
+    }
+}
+
+#[test]
+fn messages_may_come_before_between_and_in_front_of_the_rest_of_replies() {
+    for chunk in [1, 5, 1_000] {
+        let (world, server, mut node) = waiting();
+        server.stutter(chunk);
+        for round in 0..3 {
+            server.say(message(b"1dock-8"));
+            server
+                .answer_with([&message(b"2dock-7")[..], b":0\r\n", &message(b"1dock-7")].concat());
+            let extension = world.execute(&mut node, &extend(B));
+            assert_eq!(extension, Ok(Reply::NotMine), "{round}");
+            let mut calls = Vec::new();
+            while let Some(call) = call(world, &mut node) {
+                calls.push(call);
+            }
+            // A turn is more than being the deputy.
+            assert!(
+                [&[Call::Turn][..], &[Call::Deputy, Call::Turn]].contains(&&calls[..]),
+                "{calls:?}"
+            );
+        }
+        assert_eq!(server.connections(), 2);
+    }
+}
+
+#[test]
+fn calls_count_only_behind_the_reply_to_the_latest_try() {
+    let refused = b"*4\r\n:1\r\n:1700000000000000\r\n:0\r\n:1024000\r\n";
+    let (world, server, mut node) = waiting();
+    for (before, after, expected) in [
+        (&b"1dock-7"[..], None, None),
+        (b"2dock-7", Some(&b"1dock-7"[..]), Some(Call::Turn)),
+        (b"1dock-7", Some(b"2dock-7"), Some(Call::Deputy)),
+    ] {
+        let after = after.map(message).unwrap_or_default();
+        server.say(message(before));
+        server.answer_with([&message(before), &refused[..], &after].concat());
+        let reply = world.execute(&mut node, &join(A));
+        assert!(matches!(reply, Ok(Reply::Waiting(..))), "{reply:?}");
+        assert_eq!(call(world, &mut node), expected);
+    }
+    // Also if no call awaits the reply any more.
+    server.hang(usize::MAX);
+    assert!(poll_times(2, node.execute(&join(B))).is_none());
+    server.say(message(b"1dock-7"));
+    assert_eq!(call(world, &mut node), None);
+    server.resume();
+    assert_eq!(call(world, &mut node), None);
+    server.say(message(b"1dock-7"));
+    assert_eq!(call(world, &mut node), Some(Call::Turn));
+}
+
+#[test]
+fn a_new_connection_is_told_once_when_it_has_subscribed() {
+    for chunk in [1, 1_000] {
+        let (world, server, mut node) = waiting();
+        server.stutter(chunk);
+        server.cut();
+        assert_eq!(call(world, &mut node), Some(Call::Reconnected));
+        assert_eq!(call(world, &mut node), None);
+        assert_eq!(server.heard_on(2), SUBSCRIPTION);
+        server.say(message(b"1dock-7"));
+        assert_eq!(call(world, &mut node), Some(Call::Turn));
+    }
+}
+
+#[test]
+fn a_wait_connects_again_with_pauses_and_wherever_it_is_dropped() {
+    let (world, server, mut node) = waiting();
+    server.enter(Entry::REFUSED);
+    server.cut();
+    let begin = server.attempts().len();
+    assert_eq!(world.run_for(ms(10_000), node.called(KEY)), None);
+    let attempts = server.attempts().len() - begin;
+    assert!((5..20).contains(&attempts), "{attempts}");
+    server.enter(Entry::OPEN);
+    for _ in 0..10_000 {
+        if let Some(call) = world.run_for(ms(1), node.called(KEY)) {
+            assert_eq!(call, Call::Reconnected);
+            return;
+        }
+    }
+    panic!("it never connects");
+}
+
+#[test]
+fn a_node_that_cannot_call_has_the_client_marked() {
+    for answers in [
+        &[&b"-ERR unknown command 'HELLO'\r\n"[..]][..],
+        &[b"%0\r\n", b"-NOPERM no subscribe\r\n"],
+        &[b"%0\r\n", b">3\r\n+subscribe\r\n+c\r\n:1\r\n-NOPERM\r\n"],
+        &[
+            b"%0\r\n",
+            b">3\r\n$9\r\nsubscribe\r\n+c\r\n:1\r\n",
+            b":0\r\n",
+        ],
+        &[
+            b"%0\r\n",
+            b">3\r\n$9\r\nsubscribe\r\n+c\r\n:1\r\n",
+            b"-NOPERM\r\n",
+        ],
+    ] {
+        let (world, server) = start();
+        let mut node = server.node().with_mailbox(mailbox());
+        assert_eq!(world.execute(&mut node, &acquire(C)), Ok(ACQUIRED));
+        answers.iter().for_each(|answer| server.answer_with(answer));
+        let reply = world.execute(&mut node, &join(A));
+        assert!(matches!(reply, Ok(Reply::Waiting(..))), "{reply:?}");
+        assert_eq!(node.mailbox(), Some(mailbox().uncallable()));
+        assert_eq!(call(world, &mut node), None);
+        assert_eq!(server.connections(), 1);
+    }
+}
+
+#[test]
+fn a_node_that_refuses_the_line_gets_plain_commands_for_a_minute() {
+    let (world, server, mut node) = waiting();
+    server.answer_with("-NOPERM this user has no permissions\r\n");
+    assert_eq!(world.execute(&mut node, &join(A)), Ok(HELD));
+    assert_eq!(node.mailbox(), None);
+    assert_eq!(world.execute(&mut node, &leave(A)), Ok(Reply::NotMine));
+    assert_eq!(server.heard_on(1)[6..], ["SET a", "RELEASE a"]);
+    world.clock.advance(ms(60_000));
+    assert_eq!(world.execute(&mut node, &join(A)), Ok(ACQUIRED));
+    assert_eq!(server.heard_on(1).last().unwrap(), "JOIN a");
+    assert_eq!(server.connections(), 2);
+}
+
+#[test]
+fn a_call_for_a_lock_for_which_the_client_does_not_wait_is_answered_by_leaving() {
+    let (world, server, mut node) = waiting();
+    server.say(message(b"1dock-8"));
+    assert_eq!(call(world, &mut node), None);
+    let heard = server.heard_on(1);
+    assert_eq!(heard.last().unwrap(), "LEAVE \0");
+    // With the next command at the latest.
+    assert_eq!(world.execute(&mut node, &leave(A)), Ok(Reply::NotMine));
+    server.say(message(b"1dock-7"));
+    assert_eq!(world.execute(&mut node, &extend(A)), Ok(Reply::NotMine));
+    assert_eq!(world.execute(&mut node, &extend(A)), Ok(Reply::NotMine));
+    let heard = server.heard_on(1);
+    let rest = &heard[heard.len() - 4..];
+    assert_eq!(rest[0], "LEAVE a");
+    assert!(rest.contains(&"LEAVE \0".to_owned()), "{rest:?}");
+    assert_eq!(server.connections(), 2);
+}
+
+#[test]
+fn a_long_message_is_passed_over_and_a_value_without_end_ends_with_patience() {
+    let (world, server, mut node) = waiting();
+    server.say(message(&vec![b'1'; 100_000]));
+    assert_eq!(world.execute(&mut node, &extend(B)), Ok(Reply::NotMine));
+    assert_eq!(server.connections(), 2);
+    server.say(">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$4000000000\r\n1dock-7");
+    assert_eq!(world.round(&mut node, &extend(B)), None);
+    world.clock.advance(ms(5_000));
+    assert_eq!(world.execute(&mut node, &extend(B)), Ok(Reply::NotMine));
+    assert_eq!(server.connections(), 3);
+}
+
+#[test]
+fn whatever_a_node_says_between_replies_cannot_do_more_than_end_the_connection() {
+    for garbage in [
+        &b">"[..],
+        b">3\r\n",
+        b">3\r\n$7\r\nmessage\r\n>1\r\n",
+        b">-2\r\n",
+        b">99999999999\r\n",
+        b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$-1\r\n",
+        b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n%1\r\n+a\r\n+b\r\n",
+        b">3\r\n$9\r\nsubscribe\r\n+c\r\n:1\r\n",
+        b"|1\r\n+ttl\r\n:7\r\n",
+        b"+OK\r\n",
+        b"%1\r\n+a\r\n+b\r\n",
+        b"\xff",
+    ] {
+        for chunk in [1, 1_000] {
+            let (world, server, mut node) = waiting();
+            server.stutter(chunk);
+            server.say(garbage);
+            let _call = call(world, &mut node);
+            for _ in 0..2 {
+                let _reply = world.round(&mut node, &join(A));
+                world.clock.advance(ms(5_000));
+            }
+            let reply = world.execute(&mut node, &extend(B));
+            let shown = garbage.escape_ascii();
+            assert_eq!(reply, Ok(Reply::NotMine), "after {shown}");
+        }
+    }
+}
+
+#[test]
+fn the_send_buffer_takes_what_the_readme_says() {
+    use redlock_core::transport::ScriptCall;
+    use redlock_embassy::resp::encoded_len;
+
+    for len in [10, 20, 64] {
+        let key = vec![b'k'; len];
+        let bytes = |command: Command<'_>| encoded_len(command.arguments(ScriptCall::Hash));
+        let waiting = Some(Place::waiting(
+            mailbox().uncallable(),
+            1_800_000_000_000_000,
+            10_000,
+        ));
+        let left = Some(Place::left(mailbox().uncallable(), 10_000));
+        let (acquire, release) = (acquire_of(&key, A), release_of(&key, A));
+        let [join, back, leave] = [
+            acquire.with_place(waiting),
+            release.with_place(waiting),
+            release.with_place(left),
+        ];
+        assert_eq!(
+            [join, back, leave].map(bytes),
+            [196, 184, 161].map(|rest| rest + 2 * len)
+        );
+        #[cfg(feature = "fence")]
+        {
+            use redlock_core::transport::Proposal;
+            use redlock_embassy::{Fence, Fencing};
+
+            let longest = Fence::from_u64((1 << 53) - 1);
+            let proposal = Some(Proposal::new(longest, Fencing::default(), 0, false));
+            let fenced = [join, back, leave].map(|command| command.with_proposal(proposal));
+            assert_eq!(
+                fenced.map(bytes),
+                [298, 249, 226].map(|rest| rest + 3 * len)
+            );
+        }
+    }
+}
