@@ -178,7 +178,7 @@ fn not_acquired(error: &AcquireError, plan: &Plan) -> Failure {
         };
     }
     match error {
-        AcquireError::Nodes(redlock_core::AcquireError::Entropy) => Failure {
+        AcquireError::Nodes(error) if matches!(**error, redlock_core::AcquireError::Entropy) => Failure {
             why: error.to_string(),
             code: exit::INTERNAL,
         },

@@ -8,11 +8,11 @@ use redlock_core::{Clock, Fence, Instant, Lease, Token};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::clock::SystemClock;
 use crate::core::Core;
 use crate::entropy::SystemEntropy;
 use crate::error::{ExtendError, LossCause, Released, Report};
 use crate::key_queues::Turn;
+use crate::lock_clock::LockClock;
 use crate::rounds::{Round, Rounds};
 use crate::sync::{Mutex, MutexGuard, Notify};
 
@@ -111,7 +111,7 @@ impl Guard {
         self.validity.fence
     }
 
-    /// Returns the end of the validity on [`SystemClock`]. From then on another client may hold the lock. Extensions
+    /// Returns the end of the validity on [`SystemClock`](crate::SystemClock). From then on another client may hold the lock. Extensions
     /// move this end.
     #[must_use]
     pub fn valid_until(&self) -> Instant {
@@ -128,7 +128,7 @@ impl Guard {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.valid_until()
-            .saturating_duration_since(SystemClock.now())
+            .saturating_duration_since(self.validity.clock().now())
     }
 
     /// Extends the lease: its keys expire one TTL from now. This takes one round, or up to two for a fenced lock.
@@ -153,7 +153,7 @@ impl Guard {
         };
         loop {
             let until = self.validity.until();
-            if SystemClock.now() >= until {
+            if self.validity.clock().now() >= until {
                 self.validity.expire(until);
             }
             if self.validity.is_lost() {
@@ -191,7 +191,7 @@ impl Guard {
                 }
                 Err(error) if error.is_retryable() => return Err(error),
                 // The keeper has extended the lease meanwhile.
-                Err(_) if SystemClock.now() < self.validity.until() => continue,
+                Err(_) if self.validity.clock().now() < self.validity.until() => continue,
                 Err(ExtendError::NotAsked { nodes_answer }) => (
                     ExtendError::NotAsked { nodes_answer },
                     LossCause::NotAsked { nodes_answer },
@@ -356,6 +356,10 @@ impl fmt::Debug for Guard {
 }
 
 impl Validity {
+    fn clock(&self) -> LockClock {
+        self.turn.clock()
+    }
+
     fn until(&self) -> Instant {
         self.turn.until()
     }
@@ -406,15 +410,16 @@ impl Validity {
                 return cause;
             }
             let until = self.until();
-            let over = until.saturating_sub(SystemClock.resolution());
-            if SystemClock.now() >= over {
+            let over = until.saturating_sub(self.clock().resolution());
+            if self.clock().now() >= over {
                 self.expire(until);
                 continue;
             }
+            let clock = self.clock();
             tokio::select! {
                 biased;
                 () = &mut lost => {}
-                () = SystemClock.sleep_until(over) => {}
+                () = clock.sleep_until(over) => {}
             }
         }
     }

@@ -13,11 +13,16 @@ mod error;
 
 mod core;
 
+mod member;
+#[cfg(feature = "mock")]
+mod memory;
+
 mod node;
 
 #[cfg_attr(all(test, redlock_loom), path = "clock/modelled.rs")]
 mod clock;
 mod entropy;
+mod lock_clock;
 mod sync;
 
 pub use self::core::MAX_NODES;
@@ -25,6 +30,8 @@ pub use clock::SystemClock;
 pub use entropy::SystemEntropy;
 pub use error::{AcquireError, ConnectError, ExtendError, HoldError, LossCause, Released};
 pub use guard::Guard;
+#[cfg(feature = "mock")]
+pub use memory::MemoryNode;
 #[cfg(feature = "probe")]
 pub use node::Probe;
 #[cfg(feature = "tls-rustls")]

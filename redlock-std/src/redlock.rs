@@ -8,7 +8,6 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::LossCause;
-use crate::clock::SystemClock;
 use crate::core::{Core, MAX_NODES};
 use crate::entropy::SystemEntropy;
 use crate::error::{AcquireError, ConnectError, HoldError};
@@ -16,6 +15,10 @@ use crate::guard::Guard;
 use crate::key_queues::{KeyQueues, Term, Turn};
 use crate::knowledge::{FleetKnowledge, Told};
 use crate::lines::Lines;
+use crate::lock_clock::LockClock;
+use crate::member::Member;
+#[cfg(feature = "mock")]
+use crate::memory::MemoryNode;
 use crate::node::{Address, MAX_KEY, NodeError, RedisNode, jittered, random_mailbox};
 use crate::rounds::{Round, Rounds};
 
@@ -187,7 +190,8 @@ impl Redlock {
         let mut nodes: Vec<RedisNode> = Vec::new();
         let mut actors = Vec::new();
         let mailbox = random_mailbox();
-        let lines = Arc::new(Lines::default());
+        let clock = LockClock::System;
+        let lines = Arc::new(Lines::new(clock));
         for url in urls {
             let address = parse(url.as_ref())?;
             if nodes.iter().any(|node| node.name() == &**address.name()) {
@@ -201,19 +205,80 @@ impl Redlock {
             nodes.push(node);
             actors.push(actor);
         }
-        let core = Core::new(nodes, SystemClock, SystemEntropy, options)?;
+        let nodes = nodes.into_iter().map(Member::Redis);
+        let redlock = Self::over(nodes, clock, lines, options, &runtime)?;
         for actor in actors {
             runtime.spawn(actor.run());
         }
+        Ok(redlock)
+    }
+
+    /// Returns a handle for locks over `nodes` in memory, on the clock of the current tokio runtime, which a test may pause.
+    ///
+    /// It is for tests of your own code, without servers. Only the nodes and the clock are mocks: guards, extensions, queues, lines
+    /// and errors are the real ones. Each call is another process: two handles over the same nodes compete.
+    /// [`Guard::valid_until`] is on tokio's clock, not on [`SystemClock`](crate::SystemClock).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use redlock_std::{HoldError, MemoryNode, Options, Redlock};
+    ///
+    /// /// The function under test.
+    /// async fn pay(redlock: &Redlock, work: Duration) -> Result<(), HoldError> {
+    ///     redlock.hold("invoice:42", async |_guard| tokio::time::sleep(work).await).await
+    /// }
+    ///
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    /// # runtime.unwrap().block_on(async {
+    /// // In a test: #[tokio::test(start_paused = true)]
+    /// let nodes = MemoryNode::array::<3>();
+    /// let redlock = Redlock::in_memory(&nodes, Options::new(Duration::from_secs(10)).unwrap()).unwrap();
+    ///
+    /// // One of three nodes hangs, without effect: the lease is extended for five minutes, which pass in a moment.
+    /// nodes[0].hang();
+    /// pay(&redlock, Duration::from_secs(300)).await.unwrap();
+    ///
+    /// // A second one dies while the lock is held: the work is stopped.
+    /// let payment = pay(&redlock, Duration::from_secs(300));
+    /// let fault = async {
+    ///     tokio::time::sleep(Duration::from_secs(5)).await;
+    ///     nodes[1].kill();
+    /// };
+    /// let (paid, ()) = tokio::join!(payment, fault);
+    /// assert!(matches!(paid, Err(HoldError::Lost(_))));
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If there are no nodes or more than [`MAX_NODES`], if a node is given twice, if the options are not valid, or if there is no
+    /// tokio runtime.
+    #[cfg(feature = "mock")]
+    pub fn in_memory(nodes: &[MemoryNode], options: Options) -> Result<Self, ConnectError> {
+        let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
+        let mailbox = random_mailbox();
+        let clock = LockClock::Tokio;
+        let lines = Arc::new(Lines::new(clock));
+        let members = nodes.iter().map(|node| Member::Memory(node.client(mailbox)));
+        Self::over(members, clock, lines, options, &runtime)
+    }
+
+    fn over(
+        nodes: impl IntoIterator<Item = Member>,
+        clock: LockClock,
+        lines: Arc<Lines>,
+        options: Options,
+        runtime: &Handle,
+    ) -> Result<Self, ConnectError> {
         Ok(Self {
-            core: Arc::new(core),
+            core: Arc::new(Core::new(nodes, clock, SystemEntropy, options)?),
             knowledge: FleetKnowledge::nothing(),
             options,
             prefix: Arc::from([]),
-            key_queues: KeyQueues::default(),
+            key_queues: KeyQueues::new(clock),
             lines,
-            rounds: Rounds::default(),
-            runtime,
+            rounds: Rounds::new(clock),
+            runtime: runtime.clone(),
         })
     }
 
@@ -267,7 +332,7 @@ impl Redlock {
     ///   the node.
     #[must_use]
     pub fn warnings(&self) -> Vec<NodeError> {
-        self.core.nodes().flat_map(RedisNode::warnings).collect()
+        self.core.nodes().flat_map(Member::warnings).collect()
     }
 
     /// Acquires the lock if it is free.
@@ -293,7 +358,7 @@ impl Redlock {
         check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
         let key = key.map_err(AcquireError::KeyTooLong)?;
-        let now = SystemClock.now();
+        let now = self.now();
         let turn = self.key_queues.try_take(&key, term(&self.options, now));
         let turn = turn.ok_or_else(|| held_here(&key))?;
         self.acquire_in_turn(key, now, now, turn).await
@@ -318,6 +383,8 @@ impl Redlock {
     /// acquires of a burst wait until their round can begin, behind the extensions of leases, instead of timing out in
     /// flight.
     ///
+    /// The lock is not re-entrant: a task that holds the lock and acquires its key again waits for itself.
+    ///
     /// Dropping the future leaves the queue and the line, and releases the keys that a round may have set.
     ///
     /// # Errors
@@ -331,7 +398,7 @@ impl Redlock {
         check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
         let key = key.map_err(AcquireError::KeyTooLong)?;
-        let since = SystemClock.now();
+        let since = self.now();
         let give_up_at = since.saturating_add(self.options().wait_time());
         let term = term(&self.options, give_up_at);
         let turn = match self.key_queues.try_take(&key, term) {
@@ -377,7 +444,7 @@ impl Redlock {
         };
         let cause = guard.loss().unwrap_or(LossCause::Expired);
         guard.release().await;
-        done.ok_or(HoldError::Lost(cause))
+        done.ok_or_else(|| HoldError::Lost(Box::new(cause)))
     }
 
     /// Makes attempts until one succeeds, or until `give_up_at`. The wait has begun at `since`.
@@ -388,13 +455,14 @@ impl Redlock {
         give_up_at: Instant,
         turn: Turn,
     ) -> Result<Guard, AcquireError> {
-        let left = give_up_at.saturating_duration_since(SystemClock.now());
+        let left = give_up_at.saturating_duration_since(self.now());
         let mut core = self.client(self.options.wait(left));
         let keeps_line = core.nodes().any(|node| node.mailbox().is_some());
         let longest = self.options.round_time().saturating_mul(PASSED_ON_TIMEOUTS);
         if !keeps_line && give_up_at > since && turn.stands_back_after(longest) {
-            SystemClock
-                .sleep_until(SystemClock.now().saturating_add(jittered(STAND_BACK)))
+            let clock = *self.core.clock();
+            clock
+                .sleep_until(self.now().saturating_add(jittered(STAND_BACK)))
                 .await;
         }
         let lease = self.contend(&mut core, &key, since, give_up_at).await?;
@@ -424,7 +492,7 @@ impl Redlock {
         let mut failed = None;
         let mut has_mail = false;
         // The first round of an acquire, and a retry for a split vote, may begin after its wait.
-        let mut admit_until = give_up_at.max(SystemClock.now().saturating_add(round_time));
+        let mut admit_until = give_up_at.max(self.now().saturating_add(round_time));
         loop {
             if acquisition.is_in_line() && !has_mail {
                 // Before it is in the line: a node removes a client that it cannot call.
@@ -436,11 +504,11 @@ impl Redlock {
                 Some(Ok(lease)) => return Ok(lease),
                 Some(Err(error)) => error,
                 None => {
-                    return Err(failed.map_or_else(|| self.not_asked(key), AcquireError::Nodes));
+                    return Err(failed.map_or_else(|| self.not_asked(key), AcquireError::from));
                 }
             };
             let Some(again_at) = core.again_at(&mut acquisition, &error) else {
-                return Err(AcquireError::Nodes(error));
+                return Err(AcquireError::from(error));
             };
             failed = Some(error);
             admit_until = if again_at > give_up_at {
@@ -494,6 +562,10 @@ impl Redlock {
         }
     }
 
+    fn now(&self) -> Instant {
+        self.core.clock().now()
+    }
+
     /// The state machine for one operation.
     fn client(&self, options: Options) -> Core {
         let mut core = self.core.fork(SystemEntropy);
@@ -520,7 +592,7 @@ impl Redlock {
 /// Refuses the options that [`Redlock::connect`] refuses. [`Redlock::with_options`] returns no error, so each acquire
 /// checks.
 fn check(options: &Options) -> Result<(), BuildError> {
-    if options.validity() <= SystemClock.resolution() {
+    if options.validity() <= LockClock::System.resolution() {
         return Err(BuildError::ClockTooCoarse);
     }
     Ok(())
@@ -544,7 +616,7 @@ fn held_here(key: &[u8]) -> AcquireError {
 /// Lets the nodes that can be reached call the client. A node that does not answer is not waited for longer than a round.
 async fn open_mail(core: &Core) {
     let nodes = || core.nodes().filter(|node| node.is_promising());
-    nodes().for_each(RedisNode::want_mail);
+    nodes().for_each(Member::want_mail);
     let all = async {
         for node in nodes() {
             node.open_mail().await;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redlock_std::{AcquireError, Options, Redlock};
+use redlock_std::{AcquireError, Fencing, Options, Redlock};
 use redlock_tests::{Server, Servers, eventually};
 
 use crate::setup::{connected, let_evict, patient};
@@ -54,6 +54,26 @@ async fn a_node_that_is_young_when_it_is_met_has_no_vote_either() {
         redlock.acquire("dock-7").await.is_ok() && started_at.elapsed() >= TTL,
         "after the quarantine, and not before"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_program_on_new_servers_gets_its_lock_with_the_default_wait() {
+    let fencing = Fencing::new(Duration::from_millis(50)).unwrap();
+    let fencing = fencing.with_step_back(Duration::ZERO).unwrap();
+    let fencing = fencing.with_max_ttl(TTL).unwrap();
+    let plain = Options::new(TTL).unwrap();
+    for options in [plain, plain.fenced(fencing).unwrap()] {
+        let servers = young(3);
+        let redlock = Redlock::connect(servers.urls(), options).unwrap();
+        let guard = redlock.acquire("dock-7").await.unwrap();
+        guard.release().await;
+
+        let servers = young(3);
+        let redlock = Redlock::connect(servers.urls(), options.wait(TTL / 10)).unwrap();
+        let error = redlock.acquire("dock-7").await.unwrap_err().to_string();
+        let words = "; if these servers are new, run `redlock init` to skip this wait";
+        assert!(error.ends_with(words), "{error}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
