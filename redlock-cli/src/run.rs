@@ -178,10 +178,12 @@ fn not_acquired(error: &AcquireError, plan: &Plan) -> Failure {
         };
     }
     match error {
-        AcquireError::Nodes(error) if matches!(**error, redlock_core::AcquireError::Entropy) => Failure {
-            why: error.to_string(),
-            code: exit::INTERNAL,
-        },
+        AcquireError::Nodes(error) if matches!(**error, redlock_core::AcquireError::Entropy) => {
+            Failure {
+                why: error.to_string(),
+                code: exit::INTERNAL,
+            }
+        }
         error if wait::is_hopeless(error) => Failure {
             why: error.to_string(),
             code: exit::USAGE,

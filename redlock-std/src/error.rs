@@ -187,7 +187,9 @@ impl fmt::Display for AcquireError {
             Self::Nodes(error) => {
                 write!(f, "{error}")?;
                 if self.may_be_new_servers() {
-                    f.write_str("; if these servers are new, run `redlock init` to skip this wait")?;
+                    f.write_str(
+                        "; if these servers are new, run `redlock init` to skip this wait",
+                    )?;
                 }
                 Ok(())
             }

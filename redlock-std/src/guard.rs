@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use redlock_core::{Clock, Fence, Instant, Lease, Token};
+use redlock_core::{Clock, Fence, Instant, Lease, Token, Transport};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
@@ -30,7 +30,15 @@ pub struct Guard {
     held: Option<Held>,
     validity: Arc<Validity>,
     keeper: Option<AbortHandle>,
+    effort: Effort,
     runtime: Handle,
+}
+
+/// What it took to acquire the lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Effort {
+    pub(crate) waited: Duration,
+    pub(crate) attempts: u32,
 }
 
 struct Held {
@@ -68,6 +76,7 @@ impl Guard {
         core: Core,
         lease: Lease<Arc<[u8]>>,
         turn: Turn,
+        effort: Effort,
         rounds: Rounds,
         runtime: Handle,
     ) -> Self {
@@ -85,6 +94,7 @@ impl Guard {
             held: Some(Held { core, lease }),
             validity,
             keeper: None,
+            effort,
             runtime,
         }
     }
@@ -99,6 +109,30 @@ impl Guard {
     #[must_use]
     pub fn token(&self) -> &Token {
         &self.validity.token
+    }
+
+    /// Returns how long the acquire of this lock took: in the queue, in the line and in its rounds.
+    #[must_use]
+    pub const fn waited(&self) -> Duration {
+        self.effort.waited
+    }
+
+    /// Returns how many times this acquire has asked the nodes: 1 if the lock was free. One attempt of a fenced lock takes up to three
+    /// rounds.
+    #[must_use]
+    pub const fn attempts(&self) -> u32 {
+        self.effort.attempts
+    }
+
+    /// Returns the names of the nodes that had granted the lock when its acquire returned: at least a quorum. The acquire does not wait
+    /// for the others, which may have granted it a moment later.
+    #[must_use]
+    pub fn granted_by(&self) -> Vec<Arc<str>> {
+        let nodes = self.held.iter().flat_map(|held| held.core.nodes());
+        nodes
+            .filter(|node| node.has_granted(&self.validity.token))
+            .map(Transport::name)
+            .collect()
     }
 
     /// Returns the fencing token, which is higher than that of every earlier lease on the key, or `None` if the lock is

@@ -1,5 +1,9 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(feature = "init")]
+#[doc(hidden)] // but for what is re-exported below: for redlock-cli
+pub mod init;
+
 mod redlock;
 mod rounds;
 
@@ -23,6 +27,7 @@ mod node;
 mod clock;
 mod entropy;
 mod lock_clock;
+mod status;
 mod sync;
 
 pub use self::core::MAX_NODES;
@@ -30,6 +35,9 @@ pub use clock::SystemClock;
 pub use entropy::SystemEntropy;
 pub use error::{AcquireError, ConnectError, ExtendError, HoldError, LossCause, Released};
 pub use guard::Guard;
+#[cfg(feature = "init")]
+#[doc(inline)]
+pub use init::{InitError, init};
 #[cfg(feature = "mock")]
 pub use memory::MemoryNode;
 #[cfg(feature = "probe")]
@@ -44,3 +52,4 @@ pub use redlock_core::{
 };
 #[cfg(feature = "tls-rustls")]
 pub use rustls;
+pub use status::NodeStatus;

@@ -3,22 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock_core::Transport;
 use redlock_core::transport::{Call, Command, Mailbox, Reply, RunId};
+use redlock_core::{Options, Token, Transport};
 
 #[cfg(feature = "mock")]
 use crate::memory::MemoryClient;
 use crate::node::{NodeError, RedisNode, TransportError};
+use crate::status::NodeStatus;
 
 /// A node of a handle, as one operation uses it.
 #[derive(Debug, Clone)]
-#[cfg_attr(
-    feature = "mock",
-    expect(
-        clippy::large_enum_variant,
-        reason = "the common variant is the large one"
-    )
-)]
 pub(crate) enum Member {
     Redis(RedisNode),
     #[cfg(feature = "mock")]
@@ -33,6 +27,22 @@ impl Member {
             Self::Redis(node) => node.warnings(),
             #[cfg(feature = "mock")]
             Self::Memory(_) => Vec::new(),
+        }
+    }
+
+    pub(crate) fn status(&self, options: &Options) -> NodeStatus {
+        match self {
+            Self::Redis(node) => node.status(options),
+            #[cfg(feature = "mock")]
+            Self::Memory(node) => node.status(),
+        }
+    }
+
+    pub(crate) fn has_granted(&self, token: &Token) -> bool {
+        match self {
+            Self::Redis(node) => node.has_granted(token),
+            #[cfg(feature = "mock")]
+            Self::Memory(node) => node.has_granted(token),
         }
     }
 
@@ -133,7 +143,8 @@ impl Transport for Member {
         match self {
             Self::Redis(node) => node.execute(command).await,
             #[cfg(feature = "mock")]
-            Self::Memory(node) => node.execute(command).await,
+            // Boxed, so that the feature does not enlarge the futures of servers.
+            Self::Memory(node) => Box::pin(node.execute(command)).await,
         }
     }
 
@@ -157,7 +168,7 @@ impl Transport for Member {
         match self {
             Self::Redis(node) => node.called(key).await,
             #[cfg(feature = "mock")]
-            Self::Memory(node) => node.called(key).await,
+            Self::Memory(node) => Box::pin(node.called(key)).await,
         }
     }
 

@@ -2,16 +2,17 @@
 
 use std::fmt;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use redlock_core::mock::{MockError, MockNode};
 use redlock_core::transport::{Call, Command, Mailbox, Reply, RunId};
-use redlock_core::{Failure, Token, Transport};
+use redlock_core::{Clock, Failure, Instant, Token, Transport};
 
 use crate::lock_clock::LockClock;
 use crate::node::{NodeError, TransportError};
+use crate::status::NodeStatus;
 
 /// A node in memory, for [`Redlock::in_memory`](crate::Redlock::in_memory): a test uses it to see what its code does when nodes hang,
 /// die and come back.
@@ -22,6 +23,8 @@ use crate::node::{NodeError, TransportError};
 pub struct MemoryNode {
     name: Arc<str>,
     node: Arc<MockNode<LockClock>>,
+    /// When it died or started last.
+    changed_at: Arc<Mutex<Instant>>,
 }
 
 impl MemoryNode {
@@ -33,6 +36,7 @@ impl MemoryNode {
             Self {
                 name: format!("node {number}").into(),
                 node: Arc::new(MockNode::new(number, LockClock::Tokio)),
+                changed_at: Arc::new(Mutex::new(LockClock::Tokio.now())),
             }
         })
     }
@@ -51,18 +55,31 @@ impl MemoryNode {
     /// Dies: refuses connections, and loses the commands that were on their way. Releases of this time are lost too: the keys expire.
     pub fn kill(&self) {
         self.node.stop();
+        self.changed();
     }
 
     /// Starts again without its data, like a server without persistence. It has no vote until every lease that it may have
     /// forgotten is over, as [`Options::restart_guard`](crate::Options::restart_guard) explains.
     pub fn restart(&self) {
         self.node.restart_empty();
+        self.changed();
     }
 
     /// Starts again with its data, like a server with `appendfsync always`. Clients notice the restart as in
     /// [`restart`](Self::restart).
     pub fn restart_with_data(&self) {
         self.node.restart();
+        self.changed();
+    }
+
+    fn changed(&self) {
+        *self.lock() = LockClock::Tokio.now();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Instant> {
+        self.changed_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Deletes all keys, as FLUSHALL does.
@@ -120,6 +137,7 @@ impl MemoryNode {
         MemoryClient {
             node: self.clone(),
             mailbox,
+            granted: None,
         }
     }
 }
@@ -135,6 +153,8 @@ impl fmt::Debug for MemoryNode {
 pub(crate) struct MemoryClient {
     node: MemoryNode,
     mailbox: Mailbox,
+    /// The token of the last lock that the node has granted.
+    granted: Option<Token>,
 }
 
 impl MemoryClient {
@@ -154,9 +174,32 @@ impl MemoryClient {
         Arc::clone(&self.node.name)
     }
 
-    pub(crate) async fn execute(&self, command: &Command<'_>) -> Result<Reply, NodeError> {
+    pub(crate) fn has_granted(&self, token: &Token) -> bool {
+        self.granted.as_ref() == Some(token)
+    }
+
+    /// Whether the node is up. It does not tell whether it hangs or has a vote.
+    pub(crate) fn status(&self) -> NodeStatus {
+        let is_connected = self.node.node.is_up();
+        let error = Failure::Transport(TransportError::Unreachable("connection refused".into()));
+        let error = (!is_connected).then(|| NodeError::new(self.name(), error));
+        NodeStatus {
+            node: self.name(),
+            is_connected,
+            since: LockClock::Tokio
+                .now()
+                .saturating_duration_since(*self.node.lock()),
+            error,
+            round_trip: None,
+        }
+    }
+
+    pub(crate) async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeError> {
         let mut client = self.node.node.client(self.mailbox);
         let result = client.execute(command).await;
+        if let Ok(Reply::Acquired(_)) = result {
+            self.granted = Some(*command.token);
+        }
         result.map_err(|error| NodeError::new(self.name(), self.failure(error.failure())))
     }
 

@@ -11,7 +11,7 @@ use crate::LossCause;
 use crate::core::{Core, MAX_NODES};
 use crate::entropy::SystemEntropy;
 use crate::error::{AcquireError, ConnectError, HoldError};
-use crate::guard::Guard;
+use crate::guard::{Effort, Guard};
 use crate::key_queues::{KeyQueues, Term, Turn};
 use crate::knowledge::{FleetKnowledge, Told};
 use crate::lines::Lines;
@@ -21,6 +21,7 @@ use crate::member::Member;
 use crate::memory::MemoryNode;
 use crate::node::{Address, MAX_KEY, NodeError, RedisNode, jittered, random_mailbox};
 use crate::rounds::{Round, Rounds};
+use crate::status::NodeStatus;
 
 /// Why a round acquired no lock.
 type NodesError = redlock_core::AcquireError<NodeError, MAX_NODES>;
@@ -259,7 +260,9 @@ impl Redlock {
         let mailbox = random_mailbox();
         let clock = LockClock::Tokio;
         let lines = Arc::new(Lines::new(clock));
-        let members = nodes.iter().map(|node| Member::Memory(node.client(mailbox)));
+        let members = nodes
+            .iter()
+            .map(|node| Member::Memory(node.client(mailbox)));
         Self::over(members, clock, lines, options, &runtime)
     }
 
@@ -318,6 +321,26 @@ impl Redlock {
     #[must_use]
     pub const fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// Returns the status of each node, for a readiness check or a log: whether it is connected, since when, why it has no vote, and
+    /// how long its last answer took. A minority that is dead costs no lock, so this is how to notice it before the second death.
+    ///
+    /// Sends nothing. A node that dies, so that its connection is closed, is in the result at once. One that hangs or is cut off is in
+    /// it when a command has not been answered for several node timeouts. What takes the vote of a node away for a fenced lock, such
+    /// as a quarantine, is known from the answer to the last acquire. The process can acquire locks if a majority has a vote:
+    ///
+    /// ```
+    /// # fn is_ready(redlock: &redlock_std::Redlock) -> bool {
+    /// let status = redlock.status();
+    /// let votes = status.iter().filter(|node| node.has_vote()).count();
+    /// votes > status.len() / 2
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn status(&self) -> Vec<NodeStatus> {
+        let nodes = self.core.nodes();
+        nodes.map(|node| node.status(&self.options)).collect()
     }
 
     /// Returns the problems of nodes that do not cost them their vote:
@@ -465,11 +488,15 @@ impl Redlock {
                 .sleep_until(self.now().saturating_add(jittered(STAND_BACK)))
                 .await;
         }
-        let lease = self.contend(&mut core, &key, since, give_up_at).await?;
+        let (lease, attempts) = self.contend(&mut core, &key, since, give_up_at).await?;
         for node in core.nodes_mut() {
             node.end_wait();
         }
-        Ok(self.guard(core, lease, turn))
+        let effort = Effort {
+            waited: self.now().saturating_duration_since(since),
+            attempts,
+        };
+        Ok(self.guard(core, lease, turn, effort))
     }
 
     async fn contend(
@@ -478,7 +505,7 @@ impl Redlock {
         key: &Arc<[u8]>,
         since: Instant,
         give_up_at: Instant,
-    ) -> Result<Lease<Arc<[u8]>>, AcquireError> {
+    ) -> Result<(Lease<Arc<[u8]>>, u32), AcquireError> {
         let contender = Contender { core, key };
         let core = &mut *contender.core;
         for node in core.nodes_mut() {
@@ -491,6 +518,7 @@ impl Redlock {
         let round_time = self.options.round_time();
         let mut failed = None;
         let mut has_mail = false;
+        let mut attempts = 0_u32;
         // The first round of an acquire, and a retry for a split vote, may begin after its wait.
         let mut admit_until = give_up_at.max(self.now().saturating_add(round_time));
         loop {
@@ -501,7 +529,7 @@ impl Redlock {
             }
             let lease = self.attempt(core, &mut acquisition, key, admit_until);
             let error = match lease.await {
-                Some(Ok(lease)) => return Ok(lease),
+                Some(Ok(lease)) => return Ok((lease, attempts.saturating_add(1))),
                 Some(Err(error)) => error,
                 None => {
                     return Err(failed.map_or_else(|| self.not_asked(key), AcquireError::from));
@@ -511,6 +539,7 @@ impl Redlock {
                 return Err(AcquireError::from(error));
             };
             failed = Some(error);
+            attempts = attempts.saturating_add(1);
             admit_until = if again_at > give_up_at {
                 again_at.saturating_add(round_time)
             } else {
@@ -545,13 +574,13 @@ impl Redlock {
         Some(lease)
     }
 
-    fn guard(&self, core: Core, lease: Lease<Arc<[u8]>>, turn: Turn) -> Guard {
+    fn guard(&self, core: Core, lease: Lease<Arc<[u8]>>, turn: Turn, effort: Effort) -> Guard {
         if self.lines.contains(lease.key()) {
             // The next task stands in the line as those of other processes do, by the time of its own call.
             turn.end();
         }
         let (rounds, runtime) = (self.rounds.clone(), self.runtime.clone());
-        Guard::new(core, lease, turn, rounds, runtime)
+        Guard::new(core, lease, turn, effort, rounds, runtime)
     }
 
     /// The error of an acquire without a round.

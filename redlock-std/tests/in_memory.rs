@@ -1,9 +1,6 @@
 //! Tests of an application without servers, in virtual time: a start for your own.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "what fails here fails a test"
-)]
+#![expect(clippy::unwrap_used, reason = "what fails here fails a test")]
 
 use std::time::Duration;
 
@@ -87,13 +84,16 @@ async fn a_majority_that_restarts_without_its_data_has_no_vote_for_one_ttl() {
 #[tokio::test(start_paused = true)]
 async fn two_processes_compete_and_the_one_that_waits_is_called_when_the_other_releases() {
     let (nodes, redlock) = fleet();
-    nodes.iter().for_each(|node| node.set_latency(Duration::from_millis(2)));
+    nodes
+        .iter()
+        .for_each(|node| node.set_latency(Duration::from_millis(2)));
     let other = Redlock::in_memory(&nodes, *redlock.options()).unwrap();
     let guard = redlock.acquire("dock").await.unwrap();
     let error = other.try_acquire("dock").await.unwrap_err();
     assert!(error.is_held(), "{error}");
 
-    let waiting = tokio::spawn(async move { other.acquire("dock").await.map(|_guard| Instant::now()) });
+    let waiting =
+        tokio::spawn(async move { other.acquire("dock").await.map(|_guard| Instant::now()) });
     while nodes[0].waiting("dock") == 0 {
         sleep(Duration::from_millis(1)).await;
     }
@@ -122,7 +122,10 @@ async fn tasks_of_one_handle_take_turns_and_leave_no_key() {
     while let Some(done) = tasks.join_next().await {
         done.unwrap();
     }
-    assert!(start.elapsed() >= Duration::from_millis(1_000), "one after the other");
+    assert!(
+        start.elapsed() >= Duration::from_millis(1_000),
+        "one after the other"
+    );
     assert_eq!(lock_count(&nodes), 0);
 }
 
@@ -154,8 +157,11 @@ async fn fences_grow_and_a_key_that_is_too_long_says_so() {
         drop(guard);
     }
     let error = redlock.try_acquire([7; 65]).await.unwrap_err().to_string();
-    assert!(error.contains("the key is too long for a node in memory"), "{error}");
-    let error = redlock.try_acquire([7; MAX_KEY + 1]).await.unwrap_err();
+    assert!(
+        error.contains("the key is too long for a node in memory"),
+        "{error}"
+    );
+    let error = redlock.try_acquire(vec![7; MAX_KEY + 1]).await.unwrap_err();
     assert!(matches!(error, AcquireError::KeyTooLong(_)), "{error}");
 }
 
@@ -166,7 +172,10 @@ async fn tasks_on_many_threads_share_nodes_in_memory() {
     for number in 0..40 {
         let redlock = redlock.clone();
         tasks.spawn(async move {
-            let guard = redlock.acquire(format!("dock-{}", number % 8)).await.unwrap();
+            let guard = redlock
+                .acquire(format!("dock-{}", number % 8))
+                .await
+                .unwrap();
             assert!(guard.is_valid());
             guard.release().await;
         });

@@ -57,7 +57,11 @@ struct State {
 const MAX_SENT: usize = 64;
 
 /// How many futures can wait for a change of the node. Fewer without `mock-sync`, because such nodes are on the stack.
-const MAX_WAITING: usize = if cfg!(feature = "mock-sync") { 256 } else { MAX_SENT };
+const MAX_WAITING: usize = if cfg!(feature = "mock-sync") {
+    256
+} else {
+    MAX_SENT
+};
 
 const MAX_MAIL: usize = 16;
 
@@ -185,6 +189,12 @@ impl<C: Clock> MockNode<C> {
     /// Stops answering, with connections open, as a server under SIGSTOP does.
     pub fn hang(&self) {
         self.settled().is_hung = true;
+    }
+
+    /// Whether it is up, also if it hangs.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.settled().is_up
     }
 
     /// Executes the commands that were sent in the meantime, and answers again.

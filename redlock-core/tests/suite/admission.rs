@@ -74,7 +74,8 @@ fn the_default_wait_outlasts_the_quarantine_of_nodes_that_are_met_late() {
 }
 
 #[test]
-fn the_default_wait_outlasts_the_quarantine_of_new_nodes_also_with_a_longer_max_ttl_and_with_fences() {
+fn the_default_wait_outlasts_the_quarantine_of_new_nodes_also_with_a_longer_max_ttl_and_with_fences()
+ {
     use redlock_core::{Fencing, Options};
 
     let plain = Options::new(ms(10_000)).unwrap();

@@ -23,4 +23,5 @@ mod permissions;
 mod proxy;
 mod setup;
 mod starved;
+mod status;
 mod unwell;
