@@ -126,7 +126,16 @@ async fn hold(
         released: released.released(),
         gone: released.gone(),
         unanswered: released.unanswered(),
+        kept: released.kept(),
     });
+    let nodes = released.report().outcomes().len();
+    let kept = released.kept();
+    if kept > 0 && kept <= nodes / 2 {
+        let why = format!(
+            "only {kept} of {nodes} nodes keep the lock for --min-hold: another host may run the command earlier"
+        );
+        journal.write(&Event::Warned { why });
+    }
     match result? {
         End::Done(status) => Ok(status
             .code()

@@ -22,6 +22,7 @@ use fenced::ClockJumps;
 /// | `drift_ppm` | 10,000 (1 %) | by how much the client's clock may run faster or slower than a node's, in millionths of the node's rate; 2 ms are added |
 /// | `max_extensions` | 100 | how many times `hold` and `keep` (`keep_alive` in `redlock-std`) extend a lease; `unlimited_extensions` removes the limit |
 /// | `restart_guard` | on | whether a node that has restarted has no vote for `max_ttl` and the drift; for plain locks |
+/// | `min_hold` | zero | for how long after its acquire a plain lock stays held although it is released; with the feature `min-hold` |
 /// | `refuse_eviction` | off; on for fenced locks | whether a node that may evict keys has no vote |
 /// | `max_ttl` | the TTL | the longest TTL of any client of the nodes; a restarted node has no vote for at least this time; for plain locks |
 /// | `queue` | on with the feature `queue` | whether `acquire` stands in the waiting line of a lock that is held |
@@ -68,6 +69,8 @@ pub struct Options {
     refuse_eviction: bool,
     /// Zero if the caller has not set it.
     max_ttl_ms: u32,
+    #[cfg(feature = "min-hold")]
+    min_hold_ms: u32,
     queue: bool,
     fencing: Option<Fencing>,
     /// `None` if the caller has not set it.
@@ -117,6 +120,8 @@ impl Options {
             restart_guard: true,
             refuse_eviction: false,
             max_ttl_ms: 0,
+            #[cfg(feature = "min-hold")]
+            min_hold_ms: 0,
             queue: cfg!(feature = "queue"),
             fencing: None,
             clock_jumps: None,
@@ -271,6 +276,29 @@ impl Options {
         self.settled()
     }
 
+    /// Sets for how long after its acquire a lock stays held, even if it is released earlier. Default: zero. For a job that is due
+    /// once per period on many hosts: a host whose clock is late finds the lock held, although the job is done.
+    ///
+    /// A release before this time does not delete the keys. It lets them live for the rest of the time, on the clock of each node.
+    /// [`Released::kept`](crate::Released::kept) tells on how many nodes it did. If they are no quorum, the lock may be free
+    /// earlier. The time may be longer than the TTL. If the future of [`hold`](crate::Redlock::hold) is dropped, the next operation
+    /// deletes the keys; the guards of `redlock-std` let them live in any case. If the holder dies, the lock is free when its TTL is over.
+    ///
+    /// Choose a time that is shorter than the period by more than the clocks of the hosts differ, and longer than they differ. A node
+    /// that has restarted has no vote for at least this time. If the nodes have guard records, it must be at most their `max_ttl`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the time is longer than [`MAX_TTL`](Self::MAX_TTL), or if the lock is fenced.
+    #[cfg(feature = "min-hold")]
+    pub const fn min_hold(mut self, min_hold: Duration) -> Result<Self, OptionsError> {
+        let Some(min_hold_ms) = whole_millis(min_hold) else {
+            return Err(OptionsError::TtlTooLong);
+        };
+        self.min_hold_ms = min_hold_ms;
+        self.settled()
+    }
+
     /// Sets whether [`acquire`](crate::Redlock::acquire) stands in the waiting line of a lock that is held. Default: on. If it is
     /// off, it retries after random delays. In both cases, a release calls the first client in the line.
     #[cfg(feature = "queue")]
@@ -321,7 +349,15 @@ impl Options {
             None => self.ttl_ms,
         };
         let is_fenced = self.fencing.is_some();
+        let min_hold_ms = self.min_hold_ms();
+        let longest_ms = if min_hold_ms > longest_ms {
+            min_hold_ms
+        } else {
+            longest_ms
+        };
         VoteConditions {
+            #[cfg(feature = "min-hold")]
+            min_hold_ms,
             max_ttl_ms: longest_ms,
             drift_ppm: self.drift_ppm,
             restart_guard: self.restart_guard && !is_fenced,
@@ -419,8 +455,16 @@ impl Options {
                 Some(quarantine_ms) => quarantine_ms,
                 None => u32::MAX,
             },
-            None => self.max_ttl_ms,
+            None => self.vote_conditions().max_ttl_ms,
         }
+    }
+
+    pub(crate) const fn min_hold_ms(&self) -> u32 {
+        #[cfg(feature = "min-hold")]
+        let min_hold_ms = self.min_hold_ms;
+        #[cfg(not(feature = "min-hold"))]
+        let min_hold_ms = 0;
+        min_hold_ms
     }
 
     /// The terms of a lease.
@@ -446,6 +490,10 @@ impl Options {
             && self.ttl_ms > fencing.max_ttl_ms
         {
             return Err(OptionsError::MaxTtl);
+        }
+        #[cfg(feature = "min-hold")]
+        if self.fencing.is_some() && self.min_hold_ms > 0 {
+            return Err(OptionsError::MinHold);
         }
         if !self.are_set.node_timeout {
             self.node_timeout = self.default_node_timeout();

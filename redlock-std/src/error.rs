@@ -87,6 +87,8 @@ pub enum AcquireError {
         /// many locks. If not, the nodes do not answer.
         nodes_answer: bool,
     },
+    /// The handle was [closed](crate::Redlock::close).
+    Closed(KeyName),
     /// The error of the last round. Boxed, because it has the outcome of each node.
     Nodes(Box<redlock_core::AcquireError<NodeError, MAX_NODES>>),
 }
@@ -184,6 +186,7 @@ impl fmt::Display for AcquireError {
                 f,
                 "no node was asked for {key}: no quorum of nodes answers the acquires and extensions that are ahead"
             ),
+            Self::Closed(key) => write!(f, "{key} was not acquired: the handle was closed"),
             Self::Nodes(error) => {
                 write!(f, "{error}")?;
                 if self.may_be_new_servers() {

@@ -292,6 +292,15 @@ impl Guard {
         }
     }
 
+    /// Like [`release`](Self::release), but frees the lock even if [`Options::min_hold`](crate::Options::min_hold) is not over: for a
+    /// job that has failed and should be tried again.
+    pub async fn release_now(mut self) -> Released {
+        if let Some(held) = &mut self.held {
+            held.lease.end_min_hold();
+        }
+        self.release().await
+    }
+
     /// Extends the lease until it is lost, and updates the shared validity.
     pub(crate) fn keeping(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
         let held = self.held.as_ref()?;
@@ -369,8 +378,9 @@ impl Drop for Guard {
     fn drop(&mut self) {
         self.stop_keeping();
         if let Some(Held { core, lease }) = self.held.take() {
+            let now = core.clock().now();
             for node in core.nodes() {
-                node.release_unattended(&lease.release_command());
+                node.release_unattended(&lease.release_command_at(now));
             }
         }
         // After the releases. The keeper may still have the validity for a moment.

@@ -7,6 +7,7 @@ pub mod init;
 mod redlock;
 mod rounds;
 
+mod closing;
 mod guard;
 mod key_queues;
 mod lines;

@@ -38,6 +38,22 @@ impl Member {
         }
     }
 
+    pub(crate) fn unanswered_releases(&self) -> usize {
+        match self {
+            Self::Redis(node) => node.unanswered_releases(),
+            #[cfg(feature = "mock")]
+            Self::Memory(_) => 0,
+        }
+    }
+
+    pub(crate) fn releases_to_wait_for(&self) -> usize {
+        match self {
+            Self::Redis(node) => node.releases_to_wait_for(),
+            #[cfg(feature = "mock")]
+            Self::Memory(_) => 0,
+        }
+    }
+
     pub(crate) fn has_granted(&self, token: &Token) -> bool {
         match self {
             Self::Redis(node) => node.has_granted(token),

@@ -180,6 +180,16 @@ impl RedisNode {
         admitted.err().or_else(of_the_guard_record)
     }
 
+    /// The number of releases that the node has not answered yet.
+    pub(crate) fn unanswered_releases(&self) -> usize {
+        self.owner.queue.unanswered_releases()
+    }
+
+    /// The number of releases that the node has not answered yet, and could answer soon.
+    pub(crate) fn releases_to_wait_for(&self) -> usize {
+        self.owner.queue.releases_to_wait_for()
+    }
+
     /// Whether the node has granted the lock `token`, as far as it has answered.
     pub(crate) fn has_granted(&self, token: &Token) -> bool {
         self.last

@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::LossCause;
+use crate::closing::Closing;
 use crate::core::{Core, MAX_NODES};
 use crate::entropy::SystemEntropy;
 use crate::error::{AcquireError, ConnectError, HoldError};
@@ -63,6 +64,7 @@ pub struct Redlock {
     key_queues: KeyQueues,
     lines: Arc<Lines>,
     rounds: Rounds,
+    closing: Closing,
     runtime: Handle,
 }
 
@@ -281,6 +283,7 @@ impl Redlock {
             key_queues: KeyQueues::new(clock),
             lines,
             rounds: Rounds::new(clock),
+            closing: Closing::default(),
             runtime: runtime.clone(),
         })
     }
@@ -381,6 +384,9 @@ impl Redlock {
         check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
         let key = key.map_err(AcquireError::KeyTooLong)?;
+        let Some(_active) = self.closing.begin() else {
+            return Err(closed(&key));
+        };
         let now = self.now();
         let turn = self.key_queues.try_take(&key, term(&self.options, now));
         let turn = turn.ok_or_else(|| held_here(&key))?;
@@ -421,13 +427,20 @@ impl Redlock {
         check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
         let key = key.map_err(AcquireError::KeyTooLong)?;
+        let Some(_active) = self.closing.begin() else {
+            return Err(closed(&key));
+        };
         let since = self.now();
         let give_up_at = since.saturating_add(self.options().wait_time());
         let term = term(&self.options, give_up_at);
         let turn = match self.key_queues.try_take(&key, term) {
             Some(turn) => turn,
             None => {
-                let turn = self.key_queues.take(&key, give_up_at, term).await;
+                let turn = tokio::select! {
+                    biased;
+                    () = self.closing.closed() => return Err(closed(&key)),
+                    turn = self.key_queues.take(&key, give_up_at, term) => turn,
+                };
                 turn.ok_or_else(|| match self.rounds.nodes_answer() {
                     true => held_here(&key),
                     false => self.not_asked(&key),
@@ -470,6 +483,44 @@ impl Redlock {
         done.ok_or_else(|| HoldError::Lost(Box::new(cause)))
     }
 
+    /// Closes this handle and its clones: no acquire begins any more, those that wait end with [`AcquireError::Closed`], and the
+    /// queued releases are sent. Returns how many releases are still unanswered: their keys may be left until they expire.
+    ///
+    /// Call it before the process ends. The releases of dropped guards are sent by background tasks: if the runtime shuts down right
+    /// after a guard was dropped, its key is left. This waits until the nodes that can be reached have answered, at most for four
+    /// node timeouts, but at least for a second. Guards that still exist are not released by it. So the order of a shutdown is:
+    ///
+    /// 1. Take no new work.
+    /// 2. Await the tasks that hold guards, or abort them and await their ends. This drops the guards.
+    /// 3. Await `close`.
+    /// 4. Let the runtime end.
+    ///
+    /// Extensions and releases of the guards that are left work as before. Dropping the future leaves the handle closed.
+    ///
+    /// ```no_run
+    /// # async fn example(redlock: redlock_std::Redlock, mut tasks: tokio::task::JoinSet<()>) {
+    /// tasks.shutdown().await;
+    /// let unanswered = redlock.close().await;
+    /// # }
+    /// ```
+    pub async fn close(&self) -> usize {
+        const LEAST: Duration = Duration::from_secs(1);
+        const BETWEEN_CHECKS: Duration = Duration::from_millis(1);
+
+        self.closing.close();
+        let unanswered = || {
+            let nodes = self.core.nodes();
+            nodes.map(Member::releases_to_wait_for).sum::<usize>()
+        };
+        let longest = self.options.round_time().saturating_mul(4).max(LEAST);
+        let give_up_at = self.now().saturating_add(longest);
+        while (!self.closing.is_idle() || unanswered() > 0) && self.now() < give_up_at {
+            let again_at = self.now().saturating_add(BETWEEN_CHECKS);
+            self.core.clock().sleep_until(again_at).await;
+        }
+        self.core.nodes().map(Member::unanswered_releases).sum()
+    }
+
     /// Makes attempts until one succeeds, or until `give_up_at`. The wait has begun at `since`.
     async fn acquire_in_turn(
         &self,
@@ -496,7 +547,12 @@ impl Redlock {
             waited: self.now().saturating_duration_since(since),
             attempts,
         };
-        Ok(self.guard(core, lease, turn, effort))
+        let guard = self.guard(core, lease, turn, effort);
+        // If the handle was closed during the last round, dropping the guard releases the lock.
+        match self.closing.is_closed() {
+            true => Err(closed(guard.key())),
+            false => Ok(guard),
+        }
     }
 
     async fn contend(
@@ -531,6 +587,7 @@ impl Redlock {
             let error = match lease.await {
                 Some(Ok(lease)) => return Ok((lease, attempts.saturating_add(1))),
                 Some(Err(error)) => error,
+                None if self.closing.is_closed() => return Err(closed(key)),
                 None => {
                     return Err(failed.map_or_else(|| self.not_asked(key), AcquireError::from));
                 }
@@ -545,7 +602,11 @@ impl Redlock {
             } else {
                 give_up_at
             };
-            core.wait_for_turn(&mut acquisition, key, again_at).await;
+            tokio::select! {
+                biased;
+                () = self.closing.closed() => return Err(closed(key)),
+                () = core.wait_for_turn(&mut acquisition, key, again_at) => {}
+            }
         }
     }
 
@@ -560,7 +621,12 @@ impl Redlock {
         let round_time = self.options.round_time();
         // A round and one that cleans up. An attempt that takes longer does not delay others.
         let longest = round_time * 2;
-        let mut round = self.rounds.admit_acquire(give_up_at, longest).await?;
+        let mut round = tokio::select! {
+            // Admission comes first: it is immediate as a rule.
+            biased;
+            round = self.rounds.admit_acquire(give_up_at, longest) => round?,
+            () = self.closing.closed() => return None,
+        };
         let mut attempt = Attempt::new(core, &self.knowledge, &mut round);
         let lease = attempt.core.attempt(acquisition, Arc::clone(key)).await;
         attempt.is_over = true;
@@ -636,6 +702,10 @@ fn term(options: &Options, give_up_at: Instant) -> Term {
         until: give_up_at.saturating_add(rounds.saturating_add(Duration::from_secs(1))),
         validity: options.validity(),
     }
+}
+
+fn closed(key: &[u8]) -> AcquireError {
+    AcquireError::Closed(KeyName::new(key))
 }
 
 fn held_here(key: &[u8]) -> AcquireError {

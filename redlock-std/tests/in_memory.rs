@@ -185,3 +185,137 @@ async fn tasks_on_many_threads_share_nodes_in_memory() {
     }
     assert_eq!(lock_count(&nodes), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_handle_acquires_nothing_and_ends_the_acquires_that_wait() {
+    let (nodes, redlock) = fleet();
+    let guard = redlock.acquire("dock").await.unwrap();
+    let here = tokio::spawn({
+        let redlock = redlock.clone();
+        async move { redlock.acquire("dock").await }
+    });
+    let other = Redlock::in_memory(&nodes, *redlock.options()).unwrap();
+    let there = tokio::spawn({
+        let other = other.clone();
+        async move { other.acquire("dock").await }
+    });
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(nodes[0].waiting("dock"), 1);
+    let start = Instant::now();
+    assert_eq!((redlock.close().await, other.close().await), (0, 0));
+    for waiting in [here, there] {
+        let error = waiting.await.unwrap().unwrap_err();
+        assert!(matches!(error, AcquireError::Closed(_)), "{error}");
+    }
+    assert!(
+        start.elapsed() < Duration::from_millis(10),
+        "nothing is waited for"
+    );
+    assert_eq!(nodes[0].waiting("dock"), 0, "the place in the line is left");
+    let error = redlock.try_acquire("crane").await.unwrap_err();
+    assert!(matches!(error, AcquireError::Closed(_)), "{error}");
+    assert!(guard.is_valid());
+    guard.release().await;
+    assert_eq!(lock_count(&nodes), 0);
+}
+
+/// Three hosts whose clocks are 0.7 s apart start a job of 0.2 s every minute. Returns how often it ran in each period.
+async fn runs_per_period(options: Options) -> Vec<u32> {
+    const PERIOD: Duration = Duration::from_secs(60);
+    const PERIODS: u32 = 20;
+
+    let nodes = MemoryNode::array::<3>();
+    nodes
+        .iter()
+        .for_each(|node| node.set_latency(Duration::from_millis(2)));
+    let start = Instant::now();
+    let mut hosts = tokio::task::JoinSet::new();
+    for host in 0..3 {
+        // A host of its own: it shares nothing with the others but the nodes.
+        let redlock = Redlock::in_memory(&nodes, options.wait(Duration::ZERO)).unwrap();
+        hosts.spawn(async move {
+            let mut ran_in = Vec::new();
+            for period in 0..PERIODS {
+                tokio::time::sleep_until(
+                    start + PERIOD * period + Duration::from_millis(700) * host,
+                )
+                .await;
+                let job = async |_guard: &Guard| sleep(Duration::from_millis(200)).await;
+                match redlock.hold("report", job).await {
+                    Ok(()) => ran_in.push(period),
+                    Err(HoldError::NotAcquired(error)) if error.is_held() => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            ran_in
+        });
+    }
+    let mut runs = vec![0; PERIODS as usize];
+    while let Some(ran_in) = hosts.join_next().await {
+        for period in ran_in.unwrap() {
+            runs[period as usize] += 1;
+        }
+    }
+    runs
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_with_a_min_hold_runs_once_per_period_on_hosts_that_start_it_apart() {
+    let options = Options::new(TTL).unwrap();
+    let once = options.min_hold(Duration::from_secs(55)).unwrap();
+    assert_eq!(runs_per_period(once).await, [1; 20]);
+    // Without it, the lock is free again when the next host starts.
+    assert_eq!(runs_per_period(options).await, [3; 20]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_released_lock_stays_held_for_the_rest_of_its_min_hold_unless_it_is_released_now() {
+    let (nodes, redlock) = fleet();
+    let options = redlock.options().min_hold(TTL * 3).unwrap();
+    let redlock = redlock.with_options(options.wait(Duration::ZERO));
+    let start = Instant::now();
+    let guard = redlock.acquire("dock").await.unwrap();
+    sleep(TTL / 2).await;
+    let released = guard.release().await;
+    assert!(
+        released.kept() >= 3 && released.released() == 0,
+        "{released:?}"
+    );
+    assert_eq!(nodes[0].ttl("dock"), Some(TTL * 3 - TTL / 2));
+    tokio::time::sleep_until(start + TTL * 3 - Duration::from_millis(2)).await;
+    assert!(redlock.acquire("dock").await.unwrap_err().is_held());
+    sleep(Duration::from_millis(4)).await;
+
+    // A dropped guard keeps the lock too.
+    drop(redlock.acquire("dock").await.unwrap());
+    assert_eq!(nodes[0].ttl("dock"), Some(TTL * 3));
+    sleep(TTL * 4).await;
+
+    let released = redlock.acquire("dock").await.unwrap().release_now().await;
+    assert!(
+        released.kept() == 0 && released.released() >= 3,
+        "{released:?}"
+    );
+    assert_eq!(lock_count(&nodes), 0);
+
+    let fenced = options.fenced(Fencing::default()).unwrap_err();
+    assert!(
+        fenced.to_string().contains("min_hold is for plain locks"),
+        "{fenced}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_restarts_without_its_data_has_no_vote_for_the_min_hold() {
+    let (nodes, redlock) = fleet();
+    let options = redlock.options().min_hold(TTL * 3).unwrap();
+    let redlock = redlock.with_options(options.wait(Duration::ZERO));
+    redlock.acquire("dock").await.unwrap().release().await;
+    nodes[..3].iter().for_each(|node| {
+        node.kill();
+        node.restart();
+    });
+    sleep(TTL * 2).await;
+    let error = redlock.acquire("dock").await.unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
+}

@@ -344,6 +344,21 @@ impl Queue {
         tokio::time::sleep(FAREWELL).await;
     }
 
+    /// The number of releases that the node has not answered yet, and could answer soon: zero if it cannot be reached.
+    pub(crate) fn releases_to_wait_for(&self) -> usize {
+        match self.lock().status {
+            Status::Connecting | Status::Up => {}
+            Status::Silent(_) | Status::Failing { .. } | Status::Ended => return 0,
+        }
+        self.unanswered_releases()
+    }
+
+    /// The number of releases that the node has not answered yet.
+    pub(crate) fn unanswered_releases(&self) -> usize {
+        // Without the reference of the queue itself.
+        Arc::strong_count(&self.lock().releases) - 1
+    }
+
     /// The number of releases that were dropped because too many waited.
     pub(crate) fn given_up(&self) -> u64 {
         self.lock().given_up

@@ -8,6 +8,7 @@
 
 mod admission;
 mod burst;
+mod closing;
 mod connection;
 mod contention;
 mod faults;
