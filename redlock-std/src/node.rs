@@ -176,7 +176,7 @@ impl RedisNode {
         let acquire = Command::acquire(b"", &TOKEN, ttl_ms, options.vote_conditions());
         let admission = self.owner.queue.admission();
         let admitted = admission.check(acquire.verb, SystemClock.now());
-        let of_the_guard_record = || options.fencing().and(self.owner.denied.current());
+        let of_the_guard_record = || options.fencing().and_then(|_| self.owner.denied.current());
         admitted.err().or_else(of_the_guard_record)
     }
 
@@ -441,7 +441,8 @@ impl Transport for RedisNode {
         } else if queue.is_connecting() {
             Some(TransportError::NotConnected(after))
         } else {
-            Some(TransportError::Overloaded)
+            // Commands also wait behind the first one on a connection, until the node has answered that.
+            Some(self.too_far().unwrap_or(TransportError::Overloaded))
         }
     }
 }
