@@ -1,4 +1,4 @@
-//! A job that several servers start at the same time, and that only one of them must do.
+//! A job that several servers start at the same time once per minute, and that only one of them must do.
 //!
 //! `REDLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 cargo run --example cron_job`
 
@@ -16,9 +16,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
         env::var("REDLOCK_NODES").map_err(|_| "set REDLOCK_NODES to the URLs of the nodes")?;
     // One round: a server that does not get the lock need not wait for it.
     let options = Options::new(Duration::from_secs(10))?.wait(Duration::ZERO);
+    // The servers do not start at the same instant. Without this, the lock would be free again when the last of them starts, and
+    // each would do the job. It is shorter than the period by more than the clocks of the servers differ.
+    let options = options.min_hold(Duration::from_secs(55))?;
     let redlock = Redlock::connect(nodes.split(','), options)?;
 
-    match redlock.hold("nightly-report", report).await {
+    match redlock.hold("report", report).await {
         Ok(pages) => println!("done: {pages} pages"),
         Err(HoldError::NotAcquired(error)) if error.is_held() => println!("another server does it"),
         Err(error) => return Err(error.into()),

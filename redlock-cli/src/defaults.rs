@@ -28,7 +28,7 @@ mod tests {
 
     use super::*;
     use crate::duration;
-    use crate::guard_record::Settings;
+    use redlock_std::init::guard_record::Settings;
 
     #[test]
     fn they_are_those_of_the_library_and_of_the_help() {

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 /// Something is bad: `doctor` and `init` have printed what.
 pub(crate) const BAD: u8 = 1;
+/// There was nothing to do for `init`, but not every vote counts yet.
+pub(crate) const NO_VOTE: u8 = 2;
 /// The arguments are not valid: `EX_USAGE`.
 pub(crate) const USAGE: u8 = 64;
 /// No quorum of nodes was reached: `EX_UNAVAILABLE`.

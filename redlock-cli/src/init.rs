@@ -1,26 +1,22 @@
 //! `redlock init`: writes the guard records of a fleet, at its first start, or if no client can restore the records.
 
-mod plan;
-mod site;
-
 use core::time::Duration;
-use std::fmt::Display;
 use std::io::Write;
 use std::process::ExitCode;
 
 use redlock_std::Options;
+use redlock_std::init::guard_record::Settings;
+use redlock_std::init::{Mode, State, Wanted, set_up};
 
 use crate::defaults::{MAX_TTL, STEP_BACK, WINDOW};
-use crate::guard_record::Settings;
-use crate::nodes::{FleetArguments, Node, block_on, each};
+use crate::nodes::{FleetArguments, Node, block_on};
 use crate::{duration, exit};
-use plan::{Look, Plan, Step};
-use site::Site;
 
 /// Write the guard records of new nodes, so that their votes count at once
 ///
 /// A node has a vote for fenced locks only if its guard record (the key redlock:guard) names its present
-/// run and data set, and the quarantine in the record is over.
+/// run and data set, and the quarantine in the record is over. The record also vouches for a server that has
+/// just started, so its vote counts at once for plain locks too, if their TTL is at most --max-ttl.
 ///
 /// Without options, this command is for the first start of a fleet. It writes all records or none, unless a
 /// node fails or a client takes a lock while it writes: then the line of that node says so. It requires that
@@ -42,8 +38,8 @@ use site::Site;
 /// lost, no node knows how long it must be. It is long enough if --max-ttl, --window and --step-back are at
 /// least those that the clients have had.
 ///
-/// If every node has a correct record with these settings, there is nothing to do: exit code 0. Otherwise,
-/// if a requirement is not met, nothing is written, and the line of each node says why. If a node has lost
+/// If every node has a correct record with these settings, there is nothing to do: exit code 0 if every vote
+/// counts, and 2 if a quarantine is not over. Otherwise, if a requirement is not met, nothing is written, and the line of each node says why. If a node has lost
 /// its record, the next fenced acquire that a quorum of nodes answers restores it. The vote of the node
 /// counts one quarantine later.
 ///
@@ -54,7 +50,7 @@ use site::Site;
 /// - The value of redlock:guard on a node is no record.
 ///
 /// Exit codes: 0 every node has a record with these settings (with --repair: every node that answers);
-/// 1 refused, or failed on a node; 64 usage; 70 internal error.
+/// 1 refused, or failed on a node; 2 there was nothing to do, but not every vote counts yet; 64 usage; 70 internal error.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
@@ -104,25 +100,6 @@ pub(crate) struct Arguments {
     force: bool,
 }
 
-/// What may be overwritten.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// Nothing.
-    Start,
-    /// Records that are missing or wrong; the new ones have a quarantine.
-    Repair,
-    /// Everything.
-    Force,
-}
-
-/// The settings for the records.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted {
-    settings: Settings,
-    /// Whether the operator gave any of them.
-    are_given: bool,
-}
-
 pub(crate) fn init(arguments: Arguments) -> ExitCode {
     let mode = match (arguments.repair, arguments.force) {
         (true, _) => Mode::Repair,
@@ -162,117 +139,31 @@ impl Arguments {
     }
 }
 
-/// Reads the state of every node before it writes to any.
+/// Sets the nodes up, and tells what was done.
 async fn start(nodes: Vec<Node>, wanted: Wanted, mode: Mode) -> ExitCode {
     let names: Vec<String> = nodes.iter().map(|node| node.name().to_owned()).collect();
-    let looks = each(nodes, |node| async move { Site::look(&node).await }).await;
-    match Plan::new(&names, &looks, wanted, mode) {
-        Plan::Refuse { lines, advice } => {
-            tell(&names, lines.iter());
-            warn(&format!("nothing was written on any node{advice}"));
-            exit::BAD.into()
-        }
-        Plan::Proceed {
-            steps,
-            quarantine,
-            follow_up,
-        } => {
-            let outcomes = write(looks, steps, wanted.settings, quarantine, mode).await;
-            tell(&names, outcomes.iter().map(Outcome::line));
-            let code = conclude(&names, &outcomes, mode);
-            let is_written = |outcome: &Outcome| matches!(outcome, Outcome::Written(_));
-            if let Some(follow_up) = follow_up.filter(|_| outcomes.iter().any(is_written)) {
-                warn(&follow_up);
-            }
-            code
-        }
+    let setup = set_up(nodes, wanted, mode).await;
+    let width = names.iter().map(String::len).max().unwrap_or_default();
+    for (name, line) in names.iter().zip(setup.lines) {
+        // A failed write is ignored: the caller may want only the exit code.
+        let _unread = writeln!(std::io::stdout(), "{name:width$}  {line}");
     }
-}
-
-/// The result for one node.
-#[derive(Debug)]
-enum Outcome {
-    Written(String),
-    Left(String),
-    Failed(String),
-}
-
-impl Outcome {
-    fn line(&self) -> String {
-        match self {
-            Self::Written(line) | Self::Left(line) => line.clone(),
-            Self::Failed(why) => format!("failed: {why}"),
+    for note in setup.notes {
+        warn(&note);
+    }
+    match setup.state {
+        State::Done => ExitCode::SUCCESS,
+        State::NoVote(left) => {
+            let left = duration::in_words(left);
+            warn(&format!(
+                "not every vote counts yet: run this again in {left}"
+            ));
+            exit::NO_VOTE.into()
         }
+        State::Failed => exit::BAD.into(),
     }
-}
-
-/// Writes to one node after the other. The order is the same for every operator: if two operators start a fleet with
-/// different settings at once, one of them fails at the first node.
-async fn write(
-    looks: Vec<Look>,
-    steps: Vec<Step>,
-    settings: Settings,
-    quarantine: Duration,
-    mode: Mode,
-) -> Vec<Outcome> {
-    let mut work: Vec<_> = looks.into_iter().zip(steps).enumerate().collect();
-    work.sort_by_cached_key(|(_, (look, _))| {
-        look.as_ref().ok().map(|site| site.run_id().to_owned())
-    });
-    let mut outcomes = Vec::new();
-    let mut has_failed = false;
-    for (number, (look, step)) in work {
-        let outcome = match (step, look) {
-            (Step::Leave(why), _) => Outcome::Left(why),
-            (Step::Write, _) if has_failed && mode == Mode::Start => {
-                Outcome::Failed("not written, because another node failed".to_owned())
-            }
-            (Step::Write, Ok(mut site)) => match site.write(settings, quarantine, mode).await {
-                Ok(line) => Outcome::Written(line),
-                Err(why) => Outcome::Failed(why),
-            },
-            (Step::Write, Err(_)) => Outcome::Failed("the node did not answer".to_owned()),
-        };
-        has_failed |= matches!(outcome, Outcome::Failed(_));
-        outcomes.push((number, outcome));
-    }
-    outcomes.sort_by_key(|(number, _)| *number);
-    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
-}
-
-/// If a node failed, names the nodes that have a new record.
-fn conclude(names: &[String], outcomes: &[Outcome], mode: Mode) -> ExitCode {
-    let nodes = || names.iter().zip(outcomes);
-    if !nodes().any(|(_, outcome)| matches!(outcome, Outcome::Failed(_))) {
-        return ExitCode::SUCCESS;
-    }
-    let written: Vec<&str> = nodes()
-        .filter(|(_, outcome)| matches!(outcome, Outcome::Written(_)))
-        .map(|(name, _)| name.as_str())
-        .collect();
-    warn(&match written.as_slice() {
-        [] => "no record was written".to_owned(),
-        written => {
-            let written = written.join(", ");
-            // Other nodes may still have records with the old settings.
-            let advice = match mode {
-                Mode::Repair => "; run it again until all nodes have one",
-                Mode::Start | Mode::Force => "",
-            };
-            format!("a record was written only on {written}{advice}")
-        }
-    });
-    exit::BAD.into()
 }
 
 fn warn(message: &str) {
     let _unread = writeln!(std::io::stderr(), "redlock: {message}");
-}
-
-fn tell(names: &[String], lines: impl Iterator<Item = impl Display>) {
-    let width = names.iter().map(String::len).max().unwrap_or_default();
-    for (name, line) in names.iter().zip(lines) {
-        // A failed write is ignored: the caller may want only the exit code.
-        let _unread = writeln!(std::io::stdout(), "{name:width$}  {line}");
-    }
 }

@@ -2,9 +2,9 @@
 //!
 //! Each command has a module of its name. They share
 //!
-//! - which votes count: `guard_record` (the record of one node), `uptime` (a restarted node) and `recovery` (the records of
-//!   all nodes);
-//! - the nodes of the command line, and their answers: `nodes`;
+//! - which votes count: `uptime` (a restarted node); and of the module `init` of `redlock-std`, `guard_record` (the record of one
+//!   node) and `recovery` (the records of all nodes);
+//! - the nodes of the command line: `nodes`; their connections and answers are in the same module of `redlock-std`;
 //! - the arguments: `defaults` (of settings that all clients share; other defaults are with their options), `duration`, `key`
 //!   and `url`;
 //! - the output: `echo` (hides secrets in arguments), `json` and `exit`.
@@ -15,13 +15,11 @@ mod doctor;
 mod duration;
 mod echo;
 mod exit;
-mod guard_record;
 mod init;
 mod inspect;
 mod json;
 mod key;
 mod nodes;
-mod recovery;
 #[cfg(unix)]
 mod run;
 mod uptime;

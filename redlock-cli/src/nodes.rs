@@ -4,8 +4,6 @@
     reason = "--help prints these comments as they are"
 )]
 
-mod connection;
-mod info;
 #[cfg(feature = "tls")]
 mod tls;
 
@@ -14,14 +12,15 @@ use core::time::Duration;
 use std::future::Future;
 use std::process::ExitCode;
 
-use redlock_std::{Address, ConnectError, MAX_NODES};
+use redlock_std::{Address, ConnectError};
 #[cfg(unix)]
 use redlock_std::{Options, Redlock};
 use tokio::runtime::Builder;
 
 use crate::{duration, exit};
-pub(crate) use connection::{Connection, Node, in_words, text};
-pub(crate) use info::Info;
+pub(crate) use redlock_std::init::connection::{Connection, Node, each, in_words, text};
+pub(crate) use redlock_std::init::info::Info;
+pub(crate) use redlock_std::init::recovery::quorum;
 
 /// The options that name the nodes.
 #[derive(clap::Args)]
@@ -128,51 +127,10 @@ pub(crate) struct FleetArguments {
 impl FleetArguments {
     /// Returns the nodes. Refuses what `redlock run` refuses: two nodes with one name, and too many nodes.
     pub(crate) fn nodes(self) -> Result<Vec<Node>, String> {
-        let mut nodes: Vec<Node> = Vec::new();
         let urls = self.nodes.urls()?;
-        for url in &urls.urls {
-            let address = urls.address(url).map_err(|error| error.to_string())?;
-            let name = address.name();
-            if nodes.iter().any(|node| node.name() == &**name) {
-                let node = name.to_string();
-                return Err(ConnectError::DuplicateNode { node }.to_string());
-            }
-            nodes.push(Node::new(address, self.node_timeout));
-        }
-        if nodes.len() > MAX_NODES {
-            return Err(format!("too many nodes: at most {MAX_NODES}"));
-        }
-        Ok(nodes)
+        let addresses = urls.urls.iter().map(|url| urls.address(url));
+        Node::fleet(addresses, self.node_timeout).map_err(|error| error.to_string())
     }
-}
-
-/// How many of `nodes` are a quorum.
-pub(crate) const fn quorum(nodes: usize) -> usize {
-    nodes / 2 + 1
-}
-
-/// Asks all of `nodes` at once, so that a silent node does not delay the others.
-pub(crate) async fn each<N, T, F>(
-    nodes: impl IntoIterator<Item = N>,
-    ask: impl Fn(N) -> F,
-) -> Vec<T>
-where
-    T: Send + 'static,
-    F: Future<Output = T> + Send + 'static,
-{
-    let tasks: Vec<_> = nodes
-        .into_iter()
-        .map(|node| tokio::spawn(ask(node)))
-        .collect();
-    let mut answers = Vec::new();
-    for task in tasks {
-        match task.await {
-            Ok(answer) => answers.push(answer),
-            // A panic in the task panics here.
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
-        }
-    }
-    answers
 }
 
 /// Runs `work` to its end, on a runtime of its own.

@@ -126,7 +126,16 @@ async fn hold(
         released: released.released(),
         gone: released.gone(),
         unanswered: released.unanswered(),
+        kept: released.kept(),
     });
+    let nodes = released.report().outcomes().len();
+    let kept = released.kept();
+    if kept > 0 && kept <= nodes / 2 {
+        let why = format!(
+            "only {kept} of {nodes} nodes keep the lock for --min-hold: another host may run the command earlier"
+        );
+        journal.write(&Event::Warned { why });
+    }
     match result? {
         End::Done(status) => Ok(status
             .code()
@@ -178,10 +187,12 @@ fn not_acquired(error: &AcquireError, plan: &Plan) -> Failure {
         };
     }
     match error {
-        AcquireError::Nodes(redlock_core::AcquireError::Entropy) => Failure {
-            why: error.to_string(),
-            code: exit::INTERNAL,
-        },
+        AcquireError::Nodes(error) if matches!(**error, redlock_core::AcquireError::Entropy) => {
+            Failure {
+                why: error.to_string(),
+                code: exit::INTERNAL,
+            }
+        }
         error if wait::is_hopeless(error) => Failure {
             why: error.to_string(),
             code: exit::USAGE,

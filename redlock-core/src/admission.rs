@@ -222,6 +222,8 @@ impl Admission {
         if self.may_evict && conditions.refuse_eviction {
             return Err(Denial::MayEvict);
         }
+        #[cfg(feature = "min-hold")]
+        let ttl_ms = ttl_ms.max(conditions.min_hold_ms);
         if ttl_ms > max_ttl_ms && max_ttl_ms > 0 && conditions.obeys_record {
             return Err(Denial::TtlTooLong { max_ttl_ms });
         }

@@ -242,8 +242,9 @@ impl fmt::Display for BuildError {
 
 impl core::error::Error for BuildError {}
 
-/// Writes that there is no quorum. If all nodes that did not answer have failed, the message counts the nodes that answered.
-/// Otherwise the round was decided before some nodes answered, and the message counts the nodes that failed.
+/// Writes that there is no quorum. If all nodes without a vote have failed, the message counts the nodes that voted: a
+/// node that answers that it has no vote yet is not one of them. Otherwise the round was decided before some nodes answered, and
+/// the message counts the nodes that failed.
 fn no_quorum<E: fmt::Display, const MAX: usize>(
     f: &mut fmt::Formatter<'_>,
     report: &Report<E, MAX>,
@@ -252,7 +253,7 @@ fn no_quorum<E: fmt::Display, const MAX: usize>(
     write!(f, "no quorum for {}: ", report.key())?;
     let failed = report.failures().count();
     if failed == tally.unknown {
-        report.write_nodes(f, tally.granted + tally.refused, " answered")
+        report.write_nodes(f, tally.granted + tally.refused, " voted")
     } else {
         report.write_nodes(f, failed, " failed")
     }

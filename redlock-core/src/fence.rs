@@ -43,6 +43,17 @@ impl Fence {
         self.0
     }
 
+    /// The number for a `BIGINT` of SQL, which drivers pass as `i64`. The fence of a lease always fits. A number above `i64::MAX`,
+    /// from [`from_u64`](Self::from_u64), becomes `i64::MAX`.
+    #[must_use]
+    pub const fn as_i64(self) -> i64 {
+        if self.0 > i64::MAX as u64 {
+            i64::MAX
+        } else {
+            self.0.cast_signed()
+        }
+    }
+
     pub(crate) const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }

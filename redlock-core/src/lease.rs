@@ -24,6 +24,9 @@ pub struct Lease<K> {
     proposal: Option<Proposal>,
     /// How its release treats the line of the lock.
     place: Option<Place>,
+    /// Until then, a release lets the keys live. Zero if it deletes them.
+    #[cfg(feature = "min-hold")]
+    hold_until: Instant,
 }
 
 /// The TTL and the validity of a lease. A lease keeps its terms: options that are set later apply to the next lease.
@@ -65,6 +68,49 @@ impl<K> Lease<K> {
             valid_until,
             proposal,
             place,
+            #[cfg(feature = "min-hold")]
+            hold_until: Instant::from_micros(0),
+        }
+    }
+
+    /// The same lease, of which a release before `hold_until` lets the keys live until then.
+    #[cfg(feature = "min-hold")]
+    pub(crate) const fn held_until(mut self, hold_until: Instant) -> Self {
+        self.hold_until = hold_until;
+        self
+    }
+
+    /// Lets the next release delete the keys, even if [`Options::min_hold`](crate::Options::min_hold) is not over.
+    #[cfg(feature = "min-hold")]
+    pub const fn end_min_hold(&mut self) {
+        self.hold_until = Instant::from_micros(0);
+    }
+
+    /// For how long a release at `now` lets the keys live, in milliseconds. Zero if it deletes them.
+    pub(crate) fn rest_ms(&self, now: Instant) -> u32 {
+        #[cfg(feature = "min-hold")]
+        let rest = self.hold_until.saturating_duration_since(now);
+        #[cfg(not(feature = "min-hold"))]
+        let rest = {
+            let _now = now;
+            Duration::ZERO
+        };
+        // Rounded up: the lock stays held for at least that long.
+        let rest_ms = whole_micros(rest).div_ceil(1_000);
+        u32::try_from(rest_ms).unwrap_or(u32::MAX)
+    }
+
+    /// The same lease, with its key in another form.
+    pub(crate) const fn with_key<L>(&self, key: L) -> Lease<L> {
+        Lease {
+            key,
+            token: self.token,
+            terms: self.terms,
+            valid_until: self.valid_until,
+            proposal: self.proposal,
+            place: self.place,
+            #[cfg(feature = "min-hold")]
+            hold_until: self.hold_until,
         }
     }
 
@@ -155,5 +201,15 @@ impl<K: AsRef<[u8]>> Lease<K> {
         Command::release(self.key.as_ref(), &self.token)
             .with_proposal(self.proposal)
             .with_place(self.place)
+    }
+
+    /// Like [`release_command`](Self::release_command), but before `Options::min_hold` is over, a command that lets the key live for
+    /// the rest of that time.
+    #[must_use]
+    pub fn release_command_at(&self, now: Instant) -> Command<'_> {
+        match self.rest_ms(now) {
+            0 => self.release_command(),
+            rest_ms => Command::extend(self.key.as_ref(), &self.token, rest_ms),
+        }
     }
 }

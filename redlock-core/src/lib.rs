@@ -49,7 +49,7 @@ mod token;
 #[cfg(feature = "mock")]
 pub mod mock;
 
-#[cfg(test)]
+#[cfg(any(test, feature = "mock-sync"))]
 extern crate std;
 
 pub use denial::Denial;

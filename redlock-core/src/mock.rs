@@ -50,6 +50,7 @@ mod data;
 mod error;
 mod flaw;
 mod line;
+mod shared;
 mod slots;
 
 mod clock;

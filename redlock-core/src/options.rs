@@ -16,12 +16,13 @@ use fenced::ClockJumps;
 /// | option | default | meaning |
 /// |---|---|---|
 /// | `Options::new(ttl)` | | how long the keys live on the nodes; a lease is valid for the TTL minus the drift |
-/// | `wait` | the TTL, its drift and two node timeouts | how long `acquire` keeps trying; zero means what `try_acquire` does |
+/// | `wait` | the TTL, or the time for which a new server has no vote if that is longer, the drift of it and two node timeouts | how long `acquire` keeps trying; zero means what `try_acquire` does |
 /// | `node_timeout` | 1/200 of the TTL, but at least 100 ms and at most 1 s; never more than half the validity | how long a round waits for nodes that do not answer |
 /// | `retry_delay` | 5 ms to 50 ms | the range from which the delay before another round is drawn; its upper end doubles after each round, up to four times 50 ms |
 /// | `drift_ppm` | 10,000 (1 %) | by how much the client's clock may run faster or slower than a node's, in millionths of the node's rate; 2 ms are added |
 /// | `max_extensions` | 100 | how many times `hold` and `keep` (`keep_alive` in `redlock-std`) extend a lease; `unlimited_extensions` removes the limit |
 /// | `restart_guard` | on | whether a node that has restarted has no vote for `max_ttl` and the drift; for plain locks |
+/// | `min_hold` | zero | for how long after its acquire a plain lock stays held although it is released; with the feature `min-hold` |
 /// | `refuse_eviction` | off; on for fenced locks | whether a node that may evict keys has no vote |
 /// | `max_ttl` | the TTL | the longest TTL of any client of the nodes; a restarted node has no vote for at least this time; for plain locks |
 /// | `queue` | on with the feature `queue` | whether `acquire` stands in the waiting line of a lock that is held |
@@ -68,12 +69,18 @@ pub struct Options {
     refuse_eviction: bool,
     /// Zero if the caller has not set it.
     max_ttl_ms: u32,
+    #[cfg(feature = "min-hold")]
+    min_hold_ms: u32,
     queue: bool,
     fencing: Option<Fencing>,
     /// `None` if the caller has not set it.
     clock_jumps: Option<ClockJumps>,
     are_set: AreSet,
 }
+
+/// If new nodes have no vote for longer than this, the default wait ends before. An acquire that is silent for hours helps less
+/// than an error that says what to do.
+const LONGEST_DEFAULT_MS: u32 = 120_000;
 
 /// Which of the options that follow from others the caller has set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,6 +120,8 @@ impl Options {
             restart_guard: true,
             refuse_eviction: false,
             max_ttl_ms: 0,
+            #[cfg(feature = "min-hold")]
+            min_hold_ms: 0,
             queue: cfg!(feature = "queue"),
             fencing: None,
             clock_jumps: None,
@@ -125,14 +134,23 @@ impl Options {
     }
 
     /// Sets how long [`acquire`](crate::Redlock::acquire) keeps trying. Zero means what
-    /// [`try_acquire`](crate::Redlock::try_acquire) does. Default: the TTL, its drift and two node timeouts.
+    /// [`try_acquire`](crate::Redlock::try_acquire) does. Default: the longest of these times, its drift and two node timeouts:
     ///
-    /// The default is long enough to outlast a lease of the same TTL that is never released. It also outlasts the time for
-    /// which restarted nodes have no vote, if all of these hold:
+    /// - the TTL;
+    /// - for a plain lock, [`max_ttl`](Self::max_ttl), if it is at most two minutes;
+    /// - for a fenced lock, the [quarantine](crate::Fencing::quarantine), if it is at most two minutes. With the default
+    ///   [`Fencing`] it is 62 s.
     ///
-    /// - The lock is plain, with a TTL of at least 100 ms.
-    /// - [`max_ttl`](Self::max_ttl), here and in the guard records, is not longer than the TTL.
-    /// - The acquire begins when the client is connected to the nodes again.
+    /// So the default is long enough to outlast a lease of the same TTL that is never released. It also outlasts the time for
+    /// which new or restarted nodes have no vote, so that the first acquire on new servers succeeds, if all of these hold:
+    ///
+    /// - The TTL is at least 100 ms.
+    /// - `max_ttl`, or the quarantine, is at most two minutes.
+    /// - For a plain lock, the `max_ttl` of the guard records is no longer than that of these options.
+    /// - The acquire begins when the client is connected to the nodes.
+    ///
+    /// `redlock init` skips this time on a new fleet. A caller that cannot wait for so long, such as the handler of a request,
+    /// sets a shorter wait.
     ///
     /// The last attempt starts when this time is over, or later if the task is not polled then. After that, `acquire`
     /// returns within one node timeout for each round of the attempt, plus one for its cleanup. An attempt takes one round, or
@@ -255,7 +273,30 @@ impl Options {
             return Err(OptionsError::MaxTtl);
         }
         self.max_ttl_ms = max_ttl_ms;
-        Ok(self)
+        self.settled()
+    }
+
+    /// Sets for how long after its acquire a lock stays held, even if it is released earlier. Default: zero. For a job that is due
+    /// once per period on many hosts: a host whose clock is late finds the lock held, although the job is done.
+    ///
+    /// A release before this time does not delete the keys. It lets them live for the rest of the time, on the clock of each node.
+    /// [`Released::kept`](crate::Released::kept) tells on how many nodes it did. If they are no quorum, the lock may be free
+    /// earlier. The time may be longer than the TTL. If the future of [`hold`](crate::Redlock::hold) is dropped, the next operation
+    /// deletes the keys; the guards of `redlock-std` let them live in any case. If the holder dies, the lock is free when its TTL is over.
+    ///
+    /// Choose a time that is shorter than the period by more than the clocks of the hosts differ, and longer than they differ. A node
+    /// that has restarted has no vote for at least this time. If the nodes have guard records, it must be at most their `max_ttl`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the time is longer than [`MAX_TTL`](Self::MAX_TTL), or if the lock is fenced.
+    #[cfg(feature = "min-hold")]
+    pub const fn min_hold(mut self, min_hold: Duration) -> Result<Self, OptionsError> {
+        let Some(min_hold_ms) = whole_millis(min_hold) else {
+            return Err(OptionsError::TtlTooLong);
+        };
+        self.min_hold_ms = min_hold_ms;
+        self.settled()
     }
 
     /// Sets whether [`acquire`](crate::Redlock::acquire) stands in the waiting line of a lock that is held. Default: on. If it is
@@ -308,7 +349,15 @@ impl Options {
             None => self.ttl_ms,
         };
         let is_fenced = self.fencing.is_some();
+        let min_hold_ms = self.min_hold_ms();
+        let longest_ms = if min_hold_ms > longest_ms {
+            min_hold_ms
+        } else {
+            longest_ms
+        };
         VoteConditions {
+            #[cfg(feature = "min-hold")]
+            min_hold_ms,
             max_ttl_ms: longest_ms,
             drift_ppm: self.drift_ppm,
             restart_guard: self.restart_guard && !is_fenced,
@@ -383,12 +432,39 @@ impl Options {
         Duration::from_micros(micros as u64)
     }
 
-    /// For how long a node that has granted a lease of this TTL grants no other, at any clock rate within the drift. Plus two
-    /// node timeouts: one to connect to the node before this time, and one to ask it afterwards.
+    /// For how long a node that has granted a lease of this TTL grants no other, or for how long a new node has no vote, at any
+    /// clock rate within the drift. Plus two node timeouts: one to connect to the node before this time, and one to ask it
+    /// afterwards.
     const fn default_wait(&self) -> Duration {
-        let drift = Duration::from_micros(drift_micros(self.ttl_ms, self.drift_ppm));
+        let mut longest_ms = self.ttl_ms;
+        let voteless_ms = self.voteless_ms();
+        if voteless_ms > longest_ms && voteless_ms <= LONGEST_DEFAULT_MS {
+            longest_ms = voteless_ms;
+        }
+        let drift = Duration::from_micros(drift_micros(longest_ms, self.drift_ppm));
         let rounds = self.node_timeout.saturating_mul(2);
-        self.ttl().saturating_add(drift).saturating_add(rounds)
+        Duration::from_millis(longest_ms as u64)
+            .saturating_add(drift)
+            .saturating_add(rounds)
+    }
+
+    /// For how long a new node has no vote on its own clock, as far as these options tell.
+    const fn voteless_ms(&self) -> u32 {
+        match self.fencing {
+            Some(fencing) => match whole_millis(fencing.quarantine()) {
+                Some(quarantine_ms) => quarantine_ms,
+                None => u32::MAX,
+            },
+            None => self.vote_conditions().max_ttl_ms,
+        }
+    }
+
+    pub(crate) const fn min_hold_ms(&self) -> u32 {
+        #[cfg(feature = "min-hold")]
+        let min_hold_ms = self.min_hold_ms;
+        #[cfg(not(feature = "min-hold"))]
+        let min_hold_ms = 0;
+        min_hold_ms
     }
 
     /// The terms of a lease.
@@ -414,6 +490,10 @@ impl Options {
             && self.ttl_ms > fencing.max_ttl_ms
         {
             return Err(OptionsError::MaxTtl);
+        }
+        #[cfg(feature = "min-hold")]
+        if self.fencing.is_some() && self.min_hold_ms > 0 {
+            return Err(OptionsError::MinHold);
         }
         if !self.are_set.node_timeout {
             self.node_timeout = self.default_node_timeout();

@@ -19,6 +19,9 @@ pub enum OptionsError {
     Window,
     /// The TTL is longer than `max_ttl`, which is one minute by default for a fenced lock.
     MaxTtl,
+    /// `min_hold` is set for a fenced lock.
+    #[cfg(feature = "min-hold")]
+    MinHold,
     /// `step_back` is longer than [`Options::MAX_TTL`](crate::Options::MAX_TTL).
     StepBack,
 }
@@ -40,6 +43,8 @@ impl fmt::Display for OptionsError {
                 "the TTL is longer than max_ttl, which is a minute by default for a fenced lock; use a shorter TTL, \
                  or a longer max_ttl, with the same value for all clients"
             }
+            #[cfg(feature = "min-hold")]
+            Self::MinHold => "min_hold is for plain locks; use a TTL of that length for a fenced one, and do not release it",
             Self::StepBack => "step_back is too long: at most 4294967295 ms, about 49 days",
         })
     }

@@ -294,6 +294,18 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         lease: &Lease<K>,
     ) -> Released<NodeErrorOf<T>, MAX> {
         let key = lease.key().as_ref();
+        let rest_ms = lease.rest_ms(self.clock.now());
+        if rest_ms > 0 {
+            let keep = Command::extend(key, lease.token(), rest_ms);
+            // A later release would delete the keys.
+            self.abandoned = None;
+            let mut ballot = self.delivery_round(keep, self.all, self.all, self.quorum());
+            self.run(&mut ballot).await;
+            return Released {
+                report: ballot.report,
+                is_kept: true,
+            };
+        }
         // A lease that was adopted has no place.
         let place = lease.place().or_else(|| self.outside());
         self.set_abandoned(key, lease.token(), lease.proposal(), place);
@@ -302,7 +314,10 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         self.run(&mut ballot).await;
         self.abandoned = None;
         self.contention.record(key, ballot.report.has_waiters());
-        Released(ballot.report)
+        Released {
+            report: ballot.report,
+            is_kept: false,
+        }
     }
 
     /// Records a token that nodes may carry if the current future is dropped.
@@ -437,38 +452,54 @@ impl Abandoned {
 /// The result of a release. It is never an error: a key that was not deleted expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Released<E, const MAX: usize>(Report<E, MAX>);
+pub struct Released<E, const MAX: usize> {
+    report: Report<E, MAX>,
+    /// Whether the keys live on, by `Options::min_hold`.
+    is_kept: bool,
+}
 
 impl<E, const MAX: usize> Released<E, MAX> {
     /// How many nodes have deleted the key.
     #[must_use]
     pub fn released(&self) -> usize {
-        self.0.tally().granted
+        match self.is_kept {
+            true => 0,
+            false => self.report.tally().granted,
+        }
+    }
+
+    /// How many nodes let the key live for the rest of `Options::min_hold`. Zero if that time was over, or if it is not set.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        match self.is_kept {
+            true => self.report.tally().granted,
+            false => 0,
+        }
     }
 
     /// How many nodes no longer had the key of this lease: it had expired, or now carries the token of another client.
     #[must_use]
     pub fn gone(&self) -> usize {
-        self.0.tally().refused
+        self.report.tally().refused
     }
 
     /// How many nodes had not answered, or had failed, when the release returned: when a quorum had answered, or when the
     /// node timeout was over. Nodes that can be reached delete the key a moment later. On the other nodes, it expires.
     #[must_use]
     pub fn unanswered(&self) -> usize {
-        self.0.tally().unknown
+        self.report.tally().unknown
     }
 
     /// Whether other clients wait for the lock in its line, as far as the nodes have answered. Then the next acquire of the key
     /// begins in the line, see [`Options::queue`](crate::Options). `false` without the feature `queue`.
     #[must_use]
     pub fn has_waiters(&self) -> bool {
-        self.0.has_waiters()
+        self.report.has_waiters()
     }
 
-    /// The outcome of each node: `Granted` if it deleted the key, `Refused` if the key was gone.
+    /// The outcome of each node: `Granted` if it deleted or kept the key, `Refused` if the key was gone.
     #[must_use]
     pub const fn report(&self) -> &Report<E, MAX> {
-        &self.0
+        &self.report
     }
 }

@@ -70,7 +70,7 @@ pub struct Tally {
 }
 
 /// The result of a round: the key, and the outcome of each node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Report<E, const MAX: usize> {
     key: KeyName,
@@ -170,6 +170,18 @@ impl<E, const MAX: usize> Report<E, MAX> {
             Outcome::Failed(error) => Some(error),
             _ => None,
         })
+    }
+}
+
+/// With as many outcomes as there are nodes.
+impl<E: fmt::Debug, const MAX: usize> fmt::Debug for Report<E, MAX> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Report")
+            .field("key", &self.key)
+            .field("outcomes", &self.outcomes())
+            .field("free_in_ms", &self.free_in_ms)
+            .field("line", &self.line)
+            .finish()
     }
 }
 

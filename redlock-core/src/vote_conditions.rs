@@ -10,6 +10,9 @@
 pub struct VoteConditions {
     /// The longest TTL of any client of the node, in milliseconds.
     pub max_ttl_ms: u32,
+    /// The `min_hold` of the client, in milliseconds: the guard record must allow it too.
+    #[cfg(feature = "min-hold")]
+    pub min_hold_ms: u32,
     /// By how much the client's clock may run faster or slower than the node's, in millionths of the node's rate.
     pub drift_ppm: u32,
     /// Whether a node that has restarted has no vote until every lease that it may have forgotten is over:
@@ -27,6 +30,8 @@ impl VoteConditions {
     /// Every master has a vote.
     pub const NONE: Self = Self {
         max_ttl_ms: 0,
+        #[cfg(feature = "min-hold")]
+        min_hold_ms: 0,
         drift_ppm: 0,
         restart_guard: false,
         refuse_eviction: false,

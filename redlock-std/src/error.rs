@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use redlock_core::{BuildError, KeyName};
+use redlock_core::{BuildError, Denial, KeyName};
 
 use crate::NodeError;
 use crate::core::MAX_NODES;
@@ -72,10 +72,6 @@ impl From<BuildError> for ConnectError {
 /// Why the lock was not acquired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one error per failed acquire, and most are of the large variant"
-)]
 pub enum AcquireError {
     /// Another task of this process holds the lock, or is ahead in the queue for it.
     HeldHere(KeyName),
@@ -91,19 +87,28 @@ pub enum AcquireError {
         /// many locks. If not, the nodes do not answer.
         nodes_answer: bool,
     },
-    /// The error of the last round.
-    Nodes(redlock_core::AcquireError<NodeError, MAX_NODES>),
+    /// The handle was [closed](crate::Redlock::close).
+    Closed(KeyName),
+    /// The error of the last round. Boxed, because it has the outcome of each node.
+    Nodes(Box<redlock_core::AcquireError<NodeError, MAX_NODES>>),
+}
+
+impl From<redlock_core::AcquireError<NodeError, MAX_NODES>> for AcquireError {
+    fn from(error: redlock_core::AcquireError<NodeError, MAX_NODES>) -> Self {
+        Self::Nodes(Box::new(error))
+    }
 }
 
 impl AcquireError {
     /// Returns whether another client, or another task of this process, holds the lock, is ahead in the queue for it, or
     /// has left keys that have not expired. If so, try again later.
     #[must_use]
-    pub const fn is_held(&self) -> bool {
-        matches!(
-            self,
-            Self::HeldHere(_) | Self::Nodes(redlock_core::AcquireError::Held(_))
-        )
+    pub fn is_held(&self) -> bool {
+        match self {
+            Self::HeldHere(_) => true,
+            Self::Nodes(error) => matches!(**error, redlock_core::AcquireError::Held(_)),
+            _ => false,
+        }
     }
 
     /// Returns whether some node granted the lock in the last round, but too many others refused, see
@@ -127,15 +132,30 @@ impl AcquireError {
 
     /// Returns whether too few nodes gave a vote, because they failed or had no vote. If so, check the nodes.
     #[must_use]
-    pub const fn is_unreachable(&self) -> bool {
-        matches!(
-            self,
-            Self::Nodes(redlock_core::AcquireError::Unreachable(_))
-                | Self::NotAsked {
-                    nodes_answer: false,
-                    ..
-                }
-        )
+    pub fn is_unreachable(&self) -> bool {
+        match self {
+            Self::Nodes(error) => matches!(**error, redlock_core::AcquireError::Unreachable(_)),
+            Self::NotAsked { nodes_answer, .. } => !nodes_answer,
+            _ => false,
+        }
+    }
+
+    /// Whether too few nodes gave a vote, and `redlock init` lets some of them vote at once if their servers are new.
+    fn may_be_new_servers(&self) -> bool {
+        let Self::Nodes(error) = self else {
+            return false;
+        };
+        let failures = error.report().filter(|_| self.is_unreachable());
+        let mut denials = failures
+            .into_iter()
+            .flat_map(Report::failures)
+            .filter_map(NodeError::denial);
+        denials.any(|denial| {
+            matches!(
+                denial,
+                Denial::Restarted { .. } | Denial::Quarantined { .. } | Denial::Unguarded { .. }
+            )
+        })
     }
 }
 
@@ -166,7 +186,16 @@ impl fmt::Display for AcquireError {
                 f,
                 "no node was asked for {key}: no quorum of nodes answers the acquires and extensions that are ahead"
             ),
-            Self::Nodes(error) => write!(f, "{error}"),
+            Self::Closed(key) => write!(f, "{key} was not acquired: the handle was closed"),
+            Self::Nodes(error) => {
+                write!(f, "{error}")?;
+                if self.may_be_new_servers() {
+                    f.write_str(
+                        "; if these servers are new, run `redlock init` to skip this wait",
+                    )?;
+                }
+                Ok(())
+            }
         }
     }
 }
@@ -192,8 +221,9 @@ pub enum HoldError {
     /// The lock was not acquired. The work did not begin.
     NotAcquired(AcquireError),
     /// The lock was lost while the work ran. The work was dropped at that moment, unless it kept the task busy:
-    /// then it ran past that moment. This does not undo what the work did.
-    Lost(LossCause),
+    /// then it ran past that moment. This does not undo what the work did. Boxed, because it may have the outcome of each
+    /// node.
+    Lost(Box<LossCause>),
 }
 
 impl fmt::Display for HoldError {

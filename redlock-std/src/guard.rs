@@ -4,15 +4,15 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use redlock_core::{Clock, Fence, Instant, Lease, Token};
+use redlock_core::{Clock, Fence, Instant, Lease, Token, Transport};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::clock::SystemClock;
 use crate::core::Core;
 use crate::entropy::SystemEntropy;
 use crate::error::{ExtendError, LossCause, Released, Report};
 use crate::key_queues::Turn;
+use crate::lock_clock::LockClock;
 use crate::rounds::{Round, Rounds};
 use crate::sync::{Mutex, MutexGuard, Notify};
 
@@ -30,7 +30,15 @@ pub struct Guard {
     held: Option<Held>,
     validity: Arc<Validity>,
     keeper: Option<AbortHandle>,
+    effort: Effort,
     runtime: Handle,
+}
+
+/// What it took to acquire the lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Effort {
+    pub(crate) waited: Duration,
+    pub(crate) attempts: u32,
 }
 
 struct Held {
@@ -68,6 +76,7 @@ impl Guard {
         core: Core,
         lease: Lease<Arc<[u8]>>,
         turn: Turn,
+        effort: Effort,
         rounds: Rounds,
         runtime: Handle,
     ) -> Self {
@@ -85,6 +94,7 @@ impl Guard {
             held: Some(Held { core, lease }),
             validity,
             keeper: None,
+            effort,
             runtime,
         }
     }
@@ -101,6 +111,30 @@ impl Guard {
         &self.validity.token
     }
 
+    /// Returns how long the acquire of this lock took: in the queue, in the line and in its rounds.
+    #[must_use]
+    pub const fn waited(&self) -> Duration {
+        self.effort.waited
+    }
+
+    /// Returns how many times this acquire has asked the nodes: 1 if the lock was free. One attempt of a fenced lock takes up to three
+    /// rounds.
+    #[must_use]
+    pub const fn attempts(&self) -> u32 {
+        self.effort.attempts
+    }
+
+    /// Returns the names of the nodes that had granted the lock when its acquire returned: at least a quorum. The acquire does not wait
+    /// for the others, which may have granted it a moment later.
+    #[must_use]
+    pub fn granted_by(&self) -> Vec<Arc<str>> {
+        let nodes = self.held.iter().flat_map(|held| held.core.nodes());
+        nodes
+            .filter(|node| node.has_granted(&self.validity.token))
+            .map(Transport::name)
+            .collect()
+    }
+
     /// Returns the fencing token, which is higher than that of every earlier lease on the key, or `None` if the lock is
     /// plain. See [`Options::fenced`](crate::Options::fenced).
     ///
@@ -111,7 +145,7 @@ impl Guard {
         self.validity.fence
     }
 
-    /// Returns the end of the validity on [`SystemClock`]. From then on another client may hold the lock. Extensions
+    /// Returns the end of the validity on [`SystemClock`](crate::SystemClock). From then on another client may hold the lock. Extensions
     /// move this end.
     #[must_use]
     pub fn valid_until(&self) -> Instant {
@@ -128,7 +162,7 @@ impl Guard {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.valid_until()
-            .saturating_duration_since(SystemClock.now())
+            .saturating_duration_since(self.validity.clock().now())
     }
 
     /// Extends the lease: its keys expire one TTL from now. This takes one round, or up to two for a fenced lock.
@@ -153,7 +187,7 @@ impl Guard {
         };
         loop {
             let until = self.validity.until();
-            if SystemClock.now() >= until {
+            if self.validity.clock().now() >= until {
                 self.validity.expire(until);
             }
             if self.validity.is_lost() {
@@ -191,7 +225,7 @@ impl Guard {
                 }
                 Err(error) if error.is_retryable() => return Err(error),
                 // The keeper has extended the lease meanwhile.
-                Err(_) if SystemClock.now() < self.validity.until() => continue,
+                Err(_) if self.validity.clock().now() < self.validity.until() => continue,
                 Err(ExtendError::NotAsked { nodes_answer }) => (
                     ExtendError::NotAsked { nodes_answer },
                     LossCause::NotAsked { nodes_answer },
@@ -256,6 +290,15 @@ impl Guard {
             std::task::Poll::Ready(released) => released,
             std::task::Poll::Pending => release.await,
         }
+    }
+
+    /// Like [`release`](Self::release), but frees the lock even if [`Options::min_hold`](crate::Options::min_hold) is not over: for a
+    /// job that has failed and should be tried again.
+    pub async fn release_now(mut self) -> Released {
+        if let Some(held) = &mut self.held {
+            held.lease.end_min_hold();
+        }
+        self.release().await
     }
 
     /// Extends the lease until it is lost, and updates the shared validity.
@@ -335,8 +378,9 @@ impl Drop for Guard {
     fn drop(&mut self) {
         self.stop_keeping();
         if let Some(Held { core, lease }) = self.held.take() {
+            let now = core.clock().now();
             for node in core.nodes() {
-                node.release_unattended(&lease.release_command());
+                node.release_unattended(&lease.release_command_at(now));
             }
         }
         // After the releases. The keeper may still have the validity for a moment.
@@ -356,6 +400,10 @@ impl fmt::Debug for Guard {
 }
 
 impl Validity {
+    fn clock(&self) -> LockClock {
+        self.turn.clock()
+    }
+
     fn until(&self) -> Instant {
         self.turn.until()
     }
@@ -406,15 +454,16 @@ impl Validity {
                 return cause;
             }
             let until = self.until();
-            let over = until.saturating_sub(SystemClock.resolution());
-            if SystemClock.now() >= over {
+            let over = until.saturating_sub(self.clock().resolution());
+            if self.clock().now() >= over {
                 self.expire(until);
                 continue;
             }
+            let clock = self.clock();
             tokio::select! {
                 biased;
                 () = &mut lost => {}
-                () = SystemClock.sleep_until(over) => {}
+                () = clock.sleep_until(over) => {}
             }
         }
     }

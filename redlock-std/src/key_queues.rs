@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use redlock_core::{Clock, Instant};
 
-use crate::clock::SystemClock;
+use crate::lock_clock::LockClock;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, Notify};
 
@@ -20,6 +20,7 @@ use crate::sync::{Mutex, MutexGuard, Notify};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct KeyQueues {
     by_key: Arc<Mutex<Queues>>,
+    clock: LockClock,
 }
 
 type Queues = HashMap<Arc<[u8]>, Queue>;
@@ -38,6 +39,7 @@ struct Queue {
 /// One task in a queue.
 #[derive(Debug)]
 struct Slot {
+    clock: LockClock,
     /// The position in its queue.
     number: u64,
     /// When the turn ends by itself.
@@ -54,6 +56,13 @@ struct Slot {
 }
 
 impl KeyQueues {
+    pub(crate) fn new(clock: LockClock) -> Self {
+        Self {
+            by_key: Arc::default(),
+            clock,
+        }
+    }
+
     /// Waits for the turn of the caller. Returns `None` if it has not come by `give_up_at`. Dropping the future leaves
     /// the queue.
     ///
@@ -72,13 +81,13 @@ impl KeyQueues {
                 Position::Waiting { again_at } => again_at,
                 Position::Gone => return None,
             };
-            if SystemClock.now() >= give_up_at {
+            if self.clock.now() >= give_up_at {
                 return None;
             }
             tokio::select! {
                 biased;
                 () = turn.slot.changed.notified() => {}
-                () = SystemClock.sleep_until(again_at.min(give_up_at)) => {}
+                () = self.clock.sleep_until(again_at.min(give_up_at)) => {}
             }
         }
     }
@@ -98,7 +107,7 @@ impl KeyQueues {
         let Entry::Vacant(entry) = entry else {
             return None;
         };
-        let slot = Slot::new(0, term);
+        let slot = Slot::new(0, term, self.clock);
         entry.insert(Queue::new(Arc::clone(&slot)));
         drop(queues);
         Some(self.turn(key, slot))
@@ -108,7 +117,7 @@ impl KeyQueues {
     fn enter(&self, key: &Arc<[u8]>, term: Term) -> Turn {
         let slot = match lock(&self.by_key).entry(Arc::clone(key)) {
             Entry::Vacant(entry) => {
-                let slot = Slot::new(0, term);
+                let slot = Slot::new(0, term, self.clock);
                 entry.insert(Queue::new(Arc::clone(&slot)));
                 slot
             }
@@ -154,6 +163,11 @@ enum Position {
 }
 
 impl Turn {
+    /// The clock of its handle.
+    pub(crate) fn clock(&self) -> LockClock {
+        self.slot.clock
+    }
+
     /// When the turn ends by itself.
     pub(crate) fn until(&self) -> Instant {
         Instant::from_micros(self.slot.until_micros.load(Ordering::Acquire))
@@ -178,7 +192,7 @@ impl Turn {
 
     /// Moves the end to now if it is later.
     pub(crate) fn expire(&self) {
-        let now = SystemClock.now().as_micros();
+        let now = self.slot.clock.now().as_micros();
         self.slot.until_micros.fetch_min(now, Ordering::AcqRel);
     }
 
@@ -189,7 +203,7 @@ impl Turn {
         let Some(queue) = queues.get_mut(&self.key) else {
             return false;
         };
-        let now = SystemClock.now();
+        let now = self.slot.clock.now();
         let is_long = now >= queue.passed_on_since.saturating_add(longest);
         if is_long {
             queue.passed_on_since = now;
@@ -272,18 +286,19 @@ fn pass_on(mut entry: OccupiedEntry<'_, Arc<[u8]>, Queue>) {
 
 impl Queue {
     fn new(holder: Arc<Slot>) -> Self {
+        let passed_on_since = holder.clock.now();
         Self {
             holder,
             waiting: BTreeMap::new(),
             last_number: 0,
-            passed_on_since: SystemClock.now(),
+            passed_on_since,
         }
     }
 
     /// Adds a task at the end.
     fn push(&mut self, term: Term) -> Arc<Slot> {
         self.last_number += 1;
-        let slot = Slot::new(self.last_number, term);
+        let slot = Slot::new(self.last_number, term, self.holder.clock);
         self.waiting.insert(self.last_number, Arc::clone(&slot));
         slot
     }
@@ -297,8 +312,9 @@ impl Queue {
 }
 
 impl Slot {
-    fn new(number: u64, term: Term) -> Arc<Self> {
+    fn new(number: u64, term: Term, clock: LockClock) -> Arc<Self> {
         Arc::new(Self {
+            clock,
             number,
             until_micros: AtomicU64::new(term.until.as_micros()),
             validity: term.validity,
@@ -323,12 +339,12 @@ impl Slot {
         if self.is_holding.load(Ordering::Acquire) {
             return self.until();
         }
-        let soonest = SystemClock.now().saturating_add(self.validity);
+        let soonest = self.clock.now().saturating_add(self.validity);
         self.until().min(soonest)
     }
 
     fn is_over(&self) -> bool {
-        SystemClock.now() >= self.until()
+        self.clock.now() >= self.until()
     }
 }
 
@@ -345,6 +361,7 @@ mod tests {
     use std::collections::VecDeque;
 
     use super::*;
+    use crate::clock::SystemClock;
 
     const LONG: Duration = Duration::from_secs(60);
 

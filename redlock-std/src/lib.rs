@@ -1,8 +1,13 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(feature = "init")]
+#[doc(hidden)] // but for what is re-exported below: for redlock-cli
+pub mod init;
+
 mod redlock;
 mod rounds;
 
+mod closing;
 mod guard;
 mod key_queues;
 mod lines;
@@ -13,11 +18,17 @@ mod error;
 
 mod core;
 
+mod member;
+#[cfg(feature = "mock")]
+mod memory;
+
 mod node;
 
 #[cfg_attr(all(test, redlock_loom), path = "clock/modelled.rs")]
 mod clock;
 mod entropy;
+mod lock_clock;
+mod status;
 mod sync;
 
 pub use self::core::MAX_NODES;
@@ -25,6 +36,11 @@ pub use clock::SystemClock;
 pub use entropy::SystemEntropy;
 pub use error::{AcquireError, ConnectError, ExtendError, HoldError, LossCause, Released};
 pub use guard::Guard;
+#[cfg(feature = "init")]
+#[doc(inline)]
+pub use init::{InitError, init};
+#[cfg(feature = "mock")]
+pub use memory::MemoryNode;
 #[cfg(feature = "probe")]
 pub use node::Probe;
 #[cfg(feature = "tls-rustls")]
@@ -37,3 +53,4 @@ pub use redlock_core::{
 };
 #[cfg(feature = "tls-rustls")]
 pub use rustls;
+pub use status::NodeStatus;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redlock_core::{Clock, Instant};
 
-use crate::clock::SystemClock;
+use crate::lock_clock::LockClock;
 use crate::sync::atomic::{AtomicI64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -23,6 +23,7 @@ pub(crate) struct Lines {
     hash: RandomState,
     /// By how much the nodes' clocks are ahead of the clock of this machine, in microseconds.
     clock_offset: AtomicI64,
+    clock: LockClock,
 }
 
 /// No real offset is so low.
@@ -34,6 +35,7 @@ impl Default for Lines {
             keys: Mutex::default(),
             hash: RandomState::default(),
             clock_offset: AtomicI64::new(UNKNOWN),
+            clock: LockClock::default(),
         }
     }
 }
@@ -46,9 +48,16 @@ const LASTS: Duration = Duration::from_secs(10);
 const MAX_KEYS: usize = 1 << 16;
 
 impl Lines {
+    pub(crate) fn new(clock: LockClock) -> Self {
+        Self {
+            clock,
+            ..Self::default()
+        }
+    }
+
     /// Records the time of a node, in microseconds.
     pub(crate) fn record_time(&self, time: u64) {
-        let now = SystemClock.now().as_micros();
+        let now = self.clock.now().as_micros();
         let offset = time.cast_signed().saturating_sub(now.cast_signed());
         self.clock_offset.store(offset, Ordering::Relaxed);
     }
@@ -63,7 +72,7 @@ impl Lines {
 
     /// Records that clients of other processes wait for the lock `key`.
     pub(crate) fn record(&self, key: &[u8]) {
-        let now = SystemClock.now();
+        let now = self.clock.now();
         let mut keys = self.lock();
         if keys.len() >= MAX_KEYS {
             keys.retain(|_, at| !is_over(*at, now));
@@ -80,7 +89,7 @@ impl Lines {
             return false;
         }
         let hash = self.hash.hash_one(key);
-        let is_over = keys.get(&hash).map(|at| is_over(*at, SystemClock.now()));
+        let is_over = keys.get(&hash).map(|at| is_over(*at, self.clock.now()));
         if is_over == Some(true) {
             keys.remove(&hash);
         }
@@ -103,11 +112,11 @@ mod tests {
     #[test]
     fn a_ticket_is_the_time_of_the_nodes_at_which_the_wait_began() {
         let lines = Lines::default();
-        let since = SystemClock.now();
+        let since = lines.clock.now();
         assert_eq!(lines.ticket(since), None);
         for time in [2_000_000_000_000_000, 7] {
             lines.record_time(time);
-            let ticket = lines.ticket(SystemClock.now());
+            let ticket = lines.ticket(lines.clock.now());
             assert!(ticket.is_some_and(|ticket| (time..time + 10_000_000).contains(&ticket)));
         }
         assert_eq!(

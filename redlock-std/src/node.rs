@@ -6,6 +6,7 @@ mod answer;
 mod backoff;
 mod call;
 mod connect_limit;
+mod denied;
 mod error;
 mod framing;
 mod host;
@@ -27,16 +28,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redlock_core::transport::{Call as LineCall, Command, Mailbox, Reply, RunId, Verb};
-use redlock_core::{Denial, Entropy, Options, Token, Transport};
+use redlock_core::{Clock, Denial, Entropy, Options, Token, Transport};
 use tokio::runtime::Handle;
 
+use crate::clock::SystemClock;
 use crate::entropy::SystemEntropy;
 use crate::lines::Lines;
+use crate::status::NodeStatus;
 
 pub(crate) use actor::Actor;
 pub use address::Address;
 pub(crate) use backoff::jittered;
 use call::{AcquireNumber, Call, CallError};
+use denied::Denied;
 use error::Failure;
 pub use error::{NodeError, TransportError};
 use line::Line;
@@ -82,6 +86,8 @@ struct Attempt {
     is_sent: bool,
     /// The last acquire of this attempt that was queued.
     number: Option<AcquireNumber>,
+    /// Whether the node has answered that it has granted the lock.
+    is_granted: bool,
 }
 
 #[derive(Debug)]
@@ -89,6 +95,7 @@ struct Owner {
     queue: Arc<Queue>,
     mail: Arc<Mail>,
     round_trip: Arc<RoundTrip>,
+    denied: Denied,
 }
 
 impl RedisNode {
@@ -125,6 +132,7 @@ impl RedisNode {
                 queue: Arc::clone(&queue),
                 mail: Arc::clone(&mail),
                 round_trip: Arc::clone(&round_trip),
+                denied: Denied::default(),
             }),
             node_timeout,
             last: None,
@@ -140,6 +148,52 @@ impl RedisNode {
     #[must_use]
     pub fn name(&self) -> &str {
         self.owner.queue.name()
+    }
+
+    /// Returns the status of the node, for acquires with these options.
+    pub(crate) fn status(&self, options: &Options) -> NodeStatus {
+        let queue = &self.owner.queue;
+        let reach = queue.current_reach();
+        let failure = if reach.is_connected {
+            self.denial(options).map(Failure::Denied)
+        } else {
+            reach.error.map(Failure::Transport)
+        };
+        NodeStatus {
+            node: Arc::clone(queue.name()),
+            is_connected: reach.is_connected,
+            since: reach.since.elapsed(),
+            error: failure.map(|failure| NodeError::new(Arc::clone(queue.name()), failure)),
+            round_trip: self.owner.round_trip.known(),
+        }
+    }
+
+    /// Why the vote of the node does not count for an acquire with these options, as far as it is known.
+    fn denial(&self, options: &Options) -> Option<Denial> {
+        const TOKEN: Token = Token::from_bytes([0; Token::LEN]);
+
+        let ttl_ms = u32::try_from(options.ttl().as_millis()).unwrap_or(u32::MAX);
+        let acquire = Command::acquire(b"", &TOKEN, ttl_ms, options.vote_conditions());
+        let admission = self.owner.queue.admission();
+        let admitted = admission.check(acquire.verb, SystemClock.now());
+        let of_the_guard_record = || options.fencing().and_then(|_| self.owner.denied.current());
+        admitted.err().or_else(of_the_guard_record)
+    }
+
+    /// The number of releases that the node has not answered yet.
+    pub(crate) fn unanswered_releases(&self) -> usize {
+        self.owner.queue.unanswered_releases()
+    }
+
+    /// The number of releases that the node has not answered yet, and could answer soon.
+    pub(crate) fn releases_to_wait_for(&self) -> usize {
+        self.owner.queue.releases_to_wait_for()
+    }
+
+    /// Whether the node has granted the lock `token`, as far as it has answered.
+    pub(crate) fn has_granted(&self, token: &Token) -> bool {
+        self.last
+            .is_some_and(|last| last.is_granted && last.token == *token)
     }
 
     /// Returns the problems of the node that do not cost it its vote.
@@ -257,7 +311,10 @@ impl RedisNode {
         };
         let place = command.place.filter(|_| has_place);
         match command.with_place(place).reply(answer) {
-            Some(reply) => reply.map_err(Failure::Denied),
+            Some(reply) => {
+                self.learn(command, &reply);
+                reply.map_err(Failure::Denied)
+            }
             None => Err(Failure::Transport(TransportError::Unexpected)),
         }
     }
@@ -302,6 +359,19 @@ impl RedisNode {
             && last.is_some_and(|last| last.is_sent && last.token == *command.token)
     }
 
+    /// Records what the reply to an acquire tells about the vote of the node.
+    fn learn(&mut self, command: &Command<'_>, reply: &Result<Reply, Denial>) {
+        if !command.is_acquire() {
+            return;
+        }
+        if let (Ok(Reply::Acquired(_)), Some(last)) = (reply, &mut self.last) {
+            last.is_granted = true;
+        }
+        if command.proposal.is_some() {
+            self.owner.denied.record(reply.as_ref().err());
+        }
+    }
+
     fn note(&mut self, command: &Command<'_>, is_sent: bool) {
         let token = *command.token;
         if let Verb::Acquire { ttl_ms, .. } = command.verb {
@@ -309,6 +379,7 @@ impl RedisNode {
                 token,
                 ttl_ms,
                 is_sent,
+                is_granted: false,
                 number: self
                     .last
                     .filter(|last| last.token == token)
@@ -371,7 +442,8 @@ impl Transport for RedisNode {
         } else if queue.is_connecting() {
             Some(TransportError::NotConnected(after))
         } else {
-            Some(TransportError::Overloaded)
+            // Commands also wait behind the first one on a connection, until the node has answered that.
+            Some(self.too_far().unwrap_or(TransportError::Overloaded))
         }
     }
 }

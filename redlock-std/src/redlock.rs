@@ -8,16 +8,21 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::LossCause;
-use crate::clock::SystemClock;
+use crate::closing::Closing;
 use crate::core::{Core, MAX_NODES};
 use crate::entropy::SystemEntropy;
 use crate::error::{AcquireError, ConnectError, HoldError};
-use crate::guard::Guard;
+use crate::guard::{Effort, Guard};
 use crate::key_queues::{KeyQueues, Term, Turn};
 use crate::knowledge::{FleetKnowledge, Told};
 use crate::lines::Lines;
+use crate::lock_clock::LockClock;
+use crate::member::Member;
+#[cfg(feature = "mock")]
+use crate::memory::MemoryNode;
 use crate::node::{Address, MAX_KEY, NodeError, RedisNode, jittered, random_mailbox};
 use crate::rounds::{Round, Rounds};
+use crate::status::NodeStatus;
 
 /// Why a round acquired no lock.
 type NodesError = redlock_core::AcquireError<NodeError, MAX_NODES>;
@@ -59,6 +64,7 @@ pub struct Redlock {
     key_queues: KeyQueues,
     lines: Arc<Lines>,
     rounds: Rounds,
+    closing: Closing,
     runtime: Handle,
 }
 
@@ -187,7 +193,8 @@ impl Redlock {
         let mut nodes: Vec<RedisNode> = Vec::new();
         let mut actors = Vec::new();
         let mailbox = random_mailbox();
-        let lines = Arc::new(Lines::default());
+        let clock = LockClock::System;
+        let lines = Arc::new(Lines::new(clock));
         for url in urls {
             let address = parse(url.as_ref())?;
             if nodes.iter().any(|node| node.name() == &**address.name()) {
@@ -201,19 +208,83 @@ impl Redlock {
             nodes.push(node);
             actors.push(actor);
         }
-        let core = Core::new(nodes, SystemClock, SystemEntropy, options)?;
+        let nodes = nodes.into_iter().map(Member::Redis);
+        let redlock = Self::over(nodes, clock, lines, options, &runtime)?;
         for actor in actors {
             runtime.spawn(actor.run());
         }
+        Ok(redlock)
+    }
+
+    /// Returns a handle for locks over `nodes` in memory, on the clock of the current tokio runtime, which a test may pause.
+    ///
+    /// It is for tests of your own code, without servers. Only the nodes and the clock are mocks: guards, extensions, queues, lines
+    /// and errors are the real ones. Each call is another process: two handles over the same nodes compete.
+    /// [`Guard::valid_until`] is on tokio's clock, not on [`SystemClock`](crate::SystemClock).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use redlock_std::{HoldError, MemoryNode, Options, Redlock};
+    ///
+    /// /// The function under test.
+    /// async fn pay(redlock: &Redlock, work: Duration) -> Result<(), HoldError> {
+    ///     redlock.hold("invoice:42", async |_guard| tokio::time::sleep(work).await).await
+    /// }
+    ///
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    /// # runtime.unwrap().block_on(async {
+    /// // In a test: #[tokio::test(start_paused = true)]
+    /// let nodes = MemoryNode::array::<3>();
+    /// let redlock = Redlock::in_memory(&nodes, Options::new(Duration::from_secs(10)).unwrap()).unwrap();
+    ///
+    /// // One of three nodes hangs, without effect: the lease is extended for five minutes, which pass in a moment.
+    /// nodes[0].hang();
+    /// pay(&redlock, Duration::from_secs(300)).await.unwrap();
+    ///
+    /// // A second one dies while the lock is held: the work is stopped.
+    /// let payment = pay(&redlock, Duration::from_secs(300));
+    /// let fault = async {
+    ///     tokio::time::sleep(Duration::from_secs(5)).await;
+    ///     nodes[1].kill();
+    /// };
+    /// let (paid, ()) = tokio::join!(payment, fault);
+    /// assert!(matches!(paid, Err(HoldError::Lost(_))));
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If there are no nodes or more than [`MAX_NODES`], if a node is given twice, if the options are not valid, or if there is no
+    /// tokio runtime.
+    #[cfg(feature = "mock")]
+    pub fn in_memory(nodes: &[MemoryNode], options: Options) -> Result<Self, ConnectError> {
+        let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
+        let mailbox = random_mailbox();
+        let clock = LockClock::Tokio;
+        let lines = Arc::new(Lines::new(clock));
+        let members = nodes
+            .iter()
+            .map(|node| Member::Memory(node.client(mailbox)));
+        Self::over(members, clock, lines, options, &runtime)
+    }
+
+    fn over(
+        nodes: impl IntoIterator<Item = Member>,
+        clock: LockClock,
+        lines: Arc<Lines>,
+        options: Options,
+        runtime: &Handle,
+    ) -> Result<Self, ConnectError> {
         Ok(Self {
-            core: Arc::new(core),
+            core: Arc::new(Core::new(nodes, clock, SystemEntropy, options)?),
             knowledge: FleetKnowledge::nothing(),
             options,
             prefix: Arc::from([]),
-            key_queues: KeyQueues::default(),
+            key_queues: KeyQueues::new(clock),
             lines,
-            rounds: Rounds::default(),
-            runtime,
+            rounds: Rounds::new(clock),
+            closing: Closing::default(),
+            runtime: runtime.clone(),
         })
     }
 
@@ -255,6 +326,26 @@ impl Redlock {
         &self.options
     }
 
+    /// Returns the status of each node, for a readiness check or a log: whether it is connected, since when, why it has no vote, and
+    /// how long its last answer took. A minority that is dead costs no lock, so this is how to notice it before the second death.
+    ///
+    /// Sends nothing. A node that dies, so that its connection is closed, is in the result at once. One that hangs or is cut off is in
+    /// it when a command has not been answered for several node timeouts. What takes the vote of a node away for a fenced lock, such
+    /// as a quarantine, is known from the answer to the last acquire. The process can acquire locks if a majority has a vote:
+    ///
+    /// ```
+    /// # fn is_ready(redlock: &redlock_std::Redlock) -> bool {
+    /// let status = redlock.status();
+    /// let votes = status.iter().filter(|node| node.has_vote()).count();
+    /// votes > status.len() / 2
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn status(&self) -> Vec<NodeStatus> {
+        let nodes = self.core.nodes();
+        nodes.map(|node| node.status(&self.options)).collect()
+    }
+
     /// Returns the problems of nodes that do not cost them their vote:
     ///
     /// - The node may evict keys. ([`Options::refuse_eviction`] takes its vote away.) This is what the node answered
@@ -267,7 +358,7 @@ impl Redlock {
     ///   the node.
     #[must_use]
     pub fn warnings(&self) -> Vec<NodeError> {
-        self.core.nodes().flat_map(RedisNode::warnings).collect()
+        self.core.nodes().flat_map(Member::warnings).collect()
     }
 
     /// Acquires the lock if it is free.
@@ -293,7 +384,10 @@ impl Redlock {
         check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
         let key = key.map_err(AcquireError::KeyTooLong)?;
-        let now = SystemClock.now();
+        let Some(_active) = self.closing.begin() else {
+            return Err(closed(&key));
+        };
+        let now = self.now();
         let turn = self.key_queues.try_take(&key, term(&self.options, now));
         let turn = turn.ok_or_else(|| held_here(&key))?;
         self.acquire_in_turn(key, now, now, turn).await
@@ -318,6 +412,8 @@ impl Redlock {
     /// acquires of a burst wait until their round can begin, behind the extensions of leases, instead of timing out in
     /// flight.
     ///
+    /// The lock is not re-entrant: a task that holds the lock and acquires its key again waits for itself.
+    ///
     /// Dropping the future leaves the queue and the line, and releases the keys that a round may have set.
     ///
     /// # Errors
@@ -331,13 +427,20 @@ impl Redlock {
         check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
         let key = key.map_err(AcquireError::KeyTooLong)?;
-        let since = SystemClock.now();
+        let Some(_active) = self.closing.begin() else {
+            return Err(closed(&key));
+        };
+        let since = self.now();
         let give_up_at = since.saturating_add(self.options().wait_time());
         let term = term(&self.options, give_up_at);
         let turn = match self.key_queues.try_take(&key, term) {
             Some(turn) => turn,
             None => {
-                let turn = self.key_queues.take(&key, give_up_at, term).await;
+                let turn = tokio::select! {
+                    biased;
+                    () = self.closing.closed() => return Err(closed(&key)),
+                    turn = self.key_queues.take(&key, give_up_at, term) => turn,
+                };
                 turn.ok_or_else(|| match self.rounds.nodes_answer() {
                     true => held_here(&key),
                     false => self.not_asked(&key),
@@ -377,7 +480,45 @@ impl Redlock {
         };
         let cause = guard.loss().unwrap_or(LossCause::Expired);
         guard.release().await;
-        done.ok_or(HoldError::Lost(cause))
+        done.ok_or_else(|| HoldError::Lost(Box::new(cause)))
+    }
+
+    /// Closes this handle and its clones: no acquire begins any more, those that wait end with [`AcquireError::Closed`], and the
+    /// queued releases are sent. Returns how many releases are still unanswered: their keys may be left until they expire.
+    ///
+    /// Call it before the process ends. The releases of dropped guards are sent by background tasks: if the runtime shuts down right
+    /// after a guard was dropped, its key is left. This waits until the nodes that can be reached have answered, at most for four
+    /// node timeouts, but at least for a second. Guards that still exist are not released by it. So the order of a shutdown is:
+    ///
+    /// 1. Take no new work.
+    /// 2. Await the tasks that hold guards, or abort them and await their ends. This drops the guards.
+    /// 3. Await `close`.
+    /// 4. Let the runtime end.
+    ///
+    /// Extensions and releases of the guards that are left work as before. Dropping the future leaves the handle closed.
+    ///
+    /// ```no_run
+    /// # async fn example(redlock: redlock_std::Redlock, mut tasks: tokio::task::JoinSet<()>) {
+    /// tasks.shutdown().await;
+    /// let unanswered = redlock.close().await;
+    /// # }
+    /// ```
+    pub async fn close(&self) -> usize {
+        const LEAST: Duration = Duration::from_secs(1);
+        const BETWEEN_CHECKS: Duration = Duration::from_millis(1);
+
+        self.closing.close();
+        let unanswered = || {
+            let nodes = self.core.nodes();
+            nodes.map(Member::releases_to_wait_for).sum::<usize>()
+        };
+        let longest = self.options.round_time().saturating_mul(4).max(LEAST);
+        let give_up_at = self.now().saturating_add(longest);
+        while (!self.closing.is_idle() || unanswered() > 0) && self.now() < give_up_at {
+            let again_at = self.now().saturating_add(BETWEEN_CHECKS);
+            self.core.clock().sleep_until(again_at).await;
+        }
+        self.core.nodes().map(Member::unanswered_releases).sum()
     }
 
     /// Makes attempts until one succeeds, or until `give_up_at`. The wait has begun at `since`.
@@ -388,7 +529,7 @@ impl Redlock {
         give_up_at: Instant,
         turn: Turn,
     ) -> Result<Guard, AcquireError> {
-        let left = give_up_at.saturating_duration_since(SystemClock.now());
+        let left = give_up_at.saturating_duration_since(self.now());
         let mut core = self.client(self.options.wait(left));
         for node in core.nodes_mut() {
             node.want(Arc::clone(&key), self.lines.ticket(since));
@@ -396,15 +537,25 @@ impl Redlock {
         let keeps_line = core.nodes().all(|node| node.mailbox().is_some());
         let longest = self.options.round_time().saturating_mul(PASSED_ON_TIMEOUTS);
         if !keeps_line && give_up_at > since && turn.stands_back_after(longest) {
-            SystemClock
-                .sleep_until(SystemClock.now().saturating_add(jittered(STAND_BACK)))
+            let clock = *self.core.clock();
+            clock
+                .sleep_until(self.now().saturating_add(jittered(STAND_BACK)))
                 .await;
         }
-        let lease = self.contend(&mut core, &key, since, give_up_at).await?;
+        let (lease, attempts) = self.contend(&mut core, &key, since, give_up_at).await?;
         for node in core.nodes_mut() {
             node.end_wait();
         }
-        Ok(self.guard(core, lease, turn))
+        let effort = Effort {
+            waited: self.now().saturating_duration_since(since),
+            attempts,
+        };
+        let guard = self.guard(core, lease, turn, effort);
+        // If the handle was closed during the last round, dropping the guard releases the lock.
+        match self.closing.is_closed() {
+            true => Err(closed(guard.key())),
+            false => Ok(guard),
+        }
     }
 
     async fn contend(
@@ -413,7 +564,7 @@ impl Redlock {
         key: &Arc<[u8]>,
         since: Instant,
         give_up_at: Instant,
-    ) -> Result<Lease<Arc<[u8]>>, AcquireError> {
+    ) -> Result<(Lease<Arc<[u8]>>, u32), AcquireError> {
         let contender = Contender { core, key };
         let core = &mut *contender.core;
         let mut acquisition = core.begin().since(since);
@@ -423,8 +574,9 @@ impl Redlock {
         let round_time = self.options.round_time();
         let mut failed = None;
         let mut has_mail = false;
+        let mut attempts = 0_u32;
         // The first round of an acquire, and a retry for a split vote, may begin after its wait.
-        let mut admit_until = give_up_at.max(SystemClock.now().saturating_add(round_time));
+        let mut admit_until = give_up_at.max(self.now().saturating_add(round_time));
         loop {
             if acquisition.is_in_line() && !has_mail {
                 // Before it is in the line: a node removes a client that it cannot call.
@@ -433,22 +585,28 @@ impl Redlock {
             }
             let lease = self.attempt(core, &mut acquisition, key, admit_until);
             let error = match lease.await {
-                Some(Ok(lease)) => return Ok(lease),
+                Some(Ok(lease)) => return Ok((lease, attempts.saturating_add(1))),
                 Some(Err(error)) => error,
+                None if self.closing.is_closed() => return Err(closed(key)),
                 None => {
-                    return Err(failed.map_or_else(|| self.not_asked(key), AcquireError::Nodes));
+                    return Err(failed.map_or_else(|| self.not_asked(key), AcquireError::from));
                 }
             };
             let Some(again_at) = core.again_at(&mut acquisition, &error) else {
-                return Err(AcquireError::Nodes(error));
+                return Err(AcquireError::from(error));
             };
             failed = Some(error);
+            attempts = attempts.saturating_add(1);
             admit_until = if again_at > give_up_at {
                 again_at.saturating_add(round_time)
             } else {
                 give_up_at
             };
-            core.wait_for_turn(&mut acquisition, key, again_at).await;
+            tokio::select! {
+                biased;
+                () = self.closing.closed() => return Err(closed(key)),
+                () = core.wait_for_turn(&mut acquisition, key, again_at) => {}
+            }
         }
     }
 
@@ -463,7 +621,12 @@ impl Redlock {
         let round_time = self.options.round_time();
         // A round and one that cleans up. An attempt that takes longer does not delay others.
         let longest = round_time * 2;
-        let mut round = self.rounds.admit_acquire(give_up_at, longest).await?;
+        let mut round = tokio::select! {
+            // Admission comes first: it is immediate as a rule.
+            biased;
+            round = self.rounds.admit_acquire(give_up_at, longest) => round?,
+            () = self.closing.closed() => return None,
+        };
         let mut attempt = Attempt::new(core, &self.knowledge, &mut round);
         let lease = attempt.core.attempt(acquisition, Arc::clone(key)).await;
         attempt.is_over = true;
@@ -477,13 +640,13 @@ impl Redlock {
         Some(lease)
     }
 
-    fn guard(&self, core: Core, lease: Lease<Arc<[u8]>>, turn: Turn) -> Guard {
+    fn guard(&self, core: Core, lease: Lease<Arc<[u8]>>, turn: Turn, effort: Effort) -> Guard {
         if self.lines.contains(lease.key()) {
             // The next task stands in the line as those of other processes do, by the time of its own call.
             turn.end();
         }
         let (rounds, runtime) = (self.rounds.clone(), self.runtime.clone());
-        Guard::new(core, lease, turn, rounds, runtime)
+        Guard::new(core, lease, turn, effort, rounds, runtime)
     }
 
     /// The error of an acquire without a round.
@@ -492,6 +655,10 @@ impl Redlock {
             key: KeyName::new(key),
             nodes_answer: self.rounds.nodes_answer(),
         }
+    }
+
+    fn now(&self) -> Instant {
+        self.core.clock().now()
     }
 
     /// The state machine for one operation.
@@ -520,7 +687,7 @@ impl Redlock {
 /// Refuses the options that [`Redlock::connect`] refuses. [`Redlock::with_options`] returns no error, so each acquire
 /// checks.
 fn check(options: &Options) -> Result<(), BuildError> {
-    if options.validity() <= SystemClock.resolution() {
+    if options.validity() <= LockClock::System.resolution() {
         return Err(BuildError::ClockTooCoarse);
     }
     Ok(())
@@ -537,6 +704,10 @@ fn term(options: &Options, give_up_at: Instant) -> Term {
     }
 }
 
+fn closed(key: &[u8]) -> AcquireError {
+    AcquireError::Closed(KeyName::new(key))
+}
+
 fn held_here(key: &[u8]) -> AcquireError {
     AcquireError::HeldHere(KeyName::new(key))
 }
@@ -544,7 +715,7 @@ fn held_here(key: &[u8]) -> AcquireError {
 /// Lets the nodes that can be reached call the client. A node that does not answer is not waited for longer than a round.
 async fn open_mail(core: &Core) {
     let nodes = || core.nodes().filter(|node| node.is_promising());
-    nodes().for_each(RedisNode::want_mail);
+    nodes().for_each(Member::want_mail);
     let all = async {
         for node in nodes() {
             node.open_mail().await;

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use redlock_core::{Clock, Instant};
 
-use crate::clock::SystemClock;
+use crate::lock_clock::LockClock;
 use crate::sync::{Mutex, MutexGuard, Notify};
 use limit::Limit;
 use round_queue::{RoundQueue, Ticket};
@@ -26,6 +26,7 @@ use round_queue::{RoundQueue, Ticket};
 #[derive(Clone, Default)]
 pub(crate) struct Rounds {
     state: Arc<Mutex<State>>,
+    clock: LockClock,
 }
 
 struct State {
@@ -79,6 +80,13 @@ struct Waiter<'a> {
 }
 
 impl Rounds {
+    pub(crate) fn new(clock: LockClock) -> Self {
+        Self {
+            state: Arc::default(),
+            clock,
+        }
+    }
+
     /// Waits until an acquire may begin. Returns `None` if it cannot begin by `give_up_at`.
     ///
     /// The round counts as in flight until it is dropped, for `longest` at most. Dropping the future leaves the queue.
@@ -124,7 +132,7 @@ impl Rounds {
 
     /// Begins a round if no other task waits and a slot is free. Otherwise joins the queue.
     fn enter(&self, kind: Kind, due: Instant, longest: Duration) -> Result<Round<'_>, Waiter<'_>> {
-        let now = SystemClock.now();
+        let now = self.clock.now();
         let mut state = self.lock();
         state.last_number += 1;
         let number = state.last_number;
@@ -184,7 +192,7 @@ impl Round<'_> {
 
 impl Drop for Round<'_> {
     fn drop(&mut self) {
-        let now = SystemClock.now();
+        let now = self.rounds.clock.now();
         let mut state = self.rounds.lock();
         if let Some(result) = &self.result {
             state.adapt(self.started_at, now, result);
@@ -201,7 +209,7 @@ impl<'a> Waiter<'a> {
     /// Waits for admission. Returns `None` if there is none by `give_up_at`.
     async fn wait(&self, give_up_at: Instant, longest: Duration) -> Option<Round<'a>> {
         loop {
-            let now = SystemClock.now();
+            let now = self.rounds.clock.now();
             let check_at = {
                 let mut state = self.rounds.lock();
                 state.pass_on(now);
@@ -211,7 +219,7 @@ impl<'a> Waiter<'a> {
                 if queue.begin(self.ticket, &self.woken, slots, until) {
                     return Some(self.rounds.round(self.kind, self.ticket, now));
                 }
-                state.check_again_at(now)
+                state.check_again_at(now, self.rounds.clock.resolution())
             };
             if now >= give_up_at {
                 return None;
@@ -219,7 +227,7 @@ impl<'a> Waiter<'a> {
             tokio::select! {
                 biased;
                 () = self.woken.notified() => {}
-                () = SystemClock.sleep_until(check_at.min(give_up_at)) => {}
+                () = self.rounds.clock.sleep_until(check_at.min(give_up_at)) => {}
             }
         }
     }
@@ -229,7 +237,7 @@ impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut state = self.rounds.lock();
         if state.queue(self.kind).leave(self.ticket) {
-            state.pass_on(SystemClock.now());
+            state.pass_on(self.rounds.clock.now());
         }
     }
 }
@@ -278,13 +286,13 @@ impl State {
 
     /// When a waiting task checks the rounds in flight again. No task relies on another one being polled: one of them
     /// checks as soon as there may be a free slot. If it is not polled, the next task that checks takes over.
-    fn check_again_at(&mut self, now: Instant) -> Instant {
+    fn check_again_at(&mut self, now: Instant, tick: Duration) -> Instant {
         let overdue = self.extensions.next_overdue();
         let mut due = overdue.min(self.acquires.next_overdue());
         if !self.dropped.is_empty() {
             due = now;
         }
-        let due = due.max(now.saturating_add(SystemClock.resolution()));
+        let due = due.max(now.saturating_add(tick));
         if now >= self.next_check || due < self.next_check {
             self.next_check = due;
             return due;
@@ -327,6 +335,7 @@ mod tests {
     use std::task::Poll;
 
     use super::*;
+    use crate::clock::SystemClock;
 
     const LONGEST: Duration = Duration::from_millis(50);
     const LONG: Duration = Duration::from_secs(60);

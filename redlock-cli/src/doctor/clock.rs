@@ -11,7 +11,7 @@ use super::examination::{Examination, Sample, Seen};
 use super::finding::{Finding, Judgement, bad, ok, warn};
 use crate::defaults::{DRIFT_PPM, WINDOW};
 use crate::duration;
-use crate::guard_record::Settings;
+use redlock_std::init::guard_record::Settings;
 
 /// A value, and its largest error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use redlock_std::{SystemClock, printable};
 use super::line::Line;
 use super::permissions::Permissions;
 use super::writes::Writes;
-use crate::guard_record;
 use crate::nodes::{Connection, Info, Node, in_words};
+use redlock_std::init::guard_record;
 
 /// The facts about a node, or why there are none.
 #[derive(Debug)]

@@ -9,9 +9,9 @@ use super::examination::{Examination, Seen};
 use super::finding::{Finding, bad, ok, warn};
 use super::fleet;
 use crate::duration;
-use crate::guard_record::{GuardRecord, Settings, Standing};
 use crate::nodes::Info;
-use crate::recovery::{Cure, Recovery, Sight};
+use redlock_std::init::guard_record::{GuardRecord, Settings, Standing};
+use redlock_std::init::recovery::{Cure, Recovery, Sight};
 
 /// The value at the key of the guard record of a node.
 enum Guard {

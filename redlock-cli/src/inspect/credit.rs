@@ -6,10 +6,10 @@ use serde_json::{Value as Json, json};
 
 use super::holding::{Holding, Identity, Key};
 use super::line::Line;
-use crate::guard_record::{GuardRecord, Settings, Standing};
 use crate::nodes::Info;
 use crate::uptime::time_without_vote;
 use crate::{defaults, duration};
+use redlock_std::init::guard_record::{GuardRecord, Settings, Standing};
 
 /// How much of a node's answer counts.
 #[derive(Debug, Clone, PartialEq, Eq)]

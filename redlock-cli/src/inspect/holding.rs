@@ -7,9 +7,10 @@ use redis::{Value, from_redis_value};
 use redlock_std::printable;
 
 use super::line::Line;
+use crate::duration;
 use crate::nodes::{Connection, Info, Node, in_words};
-use crate::{duration, guard_record};
 use redlock_core::FENCE_KEY_PREFIX;
+use redlock_std::init::guard_record;
 
 /// The answers of a node, or why there are none.
 #[derive(Debug)]

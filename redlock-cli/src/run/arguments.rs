@@ -56,6 +56,14 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "wait")]
     no_wait: bool,
 
+    /// How long the lock stays held after it was acquired, even if the command ends earlier
+    ///
+    /// For a job that cron starts at the same time on several hosts, with --no-wait: a host whose clock is late
+    /// finds the lock held, although the job is done, so the job runs once. Use a time that is shorter than the
+    /// period by more than the clocks of the hosts differ: for example 55s for a job of every minute.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "fenced")]
+    min_hold: Option<Duration>,
+
     /// The exit code if another client holds the lock: at once with --no-wait, otherwise when the wait is over
     #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::HELD)]
     conflict_exit_code: u8,
@@ -175,6 +183,9 @@ impl Arguments {
             options = options.fenced(self.fencing()?)?;
         } else if let Some(max_ttl) = self.max_ttl {
             options = options.max_ttl(max_ttl)?;
+        }
+        if let Some(min_hold) = self.min_hold {
+            options = options.min_hold(min_hold)?;
         }
         options.node_timeout(self.node_timeout.unwrap_or_else(|| node_timeout(&options)))
     }

@@ -172,6 +172,8 @@ pub(crate) enum Event {
         signal: Option<i32>,
     },
     Released {
+        /// On how many nodes the lock stays held for the rest of `--min-hold`.
+        kept: usize,
         released: usize,
         gone: usize,
         unanswered: usize,
@@ -250,11 +252,17 @@ impl Event {
                 serde_json::json!({ "code": code, "signal": signal.map(signals::name) })
             }
             Self::Released {
+                kept,
                 released,
                 gone,
                 unanswered,
             } => {
-                serde_json::json!({ "released": released, "gone": gone, "unanswered": unanswered })
+                serde_json::json!({
+                    "released": released,
+                    "kept": kept,
+                    "gone": gone,
+                    "unanswered": unanswered,
+                })
             }
             Self::Failed { code, .. } => serde_json::json!({ "exit_code": code }),
         }
@@ -309,9 +317,20 @@ impl fmt::Display for Event {
                 )
             }
             Self::Released {
+                kept: kept @ 1..,
+                gone,
+                unanswered,
+                ..
+            } => write!(
+                f,
+                "released: stays held on {kept} nodes for the rest of --min-hold, already gone on {gone}, no answer yet \
+                from {unanswered}"
+            ),
+            Self::Released {
                 released,
                 gone,
                 unanswered,
+                ..
             } => write!(
                 f,
                 "released: deleted on {released} nodes, already gone on {gone}, no answer yet from \

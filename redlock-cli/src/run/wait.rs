@@ -68,16 +68,16 @@ fn is_quarantine(error: &AcquireError) -> bool {
 }
 
 /// Whether waiting cannot help: no node was asked, and none would be.
-pub(super) const fn is_hopeless(error: &AcquireError) -> bool {
-    matches!(
-        error,
-        AcquireError::Build(_)
-            | AcquireError::KeyTooLong(_)
-            | AcquireError::Nodes(
-                // The machine has no randomness for tokens.
-                redlock_core::AcquireError::Entropy | redlock_core::AcquireError::ReservedKey
-            )
-    )
+pub(super) fn is_hopeless(error: &AcquireError) -> bool {
+    match error {
+        AcquireError::Build(_) | AcquireError::KeyTooLong(_) => true,
+        AcquireError::Nodes(error) => matches!(
+            **error,
+            // The machine has no randomness for tokens.
+            redlock_core::AcquireError::Entropy | redlock_core::AcquireError::ReservedKey
+        ),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -91,8 +91,8 @@ mod tests {
         for error in [
             AcquireError::Build(BuildError::ClockTooCoarse),
             AcquireError::KeyTooLong(66_000),
-            AcquireError::Nodes(redlock_core::AcquireError::Entropy),
-            AcquireError::Nodes(redlock_core::AcquireError::ReservedKey),
+            redlock_core::AcquireError::Entropy.into(),
+            redlock_core::AcquireError::ReservedKey.into(),
         ] {
             assert!(is_hopeless(&error), "{error}");
         }

@@ -1,8 +1,9 @@
 //! A node that lives in memory.
 
-use core::cell::RefCell;
-use core::future::poll_fn;
-use core::task::{Poll, Waker};
+use core::future::Future;
+use core::ops::DerefMut;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
 use crate::command::{Command, Verb};
@@ -12,6 +13,7 @@ use crate::key::KeyName;
 use crate::line::{Call as LineCall, Mailbox};
 use crate::mock::error::{MockError, MockFailure, MockName};
 use crate::mock::host::Host;
+use crate::mock::shared::Shared;
 use crate::mock::slots::Slots;
 use crate::node_info::RunId;
 use crate::owned::OwnedCommand;
@@ -27,12 +29,12 @@ use crate::transport::{NodeErrorOf, Transport};
 /// their way.
 ///
 /// A node that hangs keeps the commands that it is sent, and executes them when it resumes, like a stopped server with open
-/// connections. It also executes commands whose futures were dropped meanwhile.
+/// connections. It also executes commands whose futures were dropped meanwhile, except old extensions if there is no room for them.
 #[derive(Debug)]
 pub struct MockNode<C> {
     number: usize,
     clock: C,
-    state: RefCell<State>,
+    state: Shared<State>,
 }
 
 #[derive(Debug)]
@@ -45,7 +47,7 @@ struct State {
     next_ticket: u64,
     sent: Slots<Sent, MAX_SENT>,
     host: Host,
-    wakers: Slots<Waker, MAX_SENT>,
+    wakers: Slots<(u64, Waker), MAX_WAITING>,
     /// The clients whose connections have subscribed to their mailboxes.
     subscribers: Slots<Mailbox, MAX_MAIL>,
     mail: Slots<Mail, MAX_MAIL>,
@@ -53,6 +55,13 @@ struct State {
 }
 
 const MAX_SENT: usize = 64;
+
+/// How many futures can wait for a change of the node. Fewer without `mock-sync`, because such nodes are on the stack.
+const MAX_WAITING: usize = if cfg!(feature = "mock-sync") {
+    256
+} else {
+    MAX_SENT
+};
 
 const MAX_MAIL: usize = 16;
 
@@ -99,7 +108,7 @@ impl<C: Clock> MockNode<C> {
         Self {
             number,
             clock,
-            state: RefCell::new(State {
+            state: Shared::new(State {
                 is_up: true,
                 is_hung: false,
                 latency: Duration::ZERO,
@@ -180,6 +189,12 @@ impl<C: Clock> MockNode<C> {
     /// Stops answering, with connections open, as a server under SIGSTOP does.
     pub fn hang(&self) {
         self.settled().is_hung = true;
+    }
+
+    /// Whether it is up, also if it hangs.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.settled().is_up
     }
 
     /// Executes the commands that were sent in the meantime, and answers again.
@@ -356,11 +371,11 @@ impl<C: Clock> MockNode<C> {
     fn change(&self, change: impl FnOnce(&mut State, Instant)) {
         let mut state = self.settled();
         change(&mut state, self.clock.now());
-        state.wakers.take_all().for_each(Waker::wake);
+        state.wake();
     }
 
     /// The state of the node, after it has executed all commands that have arrived.
-    fn settled(&self) -> core::cell::RefMut<'_, State> {
+    fn settled(&self) -> impl DerefMut<Target = State> {
         let mut state = self.state.borrow_mut();
         state.settle(self.clock.now());
         state.host.expire(self.clock.now());
@@ -486,23 +501,44 @@ impl<C: Clock> Transport for MockClient<'_, C> {
 }
 
 /// Waits until the node has changed.
-async fn change(state: &RefCell<State>) {
-    let mut is_registered = false;
-    // Owns the flag, for the reason that is given at `Sleep` in `mock/clock.rs`.
-    poll_fn(move |context| {
-        if is_registered {
+const fn change(state: &Shared<State>) -> Change<'_> {
+    Change {
+        state,
+        number: None,
+    }
+}
+
+/// Leaves no waker behind when it is dropped. A type, for the reason that is given at `Sleep` in `mock/clock.rs`.
+struct Change<'a> {
+    state: &'a Shared<State>,
+    /// The number of its waker.
+    number: Option<u64>,
+}
+
+impl Future for Change<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.number.is_some() {
             return Poll::Ready(());
         }
-        is_registered = true;
-        state.borrow_mut().register(context.waker());
+        self.number = Some(self.state.borrow_mut().register(context.waker()));
         Poll::Pending
-    })
-    .await;
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            let mut state = self.state.borrow_mut();
+            state.wakers.retain(|(other, _)| *other != number);
+        }
+    }
 }
 
 /// A client that waits for its reply.
 struct Call<'a> {
-    state: &'a RefCell<State>,
+    state: &'a Shared<State>,
     ticket: u64,
 }
 
@@ -551,6 +587,9 @@ impl State {
             latency_micros,
             is_abandoned: false,
         };
+        if !self.sent.has_room() {
+            self.forget_oldest_extend();
+        }
         self.sent.insert(sent).ok_or(MockError::Full)?;
         self.next_ticket += 1;
         self.settle(now);
@@ -603,7 +642,7 @@ impl State {
             }
         }
         if are_called {
-            self.wakers.take_all().for_each(Waker::wake);
+            self.wake();
         }
     }
 
@@ -658,6 +697,20 @@ impl State {
         Some((next.ticket, command, next.latency_micros, arrival))
     }
 
+    /// Loses the oldest extension on its way whose future is dropped. So a node that hangs for long has room for releases.
+    fn forget_oldest_extend(&mut self) {
+        let extends = self.sent.iter().filter(|sent| {
+            let is_extend = matches!(
+                &sent.progress,
+                Progress::Unexecuted(command) if matches!(command.verb, Verb::Extend { .. })
+            );
+            is_extend && sent.is_abandoned
+        });
+        if let Some(oldest) = extends.map(|sent| sent.ticket).min() {
+            self.sent.retain(|sent| sent.ticket != oldest);
+        }
+    }
+
     /// Removes commands that are executed and whose futures are dropped.
     fn forget_abandoned(&mut self) {
         self.sent
@@ -679,10 +732,19 @@ impl State {
         }
     }
 
-    fn register(&mut self, waker: &Waker) {
-        if self.wakers.insert(waker.clone()).is_none() {
+    /// Returns the number of the waker.
+    fn register(&mut self, waker: &Waker) -> u64 {
+        let number = self.next_ticket;
+        self.next_ticket += 1;
+        if self.wakers.insert((number, waker.clone())).is_none() {
             // Without a free slot, the task polls again at once.
             waker.wake_by_ref();
         }
+        number
+    }
+
+    fn wake(&mut self) {
+        let wakers = self.wakers.take_all();
+        wakers.for_each(|(_, waker)| waker.wake());
     }
 }

@@ -1,5 +1,8 @@
 //! One attempt to acquire the lock.
 
+#[cfg(feature = "min-hold")]
+use core::time::Duration;
+
 use crate::clock_samples::Confirmation;
 use crate::command::Command;
 use crate::entropy::Entropy;
@@ -65,7 +68,13 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             proposal,
             place,
         } = grant;
-        Lease::new(key, token, terms, valid_until, proposal, place)
+        let lease = Lease::new(key, token, terms, valid_until, proposal, place);
+        #[cfg(feature = "min-hold")]
+        if self.options.min_hold_ms() > 0 {
+            let min_hold = Duration::from_millis(self.options.min_hold_ms().into());
+            return lease.held_until(self.clock.now().saturating_add(min_hold));
+        }
+        lease
     }
 
     /// Makes one attempt with its own token, in up to [`ROUNDS_MAX`] rounds.

@@ -74,6 +74,34 @@ fn the_default_wait_outlasts_the_quarantine_of_nodes_that_are_met_late() {
 }
 
 #[test]
+fn the_default_wait_outlasts_the_quarantine_of_new_nodes_also_with_a_longer_max_ttl_and_with_fences()
+ {
+    use redlock_core::{Fencing, Options};
+
+    let plain = Options::new(ms(10_000)).unwrap();
+    let fenced = |fencing| plain.fenced(fencing).unwrap();
+    let short = Fencing::new(ms(20)).unwrap().with_max_ttl(ms(10_000));
+    let short = short.unwrap().with_step_back(Duration::ZERO).unwrap();
+    for options in [
+        plain.max_ttl(ms(60_000)).unwrap(),
+        fenced(Fencing::default()),
+        fenced(short),
+    ] {
+        let clock = MockClock::new();
+        let nodes: [Node<'_>; 3] = MockNode::array(&clock);
+        for node in &nodes {
+            node.restart_empty();
+            node.set_latency(ms(20));
+        }
+        let lease = clock.run(client_with(&nodes, &clock, 1, options).acquire(KEY));
+        assert!(lease.is_ok(), "{options:?}: {lease:?}");
+    }
+    // An hour is too long to wait for in silence.
+    let hour = Fencing::default().with_max_ttl(ms(3_600_000)).unwrap();
+    assert_eq!(fenced(hour).wait_time(), plain.wait_time());
+}
+
+#[test]
 fn two_that_ask_one_after_the_other_do_not_both_hold_when_the_node_between_them_forgets() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);

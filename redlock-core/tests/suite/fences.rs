@@ -30,6 +30,13 @@ fn fenced_client<'c>(nodes: &'c [Node<'c>], clock: &'c MockClock, seed: u64) -> 
 }
 
 #[test]
+fn the_fence_of_every_lease_fits_in_a_bigint_of_sql_and_other_numbers_stay_in_order() {
+    for (number, bigint) in [(0, 0), ((1 << 53) - 1, (1 << 53) - 1), (u64::MAX, i64::MAX)] {
+        assert_eq!(Fence::from_u64(number).as_i64(), bigint);
+    }
+}
+
+#[test]
 fn every_lease_has_a_higher_fence_than_those_before_it() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);

@@ -3,6 +3,8 @@
 use core::error::Error;
 use core::pin::pin;
 use core::time::Duration;
+use std::format;
+use std::string::ToString;
 
 use redlock_core::mock::{MockClock, MockError, MockName, MockNode};
 use redlock_core::{
@@ -61,13 +63,33 @@ fn no_quorum_names_each_node_that_failed_and_why() {
     let error = try_once(&nodes, &clock).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "no quorum for dock-7: 2 of 5 nodes answered (node 3: timed out after 50 ms; \
+        "no quorum for dock-7: 2 of 5 nodes voted (node 3: timed out after 50 ms; \
          node 4: connection refused; node 5: timed out after 50 ms)",
     );
 }
 
 #[test]
-fn every_node_that_replied_counts_as_answered() {
+fn a_node_that_answers_that_it_has_no_vote_yet_does_not_count_as_one_that_voted() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
+    nodes.iter().for_each(MockNode::restart);
+    let error = try_once(&nodes, &clock).unwrap_err();
+    let words = "no quorum for dock-7: 0 of 3 nodes voted (node 1: restarted at least ";
+    assert!(error.to_string().starts_with(words), "{error}");
+}
+
+#[test]
+fn the_debug_output_of_a_report_has_as_many_outcomes_as_there_are_nodes() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
+    let (mut redlock, lease) = holder(&nodes, &clock);
+    let released = format!("{:?}", clock.run(redlock.release(lease)));
+    let outcomes = released.matches("Granted").count() + released.matches("Unanswered").count();
+    assert_eq!(outcomes, 3, "{released}");
+}
+
+#[test]
+fn every_node_that_granted_or_refused_counts_as_one_that_voted() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);
     nodes[0].set(KEY, thief(), TTL);
@@ -77,7 +99,7 @@ fn every_node_that_replied_counts_as_answered() {
     assert!(
         error
             .to_string()
-            .starts_with("no quorum for dock-7: 2 of 5 nodes answered (node 3: "),
+            .starts_with("no quorum for dock-7: 2 of 5 nodes voted (node 3: "),
         "{error}"
     );
 }
@@ -118,7 +140,7 @@ fn a_lost_lock_says_what_was_lost_and_how() {
     };
     assert_eq!(
         cause.to_string(),
-        "the lease could not be extended: no quorum for dock-8: 0 of 3 nodes answered \
+        "the lease could not be extended: no quorum for dock-8: 0 of 3 nodes voted \
          (node 1: connection refused; node 2: connection refused; node 3: connection refused)",
     );
     assert!(clock.now().as_micros() > 9_000_000);

@@ -4,6 +4,7 @@ use loom::future::block_on;
 use loom::thread;
 
 use super::*;
+use crate::clock::SystemClock;
 use crate::key_queues::{KeyQueues, Term};
 
 const TERM: Term = Term {

@@ -4,6 +4,7 @@ use loom::future::block_on;
 use loom::thread;
 
 use super::*;
+use crate::clock::SystemClock;
 use crate::sync::atomic::AtomicUsize;
 
 const VALIDITY: Duration = Duration::from_secs(60);

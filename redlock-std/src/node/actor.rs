@@ -117,6 +117,7 @@ impl Actor {
                     let End::Broken(kind) = end else {
                         return;
                     };
+                    self.queue.disconnected(&kind);
                     // Delay if the server accepts connections, and closes them or is hostile at once.
                     let lived = connected_at.elapsed();
                     let has_lasted = lived >= MIN_IDLE_LIFE || has_answered && lived >= MIN_LIFE;

@@ -44,6 +44,17 @@ struct State {
     releases: Arc<Releases>,
     /// The longest node timeout of the calls since the last connect.
     longest_timeout: Duration,
+    /// Since when the node has been connected and has answered, or has not.
+    reach: Reach,
+}
+
+/// Whether the node is reached.
+#[derive(Debug, Clone)]
+pub(crate) struct Reach {
+    pub(crate) since: Instant,
+    pub(crate) is_connected: bool,
+    /// Why it is not connected. `None` before the first connect has ended.
+    pub(crate) error: Option<TransportError>,
 }
 
 /// The status of the node.
@@ -102,6 +113,11 @@ impl Queue {
                 given_up: 0,
                 releases: Arc::default(),
                 longest_timeout: node_timeout,
+                reach: Reach {
+                    since: Instant::now(),
+                    is_connected: false,
+                    error: None,
+                },
             }),
             admission: RwLock::new(Admission::new()),
             closed: Notify::new(),
@@ -242,7 +258,19 @@ impl Queue {
 
     /// Records that the node is connected and answers: calls wait for it.
     pub(crate) fn connected(&self) {
-        self.lock().status = Status::Up;
+        let mut state = self.lock();
+        state.status = Status::Up;
+        state.reach(None);
+    }
+
+    /// Records that the connection has ended, for this reason.
+    pub(crate) fn disconnected(&self, kind: &TransportError) {
+        self.lock().reach(Some(kind));
+    }
+
+    /// Whether the node is reached, and since when.
+    pub(crate) fn current_reach(&self) -> Reach {
+        self.lock().reach.clone()
     }
 
     /// Whether calls wait for a connection.
@@ -259,6 +287,7 @@ impl Queue {
     /// `probe_at` or later ends this, and wakes the actor.
     pub(crate) fn fail(&self, kind: &TransportError, probe_at: Option<Instant>) {
         let mut state = self.lock();
+        state.reach(Some(kind));
         state.status = Status::Failing {
             kind: kind.clone(),
             probe_at,
@@ -273,6 +302,7 @@ impl Queue {
         state.status = Status::Silent(since);
         let silent_for = since.elapsed();
         let kind = TransportError::Silent(silent_for);
+        state.reach(Some(&kind));
         state.fail_waiting(&kind, |call| {
             silent_for >= left_out_after(call.node_timeout())
         });
@@ -282,6 +312,7 @@ impl Queue {
     pub(crate) fn end(&self) {
         let mut state = self.lock();
         state.status = Status::Ended;
+        state.reach(Some(&TransportError::RuntimeGone));
         state.fail_waiting(&TransportError::RuntimeGone, |_| true);
         state.waiting.clear();
     }
@@ -311,6 +342,21 @@ impl Queue {
     pub(crate) async fn farewell(&self) {
         self.closed.notified().await;
         tokio::time::sleep(FAREWELL).await;
+    }
+
+    /// The number of releases that the node has not answered yet, and could answer soon: zero if it cannot be reached.
+    pub(crate) fn releases_to_wait_for(&self) -> usize {
+        match self.lock().status {
+            Status::Connecting | Status::Up => {}
+            Status::Silent(_) | Status::Failing { .. } | Status::Ended => return 0,
+        }
+        self.unanswered_releases()
+    }
+
+    /// The number of releases that the node has not answered yet.
+    pub(crate) fn unanswered_releases(&self) -> usize {
+        // Without the reference of the queue itself.
+        Arc::strong_count(&self.lock().releases) - 1
     }
 
     /// The number of releases that were dropped because too many waited.
@@ -363,6 +409,16 @@ impl State {
         if !self.actor.as_ref().is_some_and(|old| old.will_wake(actor)) {
             self.actor = Some(actor.clone());
         }
+    }
+
+    /// Records whether the node is reached: `None`, or why it is not.
+    fn reach(&mut self, error: Option<&TransportError>) {
+        let is_connected = error.is_none();
+        if self.reach.is_connected != is_connected {
+            self.reach.since = Instant::now();
+        }
+        self.reach.is_connected = is_connected;
+        self.reach.error = error.cloned();
     }
 
     /// Returns why `call` fails at once, or `None` if it may wait.

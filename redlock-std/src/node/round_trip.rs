@@ -13,6 +13,11 @@ impl RoundTrip {
         self.0.store(micros, Ordering::Relaxed);
     }
 
+    /// `None` before the first answer.
+    pub(crate) fn known(&self) -> Option<Duration> {
+        Some(self.last()).filter(|last| !last.is_zero())
+    }
+
     pub(crate) fn last(&self) -> Duration {
         Duration::from_micros(self.0.load(Ordering::Relaxed))
     }

@@ -4,6 +4,7 @@ use loom::future::block_on;
 use loom::thread;
 
 use super::*;
+use crate::clock::SystemClock;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
 const LONGEST: Duration = Duration::from_secs(60);
@@ -15,6 +16,7 @@ fn rounds() -> Rounds {
             limit: Limit::with_slots(1),
             ..State::default()
         })),
+        clock: LockClock::default(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redlock_std::{AcquireError, Options, Redlock};
+use redlock_std::{AcquireError, Fencing, InitError, Options, Redlock};
 use redlock_tests::{Server, Servers, eventually};
 
 use crate::setup::{connected, let_evict, patient};
@@ -54,6 +54,72 @@ async fn a_node_that_is_young_when_it_is_met_has_no_vote_either() {
         redlock.acquire("dock-7").await.is_ok() && started_at.elapsed() >= TTL,
         "after the quarantine, and not before"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_program_on_new_servers_gets_its_lock_with_the_default_wait() {
+    let fencing = Fencing::new(Duration::from_millis(50)).unwrap();
+    let fencing = fencing.with_step_back(Duration::ZERO).unwrap();
+    let fencing = fencing.with_max_ttl(TTL).unwrap();
+    let plain = Options::new(TTL).unwrap();
+    for options in [plain, plain.fenced(fencing).unwrap()] {
+        let servers = young(3);
+        let redlock = Redlock::connect(servers.urls(), options).unwrap();
+        let guard = redlock.acquire("dock-7").await.unwrap();
+        guard.release().await;
+
+        let servers = young(3);
+        let redlock = Redlock::connect(servers.urls(), options.wait(TTL / 10)).unwrap();
+        let error = redlock.acquire("dock-7").await.unwrap_err().to_string();
+        let words = "; if these servers are new, run `redlock init` to skip this wait";
+        assert!(error.ends_with(words), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn init_from_code_lets_the_votes_of_new_servers_count_at_once_plain_and_fenced() {
+    let servers = young(3);
+    redlock_std::init(servers.urls(), Fencing::default())
+        .await
+        .unwrap();
+    let plain = Redlock::connect(servers.urls(), patient(TTL)).unwrap();
+    plain.try_acquire("dock-7").await.unwrap().release().await;
+    let options = patient(TTL).fenced(Fencing::default()).unwrap();
+    let fenced = Redlock::connect(servers.urls(), options).unwrap();
+    let guard = fenced.acquire("dock-7").await.unwrap();
+
+    // There is nothing to do, but a node that has lost its record while a lease is out is not new.
+    redlock_std::init(servers.urls(), Fencing::default())
+        .await
+        .unwrap();
+    servers[1].disown();
+    let error = redlock_std::init(servers.urls(), Fencing::default())
+        .await
+        .unwrap_err();
+    let message = error.to_string();
+    assert!(matches!(error, InitError::Failed { .. }), "{message}");
+    assert!(
+        message.starts_with("nothing was written on any node"),
+        "{message}"
+    );
+    guard.release().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn init_from_code_says_that_a_quarantine_is_not_over() {
+    let servers = young(3);
+    let fencing = Fencing::default();
+    let options = patient(TTL).fenced(fencing).unwrap().wait(TTL);
+    let redlock = Redlock::connect(servers.urls(), options).unwrap();
+    let error = redlock.acquire("dock-7").await.unwrap_err();
+    assert!(error.to_string().contains("`redlock init`"), "{error}");
+    let error = redlock_std::init(servers.urls(), fencing)
+        .await
+        .unwrap_err();
+    let InitError::NoVote { left, .. } = &error else {
+        panic!("{error}");
+    };
+    assert!(!left.is_zero() && *left <= fencing.quarantine(), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -76,7 +76,7 @@ async fn a_hung_majority_is_no_quorum_within_the_node_timeout_and_leaves_no_key(
         );
         let message = error.to_string();
         assert!(
-            message.starts_with("no quorum for dock-7: 2 of 5 nodes answered ("),
+            message.starts_with("no quorum for dock-7: 2 of 5 nodes voted ("),
             "{message}"
         );
         for server in &servers[..3] {

@@ -8,6 +8,7 @@
 
 mod admission;
 mod burst;
+mod closing;
 mod connection;
 mod contention;
 mod faults;
@@ -23,4 +24,5 @@ mod permissions;
 mod processes;
 mod setup;
 mod starved;
+mod status;
 mod unwell;

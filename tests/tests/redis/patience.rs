@@ -50,6 +50,22 @@ async fn longer_options_wait_for_a_slow_network_however_short_those_of_the_conne
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn every_error_of_a_new_client_names_node_timeout_if_all_nodes_are_farther_away() {
+    undisturbed(async || {
+        let options = Options::new(TTL).unwrap();
+        let near = options.node_timeout(Duration::from_millis(20)).unwrap();
+        let (_servers, _proxies, redlock) = far(3, Duration::from_millis(50), near).await;
+        let start = Instant::now();
+        // Before the nodes are connected, and after.
+        while start.elapsed() < Duration::from_secs(2) {
+            let error = redlock.try_acquire("dock-7").await.unwrap_err().to_string();
+            assert!(error.contains("raise node_timeout"), "{error}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_farther_away_than_its_node_timeout_names_that_option() {
     undisturbed(async || {
         let options = Options::new(TTL).unwrap();

@@ -61,7 +61,7 @@ pub(crate) const KEYS: [&str; 2] = ["a", "b"];
 /// Some date.
 const START: u64 = 1_700_000_000_000_000;
 
-const INIT: &str = include_str!("../../../redlock-cli/src/init/init.lua");
+const INIT: &str = include_str!("../../../redlock-std/src/init/init.lua");
 
 impl<'a> Twins<'a> {
     /// Both empty, of the [fleet] and vouched for.

@@ -3,14 +3,14 @@
 use core::str::FromStr;
 use std::collections::BTreeMap;
 
+use crate::node::printable;
 use redis::{Pipeline, Value};
-use redlock_std::printable;
 
 use super::connection::{in_words, raw_text};
 
 /// The fields of INFO, escaped for printing.
 #[derive(Debug)]
-pub(crate) struct Info(BTreeMap<String, String>);
+pub struct Info(BTreeMap<String, String>);
 
 impl Info {
     /// Without a section, INFO also has a line for each kind of error that clients have made, and any client of the server can
@@ -25,7 +25,7 @@ impl Info {
     ];
 
     /// Adds the questions to `commands`.
-    pub(crate) fn ask(commands: &mut Pipeline) {
+    pub fn ask(commands: &mut Pipeline) {
         for section in Self::SECTIONS {
             commands.cmd("INFO").arg(section);
         }
@@ -33,7 +33,7 @@ impl Info {
 
     /// Reads the replies to [`ask`](Self::ask) from the front of `replies`. Also returns the rest of them. `None` if there are
     /// too few.
-    pub(crate) fn read(replies: &[Value]) -> Option<(Result<Self, String>, &[Value])> {
+    pub fn read(replies: &[Value]) -> Option<(Result<Self, String>, &[Value])> {
         let (sections, rest) = replies.split_at_checked(Self::SECTIONS.len())?;
         let mut text = String::new();
         for section in sections {
@@ -48,7 +48,7 @@ impl Info {
         Some((Ok(Self::parse(&text)), rest))
     }
 
-    pub(crate) fn parse(text: &str) -> Self {
+    pub fn parse(text: &str) -> Self {
         let fields = text.lines().filter_map(|line| line.split_once(':'));
         Self(
             fields
@@ -57,31 +57,31 @@ impl Info {
         )
     }
 
-    pub(crate) fn text(&self, field: &str) -> Option<&str> {
+    pub fn text(&self, field: &str) -> Option<&str> {
         self.0.get(field).map(String::as_str)
     }
 
-    pub(crate) fn number<T: FromStr>(&self, field: &str) -> Option<T> {
+    pub fn number<T: FromStr>(&self, field: &str) -> Option<T> {
         self.text(field)?.parse().ok()
     }
 
     /// Identifies this run of the server: a restart changes it.
-    pub(crate) fn run_id(&self) -> &str {
+    pub fn run_id(&self) -> &str {
         self.text("run_id").unwrap_or_default()
     }
 
     /// Identifies the data set: a failover changes it, and so does the first replica.
-    pub(crate) fn replication_id(&self) -> &str {
+    pub fn replication_id(&self) -> &str {
         self.text("master_replid").unwrap_or_default()
     }
 
     /// Whether the server may evict keys; `None` if the reply does not say.
-    pub(crate) fn may_evict(&self) -> Option<bool> {
+    pub fn may_evict(&self) -> Option<bool> {
         Some(self.text("maxmemory_policy")? != "noeviction")
     }
 
     /// The number of keys with a TTL, in all databases.
-    pub(crate) fn expiring_keys(&self) -> u64 {
+    pub fn expiring_keys(&self) -> u64 {
         let databases = self.0.iter().filter(|(name, _)| {
             let number = name.strip_prefix("db");
             number.is_some_and(|number| number.parse::<u32>().is_ok())
@@ -91,12 +91,12 @@ impl Info {
         expiring.fold(0, u64::saturating_add)
     }
 
-    pub(crate) fn is_master(&self) -> bool {
+    pub fn is_master(&self) -> bool {
         self.text("role") == Some("master")
     }
 
     /// The address of the master of a replica.
-    pub(crate) fn master(&self) -> String {
+    pub fn master(&self) -> String {
         let part = |field| self.text(field).unwrap_or("?");
         format!("{}:{}", part("master_host"), part("master_port"))
     }

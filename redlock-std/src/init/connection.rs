@@ -3,21 +3,44 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use crate::node::{Address, NodeError, Probe, printable};
+use crate::{ConnectError, MAX_NODES};
 use redis::{Pipeline, ServerError, Value};
-use redlock_std::{Address, NodeError, Probe, printable};
+use redlock_core::BuildError;
 use tokio::time::timeout;
 
-use crate::duration;
+use super::duration;
 
-/// A node of the command line.
+/// A node for commands that are not those of a lock.
 #[derive(Debug, Clone)]
-pub(crate) struct Node {
+pub struct Node {
     address: Arc<Address>,
     patience: Duration,
 }
 
 impl Node {
-    pub(super) fn new(address: Address, patience: Duration) -> Self {
+    /// Returns the nodes at these addresses. Refuses what a lock refuses: two nodes with one name, and too many nodes.
+    pub fn fleet(
+        addresses: impl IntoIterator<Item = Result<Address, ConnectError>>,
+        patience: Duration,
+    ) -> Result<Vec<Self>, ConnectError> {
+        let mut nodes: Vec<Self> = Vec::new();
+        for address in addresses {
+            let node = Self::new(address?, patience);
+            if nodes.iter().any(|other| other.name() == node.name()) {
+                let node = node.name().to_owned();
+                return Err(ConnectError::DuplicateNode { node });
+            }
+            nodes.push(node);
+        }
+        match nodes.len() {
+            0 => Err(BuildError::NoNode.into()),
+            1..=MAX_NODES => Ok(nodes),
+            _ => Err(BuildError::TooManyNodes { max: MAX_NODES }.into()),
+        }
+    }
+
+    fn new(address: Address, patience: Duration) -> Self {
         Self {
             address: Arc::new(address),
             patience,
@@ -25,12 +48,12 @@ impl Node {
     }
 
     /// Its address, without the password.
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         self.address.name()
     }
 
     /// Connects and logs in, within the timeout of the node.
-    pub(crate) async fn connect(&self) -> Result<Connection, String> {
+    pub async fn connect(&self) -> Result<Connection, String> {
         match timeout(self.patience, Probe::connect(&self.address)).await {
             Ok(Ok(probe)) => Ok(Connection {
                 probe,
@@ -46,14 +69,15 @@ impl Node {
 }
 
 /// A connection to a node.
-pub(crate) struct Connection {
+#[derive(Debug)]
+pub struct Connection {
     probe: Probe,
     patience: Duration,
 }
 
 impl Connection {
     /// Returns a reply for each command, which may be an error. Returns `Err` if the node does not answer in time.
-    pub(crate) async fn ask(&mut self, commands: &Pipeline) -> Result<Vec<Value>, String> {
+    pub async fn ask(&mut self, commands: &Pipeline) -> Result<Vec<Value>, String> {
         match timeout(self.patience, self.probe.ask(commands)).await {
             Ok(replies) => replies.map_err(|error| reason(&error)),
             Err(_elapsed) => Err(format!(
@@ -65,7 +89,7 @@ impl Connection {
 }
 
 /// The text of an error reply, in one line.
-pub(crate) fn in_words(error: &ServerError) -> String {
+pub fn in_words(error: &ServerError) -> String {
     let words = one_line(&match error.details() {
         Some(details) => format!("{} {details}", error.code()),
         None => error.code().to_owned(),
@@ -78,11 +102,11 @@ pub(crate) fn in_words(error: &ServerError) -> String {
 }
 
 /// The text of a reply, in any of its forms, escaped for printing.
-pub(crate) fn text(reply: &Value) -> Option<String> {
+pub fn text(reply: &Value) -> Option<String> {
     raw_text(reply).map(|text| printable(&text))
 }
 
-pub(super) fn raw_text(reply: &Value) -> Option<String> {
+pub fn raw_text(reply: &Value) -> Option<String> {
     match reply {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text.clone()),
@@ -98,4 +122,25 @@ fn reason(error: &NodeError) -> String {
 fn one_line(message: &str) -> String {
     let words: Vec<&str> = message.split_whitespace().collect();
     printable(words.join(" ").trim_end_matches('.'))
+}
+
+/// Asks all of `nodes` at once, so that a silent node does not delay the others.
+pub async fn each<N, T, F>(nodes: impl IntoIterator<Item = N>, ask: impl Fn(N) -> F) -> Vec<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let tasks: Vec<_> = nodes
+        .into_iter()
+        .map(|node| tokio::spawn(ask(node)))
+        .collect();
+    let mut answers = Vec::new();
+    for task in tasks {
+        match task.await {
+            Ok(answer) => answers.push(answer),
+            // A panic in the task panics here. It is cancelled only if the runtime shuts down, and this task with it.
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+    answers
 }

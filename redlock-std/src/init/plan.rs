@@ -2,16 +2,16 @@
 
 use core::time::Duration;
 
+use super::duration;
+use super::guard_record::Settings;
+use super::recovery::quorum;
+use super::recovery::{Cure, Recovery, Sight};
 use super::site::{Obstacle, Site, There};
 use super::{Mode, Wanted};
-use crate::duration;
-use crate::guard_record::Settings;
-use crate::nodes::quorum;
-use crate::recovery::{Cure, Recovery, Sight};
 
 /// What to do on all nodes together.
 #[derive(Debug)]
-pub(crate) enum Plan {
+pub enum Plan {
     /// Do nothing: a line for each node, and advice for the operator.
     Refuse { lines: Vec<String>, advice: String },
     /// What to do on each node.
@@ -24,17 +24,17 @@ pub(crate) enum Plan {
 }
 
 #[derive(Debug)]
-pub(crate) enum Step {
+pub enum Step {
     Write,
     /// Nothing, for this reason.
     Leave(String),
 }
 
 /// The state of a node, or why it could not be read.
-pub(crate) type Look = Result<Site, Obstacle>;
+pub type Look = Result<Site, Obstacle>;
 
 impl Plan {
-    pub(crate) fn new(names: &[String], looks: &[Look], wanted: Wanted, mode: Mode) -> Self {
+    pub fn new(names: &[String], looks: &[Look], wanted: Wanted, mode: Mode) -> Self {
         let settings = wanted.settings;
         let faults = faults(names, looks, mode);
         if faults.iter().any(Option::is_some) {

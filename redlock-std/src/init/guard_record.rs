@@ -4,36 +4,37 @@ use core::fmt;
 use core::time::Duration;
 
 use redis::{Pipeline, Value, from_redis_value};
-use redlock_core::GUARD_KEY;
+use redlock_core::{Fencing, GUARD_KEY};
 
-use crate::nodes::{Info, in_words};
+use super::connection::in_words;
+use super::info::Info;
 
 /// The record that clients of fenced locks read on a node before they count its vote:
 /// `run_id:until_ms:max_ttl_ms:window_ms:step_back_ms:replication_id`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct GuardRecord {
+pub struct GuardRecord {
     /// The run of the server: a restart changes it.
     run_id: String,
     /// The vote counts from this time on, in milliseconds since 1970 on the clock of the node.
     until_ms: u64,
-    pub(crate) settings: Settings,
+    pub settings: Settings,
     /// The data set: a failover changes it. `None` in records of older versions.
     replication_id: Option<String>,
 }
 
 /// The settings that all clients and nodes of a fleet must share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Settings {
-    pub(crate) max_ttl_ms: u64,
+pub struct Settings {
+    pub max_ttl_ms: u64,
     /// By how much a fence may differ from the time of a node.
-    pub(crate) window_ms: u64,
+    pub window_ms: u64,
     /// By how much the clock of a node may be stepped back.
-    pub(crate) step_back_ms: u64,
+    pub step_back_ms: u64,
 }
 
 /// Whether the vote of a node with a guard record counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub enum Standing {
     Counts,
     Quarantined {
         /// The vote counts again after this time.
@@ -51,7 +52,7 @@ pub(crate) enum Standing {
 }
 
 /// Asks for the value of the record, one byte more than a record can have: the value may be anything, of any length.
-pub(crate) fn ask(questions: &mut Pipeline) {
+pub fn ask(questions: &mut Pipeline) {
     questions
         .cmd("EVAL")
         .arg(include_str!("guard_record.lua"))
@@ -61,7 +62,7 @@ pub(crate) fn ask(questions: &mut Pipeline) {
 }
 
 /// Reads the reply to [`ask`]: the value if there is one, or why it cannot be read.
-pub(crate) fn read(reply: &Value) -> Result<Option<Vec<u8>>, String> {
+pub fn read(reply: &Value) -> Result<Option<Vec<u8>>, String> {
     match reply {
         // The key has another type: it is no record.
         Value::ServerError(error) if error.code() == "WRONGTYPE" => Ok(Some(Vec::new())),
@@ -72,10 +73,10 @@ pub(crate) fn read(reply: &Value) -> Result<Option<Vec<u8>>, String> {
 
 impl GuardRecord {
     /// The limit for a record: twice its largest length, and the limit for shown text of a node.
-    pub(crate) const MOST_BYTES: usize = 256;
+    pub const MOST_BYTES: usize = 256;
 
     /// Parses a record. Returns `None` if the value is none.
-    pub(crate) fn parse(value: &[u8]) -> Option<Self> {
+    pub fn parse(value: &[u8]) -> Option<Self> {
         if value.len() > Self::MOST_BYTES {
             return None;
         }
@@ -104,7 +105,7 @@ impl GuardRecord {
     }
 
     /// Whether the vote of the node with this `info` counts, at `now_ms` on its clock.
-    pub(crate) fn standing(&self, info: &Info, now_ms: u64) -> Standing {
+    pub fn standing(&self, info: &Info, now_ms: u64) -> Standing {
         if self.run_id != info.run_id() {
             return Standing::OtherRun;
         }
@@ -126,14 +127,23 @@ impl GuardRecord {
 
 impl Standing {
     /// Whether the record is of this run and this data set.
-    pub(crate) const fn is_of_this_node(self) -> bool {
+    pub const fn is_of_this_node(self) -> bool {
         matches!(self, Self::Counts | Self::Quarantined { .. })
     }
 }
 
 impl Settings {
+    pub fn of(fencing: Fencing) -> Self {
+        let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            max_ttl_ms: ms(fencing.max_ttl()),
+            window_ms: ms(fencing.window()),
+            step_back_ms: ms(fencing.step_back()),
+        }
+    }
+
     /// The settings as fields of a record.
-    pub(crate) fn fields(&self) -> String {
+    pub fn fields(&self) -> String {
         let Self {
             max_ttl_ms,
             window_ms,
@@ -143,7 +153,7 @@ impl Settings {
     }
 
     /// How long a node that has lost its record has no vote: longer than any lease that it may have lost.
-    pub(crate) fn quarantine(&self) -> Duration {
+    pub fn quarantine(&self) -> Duration {
         const GRACE_MS: u64 = 1_000;
 
         let windows = self.window_ms.saturating_mul(4);
@@ -153,7 +163,7 @@ impl Settings {
 
     /// The least settings that may replace those of all `records`, because no old lease outlasts them: those of the record with
     /// the longest quarantine, with the highest max TTL of all records. `None` if there are no records.
-    pub(crate) fn least(records: impl Iterator<Item = Self> + Clone) -> Option<Self> {
+    pub fn least(records: impl Iterator<Item = Self> + Clone) -> Option<Self> {
         let longest = records.clone().max_by_key(Self::quarantine)?;
         let max_ttl_ms = records.map(|record| record.max_ttl_ms).max()?;
         Some(Self {
@@ -163,7 +173,7 @@ impl Settings {
     }
 
     /// The settings as arguments of `redlock init`.
-    pub(crate) fn arguments(&self) -> String {
+    pub fn arguments(&self) -> String {
         format!(
             "--max-ttl={} --window={} --step-back={}",
             argument(self.max_ttl_ms),

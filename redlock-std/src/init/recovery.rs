@@ -8,12 +8,16 @@
 //!   quorum answers. The other nodes that answer have no record.
 //! - All nodes answer that they have no record.
 
-use crate::guard_record::{Settings, Standing};
-use crate::nodes::quorum;
+use super::guard_record::{Settings, Standing};
+
+/// How many of `nodes` are a quorum.
+pub const fn quorum(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
 
 /// The guard record of a node, as clients see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sight {
+pub enum Sight {
     /// The node does not answer, or has no vote whatever its record says.
     Unseen,
     Nothing,
@@ -26,7 +30,7 @@ pub(crate) enum Sight {
 
 /// Who writes the records that are missing, or of another run or data set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Recovery {
+pub enum Recovery {
     /// No node has a record: clients write them, or `redlock init`.
     FirstStart,
     /// Clients with these settings.
@@ -39,7 +43,7 @@ pub(crate) enum Recovery {
 
 /// What restores the record of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cure {
+pub enum Cure {
     /// A client writes the record. The vote counts one quarantine of these settings later.
     Wait(Settings),
     /// Other nodes must be back first.
@@ -50,7 +54,7 @@ pub(crate) enum Cure {
 
 impl Sight {
     /// A record with these settings.
-    pub(crate) const fn of_record(settings: Settings, standing: Standing) -> Self {
+    pub const fn of_record(settings: Settings, standing: Standing) -> Self {
         match standing {
             Standing::Counts | Standing::Quarantined { .. } => Self::Record(settings),
             Standing::OtherRun | Standing::OtherData | Standing::Older => Self::Old(settings),
@@ -61,7 +65,7 @@ impl Sight {
 impl Recovery {
     /// What follows from the sights of all servers. `nodes` is the number of names: it is higher than that of the servers if a
     /// server has several names, and decides what a quorum is.
-    pub(crate) fn of(sights: &[Sight], nodes: usize) -> Self {
+    pub fn of(sights: &[Sight], nodes: usize) -> Self {
         let count = |wanted: Sight| sights.iter().filter(|sight| **sight == wanted).count();
         let quorum = quorum(nodes);
         let seen = sights.len() - count(Sight::Unseen);
@@ -88,7 +92,7 @@ impl Recovery {
     }
 
     /// What restores a record that is missing or wrong.
-    pub(crate) fn cure(self, sight: Sight) -> Cure {
+    pub fn cure(self, sight: Sight) -> Cure {
         match (self, sight) {
             (Self::MoreNodes, _) => Cure::MoreNodes,
             (Self::Clients(settings), Sight::Nothing) => Cure::Wait(settings),

@@ -7,13 +7,15 @@ use redis::{Pipeline, Value, from_redis_value};
 use redlock_core::GUARD_KEY;
 
 use super::Mode;
-use crate::duration;
-use crate::guard_record::{GuardRecord, Settings, Standing};
-use crate::nodes::{Connection, Info, Node, in_words};
-use crate::recovery::Sight;
+use super::connection::{Connection, Node, in_words};
+use super::duration;
+use super::guard_record::{GuardRecord, Settings, Standing};
+use super::info::Info;
+use super::recovery::Sight;
 
 /// A node whose state was read, and that accepts writes.
-pub(crate) struct Site {
+#[derive(Debug)]
+pub struct Site {
     connection: Connection,
     info: Info,
     kind: String,
@@ -24,7 +26,7 @@ pub(crate) struct Site {
 
 /// Why a node cannot be written to.
 #[derive(Debug)]
-pub(crate) enum Obstacle {
+pub enum Obstacle {
     /// It does not answer.
     Away(String),
     /// It answers, but is not fit to be a node.
@@ -33,7 +35,7 @@ pub(crate) enum Obstacle {
 
 /// The value at the key of the guard record.
 #[derive(Debug)]
-pub(crate) enum There {
+pub enum There {
     Nothing,
     Record(GuardRecord, Standing),
     SomethingElse,
@@ -41,7 +43,7 @@ pub(crate) enum There {
 
 impl Site {
     /// Reads the state of the node, and checks whether it accepts writes.
-    pub(crate) async fn look(node: &Node) -> Result<Self, Obstacle> {
+    pub async fn look(node: &Node) -> Result<Self, Obstacle> {
         let mut connection = node.connect().await.map_err(Obstacle::Away)?;
         let mut questions = Question::default().script("look");
         Info::ask(&mut questions);
@@ -74,26 +76,26 @@ impl Site {
         })
     }
 
-    pub(crate) fn run_id(&self) -> &str {
+    pub fn run_id(&self) -> &str {
         self.info.run_id()
     }
 
     /// The number of keys with a TTL, which may be locks.
-    pub(crate) fn expiring_keys(&self) -> u64 {
+    pub fn expiring_keys(&self) -> u64 {
         self.info.expiring_keys()
     }
 
     /// Whether the node was flushed, evicted a key, or was a replica, since it started.
-    pub(crate) const fn may_have_forgotten(&self) -> bool {
+    pub const fn may_have_forgotten(&self) -> bool {
         self.may_have_forgotten
     }
 
-    pub(crate) const fn there(&self) -> &There {
+    pub const fn there(&self) -> &There {
         &self.there
     }
 
     /// Writes the record. Returns the result as text.
-    pub(crate) async fn write(
+    pub async fn write(
         &mut self,
         settings: Settings,
         quarantine: Duration,
@@ -143,7 +145,7 @@ const EVICTS: &str =
 
 impl There {
     /// Whether the record is of this node, with these settings.
-    pub(crate) fn is_right(&self, settings: Settings) -> bool {
+    pub fn is_right(&self, settings: Settings) -> bool {
         match self {
             Self::Record(record, standing) => {
                 record.settings == settings && standing.is_of_this_node()
@@ -153,22 +155,30 @@ impl There {
     }
 
     /// Whether the quarantine in the record is longer than its settings require.
-    pub(crate) const fn is_too_long(&self) -> bool {
+    pub const fn is_too_long(&self) -> bool {
         let Self::Record(_, Standing::Quarantined { written, .. }) = self else {
             return false;
         };
         written.is_some()
     }
 
+    /// How long the node has no vote by its record. `None` if its vote counts, or no record is its own.
+    pub const fn quarantine_left(&self) -> Option<Duration> {
+        match self {
+            Self::Record(_, Standing::Quarantined { left, .. }) => Some(*left),
+            _ => None,
+        }
+    }
+
     /// The settings of the record. `None` if the value is no record.
-    pub(crate) const fn settings(&self) -> Option<Settings> {
+    pub const fn settings(&self) -> Option<Settings> {
         match self {
             Self::Record(record, _) => Some(record.settings),
             Self::Nothing | Self::SomethingElse => None,
         }
     }
 
-    pub(crate) const fn sight(&self) -> Sight {
+    pub const fn sight(&self) -> Sight {
         match self {
             Self::Nothing => Sight::Nothing,
             Self::SomethingElse => Sight::Foreign,

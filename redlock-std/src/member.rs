@@ -1,0 +1,198 @@
+//! One node of a handle: a server, or a node in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redlock_core::transport::{Call, Command, Mailbox, Reply, RunId};
+use redlock_core::{Options, Token, Transport};
+
+#[cfg(feature = "mock")]
+use crate::memory::MemoryClient;
+use crate::node::{NodeError, RedisNode, TransportError};
+use crate::status::NodeStatus;
+
+/// A node of a handle, as one operation uses it.
+#[derive(Debug, Clone)]
+pub(crate) enum Member {
+    Redis(RedisNode),
+    #[cfg(feature = "mock")]
+    Memory(MemoryClient),
+}
+
+/// What a [`RedisNode`] can do beside executing commands. A node in memory has no queue and no second connection: a command is sent
+/// when its future is polled first, and calls always arrive.
+impl Member {
+    pub(crate) fn warnings(&self) -> Vec<NodeError> {
+        match self {
+            Self::Redis(node) => node.warnings(),
+            #[cfg(feature = "mock")]
+            Self::Memory(_) => Vec::new(),
+        }
+    }
+
+    pub(crate) fn status(&self, options: &Options) -> NodeStatus {
+        match self {
+            Self::Redis(node) => node.status(options),
+            #[cfg(feature = "mock")]
+            Self::Memory(node) => node.status(),
+        }
+    }
+
+    pub(crate) fn unanswered_releases(&self) -> usize {
+        match self {
+            Self::Redis(node) => node.unanswered_releases(),
+            #[cfg(feature = "mock")]
+            Self::Memory(_) => 0,
+        }
+    }
+
+    pub(crate) fn releases_to_wait_for(&self) -> usize {
+        match self {
+            Self::Redis(node) => node.releases_to_wait_for(),
+            #[cfg(feature = "mock")]
+            Self::Memory(_) => 0,
+        }
+    }
+
+    pub(crate) fn has_granted(&self, token: &Token) -> bool {
+        match self {
+            Self::Redis(node) => node.has_granted(token),
+            #[cfg(feature = "mock")]
+            Self::Memory(node) => node.has_granted(token),
+        }
+    }
+
+    pub(crate) fn set_node_timeout(&mut self, node_timeout: Duration) {
+        match self {
+            Self::Redis(node) => node.set_node_timeout(node_timeout),
+            #[cfg(feature = "mock")]
+            Self::Memory(_) => {}
+        }
+    }
+
+    pub(crate) fn release_unattended(&self, release: &Command<'_>) {
+        match self {
+            Self::Redis(node) => node.release_unattended(release),
+            #[cfg(feature = "mock")]
+            Self::Memory(node) => node.release_unattended(release),
+        }
+    }
+
+    pub(crate) fn has_sent(&self) -> bool {
+        match self {
+            Self::Redis(node) => node.has_sent(),
+            #[cfg(feature = "mock")]
+            Self::Memory(_) => true,
+        }
+    }
+
+    pub(crate) fn last_extend(&self) -> u64 {
+        match self {
+            Self::Redis(node) => node.last_extend(),
+            #[cfg(feature = "mock")]
+            Self::Memory(_) => 0,
+        }
+    }
+
+    pub(crate) fn has_sent_extend(&self, extend: u64) -> bool {
+        match self {
+            Self::Redis(node) => node.has_sent_extend(extend),
+            #[cfg(feature = "mock")]
+            Self::Memory(_) => true,
+        }
+    }
+
+    pub(crate) fn is_promising(&self) -> bool {
+        match self {
+            Self::Redis(node) => node.is_promising(),
+            #[cfg(feature = "mock")]
+            Self::Memory(_) => false,
+        }
+    }
+
+    pub(crate) fn want_mail(&self) {
+        match self {
+            Self::Redis(node) => node.want_mail(),
+            #[cfg(feature = "mock")]
+            Self::Memory(_) => {}
+        }
+    }
+
+    pub(crate) async fn open_mail(&self) {
+        match self {
+            Self::Redis(node) => node.open_mail().await,
+            #[cfg(feature = "mock")]
+            Self::Memory(_) => {}
+        }
+    }
+
+    pub(crate) fn set_ticket(&mut self, ticket: Option<u64>) {
+        match self {
+            Self::Redis(node) => node.set_ticket(ticket),
+            #[cfg(feature = "mock")]
+            Self::Memory(_) => {}
+        }
+    }
+
+    pub(crate) fn end_wait(&mut self) {
+        match self {
+            Self::Redis(node) => node.end_wait(),
+            #[cfg(feature = "mock")]
+            Self::Memory(_) => {}
+        }
+    }
+}
+
+impl Transport for Member {
+    type Name = Arc<str>;
+    type Error = TransportError;
+
+    fn name(&self) -> Arc<str> {
+        match self {
+            Self::Redis(node) => Transport::name(node),
+            #[cfg(feature = "mock")]
+            Self::Memory(node) => node.name(),
+        }
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeError> {
+        match self {
+            Self::Redis(node) => node.execute(command).await,
+            #[cfg(feature = "mock")]
+            // Boxed, so that the feature does not enlarge the futures of servers.
+            Self::Memory(node) => Box::pin(node.execute(command)).await,
+        }
+    }
+
+    fn run_id(&self) -> Option<RunId> {
+        match self {
+            Self::Redis(node) => node.run_id(),
+            #[cfg(feature = "mock")]
+            Self::Memory(node) => node.run_id(),
+        }
+    }
+
+    fn mailbox(&self) -> Option<Mailbox> {
+        match self {
+            Self::Redis(node) => node.mailbox(),
+            #[cfg(feature = "mock")]
+            Self::Memory(node) => Some(node.mailbox()),
+        }
+    }
+
+    async fn called(&mut self, key: &[u8]) -> Call {
+        match self {
+            Self::Redis(node) => node.called(key).await,
+            #[cfg(feature = "mock")]
+            Self::Memory(node) => Box::pin(node.called(key)).await,
+        }
+    }
+
+    fn explain_timeout(&self, after: Duration) -> Option<TransportError> {
+        match self {
+            Self::Redis(node) => node.explain_timeout(after),
+            #[cfg(feature = "mock")]
+            Self::Memory(_) => None,
+        }
+    }
+}

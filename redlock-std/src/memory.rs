@@ -1,0 +1,232 @@
+//! Nodes in memory, for tests without servers.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use redlock_core::mock::{MockError, MockNode};
+use redlock_core::transport::{Call, Command, Mailbox, Reply, RunId};
+use redlock_core::{Clock, Failure, Instant, Token, Transport};
+
+use crate::lock_clock::LockClock;
+use crate::node::{NodeError, TransportError};
+use crate::status::NodeStatus;
+
+/// A node in memory, for [`Redlock::in_memory`](crate::Redlock::in_memory): a test uses it to see what its code does when nodes hang,
+/// die and come back.
+///
+/// It executes the same commands as a server, by the rules of the scripts, and stands on tokio's clock. A clone is the same node.
+/// It has room for 64 keys of at most 64 bytes, for 64 commands on their way, and for 16 handles.
+#[derive(Clone)]
+pub struct MemoryNode {
+    name: Arc<str>,
+    node: Arc<MockNode<LockClock>>,
+    /// When it died or started last.
+    changed_at: Arc<Mutex<Instant>>,
+}
+
+impl MemoryNode {
+    /// Returns `N` nodes that are up and empty, and answer at once. Their names in errors are `node 1`, `node 2` and so on.
+    #[must_use]
+    pub fn array<const N: usize>() -> [Self; N] {
+        std::array::from_fn(|index| {
+            let number = index + 1;
+            Self {
+                name: format!("node {number}").into(),
+                node: Arc::new(MockNode::new(number, LockClock::Tokio)),
+                changed_at: Arc::new(Mutex::new(LockClock::Tokio.now())),
+            }
+        })
+    }
+
+    /// Stops answering, with connections open, like a server under SIGSTOP. Commands wait in it until it
+    /// [resumes](Self::resume).
+    pub fn hang(&self) {
+        self.node.hang();
+    }
+
+    /// Executes the commands that were sent while it hung, and answers again.
+    pub fn resume(&self) {
+        self.node.resume();
+    }
+
+    /// Dies: refuses connections, and loses the commands that were on their way. Releases of this time are lost too: the keys expire.
+    pub fn kill(&self) {
+        self.node.stop();
+        self.changed();
+    }
+
+    /// Starts again without its data, like a server without persistence. It has no vote until every lease that it may have
+    /// forgotten is over, as [`Options::restart_guard`](crate::Options::restart_guard) explains.
+    pub fn restart(&self) {
+        self.node.restart_empty();
+        self.changed();
+    }
+
+    /// Starts again with its data, like a server with `appendfsync always`. Clients notice the restart as in
+    /// [`restart`](Self::restart).
+    pub fn restart_with_data(&self) {
+        self.node.restart();
+        self.changed();
+    }
+
+    fn changed(&self) {
+        *self.lock() = LockClock::Tokio.now();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Instant> {
+        self.changed_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Deletes all keys, as FLUSHALL does.
+    pub fn flush(&self) {
+        self.node.clear();
+    }
+
+    /// Sets the time that each command takes from a client to the node and back. Default: zero.
+    pub fn set_latency(&self, latency: Duration) {
+        self.node.set_latency(latency);
+    }
+
+    /// Sets `key` to `token` for `ttl`, even if the key exists: the lock of another client.
+    ///
+    /// # Panics
+    ///
+    /// If there is no room for the key.
+    pub fn set(&self, key: &str, token: Token, ttl: Duration) {
+        self.node.set(key, token, ttl);
+    }
+
+    /// Deletes `key`, whatever its token.
+    pub fn remove(&self, key: &str) {
+        self.node.remove(key);
+    }
+
+    /// Returns the token in `key`. `None` if the key does not exist or has expired.
+    #[must_use]
+    pub fn token(&self, key: &str) -> Option<Token> {
+        self.node.token(key)
+    }
+
+    /// Returns how long `key` still lives. `None` if the key does not exist.
+    #[must_use]
+    pub fn ttl(&self, key: &str) -> Option<Duration> {
+        self.node.ttl(key)
+    }
+
+    /// Returns the number of clients that stand in the waiting line of `key`.
+    #[must_use]
+    pub fn waiting(&self, key: &str) -> usize {
+        self.node.waiting(key)
+    }
+
+    /// Returns the number of locks whose keys have not expired.
+    #[must_use]
+    pub fn lock_count(&self) -> usize {
+        self.node.len()
+    }
+
+    /// Returns the connection of a client whose process has this mailbox.
+    pub(crate) fn client(&self, mailbox: Mailbox) -> MemoryClient {
+        // Subscribes.
+        let _client = self.node.client(mailbox);
+        MemoryClient {
+            node: self.clone(),
+            mailbox,
+            granted: None,
+        }
+    }
+}
+
+impl fmt::Debug for MemoryNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MemoryNode").field(&self.name).finish()
+    }
+}
+
+/// The connection of a client to a node in memory.
+#[derive(Debug, Clone)]
+pub(crate) struct MemoryClient {
+    node: MemoryNode,
+    mailbox: Mailbox,
+    /// The token of the last lock that the node has granted.
+    granted: Option<Token>,
+}
+
+impl MemoryClient {
+    pub(crate) const fn mailbox(&self) -> Mailbox {
+        self.mailbox
+    }
+
+    /// Sends a release whose answer no caller waits for.
+    pub(crate) fn release_unattended(&self, release: &Command<'_>) {
+        let mut client = self.node.node.client(self.mailbox);
+        let sent = pin!(client.execute(release));
+        // The first poll sends the command, and dropping the future does not cancel it.
+        let _answer = sent.poll(&mut Context::from_waker(Waker::noop()));
+    }
+
+    pub(crate) fn name(&self) -> Arc<str> {
+        Arc::clone(&self.node.name)
+    }
+
+    pub(crate) fn has_granted(&self, token: &Token) -> bool {
+        self.granted.as_ref() == Some(token)
+    }
+
+    /// Whether the node is up. It does not tell whether it hangs or has a vote.
+    pub(crate) fn status(&self) -> NodeStatus {
+        let is_connected = self.node.node.is_up();
+        let error = Failure::Transport(TransportError::Unreachable("connection refused".into()));
+        let error = (!is_connected).then(|| NodeError::new(self.name(), error));
+        NodeStatus {
+            node: self.name(),
+            is_connected,
+            since: LockClock::Tokio
+                .now()
+                .saturating_duration_since(*self.node.lock()),
+            error,
+            round_trip: None,
+        }
+    }
+
+    pub(crate) async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeError> {
+        let mut client = self.node.node.client(self.mailbox);
+        let result = client.execute(command).await;
+        if let Ok(Reply::Acquired(_)) = result {
+            self.granted = Some(*command.token);
+        }
+        result.map_err(|error| NodeError::new(self.name(), self.failure(error.failure())))
+    }
+
+    pub(crate) fn run_id(&self) -> Option<RunId> {
+        (&*self.node.node).run_id()
+    }
+
+    pub(crate) async fn called(&self, key: &[u8]) -> Call {
+        self.node.node.client(self.mailbox).called(key).await
+    }
+
+    /// The failure of a server in the same state.
+    fn failure(
+        &self,
+        failure: &redlock_core::mock::MockFailure,
+    ) -> Failure<Arc<str>, TransportError> {
+        match failure {
+            Failure::Denied(denial) => Failure::Denied(*denial),
+            Failure::TimedOut(after) => Failure::TimedOut(*after),
+            Failure::DuplicateOf(_) => Failure::DuplicateOf(self.name()),
+            Failure::Transport(error) => Failure::Transport(match error {
+                MockError::Refused => TransportError::Unreachable("connection refused".into()),
+                MockError::Reset => TransportError::Disconnected,
+                MockError::Full => TransportError::Overloaded,
+                other => TransportError::Rejected(other.to_string().into()),
+            }),
+            _ => Failure::Transport(TransportError::Unexpected),
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Tests of an application without servers, in virtual time: a start for your own.
+
+#![expect(clippy::unwrap_used, reason = "what fails here fails a test")]
+
+use std::time::Duration;
+
+use redlock_std::{
+    AcquireError, Fencing, Guard, HoldError, LossCause, MAX_KEY, MemoryNode, Options, Redlock,
+};
+use tokio::time::{Instant, sleep};
+
+/// The handler under test: charges an invoice under its lock, in one minute.
+async fn charge(redlock: &Redlock, invoice: u32) -> Result<&'static str, HoldError> {
+    let work = async |_guard: &Guard| {
+        sleep(Duration::from_secs(60)).await;
+        "charged"
+    };
+    redlock.hold(format!("invoice:{invoice}"), work).await
+}
+
+const TTL: Duration = Duration::from_secs(10);
+
+fn fleet() -> ([MemoryNode; 5], Redlock) {
+    let nodes = MemoryNode::array();
+    let redlock = Redlock::in_memory(&nodes, Options::new(TTL).unwrap()).unwrap();
+    (nodes, redlock)
+}
+
+fn lock_count(nodes: &[MemoryNode]) -> usize {
+    nodes.iter().map(MemoryNode::lock_count).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_invoice_is_charged_although_a_node_hangs_and_another_one_dies() {
+    let (nodes, redlock) = fleet();
+    nodes[0].hang();
+    let fault = async {
+        sleep(Duration::from_secs(30)).await;
+        nodes[1].kill();
+    };
+    let (charged, ()) = tokio::join!(charge(&redlock, 42), fault);
+    assert_eq!(charged, Ok("charged"));
+    nodes[0].resume();
+    assert_eq!(lock_count(&nodes), 0, "the lock is released everywhere");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_work_is_stopped_when_a_node_hangs_and_two_die_half_way() {
+    let (nodes, redlock) = fleet();
+    nodes[0].hang();
+    let start = Instant::now();
+    let fault = async {
+        sleep(Duration::from_secs(30)).await;
+        nodes[1].kill();
+        nodes[2].kill();
+    };
+    let (charged, ()) = tokio::join!(charge(&redlock, 42), fault);
+    let Err(HoldError::Lost(cause)) = charged else {
+        panic!("{charged:?}");
+    };
+    assert!(matches!(*cause, LossCause::Unreachable(_)), "{cause}");
+    let words = cause.to_string();
+    assert!(words.contains("node 2: connection refused"), "{words}");
+    let stopped_after = start.elapsed();
+    assert!(stopped_after > Duration::from_secs(30) && stopped_after < Duration::from_secs(41));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_majority_that_restarts_without_its_data_has_no_vote_for_one_ttl() {
+    let (nodes, redlock) = fleet();
+    for node in &nodes[..3] {
+        node.kill();
+        node.restart();
+    }
+    let error = redlock.try_acquire("dock").await.unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
+    assert!(error.to_string().contains("`redlock init`"), "{error}");
+    // The default wait outlasts this time.
+    let start = Instant::now();
+    drop(redlock.acquire("dock").await.unwrap());
+    assert!(start.elapsed() >= TTL);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_processes_compete_and_the_one_that_waits_is_called_when_the_other_releases() {
+    let (nodes, redlock) = fleet();
+    nodes
+        .iter()
+        .for_each(|node| node.set_latency(Duration::from_millis(2)));
+    let other = Redlock::in_memory(&nodes, *redlock.options()).unwrap();
+    let guard = redlock.acquire("dock").await.unwrap();
+    let error = other.try_acquire("dock").await.unwrap_err();
+    assert!(error.is_held(), "{error}");
+
+    let waiting =
+        tokio::spawn(async move { other.acquire("dock").await.map(|_guard| Instant::now()) });
+    while nodes[0].waiting("dock") == 0 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    sleep(Duration::from_secs(1)).await;
+    let released_at = Instant::now();
+    drop(guard);
+    let acquired_at = waiting.await.unwrap().unwrap();
+    let after = acquired_at - released_at;
+    assert!(after <= Duration::from_millis(8), "no poll: {after:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_of_one_handle_take_turns_and_leave_no_key() {
+    let (nodes, redlock) = fleet();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..100 {
+        let redlock = redlock.clone();
+        tasks.spawn(async move {
+            let guard = redlock.with_options(redlock.options().wait(TTL * 100));
+            let guard = guard.acquire("dock").await.unwrap();
+            sleep(Duration::from_millis(10)).await;
+            guard.release().await;
+        });
+    }
+    let start = Instant::now();
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    assert!(
+        start.elapsed() >= Duration::from_millis(1_000),
+        "one after the other"
+    );
+    assert_eq!(lock_count(&nodes), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_is_kept_alive_for_hours_beside_a_hung_node_passes_in_a_moment() {
+    let (nodes, redlock) = fleet();
+    nodes[4].hang();
+    let options = redlock.options().unlimited_extensions();
+    let mut guard = redlock.with_options(options).acquire("dock").await.unwrap();
+    guard.keep_alive();
+    sleep(Duration::from_secs(3 * 3_600)).await;
+    assert!(guard.is_valid());
+    drop(guard);
+    nodes[4].resume();
+    assert_eq!(lock_count(&nodes), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn fences_grow_and_a_key_that_is_too_long_says_so() {
+    let nodes = MemoryNode::array::<3>();
+    let options = Options::new(TTL).unwrap();
+    let options = options.fenced(Fencing::default()).unwrap();
+    let redlock = Redlock::in_memory(&nodes, options).unwrap();
+    let mut last = None;
+    for _ in 0..3 {
+        let guard = redlock.acquire("dock").await.unwrap();
+        assert!(guard.fence() > last);
+        last = guard.fence();
+        drop(guard);
+    }
+    let error = redlock.try_acquire([7; 65]).await.unwrap_err().to_string();
+    assert!(
+        error.contains("the key is too long for a node in memory"),
+        "{error}"
+    );
+    let error = redlock.try_acquire(vec![7; MAX_KEY + 1]).await.unwrap_err();
+    assert!(matches!(error, AcquireError::KeyTooLong(_)), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_on_many_threads_share_nodes_in_memory() {
+    let (nodes, redlock) = fleet();
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..40 {
+        let redlock = redlock.clone();
+        tasks.spawn(async move {
+            let guard = redlock
+                .acquire(format!("dock-{}", number % 8))
+                .await
+                .unwrap();
+            assert!(guard.is_valid());
+            guard.release().await;
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    assert_eq!(lock_count(&nodes), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_handle_acquires_nothing_and_ends_the_acquires_that_wait() {
+    let (nodes, redlock) = fleet();
+    let guard = redlock.acquire("dock").await.unwrap();
+    let here = tokio::spawn({
+        let redlock = redlock.clone();
+        async move { redlock.acquire("dock").await }
+    });
+    let other = Redlock::in_memory(&nodes, *redlock.options()).unwrap();
+    let there = tokio::spawn({
+        let other = other.clone();
+        async move { other.acquire("dock").await }
+    });
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(nodes[0].waiting("dock"), 1);
+    let start = Instant::now();
+    assert_eq!((redlock.close().await, other.close().await), (0, 0));
+    for waiting in [here, there] {
+        let error = waiting.await.unwrap().unwrap_err();
+        assert!(matches!(error, AcquireError::Closed(_)), "{error}");
+    }
+    assert!(
+        start.elapsed() < Duration::from_millis(10),
+        "nothing is waited for"
+    );
+    assert_eq!(nodes[0].waiting("dock"), 0, "the place in the line is left");
+    let error = redlock.try_acquire("crane").await.unwrap_err();
+    assert!(matches!(error, AcquireError::Closed(_)), "{error}");
+    assert!(guard.is_valid());
+    guard.release().await;
+    assert_eq!(lock_count(&nodes), 0);
+}
+
+/// Three hosts whose clocks are 0.7 s apart start a job of 0.2 s every minute. Returns how often it ran in each period.
+async fn runs_per_period(options: Options) -> Vec<u32> {
+    const PERIOD: Duration = Duration::from_secs(60);
+    const PERIODS: u32 = 20;
+
+    let nodes = MemoryNode::array::<3>();
+    nodes
+        .iter()
+        .for_each(|node| node.set_latency(Duration::from_millis(2)));
+    let start = Instant::now();
+    let mut hosts = tokio::task::JoinSet::new();
+    for host in 0..3 {
+        // A host of its own: it shares nothing with the others but the nodes.
+        let redlock = Redlock::in_memory(&nodes, options.wait(Duration::ZERO)).unwrap();
+        hosts.spawn(async move {
+            let mut ran_in = Vec::new();
+            for period in 0..PERIODS {
+                tokio::time::sleep_until(
+                    start + PERIOD * period + Duration::from_millis(700) * host,
+                )
+                .await;
+                let job = async |_guard: &Guard| sleep(Duration::from_millis(200)).await;
+                match redlock.hold("report", job).await {
+                    Ok(()) => ran_in.push(period),
+                    Err(HoldError::NotAcquired(error)) if error.is_held() => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            ran_in
+        });
+    }
+    let mut runs = vec![0; PERIODS as usize];
+    while let Some(ran_in) = hosts.join_next().await {
+        for period in ran_in.unwrap() {
+            runs[period as usize] += 1;
+        }
+    }
+    runs
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_with_a_min_hold_runs_once_per_period_on_hosts_that_start_it_apart() {
+    let options = Options::new(TTL).unwrap();
+    let once = options.min_hold(Duration::from_secs(55)).unwrap();
+    assert_eq!(runs_per_period(once).await, [1; 20]);
+    // Without it, the lock is free again when the next host starts.
+    assert_eq!(runs_per_period(options).await, [3; 20]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_released_lock_stays_held_for_the_rest_of_its_min_hold_unless_it_is_released_now() {
+    let (nodes, redlock) = fleet();
+    let options = redlock.options().min_hold(TTL * 3).unwrap();
+    let redlock = redlock.with_options(options.wait(Duration::ZERO));
+    let start = Instant::now();
+    let guard = redlock.acquire("dock").await.unwrap();
+    sleep(TTL / 2).await;
+    let released = guard.release().await;
+    assert!(
+        released.kept() >= 3 && released.released() == 0,
+        "{released:?}"
+    );
+    assert_eq!(nodes[0].ttl("dock"), Some(TTL * 3 - TTL / 2));
+    tokio::time::sleep_until(start + TTL * 3 - Duration::from_millis(2)).await;
+    assert!(redlock.acquire("dock").await.unwrap_err().is_held());
+    sleep(Duration::from_millis(4)).await;
+
+    // A dropped guard keeps the lock too.
+    drop(redlock.acquire("dock").await.unwrap());
+    assert_eq!(nodes[0].ttl("dock"), Some(TTL * 3));
+    sleep(TTL * 4).await;
+
+    let released = redlock.acquire("dock").await.unwrap().release_now().await;
+    assert!(
+        released.kept() == 0 && released.released() >= 3,
+        "{released:?}"
+    );
+    assert_eq!(lock_count(&nodes), 0);
+
+    let fenced = options.fenced(Fencing::default()).unwrap_err();
+    assert!(
+        fenced.to_string().contains("min_hold is for plain locks"),
+        "{fenced}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_restarts_without_its_data_has_no_vote_for_the_min_hold() {
+    let (nodes, redlock) = fleet();
+    let options = redlock.options().min_hold(TTL * 3).unwrap();
+    let redlock = redlock.with_options(options.wait(Duration::ZERO));
+    redlock.acquire("dock").await.unwrap().release().await;
+    nodes[..3].iter().for_each(|node| {
+        node.kill();
+        node.restart();
+    });
+    sleep(TTL * 2).await;
+    let error = redlock.acquire("dock").await.unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
+}

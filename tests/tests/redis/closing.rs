@@ -1,0 +1,107 @@
+//! The end of a process, and locks that outlast their release.
+
+use std::time::{Duration, Instant};
+
+use redlock_std::{Options, Redlock};
+use redlock_tests::{Server, Servers};
+
+const TTL: Duration = Duration::from_secs(60);
+
+/// What a process does that ends right after it has dropped a guard.
+fn end_after_a_lock(servers: &Servers, closes: bool) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().unwrap();
+    runtime.block_on(async {
+        let redlock = Redlock::connect(servers.urls(), Options::new(TTL).unwrap()).unwrap();
+        drop(redlock.acquire("dock-7").await.unwrap());
+        if closes {
+            assert_eq!(redlock.close().await, 0);
+        }
+    });
+}
+
+#[test]
+fn a_process_that_closes_the_handle_before_it_ends_leaves_no_key_in_200_runs() {
+    let servers = Servers::start(3);
+    for run in 0..200 {
+        end_after_a_lock(&servers, true);
+        assert_eq!(servers.key_count(), 0, "run {run}");
+    }
+    // Without it, the test would show nothing.
+    end_after_a_lock(&servers, false);
+    assert!(servers.key_count() > 0, "the release was not sent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_released_or_dropped_stays_held_on_the_nodes_for_its_min_hold() {
+    let servers = Servers::start(3);
+    // A fleet whose guard records allow it.
+    servers
+        .iter()
+        .for_each(|server| server.vouch("600000:250:60000"));
+    let options = Options::new(TTL).unwrap().min_hold(TTL * 9).unwrap();
+    let redlock = crate::setup::connected(&servers, crate::setup::patient(TTL)).await;
+    let redlock = redlock.with_options(options);
+    for (key, releases) in [("released", true), ("dropped", false)] {
+        let guard = redlock.acquire(key).await.unwrap();
+        crate::setup::expect_key_on(&servers, key, 3).await;
+        if releases {
+            let released = guard.release().await;
+            assert!(released.kept() >= 2, "{released:?}");
+        } else {
+            drop(guard);
+        }
+        redlock_tests::eventually("the keys live on", TTL, || {
+            servers.iter().all(|server| {
+                let left: u64 = server.query(&["PTTL", key]).unwrap();
+                left > 540_000 - 60_000
+            })
+        })
+        .await;
+        assert!(redlock.try_acquire(key).await.unwrap_err().is_held());
+    }
+    let guard = redlock.acquire("freed").await.unwrap();
+    assert!(guard.release_now().await.released() >= 2);
+    let held = crate::setup::patient(TTL);
+    let guard = redlock
+        .with_options(held)
+        .try_acquire("freed")
+        .await
+        .unwrap();
+    guard.release().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_min_hold_that_the_guard_records_do_not_allow_is_refused() {
+    let servers = Servers::start(3);
+    servers
+        .iter()
+        .for_each(|server| server.vouch("60000:250:60000"));
+    let options = Options::new(TTL / 2).unwrap().min_hold(TTL * 9).unwrap();
+    let redlock = Redlock::connect(servers.urls(), options.wait(TTL / 60)).unwrap();
+    let error = redlock.acquire("dock-7").await.unwrap_err().to_string();
+    assert!(
+        error.contains("its guard record allows TTLs up to 60000 ms"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_close_does_not_wait_for_nodes_that_are_dead_and_not_for_long_for_those_that_hang() {
+    let mut servers = Servers::start(5);
+    let redlock = crate::setup::connected(&servers, Options::new(TTL).unwrap()).await;
+    let guard = redlock.acquire("dock-7").await.unwrap();
+    crate::setup::expect_key_on(&servers, "dock-7", 5).await;
+    servers[0].kill();
+    servers[1].pause();
+    drop(guard);
+    let start = Instant::now();
+    let unanswered = redlock.close().await;
+    assert!((1..=2).contains(&unanswered), "{unanswered}");
+    // A second is the bound. The rest is for a busy machine.
+    assert!(start.elapsed() < Duration::from_secs(10));
+    for server in &servers[2..] {
+        assert_eq!(server.key_count(), 0);
+    }
+    Server::resume(&servers[1]);
+}
