@@ -29,6 +29,8 @@ pub use clock::EmbassyClock;
 pub use connect::Connect;
 #[cfg(feature = "embassy-net")]
 pub use connect::embassy_net::NetSocket;
+#[cfg(feature = "dns")]
+pub use connect::host_name::{HostName, resolve};
 pub use connect::nal::NalSocket;
 pub use error::{NodeError, NodeName, TransportError};
 pub use fleet::{close_all, connect_all, connect_quorum};
