@@ -14,10 +14,12 @@ use redlock_embassy::EmbassyClock;
 
 const PORT: u16 = 53;
 
+/// Takes the name that is asked for, and the question as it came. `None`: no answer.
+type Answer = dyn FnMut(&str, &[u8]) -> Option<Vec<u8>>;
+
 pub(crate) struct NameServer {
     delay: Cell<Duration>,
-    /// The name that is asked for, and the question as it came.
-    answer: RefCell<Box<dyn FnMut(&str, &[u8]) -> Option<Vec<u8>>>>,
+    answer: RefCell<Box<Answer>>,
     asked: Cell<usize>,
 }
 
@@ -57,7 +59,7 @@ impl NameServer {
         let mut socket = UdpSocket::new(stack, &mut meta, &mut rx, &mut tx_meta, &mut tx);
         socket.bind(PORT).unwrap();
         let mut answers = VecDeque::new();
-        poll_fn(|cx| self.work(&socket, &mut answers, cx)).await
+        poll_fn(|cx| self.work(&socket, &mut answers, cx)).await;
     }
 
     fn work(
@@ -75,7 +77,9 @@ impl NameServer {
                 answers.push_back((now.saturating_add(self.delay.get()), answer, from));
             }
         }
-        while let Some((_, answer, to)) = answers.pop_front_if(|(at, ..)| *at <= now) {
+        while answers.front().is_some_and(|(at, ..)| *at <= now)
+            && let Some((_, answer, to)) = answers.pop_front()
+        {
             let _sent = socket.poll_send_to(&answer, to, cx);
         }
         Poll::Pending
