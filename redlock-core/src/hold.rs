@@ -35,14 +35,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         work: impl AsyncFnOnce(&Lease<K>) -> R,
     ) -> Result<R, HoldError<NodeErrorOf<T>, MAX>> {
         let lease = self.acquire(key).await.map_err(HoldError::NotAcquired)?;
-        let mut kept = Lease::new(
-            lease.key().as_ref(),
-            *lease.token(),
-            lease.terms(),
-            lease.valid_until(),
-            lease.proposal(),
-            lease.place(),
-        );
+        let mut kept = lease.with_key(lease.key().as_ref());
         // If this future is dropped during the work, the next operation releases the lock.
         self.set_abandoned(
             lease.key().as_ref(),

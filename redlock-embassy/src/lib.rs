@@ -6,6 +6,8 @@
 mod fleet;
 mod node;
 
+mod shared;
+
 mod link;
 mod login;
 mod outbox;
@@ -41,3 +43,4 @@ pub use redlock_core::{
     OptionsError, Outcome, Redlock, Released, Report, Tally, Token, Transport, transport,
 };
 pub use resp::Rejection;
+pub use shared::{Shared, Turn};
