@@ -127,6 +127,21 @@ impl<K> Lease<K> {
         Self::new(key, token, terms, Instant::from_micros(0), None, None)
     }
 
+    /// A copy of the lease with its key in another form, for instance one that owns it. `key` must have the same bytes: the copy is
+    /// a lease on `key`, which no node has granted.
+    ///
+    /// For an adapter that keeps or releases the lease in another place. An extension of the copy does not change the original.
+    pub const fn with_key<Q>(&self, key: Q) -> Lease<Q> {
+        Lease::new(
+            key,
+            self.token,
+            self.terms,
+            self.valid_until,
+            self.proposal,
+            self.place,
+        )
+    }
+
     /// The key that is locked.
     pub const fn key(&self) -> &K {
         &self.key

@@ -11,6 +11,7 @@ use core::array;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
+use core::time::Duration;
 
 use pin_project_lite::pin_project;
 
@@ -334,6 +335,12 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             proposal,
             place,
         });
+    }
+
+    /// The random delay before the next try, after this number of tries in a row has failed: see
+    /// [`Options::retry_delay`](crate::Options::retry_delay). For an adapter that decides itself when it tries again.
+    pub fn retry_delay(&mut self, failed_tries: u32) -> Duration {
+        Duration::from_micros(self.retry_delay_micros(failed_tries))
     }
 
     pub(crate) fn retry_delay_micros(&mut self, failed_rounds: u32) -> u64 {

@@ -92,6 +92,23 @@ enum Inner {
     V4(SocketAddrV4),
     V6(Ipv6Addr, u16),
     Text(&'static str),
+    #[cfg(feature = "dns")]
+    Host {
+        name: &'static str,
+        port: u16,
+        has_address: bool,
+    },
+}
+
+#[cfg(feature = "dns")]
+impl NodeName {
+    pub(crate) const fn of_host(name: &'static str, port: u16, has_address: bool) -> Self {
+        Self(Inner::Host {
+            name,
+            port,
+            has_address,
+        })
+    }
 }
 
 impl From<SocketAddr> for NodeName {
@@ -115,6 +132,15 @@ impl fmt::Display for NodeName {
             Inner::V4(address) => write!(f, "{address}"),
             Inner::V6(address, port) => write!(f, "[{address}]:{port}"),
             Inner::Text(text) => f.write_str(text),
+            #[cfg(feature = "dns")]
+            Inner::Host {
+                name,
+                port,
+                has_address,
+            } => {
+                let note = if has_address { "" } else { " (no address yet)" };
+                write!(f, "{name}:{port}{note}")
+            }
         }
     }
 }

@@ -6,6 +6,8 @@
 mod fleet;
 mod node;
 
+mod shared;
+
 mod link;
 mod login;
 
@@ -35,6 +37,8 @@ pub use clock::EmbassyClock;
 pub use connect::Connect;
 #[cfg(feature = "embassy-net")]
 pub use connect::embassy_net::NetSocket;
+#[cfg(feature = "dns")]
+pub use connect::host_name::{HostName, resolve};
 pub use connect::nal::NalSocket;
 pub use error::{NodeError, NodeName, TransportError};
 pub use fleet::{close_all, connect_all, connect_quorum};
@@ -45,3 +49,4 @@ pub use redlock_core::{
     OptionsError, Outcome, Redlock, Released, Report, Tally, Token, Transport, transport,
 };
 pub use resp::Rejection;
+pub use shared::{Shared, Turn};

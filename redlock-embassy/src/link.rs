@@ -151,6 +151,10 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         self.socket.name()
     }
 
+    pub(crate) const fn socket_mut(&mut self) -> &mut S {
+        &mut self.socket
+    }
+
     pub(crate) const fn is_open(&self) -> bool {
         matches!(self.state, State::Open)
     }

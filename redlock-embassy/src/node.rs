@@ -171,6 +171,12 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         self.link.close(&self.clock, &self.login).await;
     }
 
+    /// The stream to the node, for instance to change the address of a [`NetSocket`](crate::NetSocket). Reading, writing or
+    /// closing it yourself breaks the connection.
+    pub const fn stream_mut(&mut self) -> &mut S {
+        self.link.socket_mut()
+    }
+
     /// Returns the stage that follows `stage`. `reached` is the result of the goal of `stage`. An error ends the call.
     fn after(
         &mut self,

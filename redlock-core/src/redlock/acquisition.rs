@@ -62,6 +62,15 @@ impl Acquisition {
         self
     }
 
+    /// The same acquire, but it never stands in the waiting line of the lock: it retries after random delays. For an adapter that
+    /// does other operations with the same client between the attempts, and so never calls [`Redlock::wait_for_turn`]. Call it
+    /// before the first attempt.
+    #[must_use]
+    pub const fn outside_line(mut self) -> Self {
+        self.learned.waiting.stay_outside();
+        self
+    }
+
     /// Whether the client stands in the waiting line of the lock, or will from its next attempt on.
     #[must_use]
     pub const fn is_in_line(&self) -> bool {
@@ -155,8 +164,9 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         }
     }
 
-    /// Begins an acquire that does not wait, whatever [`Options::wait`](crate::Options::wait) is.
-    fn begin_once(&self) -> Acquisition {
+    /// Begins an acquire that does not wait, whatever [`Options::wait`](crate::Options::wait) is: that of
+    /// [`try_acquire`](Self::try_acquire). Sends nothing.
+    pub fn begin_once(&self) -> Acquisition {
         let begun_at = self.clock.now();
         Acquisition {
             begun_at,

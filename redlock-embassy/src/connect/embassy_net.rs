@@ -6,10 +6,14 @@ use core::pin::pin;
 use core::task::Poll;
 use core::time::Duration;
 
+#[cfg(feature = "dns")]
+use embassy_futures::poll_once;
 use embassy_net::tcp::{self, ConnectError, State, TcpSocket};
 use embassy_net::{IpEndpoint, Stack};
 use embedded_io_async::{ErrorKind, ErrorType, Read, Write};
 
+#[cfg(feature = "dns")]
+use crate::connect::host_name::{Host, HostName};
 use crate::{Connect, NodeName};
 
 /// A connection over embassy-net. It has its own socket, which every reconnect reuses.
@@ -22,9 +26,14 @@ use crate::{Connect, NodeName};
 #[derive(Debug)]
 pub struct NetSocket<'a> {
     socket: Socket<'a>,
+    /// The address of the last attempt to connect, or of the next one.
     remote: IpEndpoint,
+    #[cfg(feature = "dns")]
+    host: Option<Host<'a>>,
     /// The result of an attempt to connect is unknown to the caller: its call was dropped.
     is_connecting: bool,
+    /// The last connection was reset. It may be that no host is left that the stack can send the reset to.
+    is_closed: bool,
 }
 
 impl<'a> NetSocket<'a> {
@@ -58,8 +67,53 @@ impl<'a> NetSocket<'a> {
         Self {
             socket: Socket(socket),
             remote: remote.into(),
+            #[cfg(feature = "dns")]
+            host: None,
             is_connecting: false,
+            is_closed: false,
         }
+    }
+
+    /// Creates a socket for the node at this port of the host `name`, like [`new`](Self::new). The stack also needs a slot for
+    /// DNS. Run [`resolve`](crate::resolve) for the name: otherwise the socket finds no address.
+    ///
+    /// - The name is asked for when the socket connects, and again for each new connection. So a node whose address changes is
+    ///   found again. What is known of the node stays known.
+    /// - If a round drops an attempt, the question and the attempt continue.
+    /// - If an address refuses, or answers nothing within [`TcpNode::connect_timeout`](crate::TcpNode::connect_timeout), the
+    ///   next address of the answer is tried, and after the last one, the name is asked for again.
+    /// - If the name servers fail, the addresses of their last answer are used. If there was none, the error is
+    ///   `redis-1.lan:6379 (no address yet): the name has no address: is it right, and is DNS up?`
+    ///
+    /// Each socket needs a `HostName` of its own. All addresses of a name must belong to the same node. DNS is not
+    /// authenticated: who can forge its answers can send the device to other servers.
+    #[cfg(feature = "dns")]
+    pub fn named(
+        stack: Stack<'a>,
+        name: &'a HostName,
+        port: u16,
+        rx_buffer: &'a mut [u8],
+        tx_buffer: &'a mut [u8],
+    ) -> Self {
+        let unknown = embassy_net::Ipv4Address::UNSPECIFIED;
+        let mut socket = Self::new(stack, (unknown, port), rx_buffer, tx_buffer);
+        socket.host = Some(Host::new(name, port));
+        socket
+    }
+
+    /// Sets the address of the node, for an application that resolves names itself. It counts from the next connection on: to
+    /// end the present one, call [`TcpNode::close`](crate::TcpNode::close). What is known of the node stays known. For a socket
+    /// in a node, see [`TcpNode::stream_mut`](crate::TcpNode::stream_mut).
+    ///
+    /// A socket that was [`named`](Self::named) does not ask for the name any more.
+    pub fn set_remote(&mut self, remote: impl Into<IpEndpoint>) {
+        self.remote = remote.into();
+        #[cfg(feature = "dns")]
+        {
+            self.host = None;
+        }
+        // An attempt at the old address is given up.
+        self.is_connecting = false;
     }
 
     /// Sets how often an idle connection is probed, within the [`LIMITS`](Self::LIMITS). Default: every 5 s. `None`: never.
@@ -115,18 +169,18 @@ const fn ticks(time: Duration) -> embassy_time::Duration {
     })
 }
 
-impl Connect for NetSocket<'_> {
-    fn name(&self) -> NodeName {
-        SocketAddr::from(self.remote).into()
-    }
-
-    async fn connect(&mut self) -> Result<(), ErrorKind> {
+impl NetSocket<'_> {
+    /// Connects to the address in `remote`.
+    async fn open(&mut self) -> Result<(), ErrorKind> {
         let socket = &mut self.socket.0;
         if !self.is_connecting {
-            socket.abort();
-            // The reset must be sent before the socket reconnects.
-            let flushed = socket.flush().await;
-            debug_assert!(flushed.is_ok(), "flushing an aborted socket cannot fail");
+            if !self.is_closed {
+                socket.abort();
+                // The reset must be sent before the socket reconnects.
+                let flushed = socket.flush().await;
+                debug_assert!(flushed.is_ok(), "flushing an aborted socket cannot fail");
+            }
+            self.is_closed = false;
             // The stack continues the attempt if this call is dropped. The attempt may end before the next call, in any state.
             self.is_connecting = true;
             let connected = socket.connect(self.remote).await;
@@ -153,9 +207,48 @@ impl Connect for NetSocket<'_> {
             _ => Ok(()),
         }
     }
+}
+
+impl Connect for NetSocket<'_> {
+    fn name(&self) -> NodeName {
+        #[cfg(feature = "dns")]
+        if let Some(host) = &self.host {
+            return host.node_name();
+        }
+        SocketAddr::from(self.remote).into()
+    }
+
+    #[cfg(not(feature = "dns"))]
+    async fn connect(&mut self) -> Result<(), ErrorKind> {
+        self.open().await
+    }
+
+    #[cfg(feature = "dns")]
+    async fn connect(&mut self) -> Result<(), ErrorKind> {
+        loop {
+            if let Some(host) = &mut self.host
+                && !self.is_connecting
+            {
+                if self.is_closed && !host.is_asking() {
+                    forget_reset(&mut self.socket.0);
+                }
+                self.remote = host.next_address().await.ok_or(ErrorKind::NotFound)?;
+            }
+            let opened = self.open().await;
+            let has_more = self.host.as_ref().is_some_and(Host::has_untried_address);
+            if opened.is_ok() || !has_more {
+                return opened;
+            }
+        }
+    }
 
     async fn close(&mut self) {
+        #[cfg(feature = "dns")]
+        if let Some(host) = &mut self.host {
+            host.cancel();
+        }
         self.is_connecting = false;
+        self.is_closed = true;
         let socket = &mut self.socket.0;
         socket.abort();
         let flushed = socket.flush().await;
@@ -163,13 +256,32 @@ impl Connect for NetSocket<'_> {
     }
 }
 
+/// Makes the stack forget a reset that it could not send, because the host is gone from its address. Otherwise it asks for that
+/// address each second, and no name server can be reached: smoltcp asks for one address a second.
+#[cfg(feature = "dns")]
+fn forget_reset(socket: &mut TcpSocket<'_>) {
+    // Listening is what resets a socket. No packet can arrive in between, because the stack does not run.
+    let _pending = poll_once(socket.accept(ANY_PORT));
+    socket.abort();
+}
+
+#[cfg(feature = "dns")]
+const ANY_PORT: u16 = 1;
+
 impl ErrorType for NetSocket<'_> {
     type Error = tcp::Error;
 }
 
 impl Read for NetSocket<'_> {
     async fn read(&mut self, buffer: &mut [u8]) -> Result<usize, tcp::Error> {
-        self.socket.0.read(buffer).await
+        let read = self.socket.0.read(buffer).await;
+        #[cfg(feature = "dns")]
+        if let Some(host) = &mut self.host
+            && matches!(read, Ok(1..))
+        {
+            host.has_answered();
+        }
+        read
     }
 }
 

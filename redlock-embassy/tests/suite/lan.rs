@@ -2,6 +2,8 @@
 
 mod cable;
 mod host;
+#[cfg(feature = "dns")]
+mod name_server;
 
 use core::net::SocketAddr;
 use core::pin::{Pin, pin};
@@ -12,14 +14,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::task::Wake;
 
+#[cfg(feature = "dns")]
+use embassy_net::ConfigV4;
 use embassy_net::{Config, Ipv4Address, Ipv4Cidr, Runner, Stack, StackResources, StaticConfigV4};
 use embassy_time::MockDriver;
 use redlock_core::mock::SeededEntropy;
 use redlock_embassy::{EmbassyClock, NetSocket, Options, Redlock, TcpNode};
+#[cfg(feature = "dns")]
+use redlock_embassy::{HostName, resolve};
 
 pub(crate) use cable::Cable;
 use cable::{End, Side};
 use host::Host;
+#[cfg(feature = "dns")]
+use name_server::NameServer;
+#[cfg(feature = "dns")]
+pub(crate) use name_server::reply;
 
 use crate::fleet::fleet;
 use crate::wire::{Server, Who};
@@ -34,9 +44,12 @@ const SOCKETS: usize = 24;
 /// How often everything is polled in a millisecond.
 const POLLS_MAX: usize = 100;
 
-const HOST: Ipv4Address = Ipv4Address::new(10, 0, 0, 1);
+pub(crate) const HOST: Ipv4Address = Ipv4Address::new(10, 0, 0, 1);
+/// The address of the host after it has moved.
+#[cfg(feature = "dns")]
+pub(crate) const MOVED_HOST: Ipv4Address = Ipv4Address::new(10, 0, 0, 5);
 const DEVICE: Ipv4Address = Ipv4Address::new(10, 0, 0, 2);
-const NOBODY: Ipv4Address = Ipv4Address::new(10, 0, 0, 9);
+pub(crate) const NOBODY: Ipv4Address = Ipv4Address::new(10, 0, 0, 9);
 const FIRST_PORT: u16 = 6_379;
 
 /// A device and a host. Time passes a millisecond at a time, when neither has anything to do.
@@ -46,6 +59,12 @@ pub(crate) struct Lan {
     pub(crate) stack: Stack<'static>,
     device: Task<Pin<Box<dyn Future<Output = ()>>>>,
     host: Host,
+    #[cfg(feature = "dns")]
+    host_stack: Stack<'static>,
+    #[cfg(feature = "dns")]
+    pub(crate) name_server: Rc<NameServer>,
+    /// What runs on the device beside its stack.
+    others: Vec<Task<Pin<Box<dyn Future<Output = ()>>>>>,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -69,19 +88,79 @@ impl Lan {
         let cable = Rc::<Cable>::default();
         let (stack, runner) = start(Ipv4Cidr::new(DEVICE, prefix), cable.end(Side::Device));
         let (host_stack, host_runner) = start(Ipv4Cidr::new(HOST, 24), cable.end(Side::Host));
+        let host = Host::new(
+            host_stack,
+            Box::pin(drive(host_runner)),
+            servers,
+            FIRST_PORT,
+        );
+        #[cfg(feature = "dns")]
+        let name_server = Rc::new(NameServer::new(|_, question| {
+            Some(reply(question, &[HOST]))
+        }));
+        #[cfg(feature = "dns")]
+        let host = host.and(Box::pin(Rc::clone(&name_server).serve(host_stack)));
         Self {
             world,
             cable,
             stack,
             device: Task::new(Box::pin(drive(runner))),
-            host: Host::new(
-                host_stack,
-                Box::pin(drive(host_runner)),
-                servers,
-                FIRST_PORT,
-            ),
+            host,
+            #[cfg(feature = "dns")]
+            host_stack,
+            #[cfg(feature = "dns")]
+            name_server,
+            others: Vec::new(),
             _turn: turn,
         }
+    }
+
+    /// Names for the first `N` servers, for which the device asks the name server.
+    #[cfg(feature = "dns")]
+    pub(crate) fn resolve<const N: usize>(&mut self) -> &'static [HostName; N] {
+        const TEXTS: [&str; 5] = [
+            "redis-0.lan",
+            "redis-1.lan",
+            "redis-2.lan",
+            "redis-3.lan",
+            "redis-4.lan",
+        ];
+        let names = core::array::from_fn(|number| HostName::new(TEXTS[number]));
+        self.resolve_these(Box::leak(Box::new(names)))
+    }
+
+    #[cfg(feature = "dns")]
+    pub(crate) fn resolve_these<const N: usize>(
+        &mut self,
+        names: &'static [HostName; N],
+    ) -> &'static [HostName; N] {
+        let stack = self.stack;
+        let resolving = async move { resolve(stack, names).await };
+        self.others.push(Task::new(Box::pin(resolving)));
+        names
+    }
+
+    /// A socket for the server with this number, by a name.
+    #[cfg(feature = "dns")]
+    pub(crate) fn named_socket(&self, name: &'static HostName, number: u16) -> NetSocket<'static> {
+        let rx = Box::leak(Box::new([0; 128]));
+        let tx = Box::leak(Box::new([0; 256]));
+        NetSocket::named(self.stack, name, FIRST_PORT + number, rx, tx)
+    }
+
+    /// Gives the host the address [`MOVED_HOST`], with the name server and its records. The device is told where the name server
+    /// is now, as by DHCP.
+    #[cfg(feature = "dns")]
+    pub(crate) fn move_host(&self) {
+        let config = |address| StaticConfigV4 {
+            address: Ipv4Cidr::new(address, 24),
+            gateway: Some(MOVED_HOST),
+            dns_servers: [MOVED_HOST].into_iter().collect(),
+        };
+        self.host_stack
+            .set_config_v4(ConfigV4::Static(config(MOVED_HOST)));
+        self.stack.set_config_v4(ConfigV4::Static(config(DEVICE)));
+        self.name_server.answer_with(&[MOVED_HOST]);
     }
 
     /// A socket for the server with this number.
@@ -165,11 +244,15 @@ impl Lan {
         for _ in 0..POLLS_MAX {
             let frames = self.cable.frames();
             let _runs_forever = self.device.poll_if_woken();
+            for other in &mut self.others {
+                let _runs_forever = other.poll_if_woken();
+            }
             self.host.poll();
             if let Some(output) = task.poll_if_woken() {
                 return Poll::Ready(output);
             }
-            let is_woken = self.device.is_woken() || task.is_woken();
+            let is_woken =
+                self.device.is_woken() || self.others.iter().any(Task::is_woken) || task.is_woken();
             if !is_woken && self.cable.frames() == frames {
                 return Poll::Pending;
             }
@@ -188,7 +271,7 @@ fn start(address: Ipv4Cidr, end: End) -> (Stack<'static>, Runner<'static, End>) 
     let config = Config::ipv4_static(StaticConfigV4 {
         address,
         gateway: Some(HOST),
-        dns_servers: Default::default(),
+        dns_servers: [HOST].into_iter().collect(),
     });
     let resources = Box::leak(Box::new(StackResources::<SOCKETS>::new()));
     embassy_net::new(end, config, resources, 1)

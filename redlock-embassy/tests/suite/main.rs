@@ -16,6 +16,8 @@ mod dropping;
 #[cfg(feature = "fence")]
 mod fence;
 mod fleet;
+#[cfg(feature = "dns")]
+mod host_name;
 #[cfg(feature = "embassy-net")]
 mod lan;
 #[cfg(feature = "queue")]

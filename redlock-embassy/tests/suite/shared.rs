@@ -1,33 +1,42 @@
-//! Several tasks that share one lock through a mutex.
+//! Several tasks that share one lock.
 
-use embassy_futures::join::join3;
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Wake;
+
+use embassy_futures::join::{join, join3};
+use embassy_futures::select::select;
 use embassy_sync::blocking_mutex::raw::NoopRawMutex;
-use embassy_sync::mutex::Mutex;
-use redlock_core::{AcquireError, Clock, Entropy, Lease, NodeErrorOf, Redlock, Transport};
+use redlock_core::mock::{MockClock, MockNode, SeededEntropy};
+use redlock_core::{AcquireError, Clock, HoldError, Redlock};
+use redlock_embassy::{Options, Shared};
 
 use crate::fleet::*;
 use crate::wire::Who;
 use crate::world::*;
 
-/// The function of the README.
-async fn acquire<T: Transport, C: Clock, E: Entropy, const N: usize>(
-    shared: &Mutex<NoopRawMutex, Redlock<T, C, E, N>>,
-    clock: &C,
-    key: &'static str,
-) -> Result<Lease<&'static str>, AcquireError<NodeErrorOf<T>, N>> {
-    let mut acquisition = shared.lock().await.begin();
-    loop {
-        let mut redlock = shared.lock().await;
-        let error = match redlock.attempt(&mut acquisition, key).await {
-            Ok(lease) => return Ok(lease),
-            Err(error) => error,
-        };
-        let Some(again_at) = redlock.again_at(&mut acquisition, &error) else {
-            return Err(error);
-        };
-        drop(redlock);
-        clock.sleep_until(again_at).await;
+type SharedMocks<'a, const N: usize> =
+    Shared<NoopRawMutex, &'a MockNode<&'a MockClock>, &'a MockClock, SeededEntropy, N>;
+
+/// A lease of ten seconds and a wait of twenty, over three nodes that take 4 ms to answer.
+fn shared<'a>(clock: &'a MockClock, nodes: &'a [MockNode<&'a MockClock>; 3]) -> SharedMocks<'a, 3> {
+    let options = Options::new(ms(10_000)).unwrap().wait(ms(20_000));
+    let options = options.node_timeout(ms(50)).unwrap();
+    for node in nodes {
+        node.set_latency(ms(4));
     }
+    Shared::new(Redlock::new(nodes, clock, SeededEntropy::new(1), options).unwrap())
+}
+
+async fn sleep(clock: &MockClock, time: Duration) {
+    clock.sleep_until(clock.now().saturating_add(time)).await;
+}
+
+fn now_ms(clock: &MockClock) -> u64 {
+    clock.now().as_micros() / 1_000
 }
 
 #[test]
@@ -35,24 +44,213 @@ fn tasks_that_share_a_lock_wait_for_a_holder_among_them_and_hold_other_keys_mean
     let world = &World::default();
     let servers = fleet::<3>(world, Who::default());
     let options = one_round().wait(ms(2_000));
-    let shared = &Mutex::new(lock(servers.each_ref(), 1, options));
+    let shared = &Shared::<NoopRawMutex, _, _, _, 3>::new(lock(servers.each_ref(), 1, options));
     let clock = &&world.clock;
     let holder = async {
-        let lease = acquire(shared, clock, "dock-7").await.unwrap();
+        let lease = shared.acquire("dock-7").await.unwrap();
         clock.sleep_until(world.after(ms(1_000))).await;
-        shared.lock().await.release(lease).await;
+        shared.release(lease).await;
     };
     let waiting = async {
         clock.sleep_until(world.after(ms(1))).await;
-        drop(acquire(shared, clock, "dock-7").await.unwrap());
-        world.now_ms()
+        let lease = shared.acquire("dock-7").await.unwrap();
+        let waited = world.now_ms();
+        shared.release(lease).await;
+        waited
     };
     let elsewhere = async {
         clock.sleep_until(world.after(ms(500))).await;
-        drop(acquire(shared, clock, "dock-8").await.unwrap());
-        world.now_ms()
+        let lease = shared.acquire("dock-8").await.unwrap();
+        let was_elsewhere = world.now_ms();
+        shared.release(lease).await;
+        was_elsewhere
     };
     let ((), waited, was_elsewhere) = world.run(join3(holder, waiting, elsewhere));
     assert!((1_000..1_300).contains(&waited), "{waited}");
     assert_eq!(was_elsewhere, 500);
+}
+
+#[test]
+fn two_tasks_hold_two_keys_for_longer_than_a_lease_while_a_third_one_waits() {
+    let clock = &MockClock::new();
+    let nodes = MockNode::array(clock);
+    let shared = &shared(clock, &nodes);
+    // Another client holds the key of the third task for most of the time.
+    let other = redlock_core::Token::from_bytes([9; 20]);
+    nodes
+        .iter()
+        .for_each(|node| node.set("dock-9", other, ms(15_000)));
+    let hold = async |key| {
+        let hold = shared.hold(key, async |_| sleep(clock, ms(35_000)).await);
+        hold.await.unwrap();
+        now_ms(clock)
+    };
+    let third = async {
+        let lease = shared.acquire("dock-9").await.unwrap();
+        let acquired_at = now_ms(clock);
+        shared.release(lease).await;
+        acquired_at
+    };
+    let (seventh, eighth, third) = clock.run(join3(hold("dock-7"), hold("dock-8"), third));
+    for ended_at in [seventh, eighth] {
+        assert!((35_000..35_100).contains(&ended_at), "{ended_at}");
+    }
+    assert!((15_000..16_000).contains(&third), "{third}");
+    for node in &nodes {
+        assert!(node.is_empty());
+    }
+}
+
+#[test]
+fn a_try_that_finds_the_key_held_ends_at_once() {
+    let clock = &MockClock::new();
+    let nodes = MockNode::array(clock);
+    let shared = &shared(clock, &nodes);
+    let result = clock.run(async {
+        let _lease = shared.try_acquire("dock-7").await.unwrap();
+        shared.try_acquire("dock-7").await
+    });
+    assert!(matches!(result, Err(AcquireError::Held(_))), "{result:?}");
+    assert!(now_ms(clock) < 100);
+}
+
+#[test]
+fn work_is_dropped_when_its_lease_is_lost() {
+    let clock = &MockClock::new();
+    let nodes = MockNode::array(clock);
+    let shared = &shared(clock, &nodes);
+    let hold = shared.hold("dock-7", async |_| {
+        nodes.iter().for_each(MockNode::clear);
+        sleep(clock, ms(60_000)).await;
+    });
+    let result = clock.run(hold);
+    assert!(matches!(result, Err(HoldError::Lost(_))), "{result:?}");
+    assert!(now_ms(clock) < 4_000, "at the first extension");
+}
+
+#[test]
+fn work_is_dropped_when_its_lease_expires_although_another_task_keeps_its_turn() {
+    let clock = &MockClock::new();
+    let nodes = MockNode::array(clock);
+    let shared = &shared(clock, &nodes);
+    let hold = shared.hold("dock-7", async |_| sleep(clock, ms(60_000)).await);
+    let keeps_its_turn = async {
+        sleep(clock, ms(100)).await;
+        let turn = shared.turn().await;
+        sleep(clock, ms(20_000)).await;
+        drop(turn);
+    };
+    let ended = async {
+        let result = hold.await;
+        (result, now_ms(clock))
+    };
+    let ((result, ended_at), ()) = clock.run(join(ended, keeps_its_turn));
+    assert!(matches!(result, Err(HoldError::Lost(_))), "{result:?}");
+    // The work has ended with the validity. Then its release has waited for the turn.
+    assert!((20_000..21_000).contains(&ended_at), "{ended_at}");
+}
+
+/// Drops the future after each number of milliseconds. Then nothing is left on any node after the next operation.
+fn leaves_nothing(future: impl AsyncFn(&SharedMocks<'_, 3>, &MockClock)) {
+    for time in 0..80 {
+        let clock = &MockClock::new();
+        let nodes = MockNode::array(clock);
+        let shared = &shared(clock, &nodes);
+        clock.run(async {
+            select(future(shared, clock), sleep(clock, ms(time))).await;
+            // Of another task, for another key.
+            let lease = shared.acquire("dock-8").await.unwrap();
+            shared.release(lease).await;
+            sleep(clock, ms(20)).await;
+        });
+        for node in &nodes {
+            assert_eq!(node.token("dock-7"), None, "dropped after {time} ms");
+            assert!(node.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_dropped_acquire_leaves_no_key() {
+    leaves_nothing(async |shared, _| {
+        let lease = shared.acquire("dock-7").await.unwrap();
+        // Held, not leaked: this future is dropped by the caller at any time.
+        shared.release(lease).await;
+    });
+}
+
+#[test]
+fn a_dropped_hold_leaves_no_key() {
+    leaves_nothing(async |shared, clock| {
+        let hold = shared.hold("dock-7", async |_| sleep(clock, ms(50)).await);
+        hold.await.unwrap();
+    });
+}
+
+#[test]
+fn a_hold_and_a_release_that_are_dropped_while_they_wait_for_their_turn_leave_no_key() {
+    leaves_nothing(async |shared, clock| {
+        let lease = shared.acquire("dock-7").await.unwrap();
+        let slow = async {
+            let turn = shared.turn().await;
+            sleep(clock, ms(60)).await;
+            drop(turn);
+        };
+        join(slow, shared.release(lease)).await;
+    });
+    leaves_nothing(async |shared, clock| {
+        let hold = shared.hold("dock-7", async |_| sleep(clock, ms(20)).await);
+        let slow = async {
+            sleep(clock, ms(10)).await;
+            let turn = shared.turn().await;
+            sleep(clock, ms(60)).await;
+            drop(turn);
+        };
+        drop(join(slow, hold).await);
+    });
+}
+
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn tasks_that_wait_for_their_turn_do_not_wake_each_other() {
+    let clock = &MockClock::new();
+    let nodes = MockNode::array(clock);
+    let shared = &shared(clock, &nodes);
+    let turn = clock.run(shared.turn());
+    let counts: [Arc<Count>; 3] = Default::default();
+    let wakers = counts
+        .each_ref()
+        .map(|count| Waker::from(Arc::clone(count)));
+    let mut waiting = [0; 3].map(|_| Box::pin(shared.turn()));
+    for _ in 0..5 {
+        for (waiting, waker) in waiting.iter_mut().zip(&wakers) {
+            let poll = waiting.as_mut().poll(&mut Context::from_waker(waker));
+            assert!(poll.is_pending());
+        }
+    }
+    let woken = || {
+        counts
+            .each_ref()
+            .map(|count| count.0.load(Ordering::Relaxed))
+    };
+    assert_eq!(woken(), [0; 3]);
+    drop(turn);
+    assert_eq!(
+        woken(),
+        [1; 3],
+        "once, and no task is forgotten if one is dropped"
+    );
+    let [first, second, _third] = waiting;
+    drop(first);
+    let mut second = pin!(second);
+    let poll = second.as_mut().poll(&mut Context::from_waker(&wakers[1]));
+    assert!(matches!(poll, Poll::Ready(_)));
 }

@@ -23,6 +23,8 @@ impl Waiting {
 
     pub(in crate::redlock) const fn set_since(&mut self, _since: Instant) {}
 
+    pub(in crate::redlock) const fn stay_outside(&mut self) {}
+
     pub(in crate::redlock) const fn place(&self) -> Option<Place> {
         None
     }

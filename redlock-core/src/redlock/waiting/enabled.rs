@@ -76,6 +76,10 @@ impl Waiting {
     pub(in crate::redlock) const fn set_since(&mut self, since: Instant) {
         self.since = since;
     }
+
+    pub(in crate::redlock) const fn stay_outside(&mut self) {
+        self.is_patient = false;
+    }
 }
 
 /// The key that other clients wanted when this client last used it. Its next acquire begins in the line, so that it does not

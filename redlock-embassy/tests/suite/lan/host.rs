@@ -34,6 +34,12 @@ impl Host {
         Self { tasks }
     }
 
+    #[cfg(feature = "dns")]
+    pub(super) fn and(mut self, task: Task) -> Self {
+        self.tasks.push(task);
+        self
+    }
+
     pub(super) fn poll(&mut self) {
         let mut cx = Context::from_waker(Waker::noop());
         // The stack first, and again after the servers: what they write must leave.

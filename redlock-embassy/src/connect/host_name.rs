@@ -1,0 +1,155 @@
+//! Nodes that are known by their names.
+
+use core::fmt;
+use core::future::pending;
+
+use embassy_futures::join::join_array;
+use embassy_net::dns::DnsQueryType;
+use embassy_net::{IpAddress, IpEndpoint, Stack};
+use embassy_sync::blocking_mutex::raw::NoopRawMutex;
+use embassy_sync::signal::Signal;
+use heapless::Vec;
+
+use crate::NodeName;
+
+/// The name of a node's host, for one [`NetSocket::named`](crate::NetSocket::named). [`resolve`] asks for its addresses.
+pub struct HostName {
+    name: &'static str,
+    question: Signal<NoopRawMutex, ()>,
+    /// Empty if the name has no address, or no name server has answered.
+    answer: Signal<NoopRawMutex, Addresses>,
+}
+
+type Addresses = Vec<IpAddress, ADDRESSES_MAX>;
+
+/// More addresses than a node normally has.
+const ADDRESSES_MAX: usize = 4;
+
+impl HostName {
+    /// Creates the name of a host, like `"redis-1.lan"`, or its address as text. Asks for nothing.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            question: Signal::new(),
+            answer: Signal::new(),
+        }
+    }
+
+    async fn answer_questions(&self, stack: Stack<'_>) {
+        loop {
+            self.question.wait().await;
+            let mut addresses = look_up(stack, self.name, DnsQueryType::A).await;
+            if addresses.is_empty() {
+                addresses = look_up(stack, self.name, DnsQueryType::Aaaa).await;
+            }
+            self.answer.signal(addresses);
+        }
+    }
+}
+
+/// Asks the name servers of `stack` for the addresses of `names`, whenever their sockets connect. Never returns: run it in a
+/// task of its own, or beside the `Runner` of the stack.
+///
+/// It is a task because embassy-net cancels a question when its future is dropped, and a round drops the attempts that are
+/// slower than itself. While it does not run, the sockets find no address.
+///
+/// The names are asked for side by side, four at a time, each at an address of version 4 first. embassy-net gives a name server
+/// 10 s, and keeps only the first address of an answer, unless the firmware is built with the environment variable
+/// `SMOLTCP_DNS_MAX_RESULT_COUNT`.
+///
+/// Dropping the future cancels the questions. A later call answers them.
+pub async fn resolve<const N: usize>(stack: Stack<'_>, names: &[HostName; N]) -> ! {
+    let all = names.each_ref().map(|name| name.answer_questions(stack));
+    join_array(all).await;
+    pending().await
+}
+
+async fn look_up(stack: Stack<'_>, name: &str, kind: DnsQueryType) -> Addresses {
+    let found = stack.dns_query(name, kind).await;
+    // The stack cannot connect to any other address, whatever the name server says.
+    let found = found.into_iter().flatten();
+    found
+        .filter(IpAddress::is_unicast)
+        .take(ADDRESSES_MAX)
+        .collect()
+}
+
+impl fmt::Debug for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HostName").field(&self.name).finish()
+    }
+}
+
+/// The host of one socket, with the addresses of the last answer.
+#[derive(Debug)]
+pub(super) struct Host<'a> {
+    name: &'a HostName,
+    port: u16,
+    addresses: Addresses,
+    /// The index of the address that is tried next. If there is none, the name is asked for again.
+    next: usize,
+    /// The answer to a question is outstanding. The call that asked may have been dropped.
+    is_asking: bool,
+}
+
+impl<'a> Host<'a> {
+    pub(super) const fn new(name: &'a HostName, port: u16) -> Self {
+        Self {
+            name,
+            port,
+            addresses: Vec::new(),
+            next: 0,
+            is_asking: false,
+        }
+    }
+
+    pub(super) fn node_name(&self) -> NodeName {
+        NodeName::of_host(self.name.name, self.port, !self.addresses.is_empty())
+    }
+
+    pub(super) fn has_untried_address(&self) -> bool {
+        self.next < self.addresses.len()
+    }
+
+    /// Whether the answer to a question is outstanding.
+    pub(super) const fn is_asking(&self) -> bool {
+        self.is_asking
+    }
+
+    /// Returns the next address to try. If all were tried, asks for the name again. If there is no answer, the addresses of the
+    /// last one are tried again: a node can be reached while the name servers are down. `None` if none was ever known.
+    ///
+    /// If the future is dropped, the next call waits for the same answer.
+    pub(super) async fn next_address(&mut self) -> Option<IpEndpoint> {
+        if !self.has_untried_address() {
+            if !self.is_asking {
+                self.name.answer.reset();
+                self.name.question.signal(());
+                self.is_asking = true;
+            }
+            let answer = self.name.answer.wait().await;
+            self.is_asking = false;
+            self.next = 0;
+            if !answer.is_empty() {
+                self.addresses = answer;
+            }
+        }
+        let address = self.addresses.get(self.next)?;
+        self.next += 1;
+        Some(IpEndpoint::new(*address, self.port))
+    }
+
+    /// Records that a node has answered at the address. The next connection begins with a question: the address may change.
+    pub(super) fn has_answered(&mut self) {
+        self.next = self.addresses.len();
+    }
+
+    /// Does not wait for the answer any more. The next attempt is made with the addresses that are known.
+    pub(super) const fn cancel(&mut self) {
+        if self.is_asking {
+            self.is_asking = false;
+            self.next = 0;
+        }
+    }
+}

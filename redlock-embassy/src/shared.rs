@@ -1,0 +1,344 @@
+//! One lock for several tasks.
+
+use core::cell::RefCell;
+use core::fmt;
+use core::future::poll_fn;
+use core::ops::{Deref, DerefMut};
+use core::pin::pin;
+use core::task::Poll;
+
+use embassy_futures::select::{Either, select};
+use embassy_sync::blocking_mutex::Mutex as BlockingMutex;
+use embassy_sync::blocking_mutex::raw::RawMutex;
+use embassy_sync::mutex::{Mutex, MutexGuard};
+use embassy_sync::waitqueue::MultiWakerRegistration;
+use heapless::Vec;
+use redlock_core::{
+    AcquireError, Acquisition, Clock, Entropy, ExtendError, HoldError, Lease, LossCause,
+    NodeErrorOf, Redlock, Released, Transport,
+};
+
+/// A [`Redlock`] for several tasks and several keys, over one set of sockets: each operation takes `&self`.
+///
+/// The operations take turns, one round or attempt at a time. No turn lasts while a task waits for a lock that is held, holds a
+/// lease, or works. So two tasks hold two keys at once, and a task that waits keeps no other from anything.
+///
+/// A task waits for its turn for as long as the attempts of the tasks before it last: for each, usually a round trip, and at most a
+/// few node timeouts. If many tasks share a lock, choose a node timeout that is short beside the validity of a lease.
+///
+/// `M` is `NoopRawMutex` if all tasks run in one executor, `CriticalSectionRawMutex` otherwise.
+///
+/// # Dropping a future
+///
+/// Every future may be dropped at any point. The next operation of any task releases what a dropped [`acquire`](Self::acquire),
+/// [`try_acquire`](Self::try_acquire), [`hold`](Self::hold) or [`release`](Self::release) has left. To do this earlier, call
+/// [`release_abandoned`](Self::release_abandoned). If a key has more than 64 bytes, or more than four futures are dropped before the
+/// next operation, a key may expire instead.
+///
+/// A future that is dropped before its first poll has done nothing.
+///
+/// # The waiting line
+///
+/// A shared lock stands in no waiting line: a client has one place per lock and must keep still in it. It retries after random
+/// delays, and clients that stand in the line go first.
+pub struct Shared<M: RawMutex, T, C, E, const MAX: usize> {
+    /// Only tried, never waited for: its queue has room for one task, and several would wake each other without end.
+    redlock: Mutex<M, Redlock<T, C, E, MAX>>,
+    waiting: Waiting<M>,
+    orphans: BlockingMutex<M, RefCell<Vec<Lease<Key>, ORPHANS_MAX>>>,
+    clock: C,
+}
+
+/// The tasks that wait for their turn. If there are more, they wake each other, and still get their turns.
+type Waiting<M> = BlockingMutex<M, RefCell<MultiWakerRegistration<8>>>;
+
+/// A key, like those that `Redlock` still releases after a future was dropped.
+type Key = Vec<u8, 64>;
+
+/// How many leases of dropped futures are stored until the next turn.
+const ORPHANS_MAX: usize = 4;
+
+impl<M, T, C, E, const MAX: usize> Shared<M, T, C, E, MAX>
+where
+    M: RawMutex,
+    T: Transport,
+    C: Clock + Clone,
+    E: Entropy,
+{
+    /// Creates a shared lock. Sends nothing.
+    ///
+    /// Call it in a function that is `#[inline(never)]`, and put the result into a static: it is as large as the `Redlock`.
+    pub fn new(redlock: Redlock<T, C, E, MAX>) -> Self {
+        let clock = redlock.clock().clone();
+        Self {
+            redlock: Mutex::new(redlock),
+            waiting: BlockingMutex::new(RefCell::new(MultiWakerRegistration::new())),
+            orphans: BlockingMutex::new(RefCell::new(Vec::new())),
+            clock,
+        }
+    }
+
+    /// Acquires the lock if it is free, like [`Redlock::try_acquire`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Redlock::try_acquire`].
+    pub async fn try_acquire<K: AsRef<[u8]>>(
+        &self,
+        key: K,
+    ) -> Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>> {
+        let acquisition = self.turn().await.begin_once();
+        self.acquire_by(acquisition, key).await
+    }
+
+    /// Acquires the lock. If an attempt fails, retries after a random delay, until
+    /// [`Options::wait`](redlock_core::Options::wait) is over. The other tasks use the lock meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The [`AcquireError`] of the last attempt.
+    pub async fn acquire<K: AsRef<[u8]>>(
+        &self,
+        key: K,
+    ) -> Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>> {
+        let acquisition = self.turn().await.begin();
+        self.acquire_by(acquisition, key).await
+    }
+
+    async fn acquire_by<K: AsRef<[u8]>>(
+        &self,
+        acquisition: Acquisition,
+        key: K,
+    ) -> Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>> {
+        let mut acquisition = acquisition.outside_line();
+        loop {
+            let mut turn = self.turn().await;
+            let error = match turn.attempt(&mut acquisition, key.as_ref()).await {
+                Ok(lease) => return Ok(lease.with_key(()).with_key(key)),
+                Err(error) => error,
+            };
+            let Some(again_at) = turn.again_at(&mut acquisition, &error) else {
+                return Err(error);
+            };
+            drop(turn);
+            self.clock.sleep_until(again_at).await;
+        }
+    }
+
+    /// Extends the lease, like [`Redlock::extend`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Redlock::extend`].
+    pub async fn extend<K: AsRef<[u8]>>(
+        &self,
+        lease: &mut Lease<K>,
+    ) -> Result<(), ExtendError<NodeErrorOf<T>, MAX>> {
+        self.turn().await.extend(lease).await
+    }
+
+    /// Releases the lock, like [`Redlock::release`].
+    pub async fn release<K: AsRef<[u8]>>(&self, lease: Lease<K>) -> Released<NodeErrorOf<T>, MAX> {
+        self.release_held(Held::new(self, &lease)).await
+    }
+
+    async fn release_held(
+        &self,
+        held: Held<'_, '_, M, T, C, E, MAX>,
+    ) -> Released<NodeErrorOf<T>, MAX> {
+        let mut turn = self.turn().await;
+        // From its first poll on, the `Redlock` remembers the lease.
+        let lease = held.into_lease();
+        turn.release(lease).await
+    }
+
+    /// Acquires the lock, runs `work` and releases the lock, like [`Redlock::hold`]. The other tasks use the lock while the work
+    /// runs.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Redlock::hold`].
+    pub async fn hold<K: AsRef<[u8]>, R>(
+        &self,
+        key: K,
+        work: impl AsyncFnOnce(&Lease<K>) -> R,
+    ) -> Result<R, HoldError<NodeErrorOf<T>, MAX>> {
+        let lease = self.acquire(key).await.map_err(HoldError::NotAcquired)?;
+        let mut held = Held::new(self, &lease);
+        // `keep` is polled before the work: if the lease has expired during a long pause, the work does not run any more.
+        let done = match select(self.keep(&mut held.lease), work(&lease)).await {
+            Either::First(cause) => Err(HoldError::Lost(cause)),
+            Either::Second(_) if !held.lease.is_valid(self.clock.now()) => {
+                Err(HoldError::Lost(LossCause::Expired))
+            }
+            Either::Second(result) => Ok(result),
+        };
+        self.release_held(held).await;
+        done
+    }
+
+    /// Extends the lease each time a third of its validity has passed, until it is lost. Returns the cause, no later than the
+    /// validity ends. Like [`Redlock::keep`], but takes a turn for each extension.
+    async fn keep(&self, lease: &mut Lease<&[u8]>) -> LossCause<NodeErrorOf<T>, MAX> {
+        let mut extensions_left = self.turn().await.options().extensions();
+        let mut failed = None;
+        let mut failed_tries = 0_u32;
+        let mut due = self.extension_due(lease);
+        loop {
+            if extensions_left == Some(0) {
+                due = lease.valid_until();
+            }
+            self.clock.sleep_until(due.min(lease.valid_until())).await;
+            // The task does not wait for its turn beyond the validity.
+            let expiry = self.clock.sleep_until(lease.valid_until());
+            let mut turn = match select(expiry, self.turn()).await {
+                Either::Second(turn) if lease.is_valid(self.clock.now()) => turn,
+                _ => {
+                    return match failed {
+                        Some(report) => LossCause::Unreachable(report),
+                        None if extensions_left == Some(0) => LossCause::ExtensionsSpent,
+                        None => LossCause::Expired,
+                    };
+                }
+            };
+            match turn.extend(lease).await {
+                Ok(()) => {
+                    extensions_left = extensions_left.map(|left| left.saturating_sub(1));
+                    failed = None;
+                    failed_tries = 0;
+                    due = self.extension_due(lease);
+                }
+                Err(ExtendError::Unreachable(report)) => {
+                    failed = Some(report);
+                    failed_tries = failed_tries.saturating_add(1);
+                    let delay = turn.retry_delay(failed_tries);
+                    due = self.clock.now().saturating_add(delay);
+                }
+                Err(ExtendError::Lost(report)) => return LossCause::Lost(report),
+                Err(_) => return LossCause::Expired,
+            }
+        }
+    }
+
+    /// When a third of what is left of the validity has passed.
+    fn extension_due(&self, lease: &Lease<&[u8]>) -> redlock_core::Instant {
+        let now = self.clock.now();
+        now.saturating_add(lease.remaining(now) / 3)
+            .saturating_add(self.clock.resolution())
+    }
+
+    /// Releases what dropped futures have left on the nodes, like [`Redlock::release_abandoned`].
+    pub async fn release_abandoned(&self) {
+        self.turn().await.release_abandoned().await;
+    }
+
+    /// Waits until no other task uses the lock, and keeps it from the others until the result is dropped. For what this type
+    /// does not do itself: [`connect_all`](crate::connect_all), [`close_all`](crate::close_all), other options.
+    ///
+    /// Never hold it while you wait for a lock or hold a lease: no other task could release or extend meanwhile.
+    pub async fn turn(&self) -> Turn<'_, M, T, C, E, MAX> {
+        let mut turn = poll_fn(|cx| match self.free_turn() {
+            Some(turn) => Poll::Ready(turn),
+            None => {
+                let register = |waiting: &RefCell<MultiWakerRegistration<_>>| {
+                    waiting.borrow_mut().register(cx.waker());
+                };
+                self.waiting.lock(register);
+                // The turn may have ended in between, on another core or in an interrupt.
+                self.free_turn().map_or(Poll::Pending, Poll::Ready)
+            }
+        })
+        .await;
+        while let Some(orphan) = self.orphans.lock(|orphans| orphans.borrow_mut().pop()) {
+            let mut release = pin!(turn.release(orphan));
+            // One poll sends the release to all nodes. The answers are not waited for.
+            poll_fn(|cx| Poll::Ready(release.as_mut().poll(cx).is_ready())).await;
+        }
+        turn
+    }
+
+    fn free_turn(&self) -> Option<Turn<'_, M, T, C, E, MAX>> {
+        Some(Turn {
+            redlock: self.redlock.try_lock().ok()?,
+            _wake: Wake(&self.waiting),
+        })
+    }
+}
+
+/// The turn of a task. It ends when it is dropped.
+pub struct Turn<'a, M: RawMutex, T, C, E, const MAX: usize> {
+    // Dropped first: who is woken finds the lock free.
+    redlock: MutexGuard<'a, M, Redlock<T, C, E, MAX>>,
+    _wake: Wake<'a, M>,
+}
+
+impl<M: RawMutex, T, C, E, const MAX: usize> Deref for Turn<'_, M, T, C, E, MAX> {
+    type Target = Redlock<T, C, E, MAX>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.redlock
+    }
+}
+
+impl<M: RawMutex, T, C, E, const MAX: usize> DerefMut for Turn<'_, M, T, C, E, MAX> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.redlock
+    }
+}
+
+/// Wakes the tasks that wait for their turn, when it is dropped.
+struct Wake<'a, M: RawMutex>(&'a Waiting<M>);
+
+impl<M: RawMutex> Drop for Wake<'_, M> {
+    fn drop(&mut self) {
+        self.0.lock(|waiting| waiting.borrow_mut().wake());
+    }
+}
+
+/// A lease that must be released. If it is dropped, the next turn does it.
+struct Held<'s, 'k, M: RawMutex, T, C, E, const MAX: usize> {
+    shared: &'s Shared<M, T, C, E, MAX>,
+    lease: Lease<&'k [u8]>,
+    is_released: bool,
+}
+
+impl<'s, 'k, M: RawMutex, T, C, E, const MAX: usize> Held<'s, 'k, M, T, C, E, MAX> {
+    fn new<K: AsRef<[u8]>>(shared: &'s Shared<M, T, C, E, MAX>, lease: &'k Lease<K>) -> Self {
+        Self {
+            shared,
+            lease: lease.with_key(lease.key().as_ref()),
+            is_released: false,
+        }
+    }
+
+    /// The caller releases the lease.
+    fn into_lease(mut self) -> Lease<&'k [u8]> {
+        self.is_released = true;
+        self.lease.with_key(*self.lease.key())
+    }
+}
+
+impl<M: RawMutex, T, C, E, const MAX: usize> Drop for Held<'_, '_, M, T, C, E, MAX> {
+    fn drop(&mut self) {
+        // A longer key, or one too many, expires.
+        if !self.is_released
+            && let Ok(key) = Key::from_slice(self.lease.key())
+        {
+            let orphan = self.lease.with_key(key);
+            let stored = |orphans: &RefCell<Vec<_, _>>| orphans.borrow_mut().push(orphan).is_ok();
+            let _is_stored = self.shared.orphans.lock(stored);
+        }
+    }
+}
+
+impl<M: RawMutex, T, C, E, const MAX: usize> fmt::Debug for Shared<M, T, C, E, MAX> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl<M: RawMutex, T, C, E, const MAX: usize> fmt::Debug for Turn<'_, M, T, C, E, MAX> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn").finish_non_exhaustive()
+    }
+}

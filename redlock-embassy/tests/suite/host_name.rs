@@ -1,0 +1,284 @@
+//! Sockets for host names, between real stacks and with a name server.
+
+use core::time::Duration;
+
+use embassy_net::Ipv4Address;
+use redlock_core::Entropy;
+use redlock_core::mock::SeededEntropy;
+use redlock_embassy::{
+    EmbassyClock, HostName, NetSocket, Options, Redlock, TcpNode, close_all, connect_quorum,
+};
+
+use crate::fleet::one_round;
+use crate::lan::{HOST, Lan, LanLock, MOVED_HOST, NOBODY, lan, reply};
+use crate::wire::Who;
+use crate::world::*;
+
+/// A lease of ten seconds, one attempt, in a round of 250 ms.
+fn options() -> Options {
+    let options = Options::new(ms(10_000)).unwrap().wait(Duration::ZERO);
+    options.node_timeout(ms(250)).unwrap()
+}
+
+/// A lock over the first `N` servers, by their names.
+fn named_lock<const N: usize>(lan: &mut Lan, options: Options) -> LanLock<N> {
+    let names = lan.resolve::<N>();
+    let nodes = (0..).zip(names).map(|(number, name)| {
+        let node = TcpNode::new(lan.named_socket(name, number), EmbassyClock);
+        node.connect_timeout(ms(3_000))
+    });
+    let nodes: Vec<_> = nodes.collect();
+    Redlock::new(nodes, EmbassyClock, SeededEntropy::new(1), options).unwrap()
+}
+
+/// Tries to acquire the lock this many times, twice a second. Returns how many tries succeed.
+fn wins<const N: usize>(lan: &mut Lan, lock: &mut LanLock<N>, tries: usize) -> usize {
+    let mut wins = 0;
+    for _ in 0..tries {
+        if let Ok(lease) = lan.run(lock.try_acquire("dock-7")) {
+            wins += 1;
+            lan.run(lock.release(lease));
+        }
+        lan.idle(ms(500));
+    }
+    wins
+}
+
+/// The error of a try.
+fn error<const N: usize>(lan: &mut Lan, lock: &mut LanLock<N>) -> String {
+    lan.run(lock.try_acquire("dock-7")).unwrap_err().to_string()
+}
+
+#[test]
+fn a_name_that_takes_longer_than_a_round_is_connected_by_itself_also_after_two_nodes_restart() {
+    let (servers, mut lan) = lan::<5>();
+    lan.cable.delay(ms(5));
+    lan.name_server.answer_after(ms(400));
+    let mut lock = named_lock::<5>(&mut lan, options());
+    let first = error(&mut lan, &mut lock);
+    assert!(
+        first.contains("redis-0.lan:6379 (no address yet): still connecting after 250 ms"),
+        "{first}"
+    );
+    lan.idle(ms(500));
+    // The fifth name waits for one of four slots.
+    assert!(wins(&mut lan, &mut lock, 5) >= 3);
+    for turn in 0..3 {
+        servers[turn].cut();
+        servers[turn + 1].cut();
+        lan.idle(ms(100));
+        assert_eq!(wins(&mut lan, &mut lock, 10), 10);
+        for server in servers {
+            assert_eq!(server.clients(), 1);
+        }
+    }
+}
+
+#[test]
+fn a_name_is_asked_for_once_for_each_connection_and_not_for_each_round() {
+    let (servers, mut lan) = lan::<3>();
+    let mut lock = named_lock::<3>(&mut lan, options());
+    assert_eq!(wins(&mut lan, &mut lock, 10), 10);
+    assert_eq!(lan.name_server.asked(), 3);
+    servers[1].cut();
+    assert_eq!(wins(&mut lan, &mut lock, 10), 10);
+    assert_eq!(lan.name_server.asked(), 4);
+}
+
+#[test]
+fn a_node_whose_address_changes_is_found_again_and_is_still_known() {
+    let (servers, mut lan) = lan::<3>();
+    let mut lock = named_lock::<3>(&mut lan, options());
+    assert_eq!(wins(&mut lan, &mut lock, 1), 1);
+    lan.move_host();
+    // Until the connections to the old address are given up.
+    lan.idle(NetSocket::IDLE_MAX + ms(2_000));
+    assert!(wins(&mut lan, &mut lock, 20) >= 15);
+    for server in servers {
+        assert_eq!((server.connections(), server.clients()), (2, 1));
+        // It restarts. Who did not know it before would believe that it has been running for eleven days.
+        server.introduce(Who {
+            run_id: 99,
+            ..Who::default()
+        });
+        server.cut();
+    }
+    lan.idle(ms(100));
+    let _connecting = wins(&mut lan, &mut lock, 4);
+    let error = error(&mut lan, &mut lock);
+    assert!(error.contains("redis-0.lan:6379: restarted"), "{error}");
+}
+
+#[test]
+fn all_addresses_of_an_answer_are_tried_in_turn() {
+    let (servers, mut lan) = lan::<1>();
+    let nowhere = Ipv4Address::new(10, 0, 0, 8);
+    lan.name_server.answer_with(&[NOBODY, nowhere, HOST]);
+    let mut lock = named_lock::<1>(&mut lan, options());
+    // Each of the first two has the connect timeout.
+    assert_eq!(wins(&mut lan, &mut lock, 8), 0);
+    assert!(wins(&mut lan, &mut lock, 8) > 0);
+    assert_eq!((servers[0].connections(), lan.name_server.asked()), (1, 1));
+}
+
+#[test]
+fn an_address_that_accepts_and_ends_each_connection_does_not_hide_the_next() {
+    let (servers, mut lan) = lan::<1>();
+    lan.name_server.answer_with(&[HOST, NOBODY, HOST]);
+    servers[0].hang(usize::MAX);
+    let mut lock = named_lock::<1>(&mut lan, options());
+    assert_eq!(wins(&mut lan, &mut lock, 6), 0);
+    // It had accepted a connection, and said nothing.
+    assert_eq!(servers[0].connections(), 1);
+    servers[0].cut();
+    servers[0].resume();
+    assert!(wins(&mut lan, &mut lock, 16) > 0);
+    assert_eq!((servers[0].connections(), lan.name_server.asked()), (2, 1));
+}
+
+#[test]
+fn a_new_connection_begins_with_the_first_address_of_a_new_answer() {
+    let (servers, mut lan) = lan::<1>();
+    lan.name_server.answer_with(&[HOST, NOBODY]);
+    let mut lock = named_lock::<1>(&mut lan, options());
+    for connection in 1..4 {
+        assert_eq!(wins(&mut lan, &mut lock, 4), 4);
+        assert_eq!(servers[0].connections(), connection);
+        assert_eq!(lan.name_server.asked(), connection);
+        servers[0].cut();
+        lan.idle(ms(100));
+    }
+}
+
+#[test]
+fn while_the_name_server_is_down_the_known_address_is_used() {
+    let (servers, mut lan) = lan::<3>();
+    let mut lock = named_lock::<3>(&mut lan, options());
+    assert_eq!(wins(&mut lan, &mut lock, 1), 1);
+    for silent in [true, false] {
+        lan.name_server
+            .answer_by(move |_, question| (!silent).then(|| reply(question, &[])));
+        servers.iter().for_each(|server| server.cut());
+        lan.idle(ms(100));
+        let wins = wins(&mut lan, &mut lock, 16);
+        assert!(wins >= 7, "{wins}, silent: {silent}");
+    }
+}
+
+#[test]
+fn a_name_without_an_address_is_an_error_that_says_so() {
+    let no_address =
+        "redis-0.lan:6379 (no address yet): the name has no address: is it right, and is DNS up?";
+    let (_, mut lan) = lan::<3>();
+    let mut lock = named_lock::<3>(&mut lan, options());
+    lan.name_server.answer_with(&[]);
+    let first = error(&mut lan, &mut lock);
+    assert!(first.contains(no_address), "{first}");
+    // Addresses that no node can have.
+    let lies = [[0, 0, 0, 0], [255, 255, 255, 255], [224, 0, 0, 1]].map(Ipv4Address::from);
+    lan.name_server.answer_with(&lies);
+    lan.idle(ms(2_000));
+    let second = error(&mut lan, &mut lock);
+    assert!(second.contains(no_address), "{second}");
+    // "No such name."
+    lan.name_server.answer_by(|_, question| {
+        let mut reply = reply(question, &[]);
+        reply[3] |= 3;
+        Some(reply)
+    });
+    lan.idle(ms(2_000));
+    let third = error(&mut lan, &mut lock);
+    assert!(third.contains(no_address), "{third}");
+    // And when the name server is right again, the lock is acquired.
+    lan.name_server.answer_with(&[HOST]);
+    assert!(wins(&mut lan, &mut lock, 8) >= 4);
+}
+
+#[test]
+fn a_name_server_that_never_answers_blocks_nothing() {
+    let (servers, mut lan) = lan::<3>();
+    // Two nodes by their addresses, one by its name.
+    lan.name_server.answer_by(|_, _| None);
+    let [name] = lan.resolve::<1>();
+    let sockets = [lan.socket(1), lan.socket(2), lan.named_socket(name, 0)];
+    let nodes = sockets.map(|socket| TcpNode::<_, _>::new(socket, EmbassyClock));
+    let entropy = SeededEntropy::new(1);
+    let mut lock = Redlock::<_, _, _, 3>::new(nodes, EmbassyClock, entropy, one_round()).unwrap();
+    assert!(lan.run(connect_quorum(&mut lock)));
+    for _ in 0..40 {
+        let begun_at = lan.now_ms();
+        let lease = lan.run(lock.try_acquire("dock-7")).unwrap();
+        assert!(lan.now_ms() - begun_at < 50);
+        lan.run(lock.release(lease));
+        lan.idle(ms(500));
+    }
+    let error = lan.run(lock.nodes_mut().nth(2).unwrap().connect());
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "redis-0.lan:6379 (no address yet): no connection within 3000 ms"
+    );
+    lan.name_server.answer_with(&[HOST]);
+    lan.idle(ms(10_000));
+    let node = lock.nodes_mut().nth(2).unwrap();
+    assert!(lan.run(node.connect()).is_ok());
+    lan.run(close_all(&mut lock));
+    lan.idle(ms(100));
+    assert_eq!(servers[0].clients(), 0);
+}
+
+#[test]
+fn garbage_from_a_name_server_is_no_answer_and_harms_nothing() {
+    for seed in 0..12 {
+        let (_, mut lan) = lan::<1>();
+        let mut random = SeededEntropy::new(seed);
+        // From noise to an answer in which a few bytes are wrong.
+        lan.name_server.answer_by(move |_, question| {
+            let mut dice = [0; 4];
+            random.fill(&mut dice);
+            let mut answer = reply(question, &[NOBODY, NOBODY]);
+            let wrong = usize::from(dice[0] % 6);
+            for _ in 0..wrong {
+                random.fill(&mut dice);
+                // The number of the question stays, mostly: without it, nothing is read.
+                let at = 2 + usize::from(dice[1]) % (answer.len() - 2);
+                answer[at] = [dice[2], 0xc0, 0xff, 0][usize::from(dice[3] % 4)];
+            }
+            answer.truncate(answer.len() - usize::from(dice[0] / 64) * 7);
+            if wrong == 5 {
+                random.fill(&mut answer[2..]);
+            }
+            Some(answer)
+        });
+        let mut lock = named_lock::<1>(&mut lan, options());
+        assert_eq!(wins(&mut lan, &mut lock, 10), 0);
+        lan.name_server.answer_with(&[HOST]);
+        // A question that got no answer is given up after ten seconds, and an address without a host after three.
+        lan.idle(ms(12_000));
+        assert!(wins(&mut lan, &mut lock, 40) > 0, "{seed}");
+    }
+}
+
+#[test]
+fn who_resolves_names_itself_sets_the_address_of_a_socket() {
+    let (servers, mut lan) = lan::<1>();
+    let mut lock = lan.lock::<1>(options());
+    assert_eq!(wins(&mut lan, &mut lock, 1), 1);
+    lan.move_host();
+    let node = lock.nodes_mut().next().unwrap();
+    node.stream_mut().set_remote((MOVED_HOST, 6_379));
+    lan.run(close_all(&mut lock));
+    // The stack asks for one address a second, and has asked for the old one.
+    assert!(wins(&mut lan, &mut lock, 6) >= 3);
+    assert_eq!(servers[0].connections(), 2);
+}
+
+#[test]
+fn a_name_that_is_an_address_needs_no_name_server() {
+    let (_, mut lan) = lan::<1>();
+    let name = lan.resolve_these(Box::leak(Box::new([HostName::new("10.0.0.1")])));
+    let node = TcpNode::<_, _>::new(lan.named_socket(&name[0], 0), EmbassyClock);
+    let entropy = SeededEntropy::new(1);
+    let mut lock = Redlock::<_, _, _, 1>::new([node], EmbassyClock, entropy, options()).unwrap();
+    assert_eq!(wins(&mut lan, &mut lock, 2), 2);
+    assert_eq!(lan.name_server.asked(), 0);
+}
