@@ -100,20 +100,6 @@ impl<K> Lease<K> {
         u32::try_from(rest_ms).unwrap_or(u32::MAX)
     }
 
-    /// The same lease, with its key in another form.
-    pub(crate) const fn with_key<L>(&self, key: L) -> Lease<L> {
-        Lease {
-            key,
-            token: self.token,
-            terms: self.terms,
-            valid_until: self.valid_until,
-            proposal: self.proposal,
-            place: self.place,
-            #[cfg(feature = "min-hold")]
-            hold_until: self.hold_until,
-        }
-    }
-
     /// Creates a lease from its token, for instance the token of a lease that another process has acquired. The new lease is
     /// not valid, but it can be released.
     ///
@@ -132,14 +118,16 @@ impl<K> Lease<K> {
     ///
     /// For an adapter that keeps or releases the lease in another place. An extension of the copy does not change the original.
     pub const fn with_key<Q>(&self, key: Q) -> Lease<Q> {
-        Lease::new(
+        Lease {
             key,
-            self.token,
-            self.terms,
-            self.valid_until,
-            self.proposal,
-            self.place,
-        )
+            token: self.token,
+            terms: self.terms,
+            valid_until: self.valid_until,
+            proposal: self.proposal,
+            place: self.place,
+            #[cfg(feature = "min-hold")]
+            hold_until: self.hold_until,
+        }
     }
 
     /// The key that is locked.

@@ -126,9 +126,9 @@ impl Member {
         }
     }
 
-    pub(crate) fn set_ticket(&mut self, ticket: Option<u64>) {
+    pub(crate) fn want(&mut self, key: Arc<[u8]>, ticket: Option<u64>) {
         match self {
-            Self::Redis(node) => node.set_ticket(ticket),
+            Self::Redis(node) => node.want(key, ticket),
             #[cfg(feature = "mock")]
             Self::Memory(_) => {}
         }

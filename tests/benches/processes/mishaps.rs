@@ -37,7 +37,7 @@ pub(crate) fn run() {
         "the first of two in the line is stopped",
         |servers| {
             hand_over(servers, 1, |waiting| {
-                waiting.iter().for_each(Contender::pause)
+                waiting.iter().for_each(Contender::pause);
             })
         },
         &servers,
