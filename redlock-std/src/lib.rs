@@ -28,7 +28,6 @@ mod node;
 mod clock;
 mod entropy;
 mod lock_clock;
-mod status;
 mod sync;
 
 pub use self::core::MAX_NODES;
@@ -41,6 +40,7 @@ pub use guard::Guard;
 pub use init::{InitError, init};
 #[cfg(feature = "mock")]
 pub use memory::MemoryNode;
+pub use node::NodeStatus;
 #[cfg(feature = "probe")]
 pub use node::Probe;
 #[cfg(feature = "tls-rustls")]
@@ -53,4 +53,3 @@ pub use redlock_core::{
 };
 #[cfg(feature = "tls-rustls")]
 pub use rustls;
-pub use status::NodeStatus;

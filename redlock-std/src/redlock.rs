@@ -20,9 +20,9 @@ use crate::lock_clock::LockClock;
 use crate::member::Member;
 #[cfg(feature = "mock")]
 use crate::memory::MemoryNode;
+use crate::node::NodeStatus;
 use crate::node::{Address, MAX_KEY, NodeError, RedisNode, jittered, random_mailbox};
 use crate::rounds::{Round, Rounds};
-use crate::status::NodeStatus;
 
 /// Why a round acquired no lock.
 type NodesError = redlock_core::AcquireError<NodeError, MAX_NODES>;
@@ -467,7 +467,9 @@ impl Redlock {
         key: impl AsRef<[u8]>,
         work: impl AsyncFnOnce(&Guard) -> R,
     ) -> Result<R, HoldError> {
-        let guard = self.acquire(key).await.map_err(HoldError::NotAcquired)?;
+        // Boxed, because it would be most of the future.
+        let acquire = Box::pin(self.acquire(key));
+        let guard = acquire.await.map_err(HoldError::NotAcquired)?;
         let done = if let Some(keeping) = guard.keeping() {
             tokio::select! {
                 // The lease is polled before the work, so that the work does not continue after a long pause.
