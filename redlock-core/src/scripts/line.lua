@@ -20,7 +20,11 @@ local function register(ticket)
   -- Another member could be taken for a turn, or name the channel of another program.
   assert(string.find(me, '^~?' .. string.rep('%x', 16) .. '$'))
   local known = call('zscore', queue, me)
-  if not known and call('zcard', queue) >= 1000 then return false end
+  if not known and call('zcard', queue) >= 1000 then
+    -- Another program may have filled it.
+    if call('pttl', queue) < 0 then call('pexpire', queue, 10000) end
+    return false
+  end
   local from = math.max(math.min(ticket, now), now - 60000000)
   -- A client that has learned the nodes' time sends an earlier ticket than before.
   if not known or from < known + 0 then call('zadd', queue, from, me) end
