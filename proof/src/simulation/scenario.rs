@@ -153,6 +153,7 @@ impl Scenario {
         let at_most = |length: u64| length * 5 / 4 + 30_000;
         let client = |client: &Client| LineClient {
             is_judged: !client.names_twice
+                && !client.reach.is_empty()
                 && client.reach.iter().all(|reach| *reach != Reach::NoLine),
             is_callable: !client.reach.is_empty()
                 && client.reach.iter().all(|reach| *reach == Reach::Callable),

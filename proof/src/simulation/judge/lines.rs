@@ -55,6 +55,8 @@ struct Client {
     runs_from: Moment,
     /// When a node had no vote for it, as it knew, for the last time.
     denied_at: Moment,
+    /// When a node refused its fence for the last time: if it gets no other in time, it leaves the lines until its next try.
+    misfit_at: Moment,
     /// By the node: since when it has this connection; none if it has none.
     connected: Vec<Option<Moment>>,
     /// By the node: whether the node takes it for alive.
@@ -209,12 +211,16 @@ impl Lines {
                     }
                 }
             }
-            What::Answered(Route { node, .. }, message, answer) if message.is_acquire() => {
+            What::Answered(Route { client, node }, message, answer) if message.is_acquire() => {
                 let had_vote = !self.denying.contains(&node);
-                let has_vote = matches!(
+                let is_misfit = matches!(
                     answer,
-                    Ok(_) | Err(Denial::Stale(_) | Denial::TooOld(_) | Denial::TooNew(_))
+                    Err(Denial::Stale(_) | Denial::TooOld(_) | Denial::TooNew(_))
                 );
+                if is_misfit {
+                    self.clients[client].misfit_at = at;
+                }
+                let has_vote = is_misfit || answer.is_ok();
                 if had_vote != has_vote {
                     self.look_at_all();
                     match has_vote {
@@ -364,6 +370,7 @@ impl Lines {
                 && self.limits.is_callable(waiter.task.client)
                 && self.well_since(waiter.task.client) <= Some(waiter.since)
                 && self.well_since(waiter.task.client).is_some()
+                && self.clients[waiter.task.client].misfit_at < waiter.since
         };
         let overtaken = self.tasks.iter().find(is_overtaken).cloned();
         if let Some(waiter) = overtaken {
