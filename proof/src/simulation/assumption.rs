@@ -169,7 +169,8 @@ impl Assumption {
             | Self::OldConfirmation
             | Self::OldRecords
             | Self::Strict
-            | Self::StepBack => 20_000,
+            | Self::StepBack
+            | Self::LostPlace => 20_000,
             Self::Burn | Self::EqualFences | Self::ShorterFences => 40_000,
             _ => 2_000,
         }
