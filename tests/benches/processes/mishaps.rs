@@ -37,7 +37,7 @@ pub(crate) fn run() {
         "the first of two in the line is stopped",
         |servers| {
             hand_over(servers, 1, |waiting| {
-                waiting.iter().for_each(Contender::pause)
+                waiting.iter().for_each(Contender::pause);
             })
         },
         &servers,
@@ -102,7 +102,7 @@ fn killed_holder(servers: &Servers) -> u64 {
     let since = holder.acquired();
     let mut next = process(servers, TTL);
     next.acquire(KEY);
-    let _at = holder.kill();
+    holder.kill();
     let took = next.acquired() - since;
     next.release();
     took

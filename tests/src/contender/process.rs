@@ -153,7 +153,7 @@ enum Client {
 }
 
 enum Lock {
-    Ours(Guard),
+    Ours(Box<Guard>),
     Theirs(rslock::Lock),
 }
 
@@ -181,7 +181,7 @@ impl Client {
 
     async fn lock(&self, key: &str) -> Lock {
         match self {
-            Self::Ours(redlock) => Lock::Ours(redlock.acquire(key).await.unwrap()),
+            Self::Ours(redlock) => Lock::Ours(Box::new(redlock.acquire(key).await.unwrap())),
             Self::Theirs(manager, ttl) => {
                 Lock::Theirs(manager.lock(key.as_bytes(), *ttl).await.unwrap())
             }
