@@ -176,12 +176,9 @@ impl Contender {
         self.signal(Signal::CONT);
     }
 
-    /// Ends the process at once, in whatever it does. Returns when, in microseconds.
-    #[must_use]
-    pub fn kill(mut self) -> u64 {
-        let at = now();
-        child::end(&mut self.child);
-        at
+    /// Ends the process at once, in whatever it does (SIGKILL).
+    pub fn kill(self) {
+        drop(self);
     }
 
     fn signal(&self, signal: Signal) {

@@ -773,6 +773,50 @@ fn clients_that_split_the_votes_do_not_wait_for_each_other_for_long() {
     }
 }
 
+#[test]
+fn a_client_that_a_quorum_refuses_as_held_waits_for_its_call_at_once() {
+    let clock = MockClock::new();
+    let nodes = far(&clock, 5);
+    steal(&nodes);
+    let (mut redlock, acquires) = distant(&nodes, &clock, 1, patient(), |_| ms(0));
+    let stop = clock.sleep_until(at(ms(700)));
+    let acquire = redlock.acquire(KEY);
+    let stopped = clock.run(select(pin!(stop), pin!(acquire)));
+    assert!(matches!(stopped, Either::First(())));
+    // The first try, and the one that joins the line.
+    assert_eq!(acquires.get(), 2 * 5);
+}
+
+/// Each client asks again as soon as it has released the lock, when the lock is free for the next one.
+#[test]
+fn an_acquisition_costs_the_same_however_many_clients_wait() {
+    const TURNS: usize = 8;
+
+    for count in unless_miri(&[2, 5, 11][..], &[2]).iter().copied() {
+        let clock = MockClock::new();
+        let nodes = &far(&clock, 5);
+        let counts = RefCell::new(Vec::new());
+        let client = |number: u8| -> Task<'_> {
+            let (clock, counts) = (&clock, &counts);
+            Box::pin(async move {
+                let (mut redlock, acquires) =
+                    distant(nodes, clock, number, patient(), |_| ROUND_TRIP);
+                for _ in 0..TURNS {
+                    let lease = redlock.acquire(KEY).await.unwrap();
+                    sleep(clock, ms(25)).await;
+                    redlock.release(lease).await;
+                }
+                counts.borrow_mut().push(acquires.get());
+            })
+        };
+        clock.run(join_all((0..count).map(client).collect()));
+        // One joins the line, and one takes the lock. When all come at once, the votes are split.
+        let acquires: usize = counts.borrow().iter().sum();
+        let least = usize::from(count) * TURNS * 2 * 5;
+        assert!(acquires * 10 <= least * 12, "{count}: {acquires}, {least}");
+    }
+}
+
 /// One of five nodes has lost the key of the holder.
 #[test]
 fn a_client_does_not_poll_because_a_node_is_free_that_is_outvoted() {

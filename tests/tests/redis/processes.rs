@@ -119,9 +119,7 @@ fn processes_that_are_killed_in_the_line_delay_no_other() {
     let servers = Servers::start(3);
     let control = best("no fault", || hand_over(PATIENT, &servers, 0, drop));
     let killed = best("the first three of four are killed", || {
-        hand_over(PATIENT, &servers, 3, |process| {
-            let _killed_at = process.kill();
-        })
+        hand_over(PATIENT, &servers, 3, Contender::kill)
     });
     assert!(
         killed < control + PATIENT.turn() / 8,
@@ -166,7 +164,7 @@ fn when_the_holder_is_killed_the_next_has_the_lock_at_the_end_of_its_ttl() {
         let since = holder.acquired();
         let mut next = kept.start(&servers);
         next.acquire(KEY);
-        let _at = holder.kill();
+        holder.kill();
         let took = Duration::from_micros(next.acquired() - since);
         let _released = next.release();
         took
