@@ -8,8 +8,10 @@ use std::collections::VecDeque;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use redlock_core::transport::Argument;
+use redlock_embassy::mail::Mail;
 use redlock_embassy::pipeline::{Pipeline, Refused};
-use redlock_embassy::resp::{Decoder, Malformed, Value};
+use redlock_embassy::resp::{Malformed, Value};
+use redlock_embassy::resp3::{Decoder, Event};
 
 const TX: usize = 64;
 const RX: usize = 16;
@@ -28,11 +30,11 @@ enum Operation {
     Sent {
         count: u8,
     },
-    /// The reply to the command that has waited for the longest, or a piece of it.
+    /// The reply to the command that has waited for the longest, or a piece of it. Messages may come before it.
     Reply {
         piece: u8,
     },
-    /// Whatever the node may send.
+    /// Whatever the node may send, messages among it.
     Received {
         bytes: Vec<u8>,
     },
@@ -143,7 +145,7 @@ impl World {
     /// Says whether the connection is still of use; if not, there is a new one.
     fn receive(&mut self, piece: &[u8]) -> bool {
         self.pipeline.room()[..piece.len()].copy_from_slice(piece);
-        let received = self.pipeline.received(piece.len());
+        let received = self.pipeline.received(piece.len(), &mut Mail::new());
         assert_eq!(received, self.model.receive(piece));
         if received.is_err() {
             *self = Self::default();
@@ -162,6 +164,8 @@ fn wire(letters: &[u8], number: u64) -> String {
     )
 }
 
+const MESSAGE: &[u8] = b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$5\r\n1dock\r\n";
+
 impl Model {
     fn owed(&self) -> u64 {
         self.asked - self.answered
@@ -170,6 +174,9 @@ impl Model {
     /// Up to `len` bytes of what the node says next; nothing when nobody waits for it.
     fn reply_piece(&mut self, len: usize) -> Vec<u8> {
         if self.coming.is_empty() && self.owed() > 0 {
+            if self.answered.is_multiple_of(3) {
+                self.coming.extend(MESSAGE);
+            }
             self.coming
                 .extend(format!(":{}\r\n", self.answered).bytes());
         }
@@ -178,7 +185,11 @@ impl Model {
     }
 
     fn receive(&mut self, mut piece: &[u8]) -> Result<(), Malformed> {
-        while let Some(value) = self.decoder.decode(&mut piece)? {
+        while let Some(event) = self.decoder.decode(&mut piece)? {
+            // Nobody has subscribed, so no other event is an answer.
+            let Event::Reply(value) = event else {
+                continue;
+            };
             if self.owed() == 0 {
                 return Err(Malformed);
             }
