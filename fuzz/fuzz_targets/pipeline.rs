@@ -64,6 +64,8 @@ struct Model {
     /// What is on its way of the reply to the one that is next.
     coming: VecDeque<u8>,
     reply: Option<Value>,
+    /// Whether the last command was fed.
+    is_fed: bool,
 }
 
 impl World {
@@ -109,6 +111,7 @@ impl World {
             self.model.unsent.extend(wire.bytes());
             self.model.asked += 1;
             self.model.reply = None;
+            self.model.is_fed = false;
             Ok(())
         };
         assert_eq!(self.pipeline.push(words.into_iter()), expected);
@@ -140,6 +143,7 @@ impl World {
         }
         self.model.asked += 1;
         self.model.reply = None;
+        self.model.is_fed = true;
     }
 
     /// Says whether the connection is still of use; if not, there is a new one.
@@ -194,6 +198,11 @@ impl Model {
                 return Err(Malformed);
             }
             self.answered += 1;
+            // Of commands that were fed, all but the last are answered with OK, or the connection is of no use any more.
+            if self.is_fed && self.owed() > 0 && value != Value::Ok {
+                self.reply = Some(value);
+                break;
+            }
             if self.owed() == 0 {
                 self.reply = Some(value);
             }

@@ -107,11 +107,12 @@ print_values() {
 
 # In the firmware with all scenarios, whose panics say where they were: that text is looked for.
 print_panics() {
-    local panics=() bodies=0 place path line column code
+    local panics=() bodies=0 place path line column code before
     while IFS=: read -r path line column; do
         code=$(sed -n "${line}p" "$path" | cut -c "$column-")
         # An async function panics if it is polled after its end. No code does that.
-        if [[ $code == "{"* || $code == async* ]]; then
+        before=$(sed -n "${line}p" "$path" | cut -c "-$((column - 1))")
+        if [[ $code == "{"* || $code == async* || $before =~ async\ \|[a-z_]*\|\ $ ]]; then
             bodies=$((bodies + 1))
         else
             panics+=("$path:$line:$column: $code")
