@@ -19,7 +19,7 @@ chaos    150  real servers, broken for a minute under real clients; draws who he
 load      60  very many locks at once, killed connections, slow and hostile nodes: the short form, in ratios
 no_std    80  the libraries for microcontrollers, with no feature, each one alone, and all
 boards   120  the firmware for each board links; what the lock costs in flash and RAM
-fuzz      90  what a node may send, for 30 seconds a target
+fuzz     120  what a node may send, for 30 seconds a target
 msrv      30  the libraries and the command with the oldest Rust that is supported
 docs      20  the documentation, private items included
 demo       5  the demo, for 3 seconds
@@ -290,11 +290,13 @@ need_for_fuzz() {
     cargo fuzz --version >/dev/null 2>&1 || announce "cargo-fuzz" cargo install cargo-fuzz --locked
 }
 step_fuzz() {
-    local resp
+    local resp target
     cargo +nightly fuzz build
     # Side by side: each keeps one core busy.
-    cargo +nightly fuzz run resp -- -dict=fuzz/resp.dict -max_len=4096 -max_total_time=30 \
-        -verbosity=0 -print_final_stats=1 &
+    for target in resp resp3; do
+        cargo +nightly fuzz run "$target" -- -dict=fuzz/resp.dict -max_len=4096 -max_total_time=30 \
+            -verbosity=0 -print_final_stats=1
+    done &
     resp=$!
     cargo +nightly fuzz run pipeline -- -max_total_time=30 -verbosity=0 -print_final_stats=1
     wait "$resp"

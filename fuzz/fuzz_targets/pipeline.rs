@@ -8,8 +8,10 @@ use std::collections::VecDeque;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use redlock_core::transport::Argument;
+use redlock_embassy::mail::Mail;
 use redlock_embassy::pipeline::{Pipeline, Refused};
-use redlock_embassy::resp::{Decoder, Malformed, Value};
+use redlock_embassy::resp::{Malformed, Value};
+use redlock_embassy::resp3::{Decoder, Event};
 
 const TX: usize = 64;
 const RX: usize = 16;
@@ -28,11 +30,11 @@ enum Operation {
     Sent {
         count: u8,
     },
-    /// The reply to the command that has waited for the longest, or a piece of it.
+    /// The reply to the command that has waited for the longest, or a piece of it. Messages may come before it.
     Reply {
         piece: u8,
     },
-    /// Whatever the node may send.
+    /// Whatever the node may send, messages among it.
     Received {
         bytes: Vec<u8>,
     },
@@ -62,6 +64,8 @@ struct Model {
     /// What is on its way of the reply to the one that is next.
     coming: VecDeque<u8>,
     reply: Option<Value>,
+    /// Whether the last command was fed.
+    is_fed: bool,
 }
 
 impl World {
@@ -107,6 +111,7 @@ impl World {
             self.model.unsent.extend(wire.bytes());
             self.model.asked += 1;
             self.model.reply = None;
+            self.model.is_fed = false;
             Ok(())
         };
         assert_eq!(self.pipeline.push(words.into_iter()), expected);
@@ -138,12 +143,13 @@ impl World {
         }
         self.model.asked += 1;
         self.model.reply = None;
+        self.model.is_fed = true;
     }
 
     /// Says whether the connection is still of use; if not, there is a new one.
     fn receive(&mut self, piece: &[u8]) -> bool {
         self.pipeline.room()[..piece.len()].copy_from_slice(piece);
-        let received = self.pipeline.received(piece.len());
+        let received = self.pipeline.received(piece.len(), &mut Mail::new());
         assert_eq!(received, self.model.receive(piece));
         if received.is_err() {
             *self = Self::default();
@@ -162,6 +168,8 @@ fn wire(letters: &[u8], number: u64) -> String {
     )
 }
 
+const MESSAGE: &[u8] = b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$5\r\n1dock\r\n";
+
 impl Model {
     fn owed(&self) -> u64 {
         self.asked - self.answered
@@ -170,6 +178,9 @@ impl Model {
     /// Up to `len` bytes of what the node says next; nothing when nobody waits for it.
     fn reply_piece(&mut self, len: usize) -> Vec<u8> {
         if self.coming.is_empty() && self.owed() > 0 {
+            if self.answered.is_multiple_of(3) {
+                self.coming.extend(MESSAGE);
+            }
             self.coming
                 .extend(format!(":{}\r\n", self.answered).bytes());
         }
@@ -178,11 +189,20 @@ impl Model {
     }
 
     fn receive(&mut self, mut piece: &[u8]) -> Result<(), Malformed> {
-        while let Some(value) = self.decoder.decode(&mut piece)? {
+        while let Some(event) = self.decoder.decode(&mut piece)? {
+            // Nobody has subscribed, so no other event is an answer.
+            let Event::Reply(value) = event else {
+                continue;
+            };
             if self.owed() == 0 {
                 return Err(Malformed);
             }
             self.answered += 1;
+            // Of commands that were fed, all but the last are answered with OK, or the connection is of no use any more.
+            if self.is_fed && self.owed() > 0 && value != Value::Ok {
+                self.reply = Some(value);
+                break;
+            }
             if self.owed() == 0 {
                 self.reply = Some(value);
             }

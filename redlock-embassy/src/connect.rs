@@ -18,7 +18,8 @@ use crate::NodeName;
 /// # For implementers
 ///
 /// 1. `read` and `write` lose nothing if their future is dropped. The lock drops futures to stop waiting for slow nodes.
-///    After a dropped `read`, a later `read` returns the bytes. A dropped `write` has taken no bytes.
+///    After a dropped `read`, a later `read` returns the bytes. A dropped `write` has taken no bytes. A client that waits in a
+///    line reads for as long as it waits, and drops a read whenever it has another reason to act.
 /// 2. The first poll of `write` takes as many bytes as there is room for. `write` waits only if there is no room. So the
 ///    commands are on their way to all nodes before the first node answers.
 /// 3. The stream sends written bytes by itself, or in [`flush`](Write::flush). The caller calls `flush` after every write,

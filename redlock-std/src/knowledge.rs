@@ -49,6 +49,14 @@ impl FleetKnowledge {
         core.set_looked_at(looked_at.map(Instant::from_micros));
     }
 
+    /// Returns the ticket of an acquire that has begun to wait at `since`: this time on the clocks of the nodes, in microseconds.
+    /// `None` if no quorum has told its time. If the clocks are stepped, only the order in the line is wrong.
+    pub(crate) fn ticket(&self, since: Instant) -> Option<u64> {
+        let offset = self.clock_offset.load(Ordering::Relaxed);
+        let ticket = since.as_micros().checked_add_signed(offset);
+        ticket.filter(|_| offset != UNKNOWN)
+    }
+
     /// Stores what the operation has learned since `before`. Values that did not change are not stored, because another
     /// operation may have newer ones.
     pub(crate) fn learn(&self, core: &Core, before: Told) {
@@ -78,5 +86,25 @@ impl Told {
             clock_offset: core.clock_offset(),
             looked_at: core.looked_at(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_is_the_time_of_the_nodes_at_which_the_wait_began() {
+        let knowledge = FleetKnowledge::nothing();
+        let since = Instant::from_micros(5_000);
+        assert_eq!(knowledge.ticket(since), None);
+        knowledge.clock_offset.store(-4_000, Ordering::Relaxed);
+        assert_eq!(knowledge.ticket(since), Some(1_000));
+        knowledge.clock_offset.store(-6_000, Ordering::Relaxed);
+        assert_eq!(
+            knowledge.ticket(since),
+            None,
+            "before the nodes' time began"
+        );
     }
 }

@@ -8,11 +8,10 @@ use std::time::Duration;
 use redlock_core::{Clock, Instant};
 
 use crate::lock_clock::LockClock;
-use crate::sync::atomic::{AtomicI64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 
 /// What a handle and its clones have learned about the lines of locks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Lines {
     /// The keys for which nodes have lately told that clients of other processes wait. An acquire of such a key begins in the line,
     /// so that it does not overtake them.
@@ -21,23 +20,7 @@ pub(crate) struct Lines {
     keys: Mutex<HashMap<u64, Instant>>,
     /// A random one, so that no key can be chosen to have the hash of another.
     hash: RandomState,
-    /// By how much the nodes' clocks are ahead of the clock of this machine, in microseconds.
-    clock_offset: AtomicI64,
     clock: LockClock,
-}
-
-/// No real offset is so low.
-const UNKNOWN: i64 = i64::MIN;
-
-impl Default for Lines {
-    fn default() -> Self {
-        Self {
-            keys: Mutex::default(),
-            hash: RandomState::default(),
-            clock_offset: AtomicI64::new(UNKNOWN),
-            clock: LockClock::default(),
-        }
-    }
 }
 
 /// How long a key is remembered. The acquires of other processes look at the lock more often than that, so a release finds out
@@ -53,21 +36,6 @@ impl Lines {
             clock,
             ..Self::default()
         }
-    }
-
-    /// Records the time of a node, in microseconds.
-    pub(crate) fn record_time(&self, time: u64) {
-        let now = self.clock.now().as_micros();
-        let offset = time.cast_signed().saturating_sub(now.cast_signed());
-        self.clock_offset.store(offset, Ordering::Relaxed);
-    }
-
-    /// Returns the ticket of an acquire that has begun to wait at `since`: this time on the clocks of the nodes, in microseconds.
-    /// `None` if no node has told its time. If the clocks are stepped, only the order in the line is wrong.
-    pub(crate) fn ticket(&self, since: Instant) -> Option<u64> {
-        let offset = self.clock_offset.load(Ordering::Relaxed);
-        let ticket = since.as_micros().checked_add_signed(offset);
-        ticket.filter(|_| offset != UNKNOWN)
     }
 
     /// Records that clients of other processes wait for the lock `key`.
@@ -108,23 +76,6 @@ fn is_over(at: Instant, now: Instant) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_ticket_is_the_time_of_the_nodes_at_which_the_wait_began() {
-        let lines = Lines::default();
-        let since = lines.clock.now();
-        assert_eq!(lines.ticket(since), None);
-        for time in [2_000_000_000_000_000, 7] {
-            lines.record_time(time);
-            let ticket = lines.ticket(lines.clock.now());
-            assert!(ticket.is_some_and(|ticket| (time..time + 10_000_000).contains(&ticket)));
-        }
-        assert_eq!(
-            lines.ticket(Instant::from_micros(0)),
-            None,
-            "before the nodes' time began"
-        );
-    }
 
     #[test]
     fn a_key_is_remembered_for_a_while_and_the_keys_are_bounded() {

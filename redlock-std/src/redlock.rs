@@ -533,8 +533,9 @@ impl Redlock {
     ) -> Result<Guard, AcquireError> {
         let left = give_up_at.saturating_duration_since(self.now());
         let mut core = self.client(self.options.wait(left));
+        let ticket = self.knowledge.ticket(since);
         for node in core.nodes_mut() {
-            node.want(Arc::clone(&key), self.lines.ticket(since));
+            node.want(Arc::clone(&key), ticket);
         }
         let keeps_line = core.nodes().all(|node| node.mailbox().is_some());
         let longest = self.options.round_time().saturating_mul(PASSED_ON_TIMEOUTS);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What the lock costs on a device: flash and RAM of this firmware with the lock, plain and fenced, minus those of the same
-# firmware with one PING over the same sockets. Prints a Markdown table, and the lines of the lock that could panic. Fails
-# if there are any.
+# What the lock costs on a device: flash and RAM of this firmware with the lock, plain, fenced, and with a line, minus those
+# of the same firmware with one PING over the same sockets. Prints a Markdown table, and the lines of the lock that could
+# panic. Fails if there are any.
 
 set -euo pipefail
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
@@ -14,7 +14,7 @@ export -n CARGO_BUILD_TARGET RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
 
 TARGETS=(thumbv7em-none-eabihf thumbv6m-none-eabi)
 NODES=5
-SHAPES=(ping lock fence)
+SHAPES=(ping lock fence queue)
 
 declare -A FLASH RAM
 
@@ -71,6 +71,7 @@ print_table() {
     for target in "${TARGETS[@]}"; do
         print_row "$target" lock "$target"
         print_row "$target" fence "fenced"
+        print_row "$target" queue "with a line"
     done
 }
 
@@ -106,11 +107,12 @@ print_values() {
 
 # In the firmware with all scenarios, whose panics say where they were: that text is looked for.
 print_panics() {
-    local panics=() bodies=0 place path line column code
+    local panics=() bodies=0 place path line column code before
     while IFS=: read -r path line column; do
         code=$(sed -n "${line}p" "$path" | cut -c "$column-")
         # An async function panics if it is polled after its end. No code does that.
-        if [[ $code == "{"* || $code == async* ]]; then
+        before=$(sed -n "${line}p" "$path" | cut -c "-$((column - 1))")
+        if [[ $code == "{"* || $code == async* || $before =~ async\ \|[a-z_]*\|\ $ ]]; then
             bodies=$((bodies + 1))
         else
             panics+=("$path:$line:$column: $code")

@@ -5,10 +5,12 @@ use std::vec::Vec;
 
 use super::*;
 
+type Events = Vec<(Event, Vec<u8>)>;
+
 const CHUNKS: [usize; 4] = [1, 2, 7, usize::MAX];
 
 /// The events in `input`, with the payloads of messages, however it is cut; and how it ends.
-fn decode(input: impl AsRef<[u8]>) -> (Vec<(Event, Vec<u8>)>, Result<(), Malformed>) {
+fn decode(input: impl AsRef<[u8]>) -> (Events, Result<(), Malformed>) {
     let input = input.as_ref();
     let results = CHUNKS.map(|chunk| {
         let mut decoder = Decoder::new();
@@ -62,8 +64,7 @@ fn what_resp3_has_more_than_resp2_is_one_reply_and_the_next_one_is_its_own() {
         "~1\r\n!3\r\nERR\r\n",
     ] {
         let input = format!("{reply}:7\r\n{reply}_\r\n+OK\r\n");
-        let [seven, nil, ok] =
-            [Value::Integer(7), Value::Nil, Value::Ok].map(|value| Event::Reply(value));
+        let [seven, nil, ok] = [Value::Integer(7), Value::Nil, Value::Ok].map(Event::Reply);
         assert_eq!(events(&input), [OTHER, seven, OTHER, nil, ok], "{reply}");
     }
 }

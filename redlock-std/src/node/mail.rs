@@ -194,7 +194,6 @@ impl Mail {
     pub(super) fn learn(&self, command: &Command<'_>, answer: Answer) {
         let is_contended = match command.reply(answer) {
             Some(Ok(Reply::Waiting(position, _))) => {
-                self.lines.record_time(position.time);
                 position.ahead > 0 || position.refusal != Refusal::Held
             }
             Some(Ok(Reply::ReleasedWithWaiters(_))) => {

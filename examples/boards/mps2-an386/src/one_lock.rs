@@ -1,5 +1,5 @@
 //! The smallest firmware with the lock: acquires, extends and releases it once. `sizes.sh` measures it, with and without
-//! the feature `fence`.
+//! the features `fence` and `queue`.
 
 use core::time::Duration;
 
