@@ -51,6 +51,8 @@ mod error;
 mod flaw;
 mod line;
 mod shared;
+mod wakers;
+
 mod slots;
 
 mod clock;

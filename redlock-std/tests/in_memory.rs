@@ -1,6 +1,10 @@
 //! Tests of an application without servers, in virtual time: a start for your own.
 
-#![expect(clippy::unwrap_used, reason = "what fails here fails a test")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "what fails here fails a test"
+)]
 
 use std::time::Duration;
 

@@ -29,6 +29,21 @@ fn the_exit_code_is_the_command_s_and_no_key_is_left() {
 }
 
 #[test]
+fn a_job_with_a_min_hold_runs_on_one_host_only_although_the_others_start_it_later() {
+    let servers = Servers::start(3);
+    let options = ["--no-wait", "--min-hold=50s", "--json"];
+    let first = end_of(run(&servers, &options, "report", "echo ran"));
+    assert_eq!((first.code, first.stdout.as_str()), (Some(0), "ran\n"));
+    first.expect_stderr("stays held on ");
+    for _ in 0..2 {
+        let other = end_of(run(&servers, &options, "report", "echo ran"));
+        assert_eq!((other.code, other.stdout.as_str()), (Some(75), ""));
+    }
+    let fenced = end_of(run(&servers, &["--fenced", "--min-hold=50s"], "report", ""));
+    assert_eq!(fenced.code, Some(64));
+}
+
+#[test]
 fn input_and_output_are_the_command_s_own() {
     let servers = Servers::start(1);
     let mut command = run(&servers, &[], "dock-7", "cat; echo error >&2");

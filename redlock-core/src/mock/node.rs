@@ -15,6 +15,7 @@ use crate::mock::error::{MockError, MockFailure, MockName};
 use crate::mock::host::Host;
 use crate::mock::shared::Shared;
 use crate::mock::slots::Slots;
+use crate::mock::wakers::Wakers;
 use crate::node_info::RunId;
 use crate::owned::OwnedCommand;
 use crate::reply::Reply;
@@ -47,7 +48,7 @@ struct State {
     next_ticket: u64,
     sent: Slots<Sent, MAX_SENT>,
     host: Host,
-    wakers: Slots<(u64, Waker), MAX_WAITING>,
+    wakers: Wakers,
     /// The clients whose connections have subscribed to their mailboxes.
     subscribers: Slots<Mailbox, MAX_MAIL>,
     mail: Slots<Mail, MAX_MAIL>,
@@ -55,13 +56,6 @@ struct State {
 }
 
 const MAX_SENT: usize = 64;
-
-/// How many futures can wait for a change of the node. Fewer without `mock-sync`, because such nodes are on the stack.
-const MAX_WAITING: usize = if cfg!(feature = "mock-sync") {
-    256
-} else {
-    MAX_SENT
-};
 
 const MAX_MAIL: usize = 16;
 
@@ -116,7 +110,7 @@ impl<C: Clock> MockNode<C> {
                 next_ticket: 0,
                 sent: Slots::new(),
                 host: Host::new(number),
-                wakers: Slots::new(),
+                wakers: Wakers::new(),
                 subscribers: Slots::new(),
                 mail: Slots::new(),
                 loses_calls: false,
@@ -371,7 +365,7 @@ impl<C: Clock> MockNode<C> {
     fn change(&self, change: impl FnOnce(&mut State, Instant)) {
         let mut state = self.settled();
         change(&mut state, self.clock.now());
-        state.wake();
+        state.wakers.wake_all();
     }
 
     /// The state of the node, after it has executed all commands that have arrived.
@@ -531,7 +525,7 @@ impl Drop for Change<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
             let mut state = self.state.borrow_mut();
-            state.wakers.retain(|(other, _)| *other != number);
+            state.wakers.remove(number);
         }
     }
 }
@@ -642,7 +636,7 @@ impl State {
             }
         }
         if are_called {
-            self.wake();
+            self.wakers.wake_all();
         }
     }
 
@@ -736,15 +730,7 @@ impl State {
     fn register(&mut self, waker: &Waker) -> u64 {
         let number = self.next_ticket;
         self.next_ticket += 1;
-        if self.wakers.insert((number, waker.clone())).is_none() {
-            // Without a free slot, the task polls again at once.
-            waker.wake_by_ref();
-        }
+        self.wakers.register(number, waker);
         number
-    }
-
-    fn wake(&mut self) {
-        let wakers = self.wakers.take_all();
-        wakers.for_each(|(_, waker)| waker.wake());
     }
 }

@@ -9,6 +9,12 @@ pub(crate) struct Notify {
     calls: AtomicUsize,
 }
 
+impl Default for Notify {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Notify {
     pub(crate) fn new() -> Self {
         Self {
