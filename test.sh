@@ -337,7 +337,7 @@ need_for_benches() {
 }
 step_benches() {
     # With what the tests were built with: whether it compiles takes minutes less than optimised.
-    cargo build --workspace --features "$(host_features)" --bench peer
+    cargo build --workspace --features "$(host_features)" --bench peer --bench processes
 }
 
 need_for_mutants() {
