@@ -5,7 +5,6 @@
 // Ordered from the top down: each module uses only modules below it.
 mod fleet;
 mod node;
-
 mod shared;
 
 mod link;

@@ -10,6 +10,7 @@
 
 mod contention;
 mod outage;
+mod share;
 mod speed;
 
 mod contender;

@@ -17,7 +17,7 @@ pub(crate) struct Arguments {
     /// The port of the control server.
     pub(crate) control: u16,
     pub(crate) key: Key,
-    /// How often `contend` takes the lock, and `speed` in each phase.
+    /// How often `contend` takes the lock, `share` each of its two, and `speed` in each phase.
     pub(crate) acquisitions: u32,
     /// From `ttl_ms`, `node_timeout_ms`, `wait_ms`, `refuse_eviction` and `fenced`.
     pub(crate) options: Options,
@@ -30,6 +30,7 @@ pub(crate) enum Scenario {
     Contend,
     Speed,
     Outage,
+    Share,
     Sizes,
 }
 
@@ -100,6 +101,7 @@ impl Scenario {
             "contend" => Self::Contend,
             "speed" => Self::Speed,
             "outage" => Self::Outage,
+            "share" => Self::Share,
             "sizes" => Self::Sizes,
             _ => return None,
         })
