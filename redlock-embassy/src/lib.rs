@@ -28,9 +28,12 @@ extern crate std;
 
 pub use clock::EmbassyClock;
 pub use connect::Connect;
-#[cfg(feature = "embassy-net")]
+#[cfg(any(feature = "embassy-net", feature = "embassy-net-ip"))]
 pub use connect::embassy_net::NetSocket;
-#[cfg(feature = "dns")]
+#[cfg(all(
+    feature = "dns",
+    any(feature = "embassy-net", feature = "embassy-net-ip")
+))]
 pub use connect::host_name::{HostName, resolve};
 pub use connect::nal::NalSocket;
 pub use error::{NodeError, NodeName, TransportError};
