@@ -1,8 +1,11 @@
 //! The trait that a network stack implements for a node.
 
-#[cfg(feature = "embassy-net")]
+#[cfg(any(feature = "embassy-net", feature = "embassy-net-ip"))]
 pub(crate) mod embassy_net;
-#[cfg(feature = "dns")]
+#[cfg(all(
+    feature = "dns",
+    any(feature = "embassy-net", feature = "embassy-net-ip")
+))]
 pub(crate) mod host_name;
 pub(crate) mod nal;
 
@@ -27,9 +30,9 @@ use crate::NodeName;
 /// 4. If the stream is not connected, or the peer is gone, `read` returns `Ok(0)` or an error.
 /// 5. If the future of `connect` is dropped, the attempt continues, and the next call waits for its end or reports it, even if
 ///    the attempt ended between the two calls. A round drops the attempts that are slower than itself. So if a stream begins
-///    each attempt anew, a node that connects more slowly than a round lasts is never connected by itself. A stream whose stack cannot continue (a DNS query, a TLS handshake, most modems) can run
-///    the attempt in a task of its own, and wait for its result in `connect`. Otherwise the application calls
-///    [`connect_all`](crate::connect_all) when commands fail.
+///    each attempt anew, a node that connects more slowly than a round lasts is never connected by itself. A stream whose
+///    stack cannot continue (a DNS query, a TLS handshake, most modems) can run the attempt in a task of its own, and wait for
+///    its result in `connect`. Otherwise the application calls [`connect_all`](crate::connect_all) when commands fail.
 #[expect(
     async_fn_in_trait,
     reason = "nodes name their stream, so the compiler sees whether the future is Send"

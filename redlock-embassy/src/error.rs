@@ -92,7 +92,10 @@ enum Inner {
     V4(SocketAddrV4),
     V6(Ipv6Addr, u16),
     Text(&'static str),
-    #[cfg(feature = "dns")]
+    #[cfg(all(
+        feature = "dns",
+        any(feature = "embassy-net", feature = "embassy-net-ip")
+    ))]
     Host {
         name: &'static str,
         port: u16,
@@ -100,7 +103,10 @@ enum Inner {
     },
 }
 
-#[cfg(feature = "dns")]
+#[cfg(all(
+    feature = "dns",
+    any(feature = "embassy-net", feature = "embassy-net-ip")
+))]
 impl NodeName {
     pub(crate) const fn of_host(name: &'static str, port: u16, has_address: bool) -> Self {
         Self(Inner::Host {
@@ -132,7 +138,10 @@ impl fmt::Display for NodeName {
             Inner::V4(address) => write!(f, "{address}"),
             Inner::V6(address, port) => write!(f, "[{address}]:{port}"),
             Inner::Text(text) => f.write_str(text),
-            #[cfg(feature = "dns")]
+            #[cfg(all(
+                feature = "dns",
+                any(feature = "embassy-net", feature = "embassy-net-ip")
+            ))]
             Inner::Host {
                 name,
                 port,

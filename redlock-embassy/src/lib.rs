@@ -5,7 +5,6 @@
 // Ordered from the top down: each module uses only modules below it.
 mod fleet;
 mod node;
-
 mod shared;
 
 mod link;
@@ -35,9 +34,12 @@ extern crate std;
 
 pub use clock::EmbassyClock;
 pub use connect::Connect;
-#[cfg(feature = "embassy-net")]
+#[cfg(any(feature = "embassy-net", feature = "embassy-net-ip"))]
 pub use connect::embassy_net::NetSocket;
-#[cfg(feature = "dns")]
+#[cfg(all(
+    feature = "dns",
+    any(feature = "embassy-net", feature = "embassy-net-ip")
+))]
 pub use connect::host_name::{HostName, resolve};
 pub use connect::nal::NalSocket;
 pub use error::{NodeError, NodeName, TransportError};

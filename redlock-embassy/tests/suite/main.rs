@@ -16,22 +16,25 @@ mod dropping;
 #[cfg(feature = "fence")]
 mod fence;
 mod fleet;
-#[cfg(feature = "dns")]
+#[cfg(all(
+    feature = "dns",
+    any(feature = "embassy-net", feature = "embassy-net-ip")
+))]
 mod host_name;
-#[cfg(feature = "embassy-net")]
+#[cfg(any(feature = "embassy-net", feature = "embassy-net-ip"))]
 mod lan;
 #[cfg(feature = "queue")]
 mod line;
 mod lock;
 mod login;
 mod messages;
-#[cfg(feature = "embassy-net")]
+#[cfg(any(feature = "embassy-net", feature = "embassy-net-ip"))]
 mod net_socket;
 mod release;
 mod scripts;
 mod shared;
 mod silence;
-#[cfg(feature = "embassy-net")]
+#[cfg(any(feature = "embassy-net", feature = "embassy-net-ip"))]
 mod slow_network;
 mod wire;
 mod world;

@@ -261,7 +261,7 @@ impl<'w> Server<'w> {
     }
 
     /// Accepts a client that comes over another stream than a [`Wire`]. Returns the number of its connection.
-    #[cfg(feature = "embassy-net")]
+    #[cfg(any(feature = "embassy-net", feature = "embassy-net-ip"))]
     pub(crate) fn accept(&self) -> usize {
         let mut state = self.state();
         state.connections.push(Connection::default());
@@ -269,7 +269,7 @@ impl<'w> Server<'w> {
     }
 
     /// Reads `bytes` from this connection.
-    #[cfg(feature = "embassy-net")]
+    #[cfg(any(feature = "embassy-net", feature = "embassy-net-ip"))]
     pub(crate) fn read(&self, number: usize, bytes: &[u8]) {
         let mut state = self.state();
         state.connections[number].inbox.extend(bytes);
@@ -277,19 +277,19 @@ impl<'w> Server<'w> {
     }
 
     /// Takes the answers that are to be sent on this connection.
-    #[cfg(feature = "embassy-net")]
+    #[cfg(any(feature = "embassy-net", feature = "embassy-net-ip"))]
     pub(crate) fn take_answers(&self, number: usize) -> Vec<u8> {
         self.state().connections[number].outbox.drain(..).collect()
     }
 
     /// Records that the client has ended this connection.
-    #[cfg(feature = "embassy-net")]
+    #[cfg(any(feature = "embassy-net", feature = "embassy-net-ip"))]
     pub(crate) fn end(&self, number: usize) {
         self.state().connections[number].is_closed = true;
     }
 
     /// Whether the server has ended this connection.
-    #[cfg(feature = "embassy-net")]
+    #[cfg(any(feature = "embassy-net", feature = "embassy-net-ip"))]
     pub(crate) fn has_ended(&self, number: usize) -> bool {
         self.state().connections[number].has_ended
     }

@@ -11,6 +11,7 @@
 mod contention;
 mod line;
 mod outage;
+mod share;
 mod speed;
 
 mod contender;

@@ -1,6 +1,10 @@
 //! The lock: five nodes, each with its own socket.
 
 use embassy_net::Stack;
+#[cfg(feature = "scenarios")]
+use embassy_sync::blocking_mutex::raw::NoopRawMutex;
+#[cfg(feature = "scenarios")]
+use redlock_embassy::Shared;
 #[cfg(feature = "queue")]
 use redlock_embassy::transport::Mailbox;
 use redlock_embassy::{EmbassyClock, NetSocket, Options, Redlock, TcpNode};
@@ -10,6 +14,9 @@ use crate::entropy;
 use crate::network::{self, HOST, NODES};
 
 pub(crate) type Lock = Redlock<Node, EmbassyClock, fn(&mut [u8]), NODES>;
+
+#[cfg(feature = "scenarios")]
+pub(crate) type SharedLock = Shared<NoopRawMutex, Node, EmbassyClock, fn(&mut [u8]), NODES>;
 
 pub(crate) type Node = TcpNode<'static, NetSocket<'static>, EmbassyClock, TX>;
 
@@ -32,6 +39,23 @@ pub(crate) fn over(
 ) -> &'static mut Lock {
     static LOCK: StaticCell<Lock> = StaticCell::new();
 
+    LOCK.init(create(ports, stack, options))
+}
+
+/// The same for several tasks. Call either, and once.
+#[cfg(feature = "scenarios")]
+#[inline(never)]
+pub(crate) fn shared_over(
+    ports: [u16; NODES],
+    stack: Stack<'static>,
+    options: Options,
+) -> &'static SharedLock {
+    static LOCK: StaticCell<SharedLock> = StaticCell::new();
+
+    LOCK.init(Shared::new(create(ports, stack, options)))
+}
+
+fn create(ports: [u16; NODES], stack: Stack<'static>, options: Options) -> Lock {
     #[cfg(feature = "queue")]
     let mailbox = {
         let mut bytes = [0; 8];
@@ -49,7 +73,7 @@ pub(crate) fn over(
             node
         });
     let lock = Redlock::new(nodes, EmbassyClock, entropy::fill as fn(&mut [u8]), options);
-    LOCK.init(lock.expect("five nodes fit, and a tick is shorter than every lease"))
+    lock.expect("five nodes fit, and a tick is shorter than every lease")
 }
 
 /// Closes all connections: otherwise the servers keep them for minutes.

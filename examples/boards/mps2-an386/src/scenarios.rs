@@ -2,6 +2,7 @@
 
 mod contend;
 mod outage;
+mod share;
 mod sizes;
 mod speed;
 mod wait;
@@ -33,14 +34,18 @@ pub(crate) async fn run(spawner: Spawner, stack: Stack<'static>) -> Exit {
 
 async fn play(spawner: Spawner, stack: Stack<'static>) -> Result<(), Failure> {
     let arguments = Arguments::read()?;
-    let lock = lock::over(arguments.nodes, stack, arguments.options);
     let control = Control::connect(stack, arguments.control);
+    if matches!(arguments.scenario, Scenario::Share) {
+        let lock = lock::shared_over(arguments.nodes, stack, arguments.options);
+        return share::run(lock, control.await?, &arguments).await;
+    }
+    let lock = lock::over(arguments.nodes, stack, arguments.options);
     match arguments.scenario {
         Scenario::Contend => contend::run(spawner, lock, control.await?, &arguments).await,
         Scenario::Speed => speed::run(lock, control.await?, &arguments).await,
         Scenario::Outage => outage::run(lock, control.await?, &arguments).await,
         Scenario::Wait => wait::run(lock, control.await?, &arguments).await,
-        Scenario::Sizes => {
+        Scenario::Sizes | Scenario::Share => {
             sizes::print(lock);
             Ok(())
         }

@@ -17,7 +17,7 @@ pub(crate) struct Arguments {
     /// The port of the control server.
     pub(crate) control: u16,
     pub(crate) key: Key,
-    /// How often `contend` and `wait` take the lock, and `speed` in each phase.
+    /// How often `contend` and `wait` take the lock, `share` each of its two, and `speed` in each phase.
     pub(crate) acquisitions: u32,
     /// From `ttl_ms`, `node_timeout_ms`, `wait_ms`, `refuse_eviction` and `fenced`.
     pub(crate) options: Options,
@@ -31,6 +31,7 @@ pub(crate) enum Scenario {
     Speed,
     Outage,
     Wait,
+    Share,
     Sizes,
 }
 
@@ -102,6 +103,7 @@ impl Scenario {
             "speed" => Self::Speed,
             "outage" => Self::Outage,
             "wait" => Self::Wait,
+            "share" => Self::Share,
             "sizes" => Self::Sizes,
             _ => return None,
         })

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use redlock_embassy::{AcquireError, NodeError};
+use redlock_embassy::{AcquireError, HoldError, NodeError};
 use semihosting::println;
 
 use crate::network::NODES;
@@ -17,6 +17,8 @@ pub(crate) enum Failure {
     Control(&'static str),
     /// The lock was not acquired, although it had to be.
     NotAcquired,
+    /// The lock was lost while it was held.
+    Lost,
 }
 
 impl fmt::Display for Failure {
@@ -28,6 +30,7 @@ impl fmt::Display for Failure {
             }
             Self::Control(what) => write!(f, "control server: {what}"),
             Self::NotAcquired => f.write_str("the lock was not acquired"),
+            Self::Lost => f.write_str("the lock was lost"),
         }
     }
 }
@@ -37,5 +40,17 @@ impl From<AcquireError<NodeError, NODES>> for Failure {
     fn from(error: AcquireError<NodeError, NODES>) -> Self {
         println!("error={error}");
         Self::NotAcquired
+    }
+}
+
+impl From<HoldError<NodeError, NODES>> for Failure {
+    fn from(error: HoldError<NodeError, NODES>) -> Self {
+        match error {
+            HoldError::NotAcquired(error) => error.into(),
+            lost => {
+                println!("error={lost}");
+                Self::Lost
+            }
+        }
     }
 }
