@@ -108,6 +108,14 @@ pub(crate) fn inspect(arguments: Arguments) -> ExitCode {
     }
 }
 
+/// Who holds the lock, in words, as far as the nodes tell.
+#[cfg(unix)]
+pub(crate) async fn holder(nodes: Vec<Node>, key: &[u8]) -> String {
+    let holdings = each(nodes, |node| Holding::read(node, key.to_owned())).await;
+    let credits = Credit::of(&holdings, None);
+    Tally::new(&holdings, &credits).to_string()
+}
+
 async fn look(
     nodes: Vec<Node>,
     key: Vec<u8>,

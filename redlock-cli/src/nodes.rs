@@ -92,6 +92,24 @@ impl Urls {
         Redlock::connect(&self.urls, options)
     }
 
+    /// The nodes to read from, with this timeout. Refuses two nodes with one name, and too many nodes.
+    pub(crate) fn nodes(&self, patience: Duration) -> Result<Vec<Node>, String> {
+        let mut nodes: Vec<Node> = Vec::new();
+        for url in &self.urls {
+            let address = self.address(url).map_err(|error| error.to_string())?;
+            let name = address.name();
+            if nodes.iter().any(|node| node.name() == &**name) {
+                let node = name.to_string();
+                return Err(ConnectError::DuplicateNode { node }.to_string());
+            }
+            nodes.push(Node::new(address, patience));
+        }
+        if nodes.len() > MAX_NODES {
+            return Err(format!("too many nodes: at most {MAX_NODES}"));
+        }
+        Ok(nodes)
+    }
+
     fn address(&self, url: &str) -> Result<Address, ConnectError> {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -128,22 +146,15 @@ pub(crate) struct FleetArguments {
 impl FleetArguments {
     /// Returns the nodes. Refuses what `redlock run` refuses: two nodes with one name, and too many nodes.
     pub(crate) fn nodes(self) -> Result<Vec<Node>, String> {
-        let mut nodes: Vec<Node> = Vec::new();
-        let urls = self.nodes.urls()?;
-        for url in &urls.urls {
-            let address = urls.address(url).map_err(|error| error.to_string())?;
-            let name = address.name();
-            if nodes.iter().any(|node| node.name() == &**name) {
-                let node = name.to_string();
-                return Err(ConnectError::DuplicateNode { node }.to_string());
-            }
-            nodes.push(Node::new(address, self.node_timeout));
-        }
-        if nodes.len() > MAX_NODES {
-            return Err(format!("too many nodes: at most {MAX_NODES}"));
-        }
-        Ok(nodes)
+        self.nodes.urls()?.nodes(self.node_timeout)
     }
+}
+
+/// Whether these are the words of a node that refuses a login.
+pub(crate) fn is_login_failure(words: &str) -> bool {
+    ["NOAUTH", "WRONGPASS", "uthentication"]
+        .iter()
+        .any(|part| words.contains(part))
 }
 
 /// How many of `nodes` are a quorum.

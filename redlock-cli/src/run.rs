@@ -15,9 +15,12 @@ use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
 
-use redlock_std::{AcquireError, ConnectError, Fence, Guard, Redlock};
+use redlock_std::{
+    AcquireError, ConnectError, Failure as NodeFailure, Fence, Guard, NodeError, Redlock,
+    TransportError,
+};
 use rustix::process::Signal;
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::Builder;
 
 use crate::{echo, exit};
 pub(crate) use arguments::Arguments;
@@ -74,8 +77,7 @@ async fn under_lock(plan: &Plan, journal: &Journal) -> Result<u8, Failure> {
         }
         Err(failure) => Err(failure),
     };
-    drop(redlock);
-    all_sent().await;
+    all_sent(&redlock).await;
     result
 }
 
@@ -113,7 +115,7 @@ async fn hold(
         valid: guard.remaining(),
         fence: guard.fence().map(Fence::as_u64),
     });
-    let result = match Child::start(&plan.command, &plan.arguments, &guard, journal) {
+    let result = match Child::start(plan, &guard, journal) {
         Ok(child) => {
             journal.write(&Event::Started { pid: child.pid() });
             let end = supervise(child, &mut guard, signals, plan, journal).await;
@@ -121,18 +123,30 @@ async fn hold(
         }
         Err(error) => Err(not_started(&error, plan)),
     };
+    // The answers of a release do not tell whether a quorum still had the key, because it does not wait for all of them.
+    let loss = match &result {
+        Ok(End::Done(_)) => loss(&mut guard).await,
+        _ => None,
+    };
     let released = guard.release().await;
     journal.write(&Event::Released {
         released: released.released(),
         gone: released.gone(),
         unanswered: released.unanswered(),
     });
-    match result? {
-        End::Done(status) => Ok(status
+    match (result?, loss) {
+        (End::Done(_), Some(why)) => Err(Failure {
+            why: format!(
+                "lost the lock while the command ran, but found out only when it had ended: {why}; another client may have \
+                 had the lock; check what the command did"
+            ),
+            code: exit::LOST,
+        }),
+        (End::Done(status), None) => Ok(status
             .code()
             .and_then(|code| u8::try_from(code).ok())
             .unwrap_or_else(|| exit::signal(status.signal().unwrap_or_default()))),
-        End::Lost { why } => Err(Failure {
+        (End::Lost { why }, _) => Err(Failure {
             why: format!(
                 "lost the lock while the command ran: {why}; check what the command left half done"
             ),
@@ -141,12 +155,22 @@ async fn hold(
     }
 }
 
-/// Waits until the tasks of the nodes have sent their commands, above all the releases. The tasks end by themselves when
-/// every command is answered. The wait is short, because a node that hangs must not delay every run.
-async fn all_sent() {
+/// Why the lock is lost, if fewer nodes than a quorum can still have the key.
+async fn loss(guard: &mut Guard) -> Option<String> {
+    match guard.extend().await {
+        Err(error) if !error.is_retryable() => Some(error.to_string()),
+        _ => None,
+    }
+}
+
+/// Waits until the tasks of the nodes have sent the releases. A node answers its first command before it gets the next one. The wait
+/// is short, because a node that hangs in between must not delay every run.
+async fn all_sent(redlock: &Redlock) {
     // Counts sleeps instead of time: on a busy machine, time passes without any task running.
     for _ in 0..200 {
-        if Handle::current().metrics().num_alive_tasks() == 0 {
+        // The tasks take their turn first.
+        tokio::task::yield_now().await;
+        if redlock.has_sent_releases() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -186,12 +210,31 @@ fn not_acquired(error: &AcquireError, plan: &Plan) -> Failure {
             why: error.to_string(),
             code: exit::USAGE,
         },
-        _ => Failure {
+        error => Failure {
             why: format!(
-                "{waited}{error}; the command was not run; check whether these nodes are up"
+                "{waited}{error}; the command was not run; {}",
+                advice(error)
             ),
             code: exit::UNREACHABLE,
         },
+    }
+}
+
+/// What to do about nodes that gave no vote.
+fn advice(error: &AcquireError) -> &'static str {
+    let is_away = |failure: &NodeError| match failure.failure() {
+        NodeFailure::TimedOut(_) => true,
+        NodeFailure::Transport(TransportError::Rejected(_)) => false,
+        NodeFailure::Transport(_) => !wait::is_login(failure),
+        _ => false,
+    };
+    let failures = || wait::failures(error);
+    if failures().any(wait::is_login) {
+        "check the users and the passwords in the URLs of these nodes"
+    } else if failures().all(is_away) {
+        "check whether these nodes are up"
+    } else {
+        "redlock doctor says what each node needs"
     }
 }
 

@@ -12,6 +12,7 @@ use crate::clock::SystemClock;
 use crate::core::Core;
 use crate::entropy::SystemEntropy;
 use crate::error::{ExtendError, LossCause, Released, Report};
+use crate::handover::Handover;
 use crate::key_queues::Turn;
 use crate::rounds::{Round, Rounds};
 use crate::sync::{Mutex, MutexGuard, Notify};
@@ -255,6 +256,21 @@ impl Guard {
         match first {
             std::task::Poll::Ready(released) => released,
             std::task::Poll::Pending => release.await,
+        }
+    }
+
+    /// Leaves the lock on the nodes, for another process to [adopt](crate::Redlock::adopt). Nothing is sent, and no extension
+    /// follows: the keys expire one TTL after the grant or the last extension.
+    #[must_use = "the lock stays held until its TTL is over"]
+    pub fn hand_over(mut self) -> Handover {
+        self.stop_keeping();
+        // Without it, the drop releases nothing.
+        self.held = None;
+        self.validity.turn.end();
+        Handover {
+            key: Arc::clone(&self.validity.key),
+            token: self.validity.token,
+            fence: self.validity.fence,
         }
     }
 

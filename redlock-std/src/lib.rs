@@ -4,6 +4,7 @@ mod redlock;
 mod rounds;
 
 mod guard;
+mod handover;
 mod key_queues;
 mod lines;
 
@@ -25,6 +26,7 @@ pub use clock::SystemClock;
 pub use entropy::SystemEntropy;
 pub use error::{AcquireError, ConnectError, ExtendError, HoldError, LossCause, Released};
 pub use guard::Guard;
+pub use handover::{AdoptError, Handover};
 #[cfg(feature = "probe")]
 pub use node::Probe;
 #[cfg(feature = "tls-rustls")]

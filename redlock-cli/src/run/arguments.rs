@@ -23,7 +23,7 @@ use crate::{defaults, duration, key};
 ///
 /// The environment of the command has the key in REDLOCK_KEY, the token in hexadecimal in REDLOCK_TOKEN,
 /// and with --fenced the fencing token in REDLOCK_FENCE. REDLOCK_NODES is removed from it, because it may
-/// contain passwords.
+/// contain passwords; --keep-env keeps it.
 ///
 /// Exit codes:
 ///
@@ -95,6 +95,10 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "fenced")]
     no_restart_guard: bool,
 
+    /// Let the command inherit the URLs of the nodes, with their passwords, if it uses the nodes itself
+    #[arg(long)]
+    keep_env: bool,
+
     /// Print what happens on stderr, one JSON object per line
     #[arg(long)]
     json: bool,
@@ -123,6 +127,8 @@ pub(crate) struct Plan {
     pub(crate) wait: Option<Duration>,
     pub(crate) kill_after: Duration,
     pub(crate) conflict_exit_code: u8,
+    /// Whether the command inherits the URLs of the nodes.
+    pub(crate) keep_env: bool,
     pub(crate) form: Form,
 }
 
@@ -158,6 +164,7 @@ impl Arguments {
                 self.wait
             },
             conflict_exit_code: self.conflict_exit_code,
+            keep_env: self.keep_env,
             form: match (self.json, self.verbose) {
                 (true, _) => Form::Json,
                 (false, true) => Form::Verbose,

@@ -14,6 +14,7 @@ mod hostile;
 mod init;
 mod inspect;
 mod loss;
+mod permissions;
 mod process;
 mod run;
 mod server;

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use redlock_tests::Servers;
 use tempfile::tempdir;
 
-use crate::process::{eventually, expect_no_keys, run};
+use crate::process::{Process, eventually, expect_no_keys, heed_signals, run};
 
 #[test]
 fn a_command_can_read_from_the_terminal() {
@@ -33,6 +33,21 @@ fn control_c_ends_a_command_whether_it_has_the_terminal_or_not() {
         assert_eq!(terminal.end(), Some(128 + 2), "{script}");
         expect_no_keys(&servers);
     }
+}
+
+#[test]
+fn a_wait_is_told_on_a_terminal_and_so_is_the_holder() {
+    let servers = Servers::start(3);
+    let holder = Process::start(run(&servers, &[], "dock-7", "echo ready; sleep 60"));
+    holder.expect_line("ready");
+    let terminal = Terminal::start(&servers, "echo ran");
+    terminal.expect("waiting: dock-7 is held by another client");
+    terminal.expect("dock-7: held by ");
+    terminal.expect("nodes, free in at most ");
+    holder.signal(rustix::process::Signal::TERM);
+    holder.end();
+    terminal.expect("ran");
+    assert_eq!(terminal.end(), Some(0));
 }
 
 #[test]
@@ -102,6 +117,7 @@ impl Terminal {
 
     /// Runs `line` in a shell in the terminal.
     fn start_shell(servers: &Servers, line: &str) -> Self {
+        heed_signals();
         let directory = tempdir().unwrap();
         let script = Command::new("script")
             .args([

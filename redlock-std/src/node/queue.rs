@@ -39,6 +39,8 @@ struct State {
     actor: Option<Waker>,
     /// Whether the last handle was dropped.
     is_closed: bool,
+    /// Whether there has been a connection.
+    was_connected: bool,
     /// How many releases were dropped because too many waited.
     given_up: u64,
     releases: Arc<Releases>,
@@ -99,6 +101,7 @@ impl Queue {
                 waiting: Waiting::default(),
                 actor: None,
                 is_closed: false,
+                was_connected: false,
                 given_up: 0,
                 releases: Arc::default(),
                 longest_timeout: node_timeout,
@@ -242,7 +245,16 @@ impl Queue {
 
     /// Records that the node is connected and answers: calls wait for it.
     pub(crate) fn connected(&self) {
-        self.lock().status = Status::Up;
+        let mut state = self.lock();
+        state.status = Status::Up;
+        state.was_connected = true;
+    }
+
+    /// Whether calls wait to be sent to a node that may have a key of this process. A node that was never connected has none.
+    #[cfg(feature = "probe")]
+    pub(crate) fn owes_calls(&self) -> bool {
+        let state = self.lock();
+        state.was_connected && !state.waiting.is_empty()
     }
 
     /// Whether calls wait for a connection.
