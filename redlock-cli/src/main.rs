@@ -20,6 +20,12 @@ mod init;
 mod inspect;
 mod json;
 mod key;
+#[cfg(unix)]
+mod lease;
+#[cfg(unix)]
+mod lease_file;
+#[cfg(unix)]
+mod lock_options;
 mod nodes;
 mod recovery;
 #[cfg(unix)]
@@ -27,6 +33,7 @@ mod run;
 mod uptime;
 mod url;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -48,6 +55,12 @@ struct Arguments {
 enum Command {
     #[cfg(unix)]
     Run(run::Arguments),
+    #[cfg(unix)]
+    Lock(lease::LockArguments),
+    #[cfg(unix)]
+    Extend(lease::ExtendArguments),
+    #[cfg(unix)]
+    Unlock(lease::UnlockArguments),
     Inspect(inspect::Arguments),
     Doctor(doctor::Arguments),
     Init(init::Arguments),
@@ -60,6 +73,11 @@ fn main() -> ExitCode {
         Err(error) => {
             let error = echo::without_secrets(error);
             let _unread = error.print();
+            if error.use_stderr()
+                && let Some(hint) = echo::hint(std::env::args_os())
+            {
+                let _unread = writeln!(std::io::stderr(), "{hint}");
+            }
             return ExitCode::from(if error.use_stderr() { exit::USAGE } else { 0 });
         }
     };
@@ -73,6 +91,12 @@ fn dispatch(arguments: Arguments) -> ExitCode {
     match arguments.command {
         #[cfg(unix)]
         Command::Run(arguments) => run::run(arguments),
+        #[cfg(unix)]
+        Command::Lock(arguments) => lease::lock(arguments),
+        #[cfg(unix)]
+        Command::Extend(arguments) => lease::extend(arguments),
+        #[cfg(unix)]
+        Command::Unlock(arguments) => lease::unlock(arguments),
         Command::Inspect(arguments) => inspect::inspect(arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Init(arguments) => init::init(arguments),

@@ -11,7 +11,10 @@ mod tls;
 
 use core::fmt;
 use core::time::Duration;
+use std::fs::File;
 use std::future::Future;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use redlock_std::{Address, ConnectError, MAX_NODES};
@@ -19,7 +22,7 @@ use redlock_std::{Address, ConnectError, MAX_NODES};
 use redlock_std::{Options, Redlock};
 use tokio::runtime::Builder;
 
-use crate::{duration, exit};
+use crate::{duration, echo, exit};
 pub(crate) use connection::{Connection, Node, in_words, text};
 pub(crate) use info::Info;
 
@@ -38,10 +41,14 @@ pub(crate) struct NodeArguments {
         value_name = "URL",
         env = "REDLOCK_NODES",
         hide_env_values = true,
-        value_delimiter = ',',
-        required = true
+        value_delimiter = ','
     )]
     nodes: Vec<String>,
+
+    /// A file with the URLs of the nodes, one on each line, for credentials of systemd or volumes of Kubernetes; lines that begin with # are
+    /// comments; it has precedence over REDLOCK_NODES [env: REDLOCK_NODES_FILE=]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    nodes_file: Option<PathBuf>,
 
     #[cfg(feature = "tls")]
     #[command(flatten)]
@@ -57,14 +64,15 @@ pub(crate) struct Urls {
 
 impl NodeArguments {
     pub(crate) fn urls(self) -> Result<Urls, String> {
-        let urls: Vec<String> = self
-            .nodes
-            .into_iter()
-            .filter(|url| !url.is_empty())
-            .collect();
+        let urls: Vec<String> = match self.file()? {
+            Some(file) => urls_of_file(&file)?,
+            None => self.nodes,
+        };
+        let urls: Vec<String> = urls.into_iter().filter(|url| !url.is_empty()).collect();
         if urls.is_empty() {
             return Err(
-                "no node: name each node with --node, or all of them in REDLOCK_NODES".to_owned(),
+                "no node: name each node with --node, or all of them in REDLOCK_NODES or in a --nodes-file"
+                    .to_owned(),
             );
         }
         #[cfg(not(feature = "tls"))]
@@ -79,6 +87,50 @@ impl NodeArguments {
             tls: self.tls.config()?,
         })
     }
+}
+
+impl NodeArguments {
+    /// The file that names the nodes. An argument has precedence over the environment.
+    fn file(&self) -> Result<Option<PathBuf>, String> {
+        let inherited = std::env::var("REDLOCK_NODES").unwrap_or_default();
+        let is_argument = !self.nodes.is_empty() && !inherited.split(',').eq(&self.nodes);
+        match &self.nodes_file {
+            Some(_) if is_argument => Err(
+                "--node cannot be used with --nodes-file: name all nodes in one of them".to_owned(),
+            ),
+            Some(file) => Ok(Some(file.clone())),
+            None if is_argument => Ok(None),
+            None => {
+                let file = std::env::var_os("REDLOCK_NODES_FILE");
+                Ok(file.filter(|file| !file.is_empty()).map(PathBuf::from))
+            }
+        }
+    }
+}
+
+/// The largest file of URLs that is read.
+const MAX_FILE: u64 = 64 * 1024;
+
+/// Reads the URLs in `file`. Errors show nothing of its content.
+fn urls_of_file(file: &Path) -> Result<Vec<String>, String> {
+    let name = || echo::file(file);
+    let open = File::open(file).map_err(|error| format!("--nodes-file {}: {error}", name()))?;
+    let mut text = String::new();
+    let read = open.take(MAX_FILE + 1).read_to_string(&mut text);
+    read.map_err(|error| format!("--nodes-file {}: {error}", name()))?;
+    if text.len() as u64 > MAX_FILE {
+        return Err(format!(
+            "--nodes-file {}: it is too large for a list of nodes",
+            name()
+        ));
+    }
+    let lines = text.lines().map(str::trim);
+    let lines = lines.filter(|line| !line.starts_with('#'));
+    let urls = lines.flat_map(|line| line.split([',', ' ', '\t']));
+    Ok(urls
+        .filter(|url| !url.is_empty())
+        .map(str::to_owned)
+        .collect())
 }
 
 impl Urls {

@@ -34,6 +34,16 @@ pub(crate) enum Form {
     Json,
 }
 
+impl Form {
+    pub(crate) const fn of(json: bool, verbose: bool) -> Self {
+        match (json, verbose) {
+            (true, _) => Self::Json,
+            (false, true) => Self::Verbose,
+            (false, false) => Self::Brief,
+        }
+    }
+}
+
 #[derive(Debug)]
 enum Line {
     Text(String),

@@ -4,7 +4,8 @@ use core::time::Duration;
 
 use redlock_core::Clock;
 use redlock_std::{
-    AcquireError, Denial, Failure, Guard, NodeError, Redlock, Report, SystemClock, TransportError,
+    AcquireError, AdoptError, Denial, Failure, Guard, Handover, NodeError, Redlock, Report,
+    SystemClock, TransportError,
 };
 use tokio::task::AbortHandle;
 
@@ -72,6 +73,26 @@ pub(crate) async fn acquire(
             }
         }
         slice = give_up_at.map_or(SLICE, |at| at.saturating_duration_since(now).min(SLICE));
+    }
+}
+
+/// Adopts a lease. Tries again for `patience`, while no quorum of nodes answers.
+pub(crate) async fn adopt(
+    redlock: &Redlock,
+    handover: &Handover,
+    patience: Duration,
+) -> Result<Guard, AdoptError> {
+    let give_up_at = SystemClock.now().saturating_add(patience);
+    loop {
+        let error = match redlock.adopt(handover).await {
+            Ok(guard) => return Ok(guard),
+            Err(error) => error,
+        };
+        let again_at = SystemClock.now().saturating_add(CONNECTING_PAUSE);
+        if !error.is_retryable() || again_at >= give_up_at {
+            return Err(error);
+        }
+        SystemClock.sleep_until(again_at).await;
     }
 }
 

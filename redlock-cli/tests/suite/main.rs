@@ -13,6 +13,7 @@ mod doctor;
 mod hostile;
 mod init;
 mod inspect;
+mod lease;
 mod loss;
 mod permissions;
 mod process;
