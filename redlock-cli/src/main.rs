@@ -9,6 +9,7 @@
 //!   and `url`;
 //! - the output: `echo` (hides secrets in arguments), `json` and `exit`.
 
+mod break_lock;
 mod defaults;
 mod demo;
 mod doctor;
@@ -26,24 +27,26 @@ mod lease;
 mod lease_file;
 #[cfg(unix)]
 mod lock_options;
+mod manual;
 mod nodes;
 mod recovery;
 #[cfg(unix)]
 mod run;
 mod uptime;
 mod url;
+mod wait;
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 /// Distributed locks over independent Redis or Valkey masters
 #[derive(Debug, Parser)]
 #[command(
     name = "redlock",
     bin_name = "redlock",
-    version,
+    version = env!("REDLOCK_VERSION"),
     propagate_version = true
 )]
 struct Arguments {
@@ -61,10 +64,17 @@ enum Command {
     Extend(lease::ExtendArguments),
     #[cfg(unix)]
     Unlock(lease::UnlockArguments),
+    Wait(wait::Arguments),
     Inspect(inspect::Arguments),
+    Break(break_lock::Arguments),
     Doctor(doctor::Arguments),
     Init(init::Arguments),
     Demo(demo::Arguments),
+    Completions(manual::CompletionsArguments),
+    Man(manual::ManArguments),
+    #[cfg(target_os = "linux")]
+    #[command(name = "die-with", hide = true)]
+    DieWith(run::TetherArguments),
 }
 
 fn main() -> ExitCode {
@@ -97,9 +107,19 @@ fn dispatch(arguments: Arguments) -> ExitCode {
         Command::Extend(arguments) => lease::extend(arguments),
         #[cfg(unix)]
         Command::Unlock(arguments) => lease::unlock(arguments),
+        Command::Wait(arguments) => wait::wait(arguments),
         Command::Inspect(arguments) => inspect::inspect(arguments),
+        Command::Break(arguments) => break_lock::break_lock(arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Init(arguments) => init::init(arguments),
         Command::Demo(arguments) => demo::demo(&arguments),
+        Command::Completions(arguments) => {
+            manual::completions(&arguments, <Arguments as CommandFactory>::command())
+        }
+        Command::Man(arguments) => {
+            manual::man(&arguments, <Arguments as CommandFactory>::command())
+        }
+        #[cfg(target_os = "linux")]
+        Command::DieWith(arguments) => run::tethered(&arguments),
     }
 }

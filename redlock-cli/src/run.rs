@@ -8,6 +8,8 @@ mod keeper;
 mod signals;
 mod supervisor;
 mod terminal;
+#[cfg(target_os = "linux")]
+mod tether;
 mod wait;
 
 use core::time::Duration;
@@ -30,6 +32,8 @@ use journal::Event;
 pub(crate) use journal::{Form, Journal};
 use signals::Signals;
 use supervisor::{End, supervise};
+#[cfg(target_os = "linux")]
+pub(crate) use tether::{Arguments as TetherArguments, tethered};
 
 pub(crate) fn run(arguments: Arguments) -> ExitCode {
     match arguments.plan() {

@@ -59,6 +59,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     kill_after: Option<Duration>,
 
+    /// End the command with SIGKILL if redlock itself is killed with SIGKILL. The processes that the command has started are
+    /// not ended, and neither is a command with set-user-ID
+    #[cfg(target_os = "linux")]
+    #[arg(long)]
+    die_with_parent: bool,
+
     /// Let the command inherit the URLs of the nodes, with their passwords, if it uses the nodes itself
     #[arg(long)]
     keep_env: bool,
@@ -105,6 +111,9 @@ pub(crate) struct Plan {
     pub(crate) conflict_exit_code: u8,
     /// Whether the command inherits the URLs of the nodes.
     pub(crate) keep_env: bool,
+    /// Whether the command ends with this process.
+    #[cfg(target_os = "linux")]
+    pub(crate) die_with_parent: bool,
     pub(crate) form: Form,
 }
 
@@ -122,6 +131,8 @@ impl Plan {
             kill_after: Duration::ZERO,
             conflict_exit_code: exit::HELD,
             keep_env: false,
+            #[cfg(target_os = "linux")]
+            die_with_parent: false,
             form,
         }
     }
@@ -170,6 +181,8 @@ impl Arguments {
             wait: self.lock.wait(),
             conflict_exit_code: self.lock.conflict_exit_code,
             keep_env: self.keep_env,
+            #[cfg(target_os = "linux")]
+            die_with_parent: self.die_with_parent,
             form: Form::of(self.json, self.verbose),
         })
     }

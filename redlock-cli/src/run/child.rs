@@ -36,6 +36,15 @@ impl Child {
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect();
+        #[cfg(target_os = "linux")]
+        let mut process = if plan.die_with_parent {
+            let mut process = super::tether::start()?;
+            process.arg(&plan.command);
+            process
+        } else {
+            Command::new(&plan.command)
+        };
+        #[cfg(not(target_os = "linux"))]
         let mut process = Command::new(&plan.command);
         process
             .args(&plan.arguments)

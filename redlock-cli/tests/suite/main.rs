@@ -15,6 +15,7 @@ mod init;
 mod inspect;
 mod lease;
 mod loss;
+mod operator;
 mod permissions;
 mod process;
 mod run;

@@ -89,13 +89,13 @@ fn the_terminal_is_given_back() {
 }
 
 /// A pseudo-terminal, and what is in it.
-struct Terminal {
+pub(crate) struct Terminal {
     script: Child,
     directory: tempfile::TempDir,
 }
 
 impl Terminal {
-    fn start(servers: &Servers, script: &str) -> Self {
+    pub(crate) fn start(servers: &Servers, script: &str) -> Self {
         let command = run(servers, &[], "dock-7", script);
         let arguments = command
             .get_args()
@@ -105,7 +105,7 @@ impl Terminal {
     }
 
     /// Waits until the script prints `ready`. If it reads a word and prints `asked`, types it in and waits for that too.
-    fn ready(servers: &Servers, script: &str) -> Self {
+    pub(crate) fn ready(servers: &Servers, script: &str) -> Self {
         let mut terminal = Self::start(servers, script);
         terminal.expect("ready");
         if script.contains("asked") {
@@ -116,7 +116,7 @@ impl Terminal {
     }
 
     /// Runs `line` in a shell in the terminal.
-    fn start_shell(servers: &Servers, line: &str) -> Self {
+    pub(crate) fn start_shell(servers: &Servers, line: &str) -> Self {
         heed_signals();
         let directory = tempdir().unwrap();
         let script = Command::new("script")
@@ -139,13 +139,13 @@ impl Terminal {
         Self { script, directory }
     }
 
-    fn type_in(&mut self, text: &str) {
+    pub(crate) fn type_in(&mut self, text: &str) {
         let stdin = self.script.stdin.as_mut().unwrap();
         stdin.write_all(text.as_bytes()).unwrap();
         stdin.flush().unwrap();
     }
 
-    fn expect(&self, text: &str) {
+    pub(crate) fn expect(&self, text: &str) {
         eventually(format!("{text}: {}", self.text()), || {
             self.text().contains(text)
         });
@@ -160,7 +160,7 @@ impl Terminal {
             .to_owned()
     }
 
-    fn end(mut self) -> Option<i32> {
+    pub(crate) fn end(mut self) -> Option<i32> {
         let mut status = None;
         eventually(format!("its end: {}", self.text()), || {
             status = self.script.try_wait().unwrap();
