@@ -1,8 +1,4 @@
 //! `redlock break`: deletes the keys of a holder that is gone.
-#![expect(
-    clippy::doc_markdown,
-    reason = "--help prints these comments as they are"
-)]
 
 use std::ffi::OsString;
 use std::io::{BufRead, IsTerminal, Write};

@@ -1,8 +1,4 @@
 //! `redlock lock`, `extend` and `unlock`: a lock for several commands of a script. The lease is in a file meanwhile.
-#![expect(
-    clippy::doc_markdown,
-    reason = "--help prints these comments as they are"
-)]
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

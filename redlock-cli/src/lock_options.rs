@@ -1,8 +1,4 @@
 //! The options of a lock that `redlock run` and `redlock lock` acquire.
-#![expect(
-    clippy::doc_markdown,
-    reason = "--help prints these comments as they are"
-)]
 
 use core::time::Duration;
 

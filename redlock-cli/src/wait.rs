@@ -1,8 +1,4 @@
 //! `redlock wait`: waits until a lock is free, and takes nothing.
-#![expect(
-    clippy::doc_markdown,
-    reason = "--help prints these comments as they are"
-)]
 
 use core::time::Duration;
 use std::ffi::OsString;

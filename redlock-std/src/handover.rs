@@ -75,16 +75,18 @@ pub enum AdoptError {
     OtherKind,
     /// The nodes did not extend the lease. After [`ExtendError::Unreachable`] and [`ExtendError::NotAsked`], try again. After any
     /// other error, the lease is lost.
-    Nodes(ExtendError),
+    Nodes(Box<ExtendError>),
 }
 
 impl AdoptError {
     /// Returns whether a later attempt may adopt the lease.
     #[must_use]
-    pub const fn is_retryable(&self) -> bool {
+    pub fn is_retryable(&self) -> bool {
         match self {
-            Self::HeldHere(_) | Self::Nodes(ExtendError::NotAsked { .. }) => true,
-            Self::Nodes(error) => error.is_retryable(),
+            Self::HeldHere(_) => true,
+            Self::Nodes(error) => {
+                error.is_retryable() || matches!(**error, ExtendError::NotAsked { .. })
+            }
             Self::Build(_) | Self::KeyTooLong(_) | Self::OtherKind => false,
         }
     }

@@ -420,9 +420,8 @@ impl Redlock {
         let until = now.saturating_add(self.options.validity());
         let round = self.rounds.admit_extension(until, round_time * 2).await;
         let Some(round) = round else {
-            return Err(AdoptError::Nodes(ExtendError::NotAsked {
-                nodes_answer: self.rounds.nodes_answer(),
-            }));
+            let nodes_answer = self.rounds.nodes_answer();
+            return Err(adopt_error(ExtendError::NotAsked { nodes_answer }));
         };
         let mut core = self.client(self.options);
         self.knowledge.tell(&mut core);
@@ -434,7 +433,7 @@ impl Redlock {
             Err(ExtendError::Unreachable(_)) => round.end(false, round_time),
             Err(_) => {}
         }
-        let lease = adopted.map_err(AdoptError::Nodes)?;
+        let lease = adopted.map_err(adopt_error)?;
         Ok(self.guard(core, lease, turn))
     }
 
@@ -593,6 +592,10 @@ fn term(options: &Options, give_up_at: Instant) -> Term {
         until: give_up_at.saturating_add(rounds.saturating_add(Duration::from_secs(1))),
         validity: options.validity(),
     }
+}
+
+fn adopt_error(error: ExtendError) -> AdoptError {
+    AdoptError::Nodes(Box::new(error))
 }
 
 fn held_here(key: &[u8]) -> AcquireError {

@@ -75,7 +75,10 @@ impl Line {
     ) -> Result<Self, String> {
         let user = Permission::user(connection).await?;
         // A script call with a key needs the permission to read and to write it.
-        let queue = key.map_or(QUEUE.to_owned(), |key| format!("{QUEUE_KEY_PREFIX}{key}"));
+        let queue = key.map_or_else(
+            || QUEUE.to_owned(),
+            |key| format!("{QUEUE_KEY_PREFIX}{key}"),
+        );
         let keys = ["EVALSHA", NO_SCRIPT, "1", &queue];
         let mut calls: Vec<Call<'_>> = vec![&keys];
         calls.extend(COMMANDS.iter().map(|command| command.harmless));

@@ -340,7 +340,6 @@ fn a_url_that_stands_in_the_wrong_place_is_not_repeated() {
         &["run", NODE, &short, "key", "--", "true"],
         &["run", &misspelt, "key", "--", "true"],
         &["run", "-xredis://me:secret@host", "key", "--", "true"],
-        &["inspect", NODE, "key", URL],
         &["inspect", NODE, "--max-ttl", URL, "key"],
         &["doctor", URL],
         &["doctor", NODE, URL, URL],
