@@ -18,6 +18,7 @@ mod loss;
 mod operator;
 mod permissions;
 mod process;
+mod recipes;
 mod run;
 mod server;
 mod signals;
