@@ -9,6 +9,7 @@ mod examination;
 mod finding;
 mod fleet;
 mod guard;
+mod introduction;
 mod line;
 mod permission;
 mod permissions;
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 use redlock_std::{Options, OptionsError};
 
 use crate::nodes::{FleetArguments, Node, block_on, each};
-use crate::{duration, exit, json};
+use crate::{duration, exit, json, key};
 use examination::Examination;
 use finding::Verdict;
 use report::Report;
@@ -102,6 +103,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     max_ttl: Option<Duration>,
 
+    /// The name of a lock: check also whether the user may use this lock, which the keys in its ACL decide
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+
     /// For how many seconds the clocks are measured
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
@@ -112,6 +117,9 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn doctor(arguments: Arguments) -> ExitCode {
+    if let Some(Err(why)) = arguments.key.as_ref().map(|key| key::check(key.as_bytes())) {
+        return exit::usage(&format!("--key: {why}"));
+    }
     let options = match arguments.options() {
         Ok(options) => options,
         Err(why) => return exit::usage(&why),
@@ -121,6 +129,7 @@ pub(crate) fn doctor(arguments: Arguments) -> ExitCode {
             nodes,
             options,
             Duration::from_secs(arguments.seconds.into()),
+            arguments.key,
             arguments.json,
         )),
         Err(why) => exit::usage(&why),
@@ -144,8 +153,14 @@ impl Arguments {
     }
 }
 
-async fn examine(nodes: Vec<Node>, options: Options, watch: Duration, as_json: bool) -> ExitCode {
-    let examinations = each(nodes, |node| Examination::of(node, watch)).await;
+async fn examine(
+    nodes: Vec<Node>,
+    options: Options,
+    watch: Duration,
+    key: Option<String>,
+    as_json: bool,
+) -> ExitCode {
+    let examinations = each(nodes, |node| Examination::of(node, watch, key.clone())).await;
     let report = Report::new(&examinations, &options);
     let told = if as_json {
         json::document(&report.json()) + "\n"

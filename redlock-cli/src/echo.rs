@@ -1,7 +1,6 @@
 //! Escaping of the operator's text in messages.
 
 use std::ffi::OsStr;
-#[cfg(any(unix, feature = "tls", test))]
 use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue};
@@ -17,7 +16,6 @@ const HIDDEN_PRIVATE_KEY: &str = "(not shown, it may be a private key: give the 
 
 /// The name of a file, escaped for printing like text from nodes. A URL is hidden, and so is a private key in place of its
 /// file.
-#[cfg(any(feature = "tls", test))]
 pub(crate) fn file(name: impl AsRef<OsStr>) -> String {
     let name = name.as_ref();
     let text = name.to_string_lossy();
@@ -49,14 +47,12 @@ pub(crate) fn program(name: impl AsRef<OsStr>) -> String {
 }
 
 /// Whether a name is a URL, or a login and a host without a scheme.
-#[cfg(any(unix, feature = "tls", test))]
 fn may_hold_password(name: &str) -> bool {
     let after_colon = name.split_once(':').map(|(_, after)| after);
     contains_url(name) || after_colon.is_some_and(|after| after.contains('@'))
 }
 
 /// The part of a path that does not exist. An existing path may hold long digests.
-#[cfg(any(unix, feature = "tls", test))]
 fn missing(path: &OsStr) -> String {
     let mut parts = Path::new(path).components();
     let mut existing = PathBuf::new();
@@ -129,6 +125,20 @@ fn cut(text: &str, ends: &str) -> String {
         Some(word) => format!("{}..", printable(word)),
         None => printable(text),
     }
+}
+
+/// What to tell a user of `flock`, whose `-n` has another meaning.
+pub(crate) fn hint(arguments: impl Iterator<Item = std::ffi::OsString>) -> Option<&'static str> {
+    let options = arguments.take_while(|argument| argument != "--");
+    let options: Vec<_> = options.collect();
+    let is_of_flock = |pair: &[std::ffi::OsString]| match pair {
+        [option, value] => option == "-n" && !value.to_string_lossy().contains(':'),
+        _ => false,
+    };
+    options
+        .windows(2)
+        .any(is_of_flock)
+        .then_some("redlock: -n names a node; -n of flock is --no-wait here")
 }
 
 /// Whether one of these arguments holds a URL.

@@ -8,11 +8,12 @@ mod credit;
 mod holding;
 mod line;
 mod lines;
+mod paint;
 mod tally;
 
 use core::time::Duration;
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use redlock_std::{KeyName, Options};
@@ -21,9 +22,9 @@ use serde_json::Value;
 use crate::nodes::{FleetArguments, Node, block_on, each, quorum};
 use crate::{duration, exit, json, key};
 use credit::Credit;
-use holding::Holding;
+pub(crate) use holding::{Holding, Key, Mark};
 use lines::Lines;
-use tally::{Tally, Verdict};
+pub(crate) use tally::{Tally, Verdict};
 
 /// Show who holds the lock KEY and who waits for it, on each node and by quorum
 ///
@@ -60,7 +61,9 @@ use tally::{Tally, Verdict};
 /// and again. If the connection of a client is gone, the next call passes it over. Clients of other libraries do
 /// not stand in the line.
 ///
-/// With --json, one document. Absent values are null.
+/// On a terminal, states are in colour, unless NO_COLOR is set.
+///
+/// With --json, one document for each lock. Absent values are null.
 ///
 /// - the document: key, verdict (held, free, split, unknown), message, token, on (number of nodes), of
 ///   (number of all nodes), answered, counted (number of answers), quorum, free_in_ms, fence, line, nodes
@@ -90,45 +93,129 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
 
-    /// The name of the lock: the key on each node; "redlock:.." is reserved
-    key: OsString,
+    /// Show it again each second, until Ctrl-C
+    #[arg(long)]
+    watch: bool,
+
+    /// The names of locks: their keys on each node; "redlock:.." is reserved
+    #[arg(required = true, value_name = "KEY")]
+    keys: Vec<OsString>,
 }
 
 pub(crate) fn inspect(arguments: Arguments) -> ExitCode {
-    let key = arguments.key.into_encoded_bytes();
-    if let Err(why) = key::check(&key) {
+    let keys: Vec<Vec<u8>> = arguments
+        .keys
+        .into_iter()
+        .map(OsString::into_encoded_bytes)
+        .collect();
+    if let Some(why) = keys.iter().find_map(|key| key::check(key).err()) {
         return exit::usage(&why);
     }
     if let Some(Err(error)) = arguments.max_ttl.map(Options::new) {
         return exit::usage(&format!("--max-ttl: {error}"));
     }
-    match arguments.fleet.nodes() {
-        Ok(nodes) => block_on(look(nodes, key, arguments.max_ttl, arguments.json)),
-        Err(why) => exit::usage(&why),
+    let max_ttl = arguments.max_ttl;
+    match (arguments.fleet.nodes(), arguments.watch) {
+        (Ok(nodes), false) => block_on(show(nodes, keys, max_ttl, arguments.json)),
+        (Ok(nodes), true) => block_on(watch(nodes, keys, max_ttl, arguments.json)),
+        (Err(why), _) => exit::usage(&why),
     }
 }
 
-async fn look(
+/// Shows each lock once.
+async fn show(
     nodes: Vec<Node>,
-    key: Vec<u8>,
+    keys: Vec<Vec<u8>>,
     max_ttl: Option<Duration>,
     as_json: bool,
 ) -> ExitCode {
-    let holdings = each(nodes, |node| Holding::read(node, key.clone())).await;
-    let credits = Credit::of(&holdings, max_ttl);
-    let tally = Tally::new(&holdings, &credits);
-    let lines = Lines::new(&holdings, &credits);
-    let told = if as_json {
-        json::document(&json(&key, &holdings, &credits, &tally, &lines)) + "\n"
-    } else {
-        in_words(&key, &holdings, &credits, &tally, &lines)
-    };
+    let (told, is_known) = told(&nodes, &keys, max_ttl, as_json).await;
     // A failed write is ignored: the caller may want only the exit code.
     let _unread = std::io::stdout().write_all(told.as_bytes());
-    match tally.verdict {
-        Verdict::Held { .. } | Verdict::Free | Verdict::Split => ExitCode::SUCCESS,
-        Verdict::Unknown => exit::UNREACHABLE.into(),
+    if is_known {
+        ExitCode::SUCCESS
+    } else {
+        exit::UNREACHABLE.into()
     }
+}
+
+/// Shows each lock once a second, until the output is closed or a signal ends this process.
+async fn watch(
+    nodes: Vec<Node>,
+    keys: Vec<Vec<u8>>,
+    max_ttl: Option<Duration>,
+    as_json: bool,
+) -> ExitCode {
+    const PAUSE: Duration = Duration::from_secs(1);
+
+    let mut output = std::io::stdout();
+    let clears = output.is_terminal() && !as_json;
+    loop {
+        let (told, _) = told(&nodes, &keys, max_ttl, as_json).await;
+        // The screen is cleared when there is something to show, so that it does not flicker.
+        let begin = if clears { "\x1b[H\x1b[2J" } else { "" };
+        let end = if clears || as_json { "" } else { "\n" };
+        let written = write!(output, "{begin}{told}{end}");
+        if written.and_then(|()| output.flush()).is_err() {
+            return ExitCode::SUCCESS;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// What is to be told of each lock, and whether the state of all of them is known.
+async fn told(
+    nodes: &[Node],
+    keys: &[Vec<u8>],
+    max_ttl: Option<Duration>,
+    as_json: bool,
+) -> (String, bool) {
+    let (mut told, mut is_known) = (String::new(), true);
+    for key in keys {
+        let sight = Sight::of(nodes, key, max_ttl).await;
+        let (tally, lines) = (sight.tally(), sight.lines());
+        told += &if as_json {
+            json::document(&json(key, &sight.holdings, &sight.credits, &tally, &lines)) + "\n"
+        } else {
+            paint::states(&sight.in_words(key))
+        };
+        is_known &= tally.verdict != Verdict::Unknown;
+    }
+    (told, is_known)
+}
+
+/// What the nodes have told about a lock.
+#[derive(Debug)]
+pub(crate) struct Sight {
+    pub(crate) holdings: Vec<Holding>,
+    credits: Vec<Credit>,
+}
+
+impl Sight {
+    pub(crate) async fn of(nodes: &[Node], key: &[u8], max_ttl: Option<Duration>) -> Self {
+        let holdings = each(nodes.to_vec(), |node| Holding::read(node, key.to_owned())).await;
+        let credits = Credit::of(&holdings, max_ttl);
+        Self { holdings, credits }
+    }
+
+    pub(crate) fn tally(&self) -> Tally<'_> {
+        Tally::new(&self.holdings, &self.credits)
+    }
+
+    fn lines(&self) -> Lines<'_> {
+        Lines::new(&self.holdings, &self.credits)
+    }
+
+    pub(crate) fn in_words(&self, key: &[u8]) -> String {
+        let (tally, lines) = (self.tally(), self.lines());
+        in_words(key, &self.holdings, &self.credits, &tally, &lines)
+    }
+}
+
+/// Who holds the lock, in words, as far as the nodes tell.
+#[cfg(unix)]
+pub(crate) async fn holder(nodes: Vec<Node>, key: &[u8]) -> String {
+    Sight::of(&nodes, key, None).await.tally().to_string()
 }
 
 fn in_words(

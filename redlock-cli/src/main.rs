@@ -9,6 +9,7 @@
 //!   and `url`;
 //! - the output: `echo` (hides secrets in arguments), `json` and `exit`.
 
+mod break_lock;
 mod defaults;
 mod demo;
 mod doctor;
@@ -19,22 +20,31 @@ mod init;
 mod inspect;
 mod json;
 mod key;
+#[cfg(unix)]
+mod lease;
+#[cfg(unix)]
+mod lease_file;
+#[cfg(unix)]
+mod lock_options;
+mod manual;
 mod nodes;
 #[cfg(unix)]
 mod run;
 mod uptime;
 mod url;
+mod wait;
 
+use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 /// Distributed locks over independent Redis or Valkey masters
 #[derive(Debug, Parser)]
 #[command(
     name = "redlock",
     bin_name = "redlock",
-    version,
+    version = env!("REDLOCK_VERSION"),
     propagate_version = true
 )]
 struct Arguments {
@@ -46,10 +56,23 @@ struct Arguments {
 enum Command {
     #[cfg(unix)]
     Run(run::Arguments),
+    #[cfg(unix)]
+    Lock(lease::LockArguments),
+    #[cfg(unix)]
+    Extend(lease::ExtendArguments),
+    #[cfg(unix)]
+    Unlock(lease::UnlockArguments),
+    Wait(wait::Arguments),
     Inspect(inspect::Arguments),
+    Break(break_lock::Arguments),
     Doctor(doctor::Arguments),
     Init(init::Arguments),
     Demo(demo::Arguments),
+    Completions(manual::CompletionsArguments),
+    Man(manual::ManArguments),
+    #[cfg(target_os = "linux")]
+    #[command(name = "die-with", hide = true)]
+    DieWith(run::TetherArguments),
 }
 
 fn main() -> ExitCode {
@@ -58,6 +81,11 @@ fn main() -> ExitCode {
         Err(error) => {
             let error = echo::without_secrets(error);
             let _unread = error.print();
+            if error.use_stderr()
+                && let Some(hint) = echo::hint(std::env::args_os())
+            {
+                let _unread = writeln!(std::io::stderr(), "{hint}");
+            }
             return ExitCode::from(if error.use_stderr() { exit::USAGE } else { 0 });
         }
     };
@@ -71,9 +99,25 @@ fn dispatch(arguments: Arguments) -> ExitCode {
     match arguments.command {
         #[cfg(unix)]
         Command::Run(arguments) => run::run(arguments),
+        #[cfg(unix)]
+        Command::Lock(arguments) => lease::lock(arguments),
+        #[cfg(unix)]
+        Command::Extend(arguments) => lease::extend(arguments),
+        #[cfg(unix)]
+        Command::Unlock(arguments) => lease::unlock(arguments),
+        Command::Wait(arguments) => wait::wait(arguments),
         Command::Inspect(arguments) => inspect::inspect(arguments),
+        Command::Break(arguments) => break_lock::break_lock(arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Init(arguments) => init::init(arguments),
         Command::Demo(arguments) => demo::demo(&arguments),
+        Command::Completions(arguments) => {
+            manual::completions(&arguments, <Arguments as CommandFactory>::command())
+        }
+        Command::Man(arguments) => {
+            manual::man(&arguments, <Arguments as CommandFactory>::command())
+        }
+        #[cfg(target_os = "linux")]
+        Command::DieWith(arguments) => run::tethered(&arguments),
     }
 }

@@ -9,7 +9,10 @@ mod tls;
 
 use core::fmt;
 use core::time::Duration;
+use std::fs::File;
 use std::future::Future;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use redlock_std::{Address, ConnectError};
@@ -17,7 +20,7 @@ use redlock_std::{Address, ConnectError};
 use redlock_std::{Options, Redlock};
 use tokio::runtime::Builder;
 
-use crate::{duration, exit};
+use crate::{duration, echo, exit};
 pub(crate) use redlock_std::init::connection::{Connection, Node, each, in_words, text};
 pub(crate) use redlock_std::init::info::Info;
 pub(crate) use redlock_std::init::recovery::quorum;
@@ -37,10 +40,14 @@ pub(crate) struct NodeArguments {
         value_name = "URL",
         env = "REDLOCK_NODES",
         hide_env_values = true,
-        value_delimiter = ',',
-        required = true
+        value_delimiter = ','
     )]
     nodes: Vec<String>,
+
+    /// A file with the URLs of the nodes, one on each line, for credentials of systemd or volumes of Kubernetes; lines that begin with # are
+    /// comments; it has precedence over REDLOCK_NODES [env: REDLOCK_NODES_FILE=]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    nodes_file: Option<PathBuf>,
 
     #[cfg(feature = "tls")]
     #[command(flatten)]
@@ -56,14 +63,15 @@ pub(crate) struct Urls {
 
 impl NodeArguments {
     pub(crate) fn urls(self) -> Result<Urls, String> {
-        let urls: Vec<String> = self
-            .nodes
-            .into_iter()
-            .filter(|url| !url.is_empty())
-            .collect();
+        let urls: Vec<String> = match self.file()? {
+            Some(file) => urls_of_file(&file)?,
+            None => self.nodes,
+        };
+        let urls: Vec<String> = urls.into_iter().filter(|url| !url.is_empty()).collect();
         if urls.is_empty() {
             return Err(
-                "no node: name each node with --node, or all of them in REDLOCK_NODES".to_owned(),
+                "no node: name each node with --node, or all of them in REDLOCK_NODES or in a --nodes-file"
+                    .to_owned(),
             );
         }
         #[cfg(not(feature = "tls"))]
@@ -80,6 +88,50 @@ impl NodeArguments {
     }
 }
 
+impl NodeArguments {
+    /// The file that names the nodes. An argument has precedence over the environment.
+    fn file(&self) -> Result<Option<PathBuf>, String> {
+        let inherited = std::env::var("REDLOCK_NODES").unwrap_or_default();
+        let is_argument = !self.nodes.is_empty() && !inherited.split(',').eq(&self.nodes);
+        match &self.nodes_file {
+            Some(_) if is_argument => Err(
+                "--node cannot be used with --nodes-file: name all nodes in one of them".to_owned(),
+            ),
+            Some(file) => Ok(Some(file.clone())),
+            None if is_argument => Ok(None),
+            None => {
+                let file = std::env::var_os("REDLOCK_NODES_FILE");
+                Ok(file.filter(|file| !file.is_empty()).map(PathBuf::from))
+            }
+        }
+    }
+}
+
+/// The largest file of URLs that is read.
+const MAX_FILE: u64 = 64 * 1024;
+
+/// Reads the URLs in `file`. Errors show nothing of its content.
+fn urls_of_file(file: &Path) -> Result<Vec<String>, String> {
+    let name = || echo::file(file);
+    let open = File::open(file).map_err(|error| format!("--nodes-file {}: {error}", name()))?;
+    let mut text = String::new();
+    let read = open.take(MAX_FILE + 1).read_to_string(&mut text);
+    read.map_err(|error| format!("--nodes-file {}: {error}", name()))?;
+    if text.len() as u64 > MAX_FILE {
+        return Err(format!(
+            "--nodes-file {}: it is too large for a list of nodes",
+            name()
+        ));
+    }
+    let lines = text.lines().map(str::trim);
+    let lines = lines.filter(|line| !line.starts_with('#'));
+    let urls = lines.flat_map(|line| line.split([',', ' ', '\t']));
+    Ok(urls
+        .filter(|url| !url.is_empty())
+        .map(str::to_owned)
+        .collect())
+}
+
 impl Urls {
     /// A lock over these nodes.
     #[cfg(unix)]
@@ -89,6 +141,12 @@ impl Urls {
             return Redlock::connect_with_tls(&self.urls, options, tls);
         }
         Redlock::connect(&self.urls, options)
+    }
+
+    /// The nodes to read from, with this timeout. Refuses two nodes with one name, and too many nodes.
+    pub(crate) fn nodes(&self, patience: Duration) -> Result<Vec<Node>, String> {
+        let addresses = self.urls.iter().map(|url| self.address(url));
+        Node::fleet(addresses, patience).map_err(|error| error.to_string())
     }
 
     fn address(&self, url: &str) -> Result<Address, ConnectError> {
@@ -127,10 +185,15 @@ pub(crate) struct FleetArguments {
 impl FleetArguments {
     /// Returns the nodes. Refuses what `redlock run` refuses: two nodes with one name, and too many nodes.
     pub(crate) fn nodes(self) -> Result<Vec<Node>, String> {
-        let urls = self.nodes.urls()?;
-        let addresses = urls.urls.iter().map(|url| urls.address(url));
-        Node::fleet(addresses, self.node_timeout).map_err(|error| error.to_string())
+        self.nodes.urls()?.nodes(self.node_timeout)
     }
+}
+
+/// Whether these are the words of a node that refuses a login.
+pub(crate) fn is_login_failure(words: &str) -> bool {
+    ["NOAUTH", "WRONGPASS", "uthentication"]
+        .iter()
+        .any(|part| words.contains(part))
 }
 
 /// Runs `work` to its end, on a runtime of its own.

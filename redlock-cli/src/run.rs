@@ -8,6 +8,8 @@ mod keeper;
 mod signals;
 mod supervisor;
 mod terminal;
+#[cfg(target_os = "linux")]
+mod tether;
 mod wait;
 
 use core::time::Duration;
@@ -15,23 +17,36 @@ use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
 
-use redlock_std::{AcquireError, ConnectError, Fence, Guard, Redlock};
+use redlock_std::{
+    AcquireError, AdoptError, ConnectError, Failure as NodeFailure, Fence, Guard, NodeError,
+    Redlock, TransportError,
+};
 use rustix::process::Signal;
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::Builder;
 
+use crate::lease_file::Blank;
 use crate::{echo, exit};
-pub(crate) use arguments::Arguments;
-use arguments::Plan;
+pub(crate) use arguments::{Arguments, Plan};
 use child::Child;
-use journal::{Event, Journal};
+use journal::Event;
+pub(crate) use journal::{Form, Journal};
 use signals::Signals;
 use supervisor::{End, supervise};
+#[cfg(target_os = "linux")]
+pub(crate) use tether::{Arguments as TetherArguments, tethered};
 
 pub(crate) fn run(arguments: Arguments) -> ExitCode {
-    let plan = match arguments.plan() {
-        Ok(plan) => plan,
-        Err(why) => return exit::usage(&why),
-    };
+    match arguments.plan() {
+        Ok(plan) => on_runtime(&plan, async |journal| under_lock(&plan, journal).await),
+        Err(why) => exit::usage(&why),
+    }
+}
+
+/// Runs `work` to its end, on a runtime of its own.
+pub(crate) fn on_runtime(
+    plan: &Plan,
+    work: impl AsyncFnOnce(&Journal) -> Result<u8, Failure>,
+) -> ExitCode {
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return exit::internal(&format!("no runtime: {error}")),
@@ -40,7 +55,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Ok(journal) => journal,
         Err(error) => return exit::internal(&format!("no thread: {error}")),
     };
-    let code = match runtime.block_on(under_lock(&plan, &journal)) {
+    let code = match runtime.block_on(work(&journal)) {
         Ok(code) => code,
         Err(Failure { why, code }) => {
             journal.write(&Event::Failed { why, code });
@@ -53,10 +68,10 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Why `redlock run` failed, and its exit code.
-struct Failure {
-    why: String,
-    code: u8,
+/// Why a command failed, and its exit code.
+pub(crate) struct Failure {
+    pub(crate) why: String,
+    pub(crate) code: u8,
 }
 
 async fn under_lock(plan: &Plan, journal: &Journal) -> Result<u8, Failure> {
@@ -74,22 +89,140 @@ async fn under_lock(plan: &Plan, journal: &Journal) -> Result<u8, Failure> {
         }
         Err(failure) => Err(failure),
     };
-    drop(redlock);
-    all_sent().await;
+    all_sent(&redlock).await;
+    if let Some(file) = &plan.adopt
+        && is_over(&result)
+    {
+        file.remove();
+    }
     result
 }
 
-/// Waits for the lock, or for a signal.
+/// Whether a lease that was adopted is over: it was released or lost, and not left on the nodes.
+fn is_over(result: &Result<u8, Failure>) -> bool {
+    !matches!(result, Err(failure) if [exit::UNREACHABLE, exit::USAGE, exit::HELD].contains(&failure.code))
+}
+
+/// Acquires the lock, and leaves it on the nodes: the lease is in the file.
+pub(crate) async fn lock_to_file(
+    plan: &Plan,
+    blank: Blank,
+    journal: &Journal,
+) -> Result<u8, Failure> {
+    let mut signals = Signals::catch().map_err(|error| internal("no signals", &error))?;
+    let redlock = plan.nodes.connect(plan.options).map_err(not_connected)?;
+    let guard = match lock(&redlock, &mut signals, plan, journal).await {
+        Ok(guard) => guard,
+        Err(failure) => {
+            all_sent(&redlock).await;
+            return Err(failure);
+        }
+    };
+    let valid = guard.remaining();
+    journal.write(&Event::Acquired {
+        valid,
+        fence: guard.fence().map(Fence::as_u64),
+    });
+    let handover = guard.hand_over();
+    if let Err(why) = blank.write(&handover, &plan.options, &plan.nodes, valid) {
+        if let Ok(guard) = redlock.adopt(&handover).await {
+            guard.release().await;
+        }
+        all_sent(&redlock).await;
+        return Err(Failure {
+            why: format!("{why}; the lock was released"),
+            code: exit::INTERNAL,
+        });
+    }
+    Ok(0)
+}
+
+/// Extends the lease in the file of the plan, and leaves it on the nodes.
+pub(crate) async fn extend_file(plan: &Plan) -> Result<u8, Failure> {
+    let redlock = plan.nodes.connect(plan.options).map_err(not_connected)?;
+    let guard = adopt(&redlock, plan).await?;
+    let valid = guard.remaining();
+    // Not released.
+    let _left = guard.hand_over();
+    match &plan.adopt {
+        Some(file) => file.extended(valid).map(|()| 0).map_err(|why| Failure {
+            why: format!("{why}; the lease was extended"),
+            code: exit::INTERNAL,
+        }),
+        None => Ok(0),
+    }
+}
+
+/// Releases the lease in the file of the plan, and removes the file.
+pub(crate) async fn release_file(plan: &Plan, journal: &Journal) -> Result<u8, Failure> {
+    let redlock = plan.nodes.connect(plan.options).map_err(not_connected)?;
+    let result = match adopt(&redlock, plan).await {
+        Ok(guard) => {
+            release(guard, journal).await;
+            Ok(0)
+        }
+        Err(failure) => Err(failure),
+    };
+    all_sent(&redlock).await;
+    if let Some(file) = &plan.adopt
+        && is_over(&result)
+    {
+        file.remove();
+    }
+    result
+}
+
+/// Adopts the lease in the file of the plan. Tries again for one TTL while no quorum of nodes answers.
+async fn adopt(redlock: &Redlock, plan: &Plan) -> Result<Guard, Failure> {
+    let Some(file) = &plan.adopt else {
+        return Err(Failure {
+            why: "no lease file".to_owned(),
+            code: exit::USAGE,
+        });
+    };
+    file.expect_unused().map_err(|why| Failure {
+        why,
+        code: plan.conflict_exit_code,
+    })?;
+    wait::adopt(redlock, file.handover(), plan.options.ttl())
+        .await
+        .map_err(|error| match &error {
+            AdoptError::Nodes(_) if error.is_retryable() => Failure {
+                why: format!(
+                    "{error}; the lease file is left as it is; redlock doctor says what each node needs"
+                ),
+                code: exit::UNREACHABLE,
+            },
+            AdoptError::Nodes(_) => Failure {
+                why: format!(
+                    "the lease is lost: {error}; another client may have the lock, or had it"
+                ),
+                code: exit::LOST,
+            },
+            _ => Failure {
+                why: error.to_string(),
+                code: exit::USAGE,
+            },
+        })
+}
+
+/// Waits for the lock, or for a signal. Or adopts a lease.
 async fn lock(
     redlock: &Redlock,
     signals: &mut Signals,
     plan: &Plan,
     journal: &Journal,
 ) -> Result<Guard, Failure> {
-    let mut waiting = core::pin::pin!(wait::acquire(redlock, plan, journal));
+    let mut waiting = core::pin::pin!(async {
+        if plan.adopt.is_some() {
+            return adopt(redlock, plan).await;
+        }
+        let acquired = wait::acquire(redlock, plan, journal).await;
+        acquired.map_err(|error| not_acquired(&error, plan))
+    });
     loop {
         tokio::select! {
-            acquired = &mut waiting => return acquired.map_err(|error| not_acquired(&error, plan)),
+            acquired = &mut waiting => return acquired,
             signal = signals.next() => match signal {
                 Signal::TSTP => journal.write(&Event::Suspended),
                 signal => {
@@ -113,7 +246,7 @@ async fn hold(
         valid: guard.remaining(),
         fence: guard.fence().map(Fence::as_u64),
     });
-    let result = match Child::start(&plan.command, &plan.arguments, &guard, journal) {
+    let result = match Child::start(plan, &guard, journal) {
         Ok(child) => {
             journal.write(&Event::Started { pid: child.pid() });
             let end = supervise(child, &mut guard, signals, plan, journal).await;
@@ -121,6 +254,34 @@ async fn hold(
         }
         Err(error) => Err(not_started(&error, plan)),
     };
+    // The answers of a release do not tell whether a quorum still had the key, because it does not wait for all of them.
+    let loss = match &result {
+        Ok(End::Done(_)) => loss(&mut guard).await,
+        _ => None,
+    };
+    release(guard, journal).await;
+    match (result?, loss) {
+        (End::Done(_), Some(why)) => Err(Failure {
+            why: format!(
+                "lost the lock while the command ran, but found out only when it had ended: {why}; another client may have \
+                 had the lock; check what the command did"
+            ),
+            code: exit::LOST,
+        }),
+        (End::Done(status), None) => Ok(status
+            .code()
+            .and_then(|code| u8::try_from(code).ok())
+            .unwrap_or_else(|| exit::signal(status.signal().unwrap_or_default()))),
+        (End::Lost { why }, _) => Err(Failure {
+            why: format!(
+                "lost the lock while the command ran: {why}; check what the command left half done"
+            ),
+            code: exit::LOST,
+        }),
+    }
+}
+
+async fn release(guard: Guard, journal: &Journal) {
     let released = guard.release().await;
     journal.write(&Event::Released {
         released: released.released(),
@@ -136,26 +297,24 @@ async fn hold(
         );
         journal.write(&Event::Warned { why });
     }
-    match result? {
-        End::Done(status) => Ok(status
-            .code()
-            .and_then(|code| u8::try_from(code).ok())
-            .unwrap_or_else(|| exit::signal(status.signal().unwrap_or_default()))),
-        End::Lost { why } => Err(Failure {
-            why: format!(
-                "lost the lock while the command ran: {why}; check what the command left half done"
-            ),
-            code: exit::LOST,
-        }),
+}
+
+/// Why the lock is lost, if fewer nodes than a quorum can still have the key.
+async fn loss(guard: &mut Guard) -> Option<String> {
+    match guard.extend().await {
+        Err(error) if !error.is_retryable() => Some(error.to_string()),
+        _ => None,
     }
 }
 
-/// Waits until the tasks of the nodes have sent their commands, above all the releases. The tasks end by themselves when
-/// every command is answered. The wait is short, because a node that hangs must not delay every run.
-async fn all_sent() {
+/// Waits until the tasks of the nodes have sent the releases. A node answers its first command before it gets the next one. The wait
+/// is short, because a node that hangs in between must not delay every run.
+async fn all_sent(redlock: &Redlock) {
     // Counts sleeps instead of time: on a busy machine, time passes without any task running.
     for _ in 0..200 {
-        if Handle::current().metrics().num_alive_tasks() == 0 {
+        // The tasks take their turn first.
+        tokio::task::yield_now().await;
+        if redlock.has_sent_releases() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -167,8 +326,10 @@ fn not_connected(error: ConnectError) -> Failure {
         ConnectError::NoRuntime => exit::INTERNAL,
         _ => exit::USAGE,
     };
+    let hint = echo::hint(std::env::args_os());
+    let hint = hint.map_or_else(String::new, |hint| format!("\n{hint}"));
     Failure {
-        why: error.to_string(),
+        why: format!("{error}{hint}"),
         code,
     }
 }
@@ -197,12 +358,31 @@ fn not_acquired(error: &AcquireError, plan: &Plan) -> Failure {
             why: error.to_string(),
             code: exit::USAGE,
         },
-        _ => Failure {
+        error => Failure {
             why: format!(
-                "{waited}{error}; the command was not run; check whether these nodes are up"
+                "{waited}{error}; the command was not run; {}",
+                advice(error)
             ),
             code: exit::UNREACHABLE,
         },
+    }
+}
+
+/// What to do about nodes that gave no vote.
+fn advice(error: &AcquireError) -> &'static str {
+    let is_away = |failure: &NodeError| match failure.failure() {
+        NodeFailure::TimedOut(_) => true,
+        NodeFailure::Transport(TransportError::Rejected(_)) => false,
+        NodeFailure::Transport(_) => !wait::is_login(failure),
+        _ => false,
+    };
+    let failures = || wait::failures(error);
+    if failures().any(wait::is_login) {
+        "check the users and the passwords in the URLs of these nodes"
+    } else if failures().all(is_away) {
+        "check whether these nodes are up"
+    } else {
+        "redlock doctor says what each node needs"
     }
 }
 

@@ -101,7 +101,7 @@ impl<K> Lease<K> {
     }
 
     /// Creates a lease from its token, for instance the token of a lease that another process has acquired. The new lease is
-    /// not valid, but it can be released.
+    /// not valid, but it can be released. To hold it on, use [`Redlock::adopt`](crate::Redlock::adopt).
     ///
     /// For a fenced lock, this release deletes the key, so plain clients can acquire the lock. Fenced clients cannot until the
     /// lease would have ended, because this release has no fence.

@@ -11,6 +11,7 @@ use tokio::task::AbortHandle;
 use crate::core::Core;
 use crate::entropy::SystemEntropy;
 use crate::error::{ExtendError, LossCause, Released, Report};
+use crate::handover::Handover;
 use crate::key_queues::Turn;
 use crate::lock_clock::LockClock;
 use crate::rounds::{Round, Rounds};
@@ -299,6 +300,21 @@ impl Guard {
             held.lease.end_min_hold();
         }
         self.release().await
+    }
+
+    /// Leaves the lock on the nodes, for another process to [adopt](crate::Redlock::adopt). Nothing is sent, and no extension
+    /// follows: the keys expire one TTL after the grant or the last extension.
+    #[must_use = "the lock stays held until its TTL is over"]
+    pub fn hand_over(mut self) -> Handover {
+        self.stop_keeping();
+        // Without it, the drop releases nothing.
+        self.held = None;
+        self.validity.turn.end();
+        Handover {
+            key: Arc::clone(&self.validity.key),
+            token: self.validity.token,
+            fence: self.validity.fence,
+        }
     }
 
     /// Extends the lease until it is lost, and updates the shared validity.

@@ -9,6 +9,7 @@ mod rounds;
 
 mod closing;
 mod guard;
+mod handover;
 mod key_queues;
 mod lines;
 
@@ -35,6 +36,7 @@ pub use clock::SystemClock;
 pub use entropy::SystemEntropy;
 pub use error::{AcquireError, ConnectError, ExtendError, HoldError, LossCause, Released};
 pub use guard::Guard;
+pub use handover::{AdoptError, Handover};
 #[cfg(feature = "init")]
 #[doc(inline)]
 pub use init::{InitError, init};

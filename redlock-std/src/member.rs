@@ -110,6 +110,15 @@ impl Member {
         }
     }
 
+    #[cfg(feature = "probe")]
+    pub(crate) fn owes_calls(&self) -> bool {
+        match self {
+            Self::Redis(node) => node.owes_calls(),
+            #[cfg(feature = "mock")]
+            Self::Memory(_) => false,
+        }
+    }
+
     pub(crate) fn want_mail(&self) {
         match self {
             Self::Redis(node) => node.want_mail(),

@@ -197,6 +197,12 @@ impl RedisNode {
             .is_some_and(|last| last.is_granted && last.token == *token)
     }
 
+    /// Whether calls wait to be sent, and the node may have a key of this process.
+    #[cfg(feature = "probe")]
+    pub(crate) fn owes_calls(&self) -> bool {
+        self.owner.queue.owes_calls()
+    }
+
     /// Returns the problems of the node that do not cost it its vote.
     pub(crate) fn warnings(&self) -> Vec<NodeError> {
         let queue = &self.owner.queue;

@@ -11,8 +11,9 @@ use crate::LossCause;
 use crate::closing::Closing;
 use crate::core::{Core, MAX_NODES};
 use crate::entropy::SystemEntropy;
-use crate::error::{AcquireError, ConnectError, HoldError};
+use crate::error::{AcquireError, ConnectError, ExtendError, HoldError};
 use crate::guard::{Effort, Guard};
+use crate::handover::{AdoptError, Handover};
 use crate::key_queues::{KeyQueues, Term, Turn};
 use crate::knowledge::{FleetKnowledge, Told};
 use crate::lines::Lines;
@@ -361,6 +362,15 @@ impl Redlock {
         self.core.nodes().flat_map(Member::warnings).collect()
     }
 
+    /// Returns whether each release was sent to its node, for a process that ends now: its commands arrive after its end. Nodes
+    /// that were never connected are not counted, because they have no key of this process. A release may still be on its way to
+    /// another attempt, if a node could not execute it.
+    #[cfg(feature = "probe")]
+    #[must_use]
+    pub fn has_sent_releases(&self) -> bool {
+        !self.core.nodes().any(Member::owes_calls)
+    }
+
     /// Acquires the lock if it is free.
     ///
     /// This takes one round for a plain lock, and up to three for a fenced one. A round ends as soon as a quorum has
@@ -521,6 +531,60 @@ impl Redlock {
             self.core.clock().sleep_until(again_at).await;
         }
         self.core.nodes().map(Member::unanswered_releases).sum()
+    }
+
+    /// Takes over a lease that another process has [handed over](Guard::hand_over), for example to its successor: extends it in one
+    /// round, or two for a fenced lock. The options must have the rules of the lease; the TTL is that of the options.
+    ///
+    /// If a quorum of nodes still carries the token, no other client has held the lock since it was granted. The validity counts
+    /// from the moment before this round, whatever became of the first validity. Only one process may adopt a lease, and the
+    /// process that handed it over must not use it any more: the nodes cannot tell two processes with one token apart. The prefix
+    /// of this handle is not put before the key.
+    ///
+    /// The first round waits for the connections, for the node timeout at most. Dropping the future leaves the lease on the nodes.
+    /// It may have been extended.
+    ///
+    /// # Errors
+    ///
+    /// [`AdoptError`] tells whether the lease is lost, or a later attempt may succeed.
+    pub async fn adopt(&self, handover: &Handover) -> Result<Guard, AdoptError> {
+        check(&self.options).map_err(AdoptError::Build)?;
+        let Handover { key, token, fence } = handover;
+        if key.len() > MAX_KEY {
+            return Err(AdoptError::KeyTooLong(key.len()));
+        }
+        if fence.is_some() != self.options.fencing().is_some() {
+            return Err(AdoptError::OtherKind);
+        }
+        if self.closing.is_closed() {
+            return Err(AdoptError::Closed(KeyName::new(key)));
+        }
+        let now = self.now();
+        let turn = self.key_queues.try_take(key, term(&self.options, now));
+        let turn = turn.ok_or_else(|| AdoptError::HeldHere(KeyName::new(key)))?;
+        let round_time = self.options.round_time();
+        let until = now.saturating_add(self.options.validity());
+        let round = self.rounds.admit_extension(until, round_time * 2).await;
+        let Some(round) = round else {
+            let nodes_answer = self.rounds.nodes_answer();
+            return Err(adopt_error(ExtendError::NotAsked { nodes_answer }));
+        };
+        let mut core = self.client(self.options);
+        self.knowledge.tell(&mut core);
+        let told = Told::by(&core);
+        let adopted = core.adopt(Arc::clone(key), *token, *fence).await;
+        self.knowledge.learn(&core, told);
+        match &adopted {
+            Ok(_) => round.end(true, round_time),
+            Err(ExtendError::Unreachable(_)) => round.end(false, round_time),
+            Err(_) => {}
+        }
+        let lease = adopted.map_err(adopt_error)?;
+        let effort = Effort {
+            waited: self.now().saturating_duration_since(now),
+            attempts: 1,
+        };
+        Ok(self.guard(core, lease, turn, effort))
     }
 
     /// Makes attempts until one succeeds, or until `give_up_at`. The wait has begun at `since`.
@@ -709,6 +773,10 @@ fn term(options: &Options, give_up_at: Instant) -> Term {
 
 fn closed(key: &[u8]) -> AcquireError {
     AcquireError::Closed(KeyName::new(key))
+}
+
+fn adopt_error(error: ExtendError) -> AdoptError {
+    AdoptError::Nodes(Box::new(error))
 }
 
 fn held_here(key: &[u8]) -> AcquireError {

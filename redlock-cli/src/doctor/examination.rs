@@ -56,9 +56,9 @@ pub(crate) struct Sample {
 
 impl Examination {
     /// Collects the facts about `node`, and samples its clock for the time of `watch`.
-    pub(crate) async fn of(node: Node, watch: Duration) -> Self {
+    pub(crate) async fn of(node: Node, watch: Duration, key: Option<String>) -> Self {
         let seen = match node.connect().await {
-            Ok(connection) => Seen::ask(connection, watch).await,
+            Ok(connection) => Seen::ask(connection, watch, key.as_deref()).await,
             Err(why) => Err(why),
         };
         Self {
@@ -69,7 +69,11 @@ impl Examination {
 }
 
 impl Seen {
-    async fn ask(mut connection: Connection, watch: Duration) -> Result<Self, String> {
+    async fn ask(
+        mut connection: Connection,
+        watch: Duration,
+        key: Option<&str>,
+    ) -> Result<Self, String> {
         let mut questions = redis::pipe();
         Info::ask(&mut questions);
         questions
@@ -98,11 +102,11 @@ impl Seen {
             repl_backlog_ttl: setting(backlog_ttl),
             guard: guard_record::read(guard),
             now_ms: micros(time).map(|micros| micros.unsigned_abs() / 1_000),
-            permissions: Permissions::ask(&mut connection).await?,
+            permissions: Permissions::ask(&mut connection, key).await?,
             writes: Writes::ask(&mut connection).await?,
             samples: watch_clock(&mut connection, watch).await?,
             // The last question, because it may subscribe.
-            line: Line::ask(&mut connection).await,
+            line: Line::ask(&mut connection, key).await,
         })
     }
 }

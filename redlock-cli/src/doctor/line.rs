@@ -1,5 +1,6 @@
 //! Checks of the permissions for the waiting line, without side effects.
 
+use redlock_core::QUEUE_KEY_PREFIX;
 use serde_json::{Value as Json, json};
 
 use super::finding::{Finding, ok, warn};
@@ -21,7 +22,7 @@ struct Command {
     /// The name in an ACL.
     name: &'static str,
     /// A form without effect: it reads an unused key, uses an unused channel, or is not a valid command.
-    harmless: Call,
+    harmless: Call<'static>,
     purpose: Purpose,
 }
 
@@ -58,10 +59,7 @@ const COMMANDS: [Command; 12] = [
     command("subscribe", &["SUBSCRIBE", MAIL], Purpose::Call),
 ];
 
-/// A script call with a key needs the permission to read and to write it.
-const KEYS: Call = &["EVALSHA", NO_SCRIPT, "1", QUEUE];
-
-const fn command(name: &'static str, harmless: Call, purpose: Purpose) -> Command {
+const fn command(name: &'static str, harmless: Call<'static>, purpose: Purpose) -> Command {
     Command {
         name,
         harmless,
@@ -70,10 +68,19 @@ const fn command(name: &'static str, harmless: Call, purpose: Purpose) -> Comman
 }
 
 impl Line {
-    /// Asks, or tries, what the user may do. After that, the connection may have a subscription.
-    pub(crate) async fn ask(connection: &mut Connection) -> Result<Self, String> {
+    /// Asks, or tries, what the user may do, with the line of the lock `key` or else with that of no lock. After that, the connection may have a subscription.
+    pub(crate) async fn ask(
+        connection: &mut Connection,
+        key: Option<&str>,
+    ) -> Result<Self, String> {
         let user = Permission::user(connection).await?;
-        let mut calls = vec![KEYS];
+        // A script call with a key needs the permission to read and to write it.
+        let queue = key.map_or_else(
+            || QUEUE.to_owned(),
+            |key| format!("{QUEUE_KEY_PREFIX}{key}"),
+        );
+        let keys = ["EVALSHA", NO_SCRIPT, "1", &queue];
+        let mut calls: Vec<Call<'_>> = vec![&keys];
         calls.extend(COMMANDS.iter().map(|command| command.harmless));
         let answers = Permission::ask(connection, user.as_deref(), &calls).await?;
         let (keys, commands) = answers.split_first().ok_or("no answer")?;

@@ -18,7 +18,7 @@ pub(super) enum Permission {
 }
 
 /// A call without effect.
-pub(super) type Call = &'static [&'static str];
+pub(super) type Call<'a> = &'a [&'a str];
 
 /// A hash that no script has.
 pub(super) const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
@@ -40,7 +40,7 @@ impl Permission {
     pub(super) async fn ask(
         connection: &mut Connection,
         user: Option<&str>,
-        calls: &[Call],
+        calls: &[Call<'_>],
     ) -> Result<Vec<Self>, String> {
         if let Some(user) = user {
             let replies = send(connection, &["ACL", "DRYRUN", user], calls).await?;
@@ -57,7 +57,7 @@ impl Permission {
 async fn send(
     connection: &mut Connection,
     prefix: &[&str],
-    calls: &[Call],
+    calls: &[Call<'_>],
 ) -> Result<Vec<Value>, String> {
     let mut questions = redis::pipe();
     for call in calls {

@@ -1,9 +1,11 @@
 //! Checks of the permissions of a user, without side effects.
 
-use redlock_core::GUARD_KEY;
+use redlock_core::{FENCE_KEY_PREFIX, GUARD_KEY};
+use redlock_std::printable;
 use serde_json::{Value as Json, json};
 
 use super::finding::{Finding, bad, ok, warn};
+use super::introduction;
 use super::permission::{Call, NO_SCRIPT, Permission};
 use crate::nodes::Connection;
 
@@ -16,6 +18,10 @@ pub(crate) struct Permissions {
     answers: Vec<Permission>,
     /// In the order of [`KEYS`].
     keys: Vec<Permission>,
+    /// The lock that was asked about, if the user may not use its key.
+    denied_lock: Option<String>,
+    /// Why clients give the node no vote, if it does not answer what they ask first.
+    no_introduction: Option<String>,
 }
 
 /// A command that clients send, itself or in a script.
@@ -24,7 +30,7 @@ struct Command {
     name: &'static str,
     /// A form without effect: it reads an unused key, or it is not a valid command. The server checks permissions before
     /// it checks that.
-    harmless: Call,
+    harmless: Call<'static>,
     needed: Needed,
 }
 
@@ -58,20 +64,14 @@ const COMMANDS: [Command; 10] = [
 
 /// The keys beside the locks, as in an ACL, and a call with each that has no effect. A script call with a key needs the
 /// permission to read and to write it.
-const KEYS: [(&str, Call); 2] = [
-    (GUARD_KEY, &["EVALSHA", NO_SCRIPT, "1", GUARD_KEY]),
-    (
-        FENCES,
-        &["EVALSHA", NO_SCRIPT, "1", "redlock:fence:redlock:doctor"],
-    ),
-];
+const KEYS: [&str; 2] = [GUARD_KEY, FENCES];
 
 const FENCES: &str = "redlock:fence:*";
 
 /// A script that does not compile, so that the server does not store it.
 const NO_LUA: &str = "return )";
 
-const fn command(name: &'static str, harmless: Call, needed: Needed) -> Command {
+const fn command(name: &'static str, harmless: Call<'static>, needed: Needed) -> Command {
     Command {
         name,
         harmless,
@@ -81,16 +81,28 @@ const fn command(name: &'static str, harmless: Call, needed: Needed) -> Command 
 
 impl Permissions {
     /// Asks the server with ACL DRYRUN what the user may do. If the user may not run ACL DRYRUN, tries the commands.
-    pub(crate) async fn ask(connection: &mut Connection) -> Result<Self, String> {
+    /// With the keys of the lock `lock`, or else with those of no lock.
+    pub(crate) async fn ask(
+        connection: &mut Connection,
+        lock: Option<&str>,
+    ) -> Result<Self, String> {
         let user = Permission::user(connection).await?;
         let commands = COMMANDS.iter().map(|command| command.harmless);
-        let calls: Vec<Call> = commands.chain(KEYS.iter().map(|(_, call)| *call)).collect();
+        let fence = format!("{FENCE_KEY_PREFIX}{}", lock.unwrap_or(KEY));
+        // The key of no lock stands for those of the user.
+        let own = lock.unwrap_or(GUARD_KEY);
+        let keys = [GUARD_KEY, &fence, own].map(|key| ["EVALSHA", NO_SCRIPT, "1", key]);
+        let keys = keys.iter().map(|call| &call[..]);
+        let calls: Vec<Call<'_>> = commands.chain(keys).collect();
         let answers = Permission::ask(connection, user.as_deref(), &calls).await?;
         let (commands, keys) = answers.split_at(COMMANDS.len().min(answers.len()));
+        let is_denied = keys.last() == Some(&Permission::KeyDenied);
         Ok(Self {
             user,
             answers: commands.to_vec(),
             keys: keys.to_vec(),
+            denied_lock: lock.filter(|_| is_denied).map(printable),
+            no_introduction: introduction::ask(connection).await?,
         })
     }
 
@@ -124,11 +136,20 @@ impl Permissions {
                 "the user cannot run {commands}, so it can take no fenced lock, and a plain lock only without the restart \
                  guard (--no-restart-guard): {cures}"
             ))
+        } else if let Some(lock) = &self.denied_lock {
+            bad(format!(
+                "the user may not use the key {lock}, so it cannot take this lock: ACL SETUSER {user} ~{lock}"
+            ))
         } else if denied_keys.contains(&GUARD_KEY) {
             bad(format!(
                 "the user may not use the key {GUARD_KEY}, which the restart guard needs too, so it can take no fenced lock, \
                  and a plain lock only without the restart guard (--no-restart-guard): ACL SETUSER {user} \
                  ~{GUARD_KEY}, and for fenced locks ~{FENCES}"
+            ))
+        } else if let Some(why) = &self.no_introduction {
+            bad(format!(
+                "it does not answer the question that clients ask first ({why}), so it can grant no fenced lock, and a plain lock \
+                 only without the restart guard (--no-restart-guard): ACL SETUSER {user} +eval +info +time ~{GUARD_KEY}"
             ))
         } else if let Some(commands) = missing(|needed| *needed == Needed::ForFences) {
             warn(format!(
@@ -164,7 +185,7 @@ impl Permissions {
     fn denied_keys(&self) -> Vec<&'static str> {
         let keys = KEYS.iter().zip(&self.keys);
         keys.filter(|(_, given)| **given == Permission::KeyDenied)
-            .map(|((key, _), _)| *key)
+            .map(|(key, _)| *key)
             .collect()
     }
 

@@ -10,6 +10,7 @@ use super::finding::{Finding, Verdict, bad};
 use super::guard::Records;
 use super::line::Line;
 use super::{clock, fleet, guard, server, storage};
+use crate::nodes::is_login_failure;
 
 /// The findings for each node, and those for all nodes together.
 #[derive(Debug)]
@@ -132,8 +133,7 @@ fn findings(
 }
 
 fn unreachable(why: &str) -> Finding {
-    let is_login = why.contains("NOAUTH") || why.contains("authentication");
-    let cure = if is_login {
+    let cure = if is_login_failure(why) {
         "check the user and the password in its URL"
     } else {
         "check whether it is up, and whether this machine can reach it"

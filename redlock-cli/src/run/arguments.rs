@@ -7,13 +7,17 @@
 use core::time::Duration;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
-use redlock_std::{Fencing, Options, OptionsError};
+use clap::ValueHint;
+use redlock_std::Options;
 
 use super::deadline::Deadline;
 use super::journal::Form;
+use crate::lease_file::LeaseFile;
+use crate::lock_options::LockOptions;
 use crate::nodes::{NodeArguments, Urls};
-use crate::{defaults, duration, key};
+use crate::{duration, exit, key};
 
 /// Run a command while holding the lock KEY
 ///
@@ -23,7 +27,7 @@ use crate::{defaults, duration, key};
 ///
 /// The environment of the command has the key in REDLOCK_KEY, the token in hexadecimal in REDLOCK_TOKEN,
 /// and with --fenced the fencing token in REDLOCK_FENCE. REDLOCK_NODES is removed from it, because it may
-/// contain passwords.
+/// contain passwords; --keep-env keeps it.
 ///
 /// Exit codes:
 ///
@@ -42,66 +46,36 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     nodes: NodeArguments,
 
-    /// How long a lease lasts if it is not extended, and so how long the lock stays held after a crash; at
-    /// least 100ms
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
-    ttl: Duration,
+    #[command(flatten)]
+    lock: LockOptions,
 
-    /// How long to wait for the lock [default: no limit while another client holds it, or a restarted node
-    /// has no vote yet; one TTL while no quorum of nodes answers]
-    #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
-    wait: Option<Duration>,
-
-    /// Do not wait: try once, and up to three times more if clients that tried at the same time have split the votes
-    #[arg(long, conflicts_with = "wait")]
-    no_wait: bool,
+    /// Adopt the lease in FILE, which "redlock lock" has written, and release it at the end: KEY and the options of the lock are
+    /// those in the file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["key", "ttl", "wait", "no_wait", "fenced", "max_ttl", "no_restart_guard"])]
+    adopt: Option<PathBuf>,
 
     /// How long the lock stays held after it was acquired, even if the command ends earlier
     ///
     /// For a job that cron starts at the same time on several hosts, with --no-wait: a host whose clock is late
     /// finds the lock held, although the job is done, so the job runs once. Use a time that is shorter than the
     /// period by more than the clocks of the hosts differ: for example 55s for a job of every minute.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "fenced")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["fenced", "adopt"])]
     min_hold: Option<Duration>,
-
-    /// The exit code if another client holds the lock: at once with --no-wait, otherwise when the wait is over
-    #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::HELD)]
-    conflict_exit_code: u8,
 
     /// The time between SIGTERM and SIGKILL when the lock is lost [default: a third of the TTL, at most
     /// 10s]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     kill_after: Option<Duration>,
 
-    /// How long to wait for a node that does not answer, each time the nodes are asked [default: a twentieth
-    /// of the TTL, from 20ms to 1s]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    node_timeout: Option<Duration>,
-
-    /// Get a fencing token: a number that is higher for every later holder, for the resource to check
-    ///
-    /// The clocks of the nodes must agree within --window. All clients of the nodes must have the same
-    /// --window, --max-ttl and --step-back.
+    /// End the command with SIGKILL if redlock itself is killed with SIGKILL. The processes that the command has started are
+    /// not ended, and neither is a command with set-user-ID
+    #[cfg(target_os = "linux")]
     #[arg(long)]
-    fenced: bool,
+    die_with_parent: bool,
 
-    /// How far the clock of a node may be from those of the other nodes; the same for all clients
-    #[arg(long, value_name = "DURATION", default_value = defaults::WINDOW_TEXT, value_parser = duration::parse, requires = "fenced")]
-    window: Duration,
-
-    /// The longest TTL that any client of these nodes uses; the same for all clients [default: 1m with
-    /// --fenced, otherwise that of --ttl]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    max_ttl: Option<Duration>,
-
-    /// By how much the clock of a node may be stepped back; the same for all clients
-    #[arg(long, value_name = "DURATION", default_value = defaults::STEP_BACK_TEXT, value_parser = duration::parse, requires = "fenced")]
-    step_back: Duration,
-
-    /// Count the vote of a restarted node at once: only for nodes that write every command to a disk
-    /// before they answer
-    #[arg(long, conflicts_with = "fenced")]
-    no_restart_guard: bool,
+    /// Let the command inherit the URLs of the nodes, with their passwords, if it uses the nodes itself
+    #[arg(long)]
+    keep_env: bool,
 
     /// Print what happens on stderr, one JSON object per line
     #[arg(long)]
@@ -111,11 +85,21 @@ pub(crate) struct Arguments {
     #[arg(short, long)]
     verbose: bool,
 
+    /// Run STRING in a shell, instead of CMD
+    #[arg(
+        short = 'c',
+        long = "command",
+        value_name = "STRING",
+        conflicts_with = "command"
+    )]
+    shell: Option<OsString>,
+
     /// The name of the lock: the key on each node; "redlock:.." is reserved
-    key: OsString,
+    #[arg(required_unless_present = "adopt")]
+    key: Option<OsString>,
 
     /// The command and its arguments
-    #[arg(last = true, required = true, num_args = 1.., value_name = "CMD")]
+    #[arg(last = true, required_unless_present = "shell", num_args = 1.., value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }
 
@@ -127,32 +111,78 @@ pub(crate) struct Plan {
     pub(crate) command: OsString,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) options: Options,
+    /// The lease to adopt instead of an acquire.
+    pub(crate) adopt: Option<LeaseFile>,
     /// `None` to wait without a limit.
     pub(crate) wait: Option<Duration>,
     pub(crate) kill_after: Duration,
     pub(crate) conflict_exit_code: u8,
+    /// Whether the command inherits the URLs of the nodes.
+    pub(crate) keep_env: bool,
+    /// Whether the command ends with this process.
+    #[cfg(target_os = "linux")]
+    pub(crate) die_with_parent: bool,
     pub(crate) form: Form,
+}
+
+impl Plan {
+    /// For a lock without a command.
+    pub(crate) fn without_command(nodes: Urls, key: Vec<u8>, options: Options, form: Form) -> Self {
+        Self {
+            nodes,
+            key,
+            command: OsString::new(),
+            arguments: Vec::new(),
+            options,
+            adopt: None,
+            wait: None,
+            kill_after: Duration::ZERO,
+            conflict_exit_code: exit::HELD,
+            keep_env: false,
+            #[cfg(target_os = "linux")]
+            die_with_parent: false,
+            form,
+        }
+    }
 }
 
 impl Arguments {
     /// Checks the arguments. The nodes are checked later, by the connect.
     pub(crate) fn plan(self) -> Result<Plan, String> {
-        if self.ttl < MIN_TTL {
+        let file = self.adopt.as_deref().map(LeaseFile::open).transpose()?;
+        let ttl = file.as_ref().map_or(self.lock.ttl, LeaseFile::ttl);
+        if ttl < MIN_TTL {
             return Err(format!(
                 "--ttl {}: the TTL is too short, because the command must end before the lease ends: use at least {}",
-                humantime::format_duration(self.ttl),
+                humantime::format_duration(ttl),
                 humantime::format_duration(MIN_TTL)
             ));
         }
-        let options = self.options().map_err(|error| match error {
-            OptionsError::MaxTtl => self.ttl_is_too_long(),
-            error => error.to_string(),
-        })?;
+        let mut options = match &file {
+            Some(file) => file.options()?,
+            None => self.lock.checked()?,
+        };
+        if let Some(min_hold) = self.min_hold {
+            options = options
+                .min_hold(min_hold)
+                .map_err(|error| error.to_string())?;
+        }
         let kill_after = self.kill_after(&options)?;
-        let key = self.key.into_vec();
-        key::check(&key)?;
         let nodes = self.nodes.urls()?;
-        let mut command = self.command.into_iter();
+        let key = match (&file, self.key) {
+            (Some(file), _) => {
+                file.expect_nodes(&nodes)?;
+                file.key().to_owned()
+            }
+            (None, Some(key)) => key.into_vec(),
+            (None, None) => return Err("no key: give the name of the lock".to_owned()),
+        };
+        key::check(&key)?;
+        let command = match self.shell {
+            Some(script) => vec!["sh".into(), "-c".into(), script],
+            None => self.command,
+        };
+        let mut command = command.into_iter();
         Ok(Plan {
             options,
             kill_after,
@@ -160,57 +190,14 @@ impl Arguments {
             arguments: command.collect(),
             nodes,
             key,
-            wait: if self.no_wait {
-                Some(Duration::ZERO)
-            } else {
-                self.wait
-            },
-            conflict_exit_code: self.conflict_exit_code,
-            form: match (self.json, self.verbose) {
-                (true, _) => Form::Json,
-                (false, true) => Form::Verbose,
-                (false, false) => Form::Brief,
-            },
+            adopt: file,
+            wait: self.lock.wait(),
+            conflict_exit_code: self.lock.conflict_exit_code,
+            keep_env: self.keep_env,
+            #[cfg(target_os = "linux")]
+            die_with_parent: self.die_with_parent,
+            form: Form::of(self.json, self.verbose),
         })
-    }
-
-    /// Extensions are not limited: the lease ends with the command.
-    fn options(&self) -> Result<Options, OptionsError> {
-        let mut options = Options::new(self.ttl)?
-            .unlimited_extensions()
-            .restart_guard(!self.no_restart_guard);
-        if self.fenced {
-            options = options.fenced(self.fencing()?)?;
-        } else if let Some(max_ttl) = self.max_ttl {
-            options = options.max_ttl(max_ttl)?;
-        }
-        if let Some(min_hold) = self.min_hold {
-            options = options.min_hold(min_hold)?;
-        }
-        options.node_timeout(self.node_timeout.unwrap_or_else(|| node_timeout(&options)))
-    }
-
-    fn fencing(&self) -> Result<Fencing, OptionsError> {
-        let fencing = Fencing::new(self.window)?.with_step_back(self.step_back)?;
-        match self.max_ttl {
-            Some(max_ttl) => fencing.with_max_ttl(max_ttl),
-            None => Ok(fencing),
-        }
-    }
-
-    fn ttl_is_too_long(&self) -> String {
-        let ttl = humantime::format_duration(self.ttl);
-        match self.max_ttl {
-            Some(max_ttl) => {
-                let max_ttl = humantime::format_duration(max_ttl);
-                format!("--ttl {ttl} is longer than --max-ttl {max_ttl}")
-            }
-            None => format!(
-                "--ttl {ttl} is longer than the default of --max-ttl, {}: set --max-ttl, to the same value for all \
-                clients of these nodes",
-                humantime::format_duration(defaults::MAX_TTL)
-            ),
-        }
     }
 
     fn kill_after(&self, options: &Options) -> Result<Duration, String> {
@@ -232,11 +219,3 @@ impl Arguments {
 
 /// A shorter TTL leaves too little time beside the [margin](Deadline::margin) for ending a process.
 const MIN_TTL: Duration = Duration::from_millis(100);
-
-/// The default of `--node-timeout`. It is longer than that of the library, because every run makes new connections, and its
-/// first round waits for them.
-fn node_timeout(options: &Options) -> Duration {
-    let share = options.ttl() / 20;
-    let clamped = share.clamp(Duration::from_millis(20), Duration::from_secs(1));
-    clamped.min(options.validity() / 2)
-}

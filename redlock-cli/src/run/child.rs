@@ -1,7 +1,7 @@
 //! The command that runs under the lock, in its own process group.
 
 use core::time::Duration;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::sync::oneshot;
 
+use super::arguments::Plan;
 use super::journal::{Event, Journal};
 use super::terminal::{self, Terminal};
 
@@ -28,27 +29,33 @@ pub(crate) struct Child {
 impl Child {
     /// Starts `command`, with the key, the token and the fence in its environment: every user of the machine can see
     /// arguments.
-    pub(crate) fn start(
-        command: &OsString,
-        arguments: &[OsString],
-        guard: &Guard,
-        journal: &Journal,
-    ) -> io::Result<Self> {
+    pub(crate) fn start(plan: &Plan, guard: &Guard, journal: &Journal) -> io::Result<Self> {
         let token: String = guard
             .token()
             .as_bytes()
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect();
-        let mut process = Command::new(command);
+        #[cfg(target_os = "linux")]
+        let mut process = if plan.die_with_parent {
+            let mut process = super::tether::start()?;
+            process.arg(&plan.command);
+            process
+        } else {
+            Command::new(&plan.command)
+        };
+        #[cfg(not(target_os = "linux"))]
+        let mut process = Command::new(&plan.command);
         process
-            .args(arguments)
+            .args(&plan.arguments)
             .env("REDLOCK_KEY", OsStr::from_bytes(guard.key()))
             .env("REDLOCK_TOKEN", token)
-            // It may contain the passwords of the nodes.
-            .env_remove("REDLOCK_NODES")
             // If this process runs under another lock, the inherited fence is that of another key.
             .env_remove("REDLOCK_FENCE");
+        if !plan.keep_env {
+            // It may contain the passwords of the nodes.
+            process.env_remove("REDLOCK_NODES");
+        }
         if let Some(fence) = guard.fence() {
             process.env("REDLOCK_FENCE", fence.to_string());
         }
@@ -61,6 +68,12 @@ impl Child {
             ended,
             is_reaped: false,
         };
+        #[cfg(target_os = "linux")]
+        if rustix::process::getpid().is_init() {
+            thread::Builder::new()
+                .name("orphans".to_owned())
+                .spawn(move || reap_orphans(group))?;
+        }
         let journal = journal.clone();
         thread::Builder::new()
             .name("child".to_owned())
@@ -124,6 +137,25 @@ fn watch(child: Pid, journal: &Journal, end: oneshot::Sender<()>) {
         }
     }
     let _nobody = end.send(());
+}
+
+/// Reaps the processes that the child leaves without a parent, until the child itself has ended. They become children of the first
+/// process of a system or container, and would stay zombies.
+#[cfg(target_os = "linux")]
+fn reap_orphans(child: Pid) {
+    use nix::sys::wait::{Id, WaitPidFlag, waitid};
+
+    loop {
+        // Without reaping: the child is reaped by its owner.
+        let ended = waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
+        match ended.map(|status| status.pid()) {
+            Ok(Some(orphan)) if orphan.as_raw() != child.as_raw_pid() => {
+                let _reaped = waitid(Id::Pid(orphan), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG);
+            }
+            Err(nix::errno::Errno::EINTR) => {}
+            _ => return,
+        }
+    }
 }
 
 /// Handles a stopped child, which does not continue by itself.

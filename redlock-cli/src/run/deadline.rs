@@ -23,8 +23,13 @@ pub(crate) struct Deadline {
 #[derive(Debug, Clone, Copy)]
 enum Stage {
     Running,
-    Terminated { kill_at: Instant },
-    Killed,
+    Terminated {
+        kill_at: Instant,
+    },
+    /// The child gets the [margin](Deadline::margin) to end, also if the SIGKILL came late.
+    Killed {
+        gone_at: Instant,
+    },
     GivenUp,
 }
 
@@ -68,13 +73,13 @@ impl Deadline {
             Stage::Running if is_lost || now >= end.saturating_sub(self.kill_after) => {
                 let kill_at = now.saturating_add(self.kill_after).min(end);
                 if now >= kill_at {
-                    return Some(self.kill());
+                    return Some(self.kill(now));
                 }
                 self.stage = Stage::Terminated { kill_at };
                 Some(Order::Terminate { kill_at })
             }
-            Stage::Terminated { kill_at } if now >= kill_at => Some(self.kill()),
-            Stage::Killed if now >= valid_until => {
+            Stage::Terminated { kill_at } if now >= kill_at => Some(self.kill(now)),
+            Stage::Killed { gone_at } if now >= valid_until.max(gone_at) => {
                 self.stage = Stage::GivenUp;
                 Some(Order::Report)
             }
@@ -87,7 +92,7 @@ impl Deadline {
         match self.stage {
             Stage::Running => valid_until.saturating_sub(self.margin + self.kill_after),
             Stage::Terminated { kill_at } => kill_at,
-            Stage::Killed => valid_until,
+            Stage::Killed { gone_at } => valid_until.max(gone_at),
             Stage::GivenUp => Instant::MAX,
         }
     }
@@ -97,8 +102,10 @@ impl Deadline {
         !matches!(self.stage, Stage::Running)
     }
 
-    const fn kill(&mut self) -> Order {
-        self.stage = Stage::Killed;
+    const fn kill(&mut self, now: Instant) -> Order {
+        self.stage = Stage::Killed {
+            gone_at: now.saturating_add(self.margin),
+        };
         Order::Kill
     }
 }
@@ -185,6 +192,16 @@ mod tests {
             ..deadline()
         };
         assert_eq!(at_once.order(ms(5_000), END, true), Some(Order::Kill));
+    }
+
+    #[test]
+    fn a_child_that_was_killed_late_gets_time_to_end_before_it_is_said_to_live() {
+        // This process was paused past the end of the lease.
+        let mut late = deadline();
+        assert_eq!(late.order(ms(31_000), END, false), Some(Order::Kill));
+        assert_eq!(late.next(END), ms(31_100));
+        assert_eq!(late.order(ms(31_099), END, false), None);
+        assert_eq!(late.order(ms(31_100), END, false), Some(Order::Report));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::thread;
 use std::time::SystemTime;
@@ -18,6 +18,8 @@ use crate::json;
 pub(crate) struct Journal {
     form: Form,
     key: KeyName,
+    /// Whether a person reads it now, and may wonder why nothing happens.
+    is_terminal: bool,
     lines: SyncSender<Line>,
 }
 
@@ -30,6 +32,16 @@ pub(crate) enum Form {
     Verbose,
     /// All events, as lines of JSON.
     Json,
+}
+
+impl Form {
+    pub(crate) const fn of(json: bool, verbose: bool) -> Self {
+        match (json, verbose) {
+            (true, _) => Self::Json,
+            (false, true) => Self::Verbose,
+            (false, false) => Self::Brief,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -46,7 +58,11 @@ impl Journal {
     const MOST: usize = 1_000;
 
     pub(crate) fn open(form: Form, key: &[u8]) -> std::io::Result<Self> {
-        Self::to(std::io::stderr(), form, key)
+        let is_terminal = std::io::stderr().is_terminal();
+        Ok(Self {
+            is_terminal,
+            ..Self::to(std::io::stderr(), form, key)?
+        })
     }
 
     fn to(output: impl Write + Send + 'static, form: Form, key: &[u8]) -> std::io::Result<Self> {
@@ -60,13 +76,14 @@ impl Journal {
         Ok(Self {
             form,
             key: KeyName::new(key),
+            is_terminal: false,
             lines,
         })
     }
 
     pub(crate) fn write(&self, event: &Event) {
         let line = match self.form {
-            Form::Brief if !event.needs_attention() => return,
+            Form::Brief if !self.shows_wait(event) && !event.needs_attention() => return,
             Form::Brief | Form::Verbose => self.in_words(event),
             Form::Json => {
                 let mut line = serde_json::json!({
@@ -86,10 +103,23 @@ impl Journal {
         let _untold = self.lines.try_send(Line::Text(line));
     }
 
-    /// Adds the key, unless the message contains it, as messages of the library do.
+    /// Whether it says why nothing happens, to a person.
+    fn shows_wait(&self, event: &Event) -> bool {
+        self.is_terminal && matches!(event, Event::Waiting { .. } | Event::Holder { .. })
+    }
+
+    /// Whether it is printed who holds a lock that is waited for.
+    pub(crate) fn shows_holder(&self) -> bool {
+        self.is_terminal || self.form != Form::Brief
+    }
+
+    /// Adds the key, unless the message names it, as messages of the library do. A key may also be a word that a message contains
+    /// by chance.
     fn in_words(&self, event: &Event) -> String {
         let (key, message) = (self.key.to_string(), event.to_string());
-        if message.contains(&key) {
+        let names_the_lock =
+            |(before, after): &(&str, &str)| message.contains(&format!("{before}{key}{after}"));
+        if LIBRARY_NAMES.iter().any(names_the_lock) {
             format!("redlock: {message}")
         } else {
             format!("redlock: {key}: {message}")
@@ -104,6 +134,16 @@ impl Journal {
         }
     }
 }
+
+/// What stands before and after the key in the messages of the library.
+const LIBRARY_NAMES: [(&str, &str); 6] = [
+    ("no quorum for ", ": "),
+    ("no node was asked for ", ": "),
+    ("the lock ", " is lost: "),
+    ("", " is held by another "),
+    ("", " was granted too late"),
+    ("", " was extended only after"),
+];
 
 fn write_lines(queue: &Receiver<Line>, mut output: impl Write) {
     while let Ok(line) = queue.recv() {
@@ -126,6 +166,10 @@ pub(crate) enum Event {
     Waiting {
         why: String,
         is_held: bool,
+    },
+    /// Who holds the lock that is waited for, as far as the nodes tell.
+    Holder {
+        who: String,
     },
     Acquired {
         valid: Duration,
@@ -197,7 +241,8 @@ impl Event {
             | Self::Killing { .. }
             | Self::NotDead { .. }
             | Self::Failed { .. } => true,
-            Self::Acquired { .. }
+            Self::Holder { .. }
+            | Self::Acquired { .. }
             | Self::Started { .. }
             | Self::Extended { .. }
             | Self::Forwarded { .. }
@@ -209,6 +254,7 @@ impl Event {
     const fn name(&self) -> &'static str {
         match self {
             Self::Waiting { .. } => "waiting",
+            Self::Holder { .. } => "holder",
             Self::Acquired { .. } => "acquired",
             Self::Warned { .. } => "warned",
             Self::Started { .. } => "started",
@@ -244,7 +290,7 @@ impl Event {
                 serde_json::json!({ "pid": pid })
             }
             Self::Forwarded { signal } => serde_json::json!({ "signal": signals::name(*signal) }),
-            Self::Warned { .. } | Self::Suspended => serde_json::json!({}),
+            Self::Holder { .. } | Self::Warned { .. } | Self::Suspended => serde_json::json!({}),
             Self::Terminating { pid, kill_in, .. } => {
                 serde_json::json!({ "pid": pid, "kill_at": timestamp(SystemTime::now() + *kill_in) })
             }
@@ -273,6 +319,7 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Waiting { why, .. } => write!(f, "waiting: {why}"),
+            Self::Holder { who } => f.write_str(who),
             Self::Acquired { valid, fence } => {
                 write!(f, "acquired, valid for {}", seconds(*valid))?;
                 fence.map_or(Ok(()), |fence| write!(f, ", fence {fence}"))
@@ -377,6 +424,27 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn each_line_names_the_lock_once_also_if_its_key_is_a_part_of_a_word() {
+        let line = |key: &[u8], event: &Event| {
+            let journal = Journal::to(io::sink(), Form::Brief, key).unwrap();
+            journal.in_words(event)
+        };
+        let failed = |why: &str| Event::Failed {
+            why: why.to_owned(),
+            code: 69,
+        };
+        for key in ["k", "lock", "command"] {
+            let lost = failed("lost the lock while the command ran");
+            let wanted = format!("redlock: {key}: lost the lock while the command ran");
+            assert_eq!(line(key.as_bytes(), &lost), wanted);
+        }
+        let told = "no quorum for k: 0 of 3 nodes answered";
+        assert_eq!(line(b"k", &failed(told)), format!("redlock: {told}"));
+        let told = "k is held by another client: 2 of 3 nodes refused";
+        assert_eq!(line(b"k", &failed(told)), format!("redlock: {told}"));
     }
 
     #[test]

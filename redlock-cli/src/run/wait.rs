@@ -3,10 +3,23 @@
 use core::time::Duration;
 
 use redlock_core::Clock;
-use redlock_std::{AcquireError, Denial, Failure, Guard, NodeError, Redlock, Report, SystemClock};
+use redlock_std::{
+    AcquireError, AdoptError, Denial, Failure, Guard, Handover, NodeError, Redlock, Report,
+    SystemClock, TransportError,
+};
+use tokio::task::AbortHandle;
 
 use super::arguments::Plan;
 use super::journal::{Event, Journal};
+use crate::inspect;
+use crate::nodes::{is_login_failure, quorum};
+
+/// For how long `--no-wait` tries again while nodes are being connected, or for one TTL if that is shorter. Every run makes new
+/// connections, and a login and an introduction take several round trips.
+const CONNECTING: Duration = Duration::from_secs(1);
+
+/// The time between two of these tries.
+const CONNECTING_PAUSE: Duration = Duration::from_millis(20);
 
 /// The longest attempt, after which the reason for waiting is reported to the operator.
 const SLICE: Duration = Duration::from_secs(2);
@@ -23,7 +36,9 @@ pub(crate) async fn acquire(
     let started_at = SystemClock.now();
     let give_up_at = plan.wait.map(|wait| started_at.saturating_add(wait));
     let mut failing_since = started_at;
+    let connect_by = started_at.saturating_add(CONNECTING.min(plan.options.ttl()));
     let mut was_held = None;
+    let mut inquiry = Inquiry::default();
     // The first attempt is one round, so that the reason for waiting is reported at once.
     let mut slice = Duration::ZERO;
     loop {
@@ -36,8 +51,15 @@ pub(crate) async fn acquire(
         if error.is_held() || is_quarantine(&error) {
             failing_since = now;
         }
+        if now < connect_by && is_connecting(&error) {
+            SystemClock
+                .sleep_until(now.saturating_add(CONNECTING_PAUSE))
+                .await;
+            continue;
+        }
         let give_up_for_good = failing_since.saturating_add(plan.options.ttl());
-        if now >= give_up_at.unwrap_or(give_up_for_good) || is_hopeless(&error) {
+        if now >= give_up_at.unwrap_or(give_up_for_good) || is_hopeless(&error) || no_login(&error)
+        {
             return Err(error);
         }
         if was_held != Some(error.is_held()) {
@@ -46,18 +68,104 @@ pub(crate) async fn acquire(
                 why: error.to_string(),
                 is_held: error.is_held(),
             });
+            if error.is_held() && journal.shows_holder() {
+                inquiry.begin(plan, journal);
+            }
         }
         slice = give_up_at.map_or(SLICE, |at| at.saturating_duration_since(now).min(SLICE));
     }
 }
 
-/// Whether a node has no vote now, and will have one without an operator.
-fn is_quarantine(error: &AcquireError) -> bool {
-    let AcquireError::Nodes(error) = error else {
+/// Adopts a lease. Tries again for `patience`, while no quorum of nodes answers.
+pub(crate) async fn adopt(
+    redlock: &Redlock,
+    handover: &Handover,
+    patience: Duration,
+) -> Result<Guard, AdoptError> {
+    let give_up_at = SystemClock.now().saturating_add(patience);
+    loop {
+        let error = match redlock.adopt(handover).await {
+            Ok(guard) => return Ok(guard),
+            Err(error) => error,
+        };
+        let again_at = SystemClock.now().saturating_add(CONNECTING_PAUSE);
+        if !error.is_retryable() || again_at >= give_up_at {
+            return Err(error);
+        }
+        SystemClock.sleep_until(again_at).await;
+    }
+}
+
+/// Asks the nodes who holds the lock, and tells it, beside the wait. Dropping it ends that.
+#[derive(Debug, Default)]
+struct Inquiry(Option<AbortHandle>);
+
+impl Inquiry {
+    fn begin(&mut self, plan: &Plan, journal: &Journal) {
+        // The connect has accepted these URLs.
+        let Ok(nodes) = plan.nodes.nodes(SLICE) else {
+            return;
+        };
+        let (key, journal) = (plan.key.clone(), journal.clone());
+        let asking = tokio::spawn(async move {
+            let who = inspect::holder(nodes, &key).await;
+            journal.write(&Event::Holder { who });
+        });
+        if let Some(earlier) = self.0.replace(asking.abort_handle()) {
+            earlier.abort();
+        }
+    }
+}
+
+impl Drop for Inquiry {
+    fn drop(&mut self) {
+        if let Some(asking) = &self.0 {
+            asking.abort();
+        }
+    }
+}
+
+/// The failures of the last round.
+pub(super) fn failures(error: &AcquireError) -> impl Iterator<Item = &NodeError> {
+    let report = match error {
+        AcquireError::Nodes(error) => error.report(),
+        _ => None,
+    };
+    report.into_iter().flat_map(Report::failures)
+}
+
+/// Whether the nodes may only need a moment: a connection is not made yet.
+fn is_connecting(error: &AcquireError) -> bool {
+    let is_late = |failure: &NodeError| {
+        matches!(
+            failure.failure(),
+            Failure::Transport(TransportError::NotConnected(_))
+        )
+    };
+    error.is_unreachable() && failures(error).any(is_late)
+}
+
+/// Whether so many nodes refuse the login that the others are no quorum. No wait changes that.
+fn no_login(error: &AcquireError) -> bool {
+    let AcquireError::Nodes(nodes) = error else {
         return false;
     };
-    let failures = error.report().into_iter().flat_map(Report::failures);
-    failures.map(NodeError::failure).any(|failure| {
+    let Some(report) = nodes.report() else {
+        return false;
+    };
+    let refused = failures(error).filter(|failure| is_login(failure)).count();
+    let nodes = report.tally().nodes;
+    nodes.saturating_sub(refused) < quorum(nodes)
+}
+
+/// Whether the node refused the login.
+pub(super) fn is_login(failure: &NodeError) -> bool {
+    matches!(failure.failure(), Failure::Transport(error) if is_login_failure(&error.to_string()))
+}
+
+/// Whether a node has no vote now, and will have one without an operator.
+fn is_quarantine(error: &AcquireError) -> bool {
+    failures(error).map(NodeError::failure).any(|failure| {
         matches!(
             failure,
             Failure::Denied(

@@ -168,6 +168,34 @@ fn a_lock_that_is_taken_away_ends_the_command_at_once() {
 }
 
 #[test]
+fn a_lock_that_is_lost_during_a_short_command_is_noticed_at_its_end() {
+    let servers = Servers::start(5);
+    for (lost, code) in [(5, 76), (3, 76), (2, 7)] {
+        let directory = tempdir().unwrap();
+        let done = directory.path().join("done");
+        // It ends long before the first extension.
+        let script = format!(
+            "echo ready; until [ -e {} ]; do sleep 0.01; done; exit 7",
+            done.display()
+        );
+        let holder = Process::ready(run(&servers, &[], "dock-7", &script));
+        for server in &servers[..lost] {
+            take_away(server);
+        }
+        fs::write(&done, "").unwrap();
+        let ended = holder.end();
+        ended.expect_code(code);
+        if code == 76 {
+            ended.expect_stderr("the lock dock-7 is lost: ");
+        } else {
+            // A quorum had it to the end.
+            assert_eq!(ended.stderr, "");
+        }
+        expect_no_keys(&servers);
+    }
+}
+
+#[test]
 fn sigkill_follows_sigterm_after_the_time_that_was_given() {
     let servers = Servers::start(3);
     let directory = tempdir().unwrap();
@@ -242,6 +270,8 @@ fn a_run_that_stood_still_past_the_validity_kills_its_command_at_once() {
     assert!(last_beat(&beats) < time(named(&events, "failed"), "time"));
     assert!(events.iter().any(|event| event["event"] == "killing"));
     assert!(!events.iter().any(|event| event["event"] == "terminating"));
+    // It needs a moment to end.
+    assert!(!events.iter().any(|event| event["event"] == "not-dead"));
 }
 
 #[test]

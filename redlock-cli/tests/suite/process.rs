@@ -4,22 +4,64 @@ use std::ffi::OsStr;
 use std::fmt::Write;
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use redlock_tests::{Server, Servers, expect_no_secret};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::{self, unix::SignalKind};
 
 /// No test waits longer for anything.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// `redlock` with no nodes in its environment.
+/// `redlock` with no nodes in its environment, and with no signal ignored.
 pub(crate) fn redlock(arguments: &[&str]) -> Command {
+    heed_signals();
     let mut command = Command::new(env!("CARGO_BIN_EXE_redlock"));
     command.args(arguments).env_remove("REDLOCK_NODES");
     command
+}
+
+/// Lets the processes that this one starts heed the signals that this one ignores, because it was started in the background of a
+/// script or under `nohup`. A signal that is caught here, which has no effect, is neither caught nor ignored in a child.
+pub(crate) fn heed_signals() {
+    static HEEDED: OnceLock<Runtime> = OnceLock::new();
+    HEEDED.get_or_init(|| {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let entered = runtime.enter();
+        for signal in IGNORABLE {
+            if has("SigIgn:", std::process::id().into(), signal) {
+                drop(signal::unix::signal(SignalKind::from_raw(signal.as_raw())).unwrap());
+            }
+        }
+        drop(entered);
+        runtime
+    });
+}
+
+/// Those that the tests send.
+const IGNORABLE: [Signal; 7] = [
+    Signal::INT,
+    Signal::TERM,
+    Signal::HUP,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::TSTP,
+];
+
+/// Whether `signal` is in this mask of the process.
+pub(crate) fn has(mask: &str, pid: i64, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let bits = status
+        .lines()
+        .find_map(|line| line.strip_prefix(mask))
+        .unwrap();
+    let bits = u64::from_str_radix(bits.trim(), 16).unwrap();
+    bits & (1 << (signal.as_raw() - 1)) != 0
 }
 
 /// Gives `doctor`, `inspect` or `init` the time in which a dropped packet is sent again, a second, unless `options` name a

@@ -1,16 +1,19 @@
 //! `redlock run` while all is well, and when the lock cannot be had.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_tests::Servers;
+use redlock_tests::{Server, Servers};
 use tempfile::tempdir;
 
 use crate::process::{Process, end_of, eventually, expect_no_keys, run};
-use crate::server::{guard, set};
+use crate::server::{guard, set, user_of};
 
 #[test]
 fn the_exit_code_is_the_command_s_and_no_key_is_left() {
@@ -183,6 +186,173 @@ fn a_minority_that_hangs_or_is_dead_costs_nothing() {
     servers[0].resume();
     expect_no_keys(&servers[..1]);
     expect_no_keys(&servers[2..]);
+}
+
+#[test]
+fn one_node_that_hangs_does_not_make_a_short_run_longer() {
+    let servers = Servers::start(5);
+    let seconds = || {
+        let start = Instant::now();
+        end_of(run(&servers, &[], "dock-7", "exit 0")).expect_code(0);
+        start.elapsed()
+    };
+    // The shortest of many: a busy machine makes some runs longer, with and without a node that hangs.
+    let (mut healthy, mut hung) = (Duration::MAX, Duration::MAX);
+    for _ in 0..20 {
+        for _ in 0..4 {
+            healthy = healthy.min(seconds());
+        }
+        servers[4].pause();
+        for _ in 0..4 {
+            hung = hung.min(seconds());
+        }
+        servers[4].resume();
+        if hung * 5 <= healthy * 6 {
+            return;
+        }
+    }
+    panic!("{hung:?} with a node that hangs, {healthy:?} without");
+}
+
+#[test]
+fn a_run_that_does_not_wait_gives_distant_nodes_time_for_the_login() {
+    let servers = Servers::start(3);
+    // Three round trips to the lock are longer than a node timeout, and each of them is shorter.
+    let distant: Vec<Distant> = servers
+        .iter()
+        .map(|server| Distant::start(server.port(), Duration::from_millis(150)))
+        .collect();
+    let urls: Vec<String> = distant.iter().map(Distant::url).collect();
+    let mut command = run(&servers, &["--ttl=10s", "--no-wait"], "dock-7", "exit 3");
+    command.env("REDLOCK_NODES", urls.join(","));
+    end_of(command).expect_code(3);
+}
+
+#[test]
+fn what_to_do_about_nodes_without_a_vote_fits_the_reason() {
+    let servers = Servers::start(3);
+    let down = [
+        "redis://127.0.0.1:1",
+        "redis://127.0.0.1:2",
+        "redis://[::1]:3",
+    ]
+    .map(str::to_owned);
+    let wrong: Vec<String> = servers
+        .iter()
+        .map(|server| server.url().replace("redis://", "redis://nobody:secret@"))
+        .collect();
+    let rules = "+@all -time";
+    let forbidden: Vec<String> = servers
+        .iter()
+        .map(|server| user_of(server, "app", rules))
+        .collect();
+    for (urls, told) in [
+        (&down[..], "check whether these nodes are up"),
+        (&wrong, "check the users and the passwords"),
+        (&forbidden, "redlock doctor says what each node needs"),
+    ] {
+        let mut command = run(&servers, &["--no-wait"], "k", "echo ran");
+        command.env("REDLOCK_NODES", urls.join(","));
+        let ended = end_of(command);
+        ended.expect_code(69);
+        ended.expect_stderr(told);
+        // Named once, although it is a part of many words.
+        assert_eq!(ended.stderr.matches(" k: ").count(), 1, "{}", ended.stderr);
+    }
+    let mut command = run(&servers, &["--no-wait"], "k", "echo ran");
+    command.env("REDLOCK_NODES", down.join(","));
+    end_of(command).expect_stderr("[::1]:3: ");
+}
+
+#[test]
+fn a_wrong_password_ends_the_wait_at_once() {
+    let servers = Servers::start(3);
+    let wrong = |server: &Server| server.url().replace("redis://", "redis://nobody:secret@");
+    let urls: Vec<String> = servers.iter().map(wrong).collect();
+    let mut command = run(&servers, &["--ttl=1h"], "dock-7", "echo ran");
+    command.env("REDLOCK_NODES", urls.join(","));
+    // Within the time that tests wait for anything, not within a TTL.
+    end_of(command).expect_code(69);
+}
+
+#[test]
+fn the_urls_of_the_nodes_stay_with_redlock_unless_the_command_is_to_have_them() {
+    let servers = Servers::start(3);
+    let script = "echo \"${REDLOCK_NODES-none}\"";
+    let ended = end_of(run(&servers, &[], "dock-7", script));
+    assert_eq!(ended.stdout.trim(), "none");
+    let ended = end_of(run(&servers, &["--keep-env"], "dock-7", script));
+    assert_eq!(ended.stdout.trim(), servers.urls().join(","));
+}
+
+#[test]
+fn as_the_first_process_it_reaps_orphans() {
+    let servers = Servers::start(3);
+    // Twenty processes whose parent has ended before them.
+    let script = "for i in $(seq 20); do (sleep 0.05 & ); done
+        zombies() { cat /proc/[0-9]*/stat | grep -c ') Z ' ; }
+        sleep 0.3
+        for i in $(seq 500); do [ \"$(zombies)\" = 0 ] && exit 5; sleep 0.02; done; exit 6";
+    let inner = run(&servers, &[], "dock-7", script);
+    let mut command = Command::new("unshare");
+    command
+        .args([
+            "--user",
+            "--map-root-user",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+        ])
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .env("REDLOCK_NODES", servers.urls().join(","));
+    let ended = end_of(command);
+    if ended.stderr.starts_with("unshare: ") {
+        println!(
+            "not tested, because this machine gives no namespaces: {}",
+            ended.stderr
+        );
+        return;
+    }
+    ended.expect_code(5);
+}
+
+/// A way to a server on which every message takes some time.
+struct Distant {
+    port: u16,
+}
+
+impl Distant {
+    fn start(server: u16, delay: Duration) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let server = TcpStream::connect(("127.0.0.1", server)).unwrap();
+                let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                thread::spawn(move || carry(from, to, delay));
+                thread::spawn(move || carry(server, client, delay));
+            }
+        });
+        Self { port }
+    }
+
+    fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+}
+
+/// Carries bytes until an end is closed.
+fn carry(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
+    let mut buffer = [0; 65_536];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        thread::sleep(delay);
+        if to.write_all(&buffer[..count]).is_err() {
+            break;
+        }
+    }
+    // Either may be closed already.
+    let _closed = to.shutdown(Shutdown::Both);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::Command;
 use redlock_tests::Servers;
 use rustix::process::Signal;
 
-use crate::process::{Process, end_of, eventually, expect_no_keys, run};
+use crate::process::{Process, end_of, eventually, expect_no_keys, has, run};
 
 /// Those that are passed on, and their names in a shell.
 const FORWARDED: [(Signal, &str); 6] = [
@@ -93,28 +93,40 @@ fn a_signal_in_the_middle_of_a_round_takes_back_what_was_granted() {
 }
 
 #[test]
-fn a_signal_that_was_ignored_from_the_beginning_stays_so() {
+fn each_signal_that_was_ignored_from_the_beginning_stays_so() {
     let servers = Servers::start(3);
-    let inner = run(&servers, &["--json"], "dock-7", LOOP);
-    let command = ignoring("HUP", &inner, &servers);
-    let holder = Process::ready(command);
-    holder.expect_event("started");
-    let events = holder.events();
-    let started = events.iter().find(|event| event["event"] == "started");
-    let child = started.unwrap()["pid"].as_i64().unwrap();
-    assert!(has(
-        "SigIgn:",
-        holder.pid().as_raw_pid().into(),
-        Signal::HUP
-    ));
-    assert!(has("SigIgn:", child, Signal::HUP));
-    // The others are not: they would be lost otherwise.
-    assert!(has(
-        "SigCgt:",
-        holder.pid().as_raw_pid().into(),
-        Signal::TERM
-    ));
-    assert!(!has("SigIgn:", child, Signal::TERM));
+    for (signal, name) in FORWARDED {
+        let inner = run(&servers, &["--json"], "dock-7", LOOP);
+        let holder = Process::ready(ignoring(name, &inner, &servers));
+        holder.expect_event("started");
+        let events = holder.events();
+        let started = events.iter().find(|event| event["event"] == "started");
+        let child = started.unwrap()["pid"].as_i64().unwrap();
+        let own = holder.pid().as_raw_pid().into();
+        assert!(has("SigIgn:", own, signal), "{name}");
+        assert!(has("SigIgn:", child, signal), "{name}");
+        // Its command does not get it either.
+        holder.signal(signal);
+        // The others are not: they would be lost otherwise.
+        for (other, name) in FORWARDED.iter().filter(|(other, _)| *other != signal) {
+            assert!(has("SigCgt:", own, *other), "{name}");
+            assert!(!has("SigIgn:", child, *other), "{name}");
+        }
+        let end = if signal == Signal::TERM {
+            Signal::INT
+        } else {
+            Signal::TERM
+        };
+        holder.signal(end);
+        let ended = holder.end();
+        ended.expect_code(128 + end.as_raw());
+        let forwarded = ended.events();
+        let forwarded = forwarded
+            .iter()
+            .filter(|event| event["event"] == "forwarded");
+        assert_eq!(forwarded.count(), 1, "{name}: {}", ended.stderr);
+        expect_no_keys(&servers);
+    }
 }
 
 /// Runs `inner` from a shell that ignores the signal. It is bash: dash does not pass on that it ignores CHLD.
@@ -157,15 +169,4 @@ fn a_command_that_suspends_itself_goes_on() {
     let ended = end_of(run(&servers, &[], "dock-7", "kill -TSTP $$; exit 6"));
     ended.expect_code(6);
     ended.expect_stderr("not suspended");
-}
-
-/// Whether `signal` is in this mask of the process.
-fn has(mask: &str, pid: i64, signal: Signal) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let bits = status
-        .lines()
-        .find_map(|line| line.strip_prefix(mask))
-        .unwrap();
-    let bits = u64::from_str_radix(bits.trim(), 16).unwrap();
-    bits & (1 << (signal.as_raw() - 1)) != 0
 }

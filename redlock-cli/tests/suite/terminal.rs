@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use redlock_tests::Servers;
 use tempfile::tempdir;
 
-use crate::process::{eventually, expect_no_keys, run};
+use crate::process::{Process, eventually, expect_no_keys, heed_signals, run};
 
 #[test]
 fn a_command_can_read_from_the_terminal() {
@@ -33,6 +33,21 @@ fn control_c_ends_a_command_whether_it_has_the_terminal_or_not() {
         assert_eq!(terminal.end(), Some(128 + 2), "{script}");
         expect_no_keys(&servers);
     }
+}
+
+#[test]
+fn a_wait_is_told_on_a_terminal_and_so_is_the_holder() {
+    let servers = Servers::start(3);
+    let holder = Process::start(run(&servers, &[], "dock-7", "echo ready; sleep 60"));
+    holder.expect_line("ready");
+    let terminal = Terminal::start(&servers, "echo ran");
+    terminal.expect("waiting: dock-7 is held by another client");
+    terminal.expect("dock-7: held by ");
+    terminal.expect("nodes, free in at most ");
+    holder.signal(rustix::process::Signal::TERM);
+    holder.end();
+    terminal.expect("ran");
+    assert_eq!(terminal.end(), Some(0));
 }
 
 #[test]
@@ -74,13 +89,13 @@ fn the_terminal_is_given_back() {
 }
 
 /// A pseudo-terminal, and what is in it.
-struct Terminal {
+pub(crate) struct Terminal {
     script: Child,
     directory: tempfile::TempDir,
 }
 
 impl Terminal {
-    fn start(servers: &Servers, script: &str) -> Self {
+    pub(crate) fn start(servers: &Servers, script: &str) -> Self {
         let command = run(servers, &[], "dock-7", script);
         let arguments = command
             .get_args()
@@ -90,7 +105,7 @@ impl Terminal {
     }
 
     /// Waits until the script prints `ready`. If it reads a word and prints `asked`, types it in and waits for that too.
-    fn ready(servers: &Servers, script: &str) -> Self {
+    pub(crate) fn ready(servers: &Servers, script: &str) -> Self {
         let mut terminal = Self::start(servers, script);
         terminal.expect("ready");
         if script.contains("asked") {
@@ -101,7 +116,8 @@ impl Terminal {
     }
 
     /// Runs `line` in a shell in the terminal.
-    fn start_shell(servers: &Servers, line: &str) -> Self {
+    pub(crate) fn start_shell(servers: &Servers, line: &str) -> Self {
+        heed_signals();
         let directory = tempdir().unwrap();
         let script = Command::new("script")
             .args([
@@ -123,13 +139,13 @@ impl Terminal {
         Self { script, directory }
     }
 
-    fn type_in(&mut self, text: &str) {
+    pub(crate) fn type_in(&mut self, text: &str) {
         let stdin = self.script.stdin.as_mut().unwrap();
         stdin.write_all(text.as_bytes()).unwrap();
         stdin.flush().unwrap();
     }
 
-    fn expect(&self, text: &str) {
+    pub(crate) fn expect(&self, text: &str) {
         eventually(format!("{text}: {}", self.text()), || {
             self.text().contains(text)
         });
@@ -144,7 +160,7 @@ impl Terminal {
             .to_owned()
     }
 
-    fn end(mut self) -> Option<i32> {
+    pub(crate) fn end(mut self) -> Option<i32> {
         let mut status = None;
         eventually(format!("its end: {}", self.text()), || {
             status = self.script.try_wait().unwrap();

@@ -61,7 +61,7 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
     const NODE: &str = "--node=redis://127.0.0.1:1";
     for (arguments, why) in [
         (&[][..], "Usage"),
-        (&["lock"], "unrecognized subcommand"),
+        (&["locks"], "unrecognized subcommand"),
         (&["run", NODE, "key"], "<CMD>"),
         (&["run", "key", "--", "true"], "--node"),
         (&["run", "--node=", "key", "--", "true"], "no node"),
@@ -130,6 +130,38 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
         (
             &["run", NODE, NODE, "key", "--", "true"],
             "127.0.0.1:1 is named twice",
+        ),
+        (
+            &["run", NODE, "-n", "key", "--", "true"],
+            "-n of flock is --no-wait here",
+        ),
+        (
+            &["run", "-n", "key", "name", "--", "true"],
+            "-n of flock is --no-wait here",
+        ),
+        (
+            &["run", NODE, "-c", "true", "key", "--", "true"],
+            "cannot be used with",
+        ),
+        (
+            &["run", NODE, "--adopt=/no/such/file", "--", "true"],
+            "the lease file /no/such/file: No such file",
+        ),
+        (
+            &["run", NODE, "--adopt=f", "key", "--", "true"],
+            "cannot be used with",
+        ),
+        (
+            &["unlock", NODE, "--lease-file=/no/such/file"],
+            "the lease file /no/such/file: No such file",
+        ),
+        (
+            &["run", "--nodes-file=/no/such/file", "key", "--", "true"],
+            "--nodes-file /no/such/file: No such file",
+        ),
+        (
+            &["run", NODE, "--nodes-file=f", "key", "--", "true"],
+            "--node cannot be used with --nodes-file",
         ),
         (&["doctor"], "--node"),
         (&["doctor", "--node="], "no node"),
@@ -308,7 +340,6 @@ fn a_url_that_stands_in_the_wrong_place_is_not_repeated() {
         &["run", NODE, &short, "key", "--", "true"],
         &["run", &misspelt, "key", "--", "true"],
         &["run", "-xredis://me:secret@host", "key", "--", "true"],
-        &["inspect", NODE, "key", URL],
         &["inspect", NODE, "--max-ttl", URL, "key"],
         &["doctor", URL],
         &["doctor", NODE, URL, URL],

@@ -3,14 +3,46 @@
 use crate::command::Command;
 use crate::entropy::Entropy;
 use crate::error::ExtendError;
+use crate::fence::{Fence, Proposal};
 use crate::lease::Lease;
 use crate::race::Ballot;
 use crate::redlock::Redlock;
 use crate::round::{Distrust, Verdict};
 use crate::time::{Clock, Instant};
+use crate::token::Token;
 use crate::transport::{NodeErrorOf, Transport};
 
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
+    /// Takes over a lease that another process has acquired and left on the nodes: extends it, with the TTL and the drift of the
+    /// options. The lease is fenced if there is a `fence` and the options are [fenced](crate::Options::fencing). The rules must be
+    /// those of the lease.
+    ///
+    /// A quorum of nodes must still carry `token`. Then no other client has held the lock since it was granted, and the validity
+    /// counts from the start of this round, whatever became of the first validity. The process that handed the lease over must not
+    /// use it any more.
+    ///
+    /// Dropping the future leaves the lease on the nodes. It may have been extended.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`extend`](Self::extend), but not [`ExtendError::Expired`]. After [`ExtendError::Unreachable`], try again. The key
+    /// and the token stay on the nodes in any case.
+    pub async fn adopt<K: AsRef<[u8]>>(
+        &mut self,
+        key: K,
+        token: Token,
+        fence: Option<Fence>,
+    ) -> Result<Lease<K>, ExtendError<NodeErrorOf<T>, MAX>> {
+        self.send_abandoned_release().await;
+        let time = self.nodes_time();
+        let proposal = fence
+            .zip(self.options.fencing())
+            .map(|(fence, fencing)| Proposal::new(fence, fencing, time, false));
+        let (terms, place) = (self.options.terms(), self.outside());
+        let mut lease = Lease::new(key, token, terms, Instant::MAX, proposal, place);
+        self.extension(&mut lease).await.map(|()| lease)
+    }
+
     /// Extends the lease in one round. A fenced lease takes a second round if the first was lost only because the client did
     /// not know the nodes' time.
     pub(crate) async fn extension<K: AsRef<[u8]>>(

@@ -142,6 +142,77 @@ fn a_lease_of_which_only_the_token_is_known_cannot_be_extended() {
 }
 
 #[test]
+fn a_lease_that_is_adopted_is_valid_from_the_start_of_the_round_that_extended_it() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
+    let (_gone, lease) = holder(&nodes, &clock);
+    let token = *lease.token();
+    // Its validity is over, and its keys are not.
+    clock.advance(TTL - ms(40));
+    assert!(!lease.is_valid(clock.now()));
+    nodes.iter().for_each(|node| node.set_latency(ms(30)));
+    let mut other = client_with(&nodes, &clock, 2, one_round());
+    let started_at = TTL - ms(40);
+    let mut adopted = clock.run(other.adopt(KEY, token, None)).unwrap();
+    let until = started_at + TTL - ms(102) - Duration::from_micros(1);
+    assert_eq!(adopted.valid_until(), at(until));
+    assert_eq!((*adopted.token(), adopted.ttl()), (token, TTL));
+    // It is a lease as any other.
+    clock.advance(ms(4_000));
+    clock.run(other.extend(&mut adopted)).unwrap();
+    let released = clock.run(other.release(adopted));
+    assert!(released.released() >= 3, "{released:?}");
+    clock.advance(ms(30));
+    assert_eq!(key_count(&nodes), 0);
+}
+
+#[test]
+fn a_lease_is_adopted_only_if_a_quorum_of_nodes_carries_its_token() {
+    for stolen in 0..=5 {
+        let clock = MockClock::new();
+        let nodes: [Node<'_>; 5] = MockNode::array(&clock);
+        let (_gone, lease) = holder(&nodes, &clock);
+        let token = *lease.token();
+        steal(&nodes[..stolen]);
+        let mut other = client_with(&nodes, &clock, 2, one_round());
+        let result = clock.run(other.adopt(KEY, token, None));
+        match result {
+            Ok(_) => assert!(stolen < 3),
+            Err(ExtendError::Lost(_)) => assert!(stolen >= 3),
+            Err(other) => panic!("{other}"),
+        }
+        assert_eq!(key_count(&nodes), 5, "no key is made or deleted");
+    }
+}
+
+#[test]
+fn a_lease_whose_keys_have_expired_is_not_adopted() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
+    let (mut redlock, lease) = holder(&nodes, &clock);
+    clock.advance(TTL + ms(2));
+    let result = clock.run(redlock.adopt(KEY, *lease.token(), None));
+    assert!(matches!(result, Err(ExtendError::Lost(_))), "{result:?}");
+    assert_eq!(key_count(&nodes), 0);
+}
+
+#[test]
+fn a_lease_is_adopted_when_the_nodes_answer_again() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
+    let (mut redlock, lease) = holder(&nodes, &clock);
+    nodes[..3].iter().for_each(MockNode::hang);
+    let result = clock.run(redlock.adopt(KEY, *lease.token(), None));
+    assert!(
+        matches!(result, Err(ExtendError::Unreachable(_))),
+        "{result:?}"
+    );
+    nodes[..3].iter().for_each(MockNode::resume);
+    let adopted = clock.run(redlock.adopt(KEY, *lease.token(), None));
+    assert!(adopted.is_ok());
+}
+
+#[test]
 fn a_lease_survives_a_majority_that_is_away_for_less_than_its_validity() {
     for fault in Fault::ALL {
         let clock = MockClock::new();

@@ -469,6 +469,25 @@ fn an_extend_that_arrives_after_its_release_does_not_set_the_key_again() {
 }
 
 #[test]
+fn a_fenced_lease_that_is_adopted_keeps_its_fence_and_refuses_lower_ones() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
+    let mut first = fenced_client(&nodes, &clock, 1);
+    let lease = clock.run(first.try_acquire(KEY)).unwrap();
+    let (token, fence) = (*lease.token(), lease.fence());
+    assert!(fence.is_some());
+    let mut second = fenced_client(&nodes, &clock, 2);
+    let adopted = clock.run(second.adopt(KEY, token, fence)).unwrap();
+    assert_eq!(adopted.fence(), fence);
+    clock.run(second.release(adopted));
+    let next = clock.run(first.try_acquire(KEY)).unwrap();
+    assert!(next.fence() > fence);
+    // The adopted one is over.
+    let result = clock.run(second.adopt(KEY, token, fence));
+    assert!(result.is_err(), "{result:?}");
+}
+
+#[test]
 fn nodes_whose_clocks_jumped_and_that_answer_first_do_not_block_the_lock() {
     let clock = MockClock::new();
     let nodes: [Node<'_>; 5] = MockNode::array(&clock);

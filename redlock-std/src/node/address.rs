@@ -274,7 +274,13 @@ fn may_be_host(host: &str) -> bool {
 }
 
 fn name(host: &str, port: u16) -> String {
-    format!("{}:{port}", printable(&host.to_lowercase()))
+    let host = printable(&host.to_lowercase());
+    // The address of IPv6, as in a URL.
+    if host.contains(':') && !host.starts_with('[') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
 }
 
 fn bad(shown: &str, reason: &str) -> ConnectError {
@@ -294,7 +300,7 @@ mod tests {
             ("redis://10.0.0.1", "10.0.0.1:6379"),
             ("redis://user:secret@Example.org:7000/3", "example.org:7000"),
             ("valkey://10.0.0.1:7000", "10.0.0.1:7000"),
-            ("redis://:s%23ecret@[::1]:7000", "::1:7000"),
+            ("redis://:s%23ecret@[::1]:7000", "[::1]:7000"),
             #[cfg(unix)]
             (
                 "redis+unix:///run/redis.sock?db=1&pass=p@secret",

@@ -39,6 +39,8 @@ struct State {
     actor: Option<Waker>,
     /// Whether the last handle was dropped.
     is_closed: bool,
+    /// Whether there has been a connection.
+    was_connected: bool,
     /// How many releases were dropped because too many waited.
     given_up: u64,
     releases: Arc<Releases>,
@@ -110,6 +112,7 @@ impl Queue {
                 waiting: Waiting::default(),
                 actor: None,
                 is_closed: false,
+                was_connected: false,
                 given_up: 0,
                 releases: Arc::default(),
                 longest_timeout: node_timeout,
@@ -260,6 +263,7 @@ impl Queue {
     pub(crate) fn connected(&self) {
         let mut state = self.lock();
         state.status = Status::Up;
+        state.was_connected = true;
         state.reach(None);
     }
 
@@ -271,6 +275,13 @@ impl Queue {
     /// Whether the node is reached, and since when.
     pub(crate) fn current_reach(&self) -> Reach {
         self.lock().reach.clone()
+    }
+
+    /// Whether calls wait to be sent to a node that may have a key of this process. A node that was never connected has none.
+    #[cfg(feature = "probe")]
+    pub(crate) fn owes_calls(&self) -> bool {
+        let state = self.lock();
+        state.was_connected && !state.waiting.is_empty()
     }
 
     /// Whether calls wait for a connection.

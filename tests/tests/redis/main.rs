@@ -7,6 +7,7 @@
 )]
 
 mod admission;
+mod adopt;
 mod burst;
 mod closing;
 mod connection;

@@ -1,0 +1,160 @@
+//! `redlock break`: deletes the keys of a holder that is gone.
+
+use std::ffi::OsString;
+use std::io::{BufRead, IsTerminal, Write};
+use std::process::ExitCode;
+
+use redis::Value;
+use redlock_std::KeyName;
+
+use crate::inspect::{Holding, Key, Mark, Sight, Verdict};
+use crate::nodes::{FleetArguments, Node, block_on, each, in_words};
+use crate::{exit, key};
+
+/// Delete the keys of the client that holds the lock KEY
+///
+/// Shows who holds the lock, and asks. Deletes on each node only what was shown: not the key of a client that has
+/// acquired the lock meanwhile. If the holder still runs, it notices the loss when it extends its lease, up to a third of
+/// its TTL later, and does its work beside the next holder until then. So end it first, if you can: the lock is free
+/// without this command as soon as the holder has released it, or one TTL after its end.
+///
+/// A fenced lock stays refused until the lease would have ended. Clients that wait look again when it would have ended.
+///
+/// Exit codes: 0 the keys are deleted, or nobody holds the lock; 1 not confirmed, the holder has changed, or a node failed;
+/// 69 too few answers count to know the holder; 64 usage; 70 internal error.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    fleet: FleetArguments,
+
+    /// Do not ask: break the lock only if the token of its holder begins with these digits, as "redlock inspect" shows
+    /// them
+    #[arg(long, value_name = "HEX", value_parser = prefix)]
+    token_prefix: Option<String>,
+
+    /// The name of the lock
+    key: OsString,
+}
+
+/// What `inspect` shows of a token.
+fn prefix(text: &str) -> Result<String, String> {
+    let digits = text.trim_end_matches('.');
+    if digits.len() == 8 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        Ok(digits.to_lowercase())
+    } else {
+        Err("write the eight digits that redlock inspect shows".to_owned())
+    }
+}
+
+pub(crate) fn break_lock(arguments: Arguments) -> ExitCode {
+    let key = arguments.key.into_encoded_bytes();
+    if let Err(why) = key::check(&key) {
+        return exit::usage(&why);
+    }
+    match arguments.fleet.nodes() {
+        Ok(nodes) => block_on(look_and_break(nodes, key, arguments.token_prefix)),
+        Err(why) => exit::usage(&why),
+    }
+}
+
+async fn look_and_break(nodes: Vec<Node>, key: Vec<u8>, prefix: Option<String>) -> ExitCode {
+    let sight = Sight::of(&nodes, &key, None).await;
+    let _unread = std::io::stdout().write_all(sight.in_words(&key).as_bytes());
+    let mark = match (holder(&sight, prefix.as_deref()), sight.tally().verdict) {
+        (Some(mark), _) => mark,
+        (None, Verdict::Free) => return ExitCode::SUCCESS,
+        (None, Verdict::Held { .. }) => {
+            return failed(&key, "another client holds it than --token-prefix names");
+        }
+        (None, Verdict::Split | Verdict::Unknown) => {
+            let why = "no holder is known; name one with --token-prefix, if a line above shows it";
+            let _failed = failed(&key, why);
+            return exit::UNREACHABLE.into();
+        }
+    };
+    if prefix.is_none() && !is_confirmed(&mark) {
+        return failed(&key, "not broken");
+    }
+    let answers = each(nodes, |node| delete(node, key.clone(), mark.digest.clone())).await;
+    let mut code = ExitCode::SUCCESS;
+    for (holding, answer) in sight.holdings.iter().zip(answers) {
+        let had_it = mark_of(holding) == Some(&mark);
+        let told = match answer {
+            Ok(true) => "deleted".to_owned(),
+            Ok(false) if !had_it => continue,
+            Ok(false) => "no longer there".to_owned(),
+            Err(why) => {
+                code = exit::BAD.into();
+                format!("failed: {why}")
+            }
+        };
+        let _unread = writeln!(std::io::stdout(), "{}  {told}", holding.node);
+    }
+    code
+}
+
+/// The token to delete: the one that the operator names, or that of the holder.
+fn holder(sight: &Sight, prefix: Option<&str>) -> Option<Mark> {
+    match (prefix, sight.tally().verdict) {
+        (Some(prefix), _) => {
+            let mut marks = sight.holdings.iter().filter_map(mark_of);
+            marks
+                .find(|mark| mark.to_string().trim_end_matches('.') == prefix)
+                .cloned()
+        }
+        (None, Verdict::Held { token, .. }) => Some(token.clone()),
+        (None, _) => None,
+    }
+}
+
+fn mark_of(holding: &Holding) -> Option<&Mark> {
+    match &holding.state.as_ref().ok()?.key {
+        Key::Held { token, .. } => Some(token),
+        _ => None,
+    }
+}
+
+/// Asks on the terminal.
+fn is_confirmed(mark: &Mark) -> bool {
+    let input = std::io::stdin();
+    if !input.is_terminal() {
+        let _unread = writeln!(
+            std::io::stderr(),
+            "redlock: there is no terminal to ask on: give --token-prefix"
+        );
+        return false;
+    }
+    let mut output = std::io::stdout();
+    let _unread = write!(
+        output,
+        "Delete the keys of {mark}, which may still be at work? [y/N] "
+    );
+    let _unread = output.flush();
+    let mut answer = String::new();
+    let read = input.lock().read_line(&mut answer);
+    read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
+}
+
+/// Deletes the key if it still has this value. Returns whether it did.
+async fn delete(node: Node, key: Vec<u8>, digest: String) -> Result<bool, String> {
+    const SCRIPT: &str = "local value = redis.pcall('get', KEYS[1]) \
+        if type(value) == 'string' and redis.sha1hex(value) == ARGV[1] then return redis.call('del', KEYS[1]) end \
+        return 0";
+
+    let mut connection = node.connect().await?;
+    let mut questions = redis::pipe();
+    let question = questions.cmd("EVAL").arg(SCRIPT).arg(1);
+    question.arg(&key[..]).arg(digest);
+    let replies = connection.ask(&questions).await?;
+    match replies.first() {
+        Some(Value::Int(count)) => Ok(*count == 1),
+        Some(Value::ServerError(error)) => Err(in_words(error)),
+        _ => Err("unexpected reply".to_owned()),
+    }
+}
+
+fn failed(key: &[u8], why: &str) -> ExitCode {
+    let name = KeyName::new(key);
+    let _unread = writeln!(std::io::stderr(), "redlock: {name}: {why}");
+    exit::BAD.into()
+}

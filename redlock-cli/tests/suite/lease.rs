@@ -1,0 +1,249 @@
+//! `redlock lock`, `extend`, `unlock` and `run --adopt`: leases in files.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use redlock_tests::{Server, Servers};
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::{TempDir, tempdir};
+
+use crate::process::{Ended, Process, end_of, eventually, expect_no_keys, redlock, run};
+
+const KEY: &str = "dock-7";
+
+#[test]
+fn a_lock_lasts_from_one_command_of_a_script_to_another() {
+    let servers = Servers::start(3);
+    for fenced in [&[][..], &["--fenced"]] {
+        let (_directory, file) = place();
+        lock(&servers, &file, fenced).expect_code(0);
+        let mode = fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let held = end_of(run(&servers, &["--no-wait"], KEY, "echo ran"));
+        held.expect_code(75);
+        let before = document(&file);
+        with(&servers, "extend", &file).expect_code(0);
+        let after = document(&file);
+        assert!(before["valid_until"].as_str() < after["valid_until"].as_str());
+        assert_eq!(before["token"], after["token"]);
+        with(&servers, "unlock", &file).expect_code(0);
+        assert!(!file.exists());
+        expect_no_lock(&servers);
+        end_of(run(&servers, fenced, KEY, "exit 3")).expect_code(3);
+    }
+}
+
+#[test]
+fn a_command_adopts_a_lease_extends_it_and_releases_it_at_its_end() {
+    let servers = Servers::start(3);
+    for fenced in [&["--ttl=3s"][..], &["--ttl=3s", "--fenced"]] {
+        let (_directory, file) = place();
+        lock(&servers, &file, fenced).expect_code(0);
+        let lease = document(&file);
+        let script =
+            "echo \"$REDLOCK_KEY $REDLOCK_TOKEN ${REDLOCK_FENCE-null}\"; echo ready; exec sleep 60";
+        let holder = Process::start(adopt(&servers, &file, &["--json"], script));
+        // For longer than its TTL.
+        eventually("extensions", || {
+            let events = holder.events();
+            let extended = events.iter().filter(|event| event["event"] == "extended");
+            extended.count() > 3
+        });
+        let told = format!(
+            "dock-7 {} {}",
+            lease["token"].as_str().unwrap(),
+            lease["fence"]
+        );
+        assert_eq!(holder.stdout(), format!("{told}\nready\n"));
+        // One lease has one holder.
+        let other = end_of(adopt(&servers, &file, &[], "echo ran"));
+        other.expect_code(75);
+        other.expect_stderr("another process uses it");
+        with(&servers, "unlock", &file).expect_code(75);
+        holder.signal(Signal::TERM);
+        holder.end().expect_code(128 + 15);
+        assert!(!file.exists());
+        expect_no_lock(&servers);
+    }
+}
+
+#[test]
+fn a_lease_that_another_client_has_taken_is_lost_for_each_command() {
+    let servers = Servers::start(3);
+    for command in ["extend", "unlock", "run"] {
+        let (_directory, file) = place();
+        lock(&servers, &file, &[]).expect_code(0);
+        for server in &servers[..2] {
+            let _: () = server.query(&["SET", KEY, "another"]).unwrap();
+        }
+        let ended = match command {
+            "run" => end_of(adopt(&servers, &file, &[], "echo ran")),
+            command => with(&servers, command, &file),
+        };
+        ended.expect_code(76);
+        ended.expect_stderr("the lease is lost");
+        assert_eq!(ended.stdout, "");
+        // What the other has stays.
+        for server in &servers[..2] {
+            assert_eq!(server.query::<String>(&["GET", KEY]).unwrap(), "another");
+        }
+        clear(&servers);
+    }
+}
+
+#[test]
+fn a_lease_whose_ttl_is_over_is_lost() {
+    let servers = Servers::start(3);
+    let (_directory, file) = place();
+    lock(&servers, &file, &["--ttl=100ms"]).expect_code(0);
+    expect_no_keys(&servers);
+    let ended = with(&servers, "unlock", &file);
+    ended.expect_code(76);
+    ended.expect_stderr("the lease is lost");
+    assert!(!file.exists());
+}
+
+#[test]
+fn nothing_is_changed_with_a_file_that_is_cut_off_or_of_other_nodes() {
+    let servers = Servers::start(3);
+    let others = Servers::start(3);
+    let (_directory, file) = place();
+    lock(&servers, &file, &[]).expect_code(0);
+    let text = fs::read_to_string(&file).unwrap();
+    for command in ["extend", "unlock", "run"] {
+        let on = |fleet: &Servers| match command {
+            "run" => end_of(adopt(fleet, &file, &[], "echo ran")),
+            command => with(fleet, command, &file),
+        };
+        let ended = on(&others);
+        ended.expect_code(64);
+        ended.expect_stderr("is of other nodes");
+        fs::write(&file, &text[..text.len() / 2]).unwrap();
+        let ended = on(&servers);
+        ended.expect_code(64);
+        ended.expect_stderr("it is cut off, or was not written by redlock lock");
+        assert_eq!(ended.stdout, "");
+        fs::write(&file, &text).unwrap();
+    }
+    // The last node may not have got it.
+    assert!(servers.key_count() >= 2);
+    with(&servers, "unlock", &file).expect_code(0);
+}
+
+#[test]
+fn a_file_stays_while_no_quorum_answers_and_the_lease_in_it_can_be_used_later() {
+    let servers = Servers::start(3);
+    let (_directory, file) = place();
+    lock(&servers, &file, &["--ttl=3s"]).expect_code(0);
+    for server in &servers[..2] {
+        server.pause();
+    }
+    let ended = with(&servers, "unlock", &file);
+    ended.expect_code(69);
+    assert!(file.exists());
+    for server in &servers[..2] {
+        server.resume();
+    }
+}
+
+#[test]
+fn no_lock_is_taken_if_its_file_cannot_be_made() {
+    let servers = Servers::start(3);
+    let (directory, file) = place();
+    fs::write(&file, "of another").unwrap();
+    let ended = lock(&servers, &file, &[]);
+    ended.expect_code(64);
+    ended.expect_stderr("it exists, and may hold a lease");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "of another");
+    let missing = directory.path().join("missing").join("lease");
+    lock(&servers, &missing, &[]).expect_code(64);
+    assert_eq!(servers.key_count(), 0);
+    // A lock that is not got leaves no file.
+    let holder = Process::start(run(&servers, &[], KEY, "echo ready; sleep 60"));
+    holder.expect_line("ready");
+    let other = directory.path().join("other");
+    lock(&servers, &other, &["--no-wait"]).expect_code(75);
+    assert!(!other.exists());
+}
+
+#[test]
+fn the_nodes_can_be_in_a_file() {
+    let servers = Servers::start(3);
+    let directory = tempdir().unwrap();
+    let file = directory.path().join("nodes");
+    let text = format!("# the fleet\n\n {}\n", servers.urls().join("\n"));
+    fs::write(&file, text).unwrap();
+    let file = file.to_str().unwrap();
+    let script = ["dock-7", "-c", "exit 3"];
+    let mut command = redlock(&["run", "--nodes-file", file]);
+    command.args(script);
+    end_of(command).expect_code(3);
+    // The argument has precedence over the environment.
+    let mut command = redlock(&["run", "--nodes-file", file]);
+    command
+        .args(script)
+        .env("REDLOCK_NODES", "redis://127.0.0.1:1");
+    end_of(command).expect_code(3);
+    let mut command = redlock(&["run"]);
+    command.args(script).env("REDLOCK_NODES_FILE", file);
+    end_of(command).expect_code(3);
+    // What is wrong in it is not told.
+    fs::write(directory.path().join("nodes"), "redis://me:secret@\n").unwrap();
+    let mut command = redlock(&["run"]);
+    command.args(script).env("REDLOCK_NODES_FILE", file);
+    let ended = end_of(command);
+    ended.expect_code(64);
+    ended.expect_not_in_stderr("secret");
+}
+
+fn place() -> (TempDir, PathBuf) {
+    let directory = tempdir().unwrap();
+    let file = directory.path().join("lease");
+    (directory, file)
+}
+
+fn lock(servers: &Servers, file: &Path, options: &[&str]) -> Ended {
+    let mut command = redlock(&["lock", KEY, "--lease-file"]);
+    command.arg(file).args(options);
+    command.env("REDLOCK_NODES", servers.urls().join(","));
+    end_of(command)
+}
+
+fn with(servers: &Servers, command: &str, file: &Path) -> Ended {
+    let mut command = redlock(&[command, "--lease-file"]);
+    command.arg(file);
+    command.env("REDLOCK_NODES", servers.urls().join(","));
+    end_of(command)
+}
+
+fn adopt(servers: &Servers, file: &Path, options: &[&str], script: &str) -> Command {
+    let mut command = redlock(&["run", "--adopt"]);
+    command
+        .arg(file)
+        .args(options)
+        .args(["--", "sh", "-c", script]);
+    command.env("REDLOCK_NODES", servers.urls().join(","));
+    command
+}
+
+fn document(file: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
+}
+
+/// Waits until the key is gone; a fenced lock leaves its records.
+fn expect_no_lock(servers: &[Server]) {
+    eventually("a free lock", || {
+        servers
+            .iter()
+            .all(|server| server.query::<usize>(&["EXISTS", KEY]).unwrap() == 0)
+    });
+}
+
+fn clear(servers: &[Server]) {
+    for server in servers {
+        let _: usize = server.query(&["DEL", KEY]).unwrap();
+    }
+}

@@ -1,0 +1,180 @@
+//! What an operator does beside `run`: watch, wait, break a lock, and install the command.
+
+use std::fs;
+use std::process::Command;
+
+use redlock_tests::Servers;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use tempfile::tempdir;
+
+use crate::process::{Ended, Process, end_of, eventually, expect_no_keys, redlock, run};
+use crate::terminal::Terminal;
+
+const KEY: &str = "dock-7";
+
+#[test]
+fn wait_ends_when_the_lock_is_free_and_takes_nothing() {
+    let servers = Servers::start(3);
+    on(&servers, &["wait", KEY]).expect_code(0);
+    let holder = Process::ready(run(&servers, &[], KEY, "echo ready; exec sleep 60"));
+    let ended = on(&servers, &["wait", "--timeout=0.1", KEY]);
+    ended.expect_code(75);
+    ended.expect_stderr("dock-7: held by ");
+    let mut waiting = Process::start(command(&servers, &["wait", KEY]));
+    assert!(waiting.is_running());
+    holder.signal(Signal::TERM);
+    holder.end();
+    waiting.end().expect_code(0);
+    assert_eq!(servers.key_count(), 0);
+    for server in servers.iter() {
+        server.pause();
+    }
+    let mut waiting = command(&servers, &["wait", "--timeout=0", KEY]);
+    waiting.arg("--node-timeout=0.1");
+    end_of(waiting).expect_code(69);
+}
+
+#[test]
+fn break_deletes_what_it_has_shown_and_nothing_else() {
+    let servers = Servers::start(3);
+    on(&servers, &["break", KEY]).expect_code(0);
+    let holder = Process::ready(run(
+        &servers,
+        &[],
+        KEY,
+        "echo $REDLOCK_TOKEN; echo ready; exec sleep 60",
+    ));
+    // Without a terminal, and with the token of another.
+    let ended = on(&servers, &["break", KEY]);
+    ended.expect_code(1);
+    ended.expect_stdout("held by");
+    ended.expect_stderr("give --token-prefix");
+    let ended = on(&servers, &["break", "--token-prefix=00000000", KEY]);
+    ended.expect_code(1);
+    ended.expect_stderr("another client holds it");
+    assert!(servers.key_count() >= 2);
+    // On a terminal it asks.
+    for (answer, code, told) in [("n", 1, "not broken"), ("y", 0, "deleted")] {
+        let mut terminal = Terminal::start_shell(&servers, "exec $REDLOCK break dock-7");
+        terminal.expect("still be at work? [y/N]");
+        terminal.type_in(&format!("{answer}\n"));
+        terminal.expect(told);
+        assert_eq!(terminal.end(), Some(code));
+    }
+    expect_no_keys(&servers);
+    // The holder finds out when its command ends.
+    holder.signal(Signal::TERM);
+    holder.end().expect_code(76);
+    // A script names the holder that it means.
+    let holder = Process::ready(run(
+        &servers,
+        &[],
+        KEY,
+        "echo $REDLOCK_TOKEN; echo ready; exec sleep 60",
+    ));
+    let prefix = holder.stdout().get(..8).unwrap().to_owned();
+    on(&servers, &["break", "--token-prefix", &prefix, KEY]).expect_code(0);
+    expect_no_keys(&servers);
+}
+
+#[test]
+fn several_locks_are_shown_again_and_again_and_in_colour_on_a_terminal() {
+    let servers = Servers::start(3);
+    let holder = Process::ready(run(&servers, &[], KEY, "echo ready; exec sleep 60"));
+    let ended = on(&servers, &["inspect", KEY, "dock-8"]);
+    ended.expect_code(0);
+    ended.expect_stdout("dock-7: held by ");
+    ended.expect_stdout("dock-8: free");
+    ended.expect_not_in_stdout("\x1b");
+    let watching = Process::start(command(&servers, &["inspect", "--watch", KEY, "dock-8"]));
+    eventually("both", || watching.stdout().contains("dock-8: free"));
+    holder.signal(Signal::TERM);
+    holder.end();
+    eventually("the change", || watching.stdout().contains("dock-7: free"));
+    let line = "NO_COLOR=1 $REDLOCK inspect dock-7; NO_COLOR= $REDLOCK inspect --watch dock-7";
+    let mut terminal = Terminal::start_shell(&servers, line);
+    terminal.expect("dock-7: free");
+    terminal.expect("dock-7: \x1b[32mfree\x1b[0m");
+    terminal.expect("\x1b[H\x1b[2J");
+    terminal.type_in("\x03");
+    assert_eq!(terminal.end(), Some(128 + 2));
+}
+
+#[test]
+fn a_command_that_is_tied_to_redlock_ends_with_it_also_by_sigkill() {
+    let servers = Servers::start(3);
+    let options = ["--die-with-parent"];
+    let holder = Process::ready(run(
+        &servers,
+        &options,
+        KEY,
+        "echo $$; echo ready; exec sleep 60",
+    ));
+    let stdout = holder.stdout();
+    let pid: i32 = stdout.lines().next().unwrap().parse().unwrap();
+    let pid = Pid::from_raw(pid).unwrap();
+    assert!(test_kill_process(pid).is_ok());
+    kill_process(holder.pid(), Signal::KILL).unwrap();
+    eventually("its end", || is_gone(pid));
+
+    // All else is as without it.
+    let second = Servers::start(3);
+    end_of(run(&second, &options, KEY, "exit 7")).expect_code(7);
+    end_of(run(&second, &options, KEY, "kill -TERM $$")).expect_code(128 + 15);
+    let mut missing = command(
+        &second,
+        &["run", "--die-with-parent", KEY, "--", "/no/such"],
+    );
+    missing.env_remove("PATH");
+    let ended = end_of(missing);
+    ended.expect_code(127);
+    ended.expect_stderr("cannot run /no/such");
+    let ended = end_of(run(
+        &second,
+        &options,
+        KEY,
+        "echo \"${REDLOCK_NODES-none}\"",
+    ));
+    assert_eq!(ended.stdout, "none\n");
+}
+
+/// Whether the process is gone, or a zombie that its new parent has not reaped.
+fn is_gone(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid()));
+    stat.map_or(true, |stat| stat.contains(") Z "))
+}
+
+#[test]
+fn completions_and_man_pages_are_made_by_the_command() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let ended = end_of(redlock(&["completions", shell]));
+        ended.expect_code(0);
+        ended.expect_stdout("doctor");
+        ended.expect_not_in_stdout("die-with-parent-");
+    }
+    let mut check = Command::new("bash");
+    let script = "source <($0 completions bash) && complete -p redlock";
+    check.args(["-c", script, env!("CARGO_BIN_EXE_redlock")]);
+    end_of(check).expect_code(0);
+    let ended = end_of(redlock(&["man"]));
+    ended.expect_code(0);
+    ended.expect_stdout(".TH redlock 1");
+    let directory = tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    end_of(redlock(&["man", "--dir", path])).expect_code(0);
+    let page = fs::read_to_string(directory.path().join("redlock-run.1")).unwrap();
+    assert!(page.contains("kill\\-after"), "{page}");
+    end_of(redlock(&["man", "--dir", "/no/such/directory"])).expect_code(70);
+    let ended = end_of(redlock(&["--version"]));
+    ended.expect_stdout(&format!("redlock {}", env!("CARGO_PKG_VERSION")));
+}
+
+fn on(servers: &Servers, arguments: &[&str]) -> Ended {
+    end_of(command(servers, arguments))
+}
+
+fn command(servers: &Servers, arguments: &[&str]) -> Command {
+    let mut command = redlock(arguments);
+    command.env("REDLOCK_NODES", servers.urls().join(","));
+    command
+}

@@ -1,0 +1,71 @@
+//! A lease that goes on in another process.
+
+use std::time::Duration;
+
+use redlock_std::{AdoptError, Fencing, Handover, Token};
+use redlock_tests::Servers;
+
+use crate::setup::{connected, expect_key_on, patient};
+
+const TTL: Duration = Duration::from_secs(10);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_is_handed_over_goes_on_in_another_process() {
+    let servers = Servers::start(3);
+    let plain = patient(TTL);
+    for options in [plain, plain.fenced(Fencing::default()).unwrap()] {
+        let first = connected(&servers, options).await;
+        let second = connected(&servers, options).await;
+        let guard = first.acquire("dock-7").await.unwrap();
+        let (token, fence) = (*guard.token(), guard.fence());
+        let handover = guard.hand_over();
+        expect_key_on(&servers, "dock-7", 3).await;
+        assert!(second.try_acquire("dock-7").await.unwrap_err().is_held());
+
+        // All that is needed is in its parts.
+        let handover = Handover::new(handover.key(), *handover.token(), handover.fence());
+        let mut adopted = second.adopt(&handover).await.unwrap();
+        assert_eq!((*adopted.token(), adopted.fence()), (token, fence));
+        assert!(adopted.is_valid() && adopted.remaining() <= TTL);
+        adopted.extend().await.unwrap();
+        // One holder in one process.
+        let again = second.adopt(&handover).await.unwrap_err();
+        assert!(matches!(again, AdoptError::HeldHere(_)) && again.is_retryable());
+        assert!(adopted.release().await.released() >= 2);
+
+        // It is over now, and the next one is another.
+        let next = first.acquire("dock-7").await.unwrap();
+        let lost = second.adopt(&handover).await.unwrap_err();
+        assert!(
+            matches!(lost, AdoptError::Nodes(_)) && !lost.is_retryable(),
+            "{lost}"
+        );
+        assert!(next.is_valid());
+        assert!(next.release().await.released() >= 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fenced_lease_is_not_adopted_as_a_plain_one_nor_the_other_way_round() {
+    let servers = Servers::start(3);
+    let plain = connected(&servers, patient(TTL)).await;
+    let fenced = plain.with_options(patient(TTL).fenced(Fencing::default()).unwrap());
+    for (one, other) in [(&plain, &fenced), (&fenced, &plain)] {
+        let handover = one.acquire("dock-7").await.unwrap().hand_over();
+        assert_eq!(
+            other.adopt(&handover).await.unwrap_err(),
+            AdoptError::OtherKind
+        );
+        one.adopt(&handover).await.unwrap().release().await;
+    }
+}
+
+#[test]
+fn the_token_of_a_lease_on_its_way_is_not_printed() {
+    let handover = Handover::new("dock-7", Token::from_bytes([0xab; Token::LEN]), None);
+    let told = format!("{handover:?}");
+    assert!(
+        told.contains("dock-7") && !told.contains("abababababab"),
+        "{told}"
+    );
+}
