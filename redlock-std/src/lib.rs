@@ -28,7 +28,6 @@ mod node;
 mod clock;
 mod entropy;
 mod lock_clock;
-mod status;
 mod sync;
 
 pub use self::core::MAX_NODES;
@@ -45,7 +44,7 @@ pub use memory::MemoryNode;
 pub use node::Probe;
 #[cfg(feature = "tls-rustls")]
 pub use node::system_roots;
-pub use node::{Address, MAX_KEY, NodeError, RedisNode, TransportError, printable};
+pub use node::{Address, MAX_KEY, NodeError, NodeStatus, RedisNode, TransportError, printable};
 pub use redlock::Redlock;
 pub use redlock_core::{
     BuildError, Clock, Denial, Failure, Fence, FenceGate, Fencing, Instant, KeyName, Options,
@@ -53,4 +52,3 @@ pub use redlock_core::{
 };
 #[cfg(feature = "tls-rustls")]
 pub use rustls;
-pub use status::NodeStatus;

@@ -20,6 +20,7 @@ mod probe;
 mod queue;
 mod round_trip;
 mod socket;
+mod status;
 #[cfg(feature = "tls-rustls")]
 mod tls;
 mod waiting;
@@ -34,7 +35,6 @@ use tokio::runtime::Handle;
 use crate::clock::SystemClock;
 use crate::entropy::SystemEntropy;
 use crate::lines::Lines;
-use crate::status::NodeStatus;
 
 pub(crate) use actor::Actor;
 pub use address::Address;
@@ -50,6 +50,7 @@ pub use printable::printable;
 pub use probe::Probe;
 use queue::{Pushed, Queue};
 use round_trip::RoundTrip;
+pub use status::NodeStatus;
 #[cfg(feature = "tls-rustls")]
 pub use tls::system_roots;
 

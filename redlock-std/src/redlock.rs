@@ -20,9 +20,8 @@ use crate::lock_clock::LockClock;
 use crate::member::Member;
 #[cfg(feature = "mock")]
 use crate::memory::MemoryNode;
-use crate::node::{Address, MAX_KEY, NodeError, RedisNode, jittered, random_mailbox};
+use crate::node::{Address, MAX_KEY, NodeError, NodeStatus, RedisNode, jittered, random_mailbox};
 use crate::rounds::{Round, Rounds};
-use crate::status::NodeStatus;
 
 /// Why a round acquired no lock.
 type NodesError = redlock_core::AcquireError<NodeError, MAX_NODES>;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::node::NodeError;
+use super::error::NodeError;
 
 /// The status of one node, as [`Redlock::status`](crate::Redlock::status) returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
