@@ -47,7 +47,7 @@ pub use node::NodeStatus;
 pub use node::Probe;
 #[cfg(feature = "tls-rustls")]
 pub use node::system_roots;
-pub use node::{Address, MAX_KEY, NodeError, RedisNode, TransportError, printable};
+pub use node::{Address, MAX_KEY, NodeError, NodeStatus, RedisNode, TransportError, printable};
 pub use redlock::Redlock;
 pub use redlock_core::{
     BuildError, Clock, Denial, Failure, Fence, FenceGate, Fencing, Instant, KeyName, Options,

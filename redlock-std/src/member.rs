@@ -8,8 +8,7 @@ use redlock_core::{Options, Token, Transport};
 
 #[cfg(feature = "mock")]
 use crate::memory::MemoryClient;
-use crate::node::NodeStatus;
-use crate::node::{NodeError, RedisNode, TransportError};
+use crate::node::{NodeError, NodeStatus, RedisNode, TransportError};
 
 /// A node of a handle, as one operation uses it.
 #[derive(Debug, Clone)]

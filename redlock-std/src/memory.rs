@@ -11,8 +11,7 @@ use redlock_core::transport::{Call, Command, Mailbox, Reply, RunId};
 use redlock_core::{Clock, Failure, Instant, Token, Transport};
 
 use crate::lock_clock::LockClock;
-use crate::node::NodeStatus;
-use crate::node::{NodeError, TransportError};
+use crate::node::{NodeError, NodeStatus, TransportError};
 
 /// A node in memory, for [`Redlock::in_memory`](crate::Redlock::in_memory): a test uses it to see what its code does when nodes hang,
 /// die and come back.

@@ -21,8 +21,7 @@ use crate::lock_clock::LockClock;
 use crate::member::Member;
 #[cfg(feature = "mock")]
 use crate::memory::MemoryNode;
-use crate::node::NodeStatus;
-use crate::node::{Address, MAX_KEY, NodeError, RedisNode, jittered, random_mailbox};
+use crate::node::{Address, MAX_KEY, NodeError, NodeStatus, RedisNode, jittered, random_mailbox};
 use crate::rounds::{Round, Rounds};
 
 /// Why a round acquired no lock.
