@@ -42,7 +42,6 @@ pub use handover::{AdoptError, Handover};
 pub use init::{InitError, init};
 #[cfg(feature = "mock")]
 pub use memory::MemoryNode;
-pub use node::NodeStatus;
 #[cfg(feature = "probe")]
 pub use node::Probe;
 #[cfg(feature = "tls-rustls")]
