@@ -95,6 +95,11 @@ impl Seen {
         let [appendfsync, save, backlog_ttl, guard, time] = rest else {
             return Err("no answer".to_owned());
         };
+        let mut permissions = Permissions::ask(&mut connection, key).await?;
+        let writes = Writes::ask(&mut connection).await?;
+        let samples = watch_clock(&mut connection, watch).await?;
+        // After the others, because a record that is none can keep the node busy.
+        permissions.introduce(&mut connection).await;
         Ok(Self {
             info,
             appendfsync: setting(appendfsync),
@@ -102,9 +107,9 @@ impl Seen {
             repl_backlog_ttl: setting(backlog_ttl),
             guard: guard_record::read(guard),
             now_ms: micros(time).map(|micros| micros.unsigned_abs() / 1_000),
-            permissions: Permissions::ask(&mut connection, key).await?,
-            writes: Writes::ask(&mut connection).await?,
-            samples: watch_clock(&mut connection, watch).await?,
+            permissions,
+            writes,
+            samples,
             // The last question, because it may subscribe.
             line: Line::ask(&mut connection, key).await,
         })

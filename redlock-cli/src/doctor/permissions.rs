@@ -102,8 +102,14 @@ impl Permissions {
             answers: commands.to_vec(),
             keys: keys.to_vec(),
             denied_lock: lock.filter(|_| is_denied).map(printable),
-            no_introduction: introduction::ask(connection).await?,
+            no_introduction: None,
         })
+    }
+
+    /// Asks what clients ask first. Without an answer, other facts are known.
+    pub(crate) async fn introduce(&mut self, connection: &mut Connection) {
+        let refusal = introduction::ask(connection).await;
+        self.no_introduction = refusal.unwrap_or_else(Some);
     }
 
     pub(crate) fn finding(&self) -> Finding {
