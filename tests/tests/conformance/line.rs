@@ -411,11 +411,13 @@ async fn a_wait_that_is_dropped_anywhere_loses_no_call() {
             TcpNode::new(Dribble::new(TokioStream::new(address(server))), SystemClock)
         });
         let digits = digits(&second);
+        let mut called = 0;
         for polls in [1, 2, 3, 5, 8, 13] {
             let lease = first.acquire(KEY).await.unwrap();
-            let released_at = Cell::new(None);
+            let is_released = Cell::new(false);
             let wait = async {
                 let mut acquisition = second.begin();
+                let mut was_turn = false;
                 let lease = loop {
                     let error = match second.attempt(&mut acquisition, KEY).await {
                         Ok(lease) => break lease,
@@ -426,28 +428,28 @@ async fn a_wait_that_is_dropped_anywhere_loses_no_call() {
                         let turn = second.wait_for_turn(&mut acquisition, KEY, again_at);
                         let is_turn =
                             timeout(Duration::from_millis(20), poll_times(polls, turn)).await;
+                        was_turn = is_turn == Ok(true) && SystemClock.now() < again_at;
                         if is_turn == Ok(true) || SystemClock.now() >= again_at {
                             break;
                         }
                         sleep(Duration::from_millis(1)).await;
                     }
                 };
-                let took = released_at.get().map(|at: Instant| at.elapsed());
+                let was_called = is_released.get() && was_turn;
                 second.release(lease).await;
-                took.unwrap()
+                was_called
             };
             let release = async {
                 expect_in_line(&servers, &digits).await;
                 sleep(Duration::from_millis(300)).await;
-                released_at.set(Some(Instant::now()));
+                is_released.set(true);
                 first.release(lease).await;
             };
-            let (took, ()) = tokio::join!(wait, release);
-            assert!(
-                took < Duration::from_millis(700),
-                "{took:?} with {polls} polls"
-            );
+            let (was_called, ()) = tokio::join!(wait, release);
+            called += usize::from(was_called);
         }
+        // A look may come while the message dribbles in.
+        assert!(called >= 2, "{called}");
         expect_no_keys(&servers, &mut first, &mut second).await;
     }))
     .await;
