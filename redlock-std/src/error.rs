@@ -236,3 +236,15 @@ impl fmt::Display for HoldError {
 }
 
 impl core::error::Error for HoldError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_with_an_error_of_an_acquire_is_small() {
+        // The limit of clippy's `result_large_err`.
+        assert!(size_of::<AcquireError>() < 128);
+        assert!(size_of::<HoldError>() < 128);
+    }
+}
