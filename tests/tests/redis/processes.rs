@@ -145,7 +145,7 @@ fn a_process_that_is_stopped_at_the_head_of_the_line_delays_the_next_by_one_turn
     println!("a turn lasts {:?}", kept.turn());
     assert!(stopped >= kept.turn(), "{stopped:?}");
     assert!(
-        stopped < control + kept.turn() + Duration::from_millis(50),
+        stopped < control + kept.turn() * 3 / 2,
         "{stopped:?}, {control:?}"
     );
 }
@@ -170,7 +170,7 @@ fn when_the_holder_is_killed_the_next_has_the_lock_at_the_end_of_its_ttl() {
         took
     });
     assert!(took > kept.ttl * 9 / 10, "{took:?}");
-    assert!(took < kept.ttl + Duration::from_millis(50), "{took:?}");
+    assert!(took < kept.ttl * 11 / 10, "{took:?}");
 }
 
 #[tokio::test]
