@@ -30,7 +30,7 @@ async fn two_tasks_of_the_firmware_hold_two_keys_at_once_and_neither_waits_for_t
         .node_timeout(NODE_TIMEOUT)
         .unwrap()
         .wait(Duration::from_secs(120));
-    let redlock = Redlock::connect(&servers.urls(), options).unwrap();
+    let redlock = Redlock::connect(servers.urls(), options).unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
     let mut clients = JoinSet::new();
     for (key, visitors) in [("dock-a", "visitors-a"), ("dock-b", "visitors-b")] {
