@@ -371,8 +371,10 @@ mod tests {
             });
             assert!(run(&network, &mut device, clock, both) && worked.get());
             // The server notices the end of the connection.
+            let limit = rtc.0.get() + 10 * HZ;
             let noticed = poll_fn(|cx| {
                 let _serves = server.as_mut().poll(cx);
+                assert!(rtc.0.get() < limit, "the server keeps the connection");
                 match ended.get() == uses {
                     true => Poll::Ready(()),
                     false => Poll::Pending,
