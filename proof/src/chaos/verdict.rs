@@ -242,7 +242,11 @@ fn untried(record: &Record, history: &History, counted: Disorder) -> Vec<&'stati
 /// command has.
 fn misdone(operations: &[Operation]) -> Vec<String> {
     let wrong = operations.iter().filter(|operation| {
-        let is_end = matches!(operation.code, Some(0 | 1));
+        let is_end = match operation.kind {
+            // With 2, there is nothing to do, but a quarantine is not over.
+            Kind::Init => matches!(operation.code, Some(0..=2)),
+            _ => matches!(operation.code, Some(0 | 1)),
+        };
         !is_end || operation.kind == Kind::Init && operation.written > 0
     });
     wrong.map(|operation| format!("{operation:?}")).collect()
@@ -560,6 +564,8 @@ mod tests {
         };
         for (operation, count) in [
             (of(Kind::Init, Some(1), 0), 0),
+            (of(Kind::Init, Some(2), 0), 0),
+            (of(Kind::Examine, Some(2), 0), 1),
             (of(Kind::Init, Some(0), 1), 1),
             (of(Kind::Repair, Some(0), 1), 0),
             (of(Kind::Repair, Some(1), 0), 0),
