@@ -207,7 +207,7 @@ impl Lease {
         let nodes = document["nodes"].as_array()?.iter();
         let nodes = nodes.map(|node| node.as_str().map(str::to_owned));
         Some(Self {
-            handover: Handover::new(key, Token::from_bytes(token), fence),
+            handover: Handover::new(key, Token::from_bytes(token), fence, options.ttl()),
             options,
             nodes: nodes.collect::<Option<Vec<String>>>()?,
         })
@@ -273,7 +273,7 @@ mod tests {
         let options = Options::new(Duration::from_secs(30)).unwrap();
         let options = options.fenced(Fencing::default()).unwrap();
         let token = Token::from_bytes([0xab; Token::LEN]);
-        let handover = Handover::new(b"dock \xff", token, Some(Fence::from_u64(7)));
+        let handover = Handover::new(b"dock \xff", token, Some(Fence::from_u64(7)), options.ttl());
         document(
             &handover,
             &options,

@@ -302,18 +302,20 @@ impl Guard {
         self.release().await
     }
 
-    /// Leaves the lock on the nodes, for another process to [adopt](crate::Redlock::adopt). Nothing is sent, and no extension
-    /// follows: the keys expire one TTL after the grant or the last extension.
+    /// Leaves the lock on the nodes, for another process to [adopt](crate::Redlock::adopt). Nothing more is sent: the keys expire one
+    /// TTL after the grant or the last extension that was sent before.
     #[must_use = "the lock stays held until its TTL is over"]
     pub fn hand_over(mut self) -> Handover {
         self.stop_keeping();
         // Without it, the drop releases nothing.
-        self.held = None;
+        let held = self.held.take();
+        let ttl = held.map_or(Duration::ZERO, |held| held.core.options().ttl());
         self.validity.turn.end();
         Handover {
             key: Arc::clone(&self.validity.key),
             token: self.validity.token,
             fence: self.validity.fence,
+            ttl,
         }
     }
 

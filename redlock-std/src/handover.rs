@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redlock_core::{BuildError, Fence, KeyName, Token};
 
@@ -18,17 +19,19 @@ pub struct Handover {
     pub(crate) key: Arc<[u8]>,
     pub(crate) token: Token,
     pub(crate) fence: Option<Fence>,
+    pub(crate) ttl: Duration,
 }
 
 impl Handover {
     /// A lease that another process has handed over. The key has its prefix, if there is one. `fence` is that of the lease, or
-    /// `None` if the lock is plain.
+    /// `None` if the lock is plain. `ttl` is that of the lease.
     #[must_use]
-    pub fn new(key: impl AsRef<[u8]>, token: Token, fence: Option<Fence>) -> Self {
+    pub fn new(key: impl AsRef<[u8]>, token: Token, fence: Option<Fence>, ttl: Duration) -> Self {
         Self {
             key: key.as_ref().into(),
             token,
             fence,
+            ttl,
         }
     }
 
@@ -44,6 +47,12 @@ impl Handover {
         &self.token
     }
 
+    /// Returns the TTL of the lease.
+    #[must_use]
+    pub const fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
     /// Returns the fencing token, or `None` if the lock is plain.
     #[must_use]
     pub const fn fence(&self) -> Option<Fence> {
@@ -57,6 +66,7 @@ impl fmt::Debug for Handover {
             .field("key", &KeyName::new(&self.key))
             .field("token", &self.token)
             .field("fence", &self.fence)
+            .field("ttl", &self.ttl)
             .finish()
     }
 }
@@ -73,6 +83,8 @@ pub enum AdoptError {
     Build(BuildError),
     /// The key is longer than [`MAX_KEY`]. The value is its length in bytes. No node was asked.
     KeyTooLong(usize),
+    /// The TTL of the options is longer than that of the lease, which is the value. No node was asked.
+    LongerTtl(Duration),
     /// The lease is fenced and the options are not, or the other way round. No node was asked.
     OtherKind,
     /// The nodes did not extend the lease. After [`ExtendError::Unreachable`] and [`ExtendError::NotAsked`], try again. After any
@@ -89,7 +101,11 @@ impl AdoptError {
             Self::Nodes(error) => {
                 error.is_retryable() || matches!(**error, ExtendError::NotAsked { .. })
             }
-            Self::Closed(_) | Self::Build(_) | Self::KeyTooLong(_) | Self::OtherKind => false,
+            Self::Closed(_)
+            | Self::Build(_)
+            | Self::KeyTooLong(_)
+            | Self::LongerTtl(_)
+            | Self::OtherKind => false,
         }
     }
 }
@@ -106,6 +122,12 @@ impl fmt::Display for AdoptError {
             Self::KeyTooLong(length) => write!(
                 f,
                 "a key of {length} bytes is too long: at most {MAX_KEY}; use a digest of it"
+            ),
+            Self::LongerTtl(ttl) => write!(
+                f,
+                "the TTL of the options is longer than that of the lease, {} ms: use at most that, because a late extension of the \
+                 process that had the lease would shorten a longer one",
+                ttl.as_millis()
             ),
             Self::OtherKind => f.write_str(
                 "a fenced lease needs fenced options, and a plain one plain options: use those of the process that acquired it",

@@ -241,7 +241,9 @@ impl RedisNode {
     pub(crate) fn release_unattended(&self, release: &Command<'_>) {
         if !self.is_needless(release) {
             let release = self.line.at_node(release, &self.owner.mail);
-            self.owner.queue.push_unattended(self.call(&release));
+            let ttl = self.key_lasts(&release);
+            let call = self.call(&release).in_place_of_a_release(ttl);
+            self.owner.queue.push_unattended(call);
         }
     }
 
@@ -335,20 +337,29 @@ impl RedisNode {
     }
 
     fn call(&self, command: &Command<'_>) -> Call {
+        let acquire = self.acquired_by(command).and_then(|last| last.number);
+        Call::new(command, self.node_timeout, self.key_lasts(command)).behind(acquire)
+    }
+
+    /// How long the key of `command` lives at most if it is not extended.
+    fn key_lasts(&self, command: &Command<'_>) -> Duration {
         /// For a key that was not the last one acquired by this handle: the longest TTL.
         const UNKNOWN_TTL: Duration = Options::MAX_TTL;
         /// For clocks that run at different rates.
         const SLACK: Duration = Duration::from_secs(1);
 
-        let known = self.last.filter(|last| match command.verb {
-            Verb::Extend { .. } | Verb::Release => last.token == *command.token,
-            Verb::Acquire { .. } => false,
-        });
-        let ttl = known.map_or(UNKNOWN_TTL, |last| {
+        let ttl = self.acquired_by(command).map_or(UNKNOWN_TTL, |last| {
             Duration::from_millis(last.ttl_ms.into())
         });
-        Call::new(command, self.node_timeout, ttl + ttl / 50 + SLACK)
-            .behind(known.and_then(|last| last.number))
+        ttl + ttl / 50 + SLACK
+    }
+
+    /// The acquire whose lease `command` extends or releases.
+    fn acquired_by(&self, command: &Command<'_>) -> Option<Attempt> {
+        self.last.filter(|last| match command.verb {
+            Verb::Extend { .. } | Verb::Release => last.token == *command.token,
+            Verb::Acquire { .. } => false,
+        })
     }
 
     /// Whether `command` releases an acquire that was never sent. If an earlier one was, the client stands in the line there.

@@ -533,7 +533,8 @@ impl Redlock {
     }
 
     /// Takes over a lease that another process has [handed over](Guard::hand_over), for example to its successor: extends it in one
-    /// round, or two for a fenced lock. The options must have the rules of the lease; the TTL is that of the options.
+    /// round, or two for a fenced lock. The options must have the rules of the lease. The TTL is that of the options, and not longer
+    /// than that of the lease: an extension that the other process has sent may arrive late, and sets the TTL of that process.
     ///
     /// If a quorum of nodes still carries the token, no other client has held the lock since it was granted. The validity counts
     /// from the moment before this round, whatever became of the first validity. Only one process may adopt a lease, and the
@@ -548,12 +549,20 @@ impl Redlock {
     /// [`AdoptError`] tells whether the lease is lost, or a later attempt may succeed.
     pub async fn adopt(&self, handover: &Handover) -> Result<Guard, AdoptError> {
         check(&self.options).map_err(AdoptError::Build)?;
-        let Handover { key, token, fence } = handover;
+        let Handover {
+            key,
+            token,
+            fence,
+            ttl,
+        } = handover;
         if key.len() > MAX_KEY {
             return Err(AdoptError::KeyTooLong(key.len()));
         }
         if fence.is_some() != self.options.fencing().is_some() {
             return Err(AdoptError::OtherKind);
+        }
+        if self.options.ttl() > *ttl {
+            return Err(AdoptError::LongerTtl(*ttl));
         }
         if self.closing.is_closed() {
             return Err(AdoptError::Closed(KeyName::new(key)));

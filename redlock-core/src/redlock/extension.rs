@@ -14,7 +14,8 @@ use crate::transport::{NodeErrorOf, Transport};
 
 impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
     /// Takes over a lease that another process has acquired and left on the nodes: extends it, with the TTL and the drift of the
-    /// options. The lease is fenced if there is a `fence` and the options are [fenced](crate::Options::fencing). The rules must be
+    /// options. This TTL must not be longer than that of the lease: an extension that the other process has sent may arrive late, and
+    /// sets the TTL of that process. The lease is fenced if there is a `fence` and the options are [fenced](crate::Options::fencing). The rules must be
     /// those of the lease.
     ///
     /// A quorum of nodes must still carry `token`. Then no other client has held the lock since it was granted, and the validity

@@ -23,6 +23,8 @@ pub(crate) struct Call {
     node_timeout: Duration,
     /// The number of the acquire with the same token, if it is known; its own number if this is an acquire.
     pub(super) behind: Option<AcquireNumber>,
+    /// Whether the queue treats it like a release: it is one, or it takes the place of one.
+    is_release: bool,
     /// Its own number if this is an extension. The first one has number one.
     pub(super) extend: u64,
     /// After this time the command is not sent if no caller waits for it: the round of an acquire or extend is over, or
@@ -102,11 +104,20 @@ impl Call {
             script_call: ScriptCall::Hash,
             node_timeout,
             behind: None,
+            is_release: command.is_release(),
             extend: 0,
             pointless_at,
             reply: None,
             room: None,
         }
+    }
+
+    /// Has the queue treat the call like a release: with [`Options::min_hold`](redlock_core::Options::min_hold), the end of a lease is
+    /// an extension. The key lives for `ttl` at most without it.
+    pub(crate) fn in_place_of_a_release(mut self, ttl: Duration) -> Self {
+        self.is_release = true;
+        self.pointless_at = Instant::now() + ttl;
+        self
     }
 
     /// Queues the call behind the acquire with this number, which is for the same lock.
@@ -180,8 +191,9 @@ impl Call {
         now >= self.pointless_at && self.is_abandoned()
     }
 
-    pub(crate) fn is_release(&self) -> bool {
-        self.command().is_release()
+    /// Whether this is a release, or takes the place of one.
+    pub(crate) const fn is_release(&self) -> bool {
+        self.is_release
     }
 
     /// Sends the text of the script next time. Returns `false` if it was sent already.

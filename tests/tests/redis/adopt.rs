@@ -23,7 +23,12 @@ async fn a_lease_that_is_handed_over_goes_on_in_another_process() {
         assert!(second.try_acquire("dock-7").await.unwrap_err().is_held());
 
         // All that is needed is in its parts.
-        let handover = Handover::new(handover.key(), *handover.token(), handover.fence());
+        let handover = Handover::new(
+            handover.key(),
+            *handover.token(),
+            handover.fence(),
+            handover.ttl(),
+        );
         let mut adopted = second.adopt(&handover).await.unwrap();
         assert_eq!((*adopted.token(), adopted.fence()), (token, fence));
         assert!(adopted.is_valid() && adopted.remaining() <= TTL);
@@ -60,9 +65,25 @@ async fn a_fenced_lease_is_not_adopted_as_a_plain_one_nor_the_other_way_round() 
     }
 }
 
+/// A late extension of the first process would shorten it: two could hold the lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_is_not_adopted_with_a_longer_ttl() {
+    let servers = Servers::start(3);
+    let redlock = connected(&servers, patient(TTL)).await;
+    let handover = redlock.acquire("dock-7").await.unwrap().hand_over();
+    assert_eq!(handover.ttl(), TTL);
+    let longer = redlock.with_options(patient(TTL + Duration::from_millis(1)));
+    assert_eq!(
+        longer.adopt(&handover).await.unwrap_err(),
+        AdoptError::LongerTtl(TTL)
+    );
+    let shorter = redlock.with_options(patient(TTL / 2));
+    shorter.adopt(&handover).await.unwrap().release().await;
+}
+
 #[test]
 fn the_token_of_a_lease_on_its_way_is_not_printed() {
-    let handover = Handover::new("dock-7", Token::from_bytes([0xab; Token::LEN]), None);
+    let handover = Handover::new("dock-7", Token::from_bytes([0xab; Token::LEN]), None, TTL);
     let told = format!("{handover:?}");
     assert!(
         told.contains("dock-7") && !told.contains("abababababab"),

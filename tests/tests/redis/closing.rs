@@ -8,11 +8,11 @@ use redlock_tests::{Server, Servers};
 const TTL: Duration = Duration::from_secs(60);
 
 /// What a process does that ends right after it has dropped a guard.
-fn end_after_a_lock(servers: &Servers, closes: bool) {
+fn end_after_a_lock(servers: &Servers, options: Options, closes: bool) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
     runtime.block_on(async {
-        let redlock = Redlock::connect(servers.urls(), Options::new(TTL).unwrap()).unwrap();
+        let redlock = Redlock::connect(servers.urls(), options).unwrap();
         drop(redlock.acquire("dock-7").await.unwrap());
         if closes {
             assert_eq!(redlock.close().await, 0);
@@ -23,13 +23,28 @@ fn end_after_a_lock(servers: &Servers, closes: bool) {
 #[test]
 fn a_process_that_closes_the_handle_before_it_ends_leaves_no_key_in_200_runs() {
     let servers = Servers::start(3);
+    let options = Options::new(TTL).unwrap();
     for run in 0..200 {
-        end_after_a_lock(&servers, true);
+        end_after_a_lock(&servers, options, true);
         assert_eq!(servers.key_count(), 0, "run {run}");
     }
     // Without it, the test would show nothing.
-    end_after_a_lock(&servers, false);
+    end_after_a_lock(&servers, options, false);
     assert!(servers.key_count() > 0, "the release was not sent");
+}
+
+#[test]
+fn a_process_that_closes_the_handle_before_it_ends_leaves_its_locks_held_for_their_min_hold() {
+    let servers = Servers::start(3);
+    servers
+        .iter()
+        .for_each(|server| server.vouch("600000:250:60000"));
+    let options = Options::new(TTL).unwrap().min_hold(TTL * 9).unwrap();
+    end_after_a_lock(&servers, options, true);
+    for server in servers.iter() {
+        let left: i64 = server.query(&["PTTL", "dock-7"]).unwrap();
+        assert!(left > 540_000 - 60_000, "{left} ms");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
