@@ -158,7 +158,7 @@ pub(crate) async fn release_file(plan: &Plan, journal: &Journal) -> Result<u8, F
     let redlock = plan.nodes.connect(plan.options).map_err(not_connected)?;
     let result = match adopt(&redlock, plan).await {
         Ok(guard) => {
-            release(guard, journal).await;
+            release(guard, plan, journal).await;
             Ok(0)
         }
         Err(failure) => Err(failure),
@@ -259,7 +259,7 @@ async fn hold(
         Ok(End::Done(_)) => loss(&mut guard).await,
         _ => None,
     };
-    release(guard, journal).await;
+    release(guard, plan, journal).await;
     match (result?, loss) {
         (End::Done(_), Some(why)) => Err(Failure {
             why: format!(
@@ -281,7 +281,7 @@ async fn hold(
     }
 }
 
-async fn release(guard: Guard, journal: &Journal) {
+async fn release(guard: Guard, plan: &Plan, journal: &Journal) {
     let released = guard.release().await;
     journal.write(&Event::Released {
         released: released.released(),
@@ -291,9 +291,10 @@ async fn release(guard: Guard, journal: &Journal) {
     });
     let nodes = released.report().outcomes().len();
     let kept = released.kept();
-    if kept > 0 && kept <= nodes / 2 {
+    // If the time is over, the lock is released.
+    if plan.min_hold.is_some() && released.released() == 0 && kept <= nodes / 2 {
         let why = format!(
-            "only {kept} of {nodes} nodes keep the lock for --min-hold: another host may run the command earlier"
+            "only {kept} of {nodes} nodes have told that they keep the lock for --min-hold: another host may run the command earlier"
         );
         journal.write(&Event::Warned { why });
     }

@@ -279,6 +279,13 @@ impl Guard {
         let Some(Held { mut core, lease }) = self.held.take() else {
             unreachable!("a guard is released once, because release consumes it");
         };
+        let farewell = lease.release_command_at(core.clock().now());
+        if !farewell.is_release() {
+            // With `min_hold`. A release is sent until it succeeds; an extension of the core is not.
+            for node in core.nodes() {
+                node.release_unattended(&farewell);
+            }
+        }
         // Boxed, because it would be most of the futures of `release` and of `hold`.
         let mut release = Box::pin(core.release(lease));
         // The first poll queues the release for every node. So the next task in the queue may send now: its acquire is

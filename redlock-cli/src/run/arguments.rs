@@ -111,6 +111,7 @@ pub(crate) struct Plan {
     pub(crate) command: OsString,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) options: Options,
+    pub(crate) min_hold: Option<Duration>,
     /// The lease to adopt instead of an acquire.
     pub(crate) adopt: Option<LeaseFile>,
     /// `None` to wait without a limit.
@@ -134,6 +135,7 @@ impl Plan {
             command: OsString::new(),
             arguments: Vec::new(),
             options,
+            min_hold: None,
             adopt: None,
             wait: None,
             kill_after: Duration::ZERO,
@@ -185,6 +187,7 @@ impl Arguments {
         let mut command = command.into_iter();
         Ok(Plan {
             options,
+            min_hold: self.min_hold,
             kill_after,
             command: command.next().ok_or("no command: write it after --")?,
             arguments: command.collect(),
