@@ -374,7 +374,7 @@ impl Redlock {
     ///
     /// This takes one round for a plain lock, and up to three for a fenced one. A round ends as soon as a quorum has
     /// decided it. If another task holds the lock through this handle or a clone of it, or waits for it, this fails at
-    /// once, and asks no node. If very many tasks acquire or extend at the moment, the round begins a little later. If
+    /// once, and asks no node, unless other processes wait for the lock too. If very many tasks acquire or extend at the moment, the round begins a little later. If
     /// it cannot begin within one node timeout, this fails with [`AcquireError::NotAsked`].
     ///
     /// Several clients that try at the same time may split the votes, so that none gets a quorum. So if some node granted
