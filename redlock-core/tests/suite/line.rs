@@ -266,6 +266,45 @@ fn a_waiter_that_hangs_costs_the_next_one_a_turn_once() {
     }
 }
 
+/// As many workers of one process that is frozen. A look ends the turn of one of them.
+#[test]
+fn waiters_that_hang_one_behind_the_other_cost_about_a_turn_each() {
+    const HUNG: u8 = 8;
+
+    let clock = MockClock::new();
+    let nodes = &far(&clock, 3);
+    let served = Served::default();
+    let mut frozen: Vec<_> = (1..=HUNG)
+        .map(|number| queued(nodes, &clock, number))
+        .collect();
+    let mut hung: Vec<_> = frozen
+        .iter_mut()
+        .map(|redlock| Box::pin(redlock.acquire(KEY)))
+        .collect();
+    let freeze = async {
+        clock.sleep_until(at(ms(100))).await;
+        for acquire in &mut hung {
+            let hang = clock.sleep_until(clock.now().saturating_add(ms(50)));
+            let first = select(pin!(hang), acquire).await;
+            assert!(matches!(first, Either::First(())));
+        }
+    };
+    let tasks: Vec<Task<'_>> = vec![
+        first_holder(queued(nodes, &clock, 99), ms(2_000)),
+        Box::pin(freeze),
+        waiter(queued(nodes, &clock, 50), 50, ms(1_000), ms(5), &served),
+    ];
+    clock.run(join_all(tasks));
+    drop(hung);
+    let served = served.borrow();
+    let [(50, at)] = served[..] else {
+        panic!("{served:?}");
+    };
+    let taken = at - ms(2_000);
+    assert!(taken > TURN * u32::from(HUNG), "{taken:?}");
+    assert!(taken <= TURN * u32::from(HUNG + 3), "{taken:?}");
+}
+
 #[test]
 fn a_lost_call_costs_a_look() {
     for (count, options) in worlds() {

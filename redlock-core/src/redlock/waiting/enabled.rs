@@ -4,6 +4,7 @@
 
 use core::array;
 use core::future::{Future, poll_fn};
+use core::mem;
 use core::pin::{Pin, pin};
 use core::task::{Poll, ready};
 
@@ -38,6 +39,8 @@ pub(in crate::redlock) struct Waiting {
     looks: u32,
     /// Whether a quorum of nodes has called the client in this wait.
     was_called: bool,
+    /// How many clients were ahead at the last look, if it was the turn of one of them.
+    ahead: Option<u16>,
     /// When the client looks at the lock next, if no node calls it.
     look_at: Instant,
     /// The last attempt has left the line.
@@ -56,6 +59,7 @@ impl Waiting {
             has_ticket: false,
             looks: 0,
             was_called: false,
+            ahead: None,
             look_at: Instant::MAX,
             is_over: false,
         }
@@ -119,7 +123,8 @@ fn hash(key: &[u8]) -> u32 {
 const LOOKS_MIN: u32 = 3;
 
 /// Of so many clients ahead, a client expects one to miss its turn. If each client looked at the end of each turn, the lock would
-/// cost the more commands, the more clients wait for it.
+/// cost the more commands, the more clients wait for it. But while the line does not move, because clients ahead hang, it is a look
+/// that ends their turns.
 const AHEAD_PER_TURN: u64 = 4;
 
 /// How long a client waits for the calls of the other nodes after the first call, in microseconds. The same release is on its
@@ -266,6 +271,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let spread = LONG_LOOK_MICROS / 2;
         let longest = LONG_LOOK_MICROS - spread / 2 + part_of(spread, random);
         let longest = longest.min(u64::from(self.options.terms().ttl_ms) * 1_000 / 4);
+        let ahead_before = mem::replace(&mut waiting.ahead, ballot.line.least_ahead());
         // Two clients that split the votes do not see this, unless a third one takes part. Then their clean-ups call the first in
         // the line. But if this client was called in vain, the holder may be one that does not call.
         let is_surely_held = !waiting.was_called && ballot.line.is_surely_held(self.quorum());
@@ -277,7 +283,12 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             && let Some(left) = turn_left
         {
             // If the clock of this node was stepped back, more may be left than a turn lasts.
-            let turns = ballot.line.least_ahead().map_or(0, u64::from) / AHEAD_PER_TURN;
+            let fewest = ballot.line.least_ahead().unwrap_or_default();
+            let is_moving = ahead_before.is_none_or(|before| fewest.saturating_add(1) < before);
+            let turns = match is_moving {
+                true => u64::from(fewest) / AHEAD_PER_TURN,
+                false => 0,
+            };
             let left = left.saturating_add(AFTER_TURN_MICROS + turns * turn);
             ended_at.plus_micros(left.min(longest.max(turn)))
         } else {
