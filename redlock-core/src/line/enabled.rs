@@ -8,7 +8,7 @@ use crate::key::{MAILBOX_PREFIX, QUEUE_KEY_PREFIX};
 use crate::line::Refusal;
 
 /// The name of a client in the lines of the nodes, and of the channel through which a node calls it:
-/// [`MAILBOX_PREFIX`](crate::MAILBOX_PREFIX), then 16 hexadecimal digits.
+/// [`MAILBOX_PREFIX`], then 16 hexadecimal digits.
 ///
 /// A client that a node cannot call, because the connection has not subscribed to the channel, stands in the line of this node
 /// with `~` before its digits.
