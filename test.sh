@@ -252,10 +252,11 @@ step_no_std() {
     done
 }
 
+# Without those that need the standard library.
 features_of() {
     local package=$1
     cargo metadata --format-version 1 --no-deps | jq -er --arg package "$package" '
-        .packages[] | select(.name == $package) | .features | keys[] | select(. != "default")'
+        .packages[] | select(.name == $package) | .features | keys[] | select(. != "default" and . != "mock-sync")'
 }
 
 need_for_boards() {

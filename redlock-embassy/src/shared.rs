@@ -223,7 +223,8 @@ where
     /// When a third of what is left of the validity has passed.
     fn extension_due(&self, lease: &Lease<&[u8]>) -> redlock_core::Instant {
         let now = self.clock.now();
-        now.saturating_add(lease.remaining(now) / 3)
+        let third = lease.remaining(now).checked_div(3).unwrap_or_default();
+        now.saturating_add(third)
             .saturating_add(self.clock.resolution())
     }
 
@@ -240,16 +241,13 @@ where
         let mut turn = poll_fn(|cx| match self.free_turn() {
             Some(turn) => Poll::Ready(turn),
             None => {
-                let register = |waiting: &RefCell<MultiWakerRegistration<_>>| {
-                    waiting.borrow_mut().register(cx.waker());
-                };
-                self.waiting.lock(register);
+                change(&self.waiting, |waiting| waiting.register(cx.waker()));
                 // The turn may have ended in between, on another core or in an interrupt.
                 self.free_turn().map_or(Poll::Pending, Poll::Ready)
             }
         })
         .await;
-        while let Some(orphan) = self.orphans.lock(|orphans| orphans.borrow_mut().pop()) {
+        while let Some(orphan) = change(&self.orphans, Vec::pop) {
             let mut release = pin!(turn.release(orphan));
             // One poll sends the release to all nodes. The answers are not waited for.
             poll_fn(|cx| Poll::Ready(release.as_mut().poll(cx).is_ready())).await;
@@ -286,12 +284,24 @@ impl<M: RawMutex, T, C, E, const MAX: usize> DerefMut for Turn<'_, M, T, C, E, M
     }
 }
 
+/// Changes a value that tasks share. It is borrowed nowhere else while the mutex is locked, and so that the compiler need not know
+/// this, there is no code for a panic.
+fn change<M: RawMutex, V, R: Default>(
+    shared: &BlockingMutex<M, RefCell<V>>,
+    change: impl FnOnce(&mut V) -> R,
+) -> R {
+    shared.lock(|value| {
+        let mut value = value.try_borrow_mut().ok();
+        value.as_deref_mut().map(change).unwrap_or_default()
+    })
+}
+
 /// Wakes the tasks that wait for their turn, when it is dropped.
 struct Wake<'a, M: RawMutex>(&'a Waiting<M>);
 
 impl<M: RawMutex> Drop for Wake<'_, M> {
     fn drop(&mut self) {
-        self.0.lock(|waiting| waiting.borrow_mut().wake());
+        change(self.0, MultiWakerRegistration::wake);
     }
 }
 
@@ -325,8 +335,7 @@ impl<M: RawMutex, T, C, E, const MAX: usize> Drop for Held<'_, '_, M, T, C, E, M
             && let Ok(key) = Key::from_slice(self.lease.key())
         {
             let orphan = self.lease.with_key(key);
-            let stored = |orphans: &RefCell<Vec<_, _>>| orphans.borrow_mut().push(orphan).is_ok();
-            let _is_stored = self.shared.orphans.lock(stored);
+            let _is_stored = change(&self.shared.orphans, |orphans| orphans.push(orphan).is_ok());
         }
     }
 }
