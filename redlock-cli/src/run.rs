@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use redlock_std::{
     AcquireError, AdoptError, ConnectError, Failure as NodeFailure, Fence, Guard, NodeError,
-    Redlock, TransportError,
+    Redlock, Released, TransportError,
 };
 use rustix::process::Signal;
 use tokio::runtime::Builder;
@@ -246,8 +246,10 @@ async fn hold(
         valid: guard.remaining(),
         fence: guard.fence().map(Fence::as_u64),
     });
+    let mut is_started = false;
     let result = match Child::start(plan, &guard, journal) {
         Ok(child) => {
+            is_started = true;
             journal.write(&Event::Started { pid: child.pid() });
             let end = supervise(child, &mut guard, signals, plan, journal).await;
             end.map_err(|error| internal("cannot wait for the command", &error))
@@ -259,7 +261,12 @@ async fn hold(
         Ok(End::Done(_)) => loss(&mut guard).await,
         _ => None,
     };
-    release(guard, plan, journal).await;
+    if is_started {
+        release(guard, plan, journal).await;
+    } else {
+        // Another host may be able to start it.
+        write_released(&guard.release_now().await, journal);
+    }
     match (result?, loss) {
         (End::Done(_), Some(why)) => Err(Failure {
             why: format!(
@@ -281,14 +288,18 @@ async fn hold(
     }
 }
 
-async fn release(guard: Guard, plan: &Plan, journal: &Journal) {
-    let released = guard.release().await;
+fn write_released(released: &Released, journal: &Journal) {
     journal.write(&Event::Released {
         released: released.released(),
         gone: released.gone(),
         unanswered: released.unanswered(),
         kept: released.kept(),
     });
+}
+
+async fn release(guard: Guard, plan: &Plan, journal: &Journal) {
+    let released = guard.release().await;
+    write_released(&released, journal);
     let nodes = released.report().outcomes().len();
     let kept = released.kept();
     // If the time is over, the lock is released.

@@ -310,7 +310,9 @@ impl Guard {
     }
 
     /// Leaves the lock on the nodes, for another process to [adopt](crate::Redlock::adopt). Nothing more is sent: the keys expire one
-    /// TTL after the grant or the last extension that was sent before.
+    /// TTL after the grant or the last extension that was sent before. What is on its way to a slow node still arrives: it may set
+    /// the key there after the other process has released the lock. This node then refuses the lock for one TTL.
+    /// [`Options::min_hold`](crate::Options::min_hold) does not go with the lease.
     #[must_use = "the lock stays held until its TTL is over"]
     pub fn hand_over(mut self) -> Handover {
         self.stop_keeping();
