@@ -9,11 +9,11 @@ STEPS="\
 fmt        2  the code is formatted
 clippy    60  no lint warns, in any target of any package
 deny       5  every dependency of the libraries has a known source, a licence that fits, and one version
-tests    300  unit tests, doc tests, and the suites against real redis-servers, firmware in QEMU among them
+tests    400  unit tests, doc tests, and the suites against real redis-servers, firmware in QEMU among them
 release   30  the tests of the core without debug assertions, where integers wrap
 api       60  the public API is what docs/api lists
 loom      15  what the tasks of a process share, in every order of their threads with up to three preemptions
-model    420  every order of events in small worlds; what is wrong on purpose is found by the tests
+model    480  every order of events in small worlds; what is wrong on purpose is found by the tests
 simulate  60  the lock in 10,000 made-up worlds, with everything that can go wrong in them; each assumption broken is found
 chaos    150  real servers, broken for a minute under real clients; draws who held the lock when
 load      60  very many locks at once, killed connections, slow and hostile nodes: the short form, in ratios

@@ -190,7 +190,7 @@ impl Model {
 
     fn receive(&mut self, mut piece: &[u8]) -> Result<(), Malformed> {
         while let Some(event) = self.decoder.decode(&mut piece)? {
-            // Nobody has subscribed, so no other event is an answer.
+            // No client has subscribed, so no other event is an answer.
             let Event::Reply(value) = event else {
                 continue;
             };

@@ -4,8 +4,12 @@
 
 #![no_main]
 
+mod pieces;
+
 use libfuzzer_sys::fuzz_target;
 use redlock_embassy::resp::{Decoder, Malformed, REPLY_MAX, Rejection, Value};
+
+use pieces::pieces;
 
 fuzz_target!(|data: &[u8]| {
     let (sizes, bytes) = data.split_at(data.len().min(4));
@@ -46,17 +50,6 @@ fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Value>, Result
         }
     }
     (values, Ok(()))
-}
-
-/// `bytes` in pieces of 1 to 16 bytes, as `sizes` say, over and over.
-fn pieces<'a>(mut bytes: &'a [u8], sizes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-    let mut sizes = sizes.iter().cycle();
-    std::iter::from_fn(move || {
-        let size = 1 + usize::from(sizes.next()? % 16);
-        let (piece, rest) = bytes.split_at(size.min(bytes.len()));
-        bytes = rest;
-        (!piece.is_empty()).then_some(piece)
-    })
 }
 
 fn assert_printable(rejection: &Rejection) {

@@ -48,14 +48,7 @@ pub(crate) struct LockArguments {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExtendArguments {
     #[command(flatten)]
-    nodes: NodeArguments,
-
-    /// The file that "redlock lock" has written
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    lease_file: PathBuf,
-
-    #[command(flatten)]
-    output: Output,
+    adopted: Adopted,
 }
 
 /// Release the lock of the lease in a file, and remove the file
@@ -64,6 +57,12 @@ pub(crate) struct ExtendArguments {
 /// with its TTL; 75 another process uses the file; 64 usage; 70 internal error.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UnlockArguments {
+    #[command(flatten)]
+    adopted: Adopted,
+}
+
+#[derive(Debug, clap::Args)]
+struct Adopted {
     #[command(flatten)]
     nodes: NodeArguments,
 
@@ -101,16 +100,14 @@ pub(crate) fn lock(arguments: LockArguments) -> ExitCode {
 }
 
 pub(crate) fn extend(arguments: ExtendArguments) -> ExitCode {
-    let file = LeaseFile::open(&arguments.lease_file);
-    match file.and_then(|file| of_file(file, arguments.nodes, &arguments.output)) {
+    match arguments.adopted.plan() {
         Ok(plan) => on_runtime(&plan, async |_| extend_file(&plan).await),
         Err(why) => exit::usage(&why),
     }
 }
 
 pub(crate) fn unlock(arguments: UnlockArguments) -> ExitCode {
-    let file = LeaseFile::open(&arguments.lease_file);
-    match file.and_then(|file| of_file(file, arguments.nodes, &arguments.output)) {
+    match arguments.adopted.plan() {
         Ok(plan) => on_runtime(&plan, async |journal| release_file(&plan, journal).await),
         Err(why) => exit::usage(&why),
     }
@@ -129,15 +126,18 @@ impl LockArguments {
     }
 }
 
-/// What to do with the lease in `file`.
-fn of_file(file: LeaseFile, nodes: NodeArguments, output: &Output) -> Result<Plan, String> {
-    let nodes = nodes.urls()?;
-    file.expect_nodes(&nodes)?;
-    let (key, options) = (file.key().to_owned(), file.options()?);
-    Ok(Plan {
-        adopt: Some(file),
-        ..Plan::without_command(nodes, key, options, output.form())
-    })
+impl Adopted {
+    /// What to do with the lease in the file.
+    fn plan(self) -> Result<Plan, String> {
+        let file = LeaseFile::open(&self.lease_file)?;
+        let nodes = self.nodes.urls()?;
+        file.expect_nodes(&nodes)?;
+        let (key, options) = (file.key().to_owned(), file.options()?);
+        Ok(Plan {
+            adopt: Some(file),
+            ..Plan::without_command(nodes, key, options, self.output.form())
+        })
+    }
 }
 
 impl Output {

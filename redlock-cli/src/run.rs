@@ -140,7 +140,13 @@ pub(crate) async fn lock_to_file(
 /// Extends the lease in the file of the plan, and leaves it on the nodes.
 pub(crate) async fn extend_file(plan: &Plan) -> Result<u8, Failure> {
     let redlock = plan.nodes.connect(plan.options).map_err(not_connected)?;
-    let guard = adopt(&redlock, plan).await?;
+    let adopted = adopt(&redlock, plan).await;
+    if let (Err(failure), Some(file)) = (&adopted, &plan.adopt)
+        && failure.code == exit::LOST
+    {
+        file.remove();
+    }
+    let guard = adopted?;
     let valid = guard.remaining();
     // Not released.
     let _left = guard.hand_over();

@@ -359,7 +359,7 @@ impl Line {
             Phase::Tries(said) => said[node] != Said::Nothing,
             Phase::Waits(_) | Phase::CleansUp(..) => true,
             Phase::Done => {
-                // Nobody waits any more.
+                // No client waits any more.
                 if it.fate == Fate::Well && self.slip != Some(Slip::StaysInLine) {
                     it.phase = Phase::Leaves(1 << node);
                 }

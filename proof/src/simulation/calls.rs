@@ -266,7 +266,7 @@ impl<T: Transport> User<T> {
     fn ends(&mut self, call: Call, end: End) {
         let mut state = self.world.look();
         state.end(self.task, call, end);
-        // What a dropped future has left is released by the next operation, and what is lost is released by nobody.
+        // The next operation releases what a dropped future has left. Nothing releases what is lost.
         let has_left = match call {
             Call::Acquire(_) | Call::CalmAcquire(_) => !matches!(end, End::Done | End::Dropped),
             Call::Release(_) | Call::Hold(_) | Call::Tidy => end == End::Done,

@@ -99,7 +99,7 @@ struct Judge {
     calls: Calls,
     fences: Fences,
     votes: Votes,
-    /// None where nobody waits in a line.
+    /// None where no client waits in a line.
     lines: Option<Lines>,
 }
 
@@ -200,7 +200,7 @@ impl Judge {
             }
             What::Died(client) => {
                 self.calls.died(client);
-                // Nobody works any more.
+                // No client works any more.
                 let works =
                     |lease: &&mut Tenure| lease.claim.task.client == client && lease.work.is_some();
                 let leases = self.leases.iter_mut().filter(works);

@@ -139,7 +139,7 @@ impl Scenario {
         }
     }
 
-    /// None where nobody waits in a line.
+    /// None where no client waits in a line.
     pub(crate) fn line_limits(&self, spread: u64) -> Option<LineLimits> {
         if !self.has_lines {
             return None;

@@ -86,6 +86,7 @@ fn a_lease_that_another_client_has_taken_is_lost_for_each_command() {
         ended.expect_code(76);
         ended.expect_stderr("the lease is lost");
         assert_eq!(ended.stdout, "");
+        assert!(!file.exists(), "{command}");
         // What the other has stays.
         for server in &servers[..2] {
             assert_eq!(server.query::<String>(&["GET", KEY]).unwrap(), "another");
