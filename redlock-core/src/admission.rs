@@ -2,9 +2,9 @@
 
 use crate::command::Verb;
 use crate::denial::Denial;
+use crate::fence::FENCES;
 use crate::node_info::{NodeInfo, ReplicationId, RunId};
 use crate::time::{Instant, drift_micros};
-use crate::vote_conditions::VoteConditions;
 
 /// What one client knows about one node. It belongs to the transport, and outlives the connections to the node.
 ///
@@ -48,9 +48,6 @@ pub struct Admission {
     /// The node has answered like a replica since it was last asked.
     is_in_doubt: bool,
 }
-
-/// Whether fenced acquires exist. If not, a device saves the flash for their code.
-const FENCES: bool = cfg!(any(feature = "fence", feature = "mock"));
 
 /// If the vote is denied, the node is asked again after this time, in milliseconds.
 const DENIAL_MS: u32 = 1_000;
@@ -157,8 +154,7 @@ impl Admission {
     #[inline(never)]
     pub fn is_outdated(&self, verb: Verb, admitted: &Result<(), Denial>, now: Instant) -> bool {
         let conditions = match verb {
-            Verb::Acquire { conditions, .. } => conditions,
-            Verb::Extend { .. } => VoteConditions::NONE,
+            Verb::Acquire { conditions, .. } | Verb::Extend { conditions, .. } => conditions,
             Verb::Release => return false,
         };
         let mut after_ms = match admitted {
@@ -194,7 +190,7 @@ impl Admission {
 
     /// Checks whether the vote of the node counts at `now`. Call it before you send a command, and again if you have asked
     /// the node since. For a release, the result is always `Ok`: it is always sent. For an extend, the result is `Ok` unless
-    /// its TTL is longer than the guard record of the node allows.
+    /// its TTL is longer than the guard record of the node allows, or the lease is adopted, which needs the vote of the node.
     ///
     /// # Errors
     ///
@@ -204,9 +200,10 @@ impl Admission {
         let (ttl_ms, conditions) = match verb {
             Verb::Acquire { ttl_ms, conditions } => (ttl_ms, conditions),
             // A fenced acquire after a restart does not wait for the end of a longer lease.
-            Verb::Extend { ttl_ms } if ttl_ms > max_ttl_ms && max_ttl_ms > 0 => {
+            Verb::Extend { ttl_ms, .. } if ttl_ms > max_ttl_ms && max_ttl_ms > 0 => {
                 return Err(Denial::TtlTooLong { max_ttl_ms });
             }
+            Verb::Extend { ttl_ms, conditions } if conditions.restart_guard => (ttl_ms, conditions),
             _ => return Ok(()),
         };
         if !self.is_known {
@@ -292,6 +289,13 @@ mod tests {
 
     const fn acquire(conditions: VoteConditions) -> Verb {
         Verb::Acquire {
+            ttl_ms: TTL,
+            conditions,
+        }
+    }
+
+    const fn extend(conditions: VoteConditions) -> Verb {
+        Verb::Extend {
             ttl_ms: TTL,
             conditions,
         }
@@ -508,7 +512,7 @@ mod tests {
             max_ttl_ms,
             ..node(1, 1_000)
         };
-        let extend = Verb::Extend { ttl_ms: TTL };
+        let extend = extend(VoteConditions::NONE);
         let mut admission = met(recorded(None), at(0));
         assert_eq!(admission.check(extend, at(0)), Ok(()));
         admission.record(Some(recorded(Some(TTL - 1))), at(10));
@@ -525,6 +529,18 @@ mod tests {
         // Another record may come meanwhile, also if the client only extends.
         assert!(!admission.must_ask(extend, at(70)));
         assert!(admission.must_ask(extend, at(71)));
+    }
+
+    #[test]
+    fn a_restarted_node_has_no_vote_for_an_adoption_but_extends() {
+        let young = met(node(1, 3), at(100));
+        assert_eq!(young.check(extend(VoteConditions::NONE), at(104)), Ok(()));
+        let denial = young.check(extend(GUARDED), at(104));
+        assert!(
+            matches!(denial, Err(Denial::Restarted { .. })),
+            "{denial:?}"
+        );
+        assert_eq!(young.check(extend(GUARDED), at(109)), Ok(()));
     }
 
     #[test]

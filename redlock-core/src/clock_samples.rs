@@ -2,7 +2,7 @@
 //! `step_back` of a fleet.
 
 use crate::denial::Denial;
-use crate::fence::Fence;
+use crate::fence::{Fence, Fenced};
 use crate::reply::Reply;
 use crate::round::NodeSet;
 use crate::time::Instant;
@@ -10,19 +10,23 @@ use crate::time::Instant;
 /// Samples of the nodes' clocks, fences and rules, collected during a round for the next proposal.
 #[derive(Debug)]
 pub(crate) struct ClockSamples<const MAX: usize> {
-    /// For each sample, how far the node's clock is ahead of the client's, in microseconds. Not ordered by node.
-    offsets: [i64; MAX],
-    /// For how long each node will not grant the key to this client, in milliseconds. `u32::MAX` if this is unknown.
-    held_ms: [u32; MAX],
-    /// For each sample, the highest fence that the node has accepted. Not ordered by node.
-    fences: [Fence; MAX],
-    /// The number of samples.
-    count: usize,
+    /// By node. Without the feature `fence`, there is no sample, and this takes no space.
+    samples: [Option<Fenced<Sample>>; MAX],
     /// How many nodes denied their vote only because of the proposed fence.
     misfits: u32,
     /// The nodes that lack a guard record of their process and data.
     unguarded: NodeSet,
     rules: RecordedRules,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    /// How far the node's clock is ahead of the client's, in microseconds.
+    offset: i64,
+    /// The highest fence that the node has accepted.
+    fence: Fence,
+    /// For how long the node will not grant the key to this client, in milliseconds. `None` if this is unknown.
+    held_ms: Option<u32>,
 }
 
 /// Which nodes have which rules in their guard records.
@@ -58,10 +62,7 @@ pub(crate) enum Confirmation {
 impl<const MAX: usize> ClockSamples<MAX> {
     pub(crate) const fn new() -> Self {
         Self {
-            offsets: [0; MAX],
-            held_ms: [u32::MAX; MAX],
-            fences: [Fence::ZERO; MAX],
-            count: 0,
+            samples: [None; MAX],
             misfits: 0,
             unguarded: NodeSet::EMPTY,
             rules: RecordedRules {
@@ -113,22 +114,19 @@ impl<const MAX: usize> ClockSamples<MAX> {
         rules.insert(node);
         // The node read its clock at some time between `sent_at` and `now`.
         let ours = sent_at.as_micros().midpoint(now.as_micros());
-        if let Some(offset) = self.offsets.get_mut(self.count) {
-            *offset = reading.time().wrapping_sub(ours).cast_signed();
-            if let Some(fence) = self.fences.get_mut(self.count) {
-                *fence = reading.fence();
-            }
-            self.count += 1;
-        }
         // A node without a vote does not say how long it keeps the key.
-        if !matches!(
+        let is_silent = matches!(
             answer,
             Err(Some(
                 Denial::Quarantined { .. } | Denial::Unguarded { .. } | Denial::FencingMismatch(_)
             ))
-        ) && let Some(held) = self.held_ms.get_mut(node)
-        {
-            *held = reading.held_ms();
+        );
+        if let Some(sample) = self.samples.get_mut(node) {
+            *sample = Some(reading.with(Sample {
+                offset: reading.time().wrapping_sub(ours).cast_signed(),
+                fence: reading.fence(),
+                held_ms: (!is_silent).then(|| reading.held_ms()),
+            }));
         }
         true
     }
@@ -136,14 +134,17 @@ impl<const MAX: usize> ClockSamples<MAX> {
     /// The time until `quorum` nodes will grant the key, in milliseconds, if its holder neither extends nor releases it. `None`
     /// if fewer nodes have answered, or if the time is unknown. A process with several names counts once: `duplicates` are its
     /// other names.
-    pub(crate) fn free_in_ms(&mut self, duplicates: NodeSet, quorum: u32) -> Option<u32> {
-        for (node, held) in self.held_ms.iter_mut().enumerate() {
-            if duplicates.contains(node) {
-                *held = u32::MAX;
+    pub(crate) fn free_in_ms(&self, duplicates: NodeSet, quorum: u32) -> Option<u32> {
+        let mut held_ms = [u32::MAX; MAX];
+        for (node, (held_ms, sample)) in held_ms.iter_mut().zip(&self.samples).enumerate() {
+            if let Some(known_ms) = sample.and_then(|sample| sample.get().held_ms)
+                && !duplicates.contains(node)
+            {
+                *held_ms = known_ms;
             }
         }
-        self.held_ms.sort_unstable();
-        let left_ms = *self.held_ms.get((quorum as usize).checked_sub(1)?)?;
+        held_ms.sort_unstable();
+        let left_ms = *held_ms.get((quorum as usize).checked_sub(1)?)?;
         // Fewer nodes have answered, or a node has no vote, and it is unknown for how long. Or the key has no TTL.
         if left_ms == u32::MAX {
             return None;
@@ -156,7 +157,7 @@ impl<const MAX: usize> ClockSamples<MAX> {
     pub(crate) fn highest(&self, newest: Fence) -> (Fence, bool) {
         let mut highest = Fence::ZERO;
         let mut is_exceeded = false;
-        for fence in self.fences.iter().take(self.count) {
+        for Sample { fence, .. } in self.samples() {
             if *fence <= newest {
                 highest = highest.max(*fence);
             } else {
@@ -183,21 +184,32 @@ impl<const MAX: usize> ClockSamples<MAX> {
 
     /// How far the nodes' clocks are ahead of the client's, in microseconds: the median of all samples. `None` if there are
     /// fewer than `needed`, because most of so few samples may come from wrong clocks.
-    pub(crate) fn offset(&mut self, needed: u32) -> Option<i64> {
-        let offsets = self.offsets.get_mut(..self.count)?;
-        if self.count < needed as usize {
+    pub(crate) fn offset(&self, needed: u32) -> Option<i64> {
+        let mut offsets = [0; MAX];
+        let mut count = 0;
+        for (offset, sample) in offsets.iter_mut().zip(self.samples()) {
+            *offset = sample.offset;
+            count += 1;
+        }
+        if count < needed as usize {
             return None;
         }
+        let offsets = offsets.get_mut(..count)?;
         offsets.sort_unstable();
-        offsets.get(self.count.checked_sub(1)? / 2).copied()
+        offsets.get(count.checked_sub(1)? / 2).copied()
     }
 
     /// Whether the clocks of a quorum are ahead of the client's by `offset`, plus or minus `window_ms`.
     pub(crate) fn is_offset_confirmed(&self, offset: i64, window_ms: u32, quorum: u32) -> bool {
         let window = u64::from(window_ms) * 1_000;
-        let offsets = self.offsets.iter().take(self.count);
-        let agreeing = offsets.filter(|other| other.abs_diff(offset) <= window);
+        let agreeing = self
+            .samples()
+            .filter(|sample| sample.offset.abs_diff(offset) <= window);
         agreeing.count() >= quorum as usize
+    }
+
+    fn samples(&self) -> impl Iterator<Item = &Sample> {
+        self.samples.iter().flatten().map(Fenced::get)
     }
 
     /// What the answers of `all` nodes tell about the client's rules. Of a process, one name counts: `duplicates` are its other
@@ -241,9 +253,9 @@ mod tests {
         assert_eq!(samples.offset(0), None);
         // Sent at 100 and answered at 300, so the node's clock was read at about 200.
         let (sent_at, now) = (Instant::from_micros(100), Instant::from_micros(300));
-        for time in [9_000_000, 1_200, 0, 1_210, 1_190] {
+        for (node, time) in [9_000_000, 1_200, 0, 1_210, 1_190].into_iter().enumerate() {
             let granted = Ok(Reply::Acquired(Some(reading(time, 1))));
-            samples.record(0, &granted, sent_at, now);
+            samples.record(node, &granted, sent_at, now);
         }
         assert_eq!(samples.offset(5), Some(1_000));
         assert_eq!(samples.offset(6), None, "too few have answered");
@@ -351,7 +363,7 @@ mod tests {
     fn only_nodes_that_deny_because_of_the_fence_are_counted_as_misfits() {
         let mut samples = ClockSamples::<5>::new();
         let now = Instant::from_micros(0);
-        for (answer, misfits) in [
+        let answers = [
             (Err(Some(Denial::Stale(reading(0, 7)))), 1),
             (Err(Some(Denial::TooOld(reading(0, 9)))), 2),
             (Err(Some(Denial::TooNew(reading(0, 8)))), 3),
@@ -360,8 +372,9 @@ mod tests {
             (UNGUARDED(true), 3),
             (Err(None), 3),
             (Ok(Reply::NotMine), 3),
-        ] {
-            samples.record(0, &answer, now, now);
+        ];
+        for (node, (answer, misfits)) in answers.into_iter().enumerate() {
+            samples.record(node, &answer, now, now);
             assert_eq!(samples.misfits(), misfits, "{answer:?}");
         }
         let highest = |newest| {
@@ -382,9 +395,9 @@ mod tests {
             };
             samples.record(node, &Ok(Reply::Held(Some(held))), now, now);
         }
-        let mut free_in_ms = |quorum| samples.free_in_ms(NodeSet::EMPTY, quorum);
+        let free_in_ms = |quorum| samples.free_in_ms(NodeSet::EMPTY, quorum);
         // The nodes that have not answered may hold it forever.
-        assert_eq!([2, 3, 4].map(&mut free_in_ms), [Some(32), Some(72), None]);
+        assert_eq!([2, 3, 4].map(free_in_ms), [Some(32), Some(72), None]);
     }
 
     #[test]

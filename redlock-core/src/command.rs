@@ -46,6 +46,9 @@ pub enum Verb {
     Extend {
         /// How long the key lives from now, in milliseconds.
         ttl_ms: u32,
+        /// [`VoteConditions::NONE`], unless the lease is adopted: a node that has come back with old data may carry a token that
+        /// was released since.
+        conditions: VoteConditions,
     },
     /// Deletes the key if it still carries the token. If the lock is fenced, the node accepts the fence no more.
     Release,
@@ -66,7 +69,18 @@ impl<'a> Command<'a> {
     /// Lets `key` live for `ttl_ms` milliseconds from now if it carries `token`.
     #[must_use]
     pub const fn extend(key: &'a [u8], token: &'a Token, ttl_ms: u32) -> Self {
-        Self::new(key, token, Verb::Extend { ttl_ms })
+        Self::adopt(key, token, ttl_ms, VoteConditions::NONE)
+    }
+
+    /// Like [`extend`](Self::extend), if the node meets these conditions.
+    #[must_use]
+    pub const fn adopt(
+        key: &'a [u8],
+        token: &'a Token,
+        ttl_ms: u32,
+        conditions: VoteConditions,
+    ) -> Self {
+        Self::new(key, token, Verb::Extend { ttl_ms, conditions })
     }
 
     /// Deletes `key` if it carries `token`.
@@ -170,7 +184,7 @@ impl<'a> Command<'a> {
         let key = Argument::Bytes(self.key);
         let token = Argument::Bytes(self.token.as_bytes());
         let ttl = match self.verb {
-            Verb::Acquire { ttl_ms, .. } | Verb::Extend { ttl_ms } => {
+            Verb::Acquire { ttl_ms, .. } | Verb::Extend { ttl_ms, .. } => {
                 Some(Argument::Integer(ttl_ms.into()))
             }
             Verb::Release => None,

@@ -1,13 +1,11 @@
 //! Why a node has no vote.
 
-use core::fmt;
-
 use crate::fence::Reading;
+use crate::text;
 use crate::time::Span;
 
 /// Why a node that can be reached has no vote. A denial does not tell whether the lock is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Denial {
     /// Denies a plain acquire: the node has restarted, and may have forgotten keys that it granted. It is another process
@@ -30,7 +28,8 @@ pub enum Denial {
         /// The time until its vote counts again, in milliseconds.
         left_ms: u32,
     },
-    /// Denies an acquire: the ACL user lacks permission for INFO or TIME, so the node cannot be asked for its identity.
+    /// Denies an acquire: the node does not tell its identity, because scripts may not call INFO or TIME there, or the user may
+    /// not use the key of the guard record. See [`Options::restart_guard`](crate::Options::restart_guard).
     InfoForbidden,
     /// Denies a fenced acquire: the node may have forgotten keys or fences, and its quarantine is not over.
     Quarantined {
@@ -85,39 +84,27 @@ impl Denial {
     }
 }
 
-impl fmt::Display for Denial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Restarted { ago_ms, left_ms } => {
-                write!(f, "restarted at least {} ago, its vote counts again in {}", Span(*ago_ms), Span(*left_ms))
-            }
-            Self::Evicted { left_ms } => {
-                write!(f, "may have evicted locks, its vote counts again in {}", Span(*left_ms))
-            }
-            Self::Quarantined { left_ms, .. } => {
-                write!(f, "may have forgotten locks, its vote counts again in {}", Span(*left_ms))
-            }
-            Self::Replica => f.write_str("a replica, which has no vote; name its master"),
-            Self::MayEvict => f.write_str(
-                "may evict locks when memory is short; set its maxmemory-policy to noeviction",
-            ),
-            Self::InfoForbidden => f.write_str(
-                "the ACL user lacks permission for INFO or TIME; grant +info +time ~redlock:guard, or disable the \
-                 restart guard",
-            ),
-            Self::Stale(_) => f.write_str("has accepted a higher fence"),
-            Self::TooOld(_) => f.write_str("its clock is ahead of the nodes' time as this client knows it"),
-            Self::TooNew(_) => f.write_str("its clock is behind the nodes' time as this client knows it"),
-            Self::FencingMismatch(_) => f.write_str(
-                "other clients have other rules: max_ttl, window and step_back must be the same for all",
-            ),
-            Self::Unguarded { .. } => f.write_str(
-                "lost its guard record, which is restored once a quorum of nodes has confirmed the rules",
-            ),
-            Self::TtlTooLong { max_ttl_ms } => write!(
-                f,
-                "its guard record allows TTLs up to {max_ttl_ms} ms; use a shorter TTL, or raise max_ttl for all clients"
-            ),
-        }
+text! {
+    impl [] for Denial [] {
+        Self::Restarted { ago_ms, left_ms } =>
+            "restarted at least {} ago, its vote counts again in {}", Span(*ago_ms), Span(*left_ms);
+        Self::Evicted { left_ms } =>
+            "may have evicted locks, its vote counts again in {}", Span(*left_ms);
+        Self::Quarantined { left_ms, .. } =>
+            "may have forgotten locks, its vote counts again in {}", Span(*left_ms);
+        Self::Replica => "a replica, which has no vote; name its master";
+        Self::MayEvict =>
+            "may evict locks when memory is short; set its maxmemory-policy to noeviction";
+        Self::InfoForbidden =>
+            "does not tell its identity; grant +info +time ~redlock:guard, or disable the restart guard";
+        Self::Stale(_) => "has accepted a higher fence";
+        Self::TooOld(_) => "its clock is ahead of the nodes' time as this client knows it";
+        Self::TooNew(_) => "its clock is behind the nodes' time as this client knows it";
+        Self::FencingMismatch(_) =>
+            "other clients have other rules: max_ttl, window and step_back must be the same for all";
+        Self::Unguarded { .. } =>
+            "lost its guard record, which is restored once a quorum of nodes has confirmed the rules";
+        Self::TtlTooLong { max_ttl_ms } =>
+            "its guard record allows TTLs up to {} ms; use a shorter TTL, or raise max_ttl for all clients", max_ttl_ms;
     }
 }

@@ -1,14 +1,12 @@
 //! The errors of acquire, extend, hold and build.
 
-use core::fmt;
-
-use crate::report::{Report, Tally};
+use crate::report::{NodesText, Report};
+use crate::text;
 use crate::time::Span;
 
 /// Why the lock was not acquired. The nodes that can be reached are told at once to delete the key of a failed attempt.
 /// No node keeps the key for longer than its TTL.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum AcquireError<E, const MAX: usize> {
     /// Another client holds the lock, several clients tried at once and none got a quorum (see
@@ -44,50 +42,17 @@ impl<E, const MAX: usize> AcquireError<E, MAX> {
     }
 }
 
-impl<E: fmt::Display, const MAX: usize> fmt::Display for AcquireError<E, MAX> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Held(report) => {
-                let Tally {
-                    granted, refused, ..
-                } = report.tally();
-                write!(f, "{} is held by another client", report.key())?;
-                if granted > 0 {
-                    write!(f, ", or split with others: {granted} granted, ")?;
-                } else {
-                    f.write_str(": ")?;
-                }
-                report.write_nodes(f, refused, " refused")?;
-                if let Some(ms) = report.free_in_ms() {
-                    write!(f, "; free in at most {}", Span(ms))?;
-                }
-                match report.ahead() {
-                    None => Ok(()),
-                    Some(0) => f.write_str("; no client waits ahead"),
-                    Some(1) => f.write_str("; 1 client waits ahead"),
-                    Some(1_000..) => f.write_str("; 1000 clients wait ahead, or more"),
-                    Some(ahead) => write!(f, "; {ahead} clients wait ahead"),
-                }
-            }
-            Self::Unreachable(report) => no_quorum(f, report),
-            Self::TooLate(report) => {
-                write!(
-                    f,
-                    "{} was granted too late, its validity was over: ",
-                    report.key()
-                )?;
-                report.write_nodes(f, report.tally().granted, " granted it")?;
-                f.write_str("; use a longer TTL")
-            }
-            Self::Entropy => f.write_str(
-                "the source of randomness gave the same token twice or only zeros; \
-                 no lock is safe with it",
-            ),
-            Self::ReservedKey => f.write_str(
-                "keys that begin with redlock: are reserved for the records of this library; \
-                 use another key",
-            ),
-        }
+text! {
+    impl [E, const MAX: usize] for AcquireError<E, MAX> [E] {
+        Self::Held(report) => "{} is held by another client{}{}{}{}", report.key(), Split(report.tally().granted),
+            report.nodes_text(report.tally().refused, " refused"), FreeIn(report.free_in_ms()), Ahead(report.ahead());
+        Self::Unreachable(report) => "no quorum for {}: {}", report.key(), voters(report);
+        Self::TooLate(report) => "{} was granted too late, its validity was over: {}; use a longer TTL", report.key(),
+            report.nodes_text(report.tally().granted, " granted it");
+        Self::Entropy =>
+            "the source of randomness gave the same token twice or only zeros; no lock is safe with it";
+        Self::ReservedKey =>
+            "keys that begin with redlock: are reserved for the records of this library; use another key";
     }
 }
 
@@ -95,7 +60,6 @@ impl<E: core::error::Error, const MAX: usize> core::error::Error for AcquireErro
 
 /// Why the lease was not extended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum ExtendError<E, const MAX: usize> {
     /// So many nodes no longer carry the token that no quorum can have it. Stop the work now.
@@ -124,22 +88,14 @@ impl<E, const MAX: usize> ExtendError<E, MAX> {
     }
 }
 
-impl<E: fmt::Display, const MAX: usize> fmt::Display for ExtendError<E, MAX> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lost(report) => lost(f, report),
-            Self::Unreachable(report) => no_quorum(f, report),
-            Self::TooLate(report) => {
-                write!(
-                    f,
-                    "{} was extended only after its validity was over: ",
-                    report.key()
-                )?;
-                report.write_nodes(f, report.tally().granted, " extended it")
-            }
-            Self::Expired => f.write_str("the validity of the lease is over"),
-            Self::NotAsked { nodes_answer } => not_asked(f, *nodes_answer),
-        }
+text! {
+    impl [E, const MAX: usize] for ExtendError<E, MAX> [E] {
+        Self::Lost(report) => "the lock {} is lost: {}", report.key(), losers(report);
+        Self::Unreachable(report) => "no quorum for {}: {}", report.key(), voters(report);
+        Self::TooLate(report) => "{} was extended only after its validity was over: {}", report.key(),
+            report.nodes_text(report.tally().granted, " extended it");
+        Self::Expired => "the validity of the lease is over";
+        Self::NotAsked { nodes_answer } => "{}", NotAsked(*nodes_answer);
     }
 }
 
@@ -147,7 +103,6 @@ impl<E: core::error::Error, const MAX: usize> core::error::Error for ExtendError
 
 /// Why [`keep`](crate::Redlock::keep) and [`hold`](crate::Redlock::hold) lost a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum LossCause<E, const MAX: usize> {
     /// So many nodes no longer carry the token that no quorum can have it.
@@ -168,22 +123,15 @@ pub enum LossCause<E, const MAX: usize> {
     },
 }
 
-impl<E: fmt::Display, const MAX: usize> fmt::Display for LossCause<E, MAX> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lost(report) => lost(f, report),
-            Self::Unreachable(report) => {
-                f.write_str("the lease could not be extended: ")?;
-                no_quorum(f, report)
-            }
-            Self::Expired => {
-                f.write_str("the validity of the lease is over: it was not extended in time")
-            }
-            Self::ExtensionsSpent => f.write_str(
-                "the validity of the lease is over: max_extensions allows no further extension",
-            ),
-            Self::NotAsked { nodes_answer } => not_asked(f, *nodes_answer),
-        }
+text! {
+    impl [E, const MAX: usize] for LossCause<E, MAX> [E] {
+        Self::Lost(report) => "the lock {} is lost: {}", report.key(), losers(report);
+        Self::Unreachable(report) => "the lease could not be extended: no quorum for {}: {}", report.key(),
+            voters(report);
+        Self::Expired => "the validity of the lease is over: it was not extended in time";
+        Self::ExtensionsSpent =>
+            "the validity of the lease is over: max_extensions allows no further extension";
+        Self::NotAsked { nodes_answer } => "{}", NotAsked(*nodes_answer);
     }
 }
 
@@ -191,7 +139,6 @@ impl<E: core::error::Error, const MAX: usize> core::error::Error for LossCause<E
 
 /// Why the work was not completed under the lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum HoldError<E, const MAX: usize> {
     /// The lock was not acquired. The work did not start.
@@ -201,12 +148,10 @@ pub enum HoldError<E, const MAX: usize> {
     Lost(LossCause<E, MAX>),
 }
 
-impl<E: fmt::Display, const MAX: usize> fmt::Display for HoldError<E, MAX> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotAcquired(error) => write!(f, "{error}"),
-            Self::Lost(cause) => write!(f, "the work was stopped: {cause}"),
-        }
+text! {
+    impl [E, const MAX: usize] for HoldError<E, MAX> [E] {
+        Self::NotAcquired(error) => "{}", error;
+        Self::Lost(cause) => "the work was stopped: {}", cause;
     }
 }
 
@@ -214,7 +159,6 @@ impl<E: core::error::Error, const MAX: usize> core::error::Error for HoldError<E
 
 /// Why a lock over these nodes cannot be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum BuildError {
     /// There is no node.
@@ -228,50 +172,76 @@ pub enum BuildError {
     ClockTooCoarse,
 }
 
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoNode => f.write_str("no node: name at least one"),
-            Self::TooManyNodes { max } => write!(f, "too many nodes: at most {max}"),
-            Self::ClockTooCoarse => f.write_str(
-                "a tick of the clock is as long as the validity of the lease: use a longer TTL",
-            ),
-        }
+text! {
+    impl [] for BuildError [] {
+        Self::NoNode => "no node: name at least one";
+        Self::TooManyNodes { max } => "too many nodes: at most {}", max;
+        Self::ClockTooCoarse =>
+            "a tick of the clock is as long as the validity of the lease: use a longer TTL";
     }
 }
 
 impl core::error::Error for BuildError {}
 
-/// Writes that there is no quorum. If all nodes without a vote have failed, the message counts the nodes that voted: a
+/// The nodes of a round without a quorum. If all nodes without a vote have failed, the message counts the nodes that voted: a
 /// node that answers that it has no vote yet is not one of them. Otherwise the round was decided before some nodes answered, and
 /// the message counts the nodes that failed.
-fn no_quorum<E: fmt::Display, const MAX: usize>(
-    f: &mut fmt::Formatter<'_>,
-    report: &Report<E, MAX>,
-) -> fmt::Result {
+fn voters<E, const MAX: usize>(report: &Report<E, MAX>) -> NodesText<'_, E, MAX> {
     let tally = report.tally();
-    write!(f, "no quorum for {}: ", report.key())?;
     let failed = report.failures().count();
     if failed == tally.unknown {
-        report.write_nodes(f, tally.granted + tally.refused, " voted")
+        report.nodes_text(tally.granted + tally.refused, " voted")
     } else {
-        report.write_nodes(f, failed, " failed")
+        report.nodes_text(failed, " failed")
     }
 }
 
-fn not_asked(f: &mut fmt::Formatter<'_>, nodes_answer: bool) -> fmt::Result {
-    f.write_str(if nodes_answer {
-        "the validity of the lease is over: too many extensions of this process were ahead; keep fewer locks at once, \
-         or use a longer TTL"
-    } else {
-        "the validity of the lease is over: no quorum of nodes answers the extensions that were ahead"
-    })
+fn losers<E, const MAX: usize>(report: &Report<E, MAX>) -> NodesText<'_, E, MAX> {
+    report.nodes_text(report.tally().refused, " no longer carry its token")
 }
 
-fn lost<E: fmt::Display, const MAX: usize>(
-    f: &mut fmt::Formatter<'_>,
-    report: &Report<E, MAX>,
-) -> fmt::Result {
-    write!(f, "the lock {} is lost: ", report.key())?;
-    report.write_nodes(f, report.tally().refused, " no longer carry its token")
+/// How many nodes granted a lock that is held.
+struct Split(usize);
+
+text! {
+    impl [] for Split [] {
+        Self(0) => ": ";
+        Self(granted) => ", or split with others: {} granted, ", granted;
+    }
+}
+
+/// When a lock is free at the latest, in milliseconds.
+struct FreeIn(Option<u32>);
+
+text! {
+    impl [] for FreeIn [] {
+        Self(None) => "";
+        Self(Some(ms)) => "; free in at most {}", Span(*ms);
+    }
+}
+
+/// How many clients wait ahead.
+struct Ahead(Option<u32>);
+
+text! {
+    impl [] for Ahead [] {
+        Self(None) => "";
+        Self(Some(0)) => "; no client waits ahead";
+        Self(Some(1)) => "; 1 client waits ahead";
+        Self(Some(1_000..)) => "; 1000 clients wait ahead, or more";
+        Self(Some(ahead)) => "; {} clients wait ahead", ahead;
+    }
+}
+
+/// Whether nodes answer the extensions that were ahead.
+struct NotAsked(bool);
+
+text! {
+    impl [] for NotAsked [] {
+        Self(true) =>
+            "the validity of the lease is over: too many extensions of this process were ahead; keep fewer locks at once, \
+             or use a longer TTL";
+        Self(false) =>
+            "the validity of the lease is over: no quorum of nodes answers the extensions that were ahead";
+    }
 }

@@ -4,10 +4,10 @@ use core::fmt;
 use core::time::Duration;
 
 use crate::denial::Denial;
+use crate::text;
 
 /// The error of one node: its name, and why its vote is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct NodeError<N, E> {
     node: N,
     failure: Failure<N, E>,
@@ -38,9 +38,9 @@ impl<N, E> NodeError<N, E> {
     }
 }
 
-impl<N: fmt::Display, E: fmt::Display> fmt::Display for NodeError<N, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.node, self.failure)
+text! {
+    impl [N, E] for NodeError<N, E> [N, E] {
+        Self { node, failure } => "{}: {}", node, failure;
     }
 }
 
@@ -48,7 +48,6 @@ impl<N: fmt::Debug + fmt::Display, E: core::error::Error> core::error::Error for
 
 /// Why the vote of a node is unknown in a round. A failure never counts as a refusal: the node may have executed the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Failure<N, E> {
     /// The round stopped waiting for the node after this time.
@@ -61,15 +60,11 @@ pub enum Failure<N, E> {
     Transport(E),
 }
 
-impl<N: fmt::Display, E: fmt::Display> fmt::Display for Failure<N, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TimedOut(after) => write!(f, "timed out after {} ms", after.as_millis()),
-            Self::DuplicateOf(first) => {
-                write!(f, "the same server as {first}; name each server once")
-            }
-            Self::Denied(denial) => write!(f, "{denial}"),
-            Self::Transport(error) => write!(f, "{error}"),
-        }
+text! {
+    impl [N, E] for Failure<N, E> [N, E] {
+        Self::TimedOut(after) => "timed out after {} ms", after.as_millis();
+        Self::DuplicateOf(first) => "the same server as {}; name each server once", first;
+        Self::Denied(denial) => "{}", denial;
+        Self::Transport(error) => "{}", error;
     }
 }

@@ -13,6 +13,7 @@ mod fencing;
 use core::fmt;
 
 pub use fencing::Fencing;
+pub(crate) use proposal::Fenced;
 pub use proposal::{Proposal, Reading};
 
 /// A fencing token: larger for every later holder of a key, over all nodes and for all time.
@@ -137,3 +138,6 @@ pub(crate) struct FencesEnabled;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub(crate) enum FencesEnabled {}
+
+/// Whether fenced locks exist. If not, a device saves the flash for code that no marker leaves out.
+pub(crate) const FENCES: bool = cfg!(any(feature = "fence", feature = "mock"));

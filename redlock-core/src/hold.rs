@@ -8,12 +8,19 @@ use embassy_futures::select::{Either, select};
 use crate::entropy::Entropy;
 use crate::error::{ExtendError, HoldError, LossCause};
 use crate::lease::Lease;
+use crate::observer::Observer;
 use crate::redlock::Redlock;
 use crate::report::Report;
 use crate::time::{Clock, Instant};
 use crate::transport::{NodeErrorOf, Transport};
 
-impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
+impl<T, C, E, const MAX: usize, O> Redlock<T, C, E, MAX, O>
+where
+    T: Transport,
+    C: Clock,
+    E: Entropy,
+    O: Observer<NodeErrorOf<T>>,
+{
     /// Acquires the lock, runs `work` and releases the lock.
     ///
     /// While the work runs, the same task extends the lease each time a third of its validity has passed. On a coarse clock,
@@ -27,7 +34,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// # Errors
     ///
     /// - [`HoldError::NotAcquired`] if the lock was not acquired. The work has not started.
-    /// - [`HoldError::Lost`] if the lock was lost before the work was done. This includes work that kept the task busy past
+    /// - [`HoldError::Lost`] if the lock was found lost before the work was done. This includes work that kept the task busy past
     ///   the end of the validity, so that it could not be dropped in time.
     pub async fn hold<K: AsRef<[u8]>, R>(
         &mut self,
@@ -52,6 +59,11 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             }
             Either::Second(result) => Ok(result),
         };
+        let lost = match &done {
+            Err(HoldError::Lost(cause)) => Some(cause),
+            _ => None,
+        };
+        self.observe_end(&kept, lost);
         self.release_lease(&kept).await;
         done
     }

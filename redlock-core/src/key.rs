@@ -86,7 +86,13 @@ impl fmt::Display for KeyName {
 #[cfg(feature = "defmt")]
 impl defmt::Format for KeyName {
     fn format(&self, f: defmt::Formatter<'_>) {
-        defmt::write!(f, "{=[u8]:a}", self.shown());
+        match str::from_utf8(self.shown()) {
+            // No control character reaches the terminal of a reader.
+            Ok(text) if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) => {
+                defmt::write!(f, "{=str}", text);
+            }
+            _ => defmt::write!(f, "{=[u8]:a}", self.shown()),
+        }
         if self.len > Self::LEN {
             defmt::write!(f, "..");
         }

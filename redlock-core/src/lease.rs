@@ -27,6 +27,9 @@ pub struct Lease<K> {
     /// Until then, a release lets the keys live. Zero if it deletes them.
     #[cfg(feature = "min-hold")]
     hold_until: Instant,
+    /// When it was granted or adopted. `None` if another client did so.
+    #[cfg(feature = "observe")]
+    granted_at: Option<Instant>,
 }
 
 /// The TTL and the validity of a lease. A lease keeps its terms: options that are set later apply to the next lease.
@@ -41,8 +44,6 @@ pub(crate) struct Terms {
 impl Terms {
     /// The end of a lease that was requested at `started_at`: `started_at + validity - tick`, but no earlier than `started_at`.
     /// `tick` is the `resolution` of the clock, rounded up to whole microseconds.
-    // `inline(never)`: several callers, and much code on a microcontroller.
-    #[inline(never)]
     pub(crate) const fn valid_until(self, started_at: Instant, resolution: Duration) -> Instant {
         // Rounded up, so that the lease ends no later than it may.
         let is_cut = !resolution.subsec_nanos().is_multiple_of(1_000);
@@ -70,7 +71,24 @@ impl<K> Lease<K> {
             place,
             #[cfg(feature = "min-hold")]
             hold_until: Instant::from_micros(0),
+            #[cfg(feature = "observe")]
+            granted_at: None,
         }
+    }
+
+    /// The same lease, granted at this instant.
+    #[cfg(feature = "observe")]
+    pub(crate) const fn granted_at(mut self, granted_at: Instant) -> Self {
+        self.granted_at = Some(granted_at);
+        self
+    }
+
+    /// How long this client has held it. `None` if another client has acquired it.
+    #[cfg(feature = "observe")]
+    #[must_use]
+    pub fn held_for(&self, now: Instant) -> Option<Duration> {
+        self.granted_at
+            .map(|granted_at| now.saturating_duration_since(granted_at))
     }
 
     /// The same lease, of which a release before `hold_until` lets the keys live until then.
@@ -89,15 +107,17 @@ impl<K> Lease<K> {
     /// For how long a release at `now` lets the keys live, in milliseconds. Zero if it deletes them.
     pub(crate) fn rest_ms(&self, now: Instant) -> u32 {
         #[cfg(feature = "min-hold")]
-        let rest = self.hold_until.saturating_duration_since(now);
+        {
+            let rest = self.hold_until.saturating_duration_since(now);
+            // Rounded up: the lock stays held for at least that long.
+            let rest_ms = whole_micros(rest).div_ceil(1_000);
+            u32::try_from(rest_ms).unwrap_or(u32::MAX)
+        }
         #[cfg(not(feature = "min-hold"))]
-        let rest = {
+        {
             let _now = now;
-            Duration::ZERO
-        };
-        // Rounded up: the lock stays held for at least that long.
-        let rest_ms = whole_micros(rest).div_ceil(1_000);
-        u32::try_from(rest_ms).unwrap_or(u32::MAX)
+            0
+        }
     }
 
     /// Creates a lease from its token, for instance the token of a lease that another process has acquired. The new lease is
@@ -127,6 +147,8 @@ impl<K> Lease<K> {
             place: self.place,
             #[cfg(feature = "min-hold")]
             hold_until: self.hold_until,
+            #[cfg(feature = "observe")]
+            granted_at: self.granted_at,
         }
     }
 
@@ -204,15 +226,5 @@ impl<K: AsRef<[u8]>> Lease<K> {
         Command::release(self.key.as_ref(), &self.token)
             .with_proposal(self.proposal)
             .with_place(self.place)
-    }
-
-    /// Like [`release_command`](Self::release_command), but before `Options::min_hold` is over, a command that lets the key live for
-    /// the rest of that time.
-    #[must_use]
-    pub fn release_command_at(&self, now: Instant) -> Command<'_> {
-        match self.rest_ms(now) {
-            0 => self.release_command(),
-            rest_ms => Command::extend(self.key.as_ref(), &self.token, rest_ms),
-        }
     }
 }

@@ -9,8 +9,12 @@ mod redlock;
 mod race;
 
 mod clock_samples;
+#[cfg(any(feature = "queue", feature = "mock"))]
+mod line_looks;
 mod line_samples;
 mod round;
+
+mod observer;
 
 mod error;
 mod options;
@@ -43,6 +47,7 @@ mod line;
 
 mod key;
 mod options_error;
+mod text;
 mod time;
 mod token;
 
@@ -61,6 +66,7 @@ pub use key::{
     FENCE_KEY_PREFIX, GUARD_KEY, KeyName, MAILBOX_PREFIX, QUEUE_KEY_PREFIX, RESERVED_PREFIX,
 };
 pub use lease::Lease;
+pub use observer::{AcquireOutcome, HoldEnd, Observer, Wait};
 pub use options::Options;
 pub use options_error::OptionsError;
 pub use redlock::{Acquisition, Redlock, Released};

@@ -63,9 +63,10 @@ pub use entropy::SeededEntropy;
 pub use error::{MockError, MockFailure, MockName};
 pub use node::{MockClient, MockNode};
 
-/// Not part of the API: a server alone, for the programs and suites of this repository.
+/// Not part of the API: a server alone, and the rules of a client in the line, for the programs and suites of this repository.
 #[doc(hidden)]
 pub use {
+    crate::line_looks::{Calls, Looks, Pace},
     data::{Data, Entry},
     flaw::ServerFlaw,
     server::Server,

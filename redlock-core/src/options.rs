@@ -22,7 +22,7 @@ use fenced::ClockJumps;
 /// | `drift_ppm` | 10,000 (1 %) | by how much the client's clock may run faster or slower than a node's, in millionths of the node's rate; 2 ms are added |
 /// | `max_extensions` | 100 | how many times `hold` and `keep` (`keep_alive` in `redlock-std`) extend a lease; `unlimited_extensions` removes the limit |
 /// | `restart_guard` | on | whether a node that has restarted has no vote for `max_ttl` and the drift; for plain locks |
-/// | `min_hold` | zero | for how long after its acquire a plain lock stays held although it is released; with the feature `min-hold` |
+/// | `min_hold` | zero | for how long after its acquire a lock stays held although it is released; with the feature `min-hold` |
 /// | `refuse_eviction` | off; on for fenced locks | whether a node that may evict keys has no vote |
 /// | `max_ttl` | the TTL | the longest TTL of any client of the nodes; a restarted node has no vote for at least this time; for plain locks |
 /// | `queue` | on with the feature `queue` | whether `acquire` stands in the waiting line of a lock that is held |
@@ -59,8 +59,11 @@ use fenced::ClockJumps;
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Options {
     ttl_ms: u32,
-    wait: Duration,
-    node_timeout: Duration,
+    // Times that are added to instants are in microseconds, and the validity is computed here, once: on a microcontroller, the
+    // arithmetic on `Duration` takes much flash.
+    validity_micros: u64,
+    wait_micros: u64,
+    node_timeout_micros: u64,
     retry_delay_min_micros: u64,
     retry_delay_max_micros: u64,
     drift_ppm: u32,
@@ -111,8 +114,9 @@ impl Options {
         };
         let options = Self {
             ttl_ms,
-            wait: Duration::ZERO,
-            node_timeout: Duration::ZERO,
+            validity_micros: 0,
+            wait_micros: 0,
+            node_timeout_micros: 0,
             retry_delay_min_micros: 5_000,
             retry_delay_max_micros: 50_000,
             drift_ppm: 10_000,
@@ -158,7 +162,7 @@ impl Options {
     /// timeouts after it began, even if this time is over.
     #[must_use]
     pub const fn wait(mut self, wait: Duration) -> Self {
-        self.wait = wait;
+        self.wait_micros = whole_micros(wait);
         self.are_set.wait = true;
         self
     }
@@ -173,7 +177,7 @@ impl Options {
     ///
     /// Fails if it is zero, or not shorter than the validity.
     pub const fn node_timeout(mut self, node_timeout: Duration) -> Result<Self, OptionsError> {
-        self.node_timeout = node_timeout;
+        self.node_timeout_micros = whole_micros(node_timeout);
         self.are_set.node_timeout = true;
         self.settled()
     }
@@ -235,6 +239,11 @@ impl Options {
     /// and does not identify itself has two votes. A fenced lock ignores this option: the guard
     /// records on the nodes protect it.
     ///
+    /// On some managed servers, scripts may not call INFO or TIME, so no node identifies itself. Plain locks work there if
+    /// you turn the guard off. This gives up promise 4 of the README: a node that has restarted without its data, and a
+    /// replica that was promoted, have a vote at once, so two clients can hold the lock. Do it only if the servers keep
+    /// their data through restarts and failovers, or if a lock that is granted twice does no harm.
+    ///
     /// The Redlock specification, "Performance, crash recovery and fsync": delayed restarts.
     #[must_use]
     pub const fn restart_guard(mut self, is_on: bool) -> Self {
@@ -281,7 +290,8 @@ impl Options {
     ///
     /// A release before this time does not delete the keys. It lets them live for the rest of the time, on the clock of each node.
     /// [`Released::kept`](crate::Released::kept) tells on how many nodes it did. If they are no quorum, the lock may be free
-    /// earlier. The time may be longer than the TTL. If the future of [`hold`](crate::Redlock::hold) is dropped, the next operation
+    /// earlier. The time may be longer than the TTL. A fenced lock stays held for at least the rest of its TTL too: a node never makes a
+    /// fenced lease shorter. Its fence stays the highest one until the next holder has a higher one. If the future of [`hold`](crate::Redlock::hold) is dropped, the next operation
     /// deletes the keys; the guards of `redlock-std` let them live in any case. If the holder dies, the lock is free when its TTL is over.
     ///
     /// Choose a time that is shorter than the period by more than the clocks of the hosts differ, and longer than they differ. A node
@@ -289,7 +299,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// Fails if the time is longer than [`MAX_TTL`](Self::MAX_TTL), or if the lock is fenced.
+    /// Fails if the time is longer than [`MAX_TTL`](Self::MAX_TTL), or than the `max_ttl` of a fenced lock.
     #[cfg(feature = "min-hold")]
     pub const fn min_hold(mut self, min_hold: Duration) -> Result<Self, OptionsError> {
         let Some(min_hold_ms) = whole_millis(min_hold) else {
@@ -325,19 +335,19 @@ impl Options {
     /// of `tolerate_clock_jumps` is subtracted too.
     #[must_use]
     pub const fn validity(&self) -> Duration {
-        Duration::from_micros(self.validity_micros())
+        Duration::from_micros(self.validity_micros)
     }
 
     /// How long `acquire` keeps trying, see [`wait`](Self::wait).
     #[must_use]
     pub const fn wait_time(&self) -> Duration {
-        self.wait
+        Duration::from_micros(self.wait_micros)
     }
 
     /// How long a round waits, see [`node_timeout`](Self::node_timeout).
     #[must_use]
     pub const fn round_time(&self) -> Duration {
-        self.node_timeout
+        Duration::from_micros(self.node_timeout_micros)
     }
 
     /// The conditions that a node must meet before its vote counts.
@@ -387,9 +397,7 @@ impl Options {
     pub(crate) const fn turn_ms(&self) -> u32 {
         const LONGEST_MS: u64 = 10_000;
 
-        let rounds = whole_micros(self.node_timeout)
-            .div_ceil(1_000)
-            .saturating_mul(2);
+        let rounds = self.node_timeout_micros.div_ceil(1_000).saturating_mul(2);
         let turn_ms = rounds.saturating_add(25);
         #[expect(clippy::cast_possible_truncation, reason = "at most 10,000")]
         if turn_ms > LONGEST_MS {
@@ -411,11 +419,20 @@ impl Options {
             .max(whole_micros(Self::MIN_RETRY_DELAY))
     }
 
-    /// At least 100 ms: a busy runtime or a distant node takes tens of milliseconds.
-    const fn default_node_timeout(&self) -> Duration {
-        let share = self.ttl().as_micros() / 200;
-        let half_the_validity = self.validity().as_micros() / 2;
-        let mut micros = share;
+    /// How long `acquire` keeps trying, in microseconds.
+    pub(crate) const fn wait_micros(&self) -> u64 {
+        self.wait_micros
+    }
+
+    /// How long a round waits, in microseconds.
+    pub(crate) const fn round_micros(&self) -> u64 {
+        self.node_timeout_micros
+    }
+
+    /// In microseconds. At least 100 ms: a busy runtime or a distant node takes tens of milliseconds.
+    const fn default_node_timeout(&self) -> u64 {
+        let half_the_validity = self.validity_micros / 2;
+        let mut micros = self.ttl_ms as u64 * 1_000 / 200;
         if micros < 100_000 {
             micros = 100_000;
         }
@@ -425,26 +442,21 @@ impl Options {
         if micros > half_the_validity {
             micros = half_the_validity;
         }
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "at most a million, see above"
-        )]
-        Duration::from_micros(micros as u64)
+        micros
     }
 
-    /// For how long a node that has granted a lease of this TTL grants no other, or for how long a new node has no vote, at any
+    /// In microseconds. For how long a node that has granted a lease of this TTL grants no other, or for how long a new node has no vote, at any
     /// clock rate within the drift. Plus two node timeouts: one to connect to the node before this time, and one to ask it
     /// afterwards.
-    const fn default_wait(&self) -> Duration {
+    const fn default_wait(&self) -> u64 {
         let mut longest_ms = self.ttl_ms;
         let voteless_ms = self.voteless_ms();
         if voteless_ms > longest_ms && voteless_ms <= LONGEST_DEFAULT_MS {
             longest_ms = voteless_ms;
         }
-        let drift = Duration::from_micros(drift_micros(longest_ms, self.drift_ppm));
-        let rounds = self.node_timeout.saturating_mul(2);
-        Duration::from_millis(longest_ms as u64)
-            .saturating_add(drift)
+        let rounds = self.node_timeout_micros.saturating_mul(2);
+        (longest_ms as u64 * 1_000)
+            .saturating_add(drift_micros(longest_ms, self.drift_ppm))
             .saturating_add(rounds)
     }
 
@@ -471,20 +483,12 @@ impl Options {
     pub(crate) const fn terms(&self) -> Terms {
         Terms {
             ttl_ms: self.ttl_ms,
-            validity_micros: self.validity_micros(),
+            validity_micros: self.validity_micros,
         }
     }
 
-    const fn validity_micros(&self) -> u64 {
-        let ttl_ms = self.ttl_ms;
-        let ttl_micros = ttl_ms as u64 * 1_000;
-        ttl_micros
-            .saturating_sub(drift_micros(ttl_ms, self.drift_ppm))
-            .saturating_sub(self.jump_micros())
-    }
-
-    /// Computes the defaults that follow from other options, and checks the options. The result does not depend on the order
-    /// of the setters, if every setter on which these defaults and checks depend calls this function.
+    /// Computes the validity and the defaults that follow from other options, and checks the options. The result does not depend on the order
+    /// of the setters, if every setter on which these values and checks depend calls this function.
     const fn settled(mut self) -> Result<Self, OptionsError> {
         if let Some(fencing) = self.fencing
             && self.ttl_ms > fencing.max_ttl_ms
@@ -492,20 +496,25 @@ impl Options {
             return Err(OptionsError::MaxTtl);
         }
         #[cfg(feature = "min-hold")]
-        if self.fencing.is_some() && self.min_hold_ms > 0 {
+        if let Some(fencing) = self.fencing
+            && self.min_hold_ms > fencing.max_ttl_ms
+        {
+            // The quarantine of a node outlasts max_ttl, and no longer time.
             return Err(OptionsError::MinHold);
         }
+        self.validity_micros = (self.ttl_ms as u64 * 1_000)
+            .saturating_sub(drift_micros(self.ttl_ms, self.drift_ppm))
+            .saturating_sub(self.jump_micros());
         if !self.are_set.node_timeout {
-            self.node_timeout = self.default_node_timeout();
+            self.node_timeout_micros = self.default_node_timeout();
         }
         if !self.are_set.wait {
-            self.wait = self.default_wait();
+            self.wait_micros = self.default_wait();
         }
-        let validity = self.validity();
-        if validity.is_zero() {
+        if self.validity_micros == 0 {
             return Err(OptionsError::TtlTooShort);
         }
-        if self.node_timeout.is_zero() || self.node_timeout.as_nanos() >= validity.as_nanos() {
+        if self.node_timeout_micros == 0 || self.node_timeout_micros >= self.validity_micros {
             return Err(OptionsError::NodeTimeout);
         }
         Ok(self)

@@ -1,10 +1,9 @@
 //! Why options are invalid.
 
-use core::fmt;
+use crate::text;
 
 /// Why [`Options`](crate::Options) or a [`Fencing`](crate::Fencing) are invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum OptionsError {
     /// The TTL is no longer than the drift and, for a fenced lock, the margin of `tolerate_clock_jumps`.
@@ -19,34 +18,30 @@ pub enum OptionsError {
     Window,
     /// The TTL is longer than `max_ttl`, which is one minute by default for a fenced lock.
     MaxTtl,
-    /// `min_hold` is set for a fenced lock.
+    /// `min_hold` of a fenced lock is longer than its `max_ttl`.
     #[cfg(feature = "min-hold")]
     MinHold,
     /// `step_back` is longer than [`Options::MAX_TTL`](crate::Options::MAX_TTL).
     StepBack,
 }
 
-impl fmt::Display for OptionsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::TtlTooShort => {
-                "the TTL is too short: clock drift and 2 ms leave nothing of it; use a longer one"
-            }
-            Self::TtlTooLong => "the TTL is too long: at most 4294967295 ms, about 49 days",
-            Self::NodeTimeout => {
-                "the node timeout must be longer than zero and shorter than the validity \
-                 (the TTL minus clock drift and 2 ms)"
-            }
-            Self::RetryDelay => "the shortest retry delay is longer than the longest",
-            Self::Window => "the window must be from a millisecond to an hour",
-            Self::MaxTtl => {
-                "the TTL is longer than max_ttl, which is a minute by default for a fenced lock; use a shorter TTL, \
-                 or a longer max_ttl, with the same value for all clients"
-            }
-            #[cfg(feature = "min-hold")]
-            Self::MinHold => "min_hold is for plain locks; use a TTL of that length for a fenced one, and do not release it",
-            Self::StepBack => "step_back is too long: at most 4294967295 ms, about 49 days",
-        })
+text! {
+    impl [] for OptionsError [] {
+        Self::TtlTooShort => "the TTL is too short: clock drift and 2 ms leave nothing of it; use a longer one";
+        Self::TtlTooLong => "the TTL is too long: at most 4294967295 ms, about 49 days";
+        Self::NodeTimeout =>
+            "the node timeout must be longer than zero and shorter than the validity \
+             (the TTL minus clock drift and 2 ms)";
+        Self::RetryDelay => "the shortest retry delay is longer than the longest";
+        Self::Window => "the window must be from a millisecond to an hour";
+        Self::MaxTtl =>
+            "the TTL is longer than max_ttl, which is a minute by default for a fenced lock; use a shorter TTL, \
+             or a longer max_ttl, with the same value for all clients";
+        #[cfg(feature = "min-hold")]
+        Self::MinHold =>
+            "min_hold is longer than max_ttl, which is a minute by default for a fenced lock; use a shorter min_hold, or a \
+             longer max_ttl, with the same value for all clients";
+        Self::StepBack => "step_back is too long: at most 4294967295 ms, about 49 days";
     }
 }
 

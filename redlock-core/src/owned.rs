@@ -16,7 +16,10 @@ pub struct OwnedCommand<K> {
 }
 
 impl<K> OwnedCommand<K> {
-    pub(crate) const fn new(command: &Command<'_>, key: K) -> Self {
+    /// Creates the command that owns `key`, the key of `command`. For a transport that has the key in a form which is cheap to
+    /// share.
+    #[must_use]
+    pub const fn with_key(command: &Command<'_>, key: K) -> Self {
         Self {
             key,
             token: *command.token,
@@ -29,7 +32,7 @@ impl<K> OwnedCommand<K> {
 
 impl<'a, K: From<&'a [u8]>> From<&Command<'a>> for OwnedCommand<K> {
     fn from(command: &Command<'a>) -> Self {
-        Self::new(command, K::from(command.key))
+        Self::with_key(command, K::from(command.key))
     }
 }
 

@@ -84,6 +84,7 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
         samples,
         line,
     } = ballot;
+    let command = &*command;
     let started_at = clock.now();
     *verdict = {
         let mut numbered = nodes.iter_mut().enumerate();
@@ -92,7 +93,7 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
                 .next()
                 .filter(|(node, _)| recipients.contains(*node))
                 .and_then(|(_, transport)| transport.as_mut());
-            Once::new(transport.map(async |transport| {
+            Once::new(transport.map(|transport| async move {
                 // The process is known by then: a transport asks for it on each connection, ahead of the command.
                 let result = transport.execute(command).await;
                 (result, transport.run_id())
@@ -146,8 +147,14 @@ pub(crate) async fn race<T: Transport, C: Clock, const MAX: usize>(
                 }
                 report.record(node, outcome);
             }
-            // The clock is read after the last vote: the time until that vote counts against the validity.
-            let verdict = round.verdict(clock.now(), false);
+            // The clock is read after the last vote: the time until that vote counts against the validity. Until a quorum has
+            // granted, the time does not matter, and reading a clock takes time.
+            let now = if round.has_quorum() {
+                clock.now()
+            } else {
+                started_at
+            };
+            let verdict = round.verdict(now, false);
             if verdict != Verdict::Pending {
                 return Poll::Ready(verdict);
             }

@@ -5,6 +5,7 @@ mod attempt;
 mod duplicates;
 mod extension;
 mod nodes_time;
+mod observation;
 mod waiting;
 
 use core::array;
@@ -22,6 +23,7 @@ use crate::fence::Proposal;
 use crate::key::KeyName;
 use crate::lease::{Lease, Terms};
 use crate::line::Place;
+use crate::observer::Observer;
 use crate::options::Options;
 use crate::race::{Ballot, race};
 use crate::report::Report;
@@ -34,7 +36,8 @@ use waiting::Contention;
 
 /// A lock over up to `MAX` independent nodes: the Redlock algorithm.
 ///
-/// `T` is the transport to one node, `C` the clock that measures leases, `E` the source of random bytes for tokens.
+/// `T` is the transport to one node, `C` the clock that measures leases, `E` the source of random bytes for tokens, `O` the
+/// [`Observer`], which learns what the lock does: `()` if there is none.
 ///
 /// # What it guarantees
 ///
@@ -58,11 +61,12 @@ use waiting::Contention;
 /// A future that is dropped before its first poll has done nothing. For example, if `release` is called but not awaited,
 /// the lock is held until its TTL is over.
 #[derive(Debug)]
-pub struct Redlock<T, C, E, const MAX: usize> {
+pub struct Redlock<T, C, E, const MAX: usize, O = ()> {
     nodes: [Option<T>; MAX],
     all: NodeSet,
     pub(crate) clock: C,
     entropy: E,
+    pub(crate) observer: O,
     pub(crate) options: Options,
     last_token: Token,
     clock_offset: Option<i64>,
@@ -124,6 +128,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             all: NodeSet::first(count),
             clock,
             entropy,
+            observer: (),
             options,
             last_token: Token::from_bytes([0; Token::LEN]),
             clock_offset: None,
@@ -133,6 +138,35 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         })
     }
 
+    /// Returns the same client, which reports to `observer` what it does. Call it before the first operation.
+    #[cfg(feature = "observe")]
+    pub fn with_observer<O: Observer<NodeErrorOf<T>>>(
+        self,
+        observer: O,
+    ) -> Redlock<T, C, E, MAX, O> {
+        Redlock {
+            nodes: self.nodes,
+            all: self.all,
+            clock: self.clock,
+            entropy: self.entropy,
+            observer,
+            options: self.options,
+            last_token: self.last_token,
+            clock_offset: self.clock_offset,
+            looked_at: self.looked_at,
+            contention: self.contention,
+            abandoned: self.abandoned,
+        }
+    }
+}
+
+impl<T, C, E, const MAX: usize, O> Redlock<T, C, E, MAX, O>
+where
+    T: Transport,
+    C: Clock,
+    E: Entropy,
+    O: Observer<NodeErrorOf<T>>,
+{
     /// Creates another client over the same nodes, on the same clock, with its own source of random
     /// bytes. It does not release what a dropped future of this client has left.
     #[must_use]
@@ -146,6 +180,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             all: self.all,
             clock: self.clock.clone(),
             entropy,
+            observer: self.observer.clone(),
             options: self.options,
             last_token: Token::from_bytes([0; Token::LEN]),
             clock_offset: self.clock_offset,
@@ -223,6 +258,12 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         })
     }
 
+    /// The observer.
+    #[must_use]
+    pub const fn observer(&self) -> &O {
+        &self.observer
+    }
+
     /// Extends the lease: its keys live for its TTL from now on.
     ///
     /// Takes one round for a plain lock, and at most two for a fenced one. No round lasts longer than the validity of the
@@ -254,6 +295,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         lease: Lease<K>,
     ) -> Released<NodeErrorOf<T>, MAX> {
         self.send_abandoned_release().await;
+        self.observe_end(&lease, None);
         self.release_lease(&lease).await
     }
 
@@ -289,15 +331,29 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         Some(abandoned.release_command(key))
     }
 
+    /// The command that releases a lease. Before `Options::min_hold` is over, it lets the keys live for the rest of that time. For an
+    /// adapter that sends it and does not wait for replies. All other callers use [`release`](Self::release).
+    #[must_use]
+    pub fn release_command<'a, K: AsRef<[u8]>>(&self, lease: &'a Lease<K>) -> Command<'a> {
+        match lease.rest_ms(self.clock.now()) {
+            0 => lease.release_command(),
+            // An extension, so a fenced lock keeps its promises: only its client no longer uses it.
+            rest_ms => Command::extend(lease.key().as_ref(), lease.token(), rest_ms).with_proposal(
+                lease
+                    .proposal()
+                    .map(|proposal| proposal.at(self.nodes_time())),
+            ),
+        }
+    }
+
     /// Releases the lease. If this future is dropped, the next operation does it.
     pub(crate) async fn release_lease<K: AsRef<[u8]>>(
         &mut self,
         lease: &Lease<K>,
     ) -> Released<NodeErrorOf<T>, MAX> {
         let key = lease.key().as_ref();
-        let rest_ms = lease.rest_ms(self.clock.now());
-        if rest_ms > 0 {
-            let keep = Command::extend(key, lease.token(), rest_ms);
+        let keep = self.release_command(lease);
+        if !keep.is_release() {
             // A later release would delete the keys.
             self.abandoned = None;
             let mut ballot = self.delivery_round(keep, self.all, self.all, self.quorum());
@@ -322,6 +378,8 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     }
 
     /// Records a token that nodes may carry if the current future is dropped.
+    // `inline(never)`: many callers, one copy in flash.
+    #[inline(never)]
     pub(crate) fn set_abandoned(
         &mut self,
         key: &[u8],
@@ -382,7 +440,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         awaited: NodeSet,
         count: u32,
     ) -> Ballot<'c, NodeErrorOf<T>, MAX> {
-        let deadline = self.clock.now().saturating_add(self.options.round_time());
+        let deadline = self.clock.now().plus_micros(self.options.round_micros());
         let round = Round::new(awaited, count, deadline, Instant::MAX);
         Ballot::new(command, recipients, self.node_count(), round)
     }
@@ -399,7 +457,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         terms: Terms,
         end: Instant,
     ) -> Ballot<'c, NodeErrorOf<T>, MAX> {
-        let deadline = started_at.saturating_add(self.options.round_time());
+        let deadline = started_at.plus_micros(self.options.round_micros());
         let valid_until = terms.valid_until(started_at, self.clock.resolution());
         let round = Round::new(
             self.all,
@@ -411,8 +469,17 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     }
 
     /// Runs the round until it has a verdict.
+    // No `async fn`: a future in another takes more memory.
+    #[cfg(not(feature = "observe"))]
+    fn run(&mut self, ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>) -> impl Future<Output = ()> {
+        race(&mut self.nodes, &self.clock, ballot)
+    }
+
+    /// Runs the round until it has a verdict, and tells how each node answered.
+    #[cfg(feature = "observe")]
     async fn run(&mut self, ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>) {
         race(&mut self.nodes, &self.clock, ballot).await;
+        self.observe_nodes(&ballot.report);
     }
 
     fn node_count(&self) -> usize {

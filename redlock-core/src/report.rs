@@ -185,17 +185,38 @@ impl<E: fmt::Debug, const MAX: usize> fmt::Debug for Report<E, MAX> {
     }
 }
 
-impl<E: fmt::Display, const MAX: usize> Report<E, MAX> {
-    /// Writes the count, then the error of each node that failed, in brackets.
-    pub(crate) fn write_nodes(
+impl<E, const MAX: usize> Report<E, MAX> {
+    /// The text that `count` nodes did `what`, with the failures of the others.
+    pub(crate) const fn nodes_text(
         &self,
-        f: &mut fmt::Formatter<'_>,
         count: usize,
-        what: &str,
-    ) -> fmt::Result {
-        write!(f, "{count} of {} nodes{what}", self.nodes)?;
+        what: &'static str,
+    ) -> NodesText<'_, E, MAX> {
+        NodesText {
+            report: self,
+            count,
+            what,
+        }
+    }
+}
+
+/// How many nodes did something, and why the others failed: `1 of 3 nodes voted (a: ..; b: ..)`.
+pub(crate) struct NodesText<'r, E, const MAX: usize> {
+    report: &'r Report<E, MAX>,
+    count: usize,
+    what: &'static str,
+}
+
+impl<E: fmt::Display, const MAX: usize> fmt::Display for NodesText<'_, E, MAX> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            report,
+            count,
+            what,
+        } = self;
+        write!(f, "{count} of {} nodes{what}", report.nodes)?;
         let mut separator = " (";
-        for failure in self.failures() {
+        for failure in report.failures() {
             write!(f, "{separator}{failure}")?;
             separator = "; ";
         }
@@ -203,6 +224,26 @@ impl<E: fmt::Display, const MAX: usize> Report<E, MAX> {
             f.write_str(")")
         } else {
             Ok(())
+        }
+    }
+}
+
+#[cfg(feature = "defmt")]
+impl<E: defmt::Format, const MAX: usize> defmt::Format for NodesText<'_, E, MAX> {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        let Self {
+            report,
+            count,
+            what,
+        } = self;
+        defmt::write!(f, "{} of {} nodes{=str}", count, report.nodes, what);
+        let mut separator = " (";
+        for failure in report.failures() {
+            defmt::write!(f, "{=str}{}", separator, failure);
+            separator = "; ";
+        }
+        if separator == "; " {
+            defmt::write!(f, ")");
         }
     }
 }

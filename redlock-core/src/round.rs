@@ -1,5 +1,6 @@
 //! One round of votes: pure logic, without a clock or I/O.
 
+use crate::fence::FENCES;
 use crate::time::Instant;
 
 /// What one node's reply means for the round.
@@ -177,6 +178,11 @@ impl Round {
         has_refused
     }
 
+    /// Whether a quorum has granted. Only then the [verdict](Self::verdict) depends on the time.
+    pub(crate) const fn has_quorum(&self) -> bool {
+        self.granted.len() >= self.quorum
+    }
+
     /// Returns the state of the round at `now`. The clock must be read *after* the last vote that counts.
     ///
     /// If `is_over`, pending votes count as unknown. The caller decides this, not the deadline: a task that is polled late
@@ -186,7 +192,7 @@ impl Round {
     pub(crate) fn verdict(&self, now: Instant, is_over: bool) -> Verdict {
         let granted = self.granted.len();
         let pending = if is_over { 0 } else { self.pending().len() };
-        if granted >= self.quorum {
+        if self.has_quorum() {
             return if now < self.valid_until {
                 Verdict::Won
             } else {
@@ -196,7 +202,8 @@ impl Round {
         // Whether the next round may be won with another fence, without the nodes that lack a guard record. The nodes that
         // granted, that denied only the fence or that have not voted yet may grant it.
         let can_win_next = self.misfits > 0 && granted + self.misfits + pending >= self.quorum;
-        let needs_more = self.samples < self.samples_needed || self.needs_all && !can_win_next;
+        let needs_more =
+            FENCES && (self.samples < self.samples_needed || self.needs_all && !can_win_next);
         if granted + pending >= self.quorum || needs_more && pending > 0 {
             return Verdict::Pending;
         }
@@ -222,7 +229,7 @@ impl Round {
 }
 
 /// A set of nodes, by their number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct NodeSet(u32);
 
 impl NodeSet {
@@ -256,6 +263,11 @@ impl NodeSet {
     pub(crate) fn insert(&mut self, node: usize) {
         debug_assert!(node < Self::CAPACITY, "a node beyond the set's capacity");
         self.0 |= Self::bit(node);
+    }
+
+    #[cfg(any(feature = "queue", feature = "mock"))]
+    pub(crate) const fn insert_all(&mut self, others: Self) {
+        self.0 |= others.0;
     }
 
     pub(crate) const fn without(self, other: Self) -> Self {

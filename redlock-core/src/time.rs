@@ -1,7 +1,8 @@
 //! Time: one instant type for every platform, and the clock.
 
-use core::fmt;
 use core::time::Duration;
+
+use crate::text;
 
 /// A point in time: microseconds since the origin of the [`Clock`] that returned it.
 ///
@@ -28,8 +29,6 @@ impl Instant {
 
     /// This instant moved later by `by`, which is truncated to whole microseconds.
     #[must_use]
-    // `inline(never)`: many callers, and much code on a microcontroller.
-    #[inline(never)]
     pub const fn saturating_add(self, by: Duration) -> Self {
         self.plus_micros(whole_micros(by))
     }
@@ -135,8 +134,6 @@ pub(crate) const fn drift_micros(ttl_ms: u32, ppm: u32) -> u64 {
 }
 
 /// Like [`Duration::as_micros`], but without 128-bit arithmetic, which is slow and large on a microcontroller.
-// `inline(never)`: many callers, and much code on a microcontroller.
-#[inline(never)]
 pub(crate) const fn whole_micros(duration: Duration) -> u64 {
     duration
         .as_secs()
@@ -160,12 +157,10 @@ pub(crate) const fn whole_millis(duration: Duration) -> Option<u32> {
 /// Displays a time: in milliseconds if it is shorter than one second, else in seconds, rounded up.
 pub(crate) struct Span(pub(crate) u32);
 
-impl fmt::Display for Span {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            ms @ ..1_000 => write!(f, "{ms} ms"),
-            ms => write!(f, "{} s", ms.div_ceil(1_000)),
-        }
+text! {
+    impl [] for Span [] {
+        Self(ms @ ..1_000) => "{} ms", ms;
+        Self(ms) => "{} s", ms.div_ceil(1_000);
     }
 }
 

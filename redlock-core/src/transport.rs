@@ -127,7 +127,8 @@ pub trait Transport {
 /// The error of a node whose transport is `T`.
 pub type NodeErrorOf<T> = NodeError<<T as Transport>::Name, <T as Transport>::Error>;
 
-// Forwards the methods with a default too: otherwise a reference would use the default, not the method of `T`.
+// Forwards the methods with a default too: otherwise a reference would use the default, not the method of `T`. The methods return
+// the futures of `T`: an `async fn` would wrap them in others, which take memory and flash for each node.
 impl<T: Transport> Transport for &mut T {
     type Name = T::Name;
     type Error = T::Error;
@@ -136,8 +137,11 @@ impl<T: Transport> Transport for &mut T {
         T::name(self)
     }
 
-    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<T>> {
-        T::execute(self, command).await
+    fn execute(
+        &mut self,
+        command: &Command<'_>,
+    ) -> impl Future<Output = Result<Reply, NodeErrorOf<T>>> {
+        T::execute(self, command)
     }
 
     fn run_id(&self) -> Option<RunId> {
@@ -148,8 +152,8 @@ impl<T: Transport> Transport for &mut T {
         T::mailbox(self)
     }
 
-    async fn called(&mut self, key: &[u8]) -> Call {
-        T::called(self, key).await
+    fn called(&mut self, key: &[u8]) -> impl Future<Output = Call> {
+        T::called(self, key)
     }
 
     fn explain_timeout(&self, after: Duration) -> Option<Self::Error> {

@@ -3,6 +3,8 @@
 //!
 //! The types in `enabled.rs` must have the same methods.
 
+use core::marker::PhantomData;
+
 use crate::fence::{Fence, FencesEnabled, Fencing};
 
 /// The fence that an attempt proposes or a lease has. Without the feature `fence`, there is no value of it.
@@ -59,6 +61,20 @@ impl Reading {
     }
 
     pub(crate) const fn held_ms(&self) -> u32 {
+        match self.0 {}
+    }
+
+    pub(crate) fn with<T>(&self, _value: T) -> Fenced<T> {
+        match self.0 {}
+    }
+}
+
+/// A value that comes from a reading: there is none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fenced<T>(FencesEnabled, PhantomData<T>);
+
+impl<T> Fenced<T> {
+    pub(crate) const fn get(&self) -> &T {
         match self.0 {}
     }
 }

@@ -110,4 +110,18 @@ impl Reading {
     pub(crate) const fn held_ms(&self) -> u32 {
         self.held_ms
     }
+
+    pub(crate) const fn with<T>(&self, value: T) -> Fenced<T> {
+        Fenced(value)
+    }
+}
+
+/// A value that comes from a reading. Without readings, it takes no space.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fenced<T>(T);
+
+impl<T> Fenced<T> {
+    pub(crate) const fn get(&self) -> &T {
+        &self.0
+    }
 }

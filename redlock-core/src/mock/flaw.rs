@@ -39,8 +39,6 @@ pub enum ServerFlaw {
     MissesFailback,
     /// A release by a client with other rules shortens the life of the fence record.
     ShortensFenceRecord,
-    /// The clean-up of a lost round calls the client itself if it is first in the line.
-    CallsItself,
     /// A client that has not come in its turn stays in its place.
     KeepsHead,
     /// A turn ends only when a client takes the lock or its owner leaves.

@@ -379,7 +379,7 @@ impl<C: Clock> MockNode<C> {
     fn send(&self, command: &Command<'_>, latency_micros: Option<u32>) -> Result<u64, MockError> {
         let key = KeyName::new(command.key);
         key.whole().ok_or(MockError::KeyTooLong)?;
-        let command = OwnedCommand::new(command, key);
+        let command = OwnedCommand::with_key(command, key);
         self.settled()
             .send(command, latency_micros, self.clock.now())
     }

@@ -344,8 +344,8 @@ impl<const KEYS: usize> Server<KEYS> {
             (Verb::Acquire { ttl_ms, .. }, Some(proposal)) => {
                 self.acquire_fenced(key, token, ttl_ms, proposal, place, now)
             }
-            (Verb::Extend { ttl_ms }, None) => Ok(self.extend(key, token, ttl_ms, now)),
-            (Verb::Extend { ttl_ms }, Some(proposal)) => {
+            (Verb::Extend { ttl_ms, .. }, None) => Ok(self.extend(key, token, ttl_ms, now)),
+            (Verb::Extend { ttl_ms, .. }, Some(proposal)) => {
                 self.extend_fenced(key, token, ttl_ms, proposal, now)
             }
             (Verb::Release, proposal) => Ok(self.release(key, token, proposal, place, now)),

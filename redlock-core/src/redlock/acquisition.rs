@@ -5,11 +5,13 @@ use core::future::Future;
 use crate::entropy::Entropy;
 use crate::error::AcquireError;
 use crate::lease::Lease;
+use crate::observer::Observer;
 use crate::options::part_of;
 use crate::redlock::Redlock;
 use crate::redlock::attempt::Learned;
+use crate::redlock::observation::Observation;
 use crate::redlock::waiting::Waiting;
-use crate::time::{Clock, Instant, whole_micros};
+use crate::time::{Clock, Instant};
 use crate::transport::{NodeErrorOf, Transport};
 
 /// How many times an acquire retries at once after its first attempt, if the votes were split.
@@ -76,9 +78,21 @@ impl Acquisition {
     pub const fn is_in_line(&self) -> bool {
         self.learned.waiting.is_in_line()
     }
+
+    /// Whether the nodes have called the client in this acquire, because it was the first in the waiting line of the lock.
+    #[must_use]
+    pub const fn was_called(&self) -> bool {
+        self.learned.waiting.was_called()
+    }
 }
 
-impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
+impl<T, C, E, const MAX: usize, O> Redlock<T, C, E, MAX, O>
+where
+    T: Transport,
+    C: Clock,
+    E: Entropy,
+    O: Observer<NodeErrorOf<T>>,
+{
     /// Acquires the lock if it is free.
     ///
     /// Takes one round: all nodes get the command at once, and the round ends as soon as the missing votes cannot change its
@@ -132,31 +146,42 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         } else {
             self.begin_once()
         };
+        let mut observation =
+            Observation::begin(&self.observer, key.as_ref(), acquisition.begun_at);
         self.send_abandoned_release().await;
-        loop {
-            let error = match self
-                .attempt_once(key.as_ref(), &mut acquisition.learned)
-                .await
-            {
-                Ok(grant) => return Ok(self.lease(key, grant)),
-                Err(error) => error,
-            };
-            let Some(again_at) = self.again_at(&mut acquisition, &error) else {
-                // An attempt that was cleaned up after the end of the wait, or could not begin, has not left the line.
-                if acquisition.is_in_line() {
-                    self.send_abandoned_release().await;
+        let last_error = loop {
+            observation.tried();
+            // In a block, so that the future has no room for the error during the wait and the next attempt.
+            let again_at = {
+                let attempt = self.attempt_once(key.as_ref(), &mut acquisition.learned);
+                let error = match attempt.await {
+                    Ok(grant) => {
+                        observation.end::<MAX>(key.as_ref(), None, &self.clock);
+                        return Ok(self.lease(key, grant));
+                    }
+                    Err(error) => error,
+                };
+                match self.again_at(&mut acquisition, &error) {
+                    Some(again_at) => again_at,
+                    None => break error,
                 }
-                return Err(error);
             };
             self.wait_until(&mut acquisition.learned.waiting, key.as_ref(), again_at)
                 .await;
+            observation.waited(acquisition.was_called(), &self.clock);
+        };
+        // An attempt that was cleaned up after the end of the wait, or could not begin, has not left the line.
+        if acquisition.is_in_line() {
+            self.send_abandoned_release().await;
         }
+        observation.end(key.as_ref(), Some(&last_error), &self.clock);
+        Err(last_error)
     }
 
     /// Begins an acquire: [`Options::wait`](crate::Options::wait) is counted from this call on. Sends nothing.
     pub fn begin(&self) -> Acquisition {
         let once = self.begin_once();
-        let give_up_at = once.begun_at.saturating_add(self.options.wait_time());
+        let give_up_at = once.begun_at.plus_micros(self.options.wait_micros());
         Acquisition {
             give_up_at,
             learned: Learned::nothing(Waiting::new(once.begun_at, give_up_at)),
@@ -244,8 +269,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let is_first = acquisition.failed_attempts == 0;
         if is_first && acquisition.split_retries < SPLIT_RETRIES && error.is_split() {
             let again_at = now.plus_micros(self.split_delay_micros(acquisition));
-            let timeout = whole_micros(self.options.round_time());
-            let latest = timeout.saturating_mul(SPLIT_TIMEOUTS);
+            let latest = self.options.round_micros().saturating_mul(SPLIT_TIMEOUTS);
             if again_at <= acquisition.begun_at.plus_micros(latest) {
                 acquisition.split_retries += 1;
                 return Some(again_at);
@@ -262,8 +286,9 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// A random delay of up to four times the time of the lost round, doubled with each retry. By then, the rounds of the
     /// other clients are over too, and the clients start so far apart that one of them gets a quorum.
     fn split_delay_micros(&mut self, acquisition: &Acquisition) -> u64 {
-        let round = acquisition.learned.round_micros.max(1_000);
-        let longest = round.saturating_mul(4 << acquisition.split_retries);
+        // Of 32 bits, so that the product fits in 64: a round of more than an hour is no reason to wait longer.
+        let round = u32::try_from(acquisition.learned.round_micros).unwrap_or(u32::MAX);
+        let longest = u64::from(round.max(1_000)) << (2 + acquisition.split_retries);
         part_of(longest, self.random())
     }
 }

@@ -11,6 +11,7 @@ use crate::fence::{Fence, Proposal};
 use crate::key::RESERVED_PREFIX;
 use crate::lease::{Lease, Terms};
 use crate::line::Place;
+use crate::observer::Observer;
 use crate::race::Ballot;
 use crate::redlock::Redlock;
 use crate::redlock::waiting::Waiting;
@@ -59,7 +60,13 @@ impl Learned {
     }
 }
 
-impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
+impl<T, C, E, const MAX: usize, O> Redlock<T, C, E, MAX, O>
+where
+    T: Transport,
+    C: Clock,
+    E: Entropy,
+    O: Observer<NodeErrorOf<T>>,
+{
     pub(super) fn lease<K>(&self, key: K, grant: Grant) -> Lease<K> {
         let terms = self.options.terms();
         let Grant {
@@ -69,6 +76,12 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             place,
         } = grant;
         let lease = Lease::new(key, token, terms, valid_until, proposal, place);
+        #[cfg(feature = "observe")]
+        let lease = if O::OBSERVES {
+            lease.granted_at(self.clock.now())
+        } else {
+            lease
+        };
         #[cfg(feature = "min-hold")]
         if self.options.min_hold_ms() > 0 {
             let min_hold = Duration::from_millis(self.options.min_hold_ms().into());
@@ -96,10 +109,12 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let mut rounds = 0;
         let mut previous_fence = None;
         let looks_at_all = self.options.fencing().is_some() && !self.has_looked_recently();
-        let (mut ballot, proposal) = loop {
+        // Outside of the loop: a future with two ballots is larger.
+        let mut ballot;
+        let proposal = loop {
             let started_at = self.clock.now();
             let proposal = self.proposal(learned, rounds);
-            let mut ballot = self.acquire_round(key, &token, proposal, place, departure);
+            ballot = self.acquire_round(key, &token, proposal, place, departure);
             if looks_at_all {
                 // A round that is won does not wait.
                 ballot.round.wait_for_all();
@@ -155,15 +170,18 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
                     }
                 }
             }
-            break (ballot, proposal);
+            break proposal;
         };
         if let Some(proposal) = proposal
             && ballot.verdict == Verdict::Won
         {
             if looks_at_all || ballot.samples.unguarded().len() > 0 {
                 let guarded = ballot.samples.guarded();
-                self.restore_records(key, &token, proposal, departure, guarded, learned)
-                    .await;
+                let mut restoration =
+                    self.restoration(key, &token, proposal, departure, guarded, learned);
+                if let Some(ballot) = &mut restoration {
+                    self.run(ballot).await;
+                }
             }
             if self.clock.now() >= ballot.round.valid_until() {
                 ballot.verdict = Verdict::TooLate;
@@ -289,31 +307,30 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         })
     }
 
-    /// After a round that was won and has confirmed the rules: sends the acquire again to the nodes that may have lost their
-    /// guard record. The new acquire vouches, so a node that has lost its record writes it. Waits for no answer: this only
-    /// starts quarantines.
+    /// After a round that was won and has confirmed the rules: creates a round that sends the acquire again to the nodes that may
+    /// have lost their guard record. The new acquire vouches, so a node that has lost its record writes it. The round waits for no
+    /// answer: it only starts quarantines. `None` if there is nothing to restore.
     ///
     /// A node may have lost its record if it said so, or if it had not answered when the round was won. The latter is common, and
     /// means little. So if no node said so, this happens at most once in half a quarantine, see
     /// [`looked_at`](Redlock::looked_at).
-    async fn restore_records(
+    fn restoration<'c>(
         &mut self,
-        key: &[u8],
-        token: &Token,
+        key: &'c [u8],
+        token: &'c Token,
         proposal: Proposal,
         departure: Option<Place>,
         guarded: NodeSet,
         learned: &Learned,
-    ) {
+    ) -> Option<Ballot<'c, NodeErrorOf<T>, MAX>> {
         let others = self.all.without(guarded);
         if others.len() == 0 || proposal.vouches() || !self.may_vouch(learned) {
-            return;
+            return None;
         }
         let terms = self.options.terms();
         let proposal = Some(proposal.vouching());
         let command = self.acquire_command(key, token, terms, proposal, departure);
-        let mut ballot = self.delivery_round(command, others, NodeSet::EMPTY, 0);
-        self.run(&mut ballot).await;
+        Some(self.delivery_round(command, others, NodeSet::EMPTY, 0))
     }
 
     /// A new token. `None` if it equals the last one or has only zeros: the source of random bytes is broken.

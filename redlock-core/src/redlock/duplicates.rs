@@ -5,6 +5,7 @@ use core::array;
 use crate::entropy::Entropy;
 use crate::failure::Failure;
 use crate::node_info::RunId;
+use crate::observer::Observer;
 use crate::race::Ballot;
 use crate::redlock::Redlock;
 use crate::report::Outcome;
@@ -12,7 +13,13 @@ use crate::round::NodeSet;
 use crate::time::Clock;
 use crate::transport::{NodeErrorOf, Transport};
 
-impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
+impl<T, C, E, const MAX: usize, O> Redlock<T, C, E, MAX, O>
+where
+    T: Transport,
+    C: Clock,
+    E: Entropy,
+    O: Observer<NodeErrorOf<T>>,
+{
     /// The nodes that are known to be the same process as an earlier node.
     pub(super) fn duplicates(&self) -> NodeSet {
         let run_ids = self.run_ids();
@@ -29,12 +36,15 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// voted.
     pub(super) fn record_duplicates(&self, ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>) {
         let run_ids = self.run_ids();
-        for (node, transport) in self.nodes().enumerate() {
+        for (node, transport) in self.nodes.iter().enumerate() {
+            let Some(transport) = transport else {
+                continue;
+            };
             let other = other_like(node, &run_ids);
             let is_unanswered = |node| ballot.report.is_unanswered(node);
             let is_spared = is_unanswered(node) && other.is_some_and(|it| !is_unanswered(it));
             if ballot.uncounted.contains(node) || is_spared {
-                let other = other.and_then(|other| self.nodes().nth(other));
+                let other = other.and_then(|other| self.nodes.get(other)?.as_ref());
                 let outcome = other.map_or(Outcome::Unanswered, |other| {
                     Outcome::failed(transport, Failure::DuplicateOf(other.name()))
                 });

@@ -5,22 +5,31 @@ use crate::entropy::Entropy;
 use crate::error::ExtendError;
 use crate::fence::{Fence, Proposal};
 use crate::lease::Lease;
+use crate::observer::Observer;
 use crate::race::Ballot;
 use crate::redlock::Redlock;
 use crate::round::{Distrust, Verdict};
 use crate::time::{Clock, Instant};
 use crate::token::Token;
 use crate::transport::{NodeErrorOf, Transport};
+use crate::vote_conditions::VoteConditions;
 
-impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
+impl<T, C, E, const MAX: usize, O> Redlock<T, C, E, MAX, O>
+where
+    T: Transport,
+    C: Clock,
+    E: Entropy,
+    O: Observer<NodeErrorOf<T>>,
+{
     /// Takes over a lease that another process has acquired and left on the nodes: extends it, with the TTL and the drift of the
     /// options. This TTL must not be longer than that of the lease: an extension that the other process has sent may arrive late, and
-    /// sets the TTL of that process. The lease is fenced if there is a `fence` and the options are [fenced](crate::Options::fencing). The rules must be
-    /// those of the lease.
+    /// sets the TTL of that process. The lease is fenced if there is a `fence` and the options are
+    /// [fenced](crate::Options::fencing). The rules must be those of the lease.
     ///
-    /// A quorum of nodes must still carry `token`. Then no other client has held the lock since it was granted, and the validity
-    /// counts from the start of this round, whatever became of the first validity. The process that handed the lease over must not
-    /// use it any more.
+    /// A quorum of nodes that have a vote must still carry `token`. Then no other client has held the lock since it was granted, and
+    /// the validity counts from the start of this round, whatever became of the first validity. A node that has restarted has no
+    /// vote, as for the acquire of a plain lock, because it may have come back with old data. The process that handed the lease over
+    /// must not use it any more.
     ///
     /// Dropping the future leaves the lease on the nodes. It may have been extended.
     ///
@@ -41,14 +50,35 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             .map(|(fence, fencing)| Proposal::new(fence, fencing, time, false));
         let (terms, place) = (self.options.terms(), self.outside());
         let mut lease = Lease::new(key, token, terms, Instant::MAX, proposal, place);
-        self.extension(&mut lease).await.map(|()| lease)
+        let conditions = self.options.vote_conditions();
+        let conditions = VoteConditions {
+            // The script of an extension does not look at the guard record if the node has the key.
+            restart_guard: conditions.restart_guard || proposal.is_some(),
+            refuse_eviction: false,
+            ..conditions
+        };
+        self.extension_if(&mut lease, conditions).await?;
+        #[cfg(feature = "observe")]
+        if O::OBSERVES {
+            lease = lease.granted_at(self.clock.now());
+        }
+        Ok(lease)
     }
 
     /// Extends the lease in one round. A fenced lease takes a second round if the first was lost only because the client did
     /// not know the nodes' time.
-    pub(crate) async fn extension<K: AsRef<[u8]>>(
+    pub(crate) fn extension<K: AsRef<[u8]>>(
         &mut self,
         lease: &mut Lease<K>,
+    ) -> impl Future<Output = Result<(), ExtendError<NodeErrorOf<T>, MAX>>> {
+        self.extension_if(lease, VoteConditions::NONE)
+    }
+
+    /// An extension that counts only the nodes that meet these conditions.
+    async fn extension_if<K: AsRef<[u8]>>(
+        &mut self,
+        lease: &mut Lease<K>,
+        conditions: VoteConditions,
     ) -> Result<(), ExtendError<NodeErrorOf<T>, MAX>> {
         let mut rounds = 0;
         let (ballot, started_at) = loop {
@@ -56,7 +86,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             if !lease.is_valid(started_at) {
                 return Err(ExtendError::Expired);
             }
-            let mut ballot = self.extension_round(lease, started_at);
+            let mut ballot = self.extension_round(lease, conditions, started_at);
             if lease.proposal().is_some() && rounds > 0 {
                 ballot.round.distrust(Distrust::Time);
             }
@@ -100,11 +130,13 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     fn extension_round<'c, K: AsRef<[u8]>>(
         &self,
         lease: &'c Lease<K>,
+        conditions: VoteConditions,
         started_at: Instant,
     ) -> Ballot<'c, NodeErrorOf<T>, MAX> {
         let terms = lease.terms();
         let proposal = lease.proposal();
-        let command = Command::extend(lease.key().as_ref(), lease.token(), terms.ttl_ms)
+        let key = lease.key().as_ref();
+        let command = Command::adopt(key, lease.token(), terms.ttl_ms, conditions)
             .with_proposal(proposal.map(|proposal| proposal.at(self.nodes_time())));
         self.lease_round(command, started_at, terms, lease.valid_until())
     }

@@ -1,13 +1,20 @@
 //! The nodes' time, as the client knows it from the answers of the nodes.
 
 use crate::entropy::Entropy;
+use crate::observer::Observer;
 use crate::race::Ballot;
 use crate::redlock::Redlock;
 use crate::round::Verdict;
 use crate::time::Clock;
 use crate::transport::{NodeErrorOf, Transport};
 
-impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
+impl<T, C, E, const MAX: usize, O> Redlock<T, C, E, MAX, O>
+where
+    T: Transport,
+    C: Clock,
+    E: Entropy,
+    O: Observer<NodeErrorOf<T>>,
+{
     /// The nodes' time in microseconds. Zero if it is unknown: the nodes deny it as too old, and tell their time.
     pub(super) fn nodes_time(&self) -> u64 {
         let offset = self.clock_offset.unwrap_or(i64::MIN);
@@ -28,7 +35,7 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
     /// first may have wrong clocks.
     pub(super) fn learn_time(&mut self, ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>) {
         let (needed, quorum) = (ballot.round.blocking_count(), self.quorum());
-        let samples = &mut ballot.samples;
+        let samples = &ballot.samples;
         let Some(offset) = samples.offset(needed) else {
             return;
         };

@@ -32,25 +32,28 @@ local function register(ticket)
   return true
 end
 
--- Gives the turn to the first client of the line that lives, and calls it. The second client, its deputy, is called too: it comes
--- when the turn is over. This client needs no message: its answer tells when that is. A mailbox that no connection has subscribed
--- to is that of a client that is gone, and is removed. A line has room for no more than 1,000 of them, and another program that
--- writes more must not keep the node busy.
-local function call_next()
+-- The client of the line with this rank, from 0, after those that are gone have left it: a mailbox that no connection has subscribed
+-- to is that of a client that is gone. A line has room for no more than 1,000 of them, and another program that writes more must not
+-- keep the node busy.
+local function living(rank)
   for _ = 1, 1000 do
-    local head = call('zrange', queue, 0, 0)[1]
-    if not head or head == me then return end
-    local mail = 'redlock:mail:'
-    if string.sub(head, 1, 1) == '~' or call('pubsub', 'numsub', mail .. head)[2] > 0 then
-      local deputy = call('zrange', queue, 1, 1)[1]
-      -- First the message: if it is forbidden, this is no turn.
-      call('publish', mail .. head, '1' .. lock)
-      call('zadd', queue, -(now_ms + math.min(turn, 10000)), '!' .. head)
-      if deputy and deputy ~= me then call('publish', mail .. deputy, '2' .. lock) end
-      return
-    end
-    call('zrem', queue, head)
+    local client = call('zrange', queue, rank, rank)[1]
+    if not client or client == me or string.sub(client, 1, 1) == '~' then return client end
+    if call('pubsub', 'numsub', 'redlock:mail:' .. client)[2] > 0 then return client end
+    call('zrem', queue, client)
   end
+end
+
+-- Gives the turn to the first client of the line that lives, and calls it. The second one, its deputy, is called too: it comes when
+-- the turn is over. This client needs no message: its answer tells when that is.
+local function call_next()
+  local head = living(0)
+  if not head or head == me then return end
+  local deputy = living(1)
+  -- First the message: if it is forbidden, this is no turn.
+  call('publish', 'redlock:mail:' .. head, '1' .. lock)
+  call('zadd', queue, -(now_ms + math.min(turn, 10000)), '!' .. head)
+  if deputy and deputy ~= me then call('publish', 'redlock:mail:' .. deputy, '2' .. lock) end
 end
 
 -- Ends a turn. If it has passed, its client did not come, and leaves the line. If it lasts longer than any turn, the clock was

@@ -61,11 +61,13 @@ pub struct Arguments<'a> {
     end: usize,
 }
 
-/// Those of a fenced acquire in the line, or without the line.
+/// Those of a fenced acquire in the line, of a fenced acquire, or of a plain extend.
 const WORDS_MAX: usize = if cfg!(any(feature = "queue", feature = "mock")) {
     17
-} else {
+} else if cfg!(feature = "fence") {
     13
+} else {
+    6
 };
 
 impl<'a> Arguments<'a> {

@@ -266,6 +266,41 @@ fn a_waiter_that_hangs_costs_the_next_one_a_turn_once() {
     }
 }
 
+#[test]
+fn a_waiter_that_is_gone_behind_one_that_hangs_costs_no_more_than_the_turn() {
+    for (count, options) in worlds() {
+        let clock = MockClock::new();
+        let nodes = &far(&clock, count);
+        let served = Served::default();
+        let mut first = queued_with(nodes, &clock, 1, options);
+        let mut hung = Box::pin(first.acquire(KEY));
+        let mut second = queued_with(nodes, &clock, 2, options);
+        let mut gone = Box::pin(second.acquire(KEY));
+        let faults = async {
+            for (from, acquire) in [(100, &mut hung), (200, &mut gone)] {
+                clock.sleep_until(at(ms(from))).await;
+                let end = clock.sleep_until(at(ms(from + 50)));
+                let ended = select(pin!(end), acquire).await;
+                assert!(matches!(ended, Either::First(())));
+            }
+            nodes.iter().for_each(|node| node.disconnect(mailbox(2)));
+        };
+        let third = queued_with(nodes, &clock, 3, options);
+        clock.run(join_all(vec![
+            first_holder(queued_with(nodes, &clock, 99, options), ms(2_000)),
+            waiter(third, 3, ms(300), ms(5), &served),
+            Box::pin(faults),
+        ]));
+        drop((hung, gone));
+        let (3, acquired_at) = served.borrow()[0] else {
+            panic!("{served:?}");
+        };
+        let taken = acquired_at - ms(2_000);
+        assert!(taken <= TURN + ms(2) + 2 * ROUND_TRIP, "{taken:?}");
+        assert!(nobody_waits(nodes));
+    }
+}
+
 /// As many workers of one process that is frozen. A look ends the turn of one of them.
 #[test]
 fn waiters_that_hang_one_behind_the_other_cost_about_a_turn_each() {
@@ -780,6 +815,100 @@ impl Transport for Counted<'_> {
     }
 }
 
+/// A transport whose proposals are too old, as often as `misfits` says.
+#[cfg(feature = "fence")]
+struct Misfit<'c> {
+    client: Client<'c>,
+    misfits: Rc<Cell<u32>>,
+}
+
+#[cfg(feature = "fence")]
+impl Transport for Misfit<'_> {
+    type Name = MockName;
+    type Error = MockError;
+
+    fn name(&self) -> MockName {
+        self.client.name()
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
+        use redlock_core::transport::Proposal;
+        use redlock_core::{Fence, Fencing};
+
+        let command = command.at_node(self.mailbox());
+        let left = self.misfits.get();
+        if !command.is_acquire() || left == 0 {
+            return self.client.execute(&command).await;
+        }
+        self.misfits.set(left - 1);
+        let old = Proposal::new(Fence::from_u64(1), Fencing::default(), 0, false);
+        let command = command.with_proposal(Some(old));
+        self.client.execute(&command).await
+    }
+
+    fn run_id(&self) -> Option<RunId> {
+        self.client.run_id()
+    }
+
+    fn mailbox(&self) -> Option<Mailbox> {
+        self.client.mailbox()
+    }
+
+    async fn called(&mut self, key: &[u8]) -> Call {
+        self.client.called(key).await
+    }
+}
+
+#[cfg(feature = "fence")]
+#[test]
+fn a_client_whose_fence_is_denied_in_its_turn_is_not_overtaken() {
+    for count in [3, 5] {
+        let clock = MockClock::new();
+        let nodes = far(&clock, count);
+        let options = patient().fenced(redlock_core::Fencing::default()).unwrap();
+        let served = Served::default();
+        let misfits: Vec<_> = nodes.iter().map(|_| Rc::new(Cell::new(0))).collect();
+        let links = nodes.iter().zip(&misfits).map(|(node, misfits)| Misfit {
+            client: node.client(mailbox(1)),
+            misfits: Rc::clone(misfits),
+        });
+        let entropy = SeededEntropy::new(1_001);
+        let mut misled = Redlock::<_, _, _, 5>::new(links, &clock, entropy, options).unwrap();
+        let mut holder = queued_with(&nodes, &clock, 99, options);
+        let hold = async {
+            let lease = holder.try_acquire(KEY).await.unwrap();
+            clock.sleep_until(at(ms(3_000))).await;
+            // All rounds of one attempt.
+            misfits.iter().for_each(|misfits| misfits.set(3));
+            holder.release(lease).await;
+        };
+        let wait = async {
+            clock.sleep_until(at(ms(100))).await;
+            let lease = misled.acquire(KEY).await.unwrap();
+            let now = Duration::from_micros(clock.now().as_micros());
+            served.borrow_mut().push((1, now));
+            misled.release(lease).await;
+        };
+        clock.run(join_all(vec![
+            Box::pin(hold),
+            Box::pin(wait),
+            waiter(
+                queued_with(&nodes, &clock, 2, options),
+                2,
+                ms(200),
+                ms(5),
+                &served,
+            ),
+        ]));
+        let order: Vec<_> = served.borrow().iter().map(|(number, _)| *number).collect();
+        assert_eq!(order, [1, 2], "{count} nodes");
+        // Three rounds, a part of the turn, and one round.
+        let taken = served.borrow()[0].1 - ms(3_000);
+        assert!(taken <= TURN / 4 + 6 * ROUND_TRIP, "{taken:?}");
+        assert!(nobody_waits(&nodes));
+    }
+}
+
 /// Each of three clients is near one node and far from the others.
 #[test]
 fn clients_that_split_the_votes_do_not_wait_for_each_other_for_long() {
@@ -874,19 +1003,14 @@ fn a_client_does_not_poll_because_a_node_is_free_that_is_outvoted() {
     assert_eq!(nodes[4].token(KEY), None);
 }
 
-/// One of five nodes is free and outvoted: it calls the first client whenever another one looks.
-#[test]
-fn clients_do_not_call_each_other_again_and_again_while_the_lock_is_held() {
-    let clock = MockClock::new();
-    let nodes = far(&clock, 5);
-    steal(&nodes[..4]);
+/// So many clients wait in the line for nine seconds, in vain. Returns how often each of them has asked all nodes.
+fn tries_while_held(nodes: &[Node<'_>], clock: &MockClock, clients: u8) -> Vec<usize> {
     let mut counts = Vec::new();
     let mut tasks: Vec<Task<'_>> = Vec::new();
-    for number in 1..=4 {
-        let (mut redlock, acquires) = distant(&nodes, &clock, number, patient(), |_| ms(0));
+    for number in 1..=clients {
+        let (mut redlock, acquires) = distant(nodes, clock, number, patient(), |_| ms(0));
         counts.push(acquires);
         tasks.push(Box::pin(async move {
-            let clock = *redlock.clock();
             let stop = clock.sleep_until(at(ms(9_000)));
             let acquire = redlock.acquire(KEY);
             let stopped = select(pin!(stop), pin!(acquire)).await;
@@ -894,10 +1018,63 @@ fn clients_do_not_call_each_other_again_and_again_while_the_lock_is_held() {
         }));
     }
     clock.run(join_all(tasks));
-    for acquires in counts {
+    let tries = counts.iter().map(|acquires| acquires.get() / nodes.len());
+    tries.collect()
+}
+
+/// One of five nodes is free and outvoted: it calls the first client whenever another one looks.
+#[test]
+fn clients_do_not_call_each_other_again_and_again_while_the_lock_is_held() {
+    let clock = MockClock::new();
+    let nodes = far(&clock, 5);
+    steal(&nodes[..4]);
+    for tries in tries_while_held(&nodes, &clock, 4) {
         // 13 looks of its own, and the first client comes at those of the three others.
-        let tries = acquires.get() / nodes.len();
         assert!(tries <= 45, "{tries}");
+    }
+}
+
+/// The clock of one of five nodes was stepped back, so that every ticket is from its future. A client that returns to its place comes
+/// after the others. The node is free and outvoted: each try that is lost there calls the next client.
+#[test]
+fn clients_that_an_outvoted_node_calls_in_turn_do_not_try_without_end() {
+    let clock = MockClock::new();
+    let nodes = far(&clock, 5);
+    nodes[4].set_clock_step(-30_000_000);
+    steal_for(Duration::from_secs(60), &nodes[..4]);
+    for tries in tries_while_held(&nodes, &clock, 3) {
+        // 13 looks of its own, and after each a try for the first call.
+        assert!(tries <= 30, "{tries}");
+    }
+}
+
+/// A client that has not come when an outvoted node called it comes when the other nodes call.
+#[test]
+fn a_client_that_an_outvoted_node_has_called_in_vain_comes_when_others_call() {
+    for lost in [0, 1] {
+        let clock = MockClock::new();
+        let nodes = far(&clock, 5);
+        nodes[4].set_clock_step(-30_000_000);
+        let served = Served::default();
+        let mut holder = queued(&nodes, &clock, 99);
+        let hold = async {
+            let lease = holder.try_acquire(KEY).await.unwrap();
+            sleep(&clock, ms(10)).await;
+            nodes[4].remove(KEY);
+            clock.sleep_until(at(ms(3_000))).await;
+            nodes[..lost].iter().for_each(|node| node.lose_calls(true));
+            holder.release(lease).await;
+        };
+        let client = |number| queued(&nodes, &clock, number);
+        clock.run(join_all(vec![
+            Box::pin(hold),
+            waiter(client(1), 1, ms(100), ms(5), &served),
+            waiter(client(2), 2, ms(200), ms(5), &served),
+        ]));
+        let (first, taken) = served.borrow()[0];
+        let taken = taken - ms(3_000);
+        assert_eq!(first, 1);
+        assert!(taken <= ms(25) + 2 * ROUND_TRIP, "{taken:?}");
     }
 }
 

@@ -20,6 +20,8 @@ mod kit;
 #[cfg(feature = "queue")]
 mod line;
 mod messages;
+#[cfg(feature = "observe")]
+mod observer;
 mod release;
 #[cfg(feature = "fence")]
 mod rules;

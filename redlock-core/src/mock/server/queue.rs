@@ -160,8 +160,7 @@ impl<const KEYS: usize> Server<KEYS> {
             if is_deleted && keeps_place && self.register(key, me, ticket, now) {
                 let mut line = self.data.line(key).cloned().unwrap_or(Line::EMPTY);
                 if line.turn.is_none() {
-                    let spared = (!self.has(ServerFlaw::CallsItself)).then_some(me);
-                    self.call_next(&mut line, spared, place.turn_ms, now);
+                    self.call_next(&mut line, Some(me), place.turn_ms, now);
                 }
                 self.data.set_line(*key, line);
             }
@@ -217,31 +216,36 @@ impl<const KEYS: usize> Server<KEYS> {
     }
 
     fn call_next(&mut self, line: &mut Line, me: Option<Mailbox>, turn_ms: u32, now: Instant) {
+        let head = self.living(line, 0, me);
+        let Some(head) = head.filter(|head| Some(*head) != me) else {
+            return;
+        };
+        let deputy = self.living(line, 1, me);
+        line.turn = Some(Turn {
+            mailbox: head,
+            ends_ms: millis(now) + u64::from(turn_ms).min(TURN_MAX),
+        });
+        self.publish(head, Call::Turn);
+        if let Some(deputy) = deputy.filter(|deputy| Some(*deputy) != me) {
+            self.publish(deputy, Call::Deputy);
+        }
+    }
+
+    /// The client with this rank, after those that are gone have left the line.
+    fn living(&self, line: &mut Line, rank: usize, me: Option<Mailbox>) -> Option<Mailbox> {
         for _ in 0..GONE_MAX {
-            let Some(head) = line.head().filter(|head| Some(*head) != me) else {
-                return;
-            };
+            let client = line.mailboxes().nth(rank).copied()?;
             let is_gone = match self.flaw {
                 Some(ServerFlaw::TakesGoneForAlive) => false,
                 Some(ServerFlaw::TakesErrorForGone) => true,
-                _ => !self.has_subscribed(&head),
+                _ => !self.has_subscribed(&client),
             };
-            if head.is_callable() && is_gone {
-                line.remove(&head);
-                continue;
+            if Some(client) == me || !client.is_callable() || !is_gone {
+                return Some(client);
             }
-            let deputy = line.mailboxes().nth(1).copied();
-            let deputy = deputy.filter(|deputy| Some(*deputy) != me);
-            line.turn = Some(Turn {
-                mailbox: head,
-                ends_ms: millis(now) + u64::from(turn_ms).min(TURN_MAX),
-            });
-            self.publish(head, Call::Turn);
-            if let Some(deputy) = deputy {
-                self.publish(deputy, Call::Deputy);
-            }
-            return;
+            line.remove(&client);
         }
+        None
     }
 
     fn publish(&mut self, mailbox: Mailbox, call: Call) {

@@ -7,6 +7,7 @@ use core::future::Future;
 use crate::entropy::Entropy;
 use crate::error::AcquireError;
 use crate::line::Place;
+use crate::observer::Observer;
 use crate::race::Ballot;
 use crate::redlock::Redlock;
 use crate::round::NodeSet;
@@ -33,6 +34,10 @@ impl Waiting {
         false
     }
 
+    pub(in crate::redlock) const fn was_called(&self) -> bool {
+        false
+    }
+
     pub(in crate::redlock) const fn is_over(&self) -> bool {
         false
     }
@@ -47,7 +52,13 @@ impl Contention {
     pub(in crate::redlock) const fn record(&mut self, _key: &[u8], _is_wanted: bool) {}
 }
 
-impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
+impl<T, C, E, const MAX: usize, O> Redlock<T, C, E, MAX, O>
+where
+    T: Transport,
+    C: Clock,
+    E: Entropy,
+    O: Observer<NodeErrorOf<T>>,
+{
     pub(in crate::redlock) const fn departure(&self, _waiting: &Waiting) -> Option<Place> {
         None
     }

@@ -4,7 +4,6 @@
 
 use core::array;
 use core::future::{Future, poll_fn};
-use core::mem;
 use core::pin::{Pin, pin};
 use core::task::{Poll, ready};
 
@@ -13,11 +12,13 @@ use embassy_futures::select::select_slice;
 use crate::entropy::Entropy;
 use crate::error::AcquireError;
 use crate::line::{Call, Mailbox, Place, Refusal};
+use crate::line_looks::{AHEAD_PER_TURN, Calls, Looks, Pace};
+use crate::observer::Observer;
 use crate::options::part_of;
 use crate::race::{Ballot, Once};
 use crate::redlock::Redlock;
 use crate::round::{NodeSet, Verdict};
-use crate::time::{Clock, Instant, whole_micros};
+use crate::time::{Clock, Instant};
 use crate::transport::{NodeErrorOf, Transport};
 
 /// The state of a wait in the line of one lock.
@@ -35,12 +36,7 @@ pub(in crate::redlock) struct Waiting {
     has_ticket: bool,
     /// How many rounds in a row were lost although no other client kept the lock from this one.
     failed_rounds: u32,
-    /// How many rounds were lost since the client has joined the line, or since a quorum of nodes has called it.
-    looks: u32,
-    /// Whether a quorum of nodes has called the client in this wait.
-    was_called: bool,
-    /// How many clients were ahead at the last look, if it was the turn of one of them.
-    ahead: Option<u16>,
+    looks: Looks,
     /// When the client looks at the lock next, if no node calls it.
     look_at: Instant,
     /// The last attempt has left the line.
@@ -57,9 +53,7 @@ impl Waiting {
             failed_rounds: 0,
             place: None,
             has_ticket: false,
-            looks: 0,
-            was_called: false,
-            ahead: None,
+            looks: Looks::NONE,
             look_at: Instant::MAX,
             is_over: false,
         }
@@ -71,6 +65,10 @@ impl Waiting {
 
     pub(in crate::redlock) const fn is_in_line(&self) -> bool {
         self.place.is_some()
+    }
+
+    pub(in crate::redlock) const fn was_called(&self) -> bool {
+        self.looks.was_called()
     }
 
     pub(in crate::redlock) const fn is_over(&self) -> bool {
@@ -117,32 +115,21 @@ fn hash(key: &[u8]) -> u32 {
     })
 }
 
-/// How many rounds must be lost before a client waits for long. Two clients may have split the votes, so that both find the
-/// lock held although no client holds it. Or a client of another library was faster than the client that was called, and
-/// will not call it.
-const LOOKS_MIN: u32 = 3;
-
-/// Of so many clients ahead, a client expects one to miss its turn. If each client looked at the end of each turn, the lock would
-/// cost the more commands, the more clients wait for it. But while the line does not move, because clients ahead hang, it is a look
-/// that ends their turns.
-const AHEAD_PER_TURN: u64 = 4;
-
-/// How long a client waits for the calls of the other nodes after the first call, in microseconds. The same release is on its
-/// way to them. A turn lasts longer.
-const CALLS_MICROS: u64 = 25_000;
-
 /// A client listens to at most this number of calls of each node in one wait. If a node sends calls without end, they do not keep
 /// the task busy.
 const CALLS_MAX: usize = 8;
-
-/// A turn is over when this has passed after its end, in microseconds: a node counts whole milliseconds.
-const AFTER_TURN_MICROS: u64 = 2_000;
 
 /// A client looks at a lock that is held at least about once a second: then its place does not expire, and it notices other
 /// Redlock clients, which do not call.
 const LONG_LOOK_MICROS: u64 = 1_000_000;
 
-impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX> {
+impl<T, C, E, const MAX: usize, O> Redlock<T, C, E, MAX, O>
+where
+    T: Transport,
+    C: Clock,
+    E: Entropy,
+    O: Observer<NodeErrorOf<T>>,
+{
     /// The place of this client after a release, or after a dropped future: outside of the line.
     pub(in crate::redlock) fn departure(&self, waiting: &Waiting) -> Option<Place> {
         match waiting.place.and_then(|place| place.mailbox) {
@@ -220,8 +207,11 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             (carriers, self.departure(waiting))
         } else if self.clock.now() < waiting.give_up_at {
             match ballot.verdict {
-                // This client reaches no quorum, so others must not wait for it. Its next attempt takes its place again.
-                Verdict::Unreachable => (self.all, self.departure(waiting)),
+                // This client reaches no quorum, so others must not wait for it. Its next attempt takes its place again. But if only
+                // the fence was in its way, it has the right one by now, and those that came later must not overtake it.
+                Verdict::Unreachable if !self.is_only_misfit(ballot) => {
+                    (self.all, self.departure(waiting))
+                }
                 _ => (carriers, waiting.place),
             }
         } else {
@@ -261,56 +251,61 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
         let Some(place) = waiting.place.filter(|_| !waiting.is_over) else {
             return;
         };
-        let ended_at = ballot.line.ended_at();
         let now = self.clock.now();
-        let held = ballot.line.count(Refusal::Held);
-        let ahead = ballot.line.count(Refusal::Ahead);
-        let turn_left = ballot.line.longest_turn_micros().filter(|left| *left > 0);
         let random = self.random();
-        let turn = u64::from(place.turn_ms) * 1_000;
-        let spread = LONG_LOOK_MICROS / 2;
-        let longest = LONG_LOOK_MICROS - spread / 2 + part_of(spread, random);
-        let longest = longest.min(u64::from(self.options.terms().ttl_ms) * 1_000 / 4);
-        let ahead_before = mem::replace(&mut waiting.ahead, ballot.line.least_ahead());
-        // Two clients that split the votes do not see this, unless a third one takes part. Then their clean-ups call the first in
-        // the line. But if this client was called in vain, the holder may be one that does not call.
-        let is_surely_held = !waiting.was_called && ballot.line.is_surely_held(self.quorum());
-        let mut look_at = if is_surely_held || (waiting.looks >= LOOKS_MIN && held > 0) {
-            let expiry = ballot.line.expiry_micros(self.quorum());
-            ended_at.plus_micros(expiry.unwrap_or(longest).min(longest))
-        } else if ahead > 0
-            && held + ahead >= ballot.round.blocking_count()
-            && let Some(left) = turn_left
-        {
-            // If the clock of this node was stepped back, more may be left than a turn lasts.
-            let fewest = ballot.line.least_ahead().unwrap_or_default();
-            let is_moving = ahead_before.is_none_or(|before| fewest.saturating_add(1) < before);
-            let turns = match is_moving {
-                true => u64::from(fewest) / AHEAD_PER_TURN,
-                false => 0,
-            };
-            let left = left.saturating_add(AFTER_TURN_MICROS + turns * turn);
-            ended_at.plus_micros(left.min(longest.max(turn)))
+        let pace = Pace {
+            blocking: ballot.round.blocking_count(),
+            ..self.pace(place, random)
+        };
+        let mut look_at = if let Some(micros) = waiting.looks.after_lost_try(&ballot.line, &pace) {
+            ballot.line.ended_at().plus_micros(micros)
         } else {
+            let held = ballot.line.count(Refusal::Held);
+            let ahead = ballot.line.count(Refusal::Ahead);
             // The delay grows only if it is not another client that keeps the lock from this one.
             let is_kept_away = ballot.verdict == Verdict::Refused && held + ahead > 0;
             waiting.failed_rounds = match is_kept_away {
                 true => 1,
                 false => waiting.failed_rounds.saturating_add(1),
             };
-            let delay = self.options.delay_micros(waiting.failed_rounds, random);
+            let mut delay = self.options.delay_micros(waiting.failed_rounds, random);
+            if waiting.failed_rounds == 1 && self.is_only_misfit(ballot) {
+                // As long as it is its turn.
+                delay = delay.min(pace.turn / 4);
+            }
             // A process that was paused takes its pause for a part of the round.
-            let round = round_micros.min(whole_micros(self.options.round_time()));
+            let round = round_micros.min(self.options.round_micros());
             let rounds = part_of(round.saturating_mul(4), self.random());
             now.plus_micros(delay.max(rounds))
         };
         if self.callable_nodes() < self.quorum() {
             // Its turn may begin without a call.
-            look_at = look_at.min(now.plus_micros(turn / 2));
+            look_at = look_at.min(now.plus_micros(pace.turn / 2));
         }
         let soonest = now.plus_micros(1_000);
         waiting.look_at = look_at.max(soonest);
-        waiting.looks = waiting.looks.saturating_add(1);
+    }
+
+    /// Whether the attempt would have been won if its fence had fitted.
+    fn is_only_misfit(&self, ballot: &Ballot<'_, NodeErrorOf<T>, MAX>) -> bool {
+        let misfits = ballot.samples.misfits() as usize;
+        let votes = misfits + ballot.report.tally().granted;
+        misfits > 0 && votes >= self.quorum() as usize
+    }
+
+    /// By what a client at this place measures its waits.
+    fn pace(&self, place: Place, random: u32) -> Pace {
+        let spread = LONG_LOOK_MICROS / 2;
+        let longest = LONG_LOOK_MICROS - spread / 2 + part_of(spread, random);
+        let quorum = self.quorum();
+        Pace {
+            quorum,
+            blocking: self.all.len().saturating_add(1).saturating_sub(quorum),
+            duplicates: self.duplicates(),
+            turn: u64::from(place.turn_ms) * 1_000,
+            longest: longest.min(u64::from(self.options.terms().ttl_ms) * 1_000 / 4),
+            ahead_per_turn: AHEAD_PER_TURN,
+        }
     }
 
     /// Waits until the nodes call this client, or until its next look. Ends when a quorum of nodes has called, a moment after
@@ -325,31 +320,25 @@ impl<T: Transport, C: Clock, E: Entropy, const MAX: usize> Redlock<T, C, E, MAX>
             self.clock.sleep_until(until).await;
             return;
         };
-        let mut until = until;
-        let mut callers = NodeSet::EMPTY;
+        let pace = self.pace(place, 0);
+        let mut calls = Calls::NONE;
+        let mut try_at = until;
         for _ in 0..CALLS_MAX * MAX {
-            let Some((node, call)) = self.next_call(key, until).await else {
-                return;
+            let Some((node, call)) = self.next_call(key, try_at).await else {
+                break;
             };
-            let now = self.clock.now();
-            match call {
-                Call::Turn => {
-                    callers.insert(node);
-                    if callers.without(self.duplicates()).len() >= self.quorum() {
-                        waiting.looks = 0;
-                        waiting.was_called = true;
-                        return;
-                    }
-                    until = until.min(now.plus_micros(CALLS_MICROS));
-                }
-                Call::Deputy => {
-                    let turn = u64::from(place.turn_ms) * 1_000;
-                    until = until.min(now.plus_micros(turn.saturating_add(AFTER_TURN_MICROS)));
-                }
-                Call::Reconnected => return,
+            match waiting.looks.hear(&mut calls, node, call, &pace) {
+                Some(0) => return,
+                Some(micros) => try_at = try_at.min(self.clock.now().plus_micros(micros)),
+                None => {}
             }
         }
-        self.clock.sleep_until(until).await;
+        self.clock.sleep_until(try_at).await;
+        if try_at < until {
+            waiting.looks.try_called(calls, &pace);
+        } else {
+            waiting.looks.look();
+        }
     }
 
     /// Waits for the next call of any node. `None` at `until`.
