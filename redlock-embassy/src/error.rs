@@ -5,6 +5,7 @@ use core::net::{Ipv6Addr, SocketAddr, SocketAddrV4};
 use core::time::Duration;
 
 use embedded_io_async::ErrorKind;
+use redlock_core::text;
 
 use crate::resp::Rejection;
 
@@ -13,7 +14,6 @@ pub type NodeError = redlock_core::NodeError<NodeName, TransportError>;
 
 /// An error of the connection to a node, or an error reply of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum TransportError {
     /// No connection could be made.
@@ -41,40 +41,26 @@ pub enum TransportError {
     NoScript,
 }
 
-impl fmt::Display for TransportError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreachable(kind) => f.write_str(match kind {
-                ErrorKind::ConnectionRefused => "connection refused",
-                ErrorKind::ConnectionReset => "connection refused or reset",
-                ErrorKind::ConnectionAborted => "connection aborted",
-                ErrorKind::NotConnected => "no route to it: is the network up?",
-                ErrorKind::TimedOut => "no answer at this address",
-                ErrorKind::NotFound => "the name has no address: is it right, and is DNS up?",
-                _ => "cannot connect",
-            }),
-            Self::NoConnection(after) => {
-                write!(f, "no connection within {} ms", after.as_millis())
-            }
-            Self::NotConnected(after) => {
-                write!(f, "still connecting after {} ms", after.as_millis())
-            }
-            Self::NoAnswer(after) => write!(
-                f,
-                "timed out after {} ms; raise node_timeout if the network is slow",
-                after.as_millis()
-            ),
-            Self::Disconnected => f.write_str("the connection broke"),
-            Self::Silent => f.write_str("no answer for too long, reconnecting"),
-            Self::Rejected(error) => write!(f, "{error}"),
-            Self::Unexpected => f.write_str("unexpected reply; is this a Redis server?"),
-            Self::TooLong => f.write_str(
-                "the command does not fit the send buffer; use a shorter key or a larger TX",
-            ),
-            Self::NoScript => f.write_str(
-                "has lost its scripts: stop SCRIPT FLUSH by others, or grant +script|load",
-            ),
-        }
+text! {
+    impl [] for TransportError [] {
+        Self::Unreachable(ErrorKind::ConnectionRefused) => "connection refused";
+        Self::Unreachable(ErrorKind::ConnectionReset) => "connection refused or reset";
+        Self::Unreachable(ErrorKind::ConnectionAborted) => "connection aborted";
+        Self::Unreachable(ErrorKind::NotConnected) => "no route to it: is the network up?";
+        Self::Unreachable(ErrorKind::TimedOut) => "no answer at this address";
+        Self::Unreachable(ErrorKind::NotFound) => "the name has no address: is it right, and is DNS up?";
+        Self::Unreachable(_) => "cannot connect";
+        Self::NoConnection(after) => "no connection within {} ms", after.as_millis();
+        Self::NotConnected(after) =>
+            "still connecting after {} ms; call connect_quorum first if this is usual", after.as_millis();
+        Self::NoAnswer(after) =>
+            "timed out after {} ms; raise node_timeout if the network is slow", after.as_millis();
+        Self::Disconnected => "the connection broke";
+        Self::Silent => "no answer for too long, reconnecting";
+        Self::Rejected(error) => "{}", error;
+        Self::Unexpected => "unexpected reply; is this a Redis server?";
+        Self::TooLong => "the command does not fit the send buffer; use a shorter key or a larger TX";
+        Self::NoScript => "has lost its scripts: stop SCRIPT FLUSH by others, or grant +script|load";
     }
 }
 
@@ -82,12 +68,10 @@ impl core::error::Error for TransportError {}
 
 /// The name of a node in messages: its address, or a text.
 #[derive(Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct NodeName(Inner);
 
 /// The flow and the scope of an address are left out, because they would double the size of every error.
 #[derive(Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 enum Inner {
     V4(SocketAddrV4),
     V6(Ipv6Addr, u16),
@@ -132,25 +116,21 @@ impl From<&'static str> for NodeName {
     }
 }
 
-impl fmt::Display for NodeName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Inner::V4(address) => write!(f, "{address}"),
-            Inner::V6(address, port) => write!(f, "[{address}]:{port}"),
-            Inner::Text(text) => f.write_str(text),
-            #[cfg(all(
-                feature = "dns",
-                any(feature = "embassy-net", feature = "embassy-net-ip")
-            ))]
-            Inner::Host {
-                name,
-                port,
-                has_address,
-            } => {
-                let note = if has_address { "" } else { " (no address yet)" };
-                write!(f, "{name}:{port}{note}")
-            }
-        }
+text! {
+    impl [] for NodeName [] {
+        Self(Inner::V4(address)) => "{}", address;
+        Self(Inner::V6(address, port)) => "[{}]:{}", address, port;
+        Self(Inner::Text(text)) => "{}", text;
+        #[cfg(all(
+            feature = "dns",
+            any(feature = "embassy-net", feature = "embassy-net-ip")
+        ))]
+        Self(Inner::Host { name, port, has_address: true }) => "{}:{}", name, port;
+        #[cfg(all(
+            feature = "dns",
+            any(feature = "embassy-net", feature = "embassy-net-ip")
+        ))]
+        Self(Inner::Host { name, port, has_address: false }) => "{}:{} (no address yet)", name, port;
     }
 }
 

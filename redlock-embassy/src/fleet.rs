@@ -1,13 +1,14 @@
-//! All nodes of a lock at once.
+//! All nodes of a lock at once. The lock owns them, or has references to them.
 
 use core::array;
+use core::borrow::BorrowMut;
 use core::cell::Cell;
 use core::future::poll_fn;
 use core::task::Poll;
 
 use embassy_futures::join::join_array;
 use embassy_futures::select::select;
-use redlock_core::{Clock, Entropy, Redlock};
+use redlock_core::{Clock, Entropy, NodeErrorOf, Observer, Redlock, Transport};
 
 use crate::{Connect, TcpNode};
 
@@ -17,14 +18,16 @@ use crate::{Connect, TcpNode};
 /// answer. To learn why a node is not connected, call [`TcpNode::connect`].
 ///
 /// If the future is dropped, the attempts continue with the next call, if the streams keep rule 5 of [`Connect`].
-pub async fn connect_all<S, K, C, E, const N: usize, const TX: usize, const RX: usize>(
-    redlock: &mut Redlock<TcpNode<'_, S, K, TX, RX>, C, E, N>,
+pub async fn connect_all<'a, T, S, K, C, E, const N: usize, const TX: usize, const RX: usize, O>(
+    redlock: &mut Redlock<T, C, E, N, O>,
 ) -> usize
 where
+    T: Transport + BorrowMut<TcpNode<'a, S, K, TX, RX>>,
     S: Connect,
     K: Clock,
     C: Clock,
     E: Entropy,
+    O: Observer<NodeErrorOf<T>>,
 {
     connect(redlock, usize::MAX).await
 }
@@ -38,14 +41,27 @@ where
 ///
 /// If the future is dropped, the attempts continue with the next call, if the streams keep rule 5 of [`Connect`]. When it
 /// returns, it drops the attempts of the other nodes in the same way.
-pub async fn connect_quorum<S, K, C, E, const N: usize, const TX: usize, const RX: usize>(
-    redlock: &mut Redlock<TcpNode<'_, S, K, TX, RX>, C, E, N>,
+pub async fn connect_quorum<
+    'a,
+    T,
+    S,
+    K,
+    C,
+    E,
+    const N: usize,
+    const TX: usize,
+    const RX: usize,
+    O,
+>(
+    redlock: &mut Redlock<T, C, E, N, O>,
 ) -> bool
 where
+    T: Transport + BorrowMut<TcpNode<'a, S, K, TX, RX>>,
     S: Connect,
     K: Clock,
     C: Clock,
     E: Entropy,
+    O: Observer<NodeErrorOf<T>>,
 {
     let quorum = redlock.nodes().count() / 2 + 1;
     connect(redlock, quorum).await >= quorum
@@ -56,20 +72,22 @@ where
 ///
 /// Call it before a stop mode, before the network is switched off, and before the lock is dropped. If the future is dropped,
 /// connections may stay open.
-pub async fn close_all<S, K, C, E, const N: usize, const TX: usize, const RX: usize>(
-    redlock: &mut Redlock<TcpNode<'_, S, K, TX, RX>, C, E, N>,
+pub async fn close_all<'a, T, S, K, C, E, const N: usize, const TX: usize, const RX: usize, O>(
+    redlock: &mut Redlock<T, C, E, N, O>,
 ) where
+    T: Transport + BorrowMut<TcpNode<'a, S, K, TX, RX>>,
     S: Connect,
     K: Clock,
     C: Clock,
     E: Entropy,
+    O: Observer<NodeErrorOf<T>>,
 {
     let mut nodes = redlock.nodes_mut();
     join_array(array::from_fn::<_, N, _>(|_| {
         let node = nodes.next();
         async {
             if let Some(node) = node {
-                node.close().await;
+                node.borrow_mut().close().await;
             }
         }
     }))
@@ -77,15 +95,17 @@ pub async fn close_all<S, K, C, E, const N: usize, const TX: usize, const RX: us
 }
 
 /// Connects until `count` nodes are connected, or no attempt is left. Returns how many nodes are connected.
-async fn connect<S, K, C, E, const N: usize, const TX: usize, const RX: usize>(
-    redlock: &mut Redlock<TcpNode<'_, S, K, TX, RX>, C, E, N>,
+async fn connect<'a, T, S, K, C, E, const N: usize, const TX: usize, const RX: usize, O>(
+    redlock: &mut Redlock<T, C, E, N, O>,
     count: usize,
 ) -> usize
 where
+    T: Transport + BorrowMut<TcpNode<'a, S, K, TX, RX>>,
     S: Connect,
     K: Clock,
     C: Clock,
     E: Entropy,
+    O: Observer<NodeErrorOf<T>>,
 {
     let connected = Cell::new(0);
     let mut nodes = redlock.nodes_mut();
@@ -93,7 +113,7 @@ where
         let node = nodes.next();
         async {
             if let Some(node) = node
-                && node.connect().await.is_ok()
+                && node.borrow_mut().connect().await.is_ok()
             {
                 connected.set(connected.get() + 1);
             }

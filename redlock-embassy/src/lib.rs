@@ -9,6 +9,11 @@ mod shared;
 
 mod link;
 mod login;
+#[cfg(feature = "observe")]
+mod observer;
+
+#[cfg(feature = "client-name")]
+mod client_name;
 
 mod connect;
 mod error;
@@ -32,6 +37,8 @@ mod log;
 #[cfg(test)]
 extern crate std;
 
+#[cfg(feature = "client-name")]
+pub use client_name::{ClientName, InvalidClientName};
 pub use clock::EmbassyClock;
 pub use connect::Connect;
 #[cfg(any(feature = "embassy-net", feature = "embassy-net-ip"))]
@@ -45,10 +52,13 @@ pub use connect::nal::NalSocket;
 pub use error::{NodeError, NodeName, TransportError};
 pub use fleet::{close_all, connect_all, connect_quorum};
 pub use node::TcpNode;
+#[cfg(feature = "observe")]
+pub use observer::LogObserver;
 pub use redlock_core::{
-    AcquireError, Acquisition, BuildError, Clock, Denial, Entropy, ExtendError, Failure, Fence,
-    FenceGate, Fencing, HoldError, Instant, KeyName, Lease, LossCause, NodeErrorOf, Options,
-    OptionsError, Outcome, Redlock, Released, Report, Tally, Token, Transport, transport,
+    AcquireError, AcquireOutcome, Acquisition, BuildError, Clock, Denial, Entropy, ExtendError,
+    Failure, Fence, FenceGate, Fencing, HoldEnd, HoldError, Instant, KeyName, Lease, LossCause,
+    NodeErrorOf, Observer, Options, OptionsError, Outcome, Redlock, Released, Report, Tally, Token,
+    Transport, Wait, transport,
 };
 pub use resp::Rejection;
 pub use shared::{Shared, Turn};

@@ -35,8 +35,9 @@ pub(crate) struct Link<S, const TX: usize, const RX: usize> {
     pub(crate) admission: Admission,
     /// What the node knows of the mailbox of this client. A reconnect does not reset it.
     pub(crate) mail: Mail,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) patience: Duration,
+    // In microseconds: the arithmetic on `Duration` takes flash.
+    connect_timeout_micros: u64,
+    patience_micros: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -69,7 +70,7 @@ pub(crate) enum Goal<'g> {
     /// The pipeline has taken this command. The next goal sends it.
     ///
     /// If the pipeline is full of unsent bytes or of commands without a reply, the client waits for room. If the node
-    /// hangs, the first call after the timeout [`Link::patience`] aborts the connection.
+    /// hangs, the first call after the patience of the link aborts the connection.
     Pushed(&'g Command<'g>),
     /// Everything is sent, and all replies have arrived.
     Answered,
@@ -116,16 +117,19 @@ enum Limit {
     None,
 }
 
+/// Whether the login may send a step before the one before it is answered.
+const IS_PIPELINED: bool = cfg!(any(feature = "scripts", feature = "client-name"));
+
 /// The number of bytes that the pipeline has taken of a command, if it has taken all.
 const WHOLE: usize = usize::MAX;
 
 /// The limit for closing a connection.
-const CLOSE_TIME: Duration = Duration::from_secs(1);
+const CLOSE_MICROS: u64 = 1_000_000;
 
 /// The pause after the second failure in a row. It doubles with each further failure.
-const BACK_OFF: Duration = Duration::from_millis(50);
+const BACK_OFF_MICROS: u32 = 50_000;
 
-/// How many times [`BACK_OFF`] doubles, at most: up to 1.6 s.
+/// How many times [`BACK_OFF_MICROS`] doubles, at most: up to 1.6 s.
 const BACK_OFF_DOUBLINGS: u8 = 5;
 
 impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
@@ -142,9 +146,19 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             why: TransportError::Disconnected,
             admission: Admission::new(),
             mail: Mail::new(),
-            connect_timeout: Duration::from_secs(3),
-            patience: Duration::from_secs(5),
+            connect_timeout_micros: 3_000_000,
+            patience_micros: 5_000_000,
         }
+    }
+
+    /// Sets the timeout for connecting, and for each answer to the login.
+    pub(crate) const fn set_connect_timeout(&mut self, timeout: Duration) {
+        self.connect_timeout_micros = whole_micros(timeout);
+    }
+
+    /// Sets the timeout for the next reply.
+    pub(crate) const fn set_patience(&mut self, patience: Duration) {
+        self.patience_micros = whole_micros(patience);
     }
 
     pub(crate) fn name(&self) -> NodeName {
@@ -188,6 +202,13 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
 
     pub(crate) const fn forget_errors(&mut self) {
         self.pipeline.forget_errors();
+    }
+
+    /// Whether any of these errors was neither temporary nor `NOSCRIPT`. Of the commands of the login, only those that load scripts
+    /// count.
+    #[cfg(feature = "queue")]
+    pub(crate) const fn has_refusal(&self) -> bool {
+        self.pipeline.has_refusal()
     }
 
     /// Makes the next [`Goal::Open`] ask the node for its identity again. Call it after [`Goal::Answered`].
@@ -246,9 +267,9 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         reply
     }
 
-    /// Closes the connection when the outstanding replies have arrived. Takes at most [`CLOSE_TIME`].
+    /// Closes the connection when the outstanding replies have arrived. Takes at most [`CLOSE_MICROS`].
     pub(crate) async fn close(&mut self, clock: &impl Clock, login: &Login<'_>) {
-        let until = clock.now().saturating_add(CLOSE_TIME);
+        let until = later(clock.now(), CLOSE_MICROS);
         if self.is_open() {
             // The connection is closed also if a reply does not arrive.
             let answered = self.reach(Goal::Answered, clock, login);
@@ -258,44 +279,54 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             let again_at = Instant::from_micros(0);
             self.state = State::Closing { until, again_at };
             let closed = self.reach(Goal::Closed, clock, login).await;
-            debug_assert!(closed.is_ok(), "closing takes at most CLOSE_TIME");
+            debug_assert!(closed.is_ok(), "closing takes at most CLOSE_MICROS");
         }
         self.reset_back_off();
         self.why = TransportError::Disconnected;
     }
 
     /// Takes actions until `goal` is reached. This is the only place that waits.
-    pub(crate) async fn reach(
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an async fn holds each argument twice"
+    )]
+    pub(crate) fn reach(
         &mut self,
         mut goal: Goal<'_>,
         clock: &impl Clock,
         login: &Login<'_>,
-    ) -> Result<(), Failed> {
-        loop {
-            let (action, limit) = match self.next(goal, clock) {
-                Next::Take(action, limit) => (action, limit),
-                Next::Stop(result) => return result,
-            };
-            let result = match select(self.take(action, clock, login), wait(limit, clock)).await {
-                Either::First(result) => result,
-                Either::Second(()) => match (goal, self.state) {
-                    (Goal::Aborted, _) => return Err(Failed),
-                    (_, State::Open) if self.is_silent(clock) => Err(TransportError::Silent),
-                    (_, State::Open) => return Ok(()),
-                    (_, State::Closing { again_at, .. }) => {
-                        self.state = State::Closed { again_at };
-                        Ok(())
-                    }
-                    _ => Err(TransportError::NoConnection(self.connect_timeout)),
-                },
-            };
-            if let Err(kind) = result {
-                self.abort(kind, clock);
-                goal = Goal::Aborted;
-            }
-            #[cfg(feature = "queue")]
-            if matches!(goal, Goal::Called) {
-                return Ok(());
+    ) -> impl Future<Output = Result<(), Failed>> {
+        async move {
+            loop {
+                let (action, limit) = match self.next(goal, clock) {
+                    Next::Take(action, limit) => (action, limit),
+                    Next::Stop(result) => return result,
+                };
+                let result = match select(self.take(action, clock, login), wait(limit, clock)).await
+                {
+                    Either::First(result) => result,
+                    Either::Second(()) => match (goal, self.state) {
+                        (Goal::Aborted, _) => return Err(Failed),
+                        (_, State::Open) if self.is_silent(clock) => Err(TransportError::Silent),
+                        (_, State::Open) => return Ok(()),
+                        (_, State::Closing { again_at, .. }) => {
+                            self.state = State::Closed { again_at };
+                            Ok(())
+                        }
+                        _ => {
+                            let limit = Duration::from_micros(self.connect_timeout_micros);
+                            Err(TransportError::NoConnection(limit))
+                        }
+                    },
+                };
+                if let Err(kind) = result {
+                    self.abort(kind, clock);
+                    goal = Goal::Aborted;
+                }
+                #[cfg(feature = "queue")]
+                if matches!(goal, Goal::Called) {
+                    return Ok(());
+                }
             }
         }
     }
@@ -312,7 +343,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 if now < again_at {
                     return Next::Stop(Err(Failed));
                 }
-                let until = now.saturating_add(self.connect_timeout);
+                let until = later(now, self.connect_timeout_micros);
                 self.state = State::Connecting { until };
                 Next::Take(Action::Connect, Limit::Until(until))
             }
@@ -322,7 +353,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             (Goal::Open, State::LoggingIn { step, fed, until }) => {
                 let action = match exchange {
                     // The answers to the steps before this one are not waited for.
-                    Some(Action::Read) if cfg!(feature = "scripts") && fed != WHOLE => {
+                    Some(Action::Read) if IS_PIPELINED && fed != WHOLE => {
                         Action::LogIn { step, fed }
                     }
                     // A dropped call may have sent a part of this step.
@@ -394,60 +425,70 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     }
 
     /// Takes one action and records its result.
-    async fn take(
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an async fn holds each argument twice"
+    )]
+    fn take(
         &mut self,
         action: Action,
         clock: &impl Clock,
         login: &Login<'_>,
-    ) -> Result<(), TransportError> {
-        match action {
-            Action::Connect => {
-                let connected = self.socket.connect().await;
-                connected.map_err(TransportError::Unreachable)?;
-                self.pipeline = Pipeline::new();
-                self.is_unflushed = false;
-                self.mail.connected();
-                self.log_in(Some(login::Step::FIRST), clock);
-            }
-            Action::LogIn { step, fed } => match login.arguments(step, &self.mail) {
-                Some(arguments) => {
-                    #[cfg(feature = "queue")]
-                    if matches!(step, login::Step::Subscribe) {
-                        self.mail.set_status(Status::Subscribing);
+    ) -> impl Future<Output = Result<(), TransportError>> {
+        async move {
+            match action {
+                Action::Connect => {
+                    let connected = self.socket.connect().await;
+                    connected.map_err(TransportError::Unreachable)?;
+                    self.pipeline = Pipeline::new();
+                    self.is_unflushed = false;
+                    self.mail.connected();
+                    self.log_in(Some(login::Step::FIRST), clock);
+                }
+                Action::LogIn { step, fed } => match login.arguments(step, &self.mail) {
+                    Some(arguments) => {
+                        #[cfg(feature = "queue")]
+                        if matches!(step, login::Step::Subscribe) {
+                            self.mail.set_status(Status::Subscribing);
+                        }
+                        let rest_from = self.pipeline.feed(arguments, fed);
+                        if rest_from.is_none() && step.is_pipelined() {
+                            #[cfg(feature = "client-name")]
+                            if step.is_optional() {
+                                self.pipeline.tolerate_error();
+                            }
+                            self.log_in(step.next(), clock);
+                        } else if let State::LoggingIn { fed, .. } = &mut self.state {
+                            *fed = rest_from.unwrap_or(WHOLE);
+                        }
                     }
-                    let rest_from = self.pipeline.feed(arguments, fed);
-                    if rest_from.is_none() && step.is_pipelined() {
-                        self.log_in(step.next(), clock);
-                    } else if let State::LoggingIn { fed, .. } = &mut self.state {
-                        *fed = rest_from.unwrap_or(WHOLE);
+                    None => self.log_in(step.next(), clock),
+                },
+                Action::Write => {
+                    match self.socket.write(self.pipeline.unsent()).await {
+                        Ok(0) | Err(_) => return Err(TransportError::Disconnected),
+                        Ok(count) => self.pipeline.sent(count),
+                    }
+                    self.is_unflushed = true;
+                }
+                Action::Flush => {
+                    let flushed = self.socket.flush().await;
+                    flushed.map_err(|_| TransportError::Disconnected)?;
+                    self.is_unflushed = false;
+                }
+                Action::Read => {
+                    let read = self.socket.read(self.pipeline.room()).await;
+                    self.received(read.unwrap_or(0), clock)?;
+                }
+                Action::Close => {
+                    self.socket.close().await;
+                    if let State::Closing { again_at, .. } = self.state {
+                        self.state = State::Closed { again_at };
                     }
                 }
-                None => self.log_in(step.next(), clock),
-            },
-            Action::Write => {
-                match self.socket.write(self.pipeline.unsent()).await {
-                    Ok(0) | Err(_) => return Err(TransportError::Disconnected),
-                    Ok(count) => self.pipeline.sent(count),
-                }
-                self.is_unflushed = true;
             }
-            Action::Flush => {
-                let flushed = self.socket.flush().await;
-                flushed.map_err(|_| TransportError::Disconnected)?;
-                self.is_unflushed = false;
-            }
-            Action::Read => {
-                let read = self.socket.read(self.pipeline.room()).await;
-                self.received(read.unwrap_or(0), clock)?;
-            }
-            Action::Close => {
-                self.socket.close().await;
-                if let State::Closing { again_at, .. } = self.state {
-                    self.state = State::Closed { again_at };
-                }
-            }
+            Ok(())
         }
-        Ok(())
     }
 
     // `inline(never)`: the loop that calls it stays short.
@@ -470,6 +511,10 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             let is_last = cfg!(not(feature = "scripts")) || self.is_answered();
             let step = if is_last { step } else { login::Step::FIRST };
             self.answered(step, answer, clock)?;
+            #[cfg(feature = "queue")]
+            if !matches!(step, login::Step::LoadScript(_)) {
+                self.pipeline.forget_refusal();
+            }
             #[cfg(feature = "queue")]
             if let Some(can_call) = can_call(step, answer) {
                 if !can_call {
@@ -548,7 +593,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             self.state = State::Open;
             return;
         };
-        let until = clock.now().saturating_add(self.connect_timeout);
+        let until = later(clock.now(), self.connect_timeout_micros);
         self.state = State::LoggingIn {
             step,
             fed: 0,
@@ -556,19 +601,19 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         };
     }
 
-    /// Restarts the timeout of an attempt to connect if it ended at least one [`Link::connect_timeout`] ago. In that time, no
+    /// Restarts the timeout of an attempt to connect if it ended at least one connect timeout ago. In that time, no
     /// call has polled the attempt: a poll would have ended it.
     fn renew(&mut self, clock: &impl Clock) {
         if let State::Connecting { until } | State::LoggingIn { until, .. } = &mut self.state {
             let now = clock.now();
-            if now >= until.saturating_add(self.connect_timeout) {
-                *until = now.saturating_add(self.connect_timeout);
+            if now >= later(*until, self.connect_timeout_micros) {
+                *until = later(now, self.connect_timeout_micros);
             }
         }
     }
 
     fn is_silent(&self, clock: &impl Clock) -> bool {
-        let silent_until = self.waiting_since.saturating_add(self.patience);
+        let silent_until = later(self.waiting_since, self.patience_micros);
         self.pipeline.outstanding() > 0 && clock.now() >= silent_until
     }
 
@@ -578,8 +623,8 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         warning!("{}: {}", self.socket.name(), why);
         let now = clock.now();
         self.state = State::Closing {
-            until: now.saturating_add(CLOSE_TIME),
-            again_at: now.saturating_add(self.back_off()),
+            until: later(now, CLOSE_MICROS),
+            again_at: later(now, self.back_off_micros()),
         };
         self.why = why;
         self.failures = self.failures.saturating_add(1);
@@ -587,15 +632,23 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
 
     /// The pause before the next attempt. Zero after the first failure in a row, because most nodes that drop a connection
     /// accept the next one at once.
-    const fn back_off(&self) -> Duration {
+    const fn back_off_micros(&self) -> u64 {
         match self.failures.checked_sub(1) {
-            None => Duration::ZERO,
+            None => 0,
             Some(doublings) if doublings < BACK_OFF_DOUBLINGS => {
-                BACK_OFF.saturating_mul(1 << doublings)
+                (BACK_OFF_MICROS << doublings) as u64
             }
-            Some(_) => BACK_OFF.saturating_mul(1 << BACK_OFF_DOUBLINGS),
+            Some(_) => (BACK_OFF_MICROS << BACK_OFF_DOUBLINGS) as u64,
         }
     }
+}
+
+const fn whole_micros(time: Duration) -> u64 {
+    Instant::from_micros(0).saturating_add(time).as_micros()
+}
+
+const fn later(instant: Instant, micros: u64) -> Instant {
+    Instant::from_micros(instant.as_micros().saturating_add(micros))
 }
 
 /// Whether the scripts of `command` are so long that they are called by their hash.

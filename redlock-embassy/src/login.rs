@@ -6,6 +6,8 @@ use redlock_core::transport::{Argument, Arguments, NodeInfo};
 #[cfg(feature = "scripts")]
 use redlock_core::transport::{Command, Script, Verb};
 
+#[cfg(feature = "client-name")]
+use crate::client_name::ClientName;
 use crate::mail::Mail;
 
 /// The credentials and the database of the client.
@@ -14,6 +16,8 @@ pub(crate) struct Login<'a> {
     pub(crate) user: Option<&'a str>,
     pub(crate) password: Option<&'a str>,
     pub(crate) database: u16,
+    #[cfg(feature = "client-name")]
+    pub(crate) client_name: Option<ClientName<'a>>,
 }
 
 /// One step of the login: one command. It is sent when the step before it is answered, or at once if that step
@@ -22,6 +26,9 @@ pub(crate) struct Login<'a> {
 pub(crate) enum Step {
     Authenticate,
     Select,
+    /// Names the connection. The server may reject it.
+    #[cfg(feature = "client-name")]
+    Name,
     /// Asks the node for its identity. The steps that load the scripts follow. No step of a new connection: the scripts are
     /// loaded only if the node answers that it lacks them.
     #[cfg(feature = "scripts")]
@@ -67,6 +74,11 @@ impl<'a> Login<'a> {
                 let database = Argument::Integer(self.database.into());
                 Some(Arguments::of(&[text("SELECT"), database]))
             }
+            #[cfg(feature = "client-name")]
+            (Step::Name, ..) => {
+                let name = text(self.client_name?.as_str());
+                Some(Arguments::of(&[text("CLIENT"), text("SETNAME"), name]))
+            }
             #[cfg(feature = "scripts")]
             (Step::LoadScript(number), ..) => {
                 let script = script(number % Step::SCRIPT_COUNT, mail)?;
@@ -110,10 +122,21 @@ impl Step {
     #[cfg(feature = "queue")]
     pub(crate) const SUBSCRIPTION: Self = Self::Hello;
 
-    /// Whether the next step is sent before this one is answered: the answer must be `OK`. Never without the feature `fence` or `queue`,
-    /// because this takes 400 bytes of flash.
+    /// Whether the next step is sent before this one is answered: the answer must be `OK`, or does not count if the step
+    /// [is optional](Self::is_optional). The first two steps are not pipelined without the feature `fence` or `queue`, because this
+    /// takes 400 bytes of flash.
     pub(crate) const fn is_pipelined(self) -> bool {
-        cfg!(feature = "scripts") && matches!(self, Self::Authenticate | Self::Select)
+        let is_before = matches!(self, Self::Authenticate | Self::Select);
+        cfg!(feature = "scripts") && is_before || self.is_optional()
+    }
+
+    /// Whether the connection is used also if the server rejects this step.
+    pub(crate) const fn is_optional(self) -> bool {
+        match self {
+            #[cfg(feature = "client-name")]
+            Self::Name => true,
+            _ => false,
+        }
     }
 
     /// The number of scripts. Added to the number of a script, it means that only this script is loaded: see
@@ -148,6 +171,11 @@ impl Step {
     pub(crate) const fn next(self) -> Option<Self> {
         match self {
             Self::Authenticate => Some(Self::Select),
+            #[cfg(feature = "client-name")]
+            Self::Select => Some(Self::Name),
+            #[cfg(feature = "client-name")]
+            Self::Name => Some(Self::NodeInfo),
+            #[cfg(not(feature = "client-name"))]
             Self::Select => Some(Self::NodeInfo),
             // In descending order: the script of an acquire is loaded last, just before an acquire is sent again.
             #[cfg(feature = "scripts")]

@@ -11,6 +11,8 @@ use redlock_core::transport::Call;
 use redlock_core::transport::{Answer, Command, Mailbox, Reply, RunId, Verb};
 use redlock_core::{Clock, Denial, Failure, Token, Transport};
 
+#[cfg(feature = "client-name")]
+use crate::client_name::ClientName;
 use crate::error::{NodeError, NodeName, TransportError};
 use crate::link::{Failed, Goal, Link};
 #[cfg(feature = "queue")]
@@ -68,6 +70,8 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                 user: None,
                 password: None,
                 database: 0,
+                #[cfg(feature = "client-name")]
+                client_name: None,
             },
             attempt: None,
             outbox: Outbox::EMPTY,
@@ -92,6 +96,17 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     #[must_use]
     pub const fn database(mut self, number: u16) -> Self {
         self.login.database = number;
+        self
+    }
+
+    /// Names the connections of this client, so that an operator sees in `CLIENT LIST` which device it is. Default: no name.
+    ///
+    /// The name is sent with each login, and takes no round trip. A server that rejects it, because the ACL user lacks
+    /// `+client|setname`, is used without it.
+    #[cfg(feature = "client-name")]
+    #[must_use]
+    pub const fn client_name(mut self, name: ClientName<'a>) -> Self {
+        self.login.client_name = Some(name);
         self
     }
 
@@ -126,7 +141,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     /// uses the connection.
     #[must_use]
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.link.connect_timeout = timeout;
+        self.link.set_connect_timeout(timeout);
         self
     }
 
@@ -138,7 +153,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     /// executes the commands of one connection in order, but commands of two connections in any order.
     #[must_use]
     pub const fn patience(mut self, patience: Duration) -> Self {
-        self.link.patience = patience;
+        self.link.set_patience(patience);
         self
     }
 
@@ -208,21 +223,11 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                     }
                     return Err(self.link.fail(TransportError::NoScript));
                 }
-                if self.outbox.goes_ahead_of(command) {
-                    return Ok(Stage::PushStored);
-                }
-                Ok(self.admit(command))
+                Ok(self.push_next(command))
             }
             Stage::PushStored => {
-                match reached {
-                    Ok(()) => self.outbox.set_in_flight(),
-                    // A release that can never be sent must not block the other commands.
-                    Err(Failed) if matches!(self.link.why(), TransportError::TooLong) => {
-                        self.outbox.clear();
-                    }
-                    Err(Failed) => return Err(Failed),
-                }
-                Ok(self.admit(command))
+                self.pushed_stored(reached, Some(command))?;
+                Ok(self.push_next(command))
             }
             Stage::Drain => {
                 self.process_replies();
@@ -259,19 +264,20 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     /// Processes the replies that have arrived, including the replies to dropped calls. If any is an error, the node may have
     /// another role than before, so its recorded identity is in doubt.
     ///
-    /// Then decides about a stored release that was sent:
+    /// Then decides about the stored releases that were sent:
     ///
-    /// - While replies are outstanding on an open connection, it stays as it is.
-    /// - If no reply is outstanding and none was an error, it is dropped.
-    /// - If no reply is outstanding and one was an error, it is sent again. The error may be its answer.
-    /// - If the connection ended before all replies arrived, it is sent again on the next connection.
+    /// - While replies are outstanding on an open connection, they stay as they are.
+    /// - If no reply is outstanding and none was an error, they are dropped.
+    /// - If no reply is outstanding and one was an error, they are sent again. The error may be an answer to one of them. If it is not
+    ///   temporary, and one of them had a place in a line, they are sent without it: otherwise the node would refuse it each time.
+    /// - If the connection ended before all replies arrived, they are sent again on the next connection.
     ///
     /// Call this before the next connection is made.
     fn process_replies(&mut self) {
         #[cfg(feature = "queue")]
         self.link
             .mail
-            .leave_stray(|leave| self.outbox.store_if_empty(leave));
+            .leave_stray(|leave| self.outbox.store_if_room(leave));
         let has_error_reply = self.link.has_error_reply();
         if has_error_reply {
             self.link.admission.doubt();
@@ -280,12 +286,41 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         if !is_answered && self.link.is_open() {
             return;
         }
+        #[cfg(feature = "queue")]
+        if self.link.has_refusal() && self.outbox.has_place_in_flight() {
+            self.link.mail.refuse(self.clock.now());
+        }
         self.outbox.end_flight(has_error_reply || !is_answered);
         #[cfg(feature = "scripts")]
         if self.link.is_open() {
             self.link.restore_scripts(&self.clock);
         }
         self.link.forget_errors();
+    }
+
+    /// Returns the stage that sends the next stored release, or else the one that sends `command`.
+    fn push_next(&self, command: &Command<'_>) -> Stage {
+        match self.outbox.unsent_ahead_of(Some(command)) {
+            Some(_) => Stage::PushStored,
+            None => self.admit(command),
+        }
+    }
+
+    /// Records the result of the goal that sends the next stored release ahead of `command`.
+    fn pushed_stored(
+        &mut self,
+        reached: Result<(), Failed>,
+        command: Option<&Command<'_>>,
+    ) -> Result<(), Failed> {
+        match reached {
+            Ok(()) => self.outbox.set_in_flight(command),
+            // A release that can never be sent must not block the other commands.
+            Err(Failed) if matches!(self.link.why(), TransportError::TooLong) => {
+                self.outbox.remove_unsent_ahead_of(command);
+            }
+            Err(Failed) => return Err(Failed),
+        }
+        Ok(())
     }
 
     /// Returns the stage that sends `command`, or the stage that denies it. It denies an acquire whose grant would not count,
@@ -333,8 +368,8 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             }
             Value::Error(error) => {
                 // A retry would be rejected again.
-                if !error.is_temporary() && command.is_release() {
-                    self.outbox.clear();
+                if !error.is_temporary() {
+                    self.outbox.remove(command);
                 }
                 return Err(self.link.fail(TransportError::Rejected(error)));
             }
@@ -372,13 +407,8 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             return Ok(Listening::Never);
         }
         if matches!(step, Listening::PushStored) {
-            match reached {
-                Ok(()) => self.outbox.set_in_flight(),
-                Err(Failed) if matches!(self.link.why(), TransportError::TooLong) => {
-                    self.outbox.clear();
-                }
-                Err(Failed) => {}
-            }
+            // A connection that has failed is found below.
+            let _result = self.pushed_stored(reached, None);
         }
         self.process_replies();
         if let Some(call) = self.link.mail.take_call(key) {
@@ -396,7 +426,9 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                     Listening::Drain
                 }
             }
-            (true, _) if self.outbox.is_unsent() && self.link.can_queue() => Listening::PushStored,
+            (true, _) if self.outbox.unsent_ahead_of(None).is_some() && self.link.can_queue() => {
+                Listening::PushStored
+            }
             (true, _) if matches!(step, Listening::Listen | Listening::ListenOn) => {
                 Listening::ListenOn
             }
@@ -456,7 +488,11 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
         let mut stage = Stage::CatchUp;
         loop {
             let pushed = match stage {
-                Stage::PushStored => self.outbox.command(),
+                Stage::PushStored => {
+                    let stored = self.outbox.unsent_ahead_of(Some(command));
+                    // This stage comes only if there is one.
+                    stored.unwrap_or(*command)
+                }
                 _ => *command,
             };
             #[cfg(feature = "queue")]
@@ -505,8 +541,9 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
                 }
                 Listening::Drain => Goal::Answered,
                 Listening::PushStored => {
-                    stored = self.link.mail.at_node(&self.outbox.command());
-                    Goal::Pushed(&stored)
+                    let unsent = self.outbox.unsent_ahead_of(None);
+                    stored = unsent.map(|release| self.link.mail.at_node(&release));
+                    stored.as_ref().map_or(Goal::CaughtUp, Goal::Pushed)
                 }
                 Listening::Listen => Goal::Called,
                 Listening::ListenOn => {

@@ -1,10 +1,10 @@
-//! The last release of a node, stored until it is answered.
+//! The last releases of a node, stored until they are answered.
 
 use heapless::Vec;
 use redlock_core::Token;
 use redlock_core::transport::{Command, Place, Proposal};
 
-/// The last release, until it is answered. It is sent ahead of the next command if
+/// The last releases, until they are answered. A release is sent ahead of the next command if
 ///
 /// - it could not be sent,
 /// - its connection ended before the answer, or
@@ -13,18 +13,26 @@ use redlock_core::transport::{Command, Place, Proposal};
 ///
 /// So a release that the node refused is not sent again while any reply is outstanding.
 ///
-/// The stored release is dropped if it does not fit the send buffer, or if the call of a release reads an error that is
-/// neither temporary nor `NOSCRIPT`.
+/// A stored release is dropped if it does not fit the send buffer, if the call of this release reads an error that is neither
+/// temporary nor `NOSCRIPT`, or if there is no room for a newer one.
 #[derive(Debug)]
 pub(crate) struct Outbox {
+    // Slots that stay where they are take less flash than a vector.
+    slots: [Slot; 2],
+    /// Whether the release that was stored last is in the second slot.
+    is_second_newer: bool,
+}
+
+#[derive(Debug)]
+struct Slot {
     state: State,
-    key: Vec<u8, { Self::KEY_MAX }>,
+    key: Vec<u8, { Outbox::KEY_MAX }>,
     token: Token,
     proposal: Option<Proposal>,
     place: Option<Place>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// No release is stored.
     Empty,
@@ -39,12 +47,11 @@ impl Outbox {
     /// future was dropped. A longer key expires on the node.
     pub(crate) const KEY_MAX: usize = 64;
 
+    /// A release returns at the quorum, so the next one may come while a slow node has not answered the one before. If it replaced
+    /// that one, the key would be left there if the node lacks the script, for example. So there are two slots.
     pub(crate) const EMPTY: Self = Self {
-        state: State::Empty,
-        key: Vec::new(),
-        token: Token::from_bytes([0; Token::LEN]),
-        proposal: None,
-        place: None,
+        slots: [Slot::EMPTY, Slot::EMPTY],
+        is_second_newer: false,
     };
 
     /// Stores `command`, if it is a release, to be sent ahead of the next command.
@@ -57,70 +64,120 @@ impl Outbox {
         self.store(command, State::InFlight);
     }
 
-    /// Stores `command` like [`store_unsent`](Self::store_unsent), unless another release is stored.
+    /// Stores `command` like [`store_unsent`](Self::store_unsent), unless another release would be replaced.
     #[cfg(feature = "queue")]
-    pub(crate) fn store_if_empty(&mut self, command: &Command<'_>) {
-        if matches!(self.state, State::Empty) {
+    pub(crate) fn store_if_room(&mut self, command: &Command<'_>) {
+        if self.slots.iter().any(|slot| slot.state == State::Empty) {
             self.store_unsent(command);
         }
     }
 
-    /// Whether a release is stored that must be sent.
-    #[cfg(feature = "queue")]
-    pub(crate) const fn is_unsent(&self) -> bool {
-        matches!(self.state, State::Unsent)
-    }
-
-    /// Stores a release, if its key is not too long. It replaces the stored release.
+    /// Stores a release, if its key is not too long. It replaces the older one if there is no room.
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     fn store(&mut self, command: &Command<'_>, state: State) {
-        if command.is_release() && command.key.len() <= Self::KEY_MAX {
-            self.key.clear();
-            let _fits = self.key.extend_from_slice(command.key);
-            self.token = *command.token;
-            self.proposal = command.proposal;
-            self.place = command.place;
-            self.state = state;
+        if !command.is_release() || command.key.len() > Self::KEY_MAX {
+            return;
+        }
+        self.remove(command);
+        let [first, second] = &self.slots;
+        self.is_second_newer = match (first.state, second.state) {
+            (State::Empty, _) => false,
+            (_, State::Empty) => true,
+            _ => !self.is_second_newer,
+        };
+        let [first, second] = &mut self.slots;
+        let slot = if self.is_second_newer { second } else { first };
+        slot.key.clear();
+        let _fits = slot.key.extend_from_slice(command.key);
+        slot.token = *command.token;
+        slot.proposal = command.proposal;
+        slot.place = command.place;
+        slot.state = state;
+    }
+
+    /// Returns the older stored release that must be sent. `None` if there is none but `command`.
+    pub(crate) fn unsent_ahead_of(&self, command: Option<&Command<'_>>) -> Option<Command<'_>> {
+        let slot = self.slots.get(self.position(command)?)?;
+        Some(slot.command())
+    }
+
+    /// Records that the connection has taken the release that [`unsent_ahead_of`](Self::unsent_ahead_of) has returned.
+    pub(crate) fn set_in_flight(&mut self, command: Option<&Command<'_>>) {
+        self.set_next(command, State::InFlight);
+    }
+
+    /// Drops the release that [`unsent_ahead_of`](Self::unsent_ahead_of) returns.
+    pub(crate) fn remove_unsent_ahead_of(&mut self, command: Option<&Command<'_>>) {
+        self.set_next(command, State::Empty);
+    }
+
+    /// Drops the stored release that is `command`, if there is one.
+    pub(crate) fn remove(&mut self, command: &Command<'_>) {
+        for slot in &mut self.slots {
+            if slot.is(command) {
+                slot.state = State::Empty;
+            }
         }
     }
 
-    /// Whether the stored release must be sent ahead of `command`. `false` if it is `command` itself.
-    pub(crate) fn goes_ahead_of(&self, command: &Command<'_>) -> bool {
-        matches!(self.state, State::Unsent) && !self.is(command)
+    /// Records that no reply is outstanding, or that the connection has ended. The releases that were in flight will be sent
+    /// again ahead of the next command if `is_retried`, and are dropped if not.
+    pub(crate) fn end_flight(&mut self, is_retried: bool) {
+        for slot in &mut self.slots {
+            if slot.state == State::InFlight {
+                slot.state = if is_retried {
+                    State::Unsent
+                } else {
+                    State::Empty
+                };
+            }
+        }
     }
 
-    /// Returns the stored release.
-    pub(crate) fn command(&self) -> Command<'_> {
+    /// Whether a release with a place in a line is in flight.
+    #[cfg(feature = "queue")]
+    pub(crate) fn has_place_in_flight(&self) -> bool {
+        let mut slots = self.slots.iter();
+        slots.any(|slot| slot.state == State::InFlight && slot.place.is_some())
+    }
+
+    fn set_next(&mut self, command: Option<&Command<'_>>, state: State) {
+        let at = self.position(command);
+        if let Some(slot) = at.and_then(|at| self.slots.get_mut(at)) {
+            slot.state = state;
+        }
+    }
+
+    // `inline(never)`: many callers, one copy in flash.
+    #[inline(never)]
+    fn position(&self, command: Option<&Command<'_>>) -> Option<usize> {
+        let newer = usize::from(self.is_second_newer);
+        [1 - newer, newer].into_iter().find(|at| {
+            self.slots.get(*at).is_some_and(|slot| {
+                slot.state == State::Unsent && !command.is_some_and(|command| slot.is(command))
+            })
+        })
+    }
+}
+
+impl Slot {
+    const EMPTY: Self = Self {
+        state: State::Empty,
+        key: Vec::new(),
+        token: Token::from_bytes([0; Token::LEN]),
+        proposal: None,
+        place: None,
+    };
+
+    fn command(&self) -> Command<'_> {
         Command::release(&self.key, &self.token)
             .with_proposal(self.proposal)
             .with_place(self.place)
     }
 
-    /// Records that the connection has taken the stored release.
-    pub(crate) const fn set_in_flight(&mut self) {
-        self.state = State::InFlight;
-    }
-
-    /// Records that no reply is outstanding, or that the connection has ended. A release that was in flight will be sent
-    /// again ahead of the next command if `is_retried`, and is dropped if not.
-    pub(crate) const fn end_flight(&mut self, is_retried: bool) {
-        if matches!(self.state, State::InFlight) {
-            self.state = if is_retried {
-                State::Unsent
-            } else {
-                State::Empty
-            };
-        }
-    }
-
-    /// Drops the stored release.
-    pub(crate) const fn clear(&mut self) {
-        self.state = State::Empty;
-    }
-
-    /// Whether the stored release is `command`. It is enough to compare the tokens: a token belongs to one lock.
+    /// Whether it is `command`. The key is compared too: a client leaves lines under a token that is no lease's.
     fn is(&self, command: &Command<'_>) -> bool {
-        command.is_release() && *command.token == self.token
+        command.is_release() && *command.token == self.token && command.key == self.key
     }
 }

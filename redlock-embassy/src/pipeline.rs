@@ -31,6 +31,11 @@ pub struct Pipeline<const TX: usize, const RX: usize> {
     is_fed: bool,
     #[cfg(feature = "scripts")]
     has_lost_script: bool,
+    #[cfg(feature = "queue")]
+    has_refusal: bool,
+    /// Whether the last command but one may be answered with an error.
+    #[cfg(feature = "client-name")]
+    tolerates_error: bool,
     reply: Option<Value>,
 }
 
@@ -63,6 +68,10 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
             is_fed: false,
             #[cfg(feature = "scripts")]
             has_lost_script: false,
+            #[cfg(feature = "queue")]
+            has_refusal: false,
+            #[cfg(feature = "client-name")]
+            tolerates_error: false,
             reply: None,
         }
     }
@@ -124,6 +133,13 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
         None
     }
 
+    /// Ignores the reply to the command that was fed last, whatever it is. Feed one more command, and no other until that one is
+    /// answered.
+    #[cfg(feature = "client-name")]
+    pub const fn tolerate_error(&mut self) {
+        self.tolerates_error = true;
+    }
+
     /// The bytes to send next.
     #[must_use]
     pub fn unsent(&self) -> &[u8] {
@@ -163,11 +179,22 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
             };
             self.outstanding = self.outstanding.checked_sub(1).ok_or(Malformed)?;
             mail.replied();
+            #[cfg(feature = "client-name")]
+            if self.outstanding == 1 && core::mem::take(&mut self.tolerates_error) {
+                continue;
+            }
             self.has_error_reply |= matches!(value, Value::Error(_));
             #[cfg(feature = "scripts")]
             {
                 self.has_lost_script |=
                     matches!(value, Value::Error(error) if error.code() == b"NOSCRIPT");
+            }
+            #[cfg(feature = "queue")]
+            {
+                self.has_refusal |= matches!(
+                    value,
+                    Value::Error(error) if error.code() != b"NOSCRIPT" && !error.is_temporary()
+                );
             }
             #[cfg(feature = "scripts")]
             if self.is_fed && self.outstanding > 0 && !matches!(value, Value::Ok) {
@@ -216,6 +243,22 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
         {
             self.has_lost_script = false;
         }
+        #[cfg(feature = "queue")]
+        self.forget_refusal();
+    }
+
+    /// Whether any reply since the last [`forget_errors`](Self::forget_errors) or [`forget_refusal`](Self::forget_refusal) was an
+    /// error that is neither temporary nor `NOSCRIPT`. Skipped replies count too.
+    #[cfg(feature = "queue")]
+    #[must_use]
+    pub const fn has_refusal(&self) -> bool {
+        self.has_refusal
+    }
+
+    /// Forgets the refusals so far.
+    #[cfg(feature = "queue")]
+    pub const fn forget_refusal(&mut self) {
+        self.has_refusal = false;
     }
 
     /// Whether a command of up to `TX` bytes can be queued at once: every byte is sent, and fewer than

@@ -4,6 +4,7 @@ use core::fmt;
 
 use heapless::Vec;
 use redlock_core::FENCE_KEY_PREFIX;
+use redlock_core::text;
 use redlock_core::transport::Argument;
 
 /// The largest size of one reply in bytes, together with the pushes before it. A larger reply is an error.
@@ -189,18 +190,27 @@ impl fmt::Debug for Rejection {
 #[cfg(feature = "defmt")]
 impl defmt::Format for Rejection {
     fn format(&self, f: defmt::Formatter<'_>) {
-        defmt::write!(f, "{=[u8]:a}", self.as_bytes());
+        match str::from_utf8(self.as_bytes()) {
+            Ok("") => defmt::write!(f, "an error without a message"),
+            // No control character reaches the terminal of a reader.
+            Ok(text) if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) => {
+                defmt::write!(f, "{=str}", text);
+            }
+            _ => defmt::write!(f, "{=[u8]:a}", self.as_bytes()),
+        }
+        if self.is_cut {
+            defmt::write!(f, "..");
+        }
     }
 }
 
 /// The node sent something that is not a valid reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Malformed;
 
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a valid Redis reply")
+text! {
+    impl [] for Malformed [] {
+        _ => "not a valid Redis reply";
     }
 }
 
@@ -210,9 +220,19 @@ impl core::error::Error for Malformed {}
 ///
 /// It decodes RESP2, and the null and the pushes of RESP3. It skips pushes. After an error, the decoder is no longer usable,
 /// because the start of the next reply is unknown.
+// Flat: an enum with a number in it would be copied with each byte, which takes flash.
 #[derive(Debug)]
 pub struct Decoder {
-    state: State,
+    stage: Stage,
+    /// The first byte of the current line, or [`STRING_END`].
+    kind: u8,
+    /// The number in the current line. Until the line ends, it is the absolute value as a negative number: `i64::MIN` has no
+    /// positive counterpart.
+    number: i64,
+    is_negative: bool,
+    digits: Digits,
+    /// The number of missing bytes of a string.
+    missing: u16,
     /// The number of missing elements of the current array, nested arrays included.
     elements: u16,
     /// Whether the current array is a push, not a reply.
@@ -220,6 +240,27 @@ pub struct Decoder {
     /// The number of bytes since the last reply.
     taken: u16,
     kept: Kept,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    /// Before the first byte of a line.
+    Start,
+    /// In a line.
+    Line,
+    /// In a string, or after it.
+    String,
+    /// After the carriage return of a line or of a string.
+    LineEnd,
+}
+
+/// What the current line has of a number.
+#[derive(Debug, Clone, Copy)]
+enum Digits {
+    /// Nothing: a sign may follow.
+    Nothing,
+    OnlySign,
+    Some,
 }
 
 /// The kept part of an incomplete reply. An enum saves memory in each node.
@@ -235,62 +276,20 @@ impl Kept {
     const NOTHING: Self = Self::Text(Rejection::EMPTY);
 }
 
-#[derive(Debug, Clone, Copy)]
-enum State {
-    /// Before the first byte.
-    Start,
-    /// In a line of text.
-    Text(Text),
-    /// In a line that is a number.
-    Number { of: Number, value: Decimal },
-    /// After the underscore of a null.
-    Null,
-    /// In a string; this many bytes are missing.
-    Bulk(u16),
-    /// After a string.
-    BulkEnd,
-    /// After the carriage return at the end of this element.
-    LineEnd(Element),
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Text {
-    Status,
-    Error,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Number {
-    Integer,
-    BulkLength,
-    ArrayLength,
-    PushLength,
-}
-
-/// The meaning of a line.
-#[derive(Debug, Clone, Copy)]
-enum Element {
-    Whole(Simple),
-    Bulk(u16),
-    Array { elements: u16, is_push: bool },
-}
-
-/// A simple value. The text of an error is in [`Kept`].
-#[derive(Debug, Clone, Copy)]
-enum Simple {
-    Ok,
-    Nil,
-    Integer(i64),
-    Error,
-    Other,
-}
+/// The kind of the line end after a string. No line begins with this byte.
+const STRING_END: u8 = b'\r';
 
 impl Decoder {
     /// A decoder for a new connection.
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            state: State::Start,
+            stage: Stage::Start,
+            kind: STRING_END,
+            number: 0,
+            is_negative: false,
+            digits: Digits::Nothing,
+            missing: 0,
             elements: 0,
             is_push: false,
             taken: 0,
@@ -317,126 +316,153 @@ impl Decoder {
             if self.taken > REPLY_MAX {
                 return Err(Malformed);
             }
-            if let Some(value) = self.take(*byte)? {
-                self.taken = 0;
-                return Ok(Some(value));
-            }
+            self.stage = match (self.stage, *byte) {
+                (Stage::Start, kind) => self.begin(kind)?,
+                (Stage::Line, b'\r') => self.end_number()?,
+                (Stage::Line, byte) => self.continue_line(byte)?,
+                (Stage::String, byte) => self.continue_string(byte)?,
+                (Stage::LineEnd, b'\n') => {
+                    if let Some(value) = self.end_line() {
+                        self.taken = 0;
+                        return Ok(Some(value));
+                    }
+                    continue;
+                }
+                (Stage::LineEnd, _) => return Err(Malformed),
+            };
         }
         Ok(None)
     }
 
-    fn take(&mut self, byte: u8) -> Result<Option<Value>, Malformed> {
-        self.state = match (self.state, byte) {
-            (State::Start, byte) => self.begin(byte)?,
-
-            (State::Text(Text::Status), b'\r') => {
-                State::LineEnd(Element::Whole(match &self.kept {
-                    Kept::Text(text) if text.as_bytes() == b"OK" => Simple::Ok,
-                    _ => Simple::Other,
-                }))
-            }
-            (State::Text(Text::Error), b'\r') => State::LineEnd(Element::Whole(Simple::Error)),
-            (State::Text(_), b'\n') => return Err(Malformed),
-            (State::Text(kind), byte) => {
-                if let Kept::Text(text) = &mut self.kept {
-                    text.push(byte);
-                }
-                State::Text(kind)
-            }
-
-            (State::Number { of, value }, b'\r') => State::LineEnd(of.element(value)?),
-            (State::Number { of, value }, byte) => State::Number {
-                of,
-                value: value.and(byte)?,
-            },
-
-            (State::Null, b'\r') => State::LineEnd(Element::Whole(Simple::Nil)),
-
-            (State::Bulk(left), _) => Self::bulk(left.saturating_sub(1)),
-            (State::BulkEnd, b'\r') => State::LineEnd(Element::Whole(Simple::Other)),
-
-            (State::LineEnd(element), b'\n') => return Ok(self.end(element)),
-            (State::Null | State::BulkEnd | State::LineEnd(_), _) => return Err(Malformed),
-        };
-        Ok(None)
-    }
-
-    fn begin(&mut self, kind: u8) -> Result<State, Malformed> {
+    fn begin(&mut self, kind: u8) -> Result<Stage, Malformed> {
+        match kind {
+            b'+' | b'-' | b':' | b'$' | b'*' | b'_' => {}
+            // Pushes occur between replies, never in one.
+            b'>' if self.elements == 0 => {}
+            _ => return Err(Malformed),
+        }
         // The numbers of an array are dropped if it has any other element.
         if self.elements == 0 || kind != b':' {
             self.kept = Kept::NOTHING;
         }
-        let number = |of| State::Number {
-            of,
-            value: Decimal::Empty,
-        };
-        Ok(match kind {
-            b'+' => State::Text(Text::Status),
-            b'-' => State::Text(Text::Error),
-            b':' => number(Number::Integer),
-            b'$' => number(Number::BulkLength),
-            b'*' => number(Number::ArrayLength),
-            // Pushes occur between replies, never in one.
-            b'>' if self.elements == 0 => number(Number::PushLength),
-            b'_' => State::Null,
-            _ => return Err(Malformed),
-        })
+        self.kind = kind;
+        self.number = 0;
+        self.is_negative = false;
+        self.digits = Digits::Nothing;
+        Ok(Stage::Line)
     }
 
-    const fn bulk(left: u16) -> State {
-        if left == 0 {
-            State::BulkEnd
+    fn continue_line(&mut self, byte: u8) -> Result<Stage, Malformed> {
+        match (self.kind, byte) {
+            (b'+' | b'-', b'\n') | (b'_', _) => return Err(Malformed),
+            (b'+' | b'-', _) => {
+                if let Kept::Text(text) = &mut self.kept {
+                    text.push(byte);
+                }
+            }
+            (_, b'0'..=b'9') => {
+                let number = self.number.checked_mul(10);
+                let number = number.and_then(|it| it.checked_sub(i64::from(byte - b'0')));
+                self.number = number.ok_or(Malformed)?;
+                self.digits = Digits::Some;
+            }
+            (_, b'+' | b'-') if matches!(self.digits, Digits::Nothing) => {
+                self.is_negative = byte == b'-';
+                self.digits = Digits::OnlySign;
+            }
+            _ => return Err(Malformed),
+        }
+        Ok(Stage::Line)
+    }
+
+    /// Handles the end of a line. If the line is a number, checks it.
+    fn end_number(&mut self) -> Result<Stage, Malformed> {
+        if matches!(self.kind, b'+' | b'-' | b'_') {
+            return Ok(Stage::LineEnd);
+        }
+        if !matches!(self.digits, Digits::Some) {
+            return Err(Malformed);
+        }
+        if !self.is_negative {
+            self.number = self.number.checked_neg().ok_or(Malformed)?;
+        }
+        let is_valid = match self.kind {
+            b':' => true,
+            b'>' => self.length().is_some(),
+            _ => self.length().is_some() || self.number == -1,
+        };
+        if is_valid {
+            Ok(Stage::LineEnd)
         } else {
-            State::Bulk(left)
+            Err(Malformed)
         }
     }
 
-    /// Handles the end of a line. Returns the value if the reply ends too.
-    fn end(&mut self, element: Element) -> Option<Value> {
-        self.state = State::Start;
+    /// The number of the line as the length of a string or of an array.
+    fn length(&self) -> Option<u16> {
+        let length = u16::try_from(self.number).ok();
+        length.filter(|length| *length <= REPLY_MAX)
+    }
+
+    const fn continue_string(&mut self, byte: u8) -> Result<Stage, Malformed> {
+        match self.missing.checked_sub(1) {
+            Some(missing) => {
+                self.missing = missing;
+                Ok(Stage::String)
+            }
+            None if byte == b'\r' => {
+                self.kind = STRING_END;
+                Ok(Stage::LineEnd)
+            }
+            None => Err(Malformed),
+        }
+    }
+
+    /// Handles the end of a line or of a string. Returns the value if the reply ends too.
+    fn end_line(&mut self) -> Option<Value> {
+        self.stage = Stage::Start;
         let is_nested = self.elements > 0;
-        let simple = match element {
-            Element::Bulk(len) => {
-                self.state = Self::bulk(len);
+        let mut in_array = is_nested;
+        match (self.kind, self.length(), &mut self.kept) {
+            (b'$', Some(length), _) => {
+                self.missing = length;
+                self.stage = Stage::String;
                 return None;
             }
-            Element::Array { elements, is_push } => {
+            (b'*' | b'>', Some(length), _) => {
                 if !is_nested {
-                    self.is_push = is_push;
-                    if elements == 4 && !is_push {
+                    self.is_push = self.kind == b'>';
+                    if length == 4 && !self.is_push {
                         self.kept = Kept::Numbers(Vec::new());
                     }
                 }
                 // The array counts as one more element: it is subtracted below. A nested array was already counted by the
                 // array around it, so `max` adds one only to an outer array.
-                self.elements = self.elements.max(1).saturating_add(elements);
-                Simple::Other
+                self.elements = self.elements.max(1).saturating_add(length);
+                in_array = true;
             }
-            Element::Whole(simple) => simple,
-        };
-        if let (Simple::Integer(number), Kept::Numbers(numbers)) = (simple, &mut self.kept) {
-            // An array of four numbers has four elements, so there is room.
-            let _full = numbers.push(number);
+            (b':', _, Kept::Numbers(numbers)) => {
+                // An array of four numbers has four elements, so there is room.
+                let _full = numbers.push(self.number);
+            }
+            _ => {}
         }
         self.elements = self.elements.saturating_sub(1);
-        if self.elements > 0 {
+        if self.elements > 0 || in_array && core::mem::take(&mut self.is_push) {
             return None;
         }
-        let in_array = is_nested || matches!(element, Element::Array { .. });
-        if in_array && core::mem::take(&mut self.is_push) {
-            return None;
-        }
-        Some(match (&self.kept, simple) {
+        Some(match (&self.kept, self.kind) {
             (Kept::Numbers(numbers), _) => match **numbers {
                 [a, b, c, d] => Value::Integers([a, b, c, d]),
                 _ => Value::Other,
             },
             _ if in_array => Value::Other,
-            (_, Simple::Ok) => Value::Ok,
-            (_, Simple::Nil) => Value::Nil,
-            (_, Simple::Integer(number)) => Value::Integer(number),
-            (Kept::Text(text), Simple::Error) => Value::Error(*text),
-            (_, Simple::Other) => Value::Other,
+            (Kept::Text(text), b'+') if text.as_bytes() == b"OK" => Value::Ok,
+            (Kept::Text(text), b'-') => Value::Error(*text),
+            (_, b':') => Value::Integer(self.number),
+            // The length of a null is -1.
+            (_, b'_' | b'$' | b'*') => Value::Nil,
+            _ => Value::Other,
         })
     }
 }
@@ -444,79 +470,6 @@ impl Decoder {
 impl Default for Decoder {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl Number {
-    fn element(self, value: Decimal) -> Result<Element, Malformed> {
-        let number = value.number()?;
-        let length = || {
-            u16::try_from(number)
-                .ok()
-                .filter(|length| *length <= REPLY_MAX)
-                .ok_or(Malformed)
-        };
-        Ok(match self {
-            Self::Integer => Element::Whole(Simple::Integer(number)),
-            Self::BulkLength | Self::ArrayLength if number == -1 => Element::Whole(Simple::Nil),
-            Self::BulkLength => Element::Bulk(length()?),
-            Self::ArrayLength => Element::Array {
-                elements: length()?,
-                is_push: false,
-            },
-            Self::PushLength => Element::Array {
-                elements: length()?,
-                is_push: true,
-            },
-        })
-    }
-}
-
-/// The digits of a number that have arrived.
-#[derive(Debug, Clone, Copy)]
-enum Decimal {
-    Empty,
-    Sign {
-        is_negative: bool,
-    },
-    /// The absolute value as a negative number: `i64::MIN` has no positive counterpart.
-    Negated {
-        is_negative: bool,
-        value: i64,
-    },
-}
-
-impl Decimal {
-    fn and(self, byte: u8) -> Result<Self, Malformed> {
-        let (is_negative, value) = match (self, byte) {
-            (Self::Empty, b'-') => return Ok(Self::Sign { is_negative: true }),
-            (Self::Empty, b'+') => return Ok(Self::Sign { is_negative: false }),
-            (Self::Empty, _) => (false, 0),
-            (Self::Sign { is_negative }, _) => (is_negative, 0),
-            (Self::Negated { is_negative, value }, _) => (is_negative, value),
-        };
-        if !byte.is_ascii_digit() {
-            return Err(Malformed);
-        }
-        let value = value
-            .checked_mul(10)
-            .and_then(|value| value.checked_sub(i64::from(byte - b'0')))
-            .ok_or(Malformed)?;
-        Ok(Self::Negated { is_negative, value })
-    }
-
-    fn number(self) -> Result<i64, Malformed> {
-        match self {
-            Self::Negated {
-                is_negative: true,
-                value,
-            } => Ok(value),
-            Self::Negated {
-                is_negative: false,
-                value,
-            } => value.checked_neg().ok_or(Malformed),
-            Self::Empty | Self::Sign { .. } => Err(Malformed),
-        }
     }
 }
 

@@ -14,9 +14,11 @@ use embassy_sync::mutex::{Mutex, MutexGuard};
 use embassy_sync::waitqueue::MultiWakerRegistration;
 use heapless::Vec;
 use redlock_core::{
-    AcquireError, Acquisition, Clock, Entropy, ExtendError, HoldError, Lease, LossCause,
-    NodeErrorOf, Redlock, Released, Transport,
+    AcquireError, Acquisition, Clock, Entropy, ExtendError, HoldError, Instant, Lease, LossCause,
+    NodeErrorOf, Observer, Redlock, Released, Transport,
 };
+#[cfg(feature = "observe")]
+use redlock_core::{AcquireOutcome, Wait};
 
 /// A [`Redlock`] for several tasks and several keys, over one set of sockets: each operation takes `&self`.
 ///
@@ -37,16 +39,23 @@ use redlock_core::{
 ///
 /// A future that is dropped before its first poll has done nothing.
 ///
+/// # The observer
+///
+/// The observer of the `Redlock` learns of the operations of all tasks. If [`hold`](Self::hold) loses its lease, it learns that the
+/// lease has expired.
+///
 /// # The waiting line
 ///
 /// A shared lock stands in no waiting line: a client has one place per lock and must keep still in it. It retries after random
 /// delays, and clients that stand in the line go first.
-pub struct Shared<M: RawMutex, T, C, E, const MAX: usize> {
+pub struct Shared<M: RawMutex, T, C, E, const MAX: usize, O = ()> {
     /// Only tried, never waited for: its queue has room for one task, and several would wake each other without end.
-    redlock: Mutex<M, Redlock<T, C, E, MAX>>,
+    redlock: Mutex<M, Redlock<T, C, E, MAX, O>>,
     waiting: Waiting<M>,
     orphans: BlockingMutex<M, RefCell<Vec<Lease<Key>, ORPHANS_MAX>>>,
     clock: C,
+    #[cfg(feature = "observe")]
+    observer: O,
 }
 
 /// The tasks that wait for their turn. If there are more, they wake each other, and still get their turns.
@@ -58,19 +67,22 @@ type Key = Vec<u8, 64>;
 /// How many leases of dropped futures are stored until the next turn.
 const ORPHANS_MAX: usize = 4;
 
-impl<M, T, C, E, const MAX: usize> Shared<M, T, C, E, MAX>
+impl<M, T, C, E, const MAX: usize, O> Shared<M, T, C, E, MAX, O>
 where
     M: RawMutex,
     T: Transport,
     C: Clock + Clone,
     E: Entropy,
+    O: Observer<NodeErrorOf<T>>,
 {
     /// Creates a shared lock. Sends nothing.
     ///
     /// Call it in a function that is `#[inline(never)]`, and put the result into a static: it is as large as the `Redlock`.
-    pub fn new(redlock: Redlock<T, C, E, MAX>) -> Self {
+    pub fn new(redlock: Redlock<T, C, E, MAX, O>) -> Self {
         let clock = redlock.clock().clone();
         Self {
+            #[cfg(feature = "observe")]
+            observer: redlock.observer().clone(),
             redlock: Mutex::new(redlock),
             waiting: BlockingMutex::new(RefCell::new(MultiWakerRegistration::new())),
             orphans: BlockingMutex::new(RefCell::new(Vec::new())),
@@ -111,13 +123,23 @@ where
         key: K,
     ) -> Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>> {
         let mut acquisition = acquisition.outside_line();
+        #[cfg(feature = "observe")]
+        let mut observation = Observation::begin(self, key.as_ref());
         loop {
             let mut turn = self.turn().await;
+            #[cfg(feature = "observe")]
+            observation.tried();
             let error = match turn.attempt(&mut acquisition, key.as_ref()).await {
-                Ok(lease) => return Ok(lease.with_key(()).with_key(key)),
+                Ok(lease) => {
+                    #[cfg(feature = "observe")]
+                    observation.end(self, key.as_ref(), AcquireOutcome::Acquired);
+                    return Ok(lease.with_key(()).with_key(key));
+                }
                 Err(error) => error,
             };
             let Some(again_at) = turn.again_at(&mut acquisition, &error) else {
+                #[cfg(feature = "observe")]
+                observation.end(self, key.as_ref(), AcquireOutcome::from(&error));
                 return Err(error);
             };
             drop(turn);
@@ -144,7 +166,7 @@ where
 
     async fn release_held(
         &self,
-        held: Held<'_, '_, M, T, C, E, MAX>,
+        held: Held<'_, '_, M, T, C, E, MAX, O>,
     ) -> Released<NodeErrorOf<T>, MAX> {
         let mut turn = self.turn().await;
         // From its first poll on, the `Redlock` remembers the lease.
@@ -221,7 +243,7 @@ where
     }
 
     /// When a third of what is left of the validity has passed.
-    fn extension_due(&self, lease: &Lease<&[u8]>) -> redlock_core::Instant {
+    fn extension_due(&self, lease: &Lease<&[u8]>) -> Instant {
         let now = self.clock.now();
         let third = lease.remaining(now).checked_div(3).unwrap_or_default();
         now.saturating_add(third)
@@ -237,7 +259,7 @@ where
     /// does not do itself: [`connect_all`](crate::connect_all), [`close_all`](crate::close_all), other options.
     ///
     /// Never hold it while you wait for a lock or hold a lease: no other task could release or extend meanwhile.
-    pub async fn turn(&self) -> Turn<'_, M, T, C, E, MAX> {
+    pub async fn turn(&self) -> Turn<'_, M, T, C, E, MAX, O> {
         let mut turn = poll_fn(|cx| match self.free_turn() {
             Some(turn) => Poll::Ready(turn),
             None => {
@@ -255,7 +277,7 @@ where
         turn
     }
 
-    fn free_turn(&self) -> Option<Turn<'_, M, T, C, E, MAX>> {
+    fn free_turn(&self) -> Option<Turn<'_, M, T, C, E, MAX, O>> {
         Some(Turn {
             redlock: self.redlock.try_lock().ok()?,
             _wake: Wake(&self.waiting),
@@ -264,23 +286,62 @@ where
 }
 
 /// The turn of a task. It ends when it is dropped.
-pub struct Turn<'a, M: RawMutex, T, C, E, const MAX: usize> {
+pub struct Turn<'a, M: RawMutex, T, C, E, const MAX: usize, O = ()> {
     // Dropped first: who is woken finds the lock free.
-    redlock: MutexGuard<'a, M, Redlock<T, C, E, MAX>>,
+    redlock: MutexGuard<'a, M, Redlock<T, C, E, MAX, O>>,
     _wake: Wake<'a, M>,
 }
 
-impl<M: RawMutex, T, C, E, const MAX: usize> Deref for Turn<'_, M, T, C, E, MAX> {
-    type Target = Redlock<T, C, E, MAX>;
+impl<M: RawMutex, T, C, E, const MAX: usize, O> Deref for Turn<'_, M, T, C, E, MAX, O> {
+    type Target = Redlock<T, C, E, MAX, O>;
 
     fn deref(&self) -> &Self::Target {
         &self.redlock
     }
 }
 
-impl<M: RawMutex, T, C, E, const MAX: usize> DerefMut for Turn<'_, M, T, C, E, MAX> {
+impl<M: RawMutex, T, C, E, const MAX: usize, O> DerefMut for Turn<'_, M, T, C, E, MAX, O> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.redlock
+    }
+}
+
+/// What an acquire tells the observer. Its time includes the turns of other tasks.
+#[cfg(feature = "observe")]
+struct Observation<X, O: Observer<X>> {
+    wait: Wait<X, O>,
+    begun_at: Instant,
+    tries: u32,
+}
+
+#[cfg(feature = "observe")]
+impl<X, O: Observer<X>> Observation<X, O> {
+    fn begin<M: RawMutex, T, C: Clock, E, const MAX: usize>(
+        shared: &Shared<M, T, C, E, MAX, O>,
+        key: &[u8],
+    ) -> Self {
+        Self {
+            wait: Wait::begin(shared.observer.clone(), key),
+            begun_at: shared.clock.now(),
+            tries: 0,
+        }
+    }
+
+    const fn tried(&mut self) {
+        self.tries = self.tries.saturating_add(1);
+    }
+
+    fn end<M: RawMutex, T, C: Clock, E, const MAX: usize>(
+        &self,
+        shared: &Shared<M, T, C, E, MAX, O>,
+        key: &[u8],
+        outcome: AcquireOutcome,
+    ) {
+        if O::OBSERVES {
+            let took = shared.clock.now().saturating_duration_since(self.begun_at);
+            let observer = self.wait.observer();
+            observer.acquire_ended(key, outcome, took, self.tries);
+        }
     }
 }
 
@@ -306,14 +367,14 @@ impl<M: RawMutex> Drop for Wake<'_, M> {
 }
 
 /// A lease that must be released. If it is dropped, the next turn does it.
-struct Held<'s, 'k, M: RawMutex, T, C, E, const MAX: usize> {
-    shared: &'s Shared<M, T, C, E, MAX>,
+struct Held<'s, 'k, M: RawMutex, T, C, E, const MAX: usize, O> {
+    shared: &'s Shared<M, T, C, E, MAX, O>,
     lease: Lease<&'k [u8]>,
     is_released: bool,
 }
 
-impl<'s, 'k, M: RawMutex, T, C, E, const MAX: usize> Held<'s, 'k, M, T, C, E, MAX> {
-    fn new<K: AsRef<[u8]>>(shared: &'s Shared<M, T, C, E, MAX>, lease: &'k Lease<K>) -> Self {
+impl<'s, 'k, M: RawMutex, T, C, E, const MAX: usize, O> Held<'s, 'k, M, T, C, E, MAX, O> {
+    fn new<K: AsRef<[u8]>>(shared: &'s Shared<M, T, C, E, MAX, O>, lease: &'k Lease<K>) -> Self {
         Self {
             shared,
             lease: lease.with_key(lease.key().as_ref()),
@@ -328,7 +389,7 @@ impl<'s, 'k, M: RawMutex, T, C, E, const MAX: usize> Held<'s, 'k, M, T, C, E, MA
     }
 }
 
-impl<M: RawMutex, T, C, E, const MAX: usize> Drop for Held<'_, '_, M, T, C, E, MAX> {
+impl<M: RawMutex, T, C, E, const MAX: usize, O> Drop for Held<'_, '_, M, T, C, E, MAX, O> {
     fn drop(&mut self) {
         // A longer key, or one too many, expires.
         if !self.is_released
@@ -340,13 +401,13 @@ impl<M: RawMutex, T, C, E, const MAX: usize> Drop for Held<'_, '_, M, T, C, E, M
     }
 }
 
-impl<M: RawMutex, T, C, E, const MAX: usize> fmt::Debug for Shared<M, T, C, E, MAX> {
+impl<M: RawMutex, T, C, E, const MAX: usize, O> fmt::Debug for Shared<M, T, C, E, MAX, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").finish_non_exhaustive()
     }
 }
 
-impl<M: RawMutex, T, C, E, const MAX: usize> fmt::Debug for Turn<'_, M, T, C, E, MAX> {
+impl<M: RawMutex, T, C, E, const MAX: usize, O> fmt::Debug for Turn<'_, M, T, C, E, MAX, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Turn").finish_non_exhaustive()
     }

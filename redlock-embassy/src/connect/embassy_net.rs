@@ -3,7 +3,7 @@
 use core::future::poll_fn;
 use core::net::SocketAddr;
 use core::pin::pin;
-use core::task::Poll;
+use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
 #[cfg(feature = "dns")]
@@ -175,10 +175,8 @@ impl NetSocket<'_> {
         let socket = &mut self.socket.0;
         if !self.is_connecting {
             if !self.is_closed {
-                socket.abort();
                 // The reset must be sent before the socket reconnects.
-                let flushed = socket.flush().await;
-                debug_assert!(flushed.is_ok(), "flushing an aborted socket cannot fail");
+                reset(socket).await;
             }
             self.is_closed = false;
             // The stack continues the attempt if this call is dropped. The attempt may end before the next call, in any state.
@@ -249,11 +247,22 @@ impl Connect for NetSocket<'_> {
         }
         self.is_connecting = false;
         self.is_closed = true;
-        let socket = &mut self.socket.0;
-        socket.abort();
-        let flushed = socket.flush().await;
-        debug_assert!(flushed.is_ok(), "flushing an aborted socket cannot fail");
+        reset(&mut self.socket.0).await;
     }
+}
+
+/// Resets the connection, and waits until the reset is sent.
+fn reset(socket: &mut TcpSocket<'_>) -> impl Future<Output = ()> {
+    socket.abort();
+    poll_fn(|cx| poll_flush(socket, cx))
+}
+
+// `inline(never)`: many callers, one copy in flash. The future has no state, so each poll can create it anew.
+#[inline(never)]
+fn poll_flush(socket: &mut TcpSocket<'_>, cx: &mut Context<'_>) -> Poll<()> {
+    let flushed = ready!(pin!(socket.flush()).poll(cx));
+    debug_assert!(flushed.is_ok(), "flushing an aborted socket cannot fail");
+    Poll::Ready(())
 }
 
 /// Makes the stack forget a reset that it could not send, because the host is gone from its address. Otherwise it asks for that

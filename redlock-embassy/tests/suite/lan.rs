@@ -229,8 +229,12 @@ impl Lan {
 
     /// Lets time pass in which the device calls nothing. Its stack runs.
     pub(crate) fn idle(&mut self, time: Duration) {
-        // Longer ticks, to pass hours in a moment.
-        let tick = if time > ms(60_000) { ms(100) } else { ms(1) };
+        // Longer ticks, to pass hours and days in a moment.
+        let tick = match time.as_secs() {
+            0..=60 => ms(1),
+            61..=21_600 => ms(100),
+            _ => ms(1_000),
+        };
         let end = self.world.after(time);
         let mut task = Task::new(core::future::pending::<()>());
         while self.world.after(Duration::ZERO) < end {

@@ -250,6 +250,109 @@ fn a_node_that_refuses_the_line_gets_plain_commands_for_a_minute() {
     assert_eq!(server.connections(), 2);
 }
 
+/// A client with a mailbox that has the lock under [`A`].
+fn holding_from_the_line() -> Setup {
+    let (world, server) = start();
+    let mut node = server.node().with_mailbox(mailbox());
+    assert_eq!(world.execute(&mut node, &join(A)), Ok(ACQUIRED));
+    (world, server, node)
+}
+
+#[test]
+fn a_release_whose_script_was_flushed_is_sent_again_although_another_release_follows() {
+    for is_known in [false, true] {
+        let (world, server, mut node) = holding_from_the_line();
+        server.scripts().flush();
+        server.hang(usize::MAX);
+        // The other nodes were a quorum.
+        assert!(poll_times(2, node.execute(&leave(A))).is_none());
+        if is_known {
+            server.resume();
+            server.hang(usize::MAX);
+        }
+        assert!(poll_times(2, node.execute(&leave(B))).is_none());
+        server.resume();
+        for _ in 0..3 {
+            assert_eq!(world.execute(&mut node, &extend(C)), Ok(Reply::NotMine));
+        }
+        assert_eq!(server.token(KEY), None, "{:?}", server.heard());
+        assert_eq!(server.connections(), 1);
+    }
+}
+
+#[test]
+fn a_release_that_the_line_refuses_behind_its_call_is_sent_again_without_its_place() {
+    for (chunk, command) in [(1, extend(B)), (1_000, extend(B)), (1_000, release(B))] {
+        let (world, server, mut node) = holding_from_the_line();
+        server.move_by(chunk);
+        server.answer_with("-NOPERM this user has no permissions\r\n");
+        server.hang(usize::MAX);
+        assert!(poll_times(2, node.execute(&leave(A))).is_none());
+        server.resume();
+        assert_eq!(world.execute(&mut node, &command), Ok(Reply::NotMine));
+        assert_eq!(world.execute(&mut node, &extend(C)), Ok(Reply::NotMine));
+        assert_eq!(server.token(KEY), None, "{:?}", server.heard());
+        // The node gets plain commands for a while.
+        assert_eq!(node.mailbox(), None);
+        let heard = server.heard();
+        let leaves = heard.iter().filter(|name| *name == "LEAVE a").count();
+        assert_eq!(leaves, 1, "{heard:?}");
+    }
+}
+
+#[test]
+fn an_error_of_the_login_does_not_count_as_a_refusal_of_the_line() {
+    let (world, server, mut node) = holding_from_the_line();
+    server.hang(usize::MAX);
+    assert!(poll_times(2, node.execute(&leave(A))).is_none());
+    server.cut();
+    server.resume();
+    server.introduce_with("-ERR unknown command 'INFO'\r\n");
+    for _ in 0..2 {
+        assert_eq!(world.execute(&mut node, &extend(C)), Ok(Reply::NotMine));
+    }
+    assert_eq!(node.mailbox(), Some(mailbox().uncallable()));
+    assert_eq!(server.token(KEY), None);
+    let heard = server.heard();
+    assert!(heard.iter().all(|name| name != "RELEASE a"), "{heard:?}");
+}
+
+#[test]
+fn an_acquire_is_not_sent_again_behind_its_release_wherever_its_call_is_dropped() {
+    for (error, chunk) in [
+        ("NOSCRIPT No", 7),
+        ("NOSCRIPT No", 1_000),
+        ("NOPERM no", 7),
+        ("NOPERM no", 1_000),
+    ] {
+        let mut polls = 0;
+        loop {
+            let (world, server, mut node) = holding_from_the_line();
+            assert_eq!(world.execute(&mut node, &leave(A)), Ok(Reply::Released));
+            server.stutter(chunk);
+            server.answer_with(format!("-{error}\r\n"));
+            let is_done = poll_times(polls, node.execute(&join(B))).is_some();
+            let _reply = world.execute(&mut node, &leave(B));
+            for _ in 0..3 {
+                let _reply = world.execute(&mut node, &extend(C));
+            }
+            assert_eq!(server.token(KEY), None, "after {polls} polls");
+            let heard = server.heard();
+            let is_acquire = |name: &String| ["JOIN b", "SET b"].contains(&name.as_str());
+            let is_release = |name: &String| ["LEAVE b", "RELEASE b"].contains(&name.as_str());
+            let acquired = heard.iter().rposition(is_acquire);
+            let released = heard.iter().position(is_release);
+            assert!(released.is_none() || acquired < released, "{heard:?}");
+            if is_done {
+                break;
+            }
+            polls += 1;
+            assert!(polls < 10_000, "it never ends");
+        }
+        assert!(polls > 2, "{polls}");
+    }
+}
+
 #[test]
 fn a_call_for_a_lock_for_which_the_client_does_not_wait_is_answered_by_leaving() {
     let (world, server, mut node) = waiting();

@@ -8,7 +8,11 @@
 
 mod admission;
 mod answers;
+#[cfg(any(feature = "embassy-net", feature = "embassy-net-ip"))]
+mod cellular;
 mod chaos;
+#[cfg(feature = "client-name")]
+mod client_name;
 mod clock;
 mod closing;
 mod connecting;
@@ -30,6 +34,8 @@ mod login;
 mod messages;
 #[cfg(any(feature = "embassy-net", feature = "embassy-net-ip"))]
 mod net_socket;
+#[cfg(all(feature = "observe", feature = "log", not(feature = "defmt")))]
+mod observer;
 mod release;
 mod scripts;
 mod shared;

@@ -43,7 +43,7 @@ fn an_error_says_what_happened_in_one_line() {
         ),
         (
             TransportError::NotConnected(ms(50)),
-            "still connecting after 50 ms",
+            "still connecting after 50 ms; call connect_quorum first if this is usual",
         ),
         (
             TransportError::NoAnswer(ms(50)),

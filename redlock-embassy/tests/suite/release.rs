@@ -175,13 +175,38 @@ fn a_release_whose_key_is_too_long_to_be_kept_leaves_the_one_that_is() {
 }
 
 #[test]
-fn of_two_releases_that_find_no_connection_the_last_one_is_kept() {
+fn of_three_releases_that_find_no_connection_the_last_two_are_kept() {
     let (world, server, mut node) = lost();
-    for token in [B, A] {
+    for token in [C, B, A] {
         assert!(world.execute(&mut node, &release(token)).is_err());
     }
     found(server);
-    assert_released_before_acquire(&mut node, server, C);
+    assert_eq!(world.execute(&mut node, &acquire(C)), Ok(ACQUIRED));
+    let heard = server.heard();
+    assert_eq!(heard, ["SET a", "RELEASE b", "RELEASE a", "SET c"]);
+}
+
+#[test]
+fn a_release_that_a_node_refused_for_the_moment_is_sent_again_although_another_release_follows() {
+    for error in PASSING {
+        for is_known in [false, true] {
+            let (world, server, mut node) = holding();
+            server.hang(usize::MAX);
+            server.answer_with(format!("-{error}\r\n"));
+            assert!(poll_times(2, node.execute(&release(A))).is_none());
+            if is_known {
+                server.resume();
+                server.hang(usize::MAX);
+            }
+            // Its call ends at the quorum too.
+            assert!(poll_times(2, node.execute(&release(B))).is_none());
+            server.resume();
+            for _ in 0..2 {
+                assert_eq!(world.execute(&mut node, &extend(C)), Ok(Reply::NotMine));
+            }
+            assert_eq!(server.token(KEY), None, "{error}");
+        }
+    }
 }
 
 /// The answers of a node that cannot execute a command at the moment.

@@ -28,7 +28,7 @@ impl Scripts {
     pub(crate) const AHEAD: u64 = 1_700_000_000_000_000;
 
     /// Forgets them, as `SCRIPT FLUSH` does.
-    #[cfg(feature = "fence")]
+    #[cfg(any(feature = "fence", feature = "queue"))]
     pub(crate) fn flush(&mut self) {
         self.loaded.clear();
     }

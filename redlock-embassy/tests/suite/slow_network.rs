@@ -102,6 +102,22 @@ fn a_quorum_is_waited_for_no_longer_than_it_takes_to_connect_and_all_nodes_for_a
     assert!(!lan.run(connect_quorum(&mut lock)), "it has an end");
 }
 
+#[test]
+fn a_lock_that_has_only_references_to_its_nodes_connects_and_closes_them() {
+    let (servers, mut lan) = lan::<3>();
+    let mut nodes = [0, 1, 2].map(|node| TcpNode::<_, _>::new(lan.socket(node), EmbassyClock));
+    let mut lock =
+        Redlock::<_, _, _, 3>::new(&mut nodes, EmbassyClock, SeededEntropy::new(1), one_round())
+            .unwrap();
+    assert_eq!(lan.run(connect_all(&mut lock)), 3);
+    assert!(lan.run(lock.try_acquire("dock-7")).is_ok());
+    lan.run(close_all(&mut lock));
+    lan.idle(ms(100));
+    for server in servers {
+        assert_eq!((server.connections(), server.clients()), (1, 0));
+    }
+}
+
 /// How long a name server takes to answer.
 const NAME_SERVER: Duration = ms(400);
 

@@ -183,7 +183,7 @@ impl<'w> Server<'w> {
     }
 
     /// What it knows of fenced locks.
-    #[cfg(feature = "fence")]
+    #[cfg(any(feature = "fence", feature = "queue"))]
     pub(crate) fn scripts(&self) -> RefMut<'_, Scripts> {
         RefMut::map(self.state(), |state| &mut state.scripts)
     }
@@ -351,6 +351,7 @@ impl State {
                 }
                 _ => b"-ERR DB index is out of range\r\n".to_vec(),
             },
+            [b"CLIENT", b"SETNAME", _] => b"+OK\r\n".to_vec(),
             [b"HELLO", b"3"] => {
                 b"%2\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nmodules\r\n*0\r\n".to_vec()
             }

@@ -1,0 +1,145 @@
+//! A device behind a modem: round trips of 300 ms, and a radio that takes 2 s to wake up, between real stacks.
+
+use core::time::Duration;
+
+use redlock_core::Clock;
+use redlock_core::mock::SeededEntropy;
+use redlock_embassy::{EmbassyClock, NetSocket, Options, Redlock, TcpNode, connect_quorum};
+
+use crate::lan::{Lan, LanLock, lan};
+use crate::wire::Server;
+use crate::world::*;
+
+const ROUND_TRIP: Duration = ms(300);
+const WAKE_UP: Duration = ms(2_000);
+/// The radio sleeps when it has been idle for this long.
+const AWAKE: Duration = ms(10_000);
+
+const NODES: usize = 3;
+
+/// The longest round trip, from which the README derives the other sizes.
+const LONGEST: Duration = ms(2_300);
+
+/// The TTL of the README: 30 node timeouts.
+const TTL: Duration = Duration::from_millis(30 * 3 * 2_300);
+
+fn cellular() -> (&'static [Server<'static>; NODES], Lan) {
+    let (servers, lan) = lan();
+    lan.cable.delay(ROUND_TRIP / 2);
+    lan.cable.sleep_after(AWAKE, WAKE_UP);
+    (servers, lan)
+}
+
+/// The sizes of the README for [`LONGEST`], and the defaults for the rest.
+fn sized() -> Options {
+    let options = Options::new(TTL).unwrap();
+    let options = options.node_timeout(3 * LONGEST).unwrap();
+    options.retry_delay(LONGEST, 2 * LONGEST).unwrap()
+}
+
+fn lock(
+    lan: &Lan,
+    options: Options,
+    set_up: impl Fn(NetSocket<'static>) -> NetSocket<'static>,
+) -> LanLock<NODES> {
+    let nodes = [0, 1, 2].map(|number| {
+        let socket = set_up(lan.socket_with_tx::<1_024>(number));
+        TcpNode::new(socket, EmbassyClock)
+            .connect_timeout(5 * LONGEST)
+            .patience(6 * LONGEST)
+    });
+    Redlock::new(nodes, EmbassyClock, SeededEntropy::new(1), options).unwrap()
+}
+
+fn quiet(socket: NetSocket<'static>) -> NetSocket<'static> {
+    socket.keep_alive(None).idle_max(None)
+}
+
+#[test]
+fn acquire_wins_with_the_sizes_of_the_readme_whatever_sleeps_and_not_with_the_default_node_timeout()
+{
+    let one_attempt = sized().wait(Duration::ZERO);
+    let too_short = Options::new(TTL).unwrap().wait(Duration::ZERO);
+    for (options, wins) in [(one_attempt, true), (too_short, false)] {
+        let (servers, mut lan) = cellular();
+        let mut lock = lock(&lan, options, quiet);
+        assert!(lan.run(connect_quorum(&mut lock)));
+        for _ in 0..5 {
+            lan.idle(ms(60_000));
+            let result = lan.run(lock.try_acquire("dock-7"));
+            assert_eq!(result.is_ok(), wins, "{result:?}");
+            if let Ok(lease) = result {
+                let validity = lease.remaining(EmbassyClock.now());
+                assert!(validity > TTL * 9 / 10, "{validity:?}");
+                lan.run(lock.release(lease));
+            }
+        }
+        for server in servers {
+            assert!(server.connections() <= 1 && server.clients() <= 1);
+        }
+    }
+}
+
+#[test]
+fn acquire_by_itself_wins_in_the_round_that_connects() {
+    let (_, mut lan) = cellular();
+    lan.idle(ms(60_000));
+    let began_at = lan.now_ms();
+    let mut lock = lock(&lan, sized().wait(Duration::ZERO), quiet);
+    // With the question for the address, and the login.
+    let lease = lan.run(lock.acquire("dock-7")).unwrap();
+    let taken = Duration::from_millis(lan.now_ms() - began_at);
+    assert!(taken < WAKE_UP + 5 * ROUND_TRIP, "{taken:?}");
+    lan.run(lock.release(lease));
+}
+
+#[test]
+fn a_lease_is_extended_over_a_radio_that_sleeps_between_the_extensions() {
+    let (_, mut lan) = cellular();
+    let mut lock = lock(&lan, sized(), quiet);
+    // Two TTLs.
+    let long = 2 * TTL;
+    let worked = lan.run(lock.hold("dock-7", async |_lease| {
+        EmbassyClock
+            .sleep_until(EmbassyClock.now().saturating_add(long))
+            .await;
+    }));
+    assert!(worked.is_ok(), "{worked:?}");
+}
+
+/// The bytes for each node, on a link with Ethernet frames, while the device does nothing for `time`.
+fn idle_bytes(time: Duration, set_up: impl Fn(NetSocket<'static>) -> NetSocket<'static>) -> usize {
+    let (servers, mut lan) = cellular();
+    let mut lock = lock(&lan, sized(), set_up);
+    let lease = lan.run(lock.acquire("dock-7")).unwrap();
+    lan.run(lock.release(lease));
+    lan.idle(ms(5_000));
+    let bytes = lan.cable.bytes();
+    lan.idle(time);
+    let bytes = lan.cable.bytes() - bytes;
+    let lease = lan.run(lock.acquire("dock-7")).unwrap();
+    lan.run(lock.release(lease));
+    for server in servers {
+        assert_eq!(server.connections(), 1, "the same connection");
+    }
+    bytes / NODES
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "the README cites the figures")]
+fn an_idle_day_costs_what_the_readme_says() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    let minutes = |minutes: u64| Some(Duration::from_secs(minutes * 60));
+    let default = 24 * idle_bytes(HOUR, |socket| socket);
+    let seldom = |socket: NetSocket<'static>| socket.keep_alive(minutes(10)).idle_max(minutes(30));
+    let seldom = 4 * idle_bytes(6 * HOUR, seldom);
+    let off = idle_bytes(24 * HOUR, quiet);
+    println!(
+        "a day, for each node: {default} bytes by default, {seldom} with long intervals, {off} without"
+    );
+    assert!((1_600_000..1_900_000).contains(&default), "{default}");
+    // Almost half of it are questions for the address of the host, which a link without Ethernet frames does not have.
+    assert!((24_000..30_000).contains(&seldom), "{seldom}");
+    assert_eq!(off, 0);
+}
