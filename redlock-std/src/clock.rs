@@ -1,6 +1,7 @@
 //! The clock on which leases are measured.
 
 use std::future::{Future, poll_fn};
+use std::mem;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -56,15 +57,17 @@ impl Clock for SystemClock {
 
     async fn sleep_until(&self, deadline: Instant) {
         loop {
-            let left = deadline.saturating_duration_since(self.now());
+            let begun_at = self.now();
+            let left = deadline.saturating_duration_since(begun_at);
             if left.is_zero() {
                 return;
             }
             let length = left.min(Self::LONGEST_NAP);
-            let begun_at = self.now();
             let mut nap = pin!(tokio::time::sleep(length));
+            // Before the first poll, the clock has just been read. Rounds are often over at their second poll.
+            let mut is_first = true;
             poll_fn(|context| {
-                if self.now() >= deadline {
+                if !mem::take(&mut is_first) && self.now() >= deadline {
                     return Poll::Ready(());
                 }
                 nap.as_mut().poll(context)

@@ -29,6 +29,11 @@ pub enum ConnectError {
     Build(BuildError),
     /// `connect` was called outside a tokio runtime.
     NoRuntime,
+    /// The thread of a blocking handle, or its runtime, could not be started.
+    NoThread {
+        /// The error of the system.
+        reason: String,
+    },
     /// There is a URL with TLS, but the application has not installed a crypto provider for rustls.
     NoCryptoProvider,
     /// There is a URL with TLS, but TLS cannot be set up, for example because this system trusts no certificate.
@@ -53,6 +58,7 @@ impl fmt::Display for ConnectError {
             }
             Self::Build(error) => write!(f, "{error}"),
             Self::NoRuntime => f.write_str("no tokio runtime; call connect inside one"),
+            Self::NoThread { reason } => write!(f, "no thread for the locks: {reason}"),
             Self::NoCryptoProvider => f.write_str(
                 "no crypto provider for TLS; call rustls::crypto::CryptoProvider::install_default first",
             ),

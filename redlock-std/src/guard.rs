@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use redlock_core::{Clock, Fence, Instant, Lease, Token, Transport};
+use redlock_core::{Clock, Fence, HoldEnd, Instant, Lease, Token, Transport};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
@@ -16,6 +16,7 @@ use crate::key_queues::Turn;
 use crate::lock_clock::LockClock;
 use crate::rounds::{Round, Rounds};
 use crate::sync::{Mutex, MutexGuard, Notify};
+use crate::telemetry::HoldScope;
 
 /// A held lock, valid until [`valid_until`](Self::valid_until).
 ///
@@ -42,8 +43,10 @@ pub(crate) struct Effort {
     pub(crate) attempts: u32,
 }
 
-struct Held {
-    core: Core,
+/// The lease, and the state machine for its operations.
+pub(crate) struct Held {
+    /// Boxed, because it is large, and a guard is moved from future to future.
+    core: Box<Core>,
     lease: Lease<Arc<[u8]>>,
 }
 
@@ -55,6 +58,7 @@ struct Validity {
     /// The turn ends with the validity.
     turn: Turn,
     rounds: Rounds,
+    scope: HoldScope,
     ending: Mutex<Ending>,
     lost: Notify,
 }
@@ -74,11 +78,12 @@ struct Ending {
 
 impl Guard {
     pub(crate) fn new(
-        core: Core,
+        core: Box<Core>,
         lease: Lease<Arc<[u8]>>,
         turn: Turn,
         effort: Effort,
         rounds: Rounds,
+        scope: HoldScope,
         runtime: Handle,
     ) -> Self {
         turn.hold(lease.valid_until());
@@ -88,6 +93,7 @@ impl Guard {
             fence: lease.fence(),
             turn,
             rounds,
+            scope,
             ending: Mutex::default(),
             lost: Notify::new(),
         });
@@ -183,59 +189,37 @@ impl Guard {
     /// [`keep_alive`](Self::keep_alive) have ended. [`ExtendError::NotAsked`] means that the round could not begin while
     /// the lease was valid.
     pub async fn extend(&mut self) -> Result<(), ExtendError> {
-        let Some(Held { core, lease }) = &mut self.held else {
+        let Some(held) = &mut self.held else {
             return Err(ExtendError::Expired);
         };
-        loop {
-            let until = self.validity.until();
-            if self.validity.clock().now() >= until {
-                self.validity.expire(until);
-            }
-            if self.validity.is_lost() {
-                return Err(ExtendError::Expired);
-            }
-            lease.extended_elsewhere(self.validity.until());
-            let node_timeout = core.options().round_time();
-            let extended = match self.validity.admit(node_timeout).await {
-                Some(round) => {
-                    let mut extension = Extension {
-                        core,
-                        round: Some(round),
-                    };
-                    let extended = extension.core.extend(lease).await;
-                    let Some(round) = extension.round.take() else {
-                        continue;
-                    };
-                    match &extended {
-                        Ok(()) => round.end(true, node_timeout),
-                        Err(ExtendError::Unreachable(_)) => round.end(false, node_timeout),
-                        Err(_) => {}
-                    }
-                    extended
-                }
-                None => Err(ExtendError::NotAsked {
-                    nodes_answer: self.validity.rounds.nodes_answer(),
-                }),
-            };
-            let (error, cause) = match extended {
-                Ok(()) if self.validity.extended_until(lease.valid_until()) => return Ok(()),
-                Ok(()) => return Err(ExtendError::Expired),
-                Err(ExtendError::Lost(report)) => {
-                    let cause = LossCause::Lost(report.clone());
-                    (ExtendError::Lost(report), cause)
-                }
-                Err(error) if error.is_retryable() => return Err(error),
-                // The keeper has extended the lease meanwhile.
-                Err(_) if self.validity.clock().now() < self.validity.until() => continue,
-                Err(ExtendError::NotAsked { nodes_answer }) => (
-                    ExtendError::NotAsked { nodes_answer },
-                    LossCause::NotAsked { nodes_answer },
-                ),
-                Err(error) => (error, LossCause::Expired),
-            };
-            self.validity.lose(cause);
+        let extended = self.validity.extend(held).await;
+        self.stop_keeping_if_lost();
+        extended
+    }
+
+    /// Like [`extend`](Self::extend), as a future that another thread can poll. Until [`end_extension`](Self::end_extension), the
+    /// guard has no lease to release: if the future is dropped before its end, the keys expire.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn begin_extension(
+        &mut self,
+    ) -> Option<impl Future<Output = (Held, Result<(), ExtendError>)> + Send + use<>> {
+        let mut held = self.held.take()?;
+        let validity = Arc::clone(&self.validity);
+        Some(async move {
+            let extended = validity.extend(&mut held).await;
+            (held, extended)
+        })
+    }
+
+    #[cfg(feature = "blocking")]
+    pub(crate) fn end_extension(&mut self, held: Held) {
+        self.held = Some(held);
+        self.stop_keeping_if_lost();
+    }
+
+    fn stop_keeping_if_lost(&mut self) {
+        if self.validity.is_lost() {
             self.stop_keeping();
-            return Err(error);
         }
     }
 
@@ -276,10 +260,11 @@ impl Guard {
     /// until it succeeds or the key must have expired. Dropping the future does not cancel the release.
     pub async fn release(mut self) -> Released {
         self.stop_keeping();
+        self.validity.leave(HoldEnd::Released);
         let Some(Held { mut core, lease }) = self.held.take() else {
             unreachable!("a guard is released once, because release consumes it");
         };
-        let farewell = lease.release_command_at(core.clock().now());
+        let farewell = core.release_command(&lease);
         if !farewell.is_release() {
             // With `min_hold`. A release is sent until it succeeds; an extension of the core is not.
             for node in core.nodes() {
@@ -287,7 +272,8 @@ impl Guard {
             }
         }
         // Boxed, because it would be most of the futures of `release` and of `hold`.
-        let mut release = Box::pin(core.release(lease));
+        let trace = self.validity.scope.trace_release();
+        let mut release = Box::pin(trace.run(core.release(lease)));
         // The first poll queues the release for every node. So the next task in the queue may send now: its acquire is
         // sent after the release.
         let first =
@@ -318,6 +304,7 @@ impl Guard {
         self.stop_keeping();
         // Without it, the drop releases nothing.
         let held = self.held.take();
+        self.validity.leave(HoldEnd::HandedOver);
         let ttl = held.map_or(Duration::ZERO, |held| held.core.options().ttl());
         self.validity.turn.end();
         Handover {
@@ -354,8 +341,12 @@ impl Guard {
                         left = left.map(|left| left.saturating_sub(1));
                         validity.extended_until(lease.valid_until());
                         validity.kept(left);
+                        validity.scope.extended();
                     }
-                    Err(report) => validity.failed(report),
+                    Err(report) => {
+                        validity.failed(report);
+                        validity.scope.unreachable();
+                    }
                 }
             };
             tokio::select! {
@@ -369,6 +360,13 @@ impl Guard {
 
     pub(crate) fn loss(&self) -> Option<LossCause> {
         self.validity.cause()
+    }
+
+    /// Like [`lost`](Self::lost), as a future that another thread can poll.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn losing(&self) -> impl Future<Output = LossCause> + Send + use<> {
+        let validity = Arc::clone(&self.validity);
+        async move { validity.lost().await }
     }
 
     fn stop_keeping(&mut self) {
@@ -405,9 +403,10 @@ impl Drop for Guard {
     fn drop(&mut self) {
         self.stop_keeping();
         if let Some(Held { core, lease }) = self.held.take() {
-            let now = core.clock().now();
+            self.validity.leave(HoldEnd::Dropped);
+            let farewell = core.release_command(&lease);
             for node in core.nodes() {
-                node.release_unattended(&lease.release_command_at(now));
+                node.release_unattended(&farewell);
             }
         }
         // After the releases. The keeper may still have the validity for a moment.
@@ -433,6 +432,64 @@ impl Validity {
 
     fn until(&self) -> Instant {
         self.turn.until()
+    }
+
+    /// Extends the lease, and moves the end of the validity or ends it.
+    async fn extend(&self, Held { core, lease }: &mut Held) -> Result<(), ExtendError> {
+        loop {
+            let until = self.until();
+            if self.clock().now() >= until {
+                self.expire(until);
+            }
+            if self.is_lost() {
+                return Err(ExtendError::Expired);
+            }
+            lease.extended_elsewhere(self.until());
+            let node_timeout = core.options().round_time();
+            let extended = match self.admit(node_timeout).await {
+                Some(round) => {
+                    let mut extension = Extension {
+                        core,
+                        round: Some(round),
+                    };
+                    let trace = self.scope.trace_extension();
+                    let extended = trace.run(extension.core.extend(lease)).await;
+                    let Some(round) = extension.round.take() else {
+                        continue;
+                    };
+                    match &extended {
+                        Ok(()) => round.end(true, node_timeout),
+                        Err(ExtendError::Unreachable(_)) => round.end(false, node_timeout),
+                        Err(_) => {}
+                    }
+                    extended
+                }
+                None => Err(ExtendError::NotAsked {
+                    nodes_answer: self.rounds.nodes_answer(),
+                }),
+            };
+            if let Err(error) = &extended {
+                self.scope.not_extended(error);
+            }
+            let (error, cause) = match extended {
+                Ok(()) if self.extended_until(lease.valid_until()) => return Ok(()),
+                Ok(()) => return Err(ExtendError::Expired),
+                Err(ExtendError::Lost(report)) => {
+                    let cause = LossCause::Lost(report.clone());
+                    (ExtendError::Lost(report), cause)
+                }
+                Err(error) if error.is_retryable() => return Err(error),
+                // The keeper has extended the lease meanwhile.
+                Err(_) if self.clock().now() < self.until() => continue,
+                Err(ExtendError::NotAsked { nodes_answer }) => (
+                    ExtendError::NotAsked { nodes_answer },
+                    LossCause::NotAsked { nodes_answer },
+                ),
+                Err(error) => (error, LossCause::Expired),
+            };
+            self.lose(cause);
+            return Err(error);
+        }
     }
 
     /// Waits until an extension may begin. Returns `None` if the validity ends before that.
@@ -511,6 +568,12 @@ impl Validity {
         }
     }
 
+    /// Reports that the guard ends like this, unless the validity was over before.
+    fn leave(&self, end: HoldEnd) {
+        let is_over = self.clock().now() >= self.until();
+        self.scope.end(if is_over { HoldEnd::Expired } else { end });
+    }
+
     /// Ends the validity for this cause.
     fn lose(&self, cause: LossCause) {
         self.end(self.lock(), cause);
@@ -519,11 +582,12 @@ impl Validity {
     /// Ends the validity now, for the guard, the keeper and the tasks that wait for the turn. If there is a cause already,
     /// it stays.
     fn end(&self, mut ending: MutexGuard<'_, Ending>, cause: LossCause) {
-        ending.cause.get_or_insert_with(|| Box::new(cause));
+        let cause = ending.cause.get_or_insert_with(|| Box::new(cause)).clone();
         self.turn.expire();
         drop(ending);
         self.turn.end();
         self.lost.notify_waiters();
+        self.scope.lose(&cause);
     }
 
     fn lock(&self) -> MutexGuard<'_, Ending> {

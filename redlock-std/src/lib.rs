@@ -4,6 +4,9 @@
 #[doc(hidden)] // but for what is re-exported below: for redlock-cli
 pub mod init;
 
+#[cfg(feature = "blocking")]
+pub mod blocking;
+
 mod redlock;
 mod rounds;
 
@@ -12,6 +15,8 @@ mod guard;
 mod handover;
 mod key_queues;
 mod lines;
+
+mod telemetry;
 
 mod knowledge;
 

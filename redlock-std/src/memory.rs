@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use redlock_core::transport::{Call, Command, Mailbox, Reply, RunId};
 use redlock_core::{Clock, Failure, Instant, Token, Transport};
 
 use crate::lock_clock::LockClock;
-use crate::node::{NodeError, NodeStatus, TransportError};
+use crate::node::{NodeError, NodeStatus, Presence, TransportError};
 
 /// A node in memory, for [`Redlock::in_memory`](crate::Redlock::in_memory): a test uses it to see what its code does when nodes hang,
 /// die and come back.
@@ -137,6 +138,7 @@ impl MemoryNode {
             node: self.clone(),
             mailbox,
             granted: None,
+            link: Arc::new(MemoryLink::new(&self.name, self.node.is_up())),
         }
     }
 }
@@ -154,6 +156,43 @@ pub(crate) struct MemoryClient {
     mailbox: Mailbox,
     /// The token of the last lock that the node has granted.
     granted: Option<Token>,
+    link: Arc<MemoryLink>,
+}
+
+/// Whether a handle is connected to a node in memory, as far as its commands have told. For metrics and traces.
+#[derive(Debug)]
+struct MemoryLink {
+    is_up: AtomicBool,
+    presence: Presence,
+}
+
+impl MemoryLink {
+    fn new(name: &str, is_up: bool) -> Self {
+        let presence = Presence::new(name);
+        if is_up {
+            presence.up(name);
+        }
+        Self {
+            is_up: AtomicBool::new(is_up),
+            presence,
+        }
+    }
+
+    /// Records the result of a command.
+    fn record(&self, name: &str, result: Result<(), &TransportError>) {
+        let was_up = self.is_up.swap(result.is_ok(), Ordering::Relaxed);
+        match result {
+            Ok(()) if !was_up => self.presence.up(name),
+            Err(error) if was_up => self.presence.down(name, error),
+            _ => {}
+        }
+    }
+}
+
+impl Drop for MemoryLink {
+    fn drop(&mut self) {
+        self.presence.closed(*self.is_up.get_mut());
+    }
 }
 
 impl MemoryClient {
@@ -199,7 +238,16 @@ impl MemoryClient {
         if let Ok(Reply::Acquired(_)) = result {
             self.granted = Some(*command.token);
         }
-        result.map_err(|error| NodeError::new(self.name(), self.failure(error.failure())))
+        let result =
+            result.map_err(|error| NodeError::new(self.name(), self.failure(error.failure())));
+        let told = match result.as_ref().map_err(NodeError::failure) {
+            Err(Failure::Transport(
+                error @ (TransportError::Unreachable(_) | TransportError::Disconnected),
+            )) => Err(error),
+            _ => Ok(()),
+        };
+        self.link.record(&self.node.name, told);
+        result
     }
 
     pub(crate) fn run_id(&self) -> Option<RunId> {

@@ -7,6 +7,7 @@ mod backoff;
 mod call;
 mod connect_limit;
 mod denied;
+mod driver;
 mod error;
 mod framing;
 mod host;
@@ -14,6 +15,7 @@ mod line;
 mod link;
 mod mail;
 mod metered;
+mod observer;
 mod printable;
 #[cfg(feature = "probe")]
 mod probe;
@@ -28,7 +30,9 @@ mod waiting;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock_core::transport::{Call as LineCall, Command, Mailbox, Reply, RunId, Verb};
+use redlock_core::transport::{
+    Call as LineCall, Command, Mailbox, OwnedCommand, Reply, RunId, Verb,
+};
 use redlock_core::{Clock, Denial, Entropy, Options, Token, Transport};
 use tokio::runtime::Handle;
 
@@ -45,6 +49,11 @@ use error::Failure;
 pub use error::{NodeError, TransportError};
 use line::Line;
 use mail::Mail;
+pub(crate) use observer::NodeObserver;
+#[cfg(feature = "mock")]
+pub(crate) use observer::Presence;
+#[cfg(feature = "metrics")]
+pub(crate) use observer::{NODE_FAILURES, NODE_UP};
 pub use printable::printable;
 #[cfg(feature = "probe")]
 pub use probe::Probe;
@@ -338,7 +347,8 @@ impl RedisNode {
 
     fn call(&self, command: &Command<'_>) -> Call {
         let acquire = self.acquired_by(command).and_then(|last| last.number);
-        Call::new(command, self.node_timeout, self.key_lasts(command)).behind(acquire)
+        let owned = OwnedCommand::with_key(command, self.line.shared_key(command.key));
+        Call::new(owned, self.node_timeout, self.key_lasts(command)).behind(acquire)
     }
 
     /// How long the key of `command` lives at most if it is not extended.

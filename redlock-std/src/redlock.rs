@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::LossCause;
 use crate::closing::Closing;
-use crate::core::{Core, MAX_NODES};
+use crate::core::{self, Core, MAX_NODES};
 use crate::entropy::SystemEntropy;
 use crate::error::{AcquireError, ConnectError, ExtendError, HoldError};
 use crate::guard::{Effort, Guard};
@@ -23,6 +23,7 @@ use crate::member::Member;
 use crate::memory::MemoryNode;
 use crate::node::{Address, MAX_KEY, NodeError, NodeStatus, RedisNode, jittered, random_mailbox};
 use crate::rounds::{Round, Rounds};
+use crate::telemetry::{AcquireScope, Telemetry};
 
 /// Why a round acquired no lock.
 type NodesError = redlock_core::AcquireError<NodeError, MAX_NODES>;
@@ -65,6 +66,7 @@ pub struct Redlock {
     lines: Arc<Lines>,
     rounds: Rounds,
     closing: Closing,
+    telemetry: Telemetry,
     runtime: Handle,
 }
 
@@ -252,6 +254,8 @@ impl Redlock {
     /// # });
     /// ```
     ///
+    /// [`close`](Self::close) returns 0: each release is with its node as soon as the guard is dropped, also if the node hangs.
+    ///
     /// # Errors
     ///
     /// If there are no nodes or more than [`MAX_NODES`], if a node is given twice, if the options are not valid, or if there is no
@@ -276,7 +280,7 @@ impl Redlock {
         runtime: &Handle,
     ) -> Result<Self, ConnectError> {
         Ok(Self {
-            core: Arc::new(Core::new(nodes, clock, SystemEntropy, options)?),
+            core: Arc::new(core::new(nodes, clock, options)?),
             knowledge: FleetKnowledge::nothing(),
             options,
             prefix: Arc::from([]),
@@ -284,6 +288,7 @@ impl Redlock {
             lines,
             rounds: Rounds::new(clock),
             closing: Closing::default(),
+            telemetry: Telemetry::new(clock),
             runtime: runtime.clone(),
         })
     }
@@ -316,6 +321,34 @@ impl Redlock {
     pub fn with_prefix(&self, prefix: impl AsRef<[u8]>) -> Self {
         Self {
             prefix: prefix.as_ref().into(),
+            ..self.clone()
+        }
+    }
+
+    /// Returns a handle whose metrics and spans have an attribute `lock` with the label that `label` returns for the key of a lock,
+    /// with its prefix. If it returns `None`, there is no such attribute.
+    ///
+    /// Without labels, all locks of a handle are one series: a key is in no metric and no span, because keys may be secret, and a
+    /// metric of each key can bring a monitoring system down. So return few different labels, the kinds of your locks. The function
+    /// is called in each acquire, and should be quick.
+    ///
+    /// ```
+    /// # fn example(redlock: redlock_std::Redlock) -> redlock_std::Redlock {
+    /// redlock.with_label(|key| match key {
+    ///     _ if key.starts_with(b"invoice:") => Some("invoice"),
+    ///     b"nightly-backup" => Some("backup"),
+    ///     _ => None,
+    /// })
+    /// # }
+    /// ```
+    #[cfg(any(feature = "metrics", feature = "tracing"))]
+    #[must_use]
+    pub fn with_label(
+        &self,
+        label: impl Fn(&[u8]) -> Option<&'static str> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            telemetry: self.telemetry.with_label(label),
             ..self.clone()
         }
     }
@@ -397,9 +430,17 @@ impl Redlock {
             return Err(closed(&key));
         };
         let now = self.now();
-        let turn = self.key_queues.try_take(&key, term(&self.options, now));
-        let turn = turn.ok_or_else(|| held_here(&key))?;
-        self.acquire_in_turn(key, now, now, turn).await
+        let mut scope = self.telemetry.acquire(&key, now);
+        let trace = scope.trace();
+        let acquired = trace
+            .run(async {
+                let turn = self.key_queues.try_take(&key, term(&self.options, now));
+                let turn = turn.ok_or_else(|| held_here(&key))?;
+                self.acquire_in_turn(key, now, now, turn, &mut scope).await
+            })
+            .await;
+        scope.end(acquired.as_ref().map(Guard::fence));
+        acquired
     }
 
     /// Acquires the lock, and waits for it until [`Options::wait`] is over.
@@ -407,7 +448,8 @@ impl Redlock {
     /// Tasks that want the same key through this handle or a clone of it wait in a queue, first come, first served. The
     /// first task in the queue asks the nodes. If the lock is held, it stands in the waiting line of the lock on every node. A
     /// release lets the nodes call the first in the line, so it gets the lock about two round trips after the release. The order
-    /// in the line is that in which the tasks of all processes have called `acquire`, as far as the clocks of the nodes agree.
+    /// in the line is that in which the tasks of all processes have called `acquire`, as far as the clocks of the nodes agree; but the
+    /// next one or two tasks of the process that holds the lock can go before a task of another process that has waited longer.
     /// A process that died in the line delays no other, and one that hangs delays the others by 25 ms and two node timeouts. Other
     /// Redlock clients and [`try_acquire`](Self::try_acquire) do not stand in the line, and may overtake those that do.
     /// [`Options::queue`] turns the line off. Then, or if the nodes keep no line for this client, the task retries after
@@ -442,21 +484,31 @@ impl Redlock {
         let since = self.now();
         let give_up_at = since.saturating_add(self.options().wait_time());
         let term = term(&self.options, give_up_at);
-        let turn = match self.key_queues.try_take(&key, term) {
-            Some(turn) => turn,
-            None => {
-                let turn = tokio::select! {
-                    biased;
-                    () = self.closing.closed() => return Err(closed(&key)),
-                    turn = self.key_queues.take(&key, give_up_at, term) => turn,
+        let mut scope = self.telemetry.acquire(&key, since);
+        let trace = scope.trace();
+        let acquired = trace
+            .run(async {
+                let turn = match self.key_queues.try_take(&key, term) {
+                    Some(turn) => turn,
+                    None => {
+                        let turn = tokio::select! {
+                            biased;
+                            () = self.closing.closed() => return Err(closed(&key)),
+                            turn = self.key_queues.take(&key, give_up_at, term) => turn,
+                        };
+                        scope.got_its_turn();
+                        turn.ok_or_else(|| match self.rounds.nodes_answer() {
+                            true => held_here(&key),
+                            false => self.not_asked(&key),
+                        })?
+                    }
                 };
-                turn.ok_or_else(|| match self.rounds.nodes_answer() {
-                    true => held_here(&key),
-                    false => self.not_asked(&key),
-                })?
-            }
-        };
-        self.acquire_in_turn(key, since, give_up_at, turn).await
+                self.acquire_in_turn(key, since, give_up_at, turn, &mut scope)
+                    .await
+            })
+            .await;
+        scope.end(acquired.as_ref().map(Guard::fence));
+        acquired
     }
 
     /// Acquires the lock, runs `work` and releases the lock.
@@ -469,7 +521,7 @@ impl Redlock {
     /// # Errors
     ///
     /// [`HoldError::NotAcquired`] if the lock was not acquired: the work did not begin. [`HoldError::Lost`] if the lock
-    /// was lost before the work was done. This is also returned if the work ended by itself, but kept the task busy
+    /// was found lost before the work was done. This is also returned if the work ended by itself, but kept the task busy
     /// past the end of the validity.
     pub async fn hold<R>(
         &self,
@@ -602,6 +654,7 @@ impl Redlock {
         since: Instant,
         give_up_at: Instant,
         turn: Turn,
+        scope: &mut AcquireScope,
     ) -> Result<Guard, AcquireError> {
         let left = give_up_at.saturating_duration_since(self.now());
         let mut core = self.client(self.options.wait(left));
@@ -617,7 +670,9 @@ impl Redlock {
                 .sleep_until(self.now().saturating_add(jittered(STAND_BACK)))
                 .await;
         }
-        let (lease, attempts) = self.contend(&mut core, &key, since, give_up_at).await?;
+        let (lease, attempts) = self
+            .contend(&mut core, &key, since, give_up_at, scope)
+            .await?;
         for node in core.nodes_mut() {
             node.end_wait();
         }
@@ -639,6 +694,7 @@ impl Redlock {
         key: &Arc<[u8]>,
         since: Instant,
         give_up_at: Instant,
+        scope: &mut AcquireScope,
     ) -> Result<(Lease<Arc<[u8]>>, u32), AcquireError> {
         let contender = Contender { core, key };
         let core = &mut *contender.core;
@@ -658,7 +714,7 @@ impl Redlock {
                 open_mail(core).await;
                 has_mail = true;
             }
-            let lease = self.attempt(core, &mut acquisition, key, admit_until);
+            let lease = self.attempt(core, &mut acquisition, key, admit_until, scope);
             let error = match lease.await {
                 Some(Ok(lease)) => return Ok((lease, attempts.saturating_add(1))),
                 Some(Err(error)) => error,
@@ -692,6 +748,7 @@ impl Redlock {
         acquisition: &mut Acquisition,
         key: &Arc<[u8]>,
         give_up_at: Instant,
+        scope: &mut AcquireScope,
     ) -> Option<Result<Lease<Arc<[u8]>>, NodesError>> {
         let round_time = self.options.round_time();
         // A round and one that cleans up. An attempt that takes longer does not delay others.
@@ -702,8 +759,12 @@ impl Redlock {
             round = self.rounds.admit_acquire(give_up_at, longest) => round?,
             () = self.closing.closed() => return None,
         };
+        scope.tried(acquisition.was_called());
         let mut attempt = Attempt::new(core, &self.knowledge, &mut round);
-        let lease = attempt.core.attempt(acquisition, Arc::clone(key)).await;
+        let trace = scope.trace_round();
+        let lease = trace
+            .run(attempt.core.attempt(acquisition, Arc::clone(key)))
+            .await;
         attempt.is_over = true;
         drop(attempt);
         match &lease {
@@ -715,13 +776,14 @@ impl Redlock {
         Some(lease)
     }
 
-    fn guard(&self, core: Core, lease: Lease<Arc<[u8]>>, turn: Turn, effort: Effort) -> Guard {
+    fn guard(&self, core: Box<Core>, lease: Lease<Arc<[u8]>>, turn: Turn, effort: Effort) -> Guard {
         if self.lines.contains(lease.key()) {
             // The next task stands in the line as those of other processes do, by the time of its own call.
             turn.end();
         }
+        let scope = self.telemetry.hold(lease.key());
         let (rounds, runtime) = (self.rounds.clone(), self.runtime.clone());
-        Guard::new(core, lease, turn, effort, rounds, runtime)
+        Guard::new(core, lease, turn, effort, rounds, scope, runtime)
     }
 
     /// The error of an acquire without a round.
@@ -737,8 +799,8 @@ impl Redlock {
     }
 
     /// The state machine for one operation.
-    fn client(&self, options: Options) -> Core {
-        let mut core = self.core.fork(SystemEntropy);
+    fn client(&self, options: Options) -> Box<Core> {
+        let mut core = Box::new(self.core.fork(SystemEntropy));
         core.set_options(options);
         for node in core.nodes_mut() {
             node.set_node_timeout(options.round_time());

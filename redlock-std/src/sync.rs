@@ -5,10 +5,10 @@
 mod modelled;
 
 #[cfg(all(test, redlock_loom))]
-pub(crate) use loom::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard, atomic};
+pub(crate) use loom::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic};
 #[cfg(all(test, redlock_loom))]
 pub(crate) use modelled::Notify;
 #[cfg(not(all(test, redlock_loom)))]
-pub(crate) use std::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard, atomic};
+pub(crate) use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic};
 #[cfg(not(all(test, redlock_loom)))]
 pub(crate) use tokio::sync::Notify;

@@ -274,11 +274,30 @@ async fn a_job_with_a_min_hold_runs_once_per_period_on_hosts_that_start_it_apart
 
 #[tokio::test(start_paused = true)]
 async fn a_released_lock_stays_held_for_the_rest_of_its_min_hold_unless_it_is_released_now() {
+    for fencing in [
+        None,
+        Some(Fencing::default().with_max_ttl(TTL * 3).unwrap()),
+    ] {
+        stays_held_for_the_rest(fencing).await;
+    }
+}
+
+async fn stays_held_for_the_rest(fencing: Option<Fencing>) {
     let (nodes, redlock) = fleet();
-    let options = redlock.options().min_hold(TTL * 3).unwrap();
+    let options = match fencing {
+        Some(fencing) => redlock.options().fenced(fencing).unwrap(),
+        None => *redlock.options(),
+    };
+    let options = options.min_hold(TTL * 3).unwrap();
+    if fencing.is_some() {
+        // The quarantine of new nodes.
+        let first = redlock.with_options(options.wait(TTL * 100));
+        first.acquire("dock").await.unwrap().release_now().await;
+    }
     let redlock = redlock.with_options(options.wait(Duration::ZERO));
     let start = Instant::now();
     let guard = redlock.acquire("dock").await.unwrap();
+    let fence = guard.fence();
     sleep(TTL / 2).await;
     let released = guard.release().await;
     assert!(
@@ -290,8 +309,10 @@ async fn a_released_lock_stays_held_for_the_rest_of_its_min_hold_unless_it_is_re
     assert!(redlock.acquire("dock").await.unwrap_err().is_held());
     sleep(Duration::from_millis(4)).await;
 
-    // A dropped guard keeps the lock too.
-    drop(redlock.acquire("dock").await.unwrap());
+    // A dropped guard keeps the lock too. The next fence is higher, as ever.
+    let next = redlock.acquire("dock").await.unwrap();
+    assert!(next.fence() > fence || fencing.is_none());
+    drop(next);
     assert_eq!(nodes[0].ttl("dock"), Some(TTL * 3));
     sleep(TTL * 4).await;
 
@@ -302,10 +323,12 @@ async fn a_released_lock_stays_held_for_the_rest_of_its_min_hold_unless_it_is_re
     );
     assert_eq!(lock_count(&nodes), 0);
 
-    let fenced = options.fenced(Fencing::default()).unwrap_err();
-    assert!(
-        fenced.to_string().contains("min_hold is for plain locks"),
-        "{fenced}"
+    let too_long = redlock
+        .options()
+        .min_hold(TTL * 3 + Duration::from_millis(1));
+    assert_eq!(
+        too_long.err(),
+        fencing.map(|_| redlock_std::OptionsError::MinHold)
     );
 }
 

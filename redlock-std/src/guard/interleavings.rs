@@ -6,6 +6,7 @@ use loom::thread;
 use super::*;
 use crate::clock::SystemClock;
 use crate::key_queues::{KeyQueues, Term};
+use crate::telemetry::Telemetry;
 
 const TERM: Term = Term {
     until: Instant::MAX,
@@ -30,6 +31,7 @@ fn validity(queues: &KeyQueues) -> Arc<Validity> {
         fence: None,
         turn,
         rounds: Rounds::default(),
+        scope: Telemetry::new(LockClock::default()).hold(&key()),
         ending: Mutex::default(),
         lost: Notify::new(),
     })

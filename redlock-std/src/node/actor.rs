@@ -19,6 +19,7 @@ use super::answer;
 use super::backoff::{FIRST_BACKOFF, LAST_BACKOFF, MIN_LIFE, jittered};
 use super::call::{Call, CallError, words};
 use super::connect_limit::{ConnectLimit, ROUND_TRIPS};
+use super::driver::Driver;
 use super::error::{Failure, TransportError, in_words};
 use super::link::{Connected, Link, NotConnected, node_info};
 use super::mail::{Mail, Subscriber};
@@ -219,7 +220,8 @@ struct Session<'a> {
     in_flight: VecDeque<Batch>,
     is_left_out: bool,
     alarm: Pin<Box<Sleep>>,
-    alarm_is_set: bool,
+    /// When the alarm wakes the task. `None` if it is not set.
+    alarm_at: Option<Instant>,
     postponed: Postponed,
     has_answered: bool,
     /// The number of batches in flight that were sent before the node answered like a replica. Their grants do not count.
@@ -232,6 +234,8 @@ struct Batch {
     /// Whether the first reply is the identity of the node.
     asks: bool,
     sent_at: Instant,
+    /// From then on, the callers with the shortest timeout skip the node if it has not answered.
+    left_out_at: Instant,
     answers: Pin<Box<dyn Future<Output = Result<Vec<Value>, RedisError>> + Send>>,
 }
 
@@ -269,7 +273,7 @@ impl<'a> Session<'a> {
             in_flight: VecDeque::new(),
             is_left_out: false,
             alarm: Box::pin(sleep(Duration::ZERO)),
-            alarm_is_set: false,
+            alarm_at: None,
             postponed: Postponed::new(),
             has_answered: false,
             in_doubt: 0,
@@ -293,12 +297,12 @@ impl<'a> Session<'a> {
                 // The driver reads no more than there is credit for. So it always becomes pending, and the alarm is
                 // polled, whatever the node sends. The alarm is last, so that arrived data is read before a node counts
                 // as silent.
-                if self.link.driver.as_mut().poll(context).is_ready() {
+                if Pin::new(&mut self.link.driver).poll(context).is_ready() {
                     let violation = self.link.credit.violation();
                     let kind = violation.unwrap_or(TransportError::Disconnected);
                     return Poll::Ready(End::Broken(kind));
                 }
-                received = match self.receive(context) {
+                received = match self.receive() {
                     Ok(received) => received,
                     Err(kind) => return Poll::Ready(End::Broken(kind)),
                 };
@@ -325,19 +329,14 @@ impl<'a> Session<'a> {
         let most = if self.has_answered { MAX_IN_FLIGHT } else { 1 };
         let mut has_sent = false;
         while self.in_flight.len() < most {
-            let Some(Bundle { calls, asks }) = self.queue.take(MAX_BATCH, context.waker()) else {
+            let Some(bundle) = self.queue.take(MAX_BATCH, context.waker()) else {
                 break;
             };
             has_sent = true;
-            let mut batch = Batch {
-                answers: answers(self.link.connection.clone(), &calls, asks),
-                calls,
-                asks,
-                sent_at: Instant::now(),
-            };
+            let mut batch = Batch::new(bundle, self.link.connection.clone());
             self.link.credit.grant(batch.replies());
             // The first poll hands the batch to the connection. Its result is processed later, in order.
-            let answered = batch.answers.as_mut().poll(context);
+            let answered = Driver::poll_answers(batch.answers.as_mut());
             if let Poll::Ready(result) = answered {
                 batch.answers = Box::pin(std::future::ready(result));
             }
@@ -347,10 +346,10 @@ impl<'a> Session<'a> {
     }
 
     /// Passes the received answers to the callers. Returns how many batches were answered.
-    fn receive(&mut self, context: &mut Context<'_>) -> Result<usize, TransportError> {
+    fn receive(&mut self) -> Result<usize, TransportError> {
         let mut count = 0;
         while let Some(batch) = self.in_flight.front_mut()
-            && let Poll::Ready(answers) = batch.answers.as_mut().poll(context)
+            && let Poll::Ready(answers) = Driver::poll_answers(batch.answers.as_mut())
         {
             let answers = answers.map_err(|error| TransportError::Unreachable(in_words(&error)))?;
             let (calls, asks) = (std::mem::take(&mut batch.calls), batch.asks);
@@ -474,30 +473,32 @@ impl<'a> Session<'a> {
     fn poll_alarm(&mut self, context: &mut Context<'_>) -> Poll<TransportError> {
         loop {
             let Some(oldest) = self.in_flight.front() else {
-                self.alarm_is_set = false;
                 return Poll::Pending;
             };
-            let sent_at = oldest.sent_at;
-            let silent_for = sent_at.elapsed();
-            let left_out_after = oldest.left_out_after();
-            if !self.alarm_is_set {
-                let next = if self.is_left_out {
-                    self.replaced_after()
-                } else {
-                    left_out_after
-                };
-                let due = tokio::time::Instant::now() + next.saturating_sub(silent_for);
-                self.alarm.as_mut().reset(due);
-                self.alarm_is_set = true;
+            let (sent_at, left_out_at) = (oldest.sent_at, oldest.left_out_at);
+            let due = match self.is_left_out {
+                true => self
+                    .alarm_at
+                    .unwrap_or_else(|| sent_at + self.replaced_after()),
+                false => left_out_at,
+            };
+            // An alarm that is too early only sets itself again. So it is not set anew for each batch.
+            if self.alarm_at.is_none_or(|at| at > due) {
+                let left = due.saturating_duration_since(Instant::now());
+                let at = tokio::time::Instant::now() + left;
+                self.alarm.as_mut().reset(at);
+                self.alarm_at = Some(due);
             }
             if self.alarm.as_mut().poll(context).is_pending() {
                 return Poll::Pending;
             }
-            self.alarm_is_set = false;
+            self.alarm_at = None;
+            let now = Instant::now();
+            let silent_for = now.saturating_duration_since(sent_at);
             if silent_for >= self.replaced_after() {
                 return Poll::Ready(TransportError::Silent(silent_for));
             }
-            if silent_for >= left_out_after && !self.is_left_out {
+            if now >= left_out_at && !self.is_left_out {
                 self.is_left_out = true;
                 self.queue.leave_out(sent_at);
             }
@@ -541,15 +542,21 @@ impl Drop for Session<'_> {
 }
 
 impl Batch {
+    fn new(Bundle { calls, asks }: Bundle, connection: MultiplexedConnection) -> Self {
+        let sent_at = Instant::now();
+        let shortest = calls.iter().map(Call::node_timeout).min();
+        Self {
+            answers: answers(connection, &calls, asks),
+            calls,
+            asks,
+            sent_at,
+            left_out_at: sent_at + left_out_after(shortest.unwrap_or_default()),
+        }
+    }
+
     /// The number of expected replies.
     fn replies(&self) -> usize {
         self.calls.len() + usize::from(self.asks)
-    }
-
-    /// After this silence, the callers with the shortest timeout skip the node.
-    fn left_out_after(&self) -> Duration {
-        let shortest = self.calls.iter().map(Call::node_timeout).min();
-        left_out_after(shortest.unwrap_or_default())
     }
 }
 

@@ -4,7 +4,7 @@ use redis::{ServerError, Value};
 use redlock_core::transport::Answer;
 
 use super::error::TransportError;
-use super::printable::printable;
+use super::printable::{printable, without_arguments};
 
 pub(crate) fn read(value: Value) -> Result<Answer, TransportError> {
     match value {
@@ -20,7 +20,7 @@ pub(crate) fn read(value: Value) -> Result<Answer, TransportError> {
         Value::ServerError(error) => {
             let message = format!("{} {}", error.code(), error.details().unwrap_or_default());
             Err(TransportError::Rejected(
-                printable(message.trim_end()).into(),
+                printable(without_arguments(message.trim_end())).into(),
             ))
         }
         _ => Err(TransportError::Unexpected),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::RedisError;
 
-use super::printable::printable;
+use super::printable::{printable, without_arguments};
 
 /// An error of one node, by its address: `host:port`, or the path of its socket.
 pub type NodeError = redlock_core::NodeError<Arc<str>, TransportError>;
@@ -117,5 +117,5 @@ pub(crate) fn in_words(error: &RedisError) -> Arc<str> {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ => error.to_string(),
     };
-    printable(&words).into()
+    printable(without_arguments(&words)).into()
 }

@@ -132,6 +132,14 @@ impl Line {
         self.ticket = ticket;
     }
 
+    /// Returns `key`, without a copy if the handle wants it.
+    pub(super) fn shared_key(&self, key: &[u8]) -> Arc<[u8]> {
+        match &self.wanted {
+            Some(wanted) if **wanted == *key => Arc::clone(wanted),
+            _ => key.into(),
+        }
+    }
+
     /// Ends the wait: calls are ignored from now on.
     pub(super) fn end_wait(&mut self) {
         if let Some(stand) = &mut self.stand {

@@ -1,9 +1,7 @@
 //! One connection to a node.
 
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
@@ -14,6 +12,7 @@ use tokio::time::timeout;
 use super::address::Address;
 use super::answer;
 use super::call::words;
+use super::driver::Driver;
 use super::error::{TransportError, in_words};
 use super::framing::Framing;
 use super::metered::{Credit, Metered, Unit};
@@ -25,7 +24,7 @@ use super::socket::Socket;
 /// notices at once that the node has closed the connection, also when no command is in flight.
 pub(crate) struct Link {
     pub(crate) connection: MultiplexedConnection,
-    pub(crate) driver: Pin<Box<dyn Future<Output = ()> + Send>>,
+    pub(crate) driver: Driver,
     /// The number of bytes that may still arrive. The sender of a command grants it.
     pub(crate) credit: Arc<Credit>,
 }
@@ -134,7 +133,7 @@ impl Link {
         let (connection, driver) = opened.await.map_err(|error| why(&error, &credit))?;
         Ok(Self {
             connection,
-            driver: Box::pin(driver),
+            driver: Driver::new(driver),
             credit,
         })
     }
@@ -153,7 +152,7 @@ impl Link {
             () = &mut self.driver => {
                 // The ended driver still holds the pending replies: dropping it ends `answers`. The next poll of the new
                 // driver reports the end.
-                self.driver = Box::pin(poll_fn(|_| Poll::Ready(())));
+                self.driver = Driver::new(std::future::ready(()));
                 answers.await
             }
         };

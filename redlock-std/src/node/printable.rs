@@ -2,6 +2,14 @@
 
 use redlock_core::escape::write_printable;
 
+/// The text of a server's error without the arguments that some of them quote, which are the key and the token: `ERR unknown command
+/// 'SET', with args beginning with: 'dock-7' ..`.
+pub(crate) fn without_arguments(text: &str) -> &str {
+    text.split(", with args beginning with")
+        .next()
+        .unwrap_or_default()
+}
+
 /// Returns `text` escaped and cut to at most 256 bytes. The result has no character that moves the cursor, begins a
 /// line, or is invisible.
 ///

@@ -12,9 +12,10 @@ use tokio::sync::{Notify, oneshot};
 
 use super::call::{AcquireNumber, Call, CallError, Releases, Vote};
 use super::error::{Failure, TransportError};
+use super::observer::Presence;
 use super::waiting::Waiting;
 use crate::clock::SystemClock;
-use crate::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
+use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The pending commands of one node, and the status of the node.
 ///
@@ -30,6 +31,7 @@ pub(crate) struct Queue {
     admission: RwLock<Admission>,
     /// Notified when the last handle is dropped.
     closed: Notify,
+    presence: Presence,
 }
 
 #[derive(Debug)]
@@ -106,6 +108,7 @@ pub(crate) struct Bundle {
 impl Queue {
     pub(crate) fn new(name: Arc<str>, node_timeout: Duration) -> Self {
         Self {
+            presence: Presence::new(&name),
             name,
             state: Mutex::new(State {
                 status: Status::Connecting,
@@ -226,10 +229,7 @@ impl Queue {
 
     /// Returns what decides whether the vote of the node counts.
     pub(crate) fn admission(&self) -> Admission {
-        *self
-            .admission
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
+        *self.read_admission()
     }
 
     /// Records the identity of the node. `None` if the node does not tell it.
@@ -246,12 +246,12 @@ impl Queue {
 
     /// The server process, if it is known.
     pub(crate) fn run_id(&self) -> Option<RunId> {
-        self.admission().run_id()
+        self.read_admission().run_id()
     }
 
     /// Whether the node is known to evict keys.
     pub(crate) fn may_evict(&self) -> bool {
-        self.admission().may_evict()
+        self.read_admission().may_evict()
     }
 
     /// Records that the actor connects: calls wait for the connection.
@@ -264,12 +264,24 @@ impl Queue {
         let mut state = self.lock();
         state.status = Status::Up;
         state.was_connected = true;
-        state.reach(None);
+        let was_down = state.reach(None);
+        drop(state);
+        if was_down {
+            self.presence.up(&self.name);
+        }
     }
 
     /// Records that the connection has ended, for this reason.
     pub(crate) fn disconnected(&self, kind: &TransportError) {
-        self.lock().reach(Some(kind));
+        let was_up = self.lock().reach(Some(kind));
+        self.lost(was_up, kind);
+    }
+
+    /// Tells that the node is not reached any more, if it was.
+    fn lost(&self, was_up: bool, kind: &TransportError) {
+        if was_up {
+            self.presence.down(&self.name, kind);
+        }
     }
 
     /// Whether the node is reached, and since when.
@@ -298,12 +310,14 @@ impl Queue {
     /// `probe_at` or later ends this, and wakes the actor.
     pub(crate) fn fail(&self, kind: &TransportError, probe_at: Option<Instant>) {
         let mut state = self.lock();
-        state.reach(Some(kind));
+        let was_up = state.reach(Some(kind));
         state.status = Status::Failing {
             kind: kind.clone(),
             probe_at,
         };
         state.fail_waiting(kind, |_| true);
+        drop(state);
+        self.lost(was_up, kind);
     }
 
     /// Records that the node has not answered since `since`. Fails calls whose timeout is not longer than that, now and
@@ -313,19 +327,29 @@ impl Queue {
         state.status = Status::Silent(since);
         let silent_for = since.elapsed();
         let kind = TransportError::Silent(silent_for);
-        state.reach(Some(&kind));
+        let was_up = state.reach(Some(&kind));
         state.fail_waiting(&kind, |call| {
             silent_for >= left_out_after(call.node_timeout())
         });
+        drop(state);
+        self.lost(was_up, &kind);
     }
 
     /// Records that the actor has ended: nothing is sent any more.
     pub(crate) fn end(&self) {
         let mut state = self.lock();
         state.status = Status::Ended;
-        state.reach(Some(&TransportError::RuntimeGone));
+        let was_up = state.reach(Some(&TransportError::RuntimeGone));
         state.fail_waiting(&TransportError::RuntimeGone, |_| true);
         state.waiting.clear();
+        let is_closed = state.is_closed;
+        drop(state);
+        if is_closed {
+            // The end of a connection whose last handle was dropped is no failure.
+            self.presence.closed(was_up);
+        } else {
+            self.lost(was_up, &TransportError::RuntimeGone);
+        }
     }
 
     /// Lets the actor end once everything is sent.
@@ -392,6 +416,12 @@ impl Queue {
         self.lock().register(actor);
     }
 
+    fn read_admission(&self) -> RwLockReadGuard<'_, Admission> {
+        self.admission
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn admission_mut(&self) -> RwLockWriteGuard<'_, Admission> {
         self.admission
             .write()
@@ -422,14 +452,16 @@ impl State {
         }
     }
 
-    /// Records whether the node is reached: `None`, or why it is not.
-    fn reach(&mut self, error: Option<&TransportError>) {
+    /// Records whether the node is reached: `None`, or why it is not. Returns whether this has changed.
+    fn reach(&mut self, error: Option<&TransportError>) -> bool {
         let is_connected = error.is_none();
-        if self.reach.is_connected != is_connected {
+        let has_changed = self.reach.is_connected != is_connected;
+        if has_changed {
             self.reach.since = Instant::now();
         }
         self.reach.is_connected = is_connected;
         self.reach.error = error.cloned();
+        has_changed
     }
 
     /// Returns why `call` fails at once, or `None` if it may wait.

@@ -68,6 +68,10 @@ impl Waiting {
 
     /// Removes and returns the first commands, at most `most`.
     pub(crate) fn take(&mut self, most: usize) -> Vec<Call> {
+        // The actor asks each time it is polled, also if it was woken for replies.
+        if self.is_empty() {
+            return Vec::new();
+        }
         let mut calls = Vec::with_capacity(self.len().min(most));
         for class in [&mut self.extends, &mut self.releases, &mut self.acquires] {
             let count = class.len().min(most - calls.len());
