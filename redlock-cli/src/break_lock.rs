@@ -5,11 +5,13 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
 use redis::Value;
+use redlock_core::FENCE_KEY_PREFIX;
 use redlock_std::KeyName;
 
+use crate::fold::{columns, fold};
 use crate::inspect::{Holding, Key, Mark, Sight, Verdict};
 use crate::nodes::{FleetArguments, Node, block_on, each, in_words};
-use crate::{exit, key};
+use crate::{exit, key, owner};
 
 /// Delete the keys of the client that holds the lock KEY
 ///
@@ -18,7 +20,7 @@ use crate::{exit, key};
 /// its TTL later, and does its work beside the next holder until then. So end it first, if you can: the lock is free
 /// without this command as soon as the holder has released it, or one TTL after its end.
 ///
-/// A fenced lock stays refused until the lease would have ended. Clients that wait look again when it would have ended.
+/// Clients that wait look again when the lease would have ended.
 ///
 /// Exit codes: 0 the keys are deleted, or nobody holds the lock; 1 not confirmed, the holder has changed, or a node failed;
 /// 69 too few answers count to know the holder; 64 usage; 70 internal error.
@@ -59,26 +61,28 @@ pub(crate) fn break_lock(arguments: Arguments) -> ExitCode {
 
 async fn look_and_break(nodes: Vec<Node>, key: Vec<u8>, prefix: Option<String>) -> ExitCode {
     let sight = Sight::of(&nodes, &key, None).await;
-    let _unread = std::io::stdout().write_all(sight.in_words(&key).as_bytes());
-    let mark = match (holder(&sight, prefix.as_deref()), sight.tally().verdict) {
-        (Some(mark), _) => mark,
-        (None, Verdict::Free) => return ExitCode::SUCCESS,
-        (None, Verdict::Held { .. }) => {
+    let told = fold(&sight.in_words(&key), columns(std::io::stdout()));
+    let _unread = std::io::stdout().write_all(told.as_bytes());
+    let marks = match (holders(&sight, prefix.as_deref()), sight.tally().verdict) {
+        (marks, _) if !marks.is_empty() => marks,
+        (_, Verdict::Free) => return ExitCode::SUCCESS,
+        (_, Verdict::Held { .. }) => {
             return failed(&key, "another client holds it than --token-prefix names");
         }
-        (None, Verdict::Split | Verdict::Unknown) => {
+        (_, Verdict::Split | Verdict::Unknown) => {
             let why = "no holder is known; name one with --token-prefix, if a line above shows it";
             let _failed = failed(&key, why);
             return exit::UNREACHABLE.into();
         }
     };
-    if prefix.is_none() && !is_confirmed(&mark) {
+    if prefix.is_none() && !is_confirmed(&marks) {
         return failed(&key, "not broken");
     }
-    let answers = each(nodes, |node| delete(node, key.clone(), mark.digest.clone())).await;
+    let digests: Vec<String> = marks.iter().map(|mark| mark.digest.clone()).collect();
+    let answers = each(nodes, |node| delete(node, key.clone(), digests.clone())).await;
     let mut code = ExitCode::SUCCESS;
     for (holding, answer) in sight.holdings.iter().zip(answers) {
-        let had_it = mark_of(holding) == Some(&mark);
+        let had_it = mark_of(holding).is_some_and(|mark| marks.contains(mark));
         let told = match answer {
             Ok(true) => "deleted".to_owned(),
             Ok(false) if !had_it => continue,
@@ -93,18 +97,23 @@ async fn look_and_break(nodes: Vec<Node>, key: Vec<u8>, prefix: Option<String>) 
     code
 }
 
-/// The token to delete: the one that the operator names, or that of the holder.
-fn holder(sight: &Sight, prefix: Option<&str>) -> Option<Mark> {
+/// The tokens to delete: that of the holder, or all that begin as the operator says. One node alone can show a token with the same
+/// first digits.
+fn holders(sight: &Sight, prefix: Option<&str>) -> Vec<Mark> {
+    let mut marks: Vec<Mark> = Vec::new();
     match (prefix, sight.tally().verdict) {
         (Some(prefix), _) => {
-            let mut marks = sight.holdings.iter().filter_map(mark_of);
-            marks
-                .find(|mark| mark.to_string().trim_end_matches('.') == prefix)
-                .cloned()
+            let is_meant = |mark: &&Mark| mark.to_string().trim_end_matches('.') == prefix;
+            for mark in sight.holdings.iter().filter_map(mark_of).filter(is_meant) {
+                if !marks.contains(mark) {
+                    marks.push(mark.clone());
+                }
+            }
         }
-        (None, Verdict::Held { token, .. }) => Some(token.clone()),
-        (None, _) => None,
+        (None, Verdict::Held { token, .. }) => marks.push(token.clone()),
+        (None, _) => {}
     }
+    marks
 }
 
 fn mark_of(holding: &Holding) -> Option<&Mark> {
@@ -115,7 +124,7 @@ fn mark_of(holding: &Holding) -> Option<&Mark> {
 }
 
 /// Asks on the terminal.
-fn is_confirmed(mark: &Mark) -> bool {
+fn is_confirmed(marks: &[Mark]) -> bool {
     let input = std::io::stdin();
     if !input.is_terminal() {
         let _unread = writeln!(
@@ -125,9 +134,11 @@ fn is_confirmed(mark: &Mark) -> bool {
         return false;
     }
     let mut output = std::io::stdout();
+    let marks: Vec<String> = marks.iter().map(Mark::to_string).collect();
     let _unread = write!(
         output,
-        "Delete the keys of {mark}, which may still be at work? [y/N] "
+        "Delete the keys of {}, which may still be at work? [y/N] ",
+        marks.join(", ")
     );
     let _unread = output.flush();
     let mut answer = String::new();
@@ -135,16 +146,42 @@ fn is_confirmed(mark: &Mark) -> bool {
     read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
 }
 
-/// Deletes the key if it still has this value. Returns whether it did.
-async fn delete(node: Node, key: Vec<u8>, digest: String) -> Result<bool, String> {
-    const SCRIPT: &str = "local value = redis.pcall('get', KEYS[1]) \
-        if type(value) == 'string' and redis.sha1hex(value) == ARGV[1] then return redis.call('del', KEYS[1]) end \
-        return 0";
+/// Deletes the key if it still has one of these values. Returns whether it did.
+///
+/// If it is that of the last fenced lease, what its fence record says about it goes as well, as when its holder releases it (see
+/// `release_fenced.lua` in `redlock-core`): otherwise an extension would set the key again.
+async fn delete(node: Node, key: Vec<u8>, digests: Vec<String>) -> Result<bool, String> {
+    // The fence record is no key of the script, because a user of plain locks need not have the permission for it.
+    const SCRIPT: &str = "
+        local function is_meant(token)
+          for i = 2, #ARGV do
+            if type(token) == 'string' and redis.sha1hex(token) == ARGV[i] then return true end
+          end
+          return false
+        end
+        local record = redis.pcall('get', ARGV[1])
+        local highest, accepted = string.match(type(record) == 'string' and record or '', '^(%d+):%d+:(.*)$')
+        if is_meant(accepted) then
+          redis.call('set', ARGV[1], string.format('%.0f:0', highest + 1), 'keepttl')
+        end
+        return is_meant(redis.pcall('get', KEYS[1])) and redis.call('del', KEYS[1]) or 0";
+
+    const OWNER_SCRIPT: &str = "
+        local value = redis.pcall('get', KEYS[1])
+        for i = 1, #ARGV do
+          if type(value) == 'string' and string.sub(value, 1, 41) == ARGV[i] .. ':' then
+            return redis.call('del', KEYS[1])
+          end
+        end";
 
     let mut connection = node.connect().await?;
     let mut questions = redis::pipe();
-    let question = questions.cmd("EVAL").arg(SCRIPT).arg(1);
-    question.arg(&key[..]).arg(digest);
+    let question = questions.cmd("EVAL").arg(SCRIPT).arg(1).arg(&key[..]);
+    let fence = [FENCE_KEY_PREFIX.as_bytes(), &key[..]].concat();
+    question.arg(fence).arg(&digests);
+    // A script of its own, because the user may not have the permission. The record ends by itself too.
+    let record = questions.cmd("EVAL").arg(OWNER_SCRIPT).arg(1);
+    record.arg(owner::record_key(&key)).arg(digests);
     let replies = connection.ask(&questions).await?;
     match replies.first() {
         Some(Value::Int(count)) => Ok(*count == 1),

@@ -127,18 +127,25 @@ fn cut(text: &str, ends: &str) -> String {
     }
 }
 
-/// What to tell a user of `flock`, whose `-n` has another meaning.
+/// What to tell a user of `flock`, whose `-n` has another meaning, and whose command needs no `--`.
 pub(crate) fn hint(arguments: impl Iterator<Item = std::ffi::OsString>) -> Option<&'static str> {
-    let options = arguments.take_while(|argument| argument != "--");
-    let options: Vec<_> = options.collect();
+    let arguments: Vec<_> = arguments.collect();
+    let options = arguments.split(|argument| argument == "--").next()?;
     let is_of_flock = |pair: &[std::ffi::OsString]| match pair {
         [option, value] => option == "-n" && !value.to_string_lossy().contains(':'),
         _ => false,
     };
-    options
-        .windows(2)
-        .any(is_of_flock)
-        .then_some("redlock: -n names a node; -n of flock is --no-wait here")
+    if options.windows(2).any(is_of_flock) {
+        return Some("redlock: -n names a node; -n of flock is --no-wait here");
+    }
+    let is_script = |word: &std::ffi::OsString| {
+        let word = word.to_string_lossy();
+        word.starts_with("-c") || word.starts_with("--command")
+    };
+    let is_run = options.get(1).is_some_and(|command| command == "run");
+    let has_command = options.len() < arguments.len() || options.iter().any(is_script);
+    (is_run && !has_command)
+        .then_some("redlock: the command stands behind --: redlock run KEY -- COMMAND")
 }
 
 /// Whether one of these arguments holds a URL.

@@ -22,6 +22,8 @@ use serde_json::Value;
 use crate::nodes::{FleetArguments, Node, block_on, each, quorum};
 use crate::{duration, exit, json, key};
 use credit::Credit;
+#[cfg(unix)]
+pub(crate) use holding::shown;
 pub(crate) use holding::{Holding, Key, Mark};
 use lines::Lines;
 pub(crate) use tally::{Tally, Verdict};
@@ -30,7 +32,8 @@ pub(crate) use tally::{Tally, Verdict};
 ///
 /// Reads, and changes nothing. Only the first bytes of a token are shown, in hexadecimal, because the
 /// whole token is enough to release the lock. The fence is the highest one that a node has seen for the
-/// key. If the holder has a fence, this is the fence of the holder.
+/// key. If the holder has a fence, this is the fence of the holder. The owner is what the holder says of itself
+/// with "redlock run --owner": it is in parentheses behind the token. Clients of other libraries say nothing.
 ///
 /// The last line says what a quorum of nodes knows: held, free, split (no token is on a quorum of
 /// nodes, for example for a moment while several clients try at once) or unknown.
@@ -65,12 +68,12 @@ pub(crate) use tally::{Tally, Verdict};
 ///
 /// With --json, one document for each lock. Absent values are null.
 ///
-/// - the document: key, verdict (held, free, split, unknown), message, token, on (number of nodes), of
+/// - the document: key, verdict (held, free, split, unknown), message, token, owner, on (number of nodes), of
 ///   (number of all nodes), answered, counted (number of answers), quorum, free_in_ms, fence, line, nodes
 /// - line, of all: waiting (number of clients), is_least (whether more may wait), first (the mailbox that is
 ///   the first on most nodes), first_on (number of nodes), turn (the mailbox that has the turn on most
 ///   nodes), turn_on, shown_by (number of nodes whose line counts), message
-/// - a node:       node, state (held, free, foreign, unknown), token, type, ends_in_ms, fence,
+/// - a node:       node, state (held, free, foreign, unknown), token, owner, type, ends_in_ms, fence,
 ///   fence_error (why no fence can be read), refuses_fenced_for_ms, line, line_error (why the line cannot
 ///   be read), counts (whether this state counts), no_vote (why the vote of the node does not count), error
 /// - line, of one: waiting (number of clients), turn (mailbox, ends_in_ms: 0 if the turn is over), clients (the
@@ -212,12 +215,6 @@ impl Sight {
     }
 }
 
-/// Who holds the lock, in words, as far as the nodes tell.
-#[cfg(unix)]
-pub(crate) async fn holder(nodes: Vec<Node>, key: &[u8]) -> String {
-    Sight::of(&nodes, key, None).await.tally().to_string()
-}
-
 fn in_words(
     key: &[u8],
     holdings: &[Holding],
@@ -232,7 +229,10 @@ fn in_words(
         // A node that did not answer has its error in its own line.
         let doubt = credit.doubt().filter(|_| holding.state.is_ok());
         let no_vote = doubt.map_or_else(String::new, |why| format!("; no vote: {why}"));
-        told += &format!("{:width$}  {holding}{no_vote}\n", holding.node);
+        // That of the holder is in the last line.
+        let owner = holding.owner().filter(|_| tally.owner.is_none());
+        let owner = owner.map_or_else(String::new, |owner| format!(", owner {owner}"));
+        told += &format!("{:width$}  {holding}{owner}{no_vote}\n", holding.node);
         // Why it cannot be read is said once, below.
         if let Ok(line) = &holding.line {
             told += &line.to_string();
@@ -263,6 +263,7 @@ fn json(
         "verdict": verdict,
         "message": tally.to_string(),
         "token": token,
+        "owner": tally.owner,
         "on": on,
         "of": tally.nodes,
         "answered": tally.answered,

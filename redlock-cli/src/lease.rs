@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ValueHint;
+use rustix::process::Pid;
 
 use crate::lease_file::{Blank, LeaseFile};
 use crate::lock_options::LockOptions;
 use crate::nodes::NodeArguments;
 use crate::run::{Form, Plan, extend_file, lock_to_file, on_runtime, release_file};
-use crate::{exit, key};
+use crate::{exit, key, owner};
 
 /// Acquire the lock KEY, and leave its lease in a file
 ///
@@ -91,7 +92,7 @@ pub(crate) fn lock(arguments: LockArguments) -> ExitCode {
         Ok(plan) => plan,
         Err(why) => return exit::usage(&why),
     };
-    match Blank::create(&path) {
+    match Blank::look(&path) {
         Ok(blank) => on_runtime(&plan, async |journal| {
             lock_to_file(&plan, blank, journal).await
         }),
@@ -101,7 +102,7 @@ pub(crate) fn lock(arguments: LockArguments) -> ExitCode {
 
 pub(crate) fn extend(arguments: ExtendArguments) -> ExitCode {
     match arguments.adopted.plan() {
-        Ok(plan) => on_runtime(&plan, async |_| extend_file(&plan).await),
+        Ok(plan) => on_runtime(&plan, async |journal| extend_file(&plan, journal).await),
         Err(why) => exit::usage(&why),
     }
 }
@@ -118,7 +119,13 @@ impl LockArguments {
         let key = self.key.into_vec();
         key::check(&key)?;
         let (nodes, options) = (self.nodes.urls()?, self.lock.checked()?);
+        // This process ends at once.
+        let owner = self.lock.owner.clone().unwrap_or_else(|| {
+            let parent = rustix::process::getppid();
+            owner::of_process(parent.map_or(0, Pid::as_raw_pid))
+        });
         Ok(Plan {
+            owner: Some(owner),
             wait: self.lock.wait(),
             conflict_exit_code: self.lock.conflict_exit_code,
             ..Plan::without_command(nodes, key, options, self.output.form())
@@ -132,8 +139,9 @@ impl Adopted {
         let file = LeaseFile::open(&self.lease_file)?;
         let nodes = self.nodes.urls()?;
         file.expect_nodes(&nodes)?;
-        let (key, options) = (file.key().to_owned(), file.options()?);
+        let (key, options) = (file.key().to_owned(), file.options());
         Ok(Plan {
+            owner: file.owner().map(str::to_owned),
             adopt: Some(file),
             ..Plan::without_command(nodes, key, options, self.output.form())
         })

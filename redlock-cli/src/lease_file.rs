@@ -1,9 +1,11 @@
 //! The file of a lease that no process keeps: `redlock lock` writes it, and `redlock extend`, `unlock` and `run --adopt` use it.
 
 use core::time::Duration;
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::collections::hash_map::RandomState;
+use std::fs::{File, OpenOptions, hard_link, metadata, remove_file};
+use std::hash::{BuildHasher, Hasher};
+use std::io::{self, ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -31,6 +33,8 @@ struct Lease {
     options: Options,
     /// The names of the nodes, sorted.
     nodes: Vec<String>,
+    /// Who holds the lock, for operators. `None` if that is not told.
+    owner: Option<String>,
 }
 
 /// A longer one was not written by `redlock`: the longest key has 64 KiB.
@@ -38,59 +42,96 @@ const MAX_BYTES: u64 = 1 << 20;
 
 const VERSION: u64 = 1;
 
-/// A new, empty file, which only its owner can read. Dropped before it is written, it is removed.
+/// A place where a lease file can be made. Nothing is there until the lease is written, so a process that is killed while it waits
+/// for the lock leaves nothing.
 #[derive(Debug)]
 pub(crate) struct Blank {
     path: PathBuf,
-    file: Option<File>,
 }
 
 impl Blank {
-    /// Creates the file, before anything is locked. Refuses a file that exists: it may hold a lease.
-    pub(crate) fn create(path: &Path) -> Result<Self, String> {
-        let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create_new(true).mode(0o600);
-        let file = file.open(path).map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists => format!(
-                "--lease-file {}: it exists, and may hold a lease: run redlock unlock, or remove it",
-                echo::file(path)
-            ),
-            _ => format!("--lease-file {}: {error}", echo::file(path)),
-        })?;
-        Ok(Self {
+    /// Looks at the place, before anything is locked. Refuses a file that exists, because it may hold a lease, and a folder in which
+    /// no file can be made.
+    pub(crate) fn look(path: &Path) -> Result<Self, String> {
+        let blank = Self {
             path: path.to_owned(),
-            file: Some(file),
-        })
+        };
+        if path.symlink_metadata().is_ok() {
+            return Err(blank.exists());
+        }
+        let draft = blank.draft();
+        let tried = fill(&draft, "").and_then(|()| remove_file(draft));
+        tried.map_err(|error| blank.fault(&error))?;
+        Ok(blank)
     }
 
-    /// Writes the lease, which is valid for `valid`, and waits until it is on the disk.
+    /// Writes the lease, which is valid for `valid`, and waits until it is on the disk. The file appears with its whole content, or
+    /// not at all.
     pub(crate) fn write(
-        mut self,
+        self,
         handover: &Handover,
         options: &Options,
         nodes: &Urls,
+        owner: Option<&str>,
         valid: Duration,
     ) -> Result<(), String> {
-        let Some(mut file) = self.file.take() else {
-            return Ok(());
+        let lease = Lease {
+            handover: handover.clone(),
+            options: *options,
+            nodes: names(nodes)?,
+            owner: owner.map(str::to_owned),
         };
-        let document = document(handover, options, &names(nodes)?, valid);
-        let written = file.write_all(document.as_bytes());
-        let written = written.and_then(|()| file.sync_all());
-        written.map_err(|error| {
-            // It may be cut off.
-            let _gone = std::fs::remove_file(&self.path);
-            format!("--lease-file {}: {error}", echo::file(&self.path))
+        let (document, draft) = (lease.document(valid), self.draft());
+        // A link, because a rename would replace a lease file that another process has made meanwhile.
+        let linked = fill(&draft, &document).and_then(|()| hard_link(&draft, &self.path));
+        let _gone = remove_file(draft);
+        let written = match linked {
+            Err(error)
+                if [ErrorKind::PermissionDenied, ErrorKind::Unsupported]
+                    .contains(&error.kind()) =>
+            {
+                // A file system without links, for example FAT.
+                fill(&self.path, &document)
+            }
+            linked => linked,
+        };
+        written.map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => self.exists(),
+            _ => self.fault(&error),
         })
+    }
+
+    /// A new name beside the place.
+    fn draft(&self) -> PathBuf {
+        let random = RandomState::new().build_hasher().finish();
+        let mut name = self.path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{random:016x}.tmp"));
+        self.path.with_file_name(name)
+    }
+
+    fn exists(&self) -> String {
+        format!(
+            "--lease-file {}: it exists, and may hold a lease: run redlock unlock, or remove it",
+            echo::file(&self.path)
+        )
+    }
+
+    fn fault(&self, error: &io::Error) -> String {
+        format!("--lease-file {}: {error}", echo::file(&self.path))
     }
 }
 
-impl Drop for Blank {
-    fn drop(&mut self) {
-        if self.file.is_some() {
-            let _gone = std::fs::remove_file(&self.path);
-        }
+/// Makes a new file with this text, which only its owner can read. A file that cannot be written is removed.
+fn fill(path: &Path, text: &str) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create_new(true).mode(0o600);
+    let mut file = options.open(path)?;
+    let written = file.write_all(text.as_bytes());
+    let written = written.and_then(|()| file.sync_all());
+    if written.is_err() {
+        let _gone = remove_file(path);
     }
+    written
 }
 
 impl LeaseFile {
@@ -99,7 +140,17 @@ impl LeaseFile {
         let fault = |why: &str| format!("the lease file {}: {why}", echo::file(path));
         let file = OpenOptions::new().read(true).write(true).open(path);
         let file = file.map_err(|error| fault(&error.to_string()))?;
+        let kind = file.metadata().map_err(|error| fault(&error.to_string()))?;
+        if !kind.is_file() {
+            // A pipe would be waited for.
+            return Err(fault("it is not a regular file"));
+        }
         let is_used_elsewhere = flock(&file, FlockOperation::NonBlockingLockExclusive).is_err();
+        // Another process may have removed it before it was ours, and the file of this name may be that of the next lease.
+        let now = metadata(path).map_err(|error| fault(&error.to_string()))?;
+        if (now.dev(), now.ino()) != (kind.dev(), kind.ino()) {
+            return Err(fault("another process has just removed it"));
+        }
         let mut text = String::new();
         let read = (&file).take(MAX_BYTES).read_to_string(&mut text);
         read.map_err(|error| fault(&error.to_string()))?;
@@ -133,16 +184,17 @@ impl LeaseFile {
         self.lease.handover.key()
     }
 
+    pub(crate) fn owner(&self) -> Option<&str> {
+        self.lease.owner.as_deref()
+    }
+
     pub(crate) const fn ttl(&self) -> Duration {
         self.lease.options.ttl()
     }
 
     /// The options of the lease, with as many extensions as its holder likes.
-    pub(crate) fn options(&self) -> Result<Options, String> {
-        let options = self.lease.options.unlimited_extensions();
-        options
-            .node_timeout(node_timeout(&options))
-            .map_err(|error| error.to_string())
+    pub(crate) const fn options(&self) -> Options {
+        self.lease.options.unlimited_extensions()
     }
 
     /// Refuses nodes other than those of the lease: they do not know it.
@@ -154,28 +206,25 @@ impl LeaseFile {
         Err(format!(
             "the lease file {} is of other nodes: of {}, and not of {}; nothing was changed",
             echo::file(&self.path),
-            self.lease.nodes.join(", "),
+            redlock_std::printable(&self.lease.nodes.join(", ")),
             given.join(", ")
         ))
     }
 
     /// Records a new end. Only its digits change, so a crash cuts nothing off.
     pub(crate) fn extended(&self, valid: Duration) -> Result<(), String> {
-        let Lease {
-            handover,
-            options,
-            nodes,
-        } = &self.lease;
-        let document = document(handover, options, nodes, valid);
+        let document = self.lease.document(valid);
         let mut file = &self.file;
         let written = file.rewind();
         let written = written.and_then(|()| file.write_all(document.as_bytes()));
         written.map_err(|error| format!("the lease file {}: {error}", echo::file(&self.path)))
     }
 
-    /// Removes the file of a lease that is over.
+    /// Removes the file of a lease that is over, unless another process uses it.
     pub(crate) fn remove(&self) {
-        let _gone = std::fs::remove_file(&self.path);
+        if !self.is_used_elsewhere {
+            let _gone = remove_file(&self.path);
+        }
     }
 }
 
@@ -202,36 +251,56 @@ impl Lease {
                     .ok()?;
                 options.fenced(fencing.with_max_ttl(max_ttl?).ok()?).ok()?
             }
-            None => options,
+            None => {
+                let options = match max_ttl {
+                    Some(max_ttl) => options.max_ttl(max_ttl).ok()?,
+                    None => options,
+                };
+                options.restart_guard(document["restart_guard"].as_bool().unwrap_or(true))
+            }
         };
+        // Files of earlier versions do not have it.
+        let patience = number(&document["node_timeout_ms"]);
+        let patience = patience.unwrap_or_else(|| node_timeout(&options));
+        let options = options.node_timeout(patience).ok()?;
         let nodes = document["nodes"].as_array()?.iter();
         let nodes = nodes.map(|node| node.as_str().map(str::to_owned));
         Some(Self {
             handover: Handover::new(key, Token::from_bytes(token), fence, options.ttl()),
             options,
             nodes: nodes.collect::<Option<Vec<String>>>()?,
+            owner: document["owner"].as_str().map(str::to_owned),
         })
     }
-}
 
-fn document(handover: &Handover, options: &Options, nodes: &[String], valid: Duration) -> String {
-    let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    let fencing = options.fencing();
-    let valid_until = humantime::format_rfc3339_millis(SystemTime::now() + valid);
-    let document = json!({
-        "version": VERSION,
-        "key": redlock_std::KeyName::new(handover.key()).to_string(),
-        "key_hex": hex(handover.key()),
-        "token": hex(handover.token().as_bytes()),
-        "fence": handover.fence().map(Fence::as_u64),
-        "ttl_ms": ms(options.ttl()),
-        "max_ttl_ms": fencing.map(|fencing| ms(fencing.max_ttl())),
-        "window_ms": fencing.map(|fencing| ms(fencing.window())),
-        "step_back_ms": fencing.map(|fencing| ms(fencing.step_back())),
-        "valid_until": valid_until.to_string(),
-        "nodes": nodes,
-    });
-    json::document(&document) + "\n"
+    fn document(&self, valid: Duration) -> String {
+        let Self {
+            handover,
+            options,
+            nodes,
+            owner,
+        } = self;
+        let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let (fencing, conditions) = (options.fencing(), options.vote_conditions());
+        let valid_until = humantime::format_rfc3339_millis(SystemTime::now() + valid);
+        let document = json!({
+            "version": VERSION,
+            "key": redlock_std::KeyName::new(handover.key()).to_string(),
+            "key_hex": hex(handover.key()),
+            "token": hex(handover.token().as_bytes()),
+            "fence": handover.fence().map(Fence::as_u64),
+            "ttl_ms": ms(options.ttl()),
+            "node_timeout_ms": ms(options.round_time()),
+            "max_ttl_ms": conditions.max_ttl_ms,
+            "restart_guard": fencing.is_some() || conditions.restart_guard,
+            "window_ms": fencing.map(|fencing| ms(fencing.window())),
+            "step_back_ms": fencing.map(|fencing| ms(fencing.step_back())),
+            "valid_until": valid_until.to_string(),
+            "nodes": nodes,
+            "owner": owner,
+        });
+        json::document(&document) + "\n"
+    }
 }
 
 /// The names of the nodes, sorted.
@@ -272,14 +341,16 @@ mod tests {
     fn text() -> String {
         let options = Options::new(Duration::from_secs(30)).unwrap();
         let options = options.fenced(Fencing::default()).unwrap();
+        let options = options.node_timeout(Duration::from_secs(2)).unwrap();
         let token = Token::from_bytes([0xab; Token::LEN]);
         let handover = Handover::new(b"dock \xff", token, Some(Fence::from_u64(7)), options.ttl());
-        document(
-            &handover,
-            &options,
-            &["a:1".to_owned()],
-            Duration::from_secs(9),
-        )
+        let lease = Lease {
+            handover,
+            options,
+            nodes: vec!["a:1".to_owned()],
+            owner: Some("host:5".to_owned()),
+        };
+        lease.document(Duration::from_secs(9))
     }
 
     #[test]
@@ -290,7 +361,28 @@ mod tests {
         assert_eq!(lease.handover.fence(), Some(Fence::from_u64(7)));
         assert_eq!(lease.options.ttl(), Duration::from_secs(30));
         assert_eq!(lease.options.fencing(), Some(Fencing::default()));
+        assert_eq!(lease.options.round_time(), Duration::from_secs(2));
+        assert_eq!(lease.owner.as_deref(), Some("host:5"));
         assert!(!format!("{lease:?}").contains(&"ab".repeat(Token::LEN)));
+    }
+
+    #[test]
+    fn a_lease_keeps_what_a_node_must_meet_to_have_a_vote() {
+        for (max_ttl, restart_guard) in [(30, true), (60, true), (60, false)] {
+            let options = Options::new(Duration::from_secs(30)).unwrap();
+            let options = options.max_ttl(Duration::from_secs(max_ttl)).unwrap();
+            let options = options.restart_guard(restart_guard);
+            let token = Token::from_bytes([0xab; Token::LEN]);
+            let lease = Lease {
+                handover: Handover::new(b"dock", token, None, options.ttl()),
+                options,
+                nodes: vec!["a:1".to_owned()],
+                owner: None,
+            };
+            let read = Lease::parse(&lease.document(Duration::from_secs(9))).unwrap();
+            let conditions = read.options.vote_conditions();
+            assert_eq!(conditions, options.vote_conditions());
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use redlock_std::{Fencing, Options, OptionsError};
 
-use crate::{defaults, duration};
+use crate::{defaults, duration, owner};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LockOptions {
@@ -22,9 +22,18 @@ pub(crate) struct LockOptions {
     #[arg(long, conflicts_with = "wait")]
     no_wait: bool,
 
-    /// The exit code if another client holds the lock: at once with --no-wait, otherwise when the wait is over
+    /// The exit code if another client holds the lock: at once with --no-wait, otherwise when the wait is over. With 0, this is
+    /// no failure, and nothing is printed unless -v or --json is given
     #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::HELD)]
     pub(crate) conflict_exit_code: u8,
+
+    /// Who holds the lock, for "redlock inspect" and for those who wait: a text of at most 128 bytes; empty to tell nothing [default:
+    /// HOST:PID, of redlock run, or of the process that has started redlock lock]
+    ///
+    /// It is stored beside the key of the lock, as redlock:owner:KEY, from a tenth of a second after the acquire until the
+    /// release. Every user of the nodes who may read this key can see it.
+    #[arg(long, value_name = "TEXT", value_parser = owner::check)]
+    pub(crate) owner: Option<String>,
 
     /// How long to wait for a node that does not answer, each time the nodes are asked [default: a twentieth
     /// of the TTL, from 20ms to 1s]

@@ -4,18 +4,22 @@
 //!
 //! - which votes count: `uptime` (a restarted node); and of the module `init` of `redlock-std`, `guard_record` (the record of one
 //!   node) and `recovery` (the records of all nodes);
+//! - which server a node runs: `product`;
 //! - the nodes of the command line: `nodes`; their connections and answers are in the same module of `redlock-std`;
+//! - `owner`: the record of who holds a lock;
 //! - the arguments: `defaults` (of settings that all clients share; other defaults are with their options), `duration`, `key`
 //!   and `url`;
-//! - the output: `echo` (hides secrets in arguments), `json` and `exit`.
+//! - the output: `echo` (hides secrets in arguments), `fold` (lines that fit a terminal), `json` and `exit`.
 
 mod break_lock;
+mod conformance;
 mod defaults;
 mod demo;
 mod doctor;
 mod duration;
 mod echo;
 mod exit;
+mod fold;
 mod init;
 mod inspect;
 mod json;
@@ -28,6 +32,8 @@ mod lease_file;
 mod lock_options;
 mod manual;
 mod nodes;
+mod owner;
+mod product;
 #[cfg(unix)]
 mod run;
 mod uptime;
@@ -37,7 +43,7 @@ mod wait;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches, Parser};
 
 /// Distributed locks over independent Redis or Valkey masters
 #[derive(Debug, Parser)]
@@ -66,6 +72,7 @@ enum Command {
     Inspect(inspect::Arguments),
     Break(break_lock::Arguments),
     Doctor(doctor::Arguments),
+    Conformance(conformance::Arguments),
     Init(init::Arguments),
     Demo(demo::Arguments),
     Completions(manual::CompletionsArguments),
@@ -76,7 +83,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let parsed = command().try_get_matches();
+    let parsed = parsed.and_then(|matches| Arguments::from_arg_matches(&matches));
+    let arguments = match parsed {
         Ok(arguments) => arguments,
         Err(error) => {
             let error = echo::without_secrets(error);
@@ -95,6 +104,10 @@ fn main() -> ExitCode {
     std::panic::catch_unwind(|| dispatch(arguments)).unwrap_or_else(|_| exit::INTERNAL.into())
 }
 
+fn command() -> clap::Command {
+    manual::joined(<Arguments as CommandFactory>::command())
+}
+
 fn dispatch(arguments: Arguments) -> ExitCode {
     match arguments.command {
         #[cfg(unix)]
@@ -109,14 +122,11 @@ fn dispatch(arguments: Arguments) -> ExitCode {
         Command::Inspect(arguments) => inspect::inspect(arguments),
         Command::Break(arguments) => break_lock::break_lock(arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),
+        Command::Conformance(arguments) => conformance::conformance(arguments),
         Command::Init(arguments) => init::init(arguments),
         Command::Demo(arguments) => demo::demo(&arguments),
-        Command::Completions(arguments) => {
-            manual::completions(&arguments, <Arguments as CommandFactory>::command())
-        }
-        Command::Man(arguments) => {
-            manual::man(&arguments, <Arguments as CommandFactory>::command())
-        }
+        Command::Completions(arguments) => manual::completions(&arguments, command()),
+        Command::Man(arguments) => manual::man(&arguments, command()),
         #[cfg(target_os = "linux")]
         Command::DieWith(arguments) => run::tethered(&arguments),
     }

@@ -1,4 +1,4 @@
-//! `redlock completions` and `redlock man`: what packages ship beside the command.
+//! `redlock completions` and `redlock man`: what packages ship beside the command. And the text of `--help`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub(crate) struct CompletionsArguments {
 /// Print the man page, or write the man pages of all commands into a directory
 #[derive(Debug, clap::Args)]
 pub(crate) struct ManArguments {
-    /// The directory; it must exist
+    /// The directory; it is made if it does not exist
     #[arg(long, value_name = "DIRECTORY", value_hint = ValueHint::DirPath)]
     dir: Option<PathBuf>,
 }
@@ -34,11 +34,62 @@ pub(crate) fn completions(arguments: &CompletionsArguments, mut command: Command
 
 pub(crate) fn man(arguments: &ManArguments, command: Command) -> ExitCode {
     let written = match &arguments.dir {
-        Some(directory) => clap_mangen::generate_to(command, directory),
+        Some(directory) => std::fs::create_dir_all(directory)
+            .and_then(|()| clap_mangen::generate_to(command, directory)),
         None => clap_mangen::Man::new(command).render(&mut std::io::stdout()),
     };
     match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => exit::internal(&format!("cannot write the man pages: {error}")),
+    }
+}
+
+/// The same command, with the lines of each paragraph and of each item of a list joined, so that `--help` breaks them for the
+/// terminal. Clap joins the lines of texts without lists itself.
+pub(crate) fn joined(command: Command) -> Command {
+    let command = match command.get_long_about().map(ToString::to_string) {
+        Some(about) => command.long_about(join(&about)),
+        None => command,
+    };
+    command
+        .mut_args(
+            |argument| match argument.get_long_help().map(ToString::to_string) {
+                Some(help) => argument.long_help(join(&help)),
+                None => argument,
+            },
+        )
+        .mut_subcommands(joined)
+}
+
+fn join(text: &str) -> String {
+    let mut joined = String::new();
+    for line in text.lines() {
+        let begins = joined.is_empty() || joined.ends_with('\n') || line.starts_with("- ");
+        match (line.is_empty(), begins) {
+            (true, _) => joined.push_str("\n\n"),
+            (false, true) if !joined.is_empty() && !joined.ends_with('\n') => {
+                joined.push('\n');
+                joined.push_str(line);
+            }
+            (false, true) => joined.push_str(line),
+            (false, false) => {
+                joined.push(' ');
+                joined.push_str(line.trim_start());
+            }
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_of_a_paragraph_and_of_an_item_are_joined() {
+        let text = "Runs\na command.\n\nCodes:\n- 75  it is\n  held\n- 76  it is lost\n\nThe\nend.";
+        let wanted = "Runs a command.\n\nCodes:\n- 75  it is held\n- 76  it is lost\n\nThe end.";
+        assert_eq!(join(text), wanted);
+        assert_eq!(join(wanted), wanted);
     }
 }

@@ -21,7 +21,7 @@ use redlock_std::{Options, Redlock};
 use tokio::runtime::Builder;
 
 use crate::{duration, echo, exit};
-pub(crate) use redlock_std::init::connection::{Connection, Node, each, in_words, text};
+pub(crate) use redlock_std::init::connection::{Connection, Node, each, in_words, raw_text, text};
 pub(crate) use redlock_std::init::info::Info;
 pub(crate) use redlock_std::init::recovery::quorum;
 
@@ -123,6 +123,8 @@ fn urls_of_file(file: &Path) -> Result<Vec<String>, String> {
             name()
         ));
     }
+    // Some editors begin a file with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let lines = text.lines().map(str::trim);
     let lines = lines.filter(|line| !line.starts_with('#'));
     let urls = lines.flat_map(|line| line.split([',', ' ', '\t']));

@@ -5,6 +5,7 @@ mod child;
 mod deadline;
 mod journal;
 mod keeper;
+mod owner_record;
 mod signals;
 mod supervisor;
 mod terminal;
@@ -18,18 +19,20 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
 
 use redlock_std::{
-    AcquireError, AdoptError, ConnectError, Failure as NodeFailure, Fence, Guard, NodeError,
-    Redlock, Released, TransportError,
+    AcquireError, AdoptError, Clock, ConnectError, Failure as NodeFailure, Fence, Guard, NodeError,
+    Redlock, Released, SystemClock, TransportError,
 };
 use rustix::process::Signal;
 use tokio::runtime::Builder;
 
+use crate::inspect::shown;
 use crate::lease_file::Blank;
 use crate::{echo, exit};
 pub(crate) use arguments::{Arguments, Plan};
 use child::Child;
 use journal::Event;
 pub(crate) use journal::{Form, Journal};
+use owner_record::OwnerRecord;
 use signals::Signals;
 use supervisor::{End, supervise};
 #[cfg(target_os = "linux")]
@@ -78,29 +81,33 @@ async fn under_lock(plan: &Plan, journal: &Journal) -> Result<u8, Failure> {
     // Signals are caught before anything is sent, so that a signal leaves no key on the nodes.
     let mut signals = Signals::catch().map_err(|error| internal("no signals", &error))?;
     let redlock = plan.nodes.connect(plan.options).map_err(not_connected)?;
-    let result = match lock(&redlock, &mut signals, plan, journal).await {
+    let locked = lock(&redlock, &mut signals, plan, journal).await;
+    // A lease that was adopted is not left on the nodes.
+    let is_over = match &locked {
+        Ok(_) => true,
+        Err(failure) => failure.code == exit::LOST,
+    };
+    let result = match locked {
         Ok(guard) => {
             for warning in redlock.warnings() {
                 journal.write(&Event::Warned {
                     why: warning.to_string(),
                 });
             }
-            hold(guard, &mut signals, plan, journal).await
+            let owner = OwnerRecord::keep(plan, guard.token(), journal);
+            let result = hold(guard, &owner, &mut signals, plan, journal).await;
+            tokio::join!(all_sent(&redlock), owner.ended());
+            result
         }
-        Err(failure) => Err(failure),
+        Err(failure) => {
+            all_sent(&redlock).await;
+            Err(failure)
+        }
     };
-    all_sent(&redlock).await;
-    if let Some(file) = &plan.adopt
-        && is_over(&result)
-    {
+    if let Some(file) = plan.adopt.as_ref().filter(|_| is_over) {
         file.remove();
     }
     result
-}
-
-/// Whether a lease that was adopted is over: it was released or lost, and not left on the nodes.
-fn is_over(result: &Result<u8, Failure>) -> bool {
-    !matches!(result, Err(failure) if [exit::UNREACHABLE, exit::USAGE, exit::HELD].contains(&failure.code))
 }
 
 /// Acquires the lock, and leaves it on the nodes: the lease is in the file.
@@ -118,13 +125,12 @@ pub(crate) async fn lock_to_file(
             return Err(failure);
         }
     };
+    write_acquired(&guard, plan, journal);
     let valid = guard.remaining();
-    journal.write(&Event::Acquired {
-        valid,
-        fence: guard.fence().map(Fence::as_u64),
-    });
+    let token = *guard.token();
     let handover = guard.hand_over();
-    if let Err(why) = blank.write(&handover, &plan.options, &plan.nodes, valid) {
+    let (options, nodes, owner) = (&plan.options, &plan.nodes, plan.owner.as_deref());
+    if let Err(why) = blank.write(&handover, options, nodes, owner, valid) {
         if let Ok(guard) = redlock.adopt(&handover).await {
             guard.release().await;
         }
@@ -134,11 +140,12 @@ pub(crate) async fn lock_to_file(
             code: exit::INTERNAL,
         });
     }
+    owner_record::write(plan, &token, journal).await;
     Ok(0)
 }
 
 /// Extends the lease in the file of the plan, and leaves it on the nodes.
-pub(crate) async fn extend_file(plan: &Plan) -> Result<u8, Failure> {
+pub(crate) async fn extend_file(plan: &Plan, journal: &Journal) -> Result<u8, Failure> {
     let redlock = plan.nodes.connect(plan.options).map_err(not_connected)?;
     let adopted = adopt(&redlock, plan).await;
     if let (Err(failure), Some(file)) = (&adopted, &plan.adopt)
@@ -148,8 +155,10 @@ pub(crate) async fn extend_file(plan: &Plan) -> Result<u8, Failure> {
     }
     let guard = adopted?;
     let valid = guard.remaining();
+    let token = *guard.token();
     // Not released.
     let _left = guard.hand_over();
+    owner_record::write(plan, &token, journal).await;
     match &plan.adopt {
         Some(file) => file.extended(valid).map(|()| 0).map_err(|why| Failure {
             why: format!("{why}; the lease was extended"),
@@ -164,15 +173,33 @@ pub(crate) async fn release_file(plan: &Plan, journal: &Journal) -> Result<u8, F
     let redlock = plan.nodes.connect(plan.options).map_err(not_connected)?;
     let result = match adopt(&redlock, plan).await {
         Ok(guard) => {
-            release(guard, plan, journal).await;
-            Ok(0)
+            let token = *guard.token();
+            let released = release(guard, plan, None, journal).await;
+            tokio::join!(all_sent(&redlock), owner_record::delete(plan, &token));
+            let nodes = released.report().outcomes().len();
+            let count = released.released() + released.gone();
+            if count > nodes / 2 {
+                Ok(0)
+            } else {
+                Err(Failure {
+                    why: format!(
+                        "only {count} of {nodes} nodes have told that the lock is released; the lease file is left as it is, and the \
+                         lock ends with its TTL"
+                    ),
+                    code: exit::UNREACHABLE,
+                })
+            }
         }
-        Err(failure) => Err(failure),
+        Err(failure) => {
+            all_sent(&redlock).await;
+            Err(failure)
+        }
     };
-    all_sent(&redlock).await;
-    if let Some(file) = &plan.adopt
-        && is_over(&result)
-    {
+    let is_over = match &result {
+        Ok(_) => true,
+        Err(failure) => failure.code == exit::LOST,
+    };
+    if let Some(file) = plan.adopt.as_ref().filter(|_| is_over) {
         file.remove();
     }
     result
@@ -244,14 +271,13 @@ async fn lock(
 /// Runs the command, and releases the lock in any case.
 async fn hold(
     mut guard: Guard,
+    owner: &OwnerRecord,
     signals: &mut Signals,
     plan: &Plan,
     journal: &Journal,
 ) -> Result<u8, Failure> {
-    journal.write(&Event::Acquired {
-        valid: guard.remaining(),
-        fence: guard.fence().map(Fence::as_u64),
-    });
+    write_acquired(&guard, plan, journal);
+    let held_since = SystemClock.now();
     let mut is_started = false;
     let result = match Child::start(plan, &guard, journal) {
         Ok(child) => {
@@ -267,12 +293,16 @@ async fn hold(
         Ok(End::Done(_)) => loss(&mut guard).await,
         _ => None,
     };
-    if is_started {
-        release(guard, plan, journal).await;
+    let held = Some(SystemClock.now().saturating_duration_since(held_since));
+    let kept = if is_started {
+        release(guard, plan, held, journal).await.kept()
     } else {
         // Another host may be able to start it.
-        write_released(&guard.release_now().await, journal);
-    }
+        let released = guard.release_now().await;
+        write_released(&released, held, journal);
+        released.kept()
+    };
+    owner.end(kept > 0);
     match (result?, loss) {
         (End::Done(_), Some(why)) => Err(Failure {
             why: format!(
@@ -294,8 +324,20 @@ async fn hold(
     }
 }
 
-fn write_released(released: &Released, journal: &Journal) {
+fn write_acquired(guard: &Guard, plan: &Plan, journal: &Journal) {
+    journal.write(&Event::Acquired {
+        valid: guard.remaining(),
+        fence: guard.fence().map(Fence::as_u64),
+        took: guard.waited(),
+        tries: guard.attempts(),
+        token: shown(guard.token().as_bytes()),
+        owner: plan.owner.clone().filter(|owner| !owner.is_empty()),
+    });
+}
+
+fn write_released(released: &Released, held: Option<Duration>, journal: &Journal) {
     journal.write(&Event::Released {
+        held,
         released: released.released(),
         gone: released.gone(),
         unanswered: released.unanswered(),
@@ -303,9 +345,9 @@ fn write_released(released: &Released, journal: &Journal) {
     });
 }
 
-async fn release(guard: Guard, plan: &Plan, journal: &Journal) {
+async fn release(guard: Guard, plan: &Plan, held: Option<Duration>, journal: &Journal) -> Released {
     let released = guard.release().await;
-    write_released(&released, journal);
+    write_released(&released, held, journal);
     let nodes = released.report().outcomes().len();
     let kept = released.kept();
     // If the time is over, the lock is released.
@@ -315,6 +357,7 @@ async fn release(guard: Guard, plan: &Plan, journal: &Journal) {
         );
         journal.write(&Event::Warned { why });
     }
+    released
 }
 
 /// Why the lock is lost, if fewer nodes than a quorum can still have the key.

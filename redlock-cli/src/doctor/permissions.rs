@@ -8,6 +8,7 @@ use super::finding::{Finding, bad, ok, warn};
 use super::introduction;
 use super::permission::{Call, NO_SCRIPT, Permission};
 use crate::nodes::Connection;
+use crate::owner;
 
 /// What the user may do.
 #[derive(Debug)]
@@ -64,9 +65,10 @@ const COMMANDS: [Command; 10] = [
 
 /// The keys beside the locks, as in an ACL, and a call with each that has no effect. A script call with a key needs the
 /// permission to read and to write it.
-const KEYS: [&str; 2] = [GUARD_KEY, FENCES];
+const KEYS: [&str; 3] = [GUARD_KEY, FENCES, OWNERS];
 
 const FENCES: &str = "redlock:fence:*";
+const OWNERS: &str = "redlock:owner:*";
 
 /// A script that does not compile, so that the server does not store it.
 const NO_LUA: &str = "return )";
@@ -89,9 +91,11 @@ impl Permissions {
         let user = Permission::user(connection).await?;
         let commands = COMMANDS.iter().map(|command| command.harmless);
         let fence = format!("{FENCE_KEY_PREFIX}{}", lock.unwrap_or(KEY));
+        let owner = owner::record_key(lock.unwrap_or(KEY).as_bytes());
+        let owner = String::from_utf8_lossy(&owner);
         // The key of no lock stands for those of the user.
         let own = lock.unwrap_or(GUARD_KEY);
-        let keys = [GUARD_KEY, &fence, own].map(|key| ["EVALSHA", NO_SCRIPT, "1", key]);
+        let keys = [GUARD_KEY, &fence, &owner, own].map(|key| ["EVALSHA", NO_SCRIPT, "1", key]);
         let keys = keys.iter().map(|call| &call[..]);
         let calls: Vec<Call<'_>> = commands.chain(keys).collect();
         let answers = Permission::ask(connection, user.as_deref(), &calls).await?;
@@ -169,6 +173,11 @@ impl Permissions {
             warn(format!(
                 "plain locks work on the keys that the user may use; fenced locks also need redlock:fence:KEY for each KEY: ACL \
                  SETUSER {user} ~{FENCES}"
+            ))
+        } else if denied_keys.contains(&OWNERS) {
+            warn(format!(
+                "locks work, but redlock cannot show who holds the lock KEY unless the user may also use redlock:owner:KEY: ACL \
+                 SETUSER {user} ~{OWNERS}"
             ))
         } else {
             ok(match &self.user {

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::finding::{Finding, bad, ok, warn};
 use crate::duration;
 use crate::nodes::Info;
+use crate::product::Product;
 use crate::uptime::time_without_vote;
 
 /// Whether the round trip is short enough for a node timeout of `round`.
@@ -27,23 +28,17 @@ pub(crate) fn reachable(round_trip: Duration, round: Duration) -> Finding {
 
 /// The product and version. `same_as` is another node of the fleet that is the same server.
 pub(crate) fn server(info: &Info, same_as: Option<&str>) -> Finding {
-    // Valkey calls itself a Redis of the version with which it is compatible.
-    let (product, version) = match info.text("valkey_version") {
-        Some(version) => ("valkey", Some(version)),
-        None => ("redis", info.text("redis_version")),
-    };
-    let name = if product == "valkey" {
-        "Valkey"
-    } else {
-        "Redis"
-    };
+    let (product, version) = Product::of(info);
     let run: String = info.run_id().chars().take(8).collect();
-    let told = format!("{name} {}, run {run}..", version.unwrap_or("?"));
+    let told = format!("{} {}, run {run}..", product.name(), version.unwrap_or("?"));
     let judgement = match (same_as, info.text("redis_mode")) {
         (Some(other), _) => bad(format!(
             "{told}, the same server as {other}, or one of them claims to be the other: they have one vote, name each server once"
         )),
-        (None, Some("standalone") | None) => ok(told),
+        (None, Some("standalone") | None) => match product.caveat() {
+            Some(caveat) => warn(format!("{told}: {caveat}")),
+            None => ok(told),
+        },
         (None, Some(mode)) => bad(format!(
             "{told}, in {mode} mode: locks need standalone masters"
         )),
@@ -51,7 +46,7 @@ pub(crate) fn server(info: &Info, same_as: Option<&str>) -> Finding {
     Finding::new(
         "server",
         judgement,
-        json!({ "product": product, "version": version, "run_id": info.run_id() }),
+        json!({ "product": product.id(), "version": version, "run_id": info.run_id() }),
     )
 }
 
@@ -133,6 +128,16 @@ pub(crate) fn uptime(info: &Info, options: &Options, record: Option<(Duration, b
 mod tests {
     use super::*;
     use crate::doctor::finding::Verdict;
+
+    #[test]
+    fn a_server_whose_scripts_may_not_run_alone_is_warned_of() {
+        let garnet = "garnet_version:1.0.50\r\nredis_version:7.4.3\r\nrun_id:0123456789abcdef\r\n";
+        let server = server(&Info::parse(garnet), None);
+        assert_eq!(server.verdict, Verdict::Warn);
+        let is_told = server.message.contains("Lua transaction mode");
+        assert!(is_told, "{}", server.message);
+        assert_eq!(server.facts["product"], "garnet");
+    }
 
     #[test]
     fn valkey_is_told_from_redis() {

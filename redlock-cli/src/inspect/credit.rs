@@ -70,6 +70,7 @@ impl Credit {
             "node": holding.node,
             "state": name,
             "token": token,
+            "owner": holding.owner(),
             "type": kind,
             "ends_in_ms": state
                 .and_then(|state| state.key.ends_in())

@@ -1,9 +1,15 @@
--- Returns the state of a lock at one moment: {type, first bytes, digest, PTTL, fence}. If the key is missing, PTTL is the
+-- Returns the state of a lock at one moment: {type, first bytes, digest, PTTL, fence, owner}.
+--
+-- KEYS  the lock; its fence record; its owner record
+-- ARGV  1 and 2: which of the keys is the fence record, and which the owner record; 0 if the user may not read it
+--
+-- If the key is missing, PTTL is the
 -- time for which the node still refuses fenced locks, in milliseconds, or less than 0. The fence is empty if there is no
--- fence record, and '?' if it cannot be read.
+-- fence record, and '?' if it cannot be read. The owner is the text of the record of this very token, at most 256 bytes, or empty.
 -- Tokens are not returned, also not that of the fence record, but only a digest: a client that knows the token can release
 -- the lock.
-local known = KEYS[2] and redis.pcall('GET', KEYS[2])
+local fence_key, owner_key = KEYS[ARGV[1] + 0], KEYS[ARGV[2] + 0]
+local known = fence_key and redis.pcall('GET', fence_key)
 local fence, held_until = '', nil
 if type(known) == 'string' then
   fence, held_until = string.match(known, '^(%d+):(%d+)')
@@ -20,13 +26,15 @@ if not value then
     local clock = redis.call('TIME')
     left = held_until - clock[1] * 1000 - math.floor(clock[2] / 1000)
   end
-  return {'none', '', '', string.format('%.0f', left), fence}
+  return {'none', '', '', string.format('%.0f', left), fence, ''}
 end
 local left = string.format('%.0f', redis.call('PTTL', KEYS[1]))
 if type(value) == 'string' then
   local shown = math.min(4, math.floor(#value / 2))
-  return {'string', string.sub(value, 1, shown), redis.sha1hex(value), left, fence}
+  local digest, owner = redis.sha1hex(value), owner_key and redis.pcall('GET', owner_key)
+  local is_its = type(owner) == 'string' and string.sub(owner, 1, 41) == digest .. ':'
+  return {'string', string.sub(value, 1, shown), digest, left, fence, is_its and string.sub(owner, 42, 297) or ''}
 end
 if not string.find(value.err, 'WRONGTYPE', 1, true) then return redis.error_reply(value.err) end
 local kind = redis.pcall('TYPE', KEYS[1])
-return {kind.ok or 'another type', '', '', left, fence}
+return {kind.ok or 'another type', '', '', left, fence, ''}

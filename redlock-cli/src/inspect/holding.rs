@@ -7,8 +7,8 @@ use redis::{Value, from_redis_value};
 use redlock_std::printable;
 
 use super::line::Line;
-use crate::duration;
 use crate::nodes::{Connection, Info, Node, in_words};
+use crate::{duration, owner};
 use redlock_core::FENCE_KEY_PREFIX;
 use redlock_std::init::guard_record;
 
@@ -58,6 +58,8 @@ pub(crate) enum Key {
     Held {
         token: Mark,
         ends_in: Option<Duration>,
+        /// Who the owner record of this token names, escaped for printing.
+        owner: Option<String>,
     },
     /// A value that is no token, which blocks every lock.
     Foreign {
@@ -97,6 +99,14 @@ impl Holding {
         }
     }
 
+    /// Who the owner record of the holder on this node names, escaped for printing.
+    pub(crate) fn owner(&self) -> Option<&str> {
+        match &self.state.as_ref().ok()?.key {
+            Key::Held { owner, .. } => owner.as_deref(),
+            Key::Free | Key::Foreign { .. } => None,
+        }
+    }
+
     /// Whether the node answered, and has no key.
     pub(crate) fn is_free(&self) -> bool {
         self.state
@@ -129,13 +139,18 @@ impl Identity {
 
 impl State {
     async fn read(connection: &mut Connection, key: &[u8]) -> Result<Self, String> {
-        let fence = [FENCE_KEY_PREFIX.as_bytes(), key].concat();
-        let mut reply = ask(connection, &[key, &fence]).await?;
-        if let Value::ServerError(error) = &reply
-            && error.code() == "NOPERM"
-        {
-            // A user of plain locks may not be allowed to see fences.
-            reply = ask(connection, &[key]).await?;
+        let (fence, owner) = (
+            [FENCE_KEY_PREFIX.as_bytes(), key].concat(),
+            owner::record_key(key),
+        );
+        let (fence, owner) = (Some(&fence[..]), Some(&owner[..]));
+        // A user of plain locks may not be allowed to see fences, nor a user of an older ACL to see owners.
+        let mut reply = Value::Nil;
+        for (fence, owner) in [(fence, owner), (fence, None), (None, owner), (None, None)] {
+            reply = ask(connection, key, fence, owner).await?;
+            if !matches!(&reply, Value::ServerError(error) if error.code() == "NOPERM") {
+                break;
+            }
         }
         match &reply {
             Value::ServerError(error) => Err(in_words(error)),
@@ -144,8 +159,8 @@ impl State {
     }
 
     fn parse(reply: &Value) -> Option<Self> {
-        type Reply = (String, Vec<u8>, String, i64, String);
-        let (kind, mut prefix, digest, ttl_ms, fence): Reply =
+        type Reply = (String, Vec<u8>, String, i64, String, Vec<u8>);
+        let (kind, mut prefix, digest, ttl_ms, fence, owner): Reply =
             from_redis_value(reply.clone()).ok()?;
         prefix.truncate(Mark::SHOWN);
         // -1 is a key without a TTL.
@@ -156,6 +171,7 @@ impl State {
             "string" => Key::Held {
                 token: Mark { prefix, digest },
                 ends_in,
+                owner: (!owner.is_empty()).then(|| printable(&String::from_utf8_lossy(&owner))),
             },
             kind => Key::Foreign {
                 kind: printable(kind),
@@ -212,7 +228,7 @@ impl fmt::Display for Holding {
         };
         match &state.key {
             Key::Free => f.write_str("free")?,
-            Key::Held { token, ends_in } => write!(f, "held     {token}, {}", left(*ends_in))?,
+            Key::Held { token, ends_in, .. } => write!(f, "held     {token}, {}", left(*ends_in))?,
             Key::Foreign { kind, ends_in } => write!(
                 f,
                 "foreign  a {kind}, not a lock, {}: no client can acquire here",
@@ -235,25 +251,38 @@ impl fmt::Display for Holding {
     }
 }
 
-/// Shows the first bytes, like `Token`.
+/// The first bytes of a token, like the `Debug` of `Token`. They tell tokens apart, and release no lock.
+pub(crate) fn shown(token: &[u8]) -> String {
+    let first = token.iter().take(Mark::SHOWN);
+    let digits: String = first.map(|byte| format!("{byte:02x}")).collect();
+    digits + ".."
+}
+
 impl fmt::Display for Mark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for byte in &self.prefix {
-            write!(f, "{byte:02x}")?;
-        }
-        f.write_str("..")
+        f.write_str(&shown(&self.prefix))
     }
 }
 
-async fn ask(connection: &mut Connection, keys: &[&[u8]]) -> Result<Value, String> {
+async fn ask(
+    connection: &mut Connection,
+    key: &[u8],
+    fence: Option<&[u8]>,
+    owner: Option<&[u8]>,
+) -> Result<Value, String> {
+    let keys: Vec<&[u8]> = [Some(key), fence, owner].into_iter().flatten().collect();
+    // Where the keys stand among them; 0 for a key that is missing.
+    let fence_at = fence.map_or(0, |_| 2);
+    let owner_at = owner.map_or(0, |_| keys.len());
     let mut script = redis::pipe();
     script
         .cmd("EVAL")
         .arg(include_str!("holding.lua"))
         .arg(keys.len());
     for key in keys {
-        script.arg(*key);
+        script.arg(key);
     }
+    script.arg(fence_at).arg(owner_at);
     let mut replies = connection.ask(&script).await?;
     replies.pop().ok_or_else(|| "no answer".to_owned())
 }

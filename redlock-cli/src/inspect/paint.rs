@@ -1,12 +1,15 @@
-//! Colours of states, on a terminal.
+//! Lines that fit the terminal, with states in colour.
 
 use std::io::IsTerminal;
 
-/// Colours the states, if stdout is a terminal and the environment does not forbid it (no-color.org).
+use crate::fold::{columns, fold};
+
+/// Folds the lines and colours the states, if stdout is a terminal and the environment does not forbid colours (no-color.org).
 pub(crate) fn states(told: &str) -> String {
+    let told = fold(told, columns(std::io::stdout()));
     let is_forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     if is_forbidden || !std::io::stdout().is_terminal() {
-        return told.to_owned();
+        return told;
     }
     told.lines().map(|line| painted(line) + "\n").collect()
 }
@@ -21,6 +24,10 @@ const STATES: [(&str, &str); 5] = [
 ];
 
 fn painted(line: &str) -> String {
+    // A client that waits, or the rest of a line.
+    if line.starts_with(' ') {
+        return line.to_owned();
+    }
     for (state, colour) in STATES {
         for before in ["  ", ": "] {
             let word = format!("{before}{state}");
@@ -50,6 +57,7 @@ mod tests {
             ("dock-7: free", "dock-7: \x1b[32mfree\x1b[0m"),
             ("line: empty", "line: empty"),
             ("a: freedom", "a: freedom"),
+            ("    free in at most 9.4 s", "    free in at most 9.4 s"),
         ] {
             assert_eq!(painted(line), painted_line);
         }

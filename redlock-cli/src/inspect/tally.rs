@@ -21,6 +21,8 @@ pub(crate) struct Tally<'a> {
     pub(crate) free_in: Option<Duration>,
     /// The highest fence that any node has seen.
     pub(crate) fence: Option<u64>,
+    /// Who the owner records of the holder name, escaped for printing. `None` if the lock is not held, or they name no owner.
+    pub(crate) owner: Option<&'a str>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -61,8 +63,10 @@ impl<'a> Tally<'a> {
             })
             .collect();
         let nodes = holdings.len();
+        let verdict = verdict(&evidence, nodes);
         Self {
-            verdict: verdict(&evidence, nodes),
+            owner: owner(&evidence, &verdict),
+            verdict,
             nodes,
             answered: states().count(),
             counted: evidence.len(),
@@ -115,6 +119,20 @@ fn verdict<'a>(evidence: &[Evidence<'a>], nodes: usize) -> Verdict<'a> {
     }
 }
 
+/// The owner that most of the nodes name that have the token of the holder.
+fn owner<'a>(evidence: &[Evidence<'a>], verdict: &Verdict<'a>) -> Option<&'a str> {
+    let Verdict::Held { token: holder, .. } = verdict else {
+        return None;
+    };
+    let named = || {
+        evidence.iter().filter_map(|evidence| match evidence.key {
+            Key::Held { token, owner, .. } if token == *holder => owner.as_deref(),
+            _ => None,
+        })
+    };
+    named().max_by_key(|name| named().filter(|other| other == name).count())
+}
+
 /// When a quorum of nodes is free: each of them has no key, or its key has expired, and its vote counts.
 fn free_in<'a>(
     states: impl Iterator<Item = (&'a State, &'a Credit)>,
@@ -142,7 +160,13 @@ impl fmt::Display for Tally<'_> {
             ..
         } = self;
         match &self.verdict {
-            Verdict::Held { token, on } => write!(f, "held by {token} on {on} of {nodes} nodes")?,
+            Verdict::Held { token, on } => {
+                write!(f, "held by {token}")?;
+                if let Some(owner) = self.owner {
+                    write!(f, " ({owner})")?;
+                }
+                write!(f, " on {on} of {nodes} nodes")?;
+            }
             Verdict::Free => return f.write_str("free"),
             Verdict::Split => f.write_str("split: no token has a quorum")?,
             Verdict::Unknown if counted == answered => {
@@ -188,6 +212,10 @@ mod tests {
                     digest: token.to_string(),
                 },
                 ends_in: Some(Duration::from_secs(number)),
+                owner: match token {
+                    'O' => Some("a:1".to_owned()),
+                    _ => None,
+                },
             }),
         };
         let numbered = (1..).zip(nodes.chars());
@@ -317,6 +345,28 @@ mod tests {
         ] {
             assert_eq!(told(nodes), line, "{nodes}");
         }
+    }
+
+    #[test]
+    fn the_owner_is_the_one_whom_most_nodes_of_the_holder_name() {
+        let mut all = holdings("OOOOA");
+        let owner = |all: &[Holding]| {
+            let tally = Tally::new(all, &credits("OOOOA"));
+            tally.owner.map(str::to_owned)
+        };
+        assert_eq!(owner(&all).as_deref(), Some("a:1"));
+        for (holding, name) in all.iter_mut().zip(["b:2", "a:1", "a:1"]) {
+            if let Ok(State {
+                key: Key::Held { owner, .. },
+                ..
+            }) = &mut holding.state
+            {
+                *owner = Some(name.to_owned());
+            }
+        }
+        assert_eq!(owner(&all).as_deref(), Some("a:1"));
+        assert!(told("OOO..").starts_with("held by abababab.. (a:1) on 3 of 5 nodes"));
+        assert!(!told("OOABC").contains("a:1"), "split");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::journal::Form;
 use crate::lease_file::LeaseFile;
 use crate::lock_options::LockOptions;
 use crate::nodes::{NodeArguments, Urls};
-use crate::{duration, exit, key};
+use crate::{duration, exit, key, owner};
 
 /// Run a command while holding the lock KEY
 ///
@@ -58,8 +58,9 @@ pub(crate) struct Arguments {
     ///
     /// For a job that cron starts at the same time on several hosts, with --no-wait: a host whose clock is late
     /// finds the lock held, although the job is done, so the job runs once. Use a time that is shorter than the
-    /// period by more than the clocks of the hosts differ: for example 55s for a job of every minute.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["fenced", "adopt"])]
+    /// period by more than the clocks of the hosts differ: for example 55s for a job of every minute. With --fenced, at most
+    /// --max-ttl, and the lock stays held for at least the rest of its TTL.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "adopt")]
     min_hold: Option<Duration>,
 
     /// The time between SIGTERM and SIGKILL when the lock is lost [default: a third of the TTL, at most
@@ -111,6 +112,8 @@ pub(crate) struct Plan {
     pub(crate) command: OsString,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) options: Options,
+    /// Who holds the lock, for operators; `None` or empty to tell nothing.
+    pub(crate) owner: Option<String>,
     pub(crate) min_hold: Option<Duration>,
     /// The lease to adopt instead of an acquire.
     pub(crate) adopt: Option<LeaseFile>,
@@ -135,6 +138,7 @@ impl Plan {
             command: OsString::new(),
             arguments: Vec::new(),
             options,
+            owner: None,
             min_hold: None,
             adopt: None,
             wait: None,
@@ -161,7 +165,7 @@ impl Arguments {
             ));
         }
         let mut options = match &file {
-            Some(file) => file.options()?,
+            Some(file) => file.options(),
             None => self.lock.checked()?,
         };
         if let Some(min_hold) = self.min_hold {
@@ -185,8 +189,11 @@ impl Arguments {
             None => self.command,
         };
         let mut command = command.into_iter();
+        let owner = self.lock.owner.clone();
+        let owner = owner.unwrap_or_else(|| owner::of_process(std::process::id()));
         Ok(Plan {
             options,
+            owner: Some(owner),
             min_hold: self.min_hold,
             kill_after,
             command: command.next().ok_or("no command: write it after --")?,

@@ -11,6 +11,7 @@ use redlock_std::KeyName;
 use serde_json::Value;
 
 use super::{signals, terminal};
+use crate::fold::{columns, fold};
 use crate::json;
 
 /// Sends lines to a thread that writes them. A blocked stderr must not keep a child alive past the end of its lease.
@@ -20,6 +21,8 @@ pub(crate) struct Journal {
     key: KeyName,
     /// Whether a person reads it now, and may wonder why nothing happens.
     is_terminal: bool,
+    /// The width of the terminal.
+    columns: Option<usize>,
     lines: SyncSender<Line>,
 }
 
@@ -61,6 +64,7 @@ impl Journal {
         let is_terminal = std::io::stderr().is_terminal();
         Ok(Self {
             is_terminal,
+            columns: columns(std::io::stderr()),
             ..Self::to(std::io::stderr(), form, key)?
         })
     }
@@ -77,6 +81,7 @@ impl Journal {
             form,
             key: KeyName::new(key),
             is_terminal: false,
+            columns: None,
             lines,
         })
     }
@@ -84,7 +89,7 @@ impl Journal {
     pub(crate) fn write(&self, event: &Event) {
         let line = match self.form {
             Form::Brief if !self.shows_wait(event) && !event.needs_attention() => return,
-            Form::Brief | Form::Verbose => self.in_words(event),
+            Form::Brief | Form::Verbose => fold(&self.in_words(event), self.columns),
             Form::Json => {
                 let mut line = serde_json::json!({
                     "time": timestamp(SystemTime::now()),
@@ -170,10 +175,25 @@ pub(crate) enum Event {
     /// Who holds the lock that is waited for, as far as the nodes tell.
     Holder {
         who: String,
+        /// The first bytes of its token. `None` if no client holds it on a quorum of nodes.
+        token: Option<String>,
+        owner: Option<String>,
     },
     Acquired {
         valid: Duration,
         fence: Option<u64>,
+        /// How long it took, and how many times the nodes were asked.
+        took: Duration,
+        tries: u32,
+        /// The first bytes of the token, as `inspect` shows them.
+        token: String,
+        /// Who the owner record names.
+        owner: Option<String>,
+    },
+    /// A node does not tell others who holds the lock.
+    NoOwner {
+        node: String,
+        why: String,
     },
     /// There is a problem with a node whose vote counts.
     Warned {
@@ -216,6 +236,8 @@ pub(crate) enum Event {
         signal: Option<i32>,
     },
     Released {
+        /// How long this process has held the lock. `None` if another process has acquired it.
+        held: Option<Duration>,
         /// On how many nodes the lock stays held for the rest of `--min-hold`.
         kept: usize,
         released: usize,
@@ -235,14 +257,16 @@ impl Event {
         match self {
             Self::Waiting { is_held, .. } => !*is_held,
             Self::NotExtended { is_first, .. } => *is_first,
+            // The operator has said that it is no failure that another client holds the lock.
+            Self::Failed { code, .. } => *code != 0,
             Self::Warned { .. }
             | Self::Suspended
             | Self::Terminating { .. }
             | Self::Killing { .. }
-            | Self::NotDead { .. }
-            | Self::Failed { .. } => true,
+            | Self::NotDead { .. } => true,
             Self::Holder { .. }
             | Self::Acquired { .. }
+            | Self::NoOwner { .. }
             | Self::Started { .. }
             | Self::Extended { .. }
             | Self::Forwarded { .. }
@@ -256,6 +280,7 @@ impl Event {
             Self::Waiting { .. } => "waiting",
             Self::Holder { .. } => "holder",
             Self::Acquired { .. } => "acquired",
+            Self::NoOwner { .. } => "no-owner",
             Self::Warned { .. } => "warned",
             Self::Started { .. } => "started",
             Self::Extended { .. } => "extended",
@@ -277,20 +302,36 @@ impl Event {
             Self::Waiting { is_held, .. } => serde_json::json!({ "held": is_held }),
             Self::Acquired {
                 valid,
-                fence: Some(fence),
+                fence,
+                took,
+                tries,
+                token,
+                owner,
             } => {
-                serde_json::json!({ "valid_until": timestamp(SystemTime::now() + *valid), "fence": fence })
+                let mut details = serde_json::json!({
+                    "valid_until": timestamp(SystemTime::now() + *valid),
+                    "token": token,
+                    "owner": owner,
+                    "redlock.client.acquire.duration": took.as_secs_f64(),
+                    "redlock.client.acquire.tries": tries,
+                });
+                if let Some(fence) = fence {
+                    details["fence"] = (*fence).into();
+                }
+                details
             }
-            Self::Acquired { valid, .. }
-            | Self::Extended { valid }
-            | Self::NotExtended { valid, .. } => {
+            Self::NoOwner { node, .. } => serde_json::json!({ "node": node }),
+            Self::Extended { valid } | Self::NotExtended { valid, .. } => {
                 serde_json::json!({ "valid_until": timestamp(SystemTime::now() + *valid) })
             }
             Self::Started { pid } | Self::Killing { pid, .. } | Self::NotDead { pid } => {
                 serde_json::json!({ "pid": pid })
             }
             Self::Forwarded { signal } => serde_json::json!({ "signal": signals::name(*signal) }),
-            Self::Holder { .. } | Self::Warned { .. } | Self::Suspended => serde_json::json!({}),
+            Self::Holder { token, owner, .. } => {
+                serde_json::json!({ "token": token, "owner": owner })
+            }
+            Self::Warned { .. } | Self::Suspended => serde_json::json!({}),
             Self::Terminating { pid, kill_in, .. } => {
                 serde_json::json!({ "pid": pid, "kill_at": timestamp(SystemTime::now() + *kill_in) })
             }
@@ -298,17 +339,22 @@ impl Event {
                 serde_json::json!({ "code": code, "signal": signal.map(signals::name) })
             }
             Self::Released {
+                held,
                 kept,
                 released,
                 gone,
                 unanswered,
             } => {
-                serde_json::json!({
+                let mut details = serde_json::json!({
                     "released": released,
                     "kept": kept,
                     "gone": gone,
                     "unanswered": unanswered,
-                })
+                });
+                if let Some(held) = held {
+                    details["redlock.client.hold.duration"] = held.as_secs_f64().into();
+                }
+                details
             }
             Self::Failed { code, .. } => serde_json::json!({ "exit_code": code }),
         }
@@ -319,10 +365,18 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Waiting { why, .. } => write!(f, "waiting: {why}"),
-            Self::Holder { who } => f.write_str(who),
-            Self::Acquired { valid, fence } => {
-                write!(f, "acquired, valid for {}", seconds(*valid))?;
+            Self::Holder { who, .. } => f.write_str(who),
+            Self::Acquired {
+                valid,
+                fence,
+                token,
+                ..
+            } => {
+                write!(f, "acquired as {token}, valid for {}", seconds(*valid))?;
                 fence.map_or(Ok(()), |fence| write!(f, ", fence {fence}"))
+            }
+            Self::NoOwner { node, why } => {
+                write!(f, "{node} tells no other client who holds the lock: {why}")
             }
             Self::Warned { why } => write!(f, "warning: {why}"),
             Self::Started { pid } => write!(f, "the command runs as process {pid}"),

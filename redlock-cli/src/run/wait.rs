@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 
 use super::arguments::Plan;
 use super::journal::{Event, Journal};
-use crate::inspect;
+use crate::inspect::{Sight, Verdict};
 use crate::nodes::{is_login_failure, quorum};
 
 /// For how long `--no-wait` tries again while nodes are being connected, or for one TTL if that is shorter. Every run makes new
@@ -21,8 +21,14 @@ const CONNECTING: Duration = Duration::from_secs(1);
 /// The time between two of these tries.
 const CONNECTING_PAUSE: Duration = Duration::from_millis(20);
 
-/// The longest attempt, after which the reason for waiting is reported to the operator.
+/// The longest attempt outside of the line, after which the reason for waiting is reported to the operator.
 const SLICE: Duration = Duration::from_secs(2);
+
+/// How long a client stays in the line that has no limit.
+const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// The time between two looks at the nodes by a client in the line.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Waits for the lock as long as the plan says. If the plan has no limit, it waits
 ///
@@ -42,13 +48,20 @@ pub(crate) async fn acquire(
     // The first attempt is one round, so that the reason for waiting is reported at once.
     let mut slice = Duration::ZERO;
     loop {
-        let attempt = redlock.with_options(plan.options.wait(slice));
-        let error = match attempt.acquire(&plan.key).await {
+        let is_in_line = was_held == Some(true);
+        let result = if is_in_line {
+            let limit = give_up_at.map(|at| at.saturating_duration_since(SystemClock.now()));
+            in_line(redlock, plan, limit.unwrap_or(FOR_EVER)).await
+        } else {
+            attempt(redlock, plan, slice).await
+        };
+        let error = match result {
             Ok(guard) => return Ok(guard),
             Err(error) => error,
         };
         let now = SystemClock.now();
-        if error.is_held() || is_quarantine(&error) {
+        // What made it leave the line has just begun.
+        if is_in_line || error.is_held() || is_quarantine(&error) {
             failing_since = now;
         }
         if now < connect_by && is_connecting(&error) {
@@ -76,6 +89,32 @@ pub(crate) async fn acquire(
     }
 }
 
+async fn attempt(redlock: &Redlock, plan: &Plan, wait: Duration) -> Result<Guard, AcquireError> {
+    let redlock = redlock.with_options(plan.options.wait(wait));
+    redlock.acquire(&plan.key).await
+}
+
+/// One attempt for the whole wait: the next one would begin at the end of the line. It leaves the line when no quorum has a vote any
+/// more, and then returns what one more round says about it.
+async fn in_line(redlock: &Redlock, plan: &Plan, wait: Duration) -> Result<Guard, AcquireError> {
+    tokio::select! {
+        biased;
+        result = attempt(redlock, plan, wait) => result,
+        () = no_quorum(redlock) => attempt(redlock, plan, Duration::ZERO).await,
+    }
+}
+
+/// Waits until two looks have found fewer votes than a quorum: a connection that is made anew takes less time.
+async fn no_quorum(redlock: &Redlock) {
+    let mut has_quorum = [true; 2];
+    while has_quorum.contains(&true) {
+        tokio::time::sleep(LOOK).await;
+        let nodes = redlock.status();
+        let votes = nodes.iter().filter(|node| node.has_vote()).count();
+        has_quorum = [votes >= quorum(nodes.len()), has_quorum[0]];
+    }
+}
+
 /// Adopts a lease. Tries again for `patience`, while no quorum of nodes answers.
 pub(crate) async fn adopt(
     redlock: &Redlock,
@@ -96,7 +135,11 @@ pub(crate) async fn adopt(
     }
 }
 
-/// Asks the nodes who holds the lock, and tells it, beside the wait. Dropping it ends that.
+/// The time between two looks at the holder of a lock that is waited for: soon after a change, and less often later, because each look
+/// makes new connections.
+const HOLDER_PAUSES: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(30)];
+
+/// Asks the nodes who holds the lock, and tells it whenever the holder has changed, beside the wait. Dropping it ends that.
 #[derive(Debug, Default)]
 struct Inquiry(Option<AbortHandle>);
 
@@ -108,8 +151,28 @@ impl Inquiry {
         };
         let (key, journal) = (plan.key.clone(), journal.clone());
         let asking = tokio::spawn(async move {
-            let who = inspect::holder(nodes, &key).await;
-            journal.write(&Event::Holder { who });
+            let [soon, late] = HOLDER_PAUSES;
+            let (mut known, mut pause) = (None, soon);
+            loop {
+                let sight = Sight::of(&nodes, &key, None).await;
+                let tally = sight.tally();
+                let token = match tally.verdict {
+                    Verdict::Held { token, .. } => Some(token.to_string()),
+                    _ => None,
+                };
+                let owner = tally.owner.map(str::to_owned);
+                let seen = Some((token.clone(), owner.clone()));
+                // A lock that has no holder at the moment is told of only if there was none before.
+                if known.is_none() || seen != known && token.is_some() {
+                    let who = tally.to_string();
+                    journal.write(&Event::Holder { who, token, owner });
+                    (known, pause) = (seen, soon);
+                }
+                SystemClock
+                    .sleep_until(SystemClock.now().saturating_add(pause))
+                    .await;
+                pause = (pause * 2).min(late);
+            }
         });
         if let Some(earlier) = self.0.replace(asking.abort_handle()) {
             earlier.abort();

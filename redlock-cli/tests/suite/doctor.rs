@@ -382,27 +382,33 @@ fn a_user_without_the_keys_beside_the_locks_is_told_which_locks_work() {
         (
             "~lock:*",
             "bad",
-            &["redlock:guard", "redlock:fence:*"][..],
+            &["redlock:guard", "redlock:fence:*", "redlock:owner:*"][..],
             no_guard,
         ),
         (
             "~lock:* ~redlock:fence:*",
             "bad",
-            &["redlock:guard"],
+            &["redlock:guard", "redlock:owner:*"],
             no_guard,
         ),
         // A script with a key asks for both.
         (
             "~lock:* %R~redlock:guard ~redlock:fence:*",
             "bad",
-            &["redlock:guard"],
+            &["redlock:guard", "redlock:owner:*"],
             no_guard,
         ),
         (
             "~lock:* ~redlock:guard",
             "warn",
-            &["redlock:fence:*"],
+            &["redlock:fence:*", "redlock:owner:*"],
             "plain locks work on the keys that the user may use; fenced locks also need redlock:fence:KEY for each KEY",
+        ),
+        (
+            "~lock:* ~redlock:guard ~redlock:fence:*",
+            "warn",
+            &["redlock:owner:*"],
+            "locks work, but redlock cannot show who holds the lock KEY unless the user may also use redlock:owner:KEY",
         ),
         (
             "~lock:* ~redlock:*",

@@ -22,6 +22,7 @@ fn a_node_that_sends_without_an_end_neither_bloats_nor_hangs_those_who_look_at_i
             let impostor = Impostor::flooding(on, answer, flood);
             for arguments in [
                 &["doctor", "--seconds=1"][..],
+                &["conformance"],
                 &["inspect", "dock-7"],
                 &["init"],
             ] {
@@ -98,6 +99,7 @@ fn no_message_tells_a_password() {
     ] {
         for arguments in [
             &["doctor"][..],
+            &["conformance"],
             &["inspect", "dock-7"],
             &["init"],
             &["run", "--no-wait", "dock-7", "--", "true"],
@@ -283,7 +285,9 @@ fn told_of_impostor(on: &'static str, answer: &str) -> Vec<(&'static [&'static s
 }
 
 /// All that look at nodes, in all forms in which they tell of them.
-const COMMANDS: [&[&str]; 9] = [
+const COMMANDS: [&[&str]; 11] = [
+    &["conformance"],
+    &["conformance", "--json"],
     &["doctor", "--seconds=1"],
     &["doctor", "--seconds=1", "--json"],
     &["inspect", "dock-7"],

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
-use crate::process::{Ended, Process, end_of, eventually, expect_no_keys, redlock, run};
+use crate::process::{Ended, Process, end_of, eventually, expect_no_keys, has, redlock, run};
 
 const KEY: &str = "dock-7";
 
@@ -62,6 +62,11 @@ fn a_command_adopts_a_lease_extends_it_and_releases_it_at_its_end() {
         let other = end_of(adopt(&servers, &file, &[], "echo ran"));
         other.expect_code(75);
         other.expect_stderr("another process uses it");
+        for code in ["0", "76"] {
+            let other = end_of(adopt(&servers, &file, &["-E", code], "echo ran"));
+            other.expect_code(code.parse().unwrap());
+            assert!(file.exists(), "it is not that of a second one");
+        }
         with(&servers, "unlock", &file).expect_code(75);
         holder.signal(Signal::TERM);
         holder.end().expect_code(128 + 15);
@@ -168,6 +173,92 @@ fn no_lock_is_taken_if_its_file_cannot_be_made() {
     let other = directory.path().join("other");
     lock(&servers, &other, &["--no-wait"]).expect_code(75);
     assert!(!other.exists());
+}
+
+#[test]
+fn a_process_that_is_killed_while_it_waits_leaves_no_file() {
+    let servers = Servers::start(3);
+    let (directory, file) = place();
+    let holder = Process::ready(run(&servers, &[], KEY, "echo ready; exec sleep 60"));
+    let waiting = |options: &[&str]| {
+        let mut command = redlock(&["lock", KEY, "-v", "--lease-file"]);
+        command.arg(&file).args(options);
+        command.env("REDLOCK_NODES", servers.urls().join(","));
+        let waiting = Process::start(command);
+        eventually("a waiting lock", || waiting.stderr().contains("waiting"));
+        waiting
+    };
+    let killed = waiting(&[]);
+    killed.signal(Signal::KILL);
+    assert_eq!(killed.end().code, None);
+    let is_empty = || fs::read_dir(directory.path()).unwrap().next().is_none();
+    assert!(is_empty());
+    // A file that another process makes meanwhile stays, and the lock is given back.
+    let late = waiting(&[]);
+    fs::write(&file, "of another").unwrap();
+    holder.signal(Signal::TERM);
+    holder.end();
+    let ended = late.end();
+    ended.expect_code(70);
+    ended.expect_stderr("it exists, and may hold a lease");
+    ended.expect_stderr("the lock was released");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "of another");
+    fs::remove_file(&file).unwrap();
+    assert!(is_empty());
+    expect_no_keys(&servers);
+}
+
+#[test]
+fn a_release_that_no_quorum_confirms_leaves_the_file() {
+    let servers = Servers::start(3);
+    let (_directory, file) = place();
+    lock(&servers, &file, &[]).expect_code(0);
+    for server in servers.iter() {
+        // It may extend, but not release.
+        let rules = ["ACL", "SETUSER", "default", "-del"];
+        let () = server.query(&rules).unwrap();
+    }
+    let ended = with(&servers, "unlock", &file);
+    ended.expect_code(69);
+    ended.expect_stderr("only 0 of 3 nodes have told that the lock is released");
+    assert!(file.exists());
+    for server in servers.iter() {
+        let () = server
+            .query(&["ACL", "SETUSER", "default", "+del"])
+            .unwrap();
+    }
+    with(&servers, "unlock", &file).expect_code(0);
+    assert!(!file.exists());
+    expect_no_lock(&servers);
+}
+
+#[test]
+fn a_command_that_is_told_to_end_before_it_has_adopted_the_lease_leaves_the_file() {
+    let servers = Servers::start(3);
+    let (_directory, file) = place();
+    lock(&servers, &file, &[]).expect_code(0);
+    servers[..2].iter().for_each(Server::pause);
+    let waiting = Process::start(adopt(&servers, &file, &["-v"], "echo ran"));
+    eventually("it catches signals", || {
+        has("SigCgt:", waiting.pid().as_raw_pid().into(), Signal::TERM)
+    });
+    waiting.signal(Signal::TERM);
+    waiting.end().expect_code(128 + 15);
+    servers[..2].iter().for_each(Server::resume);
+    assert!(file.exists());
+    with(&servers, "unlock", &file).expect_code(0);
+    expect_no_lock(&servers);
+}
+
+#[test]
+fn a_pipe_is_no_lease_file_and_is_not_waited_for() {
+    let servers = Servers::start(3);
+    let (_directory, file) = place();
+    let made = Command::new("mkfifo").arg(&file).status().unwrap();
+    assert!(made.success());
+    let ended = with(&servers, "unlock", &file);
+    ended.expect_code(64);
+    ended.expect_stderr("not a regular file");
 }
 
 #[test]

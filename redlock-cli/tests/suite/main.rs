@@ -8,6 +8,8 @@
     reason = "what fails here fails a test, and what was told is printed"
 )]
 
+mod conformance;
+mod cron;
 mod demo;
 mod doctor;
 mod hostile;
@@ -16,10 +18,13 @@ mod inspect;
 mod lease;
 mod loss;
 mod operator;
+mod order;
+mod owner;
 mod permissions;
 mod process;
 mod recipes;
 mod run;
+mod screens;
 mod server;
 mod signals;
 mod terminal;

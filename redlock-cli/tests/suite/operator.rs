@@ -78,6 +78,37 @@ fn break_deletes_what_it_has_shown_and_nothing_else() {
 }
 
 #[test]
+fn a_fenced_lock_that_is_broken_is_free_at_once_and_its_holder_finds_out() {
+    let servers = Servers::start(3);
+    let options = ["--fenced", "--ttl=3s"];
+    let script = "echo $REDLOCK_TOKEN; echo ready; exec sleep 60";
+    let holder = Process::ready(run(&servers, &options, KEY, script));
+    let prefix = holder.stdout().get(..8).unwrap().to_owned();
+    on(&servers, &["break", "--token-prefix", &prefix, KEY]).expect_code(0);
+    let next = run(&servers, &["--fenced", "--no-wait"], KEY, "exit 7");
+    end_of(next).expect_code(7);
+    holder.end().expect_code(76);
+}
+
+#[test]
+fn a_node_that_shows_another_token_with_the_same_first_digits_keeps_no_lock_from_being_broken() {
+    let servers = Servers::start(3);
+    let script = "echo $REDLOCK_TOKEN; echo ready; exec sleep 60";
+    let holder = Process::ready(run(&servers, &[], KEY, script));
+    let prefix = holder.stdout().get(..8).unwrap().to_owned();
+    let bytes = (0..8)
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&prefix[at..at + 2], 16).unwrap());
+    let other = [bytes.collect(), b"another token".to_vec()].concat();
+    let set: redis::RedisResult<()> = servers[0].query(&[&b"SET"[..], KEY.as_bytes(), &other]);
+    set.unwrap();
+    on(&servers, &["break", "--token-prefix", &prefix, KEY]).expect_code(0);
+    assert_eq!(servers.key_count(), 0);
+    holder.signal(Signal::TERM);
+    holder.end().expect_code(76);
+}
+
+#[test]
 fn several_locks_are_shown_again_and_again_and_in_colour_on_a_terminal() {
     let servers = Servers::start(3);
     let holder = Process::ready(run(&servers, &[], KEY, "echo ready; exec sleep 60"));
@@ -160,11 +191,13 @@ fn completions_and_man_pages_are_made_by_the_command() {
     ended.expect_code(0);
     ended.expect_stdout(".TH redlock 1");
     let directory = tempdir().unwrap();
-    let path = directory.path().to_str().unwrap();
+    let pages = directory.path().join("man1");
+    let path = pages.to_str().unwrap();
     end_of(redlock(&["man", "--dir", path])).expect_code(0);
-    let page = fs::read_to_string(directory.path().join("redlock-run.1")).unwrap();
+    let page = fs::read_to_string(pages.join("redlock-run.1")).unwrap();
     assert!(page.contains("kill\\-after"), "{page}");
-    end_of(redlock(&["man", "--dir", "/no/such/directory"])).expect_code(70);
+    let file = pages.join("redlock-run.1");
+    end_of(redlock(&["man", "--dir", file.to_str().unwrap()])).expect_code(70);
     let ended = end_of(redlock(&["--version"]));
     ended.expect_stdout(&format!("redlock {}", env!("CARGO_PKG_VERSION")));
 }

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use redlock_tests::Servers;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process::{Process, end_of, eventually, expect_no_keys, has, run};
 
@@ -61,8 +61,9 @@ fn a_signal_while_waiting_gives_up_and_leaves_nothing() {
         ended.expect_stderr(&format!("SIG{name} while waiting"));
         assert_eq!(ended.stdout, "");
     }
-    // One key on each node, and it is the holder's.
-    assert_eq!(servers.key_count(), 5);
+    // One lock on each node, and it is the holder's.
+    let locks = ["EXISTS", "dock-7", "redlock:queue:dock-7"];
+    assert!(servers.iter().all(|server| server.query(&locks) == Ok(1)));
     holder.signal(Signal::TERM);
     holder.end();
     expect_no_keys(&servers);
@@ -127,6 +128,33 @@ fn each_signal_that_was_ignored_from_the_beginning_stays_so() {
         assert_eq!(forwarded.count(), 1, "{name}: {}", ended.stderr);
         expect_no_keys(&servers);
     }
+}
+
+#[test]
+fn a_run_under_nohup_in_the_background_of_a_script_outlives_the_terminal() {
+    let servers = Servers::start(3);
+    let inner = run(&servers, &[], "dock-7", LOOP);
+    // A shell without job control lets what it starts with & ignore INT and QUIT.
+    let script = "nohup \"$0\" \"$@\" & echo \"pid $!\"; wait $!; echo \"code $?\"";
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", script])
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .env("REDLOCK_NODES", servers.urls().join(","));
+    let shell = Process::ready(shell);
+    let stdout = shell.stdout();
+    let pid = stdout.lines().find_map(|line| line.strip_prefix("pid "));
+    let pid: i32 = pid.unwrap().parse().unwrap();
+    for signal in [Signal::HUP, Signal::INT, Signal::QUIT] {
+        assert!(has("SigIgn:", pid.into(), signal), "{signal:?}");
+        kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+    }
+    assert!(servers.key_count() > 0);
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
+    let ended = shell.end();
+    ended.expect_stdout("code 143");
+    expect_no_keys(&servers);
 }
 
 /// Runs `inner` from a shell that ignores the signal. It is bash: dash does not pass on that it ignores CHLD.

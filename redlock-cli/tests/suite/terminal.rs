@@ -151,7 +151,7 @@ impl Terminal {
         });
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let bytes = std::fs::read(self.directory.path().join("typescript")).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
         // The first line shows what is run, and so everything that it will ever say.

@@ -136,6 +136,10 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
             "-n of flock is --no-wait here",
         ),
         (
+            &["run", NODE, "key", "true"],
+            "the command stands behind --: redlock run KEY -- COMMAND",
+        ),
+        (
             &["run", "-n", "key", "name", "--", "true"],
             "-n of flock is --no-wait here",
         ),
@@ -264,6 +268,7 @@ fn a_password_is_never_told() {
         &["inspect", "--json", "key"],
         &["doctor"],
         &["doctor", "--json"],
+        &["conformance", "--json"],
         &["init"],
     ] {
         for nodes in [good, bad] {

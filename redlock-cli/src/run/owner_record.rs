@@ -1,0 +1,218 @@
+//! Keeps the [owner record](crate::owner) of a lock up to date while the command runs.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use redis::Value;
+use redlock_std::Token;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::arguments::Plan;
+use super::journal::{Event, Journal};
+use crate::nodes::{Connection, Node, in_words, quorum};
+use crate::owner;
+
+/// The record of a lease that this process holds. Dropping it leaves the record to its TTL.
+#[derive(Debug)]
+pub(crate) struct OwnerRecord {
+    ending: watch::Sender<Option<Ending>>,
+    copies: JoinSet<()>,
+}
+
+/// What becomes of the record when the lease is released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Deleted,
+    /// The lock stays held for a while, and the record with it.
+    Kept,
+}
+
+/// The time from the grant to the first write. An operator cannot look at a lock that is held for less, so a short command costs no
+/// connection.
+const FIRST: Duration = Duration::from_millis(100);
+
+/// How long to wait for a connection, and for an answer. Nothing of the lock waits for it.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl OwnerRecord {
+    /// Keeps the record of the lease with this token, if the plan has an owner.
+    pub(crate) fn keep(plan: &Plan, token: &Token, journal: &Journal) -> Self {
+        let (ending, _) = watch::channel(None);
+        let mut copies = JoinSet::new();
+        for copy in Copy::of(plan, token) {
+            // In each third of the validity, the lease is extended once.
+            let pause = plan.options.validity() / 3;
+            // A lease that is adopted may have a record already.
+            let is_written = plan.adopt.is_some();
+            copies.spawn(copy.keep(ending.subscribe(), pause, is_written, journal.clone()));
+        }
+        Self { ending, copies }
+    }
+
+    /// Ends the record with the lease: deletes it, or keeps it for as long as the lock stays held.
+    pub(crate) fn end(&self, is_kept: bool) {
+        let ending = if is_kept {
+            Ending::Kept
+        } else {
+            Ending::Deleted
+        };
+        self.ending.send_replace(Some(ending));
+    }
+
+    /// Waits for a moment until the nodes have heard of the end. On a node that does not answer, the record ends with its TTL.
+    pub(crate) async fn ended(mut self) {
+        settle(&mut self.copies, 0).await;
+    }
+}
+
+/// Writes the record of a lease that no process keeps. Waits until a quorum of nodes has it, and for the others a moment.
+pub(crate) async fn write(plan: &Plan, token: &Token, journal: &Journal) {
+    let mut copies = JoinSet::new();
+    for mut copy in Copy::of(plan, token) {
+        let journal = journal.clone();
+        copies.spawn(async move { copy.write_or_tell(&journal, &mut false).await });
+    }
+    let nodes = copies.len();
+    settle(&mut copies, quorum(nodes)).await;
+}
+
+/// Deletes the record of a lease that no process keeps.
+pub(crate) async fn delete(plan: &Plan, token: &Token) {
+    let mut copies = JoinSet::new();
+    for mut copy in Copy::of(plan, token) {
+        // It ends with its TTL where this fails.
+        copies.spawn(async move { drop(copy.delete().await) });
+    }
+    settle(&mut copies, 0).await;
+}
+
+/// Waits until all tasks have ended: for `least` of them while they are patient, for the others a fifth of a second.
+async fn settle(copies: &mut JoinSet<()>, least: usize) {
+    let nodes = copies.len();
+    // Counts sleeps instead of time: on a busy machine, time passes without any task running.
+    for turn in 0..PATIENCE.as_millis() {
+        // The tasks take their turn first.
+        tokio::task::yield_now().await;
+        while copies.try_join_next().is_some() {}
+        let is_enough = nodes - copies.len() >= least && turn >= 200;
+        if copies.is_empty() || is_enough {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// The record on one node.
+struct Copy {
+    node: Node,
+    key: Arc<[u8]>,
+    record_key: Arc<[u8]>,
+    token: Token,
+    text: Arc<str>,
+    connection: Option<Connection>,
+}
+
+impl Copy {
+    /// One for each node. None if the plan has no owner.
+    fn of(plan: &Plan, token: &Token) -> Vec<Self> {
+        let Some(text) = plan.owner.as_deref().filter(|text| !text.is_empty()) else {
+            return Vec::new();
+        };
+        // The connect of the lock has accepted these URLs.
+        let nodes = plan.nodes.nodes(PATIENCE).unwrap_or_default();
+        let (key, record_key) = (plan.key.clone().into(), owner::record_key(&plan.key).into());
+        let text = text.into();
+        nodes
+            .into_iter()
+            .map(|node| Self {
+                node,
+                key: Arc::clone(&key),
+                record_key: Arc::clone(&record_key),
+                token: *token,
+                text: Arc::clone(&text),
+                connection: None,
+            })
+            .collect()
+    }
+
+    /// Writes the record again and again, until the lease ends.
+    async fn keep(
+        mut self,
+        mut ending: watch::Receiver<Option<Ending>>,
+        pause: Duration,
+        mut may_be_written: bool,
+        journal: Journal,
+    ) {
+        let (mut next, mut is_told) = (FIRST, false);
+        let ending = loop {
+            if let Ok(end) = tokio::time::timeout(next, end_of(&mut ending)).await {
+                break end;
+            }
+            tokio::select! {
+                biased;
+                end = end_of(&mut ending) => break end,
+                () = self.connect() => {}
+            }
+            may_be_written = true;
+            self.write_or_tell(&journal, &mut is_told).await;
+            next = pause;
+        };
+        match ending {
+            Ending::Kept => self.write_or_tell(&journal, &mut is_told).await,
+            Ending::Deleted if may_be_written => drop(self.delete().await),
+            Ending::Deleted => {}
+        }
+    }
+
+    /// Writes the record, and tells once why it cannot be written.
+    async fn write_or_tell(&mut self, journal: &Journal, is_told: &mut bool) {
+        let text = Arc::clone(&self.text);
+        if let Err(why) = self.run(&text).await
+            && !core::mem::replace(is_told, true)
+        {
+            let node = self.node.name().to_owned();
+            journal.write(&Event::NoOwner { node, why });
+        }
+    }
+
+    async fn delete(&mut self) -> Result<(), String> {
+        self.run("").await
+    }
+
+    /// Connects, unless it is connected. A failure is that of the next command.
+    async fn connect(&mut self) {
+        if self.connection.is_none() {
+            self.connection = self.node.connect().await.ok();
+        }
+    }
+
+    async fn run(&mut self, text: &str) -> Result<(), String> {
+        // A connection that fails is not used again.
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.node.connect().await?,
+        };
+        let mut script = redis::pipe();
+        let script = script
+            .cmd("EVAL")
+            .arg(include_str!("owner_record.lua"))
+            .arg(2)
+            .arg(&*self.key)
+            .arg(&*self.record_key)
+            .arg(self.token.as_bytes())
+            .arg(text);
+        let replies = connection.ask(script).await?;
+        self.connection = Some(connection);
+        match replies.first() {
+            Some(Value::ServerError(error)) => Err(in_words(error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Waits for the end of the lease.
+async fn end_of(ending: &mut watch::Receiver<Option<Ending>>) -> Ending {
+    let end = ending.wait_for(Option::is_some).await;
+    end.ok().and_then(|end| *end).unwrap_or(Ending::Deleted)
+}
