@@ -27,6 +27,7 @@ mod flaw;
 mod lean;
 mod line;
 mod nodes;
+mod numbered;
 mod promise;
 mod scene;
 mod search;
@@ -134,13 +135,16 @@ impl Scene {
 }
 
 fn check(search: Search, until: HasDiscoveries) -> impl Checker<Search> {
-    let threads = thread::available_parallelism().map_or(1, usize::from);
     search
         .checker()
-        .threads(threads)
+        .threads(threads())
         .finish_when(until)
         .spawn_bfs()
         .join()
+}
+
+fn threads() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn search_all(arguments: &Arguments) -> bool {

@@ -1,7 +1,9 @@
 //! All that a client can be, as a table: it is filled by running the shipping code, each entry once.
 
 use std::collections::HashMap;
-use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLock};
+
+use foldhash::fast::RandomState;
 
 use super::client::{self, Cause, Effect, Few, Input, View};
 use super::scene::{Kind, Scene};
@@ -10,14 +12,10 @@ use super::scene::{Kind, Scene};
 #[derive(Debug)]
 pub(super) struct Automaton {
     scene: Scene,
-    table: RwLock<Table>,
-}
-
-#[derive(Debug, Default)]
-struct Table {
-    rows: Vec<Row>,
-    by_past: HashMap<Past, u32>,
-    renumbered: HashMap<(u32, Vec<usize>), u32>,
+    /// Reading takes no lock.
+    rows: boxcar::Vec<Row>,
+    by_past: RwLock<HashMap<Past, u32, RandomState>>,
+    renumbered: RwLock<HashMap<(u32, Few<usize>), u32, RandomState>>,
 }
 
 #[derive(Debug)]
@@ -25,8 +23,8 @@ struct Row {
     past: Past,
     /// What it was given to get there.
     history: Vec<Input>,
-    view: Arc<View>,
-    next: HashMap<Input, Step>,
+    view: View,
+    next: RwLock<HashMap<Input, Step, RandomState>>,
 }
 
 /// Where an input leads, and what the client does on it.
@@ -66,21 +64,23 @@ impl Past {
 
 impl Automaton {
     pub(super) fn new(scene: &Scene) -> Self {
-        let mut table = Table::default();
+        let automaton = Self {
+            scene: scene.clone(),
+            rows: boxcar::Vec::new(),
+            by_past: RwLock::default(),
+            renumbered: RwLock::default(),
+        };
         for role in scene.clients {
             let past = Past {
                 kind: role.kind,
                 ..Past::default()
             };
-            if !table.by_past.contains_key(&past) {
+            automaton.number(past, || {
                 let (_, view) = client::after(scene, role.kind, &[], &[]);
-                table.add(past, Vec::new(), view);
-            }
+                (Vec::new(), view)
+            });
         }
-        Self {
-            scene: scene.clone(),
-            table: RwLock::new(table),
-        }
+        automaton
     }
 
     /// The row of a client that has done nothing yet.
@@ -89,44 +89,46 @@ impl Automaton {
             kind,
             ..Past::default()
         };
-        self.read().by_past[&past]
+        self.by_past.read().expect(NO_PANIC)[&past]
     }
 
-    pub(super) fn view(&self, row: u32) -> Arc<View> {
-        Arc::clone(&self.read().row(row).view)
+    pub(super) fn view(&self, row: u32) -> &View {
+        &self.row(row).view
     }
 
     /// How many rows there are.
     pub(super) fn len(&self) -> usize {
-        self.read().rows.len()
+        self.rows.count()
     }
 
     /// Gives `input` to a client.
     pub(super) fn step(&self, row: u32, input: &Input) -> Step {
-        let (kind, history) = {
-            let table = self.read();
-            let row = table.row(row);
-            if let Some(step) = row.next.get(input) {
-                return step.clone();
-            }
-            (row.past.kind, row.history.clone())
-        };
+        let Row {
+            past,
+            history,
+            next,
+            ..
+        } = self.row(row);
+        if let Some(step) = next.read().expect(NO_PANIC).get(input) {
+            return step.clone();
+        }
         let last = std::slice::from_ref(input);
-        let (effects, view) = client::after(&self.scene, kind, &history, last);
-        self.replies_one_by_one(kind, &history, input, &effects, &view);
-        let mut table = self.write();
-        let past = table.row(row).past.then(input, &view);
-        let to = match table.by_past.get(&past) {
-            // Asked for, and not taken.
-            _ if effects.is_empty() && matches!(input.cause, Cause::Wake(_) | Cause::Drop) => row,
-            Some(&known) => known,
-            None => table.add(past, [&history, last].concat(), view),
+        let (effects, view) = client::after(&self.scene, past.kind, history, last);
+        self.replies_one_by_one(past.kind, history, input, &effects, &view);
+        // Asked for, and not taken.
+        let is_asked = matches!(input.cause, Cause::Wake(_) | Cause::Drop);
+        let to = if effects.is_empty() && is_asked {
+            row
+        } else {
+            let past = past.then(input, &view);
+            self.number(past, || ([history, last].concat(), view))
         };
         let step = Step {
             to,
             effects: effects.into(),
         };
-        table.row_mut(row).next.insert(input.clone(), step.clone());
+        let mut next = next.write().expect(NO_PANIC);
+        next.insert(input.clone(), step.clone());
         step
     }
 
@@ -180,17 +182,13 @@ impl Automaton {
         if numbers.is_sorted() {
             return row;
         }
-        let question = (row, numbers.to_vec());
-        if let Some(&known) = self.read().renumbered.get(&question) {
+        let question = (row, numbers.iter().copied().collect());
+        if let Some(&known) = self.renumbered.read().expect(NO_PANIC).get(&question) {
             return known;
         }
-        let (kind, history) = {
-            let table = self.read();
-            let row = table.row(row);
-            (row.past.kind, row.history.clone())
-        };
-        let mut other = self.start(kind);
-        for input in &history {
+        let Row { past, history, .. } = self.row(row);
+        let mut other = self.start(past.kind);
+        for input in history {
             let mut input = input.clone();
             match &mut input.cause {
                 Cause::Wake(answers) | Cause::Read(answers) => {
@@ -209,40 +207,32 @@ impl Automaton {
             *self.view(other),
             "to a client the nodes are not alike"
         );
-        self.write().renumbered.insert(question, other);
+        let mut renumbered = self.renumbered.write().expect(NO_PANIC);
+        renumbered.insert(question, other);
         other
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, Table> {
-        self.table.read().expect("no thread has panicked")
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Table> {
-        self.table.write().expect("no thread has panicked")
-    }
-}
-
-impl Table {
-    fn add(&mut self, past: Past, history: Vec<Input>, view: View) -> u32 {
-        let row = u32::try_from(self.rows.len()).expect("fewer clients than memory");
-        self.by_past.insert(past.clone(), row);
-        self.rows.push(Row {
-            past,
-            history,
-            view: Arc::new(view),
-            next: HashMap::new(),
-        });
-        row
     }
 
     fn row(&self, row: u32) -> &Row {
         &self.rows[row as usize]
     }
 
-    fn row_mut(&mut self, row: u32) -> &mut Row {
-        &mut self.rows[row as usize]
+    /// The row of a client with this past: if it is new, one with the history and the view that `made` returns.
+    fn number(&self, past: Past, made: impl FnOnce() -> (Vec<Input>, View)) -> u32 {
+        let mut by_past = self.by_past.write().expect(NO_PANIC);
+        *by_past.entry(past).or_insert_with_key(|past| {
+            let (history, view) = made();
+            let row = self.rows.push(Row {
+                past: past.clone(),
+                history,
+                view,
+                next: RwLock::default(),
+            });
+            u32::try_from(row).expect("fewer clients than memory")
+        })
     }
 }
+
+const NO_PANIC: &str = "no thread has panicked";
 
 /// Every order of `0..count`.
 fn permutations(count: usize) -> Vec<Vec<usize>> {

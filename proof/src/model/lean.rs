@@ -90,6 +90,7 @@ impl Lean {
     pub(super) fn search(self) -> (usize, bool) {
         let checker = self
             .checker()
+            .threads(super::threads())
             .finish_when(HasDiscoveries::AnyFailures)
             .spawn_bfs()
             .join();

@@ -1,18 +1,19 @@
-//! The line of waiting clients alone: the nodes of the simulation, which do what the scripts do, and clients that follow the rules
-//! of `docs/line.md`, in every order of events.
+//! The line of waiting clients alone: the nodes of the simulation, which do what the scripts do, and clients that wait by the rules of
+//! the library (`Looks`), in every order of events.
 //!
 //! Within a unit of time all messages arrive, in any order, and all that is due happens; a call may be lost. So what takes time
 //! here is what the rules make a client wait for.
 
-use std::collections::HashMap;
-use std::sync::Mutex;
+use std::num::NonZero;
 
-use redlock_core::mock::{Server, ServerFlaw};
+use redlock_core::mock::{Calls, Looks, Pace, Server, ServerFlaw};
 use redlock_core::transport::{
     Call, Command, Mailbox, Place, Position, Refusal, Reply, RunId, VoteConditions,
 };
 use redlock_core::{Instant, Token};
 use stateright::{Checker, HasDiscoveries, Model, Property};
+
+use super::numbered::Numbered;
 
 const NODES_MAX: usize = 3;
 const CLIENTS_MAX: usize = 3;
@@ -23,7 +24,8 @@ const UNIT_MS: u32 = 25;
 const TURN: u8 = 2;
 const LOOK: u8 = 4;
 const TTL: u8 = 6;
-const LOOKS_MIN: u8 = 3;
+/// Of so many clients ahead, a client expects one to miss its turn: so few that this matters in a small world.
+const AHEAD_PER_TURN: NonZero<u64> = NonZero::<u64>::MIN;
 
 /// A world of a few nodes and clients that wait for one lock, with the line or with something wrong.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ pub(super) struct Line {
     /// How many clients may die, hang and give up, how many calls may be lost, and how many nodes forget their line.
     pub(super) mishaps: Mishaps,
     pub(super) slip: Option<Slip>,
-    rows: Mutex<Rows>,
+    rows: Numbered<Node>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -143,19 +145,13 @@ impl Slip {
     }
 }
 
-/// Nodes, each under a number: a world is small, and a node is not.
-#[derive(Debug, Default)]
-struct Rows {
-    servers: Vec<Node>,
-    numbers: HashMap<Node, u16>,
-}
-
 type Node = Server<1>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct World {
     now: u8,
-    nodes: [u16; NODES_MAX],
+    /// The number of each [`Node`].
+    nodes: [u32; NODES_MAX],
     clients: [Client; CLIENTS_MAX],
     mishaps: Mishaps,
     /// For how long the lock has been free although a live client wants it.
@@ -167,9 +163,13 @@ struct Client {
     phase: Phase,
     /// When its wait began.
     since: u8,
-    looks: u8,
+    looks: Looks,
     /// The nodes that have called it, behind the reply to its last try.
-    called: u8,
+    calls: Calls,
+    /// When it tries because of these, if it does.
+    called_for: Option<u8>,
+    /// Whether a quorum has called it in this wait.
+    was_called: bool,
     fate: Fate,
 }
 
@@ -200,7 +200,8 @@ enum Said {
     Granted,
     /// For so many units.
     Held(u8),
-    Ahead(u8),
+    /// For so many units, and so many clients.
+    Ahead(u8, u8),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -232,7 +233,7 @@ impl Line {
             end,
             mishaps,
             slip,
-            rows: Mutex::default(),
+            rows: Numbered::default(),
         }
     }
 
@@ -240,6 +241,7 @@ impl Line {
     pub(super) fn search(self) -> (usize, Option<&'static str>) {
         let checker = self
             .checker()
+            .threads(super::threads())
             .finish_when(HasDiscoveries::AnyFailures)
             .spawn_bfs()
             .join();
@@ -263,30 +265,15 @@ impl Line {
         self.nodes / 2 + 1
     }
 
-    fn server(&self, row: u16) -> Node {
-        self.rows.lock().expect("no search has panicked").servers[usize::from(row)].clone()
-    }
-
-    fn row(&self, server: Node) -> u16 {
-        let mut rows = self.rows.lock().expect("no search has panicked");
-        if let Some(row) = rows.numbers.get(&server) {
-            return *row;
-        }
-        let row = u16::try_from(rows.servers.len()).expect("there are few different nodes");
-        rows.servers.push(server.clone());
-        rows.numbers.insert(server, row);
-        row
-    }
-
     fn change(&self, world: &mut World, node: usize, change: impl FnOnce(&mut Node)) {
-        let mut server = self.server(world.nodes[node]);
+        let mut server = self.rows.get(world.nodes[node]).clone();
         change(&mut server);
-        world.nodes[node] = self.row(server);
+        world.nodes[node] = self.rows.number(server);
     }
 
     fn is_free(&self, world: &World) -> bool {
         let is_free = |node: &usize| {
-            let server = self.server(world.nodes[*node]);
+            let server = self.rows.get(world.nodes[*node]);
             server.entry(KEY, instant(world.now)).is_none()
         };
         (0..self.nodes).filter(is_free).count() >= self.quorum()
@@ -325,7 +312,6 @@ impl Line {
         let it = &mut world.clients[client];
         match &mut it.phase {
             Phase::Tries(said) => {
-                it.called &= !(1 << node);
                 said[node] = match reply {
                     Some(Reply::Waiting(position, _)) => heard(&position),
                     _ => Said::Granted,
@@ -370,44 +356,29 @@ impl Line {
         if !is_behind || it.fate == Fate::Dead {
             return;
         }
-        let until = match call {
-            Call::Turn => {
-                it.called |= 1 << node;
-                now + 1
-            }
-            _ => now + TURN + 1,
-        };
-        if let Phase::Waits(at) = &mut it.phase {
-            *at = until.min(*at);
+        if let Some(micros) = it.looks.hear(&mut it.calls, node, call, &self.pace()) {
+            let at = now.saturating_add(units(micros));
+            it.called_for = Some(it.called_for.map_or(at, |known| known.min(at)));
+            it.was_called |= micros == 0;
         }
     }
 
-    /// How long a client waits after a lost round. None where it is random.
-    fn pause(&self, it: &Client, said: &[Said]) -> Option<u8> {
-        let held = said.iter().filter(|said| matches!(said, Said::Held(_)));
-        let ahead = said.iter().filter_map(|said| match said {
-            Said::Ahead(left) => Some(*left),
-            _ => None,
-        });
-        let (held, turn) = (held.count(), ahead.clone().max());
-        if self.slip == Some(Slip::NoTimer) {
-            return Some(u8::MAX);
+    /// By what clients measure their waits.
+    fn pace(&self) -> Pace {
+        let micros = |units: u8| u64::from(units) * u64::from(UNIT_MS) * 1_000;
+        let nodes = u32::try_from(self.nodes).expect("there are few nodes");
+        Pace::new(nodes, micros(TURN), micros(LOOK), AHEAD_PER_TURN)
+    }
+
+    /// What a client remembers after a lost round, and how long it waits then. `None` where that is random.
+    fn pause(&self, it: &Client, said: &[Said; NODES_MAX]) -> (Looks, Option<u8>) {
+        let mut looks = it.looks;
+        let answers = said.map(Said::answer);
+        let pause = looks.after_answers(&answers, &self.pace());
+        match self.slip {
+            Some(Slip::NoTimer) => (looks, Some(u8::MAX)),
+            _ => (looks, pause.map(units)),
         }
-        if it.looks >= LOOKS_MIN && held > 0 {
-            let mut left: Vec<_> = said
-                .iter()
-                .map(|said| match said {
-                    Said::Held(left) => *left,
-                    _ => 0,
-                })
-                .collect();
-            left.sort_unstable();
-            let expiry = left[self.quorum() - 1].saturating_add(1);
-            return Some(expiry.min(LOOK));
-        }
-        let blocking = self.nodes + 1 - self.quorum();
-        let turn = turn.filter(|left| *left > 0 && held + ahead.count() >= blocking)?;
-        Some(turn.saturating_add(1))
     }
 
     /// Whether something happens before time passes.
@@ -422,15 +393,16 @@ impl Line {
             let is_due = it.fate == Fate::Well
                 && match it.phase {
                     Phase::CleansUp(..) => true,
-                    Phase::Waits(at) => at <= world.now,
+                    Phase::Waits(at) => Self::tries_at(it, at) <= world.now,
                     _ => false,
                 };
             is_sent || is_due
         })
     }
 
-    fn is_called(&self, it: &Client) -> bool {
-        it.called.count_ones() as usize >= self.quorum()
+    /// When a client tries that plans to wait until `at`.
+    fn tries_at(it: &Client, at: u8) -> u8 {
+        it.called_for.map_or(at, |called_for| called_for.min(at))
     }
 }
 
@@ -453,13 +425,15 @@ impl Model for Line {
         let client = Client {
             phase: Phase::Out,
             since: 0,
-            looks: 0,
-            called: 0,
+            looks: Looks::NONE,
+            calls: Calls::NONE,
+            called_for: None,
+            was_called: false,
             fate: Fate::Well,
         };
         vec![World {
             now: 0,
-            nodes: [self.row(server); NODES_MAX],
+            nodes: [self.rows.number(server); NODES_MAX],
             clients: [client; CLIENTS_MAX],
             mishaps: self.mishaps,
             idle: 0,
@@ -500,11 +474,11 @@ impl Model for Line {
                 Phase::Out if client == 0 || world.clients[client - 1].phase != Phase::Out => {
                     actions.push(Action::Begin(client));
                 }
-                Phase::CleansUp(0, said) => match self.pause(it, &said[..self.nodes]) {
-                    Some(pause) => actions.push(Action::Plan(client, pause)),
-                    None => actions.extend([1, 2].map(|pause| Action::Plan(client, pause))),
+                Phase::CleansUp(0, said) => match self.pause(it, &said) {
+                    (_, Some(pause)) => actions.push(Action::Plan(client, pause)),
+                    (_, None) => actions.extend([1, 2].map(|pause| Action::Plan(client, pause))),
                 },
-                Phase::Waits(at) if at <= world.now || self.is_called(it) => {
+                Phase::Waits(at) if Self::tries_at(it, at) <= world.now => {
                     actions.push(Action::Wake(client));
                 }
                 Phase::Holds(_) => actions.push(Action::Release(client)),
@@ -525,10 +499,7 @@ impl Model for Line {
         if lapses > 0 {
             actions.extend((0..self.nodes).map(Action::Forget));
         }
-        let is_called = |it: &Client| {
-            it.fate == Fate::Well && matches!(it.phase, Phase::Waits(_)) && self.is_called(it)
-        };
-        if world.now < self.end && !Self::is_busy(world) && !world.clients.iter().any(is_called) {
+        if world.now < self.end && !Self::is_busy(world) {
             actions.push(Action::Tick);
         }
     }
@@ -553,30 +524,34 @@ impl Model for Line {
             }
             Action::Plan(client, pause) => {
                 let it = &mut next.clients[client];
-                it.looks = (it.looks + 1).min(LOOKS_MIN);
-                let pause = if it.called == 0 { pause } else { pause.min(1) };
+                if let Phase::CleansUp(_, said) = it.phase {
+                    it.looks = self.pause(it, &said).0;
+                }
                 it.phase = Phase::Waits(world.now.saturating_add(pause));
             }
             Action::Wake(client) => {
                 let it = &mut next.clients[client];
-                if self.is_called(it) {
-                    it.looks = 0;
+                match it.called_for {
+                    Some(_) => it.looks.try_called(it.calls, &self.pace()),
+                    None => it.looks.look(),
                 }
-                it.called = 0;
                 it.phase = Phase::Tries([Said::Nothing; NODES_MAX]);
+                it.calls = Calls::NONE;
+                it.called_for = None;
             }
-            Action::Release(client) => next.clients[client].phase = self.leaves(),
+            Action::Release(client) => self.leave(&mut next.clients[client]),
             Action::GiveUp(client) => {
                 next.mishaps.leavers -= 1;
-                next.clients[client].phase = match self.slip {
-                    Some(Slip::StaysInLine) => Phase::Done,
-                    _ => self.leaves(),
-                };
+                self.leave(&mut next.clients[client]);
+                if self.slip == Some(Slip::StaysInLine) {
+                    next.clients[client].phase = Phase::Done;
+                }
             }
             Action::Die(client) => {
                 next.mishaps.deaths -= 1;
                 next.clients[client].fate = Fate::Dead;
-                next.clients[client].called = 0;
+                next.clients[client].calls = Calls::NONE;
+                next.clients[client].called_for = None;
                 for node in 0..self.nodes {
                     self.change(&mut next, node, |server| {
                         server.unsubscribe(mailbox(client));
@@ -604,7 +579,7 @@ impl Model for Line {
                 next.now += 1;
                 for it in &mut next.clients {
                     if matches!(it.phase, Phase::Holds(until) if until <= next.now) {
-                        it.phase = self.leaves();
+                        self.leave(it);
                     }
                 }
                 for node in 0..self.nodes {
@@ -624,13 +599,13 @@ impl Model for Line {
         let is_taken = |line: &Self, world: &World| world.idle <= line.bound();
         let takes = |_: &Self, world: &World| {
             let mut clients = world.clients.iter();
-            clients.any(|it| it.looks == 0 && it.since > 0 && matches!(it.phase, Phase::Holds(_)))
+            clients.any(|it| it.was_called && matches!(it.phase, Phase::Holds(_)))
         };
         let is_gone = |line: &Self, world: &World| {
             let is_done = |it: &Client| it.phase == Phase::Done && it.fate == Fate::Well;
             !world.clients[..line.clients].iter().all(is_done)
                 || world.nodes[..line.nodes].iter().all(|node| {
-                    let server = line.server(*node);
+                    let server = line.rows.get(*node);
                     let now = instant(world.now);
                     server.line(KEY, now).next().is_none() && server.turn(KEY, now).is_none()
                 })
@@ -645,8 +620,16 @@ impl Model for Line {
 }
 
 impl Line {
-    const fn leaves(&self) -> Phase {
-        Phase::Leaves((1 << self.nodes) - 1)
+    /// It releases the lock, or gives up, and remembers nothing of its wait.
+    const fn leave(&self, it: &mut Client) {
+        *it = Client {
+            phase: Phase::Leaves((1 << self.nodes) - 1),
+            looks: Looks::NONE,
+            calls: Calls::NONE,
+            called_for: None,
+            was_called: false,
+            ..*it
+        };
     }
 }
 
@@ -655,8 +638,30 @@ fn heard(position: &Position) -> Said {
     let left = u8::try_from(units).unwrap_or(u8::MAX);
     match position.refusal {
         Refusal::Held => Said::Held(left),
-        Refusal::Ahead | Refusal::Full => Said::Ahead(left),
+        Refusal::Ahead | Refusal::Full => {
+            Said::Ahead(left, u8::try_from(position.ahead).unwrap_or(u8::MAX))
+        }
     }
+}
+
+impl Said {
+    /// The answer of which this is the short form.
+    fn answer(self) -> Result<Reply, ()> {
+        let (refusal, left, ahead) = match self {
+            Self::Nothing => return Err(()),
+            Self::Granted => return Ok(Reply::Acquired(None)),
+            Self::Held(left) => (Refusal::Held, left, 0),
+            Self::Ahead(left, ahead) => (Refusal::Ahead, left, ahead),
+        };
+        let position = Position::new(refusal, 0, u32::from(left) * UNIT_MS, ahead.into());
+        Ok(Reply::Waiting(position, None))
+    }
+}
+
+/// As many units as these microseconds last.
+fn units(micros: u64) -> u8 {
+    let units = micros.div_ceil(u64::from(UNIT_MS) * 1_000);
+    u8::try_from(units).unwrap_or(u8::MAX)
 }
 
 /// What a clock reads: well behind its start, so that tickets are in the past.

@@ -4,11 +4,13 @@
 use std::collections::HashMap;
 use std::sync::RwLock;
 
+use foldhash::fast::RandomState;
 use redlock_core::mock::Server;
 use redlock_core::transport::{Command, Proposal, ReplicationId, Reply, RunId, VoteConditions};
 use redlock_core::{Denial, Failure, Fence, Fencing, Instant, Token};
 
 use super::client::{Answer, KEY, Offer, Order};
+use super::numbered::Numbered;
 use super::scene::Scene;
 
 /// A node: with one lock, and to the microsecond as the units of a scene are.
@@ -21,14 +23,8 @@ pub(super) struct Nodes {
     scene: Scene,
     /// To which nothing has happened yet.
     first: Node,
-    table: RwLock<Table>,
-}
-
-#[derive(Debug, Default)]
-struct Table {
-    rows: Vec<Node>,
-    numbers: HashMap<Node, u32>,
-    next: HashMap<(u32, u8, Event), Turn>,
+    rows: Numbered<Node>,
+    next: RwLock<HashMap<(u32, u8, Event), Turn, RandomState>>,
 }
 
 /// What happens to a node.
@@ -80,12 +76,13 @@ impl Nodes {
         let flaw = scene.flaw.and_then(super::flaw::Flaw::server_flaw);
         let node = Node::new(RunId::new(1)).exact();
         let node = node.set_up_for(scene.rules()).with_flaw(flaw);
-        let mut table = Table::default();
-        table.number(node.clone());
+        let rows = Numbered::default();
+        assert_eq!(rows.number(node.clone()), Self::START);
         Self {
             scene: scene.clone(),
             first: node,
-            table: RwLock::new(table),
+            rows,
+            next: RwLock::default(),
         }
     }
 
@@ -108,7 +105,7 @@ impl Nodes {
     }
 
     fn look<T>(&self, row: u32, at: impl FnOnce(&Node) -> T) -> T {
-        at(&self.table.read().expect("no thread has panicked").rows[row as usize])
+        at(self.rows.get(row))
     }
 
     fn rules(&self) -> Fencing {
@@ -118,13 +115,12 @@ impl Nodes {
     /// Lets `event` happen to a node whose clock reads `wall`, in units.
     pub(super) fn step(&self, row: u32, wall: u8, event: Event) -> Turn {
         let question = (row, wall, event);
-        let mut node = {
-            let table = self.table.read().expect("no thread has panicked");
-            if let Some(turn) = table.next.get(&question) {
-                return turn.clone();
-            }
-            table.rows[row as usize].clone()
-        };
+        let known = self.next.read().expect("no thread has panicked");
+        if let Some(turn) = known.get(&question) {
+            return turn.clone();
+        }
+        drop(known);
+        let mut node = self.rows.get(row).clone();
         let now = self.scene.instant(wall);
         let mut answer = None;
         match event {
@@ -161,26 +157,14 @@ impl Nodes {
                 expires_at: self.scene.reading(entry.expires_at),
             }
         });
-        let mut table = self.table.write().expect("no thread has panicked");
         let turn = Turn {
-            to: table.number(node),
+            to: self.rows.number(node),
             entry,
             answer,
         };
-        table.next.insert(question, turn.clone());
+        let mut known = self.next.write().expect("no thread has panicked");
+        known.insert(question, turn.clone());
         turn
-    }
-}
-
-impl Table {
-    fn number(&mut self, node: Node) -> u32 {
-        if let Some(&known) = self.numbers.get(&node) {
-            return known;
-        }
-        let number = u32::try_from(self.rows.len()).expect("fewer nodes than memory");
-        self.numbers.insert(node.clone(), number);
-        self.rows.push(node);
-        number
     }
 }
 

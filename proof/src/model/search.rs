@@ -12,8 +12,9 @@ use super::automaton::Automaton;
 use super::client::{Answer, Cause, Effect, Few, Input, Meeting, Operation, Order};
 use super::flaw::Flaw;
 use super::nodes::{Event, Nodes};
+use super::numbered::Numbered;
 use super::scene::{Scene, Start};
-use super::world::{Sent, World, small};
+use super::world::{Link, Sent, World, small};
 
 /// One step: nothing happens at the same time as another thing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -63,6 +64,7 @@ pub(super) struct Search {
     pub(super) scene: Scene,
     pub(super) automaton: Automaton,
     pub(super) nodes: Nodes,
+    links: Numbered<Link>,
     /// Of worlds that differ by the numbers of nodes and clients only, one is enough; a trace through these would
     /// not be one to read.
     is_reduced: bool,
@@ -71,9 +73,12 @@ pub(super) struct Search {
 impl Search {
     pub(super) fn new(scene: Scene, is_reduced: bool) -> Self {
         let has_twin = scene.upsets.has_twin;
+        let links = Numbered::default();
+        assert_eq!(links.number(Link::default()), Link::UNUSED);
         Self {
             automaton: Automaton::new(&scene),
             nodes: Nodes::new(&scene),
+            links,
             scene,
             // Of two nodes that are one process, the second is not like the others.
             is_reduced: is_reduced && !has_twin,
@@ -88,32 +93,33 @@ impl Search {
         };
         let step = self.automaton.step(world.clients[client].row, &input);
         let reported = world.fences.last().copied().unwrap_or_default();
-        let it = &mut world.clients[client];
-        it.row = step.to;
+        world.clients[client].row = step.to;
         // What it sends once it has been granted a lease, to restore a record, is no new request.
-        let above = it.above;
+        let above = world.clients[client].above;
         for effect in &*step.effects {
             match *effect {
                 Effect::Sent(node, order) => {
                     if matches!(order, Order::Acquire(..)) {
-                        it.above = reported;
+                        world.clients[client].above = reported;
                     }
-                    let link = &mut it.links[node];
-                    link.awaited = Some(order);
-                    link.sent.push(Sent {
-                        order,
-                        is_awaited: true,
+                    self.change_link(world, client, node, |link| {
+                        link.awaited = Some(order);
+                        link.sent.push(Sent {
+                            order,
+                            is_awaited: true,
+                        });
                     });
                 }
                 Effect::GivenUp(node) => {
-                    let link = &mut it.links[node];
-                    link.awaited = None;
-                    if self.scene.flaw != Some(Flaw::LateRepliesCount) {
-                        link.answers.clear();
-                        link.sent
-                            .iter_mut()
-                            .for_each(|sent| sent.is_awaited = false);
-                    }
+                    self.change_link(world, client, node, |link| {
+                        link.awaited = None;
+                        if self.scene.flaw != Some(Flaw::LateRepliesCount) {
+                            link.answers.clear();
+                            link.sent
+                                .iter_mut()
+                                .for_each(|sent| sent.is_awaited = false);
+                        }
+                    });
                 }
                 Effect::Acquired => {
                     world.acting = Some(small(client));
@@ -132,13 +138,15 @@ impl Search {
     }
 
     pub(super) fn does_something(&self, world: &World, client: usize, nodes: &[usize]) -> bool {
-        let it = &world.clients[client];
-        let replies = nodes.iter().map(|node| (*node, it.links[*node].answers[0]));
+        let replies = nodes
+            .iter()
+            .map(|node| (*node, self.link(world, client, *node).answers[0]));
         let input = Input {
             reading: world.reading(&self.scene, client),
             cause: Cause::Wake(replies.collect()),
         };
-        !self.automaton.step(it.row, &input).effects.is_empty()
+        let row = world.clients[client].row;
+        !self.automaton.step(row, &input).effects.is_empty()
     }
 
     /// Lets `node` execute what `client` has sent.
@@ -186,11 +194,13 @@ impl Search {
                 return self.run(world, client, Cause::Begin(operation));
             }
             Action::Run(client, nodes) => {
-                let links = &mut world.clients[client].links;
-                let answers = nodes
-                    .into_iter()
-                    .map(|node| (node, links[node].take_reply()))
-                    .collect();
+                let take = |node| {
+                    (
+                        node,
+                        self.change_link(world, client, node, Link::take_reply),
+                    )
+                };
+                let answers = nodes.into_iter().map(take).collect();
                 return self.run(world, client, Cause::Wake(answers));
             }
             Action::Drop(client) => {
@@ -198,24 +208,27 @@ impl Search {
                 return self.run(world, client, Cause::Drop);
             }
             Action::Execute(client, node) => {
-                let sent = world.clients[client].links[node].sent.remove(0);
+                let sent = self.link(world, client, node).sent[0].clone();
                 let answer = self.execute(world, node, client, sent.order);
-                if sent.is_awaited {
-                    world.clients[client].links[node].answers.push(answer);
-                }
+                self.change_link(world, client, node, |link| {
+                    link.sent.remove(0);
+                    if sent.is_awaited {
+                        link.answers.push(answer);
+                    }
+                });
             }
             Action::Stray(client, node, order) => {
-                let stray = &mut world.clients[client].links[node].stray;
-                stray.retain({
+                self.change_link(world, client, node, |link| {
                     let mut is_first = true;
-                    move |other| *other != order || !std::mem::take(&mut is_first)
+                    link.stray
+                        .retain(|other| *other != order || !std::mem::take(&mut is_first));
                 });
                 self.execute(world, node, client, order);
             }
             Action::Break(client, node, reply) => {
                 world.breaks -= 1;
                 if reply == Reply::Lost {
-                    world.clients[client].links[node].answers.clear();
+                    self.change_link(world, client, node, |link| link.answers.clear());
                 }
                 self.break_down(world, client, node, true);
             }
@@ -238,7 +251,7 @@ impl Search {
                 }
                 // What was on its way to it arrives nowhere.
                 for client in 0..self.scene.clients.len() {
-                    world.clients[client].links[node].answers.clear();
+                    self.change_link(world, client, node, |link| link.answers.clear());
                     self.break_down(world, client, node, false);
                     self.run(world, client, Cause::Met(node, Meeting::Restarted));
                 }
@@ -275,10 +288,11 @@ impl Search {
             Action::Tick(standing_still, ahead, read) => {
                 for client in 0..self.scene.clients.len() {
                     let mine = read.iter().filter(|(whose, _)| *whose == client);
-                    let links = &mut world.clients[client].links;
-                    let answers: Few<_> = mine
-                        .map(|(_, node)| (*node, links[*node].take_reply()))
-                        .collect();
+                    let take = |(_, node): &(usize, usize)| {
+                        let reply = self.change_link(world, client, *node, Link::take_reply);
+                        (*node, reply)
+                    };
+                    let answers: Few<_> = mine.map(take).collect();
                     if !answers.is_empty() {
                         self.run(world, client, Cause::Read(answers));
                     }
@@ -379,9 +393,29 @@ impl Search {
     }
 
     fn break_down(&self, world: &mut World, client: usize, node: usize, leaves_strays: bool) {
-        let it = &mut world.clients[client];
-        let drawn = self.automaton.view(it.row).drawn;
-        it.links[node].break_down(drawn, leaves_strays);
+        let drawn = self.automaton.view(world.clients[client].row).drawn;
+        self.change_link(world, client, node, |link| {
+            link.break_down(drawn, leaves_strays);
+        });
+    }
+
+    /// The connection of `client` to `node`.
+    pub(super) fn link(&self, world: &World, client: usize, node: usize) -> &Link {
+        self.links.get(world.clients[client].links[node])
+    }
+
+    fn change_link<T>(
+        &self,
+        world: &mut World,
+        client: usize,
+        node: usize,
+        change: impl FnOnce(&mut Link) -> T,
+    ) -> T {
+        let number = &mut world.clients[client].links[node];
+        let mut link = self.links.get(*number).clone();
+        let changed = change(&mut link);
+        *number = self.links.number(link);
+        changed
     }
 }
 

@@ -49,7 +49,7 @@ fn words(search: &Search, action: &Action, world: &World) -> String {
             let replies: Vec<_> = nodes
                 .iter()
                 .map(|from| {
-                    let answer = world.clients[*who].links[*from].answers[0];
+                    let answer = search.link(world, *who, *from).answers[0];
                     format!("{} from {}", reply(answer), node(from))
                 })
                 .collect();
@@ -57,7 +57,7 @@ fn words(search: &Search, action: &Action, world: &World) -> String {
         }
         Action::Drop(who) => format!("{} drops its future", client(who)),
         Action::Execute(who, at) => {
-            let sent = &world.clients[*who].links[*at].sent[0];
+            let sent = &search.link(world, *who, *at).sent[0];
             format!(
                 "{} executes {} of {}",
                 node(at),

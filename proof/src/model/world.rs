@@ -71,8 +71,8 @@ pub(super) struct Client {
     pub(super) extends: u8,
     /// The highest fence that had been reported when its last round began.
     pub(super) above: Stamp,
-    /// Its connections, one to each node.
-    pub(super) links: ArrayVec<Link, MAX_NODES>,
+    /// Its connections, one to each node: the number of each [`Link`].
+    pub(super) links: ArrayVec<u32, MAX_NODES>,
 }
 
 /// The connection of a client to a node, and what is left of those before it.
@@ -115,7 +115,7 @@ impl World {
             acquires: role.acquires,
             extends: role.extends,
             above: Stamp::default(),
-            links: repeated(Link::default(), scene.nodes),
+            links: repeated(Link::UNUSED, scene.nodes),
         };
         Self {
             now: 0,
@@ -215,6 +215,9 @@ impl Order {
 }
 
 impl Link {
+    /// The number of a link that was never used.
+    pub(super) const UNUSED: u32 = 0;
+
     /// The connection breaks: of what was on its way the client learns nothing. A release is sent again on the
     /// next one, whether it has arrived or not.
     pub(super) fn break_down(&mut self, drawn: u8, leaves_strays: bool) {

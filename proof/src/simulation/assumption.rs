@@ -81,8 +81,6 @@ pub enum Assumption {
     OldIdentity,
     /// Nodes say that they have done a release that a device had stored, and have not.
     StoredRelease,
-    /// The clean-up of a lost round calls the client that cleans up.
-    CallsItself,
     /// A client that does not come when it is its turn stays at the head of the line.
     KeptHead,
     /// A turn does not end.
@@ -147,7 +145,7 @@ impl Assumption {
             Self::StoredRelease => Some(Promise::Cleanup),
             Self::OneClock => Some(Promise::NodesTime),
             Self::Replica => Some(Promise::Replica),
-            Self::CallsItself | Self::FirstCall => Some(Promise::Restraint),
+            Self::FirstCall => Some(Promise::Restraint),
             Self::KeptHead
             | Self::EndlessTurn
             | Self::CallFirst
@@ -221,8 +219,7 @@ impl Assumption {
     pub(super) const fn needs_lines(self) -> bool {
         matches!(
             self,
-            Self::CallsItself
-                | Self::KeptHead
+            Self::KeptHead
                 | Self::EndlessTurn
                 | Self::TicketPerTry
                 | Self::FirstCall
@@ -253,7 +250,6 @@ impl Assumption {
             Self::Failback => Some(ServerFlaw::MissesFailback),
             Self::StepBackQuarantine => Some(ServerFlaw::QuarantineWithoutStepBack),
             Self::ShorterFences => Some(ServerFlaw::ShortensFenceRecord),
-            Self::CallsItself => Some(ServerFlaw::CallsItself),
             Self::KeptHead => Some(ServerFlaw::KeepsHead),
             Self::EndlessTurn => Some(ServerFlaw::TurnNeverEnds),
             Self::TicketPerTry => Some(ServerFlaw::TakesLastTicket),

@@ -107,8 +107,8 @@ impl Debt {
         }
     }
 
-    /// The device sends the release that it has stored. It stores one, the last: also that of an acquire that it had queued, and that
-    /// was never written, because the connection had ended.
+    /// The device sends a release that it has stored. It stores the last two: also those of acquires that it had queued, and that were
+    /// never written, because the connection had ended. So the one that is owed may have made room for others.
     pub(super) fn send_stored(&mut self, message: Message) {
         let is_another = |owed: &Message| owed.token != message.token;
         if self.release.as_ref().is_some_and(is_another) {

@@ -237,7 +237,7 @@ impl Message {
             Verb::Acquire { ttl_ms, conditions } => {
                 Command::acquire(key, token, ttl_ms, conditions)
             }
-            Verb::Extend { ttl_ms } => Command::extend(key, token, ttl_ms),
+            Verb::Extend { ttl_ms, .. } => Command::extend(key, token, ttl_ms),
             Verb::Release => Command::release(key, token),
         };
         command.with_proposal(self.proposal).with_place(self.place)
@@ -250,7 +250,7 @@ impl Message {
     /// Of a plain lease, how long the command asks for.
     pub(crate) const fn plain_ttl_ms(&self) -> Option<u32> {
         match (self.verb, self.proposal) {
-            (Verb::Acquire { ttl_ms, .. } | Verb::Extend { ttl_ms }, None) => Some(ttl_ms),
+            (Verb::Acquire { ttl_ms, .. } | Verb::Extend { ttl_ms, .. }, None) => Some(ttl_ms),
             _ => None,
         }
     }

@@ -147,7 +147,7 @@ impl Order {
             Verb::Acquire { ttl_ms, conditions } => {
                 Command::acquire(key, &self.token, ttl_ms, conditions)
             }
-            Verb::Extend { ttl_ms } => Command::extend(key, &self.token, ttl_ms),
+            Verb::Extend { ttl_ms, .. } => Command::extend(key, &self.token, ttl_ms),
             Verb::Release => Command::release(key, &self.token),
         };
         command.with_proposal(self.proposal)
@@ -165,7 +165,8 @@ fn acquire(ttl: &[u8]) -> Option<Verb> {
 
 fn extend(ttl: &[u8]) -> Option<Verb> {
     let ttl_ms = number(ttl)?.try_into().ok()?;
-    Some(Verb::Extend { ttl_ms })
+    let conditions = VoteConditions::NONE;
+    Some(Verb::Extend { ttl_ms, conditions })
 }
 
 fn proposal(fence: &[u8], rules: [&[u8]; 3], time: &[u8], vouches: bool) -> Option<Proposal> {

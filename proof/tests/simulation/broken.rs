@@ -197,11 +197,6 @@ fn nodes_that_take_an_error_for_the_end_of_a_client_let_others_overtake_it() {
 }
 
 #[test]
-fn a_clean_up_that_calls_the_client_that_cleans_up_lets_it_try_without_a_rest() {
-    assert_eq!(found(Assumption::CallsItself), Promise::Restraint);
-}
-
-#[test]
 fn clients_that_try_when_the_first_node_calls_are_found() {
     assert_eq!(found(Assumption::FirstCall), Promise::Restraint);
 }

@@ -34,7 +34,8 @@ impl Search {
         let it = &world.clients[client];
         let view = self.automaton.view(it.row);
         if view.is_busy {
-            let ready = (0..self.scene.nodes).filter(|node| it.links[*node].has_reply());
+            let ready =
+                (0..self.scene.nodes).filter(|node| self.link(world, client, *node).has_reply());
             let ready: Few<_> = ready.collect();
             // A client that does nothing on some replies gets them later, with those on which it does something.
             let all_and_none = subsets(&ready).chain([Few::new()]);
@@ -55,7 +56,7 @@ impl Search {
         if view.claim.is_some() {
             begin(Operation::Release);
         }
-        if it.extends > 0 && world.holds(&self.scene, client, &view) {
+        if it.extends > 0 && world.holds(&self.scene, client, view) {
             begin(Operation::Extend);
         }
         if view.abandoned.is_some() {
@@ -74,13 +75,13 @@ impl Search {
         let clients = 0..self.scene.clients.len();
         clients
             .flat_map(|client| (0..self.scene.nodes).map(move |node| (client, node)))
-            .find(|(client, node)| !world.clients[*client].links[*node].sent.is_empty())
+            .find(|(client, node)| !self.link(world, *client, *node).sent.is_empty())
             .map(|(client, node)| Action::Execute(client, node))
     }
 
     /// Everything that can happen on the way from a client to a node.
     fn link_actions(&self, world: &World, client: usize, node: usize, actions: &mut Vec<Action>) {
-        let link = &world.clients[client].links[node];
+        let link = self.link(world, client, node);
         if !link.sent.is_empty() {
             actions.push(Action::Execute(client, node));
         }
@@ -94,9 +95,9 @@ impl Search {
     }
 
     fn strays(&self, world: &World, actions: &mut Vec<Action>) {
-        for (client, it) in world.clients.iter().enumerate() {
-            for (node, link) in it.links.iter().enumerate() {
-                link_strays(link, client, node, actions);
+        for client in 0..self.scene.clients.len() {
+            for node in 0..self.scene.nodes {
+                link_strays(self.link(world, client, node), client, node, actions);
             }
         }
     }
@@ -203,9 +204,9 @@ impl Search {
         if self.scene.fencing.is_none() {
             return all;
         }
-        for (client, it) in world.clients.iter().enumerate() {
+        for client in 0..self.scene.clients.len() {
             let ready: Few<_> = (0..self.scene.nodes)
-                .filter(|node| it.links[*node].has_reply())
+                .filter(|node| self.link(world, client, *node).has_reply())
                 .collect();
             let quiet = subsets(&ready).filter(|nodes| !self.does_something(world, client, nodes));
             let longer: Vec<_> = quiet

@@ -75,7 +75,7 @@ fn quorum(search: &Search, world: &World) -> bool {
 fn holders<'a>(search: &'a Search, world: &'a World) -> impl Iterator<Item = usize> + 'a {
     (0..world.clients.len()).filter(|client| {
         let view = search.automaton.view(world.clients[*client].row);
-        world.holds(&search.scene, *client, &view)
+        world.holds(&search.scene, *client, view)
     })
 }
 
@@ -91,7 +91,7 @@ fn clean(search: &Search, world: &World) -> bool {
             || view.claim.is_some_and(|claim| claim.token == entry.token)
             || view.abandoned == Some(entry.token)
             || names.any(|name| {
-                let link = &client.links[name];
+                let link = search.link(world, usize::from(entry.client), name);
                 let mut sent = link.sent.iter();
                 sent.any(|sent| sent.order.token() == entry.token)
                     || link.broken_after >= entry.token
@@ -126,12 +126,13 @@ fn again(search: &Search, world: &World) -> bool {
 
 /// Whether nothing is on its way, and no client holds the lock or is at it.
 fn is_quiet(search: &Search, world: &World) -> bool {
-    world.clients.iter().all(|client| {
+    world.clients.iter().enumerate().all(|(number, client)| {
         let view = search.automaton.view(client.row);
+        let is_idle = |node| search.link(world, number, node).sent.is_empty();
         !view.is_busy
             && view.claim.is_none()
             && view.abandoned.is_none()
-            && client.links.iter().all(|link| link.sent.is_empty())
+            && (0..search.scene.nodes).all(is_idle)
     })
 }
 

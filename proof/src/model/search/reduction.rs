@@ -38,7 +38,7 @@ impl Search {
         let mut order: Few<_> = (0..self.scene.nodes).collect();
         order.sort_by(|a, b| {
             let key = |node: usize| {
-                let links = world.clients.iter().map(move |client| &client.links[node]);
+                let links = world.clients.iter().map(move |client| client.links[node]);
                 (&world.nodes[node], links)
             };
             let ((node_a, links_a), (node_b, links_b)) = (key(*a), key(*b));
@@ -55,7 +55,7 @@ impl Search {
         for (number, &node) in order.iter().enumerate() {
             turned.nodes[number] = world.nodes[node].clone();
             for (to, from) in turned.clients.iter_mut().zip(&world.clients) {
-                to.links[number] = from.links[node].clone();
+                to.links[number] = from.links[node];
             }
         }
         for client in &mut turned.clients {

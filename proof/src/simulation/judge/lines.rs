@@ -370,7 +370,6 @@ impl Lines {
                 && self.limits.is_callable(waiter.task.client)
                 && self.well_since(waiter.task.client) <= Some(waiter.since)
                 && self.well_since(waiter.task.client).is_some()
-                && self.clients[waiter.task.client].misfit_at < waiter.since
         };
         let overtaken = self.tasks.iter().find(is_overtaken).cloned();
         if let Some(waiter) = overtaken {

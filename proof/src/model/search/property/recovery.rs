@@ -75,7 +75,7 @@ fn perform(
             arrive(search, world, node);
         }
         let ready = up.iter().copied();
-        let ready = ready.filter(|node| world.clients[CLIENT].links[*node].has_reply());
+        let ready = ready.filter(|node| search.link(world, CLIENT, *node).has_reply());
         let ready: Few<_> = ready.collect();
         let action = if search.does_something(world, CLIENT, &ready) {
             Action::Run(CLIENT, ready)
@@ -91,13 +91,14 @@ fn perform(
         arrive(search, world, late);
     }
     // What is sent to a node that is down is lost.
-    let links = world.clients[CLIENT].links.iter_mut();
-    links.for_each(|link| link.sent.clear());
+    for node in 0..search.scene.nodes {
+        search.change_link(world, CLIENT, node, |link| link.sent.clear());
+    }
     is_acquired
 }
 
 fn arrive(search: &Search, world: &mut World, node: usize) {
-    while !world.clients[CLIENT].links[node].sent.is_empty() {
+    while !search.link(world, CLIENT, node).sent.is_empty() {
         search.step(world, Action::Execute(CLIENT, node));
     }
 }
