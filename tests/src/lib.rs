@@ -11,6 +11,8 @@ mod proxy;
 pub mod scripts;
 mod servers;
 mod step_clock;
+#[cfg(feature = "telemetry")]
+pub mod telemetry;
 mod tls;
 mod tokio_stream;
 mod undisturbed;
@@ -25,6 +27,7 @@ pub use emulator::Emulator;
 pub use impostor::{Impostor, Mischief, read_command};
 pub use proxy::Proxy;
 pub use servers::{Calls, Server, Servers};
+pub use step_clock::StepClock;
 pub use tls::{Authority, Certified, TlsServer, connect_storm};
 pub use tokio_stream::TokioStream;
 pub use undisturbed::undisturbed;
@@ -33,6 +36,10 @@ pub use undisturbed::undisturbed;
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 mod readme {}
+
+#[cfg(all(doctest, feature = "telemetry"))]
+#[doc = include_str!("../../docs/observing.md")]
+mod observing {}
 
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/what-can-go-wrong.md")]

@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::ops::{Deref, DerefMut, Index, RangeInclusive};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::str::FromStr;
 use std::sync::LazyLock;
@@ -87,6 +88,7 @@ impl DerefMut for Servers {
 /// One server.
 #[derive(Debug)]
 pub struct Server {
+    program: PathBuf,
     port: u16,
     /// None after a kill: the number of a process that was waited for may be another's by now.
     child: Option<Child>,
@@ -104,6 +106,8 @@ impl Server {
     /// When no server can be started.
     #[must_use]
     pub fn start() -> Self {
+        #[cfg(feature = "telemetry")]
+        crate::telemetry::record_if_asked();
         Self::start_by(None, TempDir::new().expect("a temporary directory"))
     }
 
@@ -127,11 +131,34 @@ impl Server {
     /// When no server can be started.
     #[must_use]
     pub fn start_without(command: &str) -> Self {
+        Self::start_with(&["--rename-command", command, ""])
+    }
+
+    /// Starts a server with these settings more. No record vouches for it.
+    ///
+    /// # Panics
+    ///
+    /// When no server can be started.
+    #[must_use]
+    pub fn start_with(settings: &[&str]) -> Self {
+        Self::start_program(REDIS.into(), settings)
+    }
+
+    /// Starts a Valkey server. No record vouches for it.
+    ///
+    /// # Panics
+    ///
+    /// When no server can be started.
+    #[must_use]
+    pub fn start_valkey() -> Self {
+        Self::start_program(valkey(), &[])
+    }
+
+    fn start_program(program: PathBuf, settings: &[&str]) -> Self {
         let directory = TempDir::new().expect("a temporary directory");
-        let without = ["--rename-command", command, ""];
         for _ in 0..50 {
             let port = next_port();
-            let mut child = start_process(port, None, &directory, &without);
+            let mut child = start_process(&program, port, None, &directory, settings);
             for _ in 0..1_000 {
                 // One that cannot have the port ends.
                 let is_there = query::<String>(port, &["PING"]).is_ok();
@@ -141,6 +168,7 @@ impl Server {
                 }
                 if is_there {
                     return Self {
+                        program,
                         port,
                         child: Some(child),
                         clock: None,
@@ -150,14 +178,18 @@ impl Server {
             }
             child::end(&mut child);
         }
-        panic!("no redis-server could be started; ./test.sh installs it")
+        panic!(
+            "{} could not be started; ./test.sh installs it",
+            program.display()
+        )
     }
 
     fn start_by(clock: Option<StepClock>, directory: TempDir) -> Self {
         for _ in 0..50 {
             let port = next_port();
-            if let Some(child) = spawn(port, clock.as_ref(), &directory) {
+            if let Some(child) = spawn(REDIS.as_ref(), port, clock.as_ref(), &directory) {
                 let server = Self {
+                    program: REDIS.into(),
                     port,
                     child: Some(child),
                     clock,
@@ -243,7 +275,8 @@ impl Server {
     pub fn restart(&mut self) {
         self.kill();
         for _ in 0..1_000 {
-            if let Some(child) = spawn(self.port, self.clock.as_ref(), &self.directory) {
+            let (clock, directory) = (self.clock.as_ref(), &self.directory);
+            if let Some(child) = spawn(&self.program, self.port, clock, directory) {
                 self.child = Some(child);
                 return;
             }
@@ -466,8 +499,13 @@ impl Index<&str> for Calls {
 }
 
 /// A server that answers on `port` and is the one that was started here; none if the port was taken.
-fn spawn(port: u16, clock: Option<&StepClock>, directory: &TempDir) -> Option<Child> {
-    let mut child = start_process(port, clock, directory, &[]);
+fn spawn(
+    program: &Path,
+    port: u16,
+    clock: Option<&StepClock>,
+    directory: &TempDir,
+) -> Option<Child> {
+    let mut child = start_process(program, port, clock, directory, &[]);
     for _ in 0..1_000 {
         if child.try_wait().expect("our own child").is_some() {
             return None;
@@ -487,13 +525,14 @@ fn spawn(port: u16, clock: Option<&StepClock>, directory: &TempDir) -> Option<Ch
 }
 
 fn start_process(
+    program: &Path,
     port: u16,
     clock: Option<&StepClock>,
     directory: &TempDir,
     more: &[&str],
 ) -> Child {
     let log = File::create(directory.path().join(LOG)).expect("a log file");
-    let mut command = child::bound("redis-server");
+    let mut command = child::bound(program);
     command.envs(clock.into_iter().flat_map(StepClock::environment));
     command
         .args(["--save", "", "--appendonly", "no"])
@@ -567,6 +606,22 @@ fn listening_ports(outgoing: &str) -> RangeInclusive<u16> {
         .max_by_key(ExactSizeIterator::len)
         .filter(|ports| ports.len() >= ENOUGH)
         .unwrap_or(FIRST..=u16::MAX)
+}
+
+const REDIS: &str = "redis-server";
+
+/// The one that ./test.sh has installed in the target directory, or else that of the system.
+fn valkey() -> PathBuf {
+    const VALKEY: &str = "valkey-server";
+
+    // A test is in deps/ of debug/ or release/ of the target directory.
+    let test = std::env::current_exe().unwrap_or_default();
+    let installed = test
+        .ancestors()
+        .nth(3)
+        .map(|target| target.join("valkey").join(VALKEY));
+    let installed = installed.filter(|program| program.exists());
+    installed.unwrap_or_else(|| VALKEY.into())
 }
 
 /// The default rules of a fenced lock: `max_ttl:window:step_back` in milliseconds.
@@ -679,11 +734,12 @@ mod tests {
     fn a_port_that_is_taken_is_left_to_who_has_it() {
         let server = Server::start();
         let directory = TempDir::new().unwrap();
-        assert!(spawn(server.port(), None, &directory).is_none());
+        assert!(spawn(REDIS.as_ref(), server.port(), None, &directory).is_none());
         assert_eq!(server.query::<String>(&["PING"]).unwrap(), "PONG");
 
         let mute = TcpListener::bind(("127.0.0.1", next_port())).unwrap();
-        assert!(spawn(mute.local_addr().unwrap().port(), None, &directory).is_none());
+        let port = mute.local_addr().unwrap().port();
+        assert!(spawn(REDIS.as_ref(), port, None, &directory).is_none());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// It shows the machine's time until it is set.
 #[derive(Debug)]
-pub(crate) struct StepClock {
+pub struct StepClock {
     library: PathBuf,
     path: PathBuf,
     file: File,
@@ -23,7 +23,11 @@ pub(crate) struct StepClock {
 
 impl StepClock {
     /// A clock whose files are in `directory`.
-    pub(crate) fn create(directory: &Path) -> io::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// If there is no C compiler, or the files cannot be written.
+    pub fn create(directory: &Path) -> io::Result<Self> {
         let library = directory.join("step_clock.so");
         compile(&directory.join("step_clock.c"), &library)?;
         let path = directory.join("step_clock");
@@ -43,17 +47,26 @@ impl StepClock {
     }
 
     /// What a process needs in its environment to live by this clock.
-    pub(crate) fn environment(&self) -> [(&'static str, &Path); 2] {
+    #[must_use]
+    pub fn environment(&self) -> [(&'static str, &Path); 2] {
         [("LD_PRELOAD", &self.library), ("STEP_CLOCK", &self.path)]
     }
 
     /// Goes on, `micros` ahead of the machine's clock.
-    pub(crate) fn step(&self, micros: i64) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn step(&self, micros: i64) -> io::Result<()> {
         self.set(micros, false)
     }
 
     /// Stands still at `micros` since 1970.
-    pub(crate) fn stop(&self, micros: i64) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn stop(&self, micros: i64) -> io::Result<()> {
         self.set(micros, true)
     }
 

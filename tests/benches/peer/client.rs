@@ -1,12 +1,10 @@
-//! The two clients, in one shape.
+//! A client, in one shape for all: the library and its peer.
 
 use core::future::Future;
 use std::time::Duration;
 
-use redlock_std::{Fencing, Guard, Options, Redlock};
-use redlock_tests::Servers;
-
 use crate::TTL;
+use redlock_std::{Fencing, Guard, Options, Redlock};
 
 /// A client that can lock and unlock, waiting for as long as it takes.
 pub(crate) trait Client: Clone + Send + Sync + 'static {
@@ -21,9 +19,9 @@ pub(crate) trait Client: Clone + Send + Sync + 'static {
 pub(crate) struct Ours(Redlock);
 
 impl Ours {
-    pub(crate) async fn connect(servers: &Servers) -> Self {
+    pub(crate) async fn connect(urls: &[String]) -> Self {
         let options = Options::new(TTL).unwrap().wait(TTL * 6);
-        let ours = Self(Redlock::connect(servers.urls(), options).unwrap());
+        let ours = Self(Redlock::connect(urls, options).unwrap());
         warm_up(&ours).await;
         ours
     }
@@ -54,8 +52,8 @@ impl Client for Ours {
 pub(crate) struct Theirs(rslock::LockManager);
 
 impl Theirs {
-    pub(crate) async fn connect(servers: &Servers) -> Self {
-        let mut manager = rslock::LockManager::new(servers.urls());
+    pub(crate) async fn connect(urls: &[String]) -> Self {
+        let mut manager = rslock::LockManager::new(urls.to_vec());
         // Its own default delay; as many tries as it takes.
         manager.set_retry(u32::MAX, Duration::from_millis(200));
         let theirs = Self(manager);
@@ -77,7 +75,7 @@ impl Client for Theirs {
     }
 }
 
-async fn warm_up(client: &impl Client) {
+pub(crate) async fn warm_up(client: &impl Client) {
     for _ in 0..200 {
         let lock = client.lock("warm-up").await;
         client.unlock(lock).await;

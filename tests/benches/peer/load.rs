@@ -13,7 +13,13 @@ const THROUGHPUT_RUN: Duration = Duration::from_millis(1_500);
 const CONTENTION_RUN: Duration = Duration::from_secs(6);
 
 pub(crate) struct Latency {
-    pub(crate) p50: Duration,
+    pub(crate) cycles: Vec<Duration>,
+}
+
+impl Latency {
+    pub(crate) fn p50(&self) -> Duration {
+        middle(self.cycles.clone())
+    }
 }
 
 /// One task locks and unlocks one key.
@@ -31,7 +37,7 @@ pub(crate) async fn latency<C: Client>(client: &C) -> Latency {
         cycles
     });
     Latency {
-        p50: middle(task.await.unwrap()),
+        cycles: task.await.unwrap(),
     }
 }
 
@@ -89,6 +95,26 @@ pub(crate) async fn throughput<C: Client>(client: &C) -> Throughput {
         cycles,
         per_second: cycles / start.elapsed().as_secs_f64(),
         cpu_us_per_cycle: (cpu_time() - cpu_before).as_secs_f64() * 1e6 / cycles,
+    }
+}
+
+/// So many `tasks` lock and unlock a key each, until there were so many `cycles` together.
+pub(crate) async fn cycles<C: Client>(client: &C, tasks: u32, cycles: u32) {
+    let tasks: Vec<_> = (0..tasks)
+        .map(|task| {
+            let client = client.clone();
+            let share = cycles / tasks + u32::from(task < cycles % tasks);
+            tokio::spawn(async move {
+                let key = format!("throughput-{task}");
+                for _ in 0..share {
+                    let lock = client.lock(&key).await;
+                    client.unlock(lock).await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
     }
 }
 

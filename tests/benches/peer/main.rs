@@ -1,94 +1,238 @@
-//! `redlock-std` beside `rslock`, and fenced beside plain, on the same five servers in the same run. Ratios
+//! `redlock-std` beside `rslock` and beside floors, and fenced beside plain, on the same five servers in the same run. Ratios
 //! count, not times.
 //!
 //! `cargo bench -p redlock-tests --bench peer`. A harness of its own, since criterion and divan time
 //! one closure: what is compared here are tasks that run at once, client CPU, fairness and commands,
-//! peer and peer in turns, so that a noisy machine troubles both alike.
+//! peer and peer in turns, so that a noisy machine troubles all alike.
+//!
+//! - `-- --plot docs/latency.svg` draws the latencies too.
+//! - `-- --only redlock-std --tasks 64 --cycles 2000` runs so many cycles of one client and nothing else, for a profiler. Under
+//!   `valgrind --tool=callgrind`, two runs that differ only in their cycles tell the instructions of one.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 #![expect(clippy::float_arithmetic, reason = "ratios, for people")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot run stops")]
 
 mod client;
+mod floor;
 mod load;
+mod plot;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::{Parser, ValueEnum};
 use redlock_tests::{Server, Servers};
 use tokio::runtime::{Builder, Runtime};
 
 use client::{Client, Ours, Theirs};
-use load::{Contention, Latency, Throughput};
+use floor::Floor;
+use floor::actors::Actor;
+use floor::sockets::Socket;
+use load::Contention;
 
 /// How often each measurement is repeated; the median counts.
 const REPETITIONS: usize = 5;
 
+#[derive(Parser)]
+struct Arguments {
+    /// Draws the latencies into this SVG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Runs only cycles of this client
+    #[arg(long, value_name = "CLIENT")]
+    only: Option<Kind>,
+    /// With --only: how many tasks, each with its own key
+    #[arg(long, default_value_t = 1)]
+    tasks: u32,
+    /// With --only: how many cycles, of all tasks together
+    #[arg(long, default_value_t = 1_000)]
+    cycles: u32,
+    /// With --only: tokio's multi-thread runtime instead of the current-thread one
+    #[arg(long)]
+    multi_thread: bool,
+    /// Cargo says so
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Kind {
+    RedlockStd,
+    Fenced,
+    Rslock,
+    Actors,
+    Sockets,
+}
+
 fn main() {
+    let arguments = Arguments::parse();
     let servers = Servers::start(5);
+    if let Some(kind) = arguments.only {
+        let runtime = match arguments.multi_thread {
+            true => multi_thread(),
+            false => current_thread(),
+        };
+        runtime.block_on(only(&servers, kind, &arguments));
+        return;
+    }
     println!(
-        "five redis-servers and the client on one machine; median of {REPETITIONS} runs in turns"
+        "five redis-servers and the client on one machine; median of {REPETITIONS} runs in turns, and the ratio of the first of \
+         each turn to the other in the same turn: median (least to most)"
     );
+    let mut latencies = Vec::new();
     for (name, runtime) in [
         ("multi-thread", multi_thread()),
         ("current-thread", current_thread()),
     ] {
         println!("\n# tokio's {name} runtime\n");
         runtime.block_on(async {
-            let ours = Ours::connect(&servers).await;
-            let theirs = Theirs::connect(&servers).await;
+            let peers = Peers::connect(&servers).await;
             // First: what a server is sent late, after it has hung, would be counted here.
-            contended(&servers, &ours, &theirs).await;
-            uncontended(&servers, &ours, &theirs).await;
-            fenced(&servers, &ours).await;
-            paused(&servers, &ours).await;
+            contended(&servers, &peers).await;
+            latencies = uncontended(&servers, &peers).await;
+            fenced(&servers, &peers.ours).await;
+            paused(&servers, &peers.ours).await;
         });
     }
     current_thread().block_on(servers.expect_no_keys());
     println!("\nno key is left on any server");
-}
-
-async fn uncontended(servers: &Servers, ours: &Ours, theirs: &Theirs) {
-    for hung in [0, 1] {
-        servers[..hung].iter().for_each(Server::pause);
-        let mut latency = (Vec::new(), Vec::new());
-        let mut throughput = (Vec::new(), Vec::new());
-        for _ in 0..REPETITIONS {
-            latency.0.push(load::latency(ours).await);
-            latency.1.push(load::latency(theirs).await);
-            throughput.0.push(load::throughput(ours).await);
-            throughput.1.push(load::throughput(theirs).await);
-        }
-        servers[..hung].iter().for_each(Server::resume);
-        let state = if hung == 0 {
-            "five servers up"
-        } else {
-            "one of five hung"
-        };
-        let p50 = |runs: &[Latency]| median(runs.iter().map(|run| run.p50.as_secs_f64() * 1e6));
-        line(
-            state,
-            "lock + unlock, one task, p50 us",
-            p50(&latency.0),
-            p50(&latency.1),
-        );
-        let rate = |runs: &[Throughput]| median(runs.iter().map(|run| run.per_second));
-        line(
-            state,
-            "cycles/s, 64 tasks, 64 keys",
-            rate(&throughput.0),
-            rate(&throughput.1),
-        );
-        let cpu = |runs: &[Throughput]| median(runs.iter().map(|run| run.cpu_us_per_cycle));
-        line(
-            state,
-            "client CPU us per cycle, 64 tasks",
-            cpu(&throughput.0),
-            cpu(&throughput.1),
-        );
-        servers.expect_no_keys().await;
+    if let Some(path) = arguments.plot {
+        plot::draw(&latencies, &path).unwrap();
     }
 }
 
+/// Cycles of one client.
+async fn only(servers: &Servers, kind: Kind, arguments: &Arguments) {
+    let urls = servers.urls();
+    let (tasks, cycles) = (arguments.tasks, arguments.cycles);
+    match kind {
+        Kind::RedlockStd => load::cycles(&Ours::connect(&urls).await, tasks, cycles).await,
+        Kind::Fenced => {
+            let fenced = Ours::connect(&urls).await.fenced().await;
+            load::cycles(&fenced, tasks, cycles).await;
+        }
+        Kind::Rslock => load::cycles(&Theirs::connect(&urls).await, tasks, cycles).await,
+        Kind::Actors => {
+            let actors = Floor::<Actor>::connect(&urls).await;
+            load::cycles(&actors, tasks, cycles).await;
+        }
+        Kind::Sockets => {
+            let sockets = Floor::<Socket>::connect(&urls).await;
+            load::cycles(&sockets, tasks, cycles).await;
+        }
+    }
+}
+
+/// All clients, on connections of their own.
+struct Peers {
+    ours: Ours,
+    theirs: Theirs,
+    actors: Floor<Actor>,
+    sockets: Floor<Socket>,
+}
+
+impl Peers {
+    async fn connect(servers: &Servers) -> Self {
+        let urls = servers.urls();
+        Self {
+            ours: Ours::connect(&urls).await,
+            theirs: Theirs::connect(&urls).await,
+            actors: Floor::connect(&urls).await,
+            sockets: Floor::connect(&urls).await,
+        }
+    }
+}
+
+/// What was measured of one client, in each repetition.
+struct Runs {
+    name: &'static str,
+    p50: Vec<f64>,
+    rate: Vec<f64>,
+    cpu: Vec<f64>,
+    /// The times of all cycles of one task.
+    latencies: Vec<Duration>,
+}
+
+impl Runs {
+    const fn of<C: Client>(_client: &C) -> Self {
+        Self {
+            name: C::NAME,
+            p50: Vec::new(),
+            rate: Vec::new(),
+            cpu: Vec::new(),
+            latencies: Vec::new(),
+        }
+    }
+
+    async fn measure<C: Client>(&mut self, client: &C) {
+        let latency = load::latency(client).await;
+        let throughput = load::throughput(client).await;
+        self.p50.push(latency.p50().as_secs_f64() * 1e6);
+        self.rate.push(throughput.per_second);
+        self.cpu.push(throughput.cpu_us_per_cycle);
+        self.latencies.extend(latency.cycles);
+    }
+}
+
+/// Returns the latencies of the library and of its peer, healthy and with a hung server.
+async fn uncontended(servers: &Servers, peers: &Peers) -> Vec<plot::Latencies> {
+    let mut latencies = Vec::new();
+    for hung in [0, 1] {
+        servers[..hung].iter().for_each(Server::pause);
+        let mut ours = Runs::of(&peers.ours);
+        let mut theirs = Runs::of(&peers.theirs);
+        let mut actors = Runs::of(&peers.actors);
+        let mut sockets = Runs::of(&peers.sockets);
+        for _ in 0..REPETITIONS {
+            ours.measure(&peers.ours).await;
+            actors.measure(&peers.actors).await;
+            sockets.measure(&peers.sockets).await;
+            theirs.measure(&peers.theirs).await;
+        }
+        servers[..hung].iter().for_each(Server::resume);
+        let state = ["five servers up", "one of five hung"][hung];
+        let peers = [&theirs, &actors, &sockets];
+        let what = "lock + unlock, one task, p50 us";
+        compare(state, what, &ours, &peers, |runs| &runs.p50);
+        let what = "cycles/s, 64 tasks, 64 keys";
+        compare(state, what, &ours, &peers, |runs| &runs.rate);
+        let what = "client CPU ms per 1,000 cycles, 64 tasks";
+        compare(state, what, &ours, &peers, |runs| &runs.cpu);
+        servers.expect_no_keys().await;
+        for runs in [ours, theirs] {
+            latencies.push(plot::Latencies {
+                name: runs.name,
+                state,
+                is_hung: hung > 0,
+                times: runs.latencies,
+            });
+        }
+    }
+    latencies
+}
+
+/// Prints a value of `ours`, and that of each peer with the ratios of the repetitions.
+fn compare(state: &str, what: &str, ours: &Runs, peers: &[&Runs], value: impl Fn(&Runs) -> &[f64]) {
+    println!(
+        "{state}: {what}: {} {:.1}",
+        ours.name,
+        median(value(ours).iter().copied())
+    );
+    for peer in peers {
+        let ratios = value(ours).iter().zip(value(peer));
+        let mut ratios: Vec<_> = ratios.map(|(ours, peer)| ours / peer).collect();
+        ratios.sort_by(f64::total_cmp);
+        println!(
+            "    {} {:.1}, ratio {:.3} ({:.3} to {:.3})",
+            peer.name,
+            median(value(peer).iter().copied()),
+            median(ratios.iter().copied()),
+            ratios.first().unwrap(),
+            ratios.last().unwrap(),
+        );
+    }
+}
 /// What a fence costs.
 async fn fenced(servers: &Servers, plain: &Ours) {
     let fenced = plain.fenced().await;
@@ -100,7 +244,7 @@ async fn fenced(servers: &Servers, plain: &Ours) {
     let mut bytes = [Vec::new(), Vec::new()];
     for _ in 0..REPETITIONS {
         for (kind, client) in clients.into_iter().enumerate() {
-            p50[kind].push(load::latency(client).await.p50.as_secs_f64() * 1e6);
+            p50[kind].push(load::latency(client).await.p50().as_secs_f64() * 1e6);
             let before: Duration = servers.iter().map(Server::cpu_time).sum();
             let throughput = load::throughput(client).await;
             servers.expect_no_keys().await;
@@ -133,7 +277,7 @@ async fn paused(servers: &Servers, ours: &Ours) {
     for _ in 0..REPETITIONS {
         for (hung, runs) in p50.iter_mut().enumerate() {
             servers[..hung].iter().for_each(Server::pause);
-            runs.push(load::latency(ours).await.p50.as_secs_f64() * 1e6);
+            runs.push(load::latency(ours).await.p50().as_secs_f64() * 1e6);
             servers[..hung].iter().for_each(Server::resume);
             servers.expect_no_keys().await;
         }
@@ -146,9 +290,9 @@ async fn paused(servers: &Servers, ours: &Ours) {
     );
 }
 
-async fn contended(servers: &Servers, ours: &Ours, theirs: &Theirs) {
-    let ours = load::contention(servers, ours).await;
-    let theirs = load::contention(servers, theirs).await;
+async fn contended(servers: &Servers, peers: &Peers) {
+    let ours = load::contention(servers, &peers.ours).await;
+    let theirs = load::contention(servers, &peers.theirs).await;
     let state = "16 tasks, one key";
     let handoff = |run: &Contention| run.handoff_p50.as_secs_f64() * 1e6;
     line(

@@ -50,8 +50,8 @@ fn device_over<S: Connect>(
 }
 
 /// Has the devices send what they still owe, and waits until there is no key. A release returns when a quorum has answered, and the
-/// release for a node that lacked its script, or whose messages are still being read, goes ahead of the next command. An acquire
-/// that such a node gets again may come behind its release: then the key stays there, on a minority, until its TTL is over.
+/// release for a node that lacked its script, refused its place, or whose messages are still being read, goes ahead of the next
+/// command.
 async fn expect_no_keys<S: Connect, T: Connect>(
     servers: &Servers,
     first: &mut Device<S>,
@@ -59,7 +59,7 @@ async fn expect_no_keys<S: Connect, T: Connect>(
 ) {
     // A release of a token that no node has: it sets no key that would be owed again.
     let nothing = || Lease::adopt(KEY, Token::from_bytes([0; Token::LEN]));
-    let end = Instant::now() + options().ttl() + LIMIT;
+    let end = Instant::now() + LIMIT;
     while servers.key_count() > 0 && Instant::now() < end {
         first.release(nothing()).await;
         second.release(nothing()).await;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use redlock_core::mock::MockNode;
 use redlock_core::transport::{Command, Reply, VoteConditions};
 use redlock_core::{Token, Transport};
-use redlock_embassy::{Connect, TcpNode};
+use redlock_embassy::{ClientName, Connect, TcpNode};
 use redlock_std::{RedisNode, SystemClock};
 use redlock_tests::{Server, TokioStream};
 
@@ -58,6 +58,28 @@ async fn a_tcp_node_conforms_on_a_network_that_dribbles() {
     let polls = dropping::conforms(&mut node).await;
     assert!(polls > 100, "it was dropped in the middle {polls} times");
     assert_eq!(server.client_count(), 1, "all over one connection");
+}
+
+#[tokio::test]
+async fn a_server_lists_a_device_by_its_name_if_it_permits_it() {
+    let server = Server::start();
+    for (rules, is_named) in [("+@all", true), ("+@all -client|setname", false)] {
+        let user = ["ACL", "SETUSER", "locker", "reset", "on", ">secret", "~*"];
+        let words: Vec<_> = user.into_iter().chain(rules.split(' ')).collect();
+        assert_eq!(server.query::<String>(&words).unwrap(), "OK");
+        let mut node = tcp_node(TokioStream::new(address(&server)))
+            .credentials("locker", "secret")
+            .client_name(ClientName::new("dock-7").unwrap());
+        for _ in 0..2 {
+            node.connect().await.unwrap();
+            let list: String = server.query(&["CLIENT", "LIST"]).unwrap();
+            assert_eq!(list.contains(" name=dock-7 "), is_named, "{list}");
+            let mine = &token(1);
+            acquire(&mut node, b"named", mine, 10_000).await;
+            release(&mut node, b"named", mine, Reply::Released).await;
+            node.close().await;
+        }
+    }
 }
 
 #[tokio::test]

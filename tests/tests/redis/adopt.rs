@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock_std::{AdoptError, Fencing, Handover, Token};
+use redlock_std::{AdoptError, Fencing, Handover, Redlock, Token};
 use redlock_tests::Servers;
 
 use crate::setup::{connected, expect_key_on, patient};
@@ -89,4 +89,30 @@ fn the_token_of_a_lease_on_its_way_is_not_printed() {
         told.contains("dock-7") && !told.contains("abababababab"),
         "{told}"
     );
+}
+
+/// The server loads a snapshot that is older than the release: its keys are those of a lease that is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_nodes_brought_back_with_old_data_is_not_adopted_while_another_client_holds_the_lock()
+ {
+    let plain = patient(TTL);
+    for options in [plain, plain.fenced(Fencing::default()).unwrap()] {
+        let mut servers = Servers::start(3);
+        let first = connected(&servers, options).await;
+        let handover = first.acquire("dock-7").await.unwrap().hand_over();
+        let adopted = first.adopt(&handover).await.unwrap();
+        adopted.release().await;
+        let next = first.acquire("dock-7").await.unwrap();
+        for server in &mut servers[..2] {
+            server.restart();
+            let set = ["SET", "dock-7"].map(str::as_bytes);
+            let set = [&set[..], &[handover.token().as_bytes(), b"PX", b"10000"]].concat();
+            let () = server.query(&set).unwrap();
+        }
+        let second = Redlock::connect(servers.urls(), options).unwrap();
+        let refused = second.adopt(&handover).await.unwrap_err();
+        assert!(refused.is_retryable(), "{refused}");
+        assert!(refused.to_string().contains("restarted"), "{refused}");
+        assert!(next.is_valid());
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redlock_std::{Options, Redlock};
+use redlock_std::{Fencing, Options, Redlock};
 use redlock_tests::{Server, Servers};
 
 const TTL: Duration = Duration::from_secs(60);
@@ -54,10 +54,17 @@ async fn a_lock_that_is_released_or_dropped_stays_held_on_the_nodes_for_its_min_
     servers
         .iter()
         .for_each(|server| server.vouch("600000:250:60000"));
-    let options = Options::new(TTL).unwrap().min_hold(TTL * 9).unwrap();
-    let redlock = crate::setup::connected(&servers, crate::setup::patient(TTL)).await;
-    let redlock = redlock.with_options(options);
-    for (key, releases) in [("released", true), ("dropped", false)] {
+    let plain = Options::new(TTL).unwrap().min_hold(TTL * 9).unwrap();
+    let fencing = Fencing::default().with_max_ttl(TTL * 10).unwrap();
+    let fenced = plain.fenced(fencing).unwrap();
+    let unkept = crate::setup::connected(&servers, crate::setup::patient(TTL)).await;
+    for (key, options, releases) in [
+        ("released", plain, true),
+        ("dropped", plain, false),
+        ("fenced and released", fenced, true),
+        ("fenced and dropped", fenced, false),
+    ] {
+        let redlock = unkept.with_options(options);
         let guard = redlock.acquire(key).await.unwrap();
         crate::setup::expect_key_on(&servers, key, 3).await;
         if releases {
@@ -75,6 +82,7 @@ async fn a_lock_that_is_released_or_dropped_stays_held_on_the_nodes_for_its_min_
         .await;
         assert!(redlock.try_acquire(key).await.unwrap_err().is_held());
     }
+    let redlock = unkept.with_options(plain);
     let guard = redlock.acquire("freed").await.unwrap();
     assert!(guard.release_now().await.released() >= 2);
     let held = crate::setup::patient(TTL);

@@ -235,6 +235,23 @@ async fn what_a_node_says_cannot_write_into_a_terminal() {
     }
 }
 
+/// Redis quotes the arguments of a command that it does not know.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_quotes_a_key_does_not_bring_it_into_an_error() {
+    const QUOTE: &[u8] =
+        b"-ERR unknown command 'SET', with args beginning with: 'dock-7' 'a token' \r\n";
+
+    let impostor = Impostor::answering("SET", QUOTE);
+    let redlock = Redlock::connect([impostor.url()], patient(LIMIT)).unwrap();
+    let error = redlock.try_acquire("secret-key").await.unwrap_err();
+    let words = format!("{error} {error:?}");
+    assert!(words.contains("unknown command 'SET'"), "{words}");
+    assert!(
+        !words.contains("dock-7") && !words.contains("a token"),
+        "{words}"
+    );
+}
+
 const fn acquire(token: &Token) -> Command<'_> {
     Command::acquire(b"dock-7", token, 60_000, VoteConditions::NONE)
 }

@@ -190,7 +190,7 @@ async fn an_acquire_dropped_at_any_await_leaves_no_key() {
     let (servers, redlock) = five(patient(TTL)).await;
     let mut polls = 0;
     loop {
-        let done = poll_times(polls, redlock.acquire("dock-7")).await;
+        let done = Box::pin(poll_times(polls, redlock.acquire("dock-7"))).await;
         servers.expect_no_keys().await;
         if done {
             break;

@@ -8,6 +8,7 @@
 
 mod admission;
 mod adopt;
+mod blocking;
 mod burst;
 mod closing;
 mod connection;
@@ -26,4 +27,6 @@ mod processes;
 mod setup;
 mod starved;
 mod status;
+#[cfg(feature = "telemetry")]
+mod telemetry;
 mod unwell;

@@ -88,8 +88,8 @@ impl Asked {
             key,
             verb: match random.u8(..10) {
                 ..5 => Verb::Acquire { ttl_ms, conditions },
-                5..8 if !twins.has_lines => Verb::Extend { ttl_ms },
-                5 => Verb::Extend { ttl_ms },
+                5..8 if !twins.has_lines => Verb::Extend { ttl_ms, conditions },
+                5 => Verb::Extend { ttl_ms, conditions },
                 _ => Verb::Release,
             },
             // Any bytes: the end of a string in C, of a line, of a number in a record.
@@ -119,7 +119,7 @@ impl Asked {
             Verb::Acquire { ttl_ms, conditions } => {
                 Command::acquire(key, token, ttl_ms, conditions)
             }
-            Verb::Extend { ttl_ms } => Command::extend(key, token, ttl_ms),
+            Verb::Extend { ttl_ms, .. } => Command::extend(key, token, ttl_ms),
             Verb::Release => Command::release(key, token),
         };
         let place = match self.verb {
