@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What the lock costs on a device: flash and RAM of this firmware with the lock, plain, fenced, and with a line, minus those
-# of the same firmware with one PING over the same sockets. Prints a Markdown table, and the lines of the lock that could
-# panic. Fails if there are any.
+# of the same firmware with one PING over the same sockets; and how deep the stack of each of them has been, over five Redis
+# servers that it starts on the ports 17101 to 17105. Prints Markdown tables, and the lines of the lock that could panic. Fails if
+# there are any.
 
 set -euo pipefail
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
@@ -27,6 +28,8 @@ main() {
         done
     done
     print_table
+    echo
+    print_stacks
     echo
     build "${TARGETS[0]}"
     print_values
@@ -87,6 +90,66 @@ print_row() {
         "**$((ram_lock - ram))** | **$(((ram_lock - ram + NODES - 1) / NODES))** |"
 }
 
+# The stack is painted at the start, and what is left of the paint is counted at the end. It includes the network stack and the
+# interrupts.
+print_stacks() {
+    local shape name bytes
+    start_servers
+    echo "| stack, ${TARGETS[0]} | bytes |"
+    echo "|---|---|"
+    for shape in "${SHAPES[@]}"; do
+        case $shape in
+            ping) name="one PING, without the lock" ;;
+            lock) name="plain" ;;
+            fence) name="fenced" ;;
+            queue) name="with a line" ;;
+        esac
+        build "${TARGETS[0]}" --no-default-features --features "$shape,stack"
+        if ! bytes=$(emulate | sed -n 's/^stack=//p'); then
+            echo "sizes.sh: the firmware '$shape' has failed" >&2
+            return 1
+        fi
+        echo "| $name | $bytes |"
+    done
+    stop_servers
+}
+
+SERVERS=()
+
+start_servers() {
+    local port
+    trap stop_servers EXIT
+    for port in 17101 17102 17103 17104 17105; do
+        redis-server --port "$port" --bind 127.0.0.1 --save "" --maxmemory-policy noeviction >/dev/null &
+        SERVERS+=($!)
+    done
+    for port in 17101 17102 17103 17104 17105; do
+        timeout 20 bash -c "until redis-cli -p $port ping; do sleep 0.1; done" &>/dev/null
+    done
+    # Another server on one of these ports would end ours.
+    kill -0 "${SERVERS[@]}"
+}
+
+stop_servers() {
+    if [[ ${#SERVERS[@]} != 0 ]]; then
+        kill "${SERVERS[@]}" || true
+        wait "${SERVERS[@]}" || true
+        SERVERS=()
+    fi
+}
+
+# Runs the firmware that was built last for the first target. The arguments are those of the firmware.
+emulate() {
+    local arguments=""
+    if (($# > 0)); then
+        arguments=$(printf ',arg=%s' "$@")
+    fi
+    timeout 60 qemu-system-arm -machine mps2-an386 -nodefaults \
+        -display none -monitor none -serial none -nic user,model=lan9118 \
+        -semihosting-config "enable=on,target=native,arg=firmware$arguments" \
+        -kernel "$(image "${TARGETS[0]}")"
+}
+
 # As the firmware sees them.
 print_values() {
     local name bytes
@@ -94,15 +157,12 @@ print_values() {
     echo "|---|---|"
     while IFS='=' read -r name bytes; do
         case $name in
-            redlock) name="\`Redlock\` over $NODES nodes" ;;
+            redlock) name="\`Redlock\` over references to $NODES nodes" ;;
             node) name="one \`TcpNode\` of them" ;;
             acquire) name="the future of \`acquire\`" ;;
         esac
         echo "| $name | $bytes |"
-    done < <(timeout 20 qemu-system-arm -machine mps2-an386 -nodefaults \
-        -display none -monitor none -serial none -nic user,model=lan9118 \
-        -semihosting-config "enable=on,target=native,arg=firmware,arg=scenario=sizes,arg=nodes=1:2:3:4:5,arg=control=6" \
-        -kernel "$(image "${TARGETS[0]}")")
+    done < <(emulate scenario=sizes nodes=1:2:3:4:5 control=6)
 }
 
 # In the firmware with all scenarios, whose panics say where they were: that text is looked for.

@@ -13,10 +13,11 @@ use static_cell::StaticCell;
 use crate::entropy;
 use crate::network::{self, HOST, NODES};
 
-pub(crate) type Lock = Redlock<Node, EmbassyClock, fn(&mut [u8]), NODES>;
+pub(crate) type Lock = Redlock<&'static mut Node, EmbassyClock, fn(&mut [u8]), NODES>;
 
 #[cfg(feature = "scenarios")]
-pub(crate) type SharedLock = Shared<NoopRawMutex, Node, EmbassyClock, fn(&mut [u8]), NODES>;
+pub(crate) type SharedLock =
+    Shared<NoopRawMutex, &'static mut Node, EmbassyClock, fn(&mut [u8]), NODES>;
 
 pub(crate) type Node = TcpNode<'static, NetSocket<'static>, EmbassyClock, TX>;
 
@@ -28,10 +29,6 @@ const TX: usize = if cfg!(any(feature = "fence", feature = "queue")) {
 };
 
 /// Creates the lock over the servers at these ports of the host. Call it once.
-///
-/// A lock of five nodes is large. So it is in a static, and a function that is not inlined creates it: the stack that
-/// this takes is free again before the first acquire.
-#[inline(never)]
 pub(crate) fn over(
     ports: [u16; NODES],
     stack: Stack<'static>,
@@ -44,7 +41,6 @@ pub(crate) fn over(
 
 /// The same for several tasks. Call either, and once.
 #[cfg(feature = "scenarios")]
-#[inline(never)]
 pub(crate) fn shared_over(
     ports: [u16; NODES],
     stack: Stack<'static>,
@@ -55,23 +51,29 @@ pub(crate) fn shared_over(
     LOCK.init(Shared::new(create(ports, stack, options)))
 }
 
+/// The nodes are large. So each is in a static, and the lock has only references to them: a lock that owns five nodes takes
+/// several times their size on the stack while it is created.
+#[inline(never)]
 fn create(ports: [u16; NODES], stack: Stack<'static>, options: Options) -> Lock {
+    static PLACES: [StaticCell<Node>; NODES] = [const { StaticCell::new() }; NODES];
+
     #[cfg(feature = "queue")]
     let mailbox = {
         let mut bytes = [0; 8];
         entropy::fill(&mut bytes);
         Mailbox::new(bytes)
     };
-    let nodes = network::buffers()
-        .iter_mut()
-        .zip(ports)
-        .map(|(buffers, port)| {
+    let buffers = network::buffers().iter_mut();
+    let nodes = PLACES.iter().zip(buffers.zip(ports));
+    let nodes = nodes.map(|(place, (buffers, port))| {
+        place.init_with(|| {
             let socket = NetSocket::new(stack, (HOST, port), &mut buffers.rx, &mut buffers.tx);
             let node = TcpNode::new(socket, EmbassyClock);
             #[cfg(feature = "queue")]
             let node = node.with_mailbox(mailbox);
             node
-        });
+        })
+    });
     let lock = Redlock::new(nodes, EmbassyClock, entropy::fill as fn(&mut [u8]), options);
     lock.expect("five nodes fit, and a tick is shorter than every lease")
 }

@@ -27,6 +27,8 @@ mod lan9118;
 mod time_driver;
 
 mod registers;
+#[cfg(feature = "stack")]
+mod stack;
 
 use cortex_m_rt::entry;
 use embassy_executor::Spawner;
@@ -46,12 +48,17 @@ compile_error!("`ping` is for comparison with the lock: use --no-default-feature
 
 #[entry]
 fn main() -> ! {
+    #[cfg(feature = "stack")]
+    stack::paint();
     time_driver::start();
     executor::run(|spawner| executor::spawn(spawner, app(spawner)))
 }
 
 #[embassy_executor::task]
 async fn app(spawner: Spawner) {
-    let stack = network::start(spawner).await;
-    exit(shape::run(spawner, stack).await)
+    let network = network::start(spawner).await;
+    let how = shape::run(spawner, network).await;
+    #[cfg(feature = "stack")]
+    semihosting::println!("stack={}", stack::deepest());
+    exit(how)
 }

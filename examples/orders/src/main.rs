@@ -1,0 +1,61 @@
+//! The service as a process.
+//!
+//! ```sh
+//! export REDLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3
+//! export DATABASE_URL=postgres://shop@10.0.0.4/shop PAYMENTS_URL=http://10.0.0.5
+//! cargo run --bin orders
+//! ```
+
+#![expect(clippy::print_stdout, reason = "it says where it listens")]
+
+use std::env;
+use std::error::Error;
+use std::time::Duration;
+
+use redlock_example_orders::ledger::Postgres;
+use redlock_example_orders::payments::HttpPayments;
+use redlock_example_orders::schema;
+use redlock_example_orders::service::{self, Shop};
+use redlock_std::{Fencing, Options, Redlock};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_postgres::NoTls;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let nodes = setting("REDLOCK_NODES")?;
+    // A request would rather fail than wait for long.
+    let options = Options::new(Duration::from_secs(5))?
+        .fenced(Fencing::default())?
+        .wait(Duration::from_secs(2));
+    let redlock = Redlock::connect(nodes.split(','), options)?;
+
+    let (mut client, connection) =
+        tokio_postgres::connect(&setting("DATABASE_URL")?, NoTls).await?;
+    tokio::spawn(connection);
+    let patient = redlock.with_options(options.wait(Duration::from_secs(120)));
+    schema::migrate(&patient, &mut client).await?;
+
+    let shop = Shop {
+        redlock: redlock.clone(),
+        ledger: Postgres::new(client).await?,
+        payments: HttpPayments::new(setting("PAYMENTS_URL")?),
+    };
+    let address = env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".into());
+    let listener = TcpListener::bind(address).await?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    println!("listening on http://{}", listener.local_addr()?);
+    axum::serve(listener, service::router(shop))
+        .with_graceful_shutdown(async move {
+            terminate.recv().await;
+        })
+        .await?;
+
+    // The last requests have ended. What they released is sent before the process ends.
+    redlock.close().await;
+    Ok(())
+}
+
+fn setting(name: &str) -> Result<String, String> {
+    env::var(name).map_err(|_| format!("set {name}"))
+}
