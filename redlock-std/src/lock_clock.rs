@@ -58,14 +58,17 @@ mod tokio_time {
         LazyLock::new(|| tokio::time::Instant::from_std(std::time::Instant::now()));
 
     /// The time at the origin. Not zero, so that what happened before it has a time too.
-    const AT_ORIGIN: Instant = Instant::from_micros(86_400_000_000);
+    const AT_ORIGIN: Duration = Duration::from_secs(86_400);
 
     pub(super) fn now() -> Instant {
-        let now = tokio::time::Instant::now();
-        let before = ORIGIN.saturating_duration_since(now);
-        AT_ORIGIN
-            .saturating_sub(before)
-            .saturating_add(now.saturating_duration_since(*ORIGIN))
+        time_of(tokio::time::Instant::now(), *ORIGIN)
+    }
+
+    /// Rounds down once, so that two instants are as far apart here as in tokio, also if the first is before the origin.
+    fn time_of(now: tokio::time::Instant, origin: tokio::time::Instant) -> Instant {
+        let after = AT_ORIGIN.saturating_add(now.saturating_duration_since(origin));
+        let time = after.saturating_sub(origin.saturating_duration_since(now));
+        Instant::from_micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
     }
 
     pub(super) async fn sleep_until(deadline: Instant) {
@@ -75,6 +78,22 @@ mod tokio_time {
                 return;
             }
             tokio::time::sleep(left).await;
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn four_milliseconds_are_as_long_if_a_paused_clock_began_before_the_origin() {
+            let begin = tokio::time::Instant::now();
+            let end = begin + Duration::from_millis(4);
+            for nanos in 0..2_000 {
+                let origin = begin + Duration::from_nanos(nanos);
+                let passed = time_of(end, origin).saturating_duration_since(time_of(begin, origin));
+                assert_eq!(passed.as_micros(), 4_000, "the origin is {nanos} ns late");
+            }
         }
     }
 }
