@@ -21,8 +21,8 @@ use crate::{exit, key, owner};
 /// which is enough to release the lock, so only its owner can read it. It is removed when the lease is released or
 /// found lost.
 ///
-/// Exit codes: 0 the lock is held; 75 another client holds it; 69 no quorum of nodes reached; 128+N signal N; 64 usage; 70
-/// internal error, for example a full disk: then the lock is not held.
+/// Exit codes: 0 the lock is held; 75 another client holds it; 69 no quorum of nodes reached; 128+N signal N; 64 usage, or the
+/// file exists; 70 internal error, for example a full disk. With these two, the lock is not held.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LockArguments {
     #[command(flatten)]

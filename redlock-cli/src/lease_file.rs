@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 
 use crate::lock_options::node_timeout;
-use crate::nodes::Urls;
+use crate::nodes::{Node, Urls};
 use crate::{echo, json};
 
 /// An open lease file.
@@ -31,7 +31,7 @@ pub(crate) struct LeaseFile {
 struct Lease {
     handover: Handover,
     options: Options,
-    /// The names of the nodes, sorted.
+    /// The names of the nodes, and of their databases, sorted.
     nodes: Vec<String>,
     /// Who holds the lock, for operators. `None` if that is not told.
     owner: Option<String>,
@@ -56,7 +56,7 @@ impl Blank {
         let blank = Self {
             path: path.to_owned(),
         };
-        if path.symlink_metadata().is_ok() {
+        if blank.is_taken() {
             return Err(blank.exists());
         }
         let draft = blank.draft();
@@ -68,7 +68,7 @@ impl Blank {
     /// Writes the lease, which is valid for `valid`, and waits until it is on the disk. The file appears with its whole content, or
     /// not at all.
     pub(crate) fn write(
-        self,
+        &self,
         handover: &Handover,
         options: &Options,
         nodes: &Urls,
@@ -99,6 +99,11 @@ impl Blank {
             ErrorKind::AlreadyExists => self.exists(),
             _ => self.fault(&error),
         })
+    }
+
+    /// Whether something is there by now.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.path.symlink_metadata().is_ok()
     }
 
     /// A new name beside the place.
@@ -303,10 +308,14 @@ impl Lease {
     }
 }
 
-/// The names of the nodes, sorted.
+/// The names of the nodes, and of their databases, sorted.
 fn names(nodes: &Urls) -> Result<Vec<String>, String> {
     let nodes = nodes.nodes(Duration::ZERO)?;
-    let mut names: Vec<String> = nodes.iter().map(|node| node.name().to_owned()).collect();
+    let name = |node: &Node| match node.database() {
+        0 => node.name().to_owned(),
+        database => format!("{}/{database}", node.name()),
+    };
+    let mut names: Vec<String> = nodes.iter().map(name).collect();
     names.sort_unstable();
     Ok(names)
 }

@@ -9,6 +9,7 @@ mod tls;
 
 use core::fmt;
 use core::time::Duration;
+use std::env::{self, VarError};
 use std::fs::File;
 use std::future::Future;
 use std::io::Read;
@@ -33,15 +34,8 @@ pub(crate) struct NodeArguments {
     ///
     /// Every user of the machine can see arguments. So put URLs with passwords into REDLOCK_NODES instead,
     /// separated by commas. In the user and the password, write %23 for #, %2C for a comma, %2F for /, %3A for :, %3F
-    /// for ?, %40 for @ and %25 for %.
-    #[arg(
-        short,
-        long = "node",
-        value_name = "URL",
-        env = "REDLOCK_NODES",
-        hide_env_values = true,
-        value_delimiter = ','
-    )]
+    /// for ?, %40 for @ and %25 for %. [env: REDLOCK_NODES=]
+    #[arg(short, long = "node", value_name = "URL", value_delimiter = ',')]
     nodes: Vec<String>,
 
     /// A file with the URLs of the nodes, one on each line, for credentials of systemd or volumes of Kubernetes; lines that begin with # are
@@ -63,10 +57,7 @@ pub(crate) struct Urls {
 
 impl NodeArguments {
     pub(crate) fn urls(self) -> Result<Urls, String> {
-        let urls: Vec<String> = match self.file()? {
-            Some(file) => urls_of_file(&file)?,
-            None => self.nodes,
-        };
+        let urls = self.given()?;
         let urls: Vec<String> = urls.into_iter().filter(|url| !url.is_empty()).collect();
         if urls.is_empty() {
             return Err(
@@ -89,20 +80,26 @@ impl NodeArguments {
 }
 
 impl NodeArguments {
-    /// The file that names the nodes. An argument has precedence over the environment.
-    fn file(&self) -> Result<Option<PathBuf>, String> {
-        let inherited = std::env::var("REDLOCK_NODES").unwrap_or_default();
-        let is_argument = !self.nodes.is_empty() && !inherited.split(',').eq(&self.nodes);
+    /// The URLs as they are given. An argument has precedence over the environment, and a file over a list.
+    fn given(&self) -> Result<Vec<String>, String> {
         match &self.nodes_file {
-            Some(_) if is_argument => Err(
-                "--node cannot be used with --nodes-file: name all nodes in one of them".to_owned(),
-            ),
-            Some(file) => Ok(Some(file.clone())),
-            None if is_argument => Ok(None),
-            None => {
-                let file = std::env::var_os("REDLOCK_NODES_FILE");
-                Ok(file.filter(|file| !file.is_empty()).map(PathBuf::from))
+            Some(_) if !self.nodes.is_empty() => {
+                return Err(
+                    "--node cannot be used with --nodes-file: name all nodes in one of them"
+                        .to_owned(),
+                );
             }
+            Some(file) => return urls_of_file(file),
+            None if !self.nodes.is_empty() => return Ok(self.nodes.clone()),
+            None => {}
+        }
+        if let Some(file) = env::var_os("REDLOCK_NODES_FILE").filter(|file| !file.is_empty()) {
+            return urls_of_file(Path::new(&file));
+        }
+        match env::var("REDLOCK_NODES") {
+            Ok(list) => Ok(list.split(',').map(str::to_owned).collect()),
+            Err(VarError::NotPresent) => Ok(Vec::new()),
+            Err(VarError::NotUnicode(_)) => Err("REDLOCK_NODES: it is not UTF-8".to_owned()),
         }
     }
 }

@@ -137,7 +137,11 @@ pub(crate) async fn lock_to_file(
         all_sent(&redlock).await;
         return Err(Failure {
             why: format!("{why}; the lock was released"),
-            code: exit::INTERNAL,
+            code: if blank.is_taken() {
+                exit::USAGE
+            } else {
+                exit::INTERNAL
+            },
         });
     }
     owner_record::write(plan, &token, journal).await;

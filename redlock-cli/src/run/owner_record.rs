@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use super::arguments::Plan;
 use super::journal::{Event, Journal};
+use crate::lease_file::LeaseFile;
 use crate::nodes::{Connection, Node, in_words, quorum};
 use crate::owner;
 
@@ -114,11 +115,15 @@ struct Copy {
 }
 
 impl Copy {
-    /// One for each node. None if the plan has no owner.
+    /// One for each node. None if the plan has no owner, and neither has the lease that it adopts.
     fn of(plan: &Plan, token: &Token) -> Vec<Self> {
-        let Some(text) = plan.owner.as_deref().filter(|text| !text.is_empty()) else {
+        let adopted = plan.adopt.as_ref().and_then(LeaseFile::owner);
+        let is_told = |owner: Option<&str>| owner.is_some_and(|text| !text.is_empty());
+        if !is_told(plan.owner.as_deref()) && !is_told(adopted) {
             return Vec::new();
-        };
+        }
+        // An empty text deletes the record of the earlier owner.
+        let text = plan.owner.as_deref().unwrap_or_default();
         // The connect of the lock has accepted these URLs.
         let nodes = plan.nodes.nodes(PATIENCE).unwrap_or_default();
         let (key, record_key) = (plan.key.clone().into(), owner::record_key(&plan.key).into());

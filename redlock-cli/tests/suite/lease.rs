@@ -140,6 +140,24 @@ fn nothing_is_changed_with_a_file_that_is_cut_off_or_of_other_nodes() {
 }
 
 #[test]
+fn a_lease_in_another_database_of_the_same_servers_is_of_other_nodes() {
+    let servers = Servers::start(3);
+    let (_directory, file) = place();
+    lock(&servers, &file, &[]).expect_code(0);
+    let urls: Vec<String> = servers
+        .urls()
+        .iter()
+        .map(|url| format!("{url}/1"))
+        .collect();
+    let mut unlock = redlock(&["unlock", "--lease-file"]);
+    unlock.arg(&file).env("REDLOCK_NODES", urls.join(","));
+    let ended = end_of(unlock);
+    ended.expect_code(64);
+    ended.expect_stderr("is of other nodes");
+    with(&servers, "unlock", &file).expect_code(0);
+}
+
+#[test]
 fn a_file_stays_while_no_quorum_answers_and_the_lease_in_it_can_be_used_later() {
     let servers = Servers::start(3);
     let (_directory, file) = place();
@@ -199,7 +217,7 @@ fn a_process_that_is_killed_while_it_waits_leaves_no_file() {
     holder.signal(Signal::TERM);
     holder.end();
     let ended = late.end();
-    ended.expect_code(70);
+    ended.expect_code(64);
     ended.expect_stderr("it exists, and may hold a lease");
     ended.expect_stderr("the lock was released");
     assert_eq!(fs::read_to_string(&file).unwrap(), "of another");
@@ -282,6 +300,12 @@ fn the_nodes_can_be_in_a_file() {
     let mut command = redlock(&["run"]);
     command.args(script).env("REDLOCK_NODES_FILE", file);
     end_of(command).expect_code(3);
+    let mut command = redlock(&["run", "--node=redis://127.0.0.1:1", "--no-wait"]);
+    command
+        .args(script)
+        .env("REDLOCK_NODES", "redis://127.0.0.1:1")
+        .env("REDLOCK_NODES_FILE", file);
+    end_of(command).expect_code(69);
     // What is wrong in it is not told.
     fs::write(directory.path().join("nodes"), "redis://me:secret@\n").unwrap();
     let mut command = redlock(&["run"]);

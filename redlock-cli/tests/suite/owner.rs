@@ -133,6 +133,14 @@ fn the_owner_goes_with_the_lease_from_one_command_to_another() {
     holder.signal(Signal::TERM);
     holder.end();
     expect_no_record(&servers);
+    let lock = with(&["lock", "--owner=deploy", "--lease-file", file, KEY]);
+    end_of(lock).expect_code(0);
+    expect_owner(&servers, Some("deploy"));
+    let adopt = ["run", "--owner=", "--adopt", file, "--", "sh", "-c", HOLD];
+    let holder = Process::ready(with(&adopt));
+    expect_owner(&servers, None);
+    holder.signal(Signal::TERM);
+    holder.end();
 }
 
 #[test]

@@ -21,7 +21,10 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub(crate) fn redlock(arguments: &[&str]) -> Command {
     heed_signals();
     let mut command = Command::new(env!("CARGO_BIN_EXE_redlock"));
-    command.args(arguments).env_remove("REDLOCK_NODES");
+    command.args(arguments);
+    command
+        .env_remove("REDLOCK_NODES")
+        .env_remove("REDLOCK_NODES_FILE");
     command
 }
 

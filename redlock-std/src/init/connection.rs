@@ -52,6 +52,11 @@ impl Node {
         self.address.name()
     }
 
+    /// The number of its database.
+    pub fn database(&self) -> i64 {
+        self.address.database()
+    }
+
     /// Connects and logs in, within the timeout of the node.
     pub async fn connect(&self) -> Result<Connection, String> {
         match timeout(self.patience, Probe::connect(&self.address)).await {

@@ -88,6 +88,12 @@ impl Address {
         &self.name
     }
 
+    /// Returns the number of the database on the node. Two databases of one server are one node: a fleet cannot name both.
+    #[must_use]
+    pub fn database(&self) -> i64 {
+        self.login.db()
+    }
+
     pub(crate) const fn place(&self) -> &Place {
         &self.place
     }
