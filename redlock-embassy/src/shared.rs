@@ -1,5 +1,7 @@
 //! One lock for several tasks.
 
+mod turns;
+
 use core::cell::RefCell;
 use core::fmt;
 use core::future::poll_fn;
@@ -11,7 +13,6 @@ use embassy_futures::select::{Either, select};
 use embassy_sync::blocking_mutex::Mutex as BlockingMutex;
 use embassy_sync::blocking_mutex::raw::RawMutex;
 use embassy_sync::mutex::{Mutex, MutexGuard};
-use embassy_sync::waitqueue::MultiWakerRegistration;
 use heapless::Vec;
 use redlock_core::{
     AcquireError, Acquisition, Clock, Entropy, ExtendError, HoldError, Instant, Lease, LossCause,
@@ -19,14 +20,16 @@ use redlock_core::{
 };
 #[cfg(feature = "observe")]
 use redlock_core::{AcquireOutcome, Wait};
+use turns::Turns;
 
 /// A [`Redlock`] for several tasks and several keys, over one set of sockets: each operation takes `&self`.
 ///
 /// The operations take turns, one round or attempt at a time. No turn lasts while a task waits for a lock that is held, holds a
 /// lease, or works. So two tasks hold two keys at once, and a task that waits keeps no other from anything.
 ///
-/// A task waits for its turn for as long as the attempts of the tasks before it last: for each, usually a round trip, and at most a
-/// few node timeouts. If many tasks share a lock, choose a node timeout that is short beside the validity of a lease.
+/// Tasks take turns in the order in which they asked, up to eight that wait at once; more than these get theirs in any order. A task
+/// waits for its turn for as long as the attempts of the tasks before it last: for each, usually a round trip, and at most a few node
+/// timeouts. A future that waits for its turn and is no longer polled keeps the others from nothing. If many tasks share a lock, choose a node timeout that is short beside the validity of a lease.
 ///
 /// `M` is `NoopRawMutex` if all tasks run in one executor, `CriticalSectionRawMutex` otherwise.
 ///
@@ -51,15 +54,12 @@ use redlock_core::{AcquireOutcome, Wait};
 pub struct Shared<M: RawMutex, T, C, E, const MAX: usize, O = ()> {
     /// Only tried, never waited for: its queue has room for one task, and several would wake each other without end.
     redlock: Mutex<M, Redlock<T, C, E, MAX, O>>,
-    waiting: Waiting<M>,
+    turns: Turns<M>,
     orphans: BlockingMutex<M, RefCell<Vec<Lease<Key>, ORPHANS_MAX>>>,
     clock: C,
     #[cfg(feature = "observe")]
     observer: O,
 }
-
-/// The tasks that wait for their turn. If there are more, they wake each other, and still get their turns.
-type Waiting<M> = BlockingMutex<M, RefCell<MultiWakerRegistration<8>>>;
 
 /// A key, like those that `Redlock` still releases after a future was dropped.
 type Key = Vec<u8, 64>;
@@ -84,7 +84,7 @@ where
             #[cfg(feature = "observe")]
             observer: redlock.observer().clone(),
             redlock: Mutex::new(redlock),
-            waiting: BlockingMutex::new(RefCell::new(MultiWakerRegistration::new())),
+            turns: Turns::new(),
             orphans: BlockingMutex::new(RefCell::new(Vec::new())),
             clock,
         }
@@ -260,15 +260,9 @@ where
     ///
     /// Never hold it while you wait for a lock or hold a lease: no other task could release or extend meanwhile.
     pub async fn turn(&self) -> Turn<'_, M, T, C, E, MAX, O> {
-        let mut turn = poll_fn(|cx| match self.free_turn() {
-            Some(turn) => Poll::Ready(turn),
-            None => {
-                change(&self.waiting, |waiting| waiting.register(cx.waker()));
-                // The turn may have ended in between, on another core or in an interrupt.
-                self.free_turn().map_or(Poll::Pending, Poll::Ready)
-            }
-        })
-        .await;
+        let mut entrant = self.turns.enter();
+        let mut turn = poll_fn(|cx| entrant.poll(cx, || self.free_turn())).await;
+        drop(entrant);
         while let Some(orphan) = change(&self.orphans, Vec::pop) {
             let mut release = pin!(turn.release(orphan));
             // One poll sends the release to all nodes. The answers are not waited for.
@@ -280,7 +274,7 @@ where
     fn free_turn(&self) -> Option<Turn<'_, M, T, C, E, MAX, O>> {
         Some(Turn {
             redlock: self.redlock.try_lock().ok()?,
-            _wake: Wake(&self.waiting),
+            _wake: Wake(&self.turns),
         })
     }
 }
@@ -358,11 +352,11 @@ fn change<M: RawMutex, V, R: Default>(
 }
 
 /// Wakes the tasks that wait for their turn, when it is dropped.
-struct Wake<'a, M: RawMutex>(&'a Waiting<M>);
+struct Wake<'a, M: RawMutex>(&'a Turns<M>);
 
 impl<M: RawMutex> Drop for Wake<'_, M> {
     fn drop(&mut self) {
-        change(self.0, MultiWakerRegistration::wake);
+        self.0.wake();
     }
 }
 

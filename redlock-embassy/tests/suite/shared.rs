@@ -101,6 +101,74 @@ fn two_tasks_hold_two_keys_for_longer_than_a_lease_while_a_third_one_waits() {
     }
 }
 
+/// Locks again and again until `until`, and never waits for anything else.
+async fn busy(shared: &SharedMocks<'_, 3>, clock: &MockClock, until: u64) {
+    while now_ms(clock) < until {
+        let lease = shared.acquire("dock-8").await.unwrap();
+        shared.release(lease).await;
+    }
+}
+
+#[test]
+fn a_task_that_locks_without_a_pause_keeps_no_other_from_its_turns() {
+    let clock = &MockClock::new();
+    let nodes = MockNode::array(clock);
+    let shared = &shared(clock, &nodes);
+    let other = async {
+        sleep(clock, ms(2)).await;
+        let lease = shared.try_acquire("dock-7").await.unwrap();
+        shared.release(lease).await;
+        now_ms(clock)
+    };
+    let held = async {
+        let hold = shared.hold("dock-9", async |_| sleep(clock, ms(35_000)).await);
+        hold.await.unwrap();
+    };
+    let busy = || busy(shared, clock, 60_000);
+    let (took, (), _) = clock.run(join3(other, held, join(busy(), busy())));
+    // An acquire and a release, and before each a round of the three others.
+    assert!(took <= 2 + 8 * 4, "{took} ms");
+}
+
+#[test]
+fn tasks_take_turns_in_the_order_in_which_they_asked() {
+    let clock = &MockClock::new();
+    let nodes = MockNode::array(clock);
+    let shared = &shared(clock, &nodes);
+    let order = core::cell::RefCell::new(Vec::new());
+    let task = async |number: u64| {
+        sleep(clock, ms(number)).await;
+        let _turn = shared.turn().await;
+        order.borrow_mut().push(number);
+        sleep(clock, ms(20)).await;
+    };
+    // The last one is polled first.
+    clock.run(join3(
+        join3(task(8), task(7), task(6)),
+        join3(task(5), task(4), task(3)),
+        join(task(2), task(1)),
+    ));
+    assert_eq!(*order.borrow(), [1, 2, 3, 4, 5, 6, 7, 8]);
+}
+
+#[test]
+fn a_future_that_is_no_longer_polled_keeps_no_other_from_its_turn() {
+    let clock = &MockClock::new();
+    let nodes = MockNode::array(clock);
+    let shared = &shared(clock, &nodes);
+    let mut context = Context::from_waker(Waker::noop());
+    let holder = pin!(shared.turn());
+    let Poll::Ready(turn) = holder.poll(&mut context) else {
+        panic!("the first turn is free");
+    };
+    let mut forgotten = pin!(shared.turn());
+    assert!(forgotten.as_mut().poll(&mut context).is_pending());
+    drop(turn);
+    let lease = clock.run(shared.try_acquire("dock-7"));
+    assert!(lease.is_ok(), "{lease:?}");
+    drop(forgotten.as_mut());
+}
+
 #[test]
 fn a_try_that_finds_the_key_held_ends_at_once() {
     let clock = &MockClock::new();
