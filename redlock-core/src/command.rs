@@ -119,6 +119,12 @@ impl<'a> Command<'a> {
         Self { place, ..self }
     }
 
+    /// Whether it is the first extension of a lease that another process has acquired.
+    #[must_use]
+    pub const fn is_adoption(&self) -> bool {
+        matches!(self.verb, Verb::Extend { conditions, .. } if conditions.restart_guard)
+    }
+
     /// Whether it sets the key.
     #[must_use]
     pub const fn is_acquire(&self) -> bool {
@@ -231,9 +237,9 @@ impl<'a> Command<'a> {
             });
             arguments.push(window);
             arguments.push(step_back);
-            // Left out of most acquires.
+            // Left out of most acquires and extensions.
             let vouches = self.is_acquire() && proposal.vouches();
-            arguments.push(vouches.then_some(Argument::Integer(1)));
+            arguments.push((vouches || self.is_adoption()).then_some(Argument::Integer(1)));
             if place.is_some() && self.is_acquire() && !vouches {
                 arguments.push(number(0));
             }

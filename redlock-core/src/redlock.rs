@@ -533,6 +533,15 @@ pub struct Released<E, const MAX: usize> {
 }
 
 impl<E, const MAX: usize> Released<E, MAX> {
+    /// A release that asked no node, of so many nodes. For an adapter whose lease was over, and may go on elsewhere.
+    #[must_use]
+    pub fn without_asking(key: &[u8], nodes: usize) -> Self {
+        Self {
+            report: Report::new(key, nodes.min(MAX)),
+            is_kept: false,
+        }
+    }
+
     /// How many nodes have deleted the key.
     #[must_use]
     pub fn released(&self) -> usize {

@@ -30,6 +30,8 @@ use crate::telemetry::HoldScope;
 pub struct Guard {
     /// `None` once the lock has been released.
     held: Option<Held>,
+    /// Whether the lease was adopted, and so may be adopted once more when its validity is over.
+    is_adopted: bool,
     validity: Arc<Validity>,
     keeper: Option<AbortHandle>,
     effort: Effort,
@@ -99,11 +101,23 @@ impl Guard {
         });
         Self {
             held: Some(Held { core, lease }),
+            is_adopted: false,
             validity,
             keeper: None,
             effort,
             runtime,
         }
+    }
+
+    /// The same guard, of a lease that was adopted.
+    pub(crate) fn adopted(mut self) -> Self {
+        self.is_adopted = true;
+        self
+    }
+
+    /// Whether a release could be that of another guard with the same token, which has adopted the lease since.
+    fn may_be_of_another(&self) -> bool {
+        self.is_adopted && !self.is_valid()
     }
 
     /// Returns the locked key, with the prefix if there is one.
@@ -258,12 +272,17 @@ impl Guard {
     /// It is no error if the lease has expired or a key carries another token: the result tells the outcome of each
     /// node. If a node cannot delete the key now, because it is busy or temporarily a replica, the release is retried
     /// until it succeeds or the key must have expired. Dropping the future does not cancel the release.
+    ///
+    /// If the lease was [adopted](crate::Redlock::adopt) and its validity is over, no node is asked: the keys expire.
     pub async fn release(mut self) -> Released {
         self.stop_keeping();
         self.validity.leave(HoldEnd::Released);
         let Some(Held { mut core, lease }) = self.held.take() else {
             unreachable!("a guard is released once, because release consumes it");
         };
+        if self.may_be_of_another() {
+            return Released::without_asking(lease.key(), core.nodes().count());
+        }
         let farewell = core.release_command(&lease);
         if !farewell.is_release() {
             // With `min_hold`. A release is sent until it succeeds; an extension of the core is not.
@@ -404,9 +423,11 @@ impl Drop for Guard {
         self.stop_keeping();
         if let Some(Held { core, lease }) = self.held.take() {
             self.validity.leave(HoldEnd::Dropped);
-            let farewell = core.release_command(&lease);
-            for node in core.nodes() {
-                node.release_unattended(&farewell);
+            if !self.may_be_of_another() {
+                let farewell = core.release_command(&lease);
+                for node in core.nodes() {
+                    node.release_unattended(&farewell);
+                }
             }
         }
         // After the releases. The keeper may still have the validity for a moment.

@@ -83,8 +83,8 @@ pub enum AdoptError {
     Build(BuildError),
     /// The key is longer than [`MAX_KEY`]. The value is its length in bytes. No node was asked.
     KeyTooLong(usize),
-    /// The TTL of the options is longer than that of the lease, which is the value. No node was asked.
-    LongerTtl(Duration),
+    /// The TTL of the options is not that of the lease, which is the value. No node was asked.
+    OtherTtl(Duration),
     /// The lease is fenced and the options are not, or the other way round. No node was asked.
     OtherKind,
     /// The nodes did not extend the lease. After [`ExtendError::Unreachable`] and [`ExtendError::NotAsked`], try again. After any
@@ -104,7 +104,7 @@ impl AdoptError {
             Self::Closed(_)
             | Self::Build(_)
             | Self::KeyTooLong(_)
-            | Self::LongerTtl(_)
+            | Self::OtherTtl(_)
             | Self::OtherKind => false,
         }
     }
@@ -123,10 +123,10 @@ impl fmt::Display for AdoptError {
                 f,
                 "a key of {length} bytes is too long: at most {MAX_KEY}; use a digest of it"
             ),
-            Self::LongerTtl(ttl) => write!(
+            Self::OtherTtl(ttl) => write!(
                 f,
-                "the TTL of the options is longer than that of the lease, {} ms: use at most that, because a late extension of the \
-                 process that had the lease would shorten a longer one",
+                "the TTL of the options is not that of the lease, {} ms: use the same, because an extension that arrives late \
+                 sets the TTL of its sender",
                 ttl.as_millis()
             ),
             Self::OtherKind => f.write_str(

@@ -1,6 +1,9 @@
 //! The handle of the locks, which any number of tasks can share.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use redlock_core::{Acquisition, BuildError, Clock, Instant, KeyName, Lease, Options, Transport};
@@ -585,13 +588,15 @@ impl Redlock {
     }
 
     /// Takes over a lease that another process has [handed over](Guard::hand_over), for example to its successor: extends it in one
-    /// round, or two for a fenced lock. The options must have the rules of the lease. The TTL is that of the options, and not longer
-    /// than that of the lease: an extension that the other process has sent may arrive late, and sets the TTL of that process.
+    /// round, or two for a fenced lock. The options must have the rules and the TTL of the lease: an extension that was sent before, by
+    /// the other process or by an adoption that failed, may arrive late, and sets its own TTL.
     ///
     /// If a quorum of nodes still carries the token, no other client has held the lock since it was granted. The validity counts
     /// from the moment before this round, whatever became of the first validity. Only one process may adopt a lease, and the
-    /// process that handed it over must not use it any more: the nodes cannot tell two processes with one token apart. The prefix
-    /// of this handle is not put before the key.
+    /// process that handed it over must not use it any more: the nodes cannot tell two processes with one token apart. So a lease that
+    /// was released must not be adopted again. If the validity is over, the same process may adopt the lease once more: the guard
+    /// of the earlier adoption, if it still exists, no longer releases anything. The prefix of this handle is not put before the
+    /// key.
     ///
     /// The first round waits for the connections, for the node timeout at most. Dropping the future leaves the lease on the nodes.
     /// It may have been extended.
@@ -613,8 +618,8 @@ impl Redlock {
         if fence.is_some() != self.options.fencing().is_some() {
             return Err(AdoptError::OtherKind);
         }
-        if self.options.ttl() > *ttl {
-            return Err(AdoptError::LongerTtl(*ttl));
+        if self.options.ttl() != *ttl {
+            return Err(AdoptError::OtherTtl(*ttl));
         }
         if self.closing.is_closed() {
             return Err(AdoptError::Closed(KeyName::new(key)));
@@ -644,7 +649,7 @@ impl Redlock {
             waited: self.now().saturating_duration_since(now),
             attempts: 1,
         };
-        Ok(self.guard(core, lease, turn, effort))
+        Ok(self.guard(core, lease, turn, effort).adopted())
     }
 
     /// Makes attempts until one succeeds, or until `give_up_at`. The wait has begun at `since`.
@@ -853,17 +858,36 @@ fn held_here(key: &[u8]) -> AcquireError {
     AcquireError::HeldHere(KeyName::new(key))
 }
 
-/// Lets the nodes that can be reached call the client. A node that does not answer is not waited for longer than a round.
+/// Lets the nodes that can be reached call the client. Waits for a quorum of them, at most for a round, and then for the others as
+/// long again: a node that is well follows at once, and one that hangs delays nothing. On a node that is late, the acquire waits for
+/// its place by a timer.
 async fn open_mail(core: &Core) {
-    let nodes = || core.nodes().filter(|node| node.is_promising());
-    nodes().for_each(Member::want_mail);
-    let all = async {
-        for node in nodes() {
-            node.open_mail().await;
+    let nodes: Vec<_> = core.nodes().filter(|node| node.is_promising()).collect();
+    nodes.iter().for_each(|node| node.want_mail());
+    let mut opening: Vec<_> = nodes
+        .iter()
+        .map(|node| Box::pin(node.open_mail()))
+        .collect();
+    let late_allowed = nodes.len().saturating_sub(core.nodes().count() / 2 + 1);
+    let begun_at = tokio::time::Instant::now();
+    let quorum = until_left(&mut opening, late_allowed);
+    if timeout(core.options().round_time(), quorum).await.is_ok() {
+        let took = begun_at.elapsed() + core.clock().resolution();
+        let _late = timeout(took, until_left(&mut opening, 0)).await;
+    }
+}
+
+/// Polls these futures until at most `left` of them are not done.
+async fn until_left<F: Future + Unpin>(futures: &mut Vec<F>, left: usize) {
+    poll_fn(|context| {
+        futures.retain_mut(|future| pin!(future).poll(context).is_pending());
+        if futures.len() <= left {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
         }
-    };
-    // Without its result: the acquire waits for its place by a timer then.
-    let _late = timeout(core.options().round_time(), all).await;
+    })
+    .await;
 }
 
 /// An acquire in progress. If it is dropped before its end, it releases the keys that its last attempt may have set, and leaves the

@@ -345,6 +345,11 @@ impl<const KEYS: usize> Server<KEYS> {
                 self.acquire_fenced(key, token, ttl_ms, proposal, place, now)
             }
             (Verb::Extend { ttl_ms, .. }, None) => Ok(self.extend(key, token, ttl_ms, now)),
+            (Verb::Extend { .. }, Some(_))
+                if command.is_adoption() && self.holder(&key) != Some(token) =>
+            {
+                Ok(Reply::NotMine)
+            }
             (Verb::Extend { ttl_ms, .. }, Some(proposal)) => {
                 self.extend_fenced(key, token, ttl_ms, proposal, now)
             }

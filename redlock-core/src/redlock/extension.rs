@@ -22,14 +22,15 @@ where
     O: Observer<NodeErrorOf<T>>,
 {
     /// Takes over a lease that another process has acquired and left on the nodes: extends it, with the TTL and the drift of the
-    /// options. This TTL must not be longer than that of the lease: an extension that the other process has sent may arrive late, and
-    /// sets the TTL of that process. The lease is fenced if there is a `fence` and the options are
+    /// options. This TTL must be that of the lease: an extension that was sent before, by the other process or by an adoption that failed,
+    /// may arrive late, and sets its own TTL. The lease is fenced if there is a `fence` and the options are
     /// [fenced](crate::Options::fencing). The rules must be those of the lease.
     ///
     /// A quorum of nodes that have a vote must still carry `token`. Then no other client has held the lock since it was granted, and
     /// the validity counts from the start of this round, whatever became of the first validity. A node that has restarted has no
     /// vote, as for the acquire of a plain lock, because it may have come back with old data. The process that handed the lease over
-    /// must not use it any more.
+    /// must not use it any more. Neither may an earlier lease of this one, whose validity is over, be released after a second
+    /// adoption: they have one token.
     ///
     /// Dropping the future leaves the lease on the nodes. It may have been extended.
     ///

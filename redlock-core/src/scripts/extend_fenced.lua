@@ -2,7 +2,8 @@
 -- and can have forgotten nothing.
 --
 -- KEYS  the lock; its fence record; the guard record of the node
--- ARGV  1 token, 2 ttl, 3 fence of the lease, 4 the nodes' time as the client knows it, 5 window, 6 step_back
+-- ARGV  1 token, 2 ttl, 3 fence of the lease, 4 the nodes' time as the client knows it, 5 window, 6 step_back;
+--       7 1 if another process adopts the lease, otherwise left out
 --
 -- The fence, the nodes' time and the node's clock are in microseconds. All other times are in milliseconds.
 -- Answers {code, clock, highest fence, 0}. `docs/fencing.md` explains why this is safe.
@@ -19,9 +20,10 @@ local highest, held_until, accepted = string.match(call('get', fence) or '0:0', 
 highest = highest + 0
 local function answer(code) return {code, now, highest, 0} end
 
--- Either the key carries the token, or the key is gone and this attempt is the last that was accepted.
+-- Either the key carries the token, or the key is gone and this attempt is the last that was accepted. The holder knows that its
+-- lease is not over. Who adopts a lease does not: a plain client can have had the lock since, which leaves the fence record alone.
 local holder = call('get', lock)
-if holder ~= token and (holder or accepted ~= token) then return answer(REFUSED) end
+if holder ~= token and (holder or accepted ~= token or ARGV[7]) then return answer(REFUSED) end
 -- If the fleet has a new window or step_back since, other clients rely on margins that this lease was not granted with.
 local record = call('get', guard) or ''
 local its_rules = string.match(record, '^%w+:%d+:%d+:(%d+:%d+)')

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock_std::{AdoptError, Fencing, Handover, Redlock, Token};
+use redlock_std::{AdoptError, Fencing, Handover, Options, Redlock, Token};
 use redlock_tests::Servers;
 
 use crate::setup::{connected, expect_key_on, patient};
@@ -65,20 +65,69 @@ async fn a_fenced_lease_is_not_adopted_as_a_plain_one_nor_the_other_way_round() 
     }
 }
 
-/// A late extension of the first process would shorten it: two could hold the lock.
+/// A late extension with the shorter of two TTLs would shorten the longer one: two could hold the lock.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_is_not_adopted_with_a_longer_ttl() {
+async fn a_lease_is_not_adopted_with_another_ttl() {
     let servers = Servers::start(3);
     let redlock = connected(&servers, patient(TTL)).await;
     let handover = redlock.acquire("dock-7").await.unwrap().hand_over();
     assert_eq!(handover.ttl(), TTL);
-    let longer = redlock.with_options(patient(TTL + Duration::from_millis(1)));
-    assert_eq!(
-        longer.adopt(&handover).await.unwrap_err(),
-        AdoptError::LongerTtl(TTL)
-    );
-    let shorter = redlock.with_options(patient(TTL / 2));
-    shorter.adopt(&handover).await.unwrap().release().await;
+    for ttl in [TTL + Duration::from_millis(1), TTL / 2] {
+        let other = redlock.with_options(patient(ttl));
+        let refused = other.adopt(&handover).await.unwrap_err();
+        assert_eq!(refused, AdoptError::OtherTtl(TTL));
+    }
+    redlock.adopt(&handover).await.unwrap().release().await;
+}
+
+/// The validity is shorter than the TTL by its margins, so the keys live on for a moment, and a fenced lease for longer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_whose_validity_is_over_does_not_release_a_lease_that_was_adopted_again() {
+    let servers = Servers::start(3);
+    let plain = Options::new(Duration::from_secs(2)).unwrap();
+    let plain = plain.drift_ppm(500_000).unwrap();
+    for options in [plain, plain.fenced(Fencing::default()).unwrap()] {
+        let redlock = connected(&servers, options).await;
+        let other = connected(&servers, options).await;
+        let handover = redlock.acquire("dock-7").await.unwrap().hand_over();
+        for explicit in [true, false] {
+            let late = redlock.adopt(&handover).await.unwrap();
+            late.lost().await;
+            let adopted = redlock.adopt(&handover).await.unwrap();
+            if explicit {
+                assert_eq!(late.release().await.unanswered(), 3);
+            } else {
+                drop(late);
+            }
+            redlock
+                .try_acquire("another")
+                .await
+                .unwrap()
+                .release()
+                .await;
+            assert!(adopted.is_valid());
+            assert!(other.try_acquire("dock-7").await.unwrap_err().is_held());
+            let _again = adopted.hand_over();
+        }
+        redlock.adopt(&handover).await.unwrap().release().await;
+    }
+}
+
+/// The fence record knows only of fenced clients.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_is_not_adopted_if_a_plain_client_can_have_had_the_lock_since() {
+    let servers = Servers::start(3);
+    let plain = patient(TTL);
+    let fenced = connected(&servers, plain.fenced(Fencing::default()).unwrap()).await;
+    let handover = fenced.acquire("dock-7").await.unwrap().hand_over();
+    expect_key_on(&servers, "dock-7", 3).await;
+    for server in servers.iter() {
+        let _: usize = server.query(&["DEL", "dock-7"]).unwrap();
+    }
+    let another = fenced.with_options(plain);
+    another.acquire("dock-7").await.unwrap().release().await;
+    let refused = fenced.adopt(&handover).await.unwrap_err();
+    assert!(!refused.is_retryable(), "{refused}");
 }
 
 #[test]

@@ -304,6 +304,31 @@ async fn a_client_that_hangs_in_the_line_costs_the_others_one_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_hangs_delays_no_client_that_waits_for_the_lock() {
+    const NODE_TIMEOUT: Duration = Duration::from_secs(3);
+
+    let options = options().node_timeout(NODE_TIMEOUT).unwrap();
+    undisturbed(async || {
+        let servers = Servers::start(3);
+        let holder = connected(&servers, options).await;
+        let guard = holder.acquire(KEY).await.unwrap();
+        servers[2].pause();
+        let begun_at = Instant::now();
+        let waiting = Redlock::connect(servers.urls(), options).unwrap();
+        let waiting = tokio::spawn(async move { waiting.acquire(KEY).await.unwrap() });
+        eventually("it stands in the line", LIMIT, || {
+            servers[..2].iter().all(|server| places(server) == 1)
+        })
+        .await;
+        hand_over(guard, waiting).await;
+        assert!(begun_at.elapsed() < NODE_TIMEOUT / 2, "{begun_at:?}");
+        servers[2].resume();
+        servers.expect_no_keys().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn with_the_line_off_a_client_polls() {
     let servers = Servers::start(3);
     let [first, second] = &clients_with(&servers, 2, options().queue(false)).await[..] else {
