@@ -649,7 +649,8 @@ impl Redlock {
             waited: self.now().saturating_duration_since(now),
             attempts: 1,
         };
-        Ok(self.guard(core, lease, turn, effort).adopted())
+        // It keeps the turn, also while others wait in the line: a second adoption would have the same token.
+        Ok(self.new_guard(core, lease, turn, effort).adopted())
     }
 
     /// Makes attempts until one succeeds, or until `give_up_at`. The wait has begun at `since`.
@@ -786,6 +787,16 @@ impl Redlock {
             // The next task stands in the line as those of other processes do, by the time of its own call.
             turn.end();
         }
+        self.new_guard(core, lease, turn, effort)
+    }
+
+    fn new_guard(
+        &self,
+        core: Box<Core>,
+        lease: Lease<Arc<[u8]>>,
+        turn: Turn,
+        effort: Effort,
+    ) -> Guard {
         let scope = self.telemetry.hold(lease.key());
         let (rounds, runtime) = (self.rounds.clone(), self.runtime.clone());
         Guard::new(core, lease, turn, effort, rounds, scope, runtime)

@@ -346,7 +346,8 @@ impl<const KEYS: usize> Server<KEYS> {
             }
             (Verb::Extend { ttl_ms, .. }, None) => Ok(self.extend(key, token, ttl_ms, now)),
             (Verb::Extend { .. }, Some(_))
-                if command.is_adoption() && self.holder(&key) != Some(token) =>
+                if command.is_adoption()
+                    && (self.holder(&key) != Some(token) || !self.is_vouched(now)) =>
             {
                 Ok(Reply::NotMine)
             }

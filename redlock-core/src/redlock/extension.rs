@@ -53,7 +53,7 @@ where
         let mut lease = Lease::new(key, token, terms, Instant::MAX, proposal, place);
         let conditions = self.options.vote_conditions();
         let conditions = VoteConditions {
-            // The script of an extension does not look at the guard record if the node has the key.
+            // The script of an extension trusts the guard record, and that may be old data too.
             restart_guard: conditions.restart_guard || proposal.is_some(),
             refuse_eviction: false,
             ..conditions

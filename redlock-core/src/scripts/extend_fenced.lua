@@ -33,8 +33,8 @@ if time <= now - window * 1000 then return answer(TOO_OLD) end
 if time > now + window * 1000 then return answer(TOO_NEW) end
 
 -- The key is set again only by a node that can have forgotten nothing: only such a node knows that it has accepted no other
--- attempt. See the guard record in acquire_fenced.lua.
-if not holder then
+-- attempt. Nor does a key count for an adoption that old data may have brought back. See the guard record in acquire_fenced.lua.
+if not holder or ARGV[7] then
   local function info(section, field) return string.match(call('info', section), field .. ':(%w+)') end
   local run_id, until_ms, replid = string.match(record, '^(%w+):(%d+):%d+:%d+:%d+:(%w+)$')
   local is_known = run_id and run_id == info('server', 'run_id') and replid == info('replication', 'master_replid')

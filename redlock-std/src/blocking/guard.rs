@@ -53,7 +53,8 @@ impl Guard {
         self.guard.attempts()
     }
 
-    /// Returns the names of the nodes that had granted the lock when its acquire returned: at least a quorum.
+    /// Returns the names of the nodes that had granted the lock when its acquire returned: at least a quorum. None if the lease was
+    /// adopted.
     #[must_use]
     pub fn granted_by(&self) -> Vec<Arc<str>> {
         self.guard.granted_by()

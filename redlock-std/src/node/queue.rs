@@ -388,10 +388,12 @@ impl Queue {
         self.unanswered_releases()
     }
 
-    /// The number of releases that the node has not answered yet.
+    /// The number of releases that the node has not answered yet. A node that was never connected has no key of this process.
     pub(crate) fn unanswered_releases(&self) -> usize {
+        let state = self.lock();
         // Without the reference of the queue itself.
-        Arc::strong_count(&self.lock().releases) - 1
+        let count = Arc::strong_count(&state.releases) - 1;
+        if state.was_connected { count } else { 0 }
     }
 
     /// The number of releases that were dropped because too many waited.

@@ -1,8 +1,9 @@
 //! Recorders of metrics and of traces.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tracing::field::{Field, Visit};
@@ -18,6 +19,7 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     pub(crate) fn install() -> Self {
+        Router::install();
         let recorder = DebuggingRecorder::new();
         let snapshotter = recorder.snapshotter();
         Self {
@@ -67,6 +69,63 @@ impl Metrics {
     }
 }
 
+/// Gives what a thread traces to the recorder of its test. One subscriber for the process, before anything is traced: with one for each
+/// thread, tracing may have cached by then that an event interests none.
+struct Router;
+
+thread_local! {
+    static TRACES: RefCell<Option<Traces>> = const { RefCell::new(None) };
+}
+
+/// While it exists, its thread is recorded.
+pub(crate) struct Recording(());
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        TRACES.take();
+    }
+}
+
+impl Router {
+    fn install() {
+        static INSTALLED: Once = Once::new();
+        INSTALLED.call_once(|| tracing::subscriber::set_global_default(Self).unwrap());
+    }
+
+    fn with<R>(&self, told: impl FnOnce(&Traces) -> R) -> Option<R> {
+        TRACES.with_borrow(|traces| traces.as_ref().map(told))
+    }
+}
+
+impl Subscriber for Router {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("redlock")
+    }
+
+    fn new_span(&self, attributes: &Attributes<'_>) -> Id {
+        let id = self.with(|traces| traces.new_span(attributes));
+        id.unwrap_or_else(|| Id::from_u64(u64::MAX))
+    }
+
+    fn record(&self, span: &Id, values: &Record<'_>) {
+        self.with(|traces| traces.record(span, values));
+    }
+
+    fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        self.with(|traces| traces.event(event));
+    }
+
+    fn enter(&self, _span: &Id) {}
+
+    fn exit(&self, _span: &Id) {}
+
+    fn try_close(&self, span: Id) -> bool {
+        self.with(|traces| traces.close(&span)).unwrap_or_default()
+    }
+}
+
 /// What a subscriber at TRACE was told, as text.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Traces(Arc<Mutex<State>>);
@@ -84,10 +143,11 @@ struct Span {
 }
 
 impl Traces {
-    pub(crate) fn install() -> (Self, tracing::subscriber::DefaultGuard) {
+    pub(crate) fn install() -> (Self, Recording) {
+        Router::install();
         let traces = Self::default();
-        let guard = tracing::subscriber::set_default(traces.clone());
-        (traces, guard)
+        TRACES.set(Some(traces.clone()));
+        (traces, Recording(()))
     }
 
     /// The spans so far: `name field=value ..`.
@@ -114,11 +174,8 @@ impl Traces {
     }
 }
 
-impl Subscriber for Traces {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("redlock")
-    }
-
+/// What the router passes on.
+impl Traces {
     fn new_span(&self, attributes: &Attributes<'_>) -> Id {
         let mut text = Text(attributes.metadata().name().to_owned());
         attributes.record(&mut text);
@@ -133,10 +190,8 @@ impl Subscriber for Traces {
     fn record(&self, span: &Id, values: &Record<'_>) {
         let mut text = Text(String::new());
         values.record(&mut text);
-        self.state().spans[index(span)].text.push_str(&text.0);
+        self.change(span, |span| span.text.push_str(&text.0));
     }
-
-    fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
         let mut text = Text(event.metadata().level().to_string());
@@ -144,19 +199,19 @@ impl Subscriber for Traces {
         self.state().events.push(text.0);
     }
 
-    fn enter(&self, _span: &Id) {}
-
-    fn exit(&self, _span: &Id) {}
-
-    fn try_close(&self, span: Id) -> bool {
+    fn close(&self, span: &Id) -> bool {
         // Clones are counted by no test: the last close is the end.
-        self.state().spans[index(&span)].is_open = false;
+        self.change(span, |span| span.is_open = false);
         true
     }
-}
 
-fn index(span: &Id) -> usize {
-    usize::try_from(span.into_u64()).unwrap() - 1
+    /// A span that began before the recording is not known.
+    fn change(&self, span: &Id, change: impl FnOnce(&mut Span)) {
+        let index = usize::try_from(span.into_u64()).unwrap() - 1;
+        if let Some(span) = self.state().spans.get_mut(index) {
+            change(span);
+        }
+    }
 }
 
 struct Text(String);

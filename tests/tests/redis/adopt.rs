@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redlock_std::{AdoptError, Fencing, Handover, Options, Redlock, Token};
-use redlock_tests::Servers;
+use redlock_tests::{Servers, eventually};
 
 use crate::setup::{connected, expect_key_on, patient};
 
@@ -111,6 +111,32 @@ async fn a_guard_whose_validity_is_over_does_not_release_a_lease_that_was_adopte
         }
         redlock.adopt(&handover).await.unwrap().release().await;
     }
+}
+
+/// A task that acquires may go before its turn then: it has a token of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_has_met_waiters_adopts_a_lease_once() {
+    let servers = Servers::start(3);
+    let options = patient(TTL).wait(TTL);
+    let redlock = connected(&servers, options).await;
+    let other = connected(&servers, options).await;
+    let guard = redlock.acquire("dock-7").await.unwrap();
+    let waiting = tokio::spawn({
+        let other = other.clone();
+        async move { other.acquire("dock-7").await.unwrap() }
+    });
+    eventually("it waits in the line", TTL, || {
+        servers
+            .iter()
+            .all(|server| server.query::<u64>(&["ZCARD", "redlock:queue:dock-7"]) == Ok(1))
+    })
+    .await;
+    guard.release().await;
+    let handover = waiting.await.unwrap().hand_over();
+    let adopted = redlock.adopt(&handover).await.unwrap();
+    let again = redlock.adopt(&handover).await.unwrap_err();
+    assert!(matches!(again, AdoptError::HeldHere(_)), "{again}");
+    adopted.release().await;
 }
 
 /// The fence record knows only of fenced clients.

@@ -5,10 +5,10 @@ use std::time::Duration;
 use redis::Value;
 use redlock_core::transport::{Argument, Command, Proposal, ScriptCall, VoteConditions};
 use redlock_core::{Fence, GUARD_KEY, Token};
-use redlock_std::{AcquireError, ExtendError, Fencing, Options, Redlock};
+use redlock_std::{AcquireError, AdoptError, ExtendError, Fencing, Options, Redlock};
 use redlock_tests::{Server, Servers, eventually};
 
-use crate::setup::{connected, let_evict, patient};
+use crate::setup::{connected, expect_key_on, let_evict, patient};
 
 const KEY: &str = "dock-7";
 const TTL: Duration = Duration::from_secs(10);
@@ -77,6 +77,31 @@ async fn a_node_that_failed_back_has_no_vote_until_the_quarantine_is_over() {
     guard.release().await;
     // The others are a quorum.
     other.acquire(KEY).await.unwrap().release().await;
+}
+
+/// The replicas were cut off before the release. All clients stay connected.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fenced_lease_that_a_failover_has_brought_back_is_not_adopted_while_another_client_holds_the_lock()
+ {
+    let (servers, replicas) = (Servers::start(3), Servers::start(2));
+    for (replica, server) in replicas.iter().zip(servers.iter()) {
+        // The first replica of a master gives it a new history, and so a new guard record.
+        follow(replica, server).await;
+        server.vouch("60000:250:60000");
+    }
+    let redlock = connected(&servers, fenced()).await;
+    let other = connected(&servers, fenced()).await;
+    let handover = redlock.acquire(KEY).await.unwrap().hand_over();
+    expect_key_on(&replicas, KEY, 2).await;
+    replicas.iter().for_each(lead);
+    redlock.adopt(&handover).await.unwrap().release().await;
+    let guard = redlock.acquire(KEY).await.unwrap();
+    for (server, replica) in servers.iter().zip(replicas.iter()) {
+        fail_over_and_back(server, replica).await;
+    }
+    let refused = other.adopt(&handover).await.unwrap_err();
+    assert!(matches!(refused, AdoptError::Nodes(_)), "{refused}");
+    assert!(guard.is_valid());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -382,6 +407,15 @@ fn send(server: &Server, command: &Command<'_>) -> Value {
 
 /// `node` becomes a replica of `other`, takes over its data, and is a master again.
 async fn fail_over_and_back(node: &Server, other: &Server) {
+    follow(node, other).await;
+    lead(node);
+}
+
+/// Makes `node` a replica of `other`, with its data.
+async fn follow(node: &Server, other: &Server) {
+    // A replica is served at once, so that no lease ends meanwhile.
+    let set = ["CONFIG", "SET", "repl-diskless-sync-delay", "0"];
+    assert_eq!(other.query::<String>(&set).unwrap(), "OK");
     let follow = ["REPLICAOF", "127.0.0.1", &other.port().to_string()];
     assert_eq!(node.query::<String>(&follow).unwrap(), "OK");
     eventually("it has the data of its master", LIMIT, || {
@@ -389,6 +423,10 @@ async fn fail_over_and_back(node: &Server, other: &Server) {
         info.contains("master_link_status:up")
     })
     .await;
+}
+
+/// Makes `node` a master.
+fn lead(node: &Server) {
     let stop = ["REPLICAOF", "NO", "ONE"];
     assert_eq!(node.query::<String>(&stop).unwrap(), "OK");
 }
