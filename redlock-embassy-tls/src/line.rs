@@ -21,6 +21,8 @@ pub struct TlsLine<const N: usize = 256> {
     phase: Cell<Phase>,
     /// Why the last attempt or connection ended, if the session has ended it.
     failure: Cell<Option<TlsFailure>>,
+    /// The name of the socket, which changes if its address is found later.
+    name: Cell<Option<NodeName>>,
     waiting: RefCell<MultiWakerRegistration<2>>,
     pub(crate) to_server: Pipe<NoopRawMutex, N>,
     pub(crate) to_node: Pipe<NoopRawMutex, N>,
@@ -53,6 +55,7 @@ impl<const N: usize> TlsLine<N> {
         Self {
             phase: Cell::new(Phase::Closed),
             failure: Cell::new(None),
+            name: Cell::new(None),
             waiting: RefCell::new(MultiWakerRegistration::new()),
             to_server: Pipe::new(),
             to_node: Pipe::new(),
@@ -63,6 +66,11 @@ impl<const N: usize> TlsLine<N> {
     pub(crate) fn start(&mut self, name: NodeName) -> TlsStream<'_, N> {
         *self = Self::new();
         TlsStream { line: self, name }
+    }
+
+    /// Records the present name of the socket.
+    pub(crate) fn rename(&self, name: NodeName) {
+        self.name.set(Some(name));
     }
 
     /// Waits until the node wants a connection, or is closing one.
@@ -141,7 +149,7 @@ impl<const N: usize> TlsStream<'_, N> {
 
 impl<const N: usize> Connect for TlsStream<'_, N> {
     fn name(&self) -> NodeName {
-        self.name
+        self.line.name.get().unwrap_or(self.name)
     }
 
     async fn connect(&mut self) -> Result<(), ErrorKind> {

@@ -90,6 +90,7 @@ impl<S: Connect, E: Entropy, const N: usize> TlsSession<'_, S, E, N> {
     /// Runs one connection from its start to its end.
     async fn serve(&mut self) -> Result<Infallible, TlsFailure> {
         let connected = self.socket.connect().await;
+        self.line.rename(self.socket.name());
         connected.map_err(TlsFailure::Connection)?;
         let place = Place::new();
         let served = self.serve_tls(&place).await;

@@ -196,7 +196,8 @@ print_panics() {
     while IFS=: read -r path line column; do
         code=$(sed -n "${line}p" "$path" | cut -c "$column-")
         # An async function panics if it is polled after its end. No code does that.
-        before=$(sed -n "${line}p" "$path" | cut -c "-$((column - 1))")
+        before=$(sed -n "${line}p" "$path")
+        before=${before:0:column-1}
         if [[ $code == "{"* || $code == async* || $before =~ async\ \|[a-z_]*\|\ $ ]]; then
             bodies=$((bodies + 1))
         else

@@ -137,6 +137,7 @@ async fn an_attempt_goes_on_when_a_call_is_dropped() {
         }
         assert!(calls > 1, "a handshake takes more than one poll");
         assert_eq!(wire.connects.get(), 1);
+        assert_eq!(stream.name(), wire.remote.into(), "the present name");
     })
     .await;
 }
@@ -868,7 +869,10 @@ struct WireStream<'a> {
 
 impl Connect for WireStream<'_> {
     fn name(&self) -> NodeName {
-        self.stream.name()
+        match self.wire.connects.get() {
+            0 => "a name without an address".into(),
+            _ => self.stream.name(),
+        }
     }
 
     async fn connect(&mut self) -> Result<(), ErrorKind> {

@@ -33,7 +33,6 @@ struct Buffers {
     tx: [u8; 512],
     read: [u8; READ_BUFFER],
     write: [u8; WRITE_BUFFER],
-    line: TlsLine<LINE>,
 }
 
 /// Creates the lock over the servers at these ports of the host, and starts their sessions. Call it once.
@@ -52,17 +51,19 @@ pub(crate) fn over(
                 tx: [0; 512],
                 read: [0; READ_BUFFER],
                 write: [0; WRITE_BUFFER],
-                line: TlsLine::new(),
             }
         }; NODES],
     );
+    // Not beside the buffers: a static whose first value is not zero is in the flash too.
+    static LINES: [StaticCell<TlsLine<LINE>>; NODES] = [const { StaticCell::new() }; NODES];
     static PLACES: [StaticCell<TlsNode>; NODES] = [const { StaticCell::new() }; NODES];
     static LOCK: StaticCell<TlsLock> = StaticCell::new();
 
-    let nodes = PLACES.iter().zip(BUFFERS.take().iter_mut().zip(ports));
-    let nodes = nodes.map(|(place, (buffers, port))| {
+    let nodes = PLACES.iter().zip(&LINES);
+    let nodes = nodes.zip(BUFFERS.take().iter_mut().zip(ports));
+    let nodes = nodes.map(|((place, line), (buffers, port))| {
         let socket = NetSocket::new(stack, (HOST, port), &mut buffers.rx, &mut buffers.tx);
-        let (stream, session) = buffers.line.split(
+        let (stream, session) = line.init_with(TlsLine::new).split(
             socket,
             tls.clone(),
             entropy::fill as Fill,
