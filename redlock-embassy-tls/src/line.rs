@@ -86,7 +86,10 @@ impl<const N: usize> TlsLine<N> {
 
     fn go_to(&self, phase: Phase) {
         self.phase.set(phase);
-        self.waiting.borrow_mut().wake();
+        // It is never borrowed for longer than a call, and this way there is no code for a panic.
+        if let Ok(mut waiting) = self.waiting.try_borrow_mut() {
+            waiting.wake();
+        }
     }
 
     async fn until(&self, is_there: impl Fn(Phase) -> bool) {
@@ -94,7 +97,9 @@ impl<const N: usize> TlsLine<N> {
             if is_there(self.phase.get()) {
                 return Poll::Ready(());
             }
-            self.waiting.borrow_mut().register(cx.waker());
+            if let Ok(mut waiting) = self.waiting.try_borrow_mut() {
+                waiting.register(cx.waker());
+            }
             Poll::Pending
         })
         .await;

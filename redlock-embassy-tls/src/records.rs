@@ -113,7 +113,9 @@ impl<S: Connect> Read for Records<'_, S> {
             self.left = HEADER_LEN + usize::from(len);
         }
         let count = if self.held > 0 {
-            let header = &self.header[HEADER_LEN - self.held..];
+            // `get`, so that there is no code for a panic.
+            let start = HEADER_LEN.saturating_sub(self.held);
+            let header = self.header.get(start..).unwrap_or_default();
             let count = header.len().min(buffer.len());
             buffer[..count].copy_from_slice(&header[..count]);
             self.held -= count;
