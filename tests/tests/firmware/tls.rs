@@ -43,10 +43,14 @@ async fn the_firmware_refuses_servers_with_certificates_of_another_ca_or_for_ano
     ] {
         let (servers, control) = (Servers::start(5), Server::start());
         let mut firmware = boot(&servers, &control, authority, name, &known);
-        assert_eq!(firmware.wait_for("refused"), why);
+        for _ in servers.iter() {
+            assert_eq!(firmware.wait_for("refused"), why);
+        }
         let message = firmware.wait_for("message");
         let refused = ": its certificate was refused: check its CA, name and dates";
-        assert_eq!(message.matches(refused).count(), 5, "{message}");
+        // The last round may find some of the nodes in the pause before the next attempt, or in it.
+        assert!(message.contains(": 0 of 5 nodes voted ("), "{message}");
+        assert!(message.contains(refused), "{message}");
         for server in servers.iter() {
             assert_eq!(server.calls()["eval"], 0, "it was not asked anything");
         }
