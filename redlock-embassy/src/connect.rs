@@ -16,7 +16,8 @@ use crate::NodeName;
 /// A stream of bytes to one node that can be opened, closed and opened again.
 ///
 /// [`NetSocket`](crate::NetSocket) implements it for embassy-net, and [`NalSocket`](crate::NalSocket) for any stack with
-/// [`embedded_nal_async::TcpConnect`]. Implement it yourself for TLS, or for a modem with another interface.
+/// [`embedded_nal_async::TcpConnect`]. The crate `redlock-embassy-tls` adds TLS to any of them. Implement it yourself for a modem with
+/// another interface.
 ///
 /// # For implementers
 ///
@@ -48,7 +49,8 @@ pub trait Connect: Read + Write {
     /// # Errors
     ///
     /// Fails if the connection cannot be made. The messages of the lock distinguish `ConnectionRefused`, `ConnectionReset`,
-    /// `ConnectionAborted`, `NotConnected` (no route), `TimedOut`, and `NotFound` (a name that has no address).
+    /// `ConnectionAborted`, `NotConnected` (no route), `TimedOut`, and `NotFound` (a name that has no address); and for TLS
+    /// `PermissionDenied` (a refused certificate), `InvalidData` (no TLS) and `OutOfMemory` (a buffer that is too short).
     async fn connect(&mut self) -> Result<(), ErrorKind>;
 
     /// Closes the connection, or cancels the attempt to connect.

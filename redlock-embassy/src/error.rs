@@ -49,6 +49,10 @@ text! {
         Self::Unreachable(ErrorKind::NotConnected) => "no route to it: is the network up?";
         Self::Unreachable(ErrorKind::TimedOut) => "no answer at this address";
         Self::Unreachable(ErrorKind::NotFound) => "the name has no address: is it right, and is DNS up?";
+        Self::Unreachable(ErrorKind::PermissionDenied) =>
+            "its certificate was refused: check its CA, name and dates";
+        Self::Unreachable(ErrorKind::InvalidData) => "no TLS 1.3 at this port";
+        Self::Unreachable(ErrorKind::OutOfMemory) => "a buffer is too short for what it sends";
         Self::Unreachable(_) => "cannot connect";
         Self::NoConnection(after) => "no connection within {} ms", after.as_millis();
         Self::NotConnected(after) =>

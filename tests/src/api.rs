@@ -13,7 +13,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The libraries with a listing.
-const PACKAGES: [&str; 3] = ["redlock-core", "redlock-std", "redlock-embassy"];
+const PACKAGES: [&str; 4] = [
+    "redlock-core",
+    "redlock-std",
+    "redlock-embassy",
+    "redlock-embassy-tls",
+];
 
 /// The compiler whose `rustdoc` describes them. `public-api` reads the format of this one; `./test.sh` installs it.
 const TOOLCHAIN: &str = "nightly-2026-05-20";

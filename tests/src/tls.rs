@@ -67,6 +67,12 @@ impl Authority {
         self.directory.path().join("ca.pem")
     }
 
+    /// Its own certificate, as a device has it.
+    #[must_use]
+    pub fn der(&self) -> &[u8] {
+        self.issuer.der()
+    }
+
     /// Signs a certificate for `name`.
     ///
     /// # Panics
@@ -125,9 +131,28 @@ impl TlsServer {
     #[must_use]
     pub fn start(authority: &Authority, asks: bool) -> Self {
         let server = Server::start();
+        let port = server.listen_with_tls(&authority.sign("127.0.0.1"), authority, asks);
+        Self { server, port }
+    }
+
+    /// Where it speaks TLS.
+    #[must_use]
+    pub fn tls_url(&self) -> String {
+        format!("rediss://127.0.0.1:{}", self.port)
+    }
+}
+
+impl Server {
+    /// Lets the server speak TLS as well, with this certificate. Returns the port. If it `asks`, clients have to show a certificate
+    /// of `authority` as well.
+    ///
+    /// # Panics
+    ///
+    /// When the server refuses.
+    #[must_use]
+    pub fn listen_with_tls(&self, own: &Certified, authority: &Authority, asks: bool) -> u16 {
         // One that was free a moment ago, and that no other server of this process gets.
-        let port = Server::start().port();
-        let own = authority.sign("127.0.0.1");
+        let port = Self::start().port();
         let shown = |path: &Path| path.display().to_string();
         let mut words = ["CONFIG", "SET"].map(str::to_owned).to_vec();
         for (name, value) in [
@@ -142,14 +167,8 @@ impl TlsServer {
         ] {
             words.extend([name.to_owned(), value]);
         }
-        assert_eq!(server.query::<String>(&words).expect("CONFIG SET"), "OK");
-        Self { server, port }
-    }
-
-    /// Where it speaks TLS.
-    #[must_use]
-    pub fn tls_url(&self) -> String {
-        format!("rediss://127.0.0.1:{}", self.port)
+        assert_eq!(self.query::<String>(&words).expect("CONFIG SET"), "OK");
+        port
     }
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What the lock costs on a device: flash and RAM of this firmware with the lock, plain, fenced, and with a line, minus those
-# of the same firmware with one PING over the same sockets; and how deep the stack of each of them has been, over five Redis
-# servers that it starts on the ports 17101 to 17105. Prints Markdown tables, and the lines of the lock that could panic. Fails if
+# What the lock costs on a device: flash and RAM of this firmware with the lock, plain, fenced, with a line, and over TLS, minus
+# those of the same firmware with one PING over the same sockets; and how deep the stack of each of them has been, over five Redis
+# servers that it starts on the ports 17101 to 17105, and 17111 to 17115 for TLS. Prints Markdown tables, and the lines of the lock that could panic. Fails if
 # there are any.
 
 set -euo pipefail
@@ -15,12 +15,17 @@ export -n CARGO_BUILD_TARGET RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
 
 TARGETS=(thumbv7em-none-eabihf thumbv6m-none-eabi)
 NODES=5
-SHAPES=(ping lock fence queue)
+SHAPES=(ping lock fence queue tls)
 
 declare -A FLASH RAM
 
+# The firmware of the shape `tls` has the certificate of the CA in its flash.
+CERTIFICATES=$CARGO_TARGET_DIR/certificates
+export REDLOCK_TLS_CA=$CERTIFICATES/ca.der
+
 main() {
     local target shape
+    make_certificates
     for target in "${TARGETS[@]}"; do
         for shape in "${SHAPES[@]}"; do
             build "$target" --no-default-features --features "$shape"
@@ -75,6 +80,7 @@ print_table() {
         print_row "$target" lock "$target"
         print_row "$target" fence "fenced"
         print_row "$target" queue "with a line"
+        print_row "$target" tls "over TLS"
     done
 }
 
@@ -103,6 +109,7 @@ print_stacks() {
             lock) name="plain" ;;
             fence) name="fenced" ;;
             queue) name="with a line" ;;
+            tls) name="over TLS" ;;
         esac
         build "${TARGETS[0]}" --no-default-features --features "$shape,stack"
         if ! bytes=$(emulate | sed -n 's/^stack=//p'); then
@@ -114,13 +121,31 @@ print_stacks() {
     stop_servers
 }
 
+# A CA, and a certificate of the name that the firmware expects. They stay, so that cargo does not rebuild.
+make_certificates() {
+    [[ -e $REDLOCK_TLS_CA ]] && return
+    mkdir -p "$CERTIFICATES"
+    (
+        cd "$CERTIFICATES"
+        key=(-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -sha256)
+        openssl req -x509 "${key[@]}" -keyout ca.key -out ca.pem -days 36500 -subj "/CN=the CA of a test"
+        openssl req "${key[@]}" -keyout server.key -out server.csr -subj "/CN=redis.example"
+        openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 36500 -sha256 \
+            -extfile <(echo "subjectAltName=DNS:redis.example") -out server.pem
+        # Last, because the others are there if it is.
+        openssl x509 -in ca.pem -outform DER -out ca.der
+    ) 2>/dev/null
+}
+
 SERVERS=()
 
 start_servers() {
     local port
     trap stop_servers EXIT
     for port in 17101 17102 17103 17104 17105; do
-        redis-server --port "$port" --bind 127.0.0.1 --save "" --maxmemory-policy noeviction >/dev/null &
+        redis-server --port "$port" --bind 127.0.0.1 --save "" --maxmemory-policy noeviction \
+            --tls-port $((port + 10)) --tls-auth-clients no --tls-ca-cert-file "$CERTIFICATES/ca.pem" \
+            --tls-cert-file "$CERTIFICATES/server.pem" --tls-key-file "$CERTIFICATES/server.key" >/dev/null &
         SERVERS+=($!)
     done
     for port in 17101 17102 17103 17104 17105; do
@@ -171,13 +196,14 @@ print_panics() {
     while IFS=: read -r path line column; do
         code=$(sed -n "${line}p" "$path" | cut -c "$column-")
         # An async function panics if it is polled after its end. No code does that.
-        before=$(sed -n "${line}p" "$path" | cut -c "-$((column - 1))")
+        before=$(sed -n "${line}p" "$path")
+        before=${before:0:column-1}
         if [[ $code == "{"* || $code == async* || $before =~ async\ \|[a-z_]*\|\ $ ]]; then
             bodies=$((bodies + 1))
         else
             panics+=("$path:$line:$column: $code")
         fi
-    done < <(panic_locations "$(image "${TARGETS[0]}")" | grep -E '/redlock-(core|embassy)/src/' | sort -u)
+    done < <(panic_locations "$(image "${TARGETS[0]}")" | grep -E '/redlock-(core|embassy|embassy-tls)/src/' | sort -u)
     if [[ $bodies == 0 ]]; then
         echo "sizes.sh: found not even the async functions; has the layout of panic locations changed?" >&2
         return 1

@@ -13,6 +13,7 @@ mod line;
 mod outage;
 mod share;
 mod speed;
+mod tls;
 
 mod contender;
 mod figures;

@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const PACKAGES: [&str; 6] = [
+const PACKAGES: [&str; 7] = [
     "redlock-core",
     "redlock-std",
     "redlock-embassy",
+    "redlock-embassy-tls",
     "redlock-cli",
     "tests",
     "proof",

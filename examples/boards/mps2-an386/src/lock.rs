@@ -10,8 +10,8 @@ use redlock_embassy::transport::Mailbox;
 use redlock_embassy::{EmbassyClock, NetSocket, Options, Redlock, TcpNode};
 use static_cell::StaticCell;
 
-use crate::entropy;
-use crate::network::{self, HOST, NODES};
+use crate::network::{HOST, NODES};
+use crate::{buffers, entropy};
 
 pub(crate) type Lock = Redlock<&'static mut Node, EmbassyClock, fn(&mut [u8]), NODES>;
 
@@ -63,7 +63,7 @@ fn create(ports: [u16; NODES], stack: Stack<'static>, options: Options) -> Lock 
         entropy::fill(&mut bytes);
         Mailbox::new(bytes)
     };
-    let buffers = network::buffers().iter_mut();
+    let buffers = buffers::take().iter_mut();
     let nodes = PLACES.iter().zip(buffers.zip(ports));
     let nodes = nodes.map(|(place, (buffers, port))| {
         place.init_with(|| {

@@ -15,9 +15,13 @@ mod one_ping;
 #[cfg(feature = "scenarios")]
 mod scenarios;
 
-#[cfg(feature = "lock")]
+#[cfg(any(feature = "scenarios", not(feature = "tls")))]
+mod buffers;
+#[cfg(all(feature = "lock", any(feature = "scenarios", not(feature = "tls"))))]
 mod lock;
 mod network;
+#[cfg(feature = "tls")]
+mod tls;
 
 mod entropy;
 mod executor;

@@ -3,7 +3,7 @@
 use embassy_executor::Spawner;
 use embassy_net::{Config, Ipv4Address, Ipv4Cidr, Runner, Stack, StackResources, StaticConfigV4};
 use embassy_time::Timer;
-use static_cell::{ConstStaticCell, StaticCell};
+use static_cell::StaticCell;
 
 use crate::lan9118::Lan9118;
 use crate::{entropy, executor};
@@ -36,29 +36,6 @@ pub(crate) async fn start(spawner: Spawner) -> Stack<'static> {
     executor::spawn(spawner, heartbeat());
     stack.wait_config_up().await;
     stack
-}
-
-/// The buffers of one socket to a node: for a few short replies, and for the longest command.
-pub(crate) struct Buffers {
-    pub(crate) rx: [u8; RX],
-    pub(crate) tx: [u8; TX],
-}
-
-pub(crate) const RX: usize = 128;
-pub(crate) const TX: usize = 256;
-
-/// The buffers of all nodes, once.
-pub(crate) fn buffers() -> &'static mut [Buffers; NODES] {
-    static BUFFERS: ConstStaticCell<[Buffers; NODES]> = ConstStaticCell::new(
-        [const {
-            Buffers {
-                rx: [0; RX],
-                tx: [0; TX],
-            }
-        }; NODES],
-    );
-
-    BUFFERS.take()
 }
 
 #[embassy_executor::task]

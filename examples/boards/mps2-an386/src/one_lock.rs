@@ -1,5 +1,5 @@
 //! The smallest firmware with the lock: acquires, extends and releases it once. `sizes.sh` measures it, with and without
-//! the features `fence` and `queue`.
+//! the features `fence`, `queue` and `tls`.
 
 use core::time::Duration;
 
@@ -9,12 +9,36 @@ use embassy_net::Stack;
 use redlock_embassy::Fencing;
 use redlock_embassy::{Options, OptionsError};
 
+#[cfg(feature = "tls")]
+use redlock_embassy::{close_all, connect_quorum};
+#[cfg(feature = "tls")]
+use redlock_embassy_tls::TlsOptions;
+
 use crate::board::Exit;
+#[cfg(not(feature = "tls"))]
 use crate::lock;
 use crate::network::NODES;
+#[cfg(feature = "tls")]
+use crate::tls;
 
-pub(crate) async fn run(_spawner: Spawner, stack: Stack<'static>) -> Exit {
+#[cfg_attr(
+    not(feature = "tls"),
+    expect(unused_variables, reason = "only TLS needs tasks")
+)]
+pub(crate) async fn run(spawner: Spawner, stack: Stack<'static>) -> Exit {
+    #[cfg(not(feature = "tls"))]
     let lock = lock::over(PORTS, stack, OPTIONS);
+    #[cfg(feature = "tls")]
+    let lock = {
+        let Ok(tls) = TlsOptions::new(include_bytes!(env!("REDLOCK_TLS_CA")), "redis.example")
+        else {
+            return Exit::Failed;
+        };
+        tls::over(spawner, PORTS, stack, OPTIONS, &tls)
+    };
+    // A handshake takes longer than a round.
+    #[cfg(feature = "tls")]
+    connect_quorum(lock).await;
     let Ok(mut lease) = lock.acquire("dock-7").await else {
         return Exit::Failed;
     };
@@ -24,7 +48,10 @@ pub(crate) async fn run(_spawner: Spawner, stack: Stack<'static>) -> Exit {
     }
     let is_extended = lock.extend(&mut lease).await.is_ok();
     let released = lock.release(lease).await.released();
+    #[cfg(not(feature = "tls"))]
     lock::close(lock).await;
+    #[cfg(feature = "tls")]
+    close_all(lock).await;
     if is_extended && released > NODES / 2 {
         Exit::Passed
     } else {
@@ -78,4 +105,9 @@ const fn fencing() -> Result<Fencing, OptionsError> {
 }
 
 /// The ports of README.md's example.
+#[cfg(not(feature = "tls"))]
 const PORTS: [u16; NODES] = [17101, 17102, 17103, 17104, 17105];
+
+/// Where `sizes.sh` has servers with TLS.
+#[cfg(feature = "tls")]
+const PORTS: [u16; NODES] = [17111, 17112, 17113, 17114, 17115];

@@ -8,11 +8,12 @@ use embassy_time::{Duration, with_timeout};
 use embedded_io_async::{Read, Write};
 
 use crate::board::Exit;
-use crate::network::{self, HOST, NODES};
+use crate::buffers;
+use crate::network::{HOST, NODES};
 
 pub(crate) async fn run(_spawner: Spawner, stack: Stack<'static>) -> Exit {
     let mut ports = PORTS.into_iter();
-    let pings = network::buffers().each_mut().map(|buffers| {
+    let pings = buffers::take().each_mut().map(|buffers| {
         let socket = TcpSocket::new(stack, &mut buffers.rx, &mut buffers.tx);
         ping(socket, ports.next().unwrap_or_default())
     });

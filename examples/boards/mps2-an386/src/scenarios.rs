@@ -5,6 +5,7 @@ mod outage;
 mod share;
 mod sizes;
 mod speed;
+mod tls;
 mod wait;
 
 mod arguments;
@@ -39,13 +40,16 @@ async fn play(spawner: Spawner, stack: Stack<'static>) -> Result<(), Failure> {
         let lock = lock::shared_over(arguments.nodes, stack, arguments.options);
         return share::run(lock, control.await?, &arguments).await;
     }
+    if matches!(arguments.scenario, Scenario::Tls) {
+        return tls::run(spawner, stack, control.await?, &arguments).await;
+    }
     let lock = lock::over(arguments.nodes, stack, arguments.options);
     match arguments.scenario {
         Scenario::Contend => contend::run(spawner, lock, control.await?, &arguments).await,
         Scenario::Speed => speed::run(lock, control.await?, &arguments).await,
         Scenario::Outage => outage::run(lock, control.await?, &arguments).await,
         Scenario::Wait => wait::run(lock, control.await?, &arguments).await,
-        Scenario::Sizes | Scenario::Share => {
+        Scenario::Sizes | Scenario::Share | Scenario::Tls => {
             sizes::print(lock);
             Ok(())
         }

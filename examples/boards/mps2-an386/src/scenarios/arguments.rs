@@ -32,6 +32,7 @@ pub(crate) enum Scenario {
     Outage,
     Wait,
     Share,
+    Tls,
     Sizes,
 }
 
@@ -104,6 +105,7 @@ impl Scenario {
             "outage" => Self::Outage,
             "wait" => Self::Wait,
             "share" => Self::Share,
+            "tls" => Self::Tls,
             "sizes" => Self::Sizes,
             _ => return None,
         })

@@ -1,0 +1,229 @@
+//! What a node and the task of its TLS session share, and the side of the node.
+
+use core::cell::{Cell, RefCell};
+use core::future::poll_fn;
+use core::task::Poll;
+
+use embassy_futures::select::{Either, select};
+use embassy_sync::blocking_mutex::raw::NoopRawMutex;
+use embassy_sync::pipe::Pipe;
+use embassy_sync::waitqueue::MultiWakerRegistration;
+use embedded_io_async::{ErrorKind, ErrorType, Read, Write};
+use redlock_embassy::{Connect, NodeName};
+
+use crate::TlsFailure;
+
+/// The shared state of a node and its session. Both run in one executor.
+///
+/// `N` is the size of the buffer in each direction. It should hold the longest command, so that a command is sent at once.
+#[derive(Debug)]
+pub struct TlsLine<const N: usize = 256> {
+    phase: Cell<Phase>,
+    /// Why the last attempt or connection ended, if the session has ended it.
+    failure: Cell<Option<TlsFailure>>,
+    /// The name of the socket, which changes if its address is found later.
+    name: Cell<Option<NodeName>>,
+    waiting: RefCell<MultiWakerRegistration<2>>,
+    pub(crate) to_server: Pipe<NoopRawMutex, N>,
+    pub(crate) to_node: Pipe<NoopRawMutex, N>,
+}
+
+/// The phase of a connection. In each phase except `Connected` and `Open`, only one side moves on; the other one can at
+/// most cancel. So neither side takes one connection for another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// There is no connection. The node leaves this phase.
+    Closed,
+    /// The node wants a connection. The session leaves this phase; the node may only cancel.
+    Wanted,
+    /// The attempt failed, and the node does not know it yet.
+    Failed(TlsFailure),
+    /// The session has connected, and the node does not know it yet.
+    Connected,
+    /// Both sides exchange bytes.
+    Open,
+    /// The session has ended the connection. Received bytes may be left to read. The node leaves this phase.
+    Ended,
+    /// The node closes the connection, or cancels the attempt. The session leaves this phase.
+    Closing,
+}
+
+impl<const N: usize> TlsLine<N> {
+    /// A line for a new node and session.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            phase: Cell::new(Phase::Closed),
+            failure: Cell::new(None),
+            name: Cell::new(None),
+            waiting: RefCell::new(MultiWakerRegistration::new()),
+            to_server: Pipe::new(),
+            to_node: Pipe::new(),
+        }
+    }
+
+    /// Makes the line as new, and returns the side of the node with this name.
+    pub(crate) fn start(&mut self, name: NodeName) -> TlsStream<'_, N> {
+        *self = Self::new();
+        TlsStream { line: self, name }
+    }
+
+    /// Records the present name of the socket.
+    pub(crate) fn rename(&self, name: NodeName) {
+        self.name.set(Some(name));
+    }
+
+    /// Waits until the node wants a connection, or is closing one.
+    pub(crate) async fn wanted(&self) {
+        self.until(|phase| matches!(phase, Phase::Wanted | Phase::Closing))
+            .await;
+    }
+
+    /// Waits until the node closes the connection, or cancels the attempt.
+    pub(crate) async fn canceled(&self) {
+        self.until(|phase| phase == Phase::Closing).await;
+    }
+
+    fn go_to(&self, phase: Phase) {
+        self.phase.set(phase);
+        // It is never borrowed for longer than a call, and this way there is no code for a panic.
+        if let Ok(mut waiting) = self.waiting.try_borrow_mut() {
+            waiting.wake();
+        }
+    }
+
+    async fn until(&self, is_there: impl Fn(Phase) -> bool) {
+        poll_fn(|cx| {
+            if is_there(self.phase.get()) {
+                return Poll::Ready(());
+            }
+            if let Ok(mut waiting) = self.waiting.try_borrow_mut() {
+                waiting.register(cx.waker());
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Records that the handshake is done. The bytes in the pipes are of an earlier connection: the node writes none before
+    /// it knows of this one.
+    pub(crate) fn connected(&self) {
+        self.to_server.clear();
+        self.to_node.clear();
+        self.failure.set(None);
+        self.go_to(Phase::Connected);
+    }
+
+    /// Records that the session has ended a connection or an attempt.
+    pub(crate) fn ended(&self, why: TlsFailure) {
+        if self.phase.get() != Phase::Closing {
+            self.failure.set(Some(why));
+        }
+        self.go_to(match self.phase.get() {
+            Phase::Wanted | Phase::Connected => Phase::Failed(why),
+            Phase::Open => Phase::Ended,
+            Phase::Closing | Phase::Closed | Phase::Failed(_) | Phase::Ended => Phase::Closed,
+        });
+    }
+}
+
+impl<const N: usize> Default for TlsLine<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The node's side of a [`TlsLine`], for a [`TcpNode`](redlock_embassy::TcpNode).
+#[derive(Debug)]
+pub struct TlsStream<'a, const N: usize = 256> {
+    pub(crate) line: &'a TlsLine<N>,
+    name: NodeName,
+}
+
+impl<const N: usize> TlsStream<'_, N> {
+    /// Why the last attempt to connect or the last connection ended. `None` if it has not, or if the node itself closed it, for
+    /// instance because its connect timeout passed.
+    ///
+    /// The errors of the lock are shorter. For a node of a lock, see
+    /// [`TcpNode::stream_mut`](redlock_embassy::TcpNode::stream_mut).
+    #[must_use]
+    pub fn failure(&self) -> Option<TlsFailure> {
+        self.line.failure.get()
+    }
+}
+
+impl<const N: usize> Connect for TlsStream<'_, N> {
+    fn name(&self) -> NodeName {
+        self.line.name.get().unwrap_or(self.name)
+    }
+
+    async fn connect(&mut self) -> Result<(), ErrorKind> {
+        loop {
+            match self.line.phase.get() {
+                Phase::Closed | Phase::Ended => self.line.go_to(Phase::Wanted),
+                // The attempt of a dropped call may have succeeded meanwhile.
+                Phase::Connected => {
+                    self.line.go_to(Phase::Open);
+                    return Ok(());
+                }
+                Phase::Failed(why) => {
+                    self.line.go_to(Phase::Closed);
+                    return Err(why.kind());
+                }
+                // Drops the connection that was open before.
+                Phase::Open => self.line.go_to(Phase::Closing),
+                here @ (Phase::Wanted | Phase::Closing) => {
+                    self.line.until(|phase| phase != here).await;
+                }
+            }
+        }
+    }
+
+    async fn close(&mut self) {
+        if matches!(
+            self.line.phase.get(),
+            Phase::Wanted | Phase::Connected | Phase::Open
+        ) {
+            self.line.go_to(Phase::Closing);
+        }
+        self.line.until(|phase| phase != Phase::Closing).await;
+        self.line.go_to(Phase::Closed);
+    }
+}
+
+impl<const N: usize> ErrorType for TlsStream<'_, N> {
+    type Error = ErrorKind;
+}
+
+impl<const N: usize> Read for TlsStream<'_, N> {
+    async fn read(&mut self, buffer: &mut [u8]) -> Result<usize, ErrorKind> {
+        if self.line.phase.get() == Phase::Open {
+            let ended = self.line.until(|phase| phase != Phase::Open);
+            if let Either::First(count) = select(self.line.to_node.read(buffer), ended).await {
+                return Ok(count);
+            }
+        }
+        match self.line.phase.get() {
+            Phase::Ended => Ok(self.line.to_node.try_read(buffer).unwrap_or(0)),
+            _ => Ok(0),
+        }
+    }
+}
+
+impl<const N: usize> Write for TlsStream<'_, N> {
+    async fn write(&mut self, bytes: &[u8]) -> Result<usize, ErrorKind> {
+        if self.line.phase.get() != Phase::Open {
+            return Err(ErrorKind::NotConnected);
+        }
+        let ended = self.line.until(|phase| phase != Phase::Open);
+        match select(self.line.to_server.write(bytes), ended).await {
+            Either::First(count) => Ok(count),
+            Either::Second(()) => Err(ErrorKind::ConnectionReset),
+        }
+    }
+
+    /// Does nothing: the session sends the bytes by itself.
+    async fn flush(&mut self) -> Result<(), ErrorKind> {
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! The random numbers of a handshake.
+
+use core::num::NonZeroU32;
+
+use rand_core::{CryptoRng, Error, RngCore};
+use redlock_embassy::Entropy;
+
+/// An [`Entropy`] as embedded-tls takes it.
+///
+/// A source that fails leaves the bytes as they are. embedded-tls does not know that, and its search for a key would never end
+/// with zeros. So a failure is recorded here, and ends the handshake before anything secret is sent.
+pub(crate) struct Random<'a, E> {
+    pub(crate) entropy: &'a mut E,
+    pub(crate) has_failed: &'a mut bool,
+}
+
+/// A key of fewer bytes could be zero by chance.
+const LEN_MIN: usize = 16;
+
+impl<E: Entropy> RngCore for Random<'_, E> {
+    fn next_u32(&mut self) -> u32 {
+        let mut bytes = [0; 4];
+        self.entropy.fill(&mut bytes);
+        u32::from_ne_bytes(bytes)
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        let mut bytes = [0; 8];
+        self.entropy.fill(&mut bytes);
+        u64::from_ne_bytes(bytes)
+    }
+
+    fn fill_bytes(&mut self, bytes: &mut [u8]) {
+        bytes.fill(0);
+        self.entropy.fill(bytes);
+        if bytes.len() >= LEN_MIN && bytes.iter().all(|byte| *byte == bytes[0]) {
+            *self.has_failed = true;
+            // A valid key, which ends the search.
+            bytes.fill(1);
+        }
+    }
+
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Error> {
+        self.fill_bytes(bytes);
+        match *self.has_failed {
+            true => Err(Error::from(
+                const { NonZeroU32::new(Error::CUSTOM_START).unwrap() },
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+impl<E: Entropy> CryptoRng for Random<'_, E> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_that_leaves_the_bytes_as_they_are_has_failed() {
+        for (fill, fails) in [(None, true), (Some(7), true), (Some(0), true)] {
+            let mut entropy = |bytes: &mut [u8]| {
+                if let Some(byte) = fill {
+                    bytes.fill(byte);
+                }
+            };
+            let mut has_failed = false;
+            let mut random = Random {
+                entropy: &mut entropy,
+                has_failed: &mut has_failed,
+            };
+            let mut key = [9; 32];
+            random.fill_bytes(&mut key);
+            assert_eq!(key, [1; 32]);
+            assert!(random.try_fill_bytes(&mut key).is_err());
+            assert_eq!(has_failed, fails);
+        }
+    }
+
+    #[test]
+    fn bytes_that_differ_are_taken() {
+        let mut next = 0;
+        let mut entropy = |bytes: &mut [u8]| {
+            bytes.iter_mut().for_each(|byte| {
+                next += 1;
+                *byte = next;
+            });
+        };
+        let mut has_failed = false;
+        let mut random = Random {
+            entropy: &mut entropy,
+            has_failed: &mut has_failed,
+        };
+        let mut key = [0; 32];
+        random.fill_bytes(&mut key);
+        assert_eq!(
+            (key[0], key[31], random.next_u32()),
+            (1, 32, u32::from_ne_bytes([33, 34, 35, 36]))
+        );
+        assert!(!has_failed);
+    }
+}

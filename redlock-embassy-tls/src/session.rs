@@ -1,0 +1,181 @@
+//! The task that keeps the TLS session of a node.
+
+use core::convert::Infallible;
+use core::fmt;
+use core::future::poll_fn;
+use core::pin::pin;
+use core::task::Poll;
+
+use embassy_futures::select::{Either, select};
+use embassy_futures::yield_now;
+use embedded_io_async::{BufRead, Write};
+use embedded_tls::{MaxFragmentLength, TLS_RECORD_OVERHEAD, TlsConfig, TlsConnection, TlsContext};
+use redlock_embassy::{Connect, Entropy};
+
+use crate::line::{TlsLine, TlsStream};
+use crate::log::warning;
+use crate::provider::Provider;
+use crate::records::{Phase, Place, Records};
+use crate::{TlsFailure, TlsOptions};
+
+/// A good length for the read buffer of a session: 2,304 bytes, for records of 2,048 bytes.
+pub const READ_BUFFER: usize = 2_048 + EXPANSION_MAX;
+
+/// A good length for the write buffer of a session: 512 bytes, or 1,024 for a device with a certificate.
+pub const WRITE_BUFFER: usize = if cfg!(feature = "client-certificate") {
+    1_024
+} else {
+    512
+};
+
+/// By how much encryption may make a record longer.
+const EXPANSION_MAX: usize = 256;
+
+impl<const N: usize> TlsLine<N> {
+    /// Returns the node's side of the line, and the side of the task that runs the session.
+    ///
+    /// The certificates that the server shows must fit into `read_buffer`, and the first message of the handshake into
+    /// `write_buffer`, and the certificate of the device, if it has one: [`READ_BUFFER`] and [`WRITE_BUFFER`] are enough for most.
+    pub fn split<'a, S: Connect, E: Entropy>(
+        &'a mut self,
+        socket: S,
+        options: TlsOptions<'a>,
+        entropy: E,
+        read_buffer: &'a mut [u8],
+        write_buffer: &'a mut [u8],
+    ) -> (TlsStream<'a, N>, TlsSession<'a, S, E, N>) {
+        let stream = self.start(socket.name());
+        let session = TlsSession {
+            line: stream.line,
+            socket,
+            options,
+            entropy,
+            read_buffer,
+            write_buffer,
+        };
+        (stream, session)
+    }
+}
+
+/// The task's side of a [`TlsLine`]. The task [runs](Self::run) the TLS session.
+pub struct TlsSession<'a, S, E, const N: usize = 256> {
+    line: &'a TlsLine<N>,
+    socket: S,
+    options: TlsOptions<'a>,
+    entropy: E,
+    read_buffer: &'a mut [u8],
+    write_buffer: &'a mut [u8],
+}
+
+impl<S: Connect, E: Entropy, const N: usize> TlsSession<'_, S, E, N> {
+    /// Connects when the node wants a connection, and forwards bytes until the connection ends.
+    ///
+    /// It has no timeouts: the node has them, and closes the connection. If no task runs this, the node never connects.
+    pub async fn run(&mut self) -> ! {
+        let line = self.line;
+        loop {
+            line.wanted().await;
+            let why = match select(line.canceled(), self.serve()).await {
+                Either::First(()) => TlsFailure::Ended,
+                Either::Second(Err(failure)) => {
+                    warning!("{}: {}", self.socket.name(), failure.text());
+                    failure
+                }
+            };
+            self.socket.close().await;
+            line.ended(why);
+        }
+    }
+
+    /// Runs one connection from its start to its end.
+    async fn serve(&mut self) -> Result<Infallible, TlsFailure> {
+        let connected = self.socket.connect().await;
+        self.line.rename(self.socket.name());
+        connected.map_err(TlsFailure::Connection)?;
+        let place = Place::new();
+        let served = self.serve_tls(&place).await;
+        match place.is_broken.get() {
+            true => Err(TlsFailure::NotTls),
+            false => served,
+        }
+    }
+
+    async fn serve_tls(&mut self, place: &Place) -> Result<Infallible, TlsFailure> {
+        let mut config = TlsConfig::new();
+        if let Some(name) = self.options.told {
+            config = config.with_server_name(name);
+        }
+        if let Some(length) = record_length(self.read_buffer.len()) {
+            config = config.with_max_fragment_length(length);
+        }
+        // embedded-tls panics if there is no room for a byte.
+        if self.write_buffer.len() <= TLS_RECORD_OVERHEAD {
+            return Err(TlsFailure::TooLong);
+        }
+        let records = Records::new(&mut self.socket, place);
+        let mut tls = TlsConnection::new(records, self.read_buffer, self.write_buffer);
+        let mut provider = Provider::new(&self.options, &mut self.entropy);
+        let opened = tls.open(TlsContext::new(&config, &mut provider)).await;
+        provider.conclude(opened)?;
+        place.phase.set(Phase::Open);
+        self.line.connected();
+        let TlsLine {
+            to_server, to_node, ..
+        } = self.line;
+        let mut command = [0; 64];
+        loop {
+            let reply = async {
+                let bytes = tls.fill_buf().await.map_err(TlsFailure::of)?;
+                Ok(to_node.write(bytes).await)
+            };
+            // In the middle of a record, the future that reads must not be dropped.
+            let sending = poll_fn(|cx| match place.is_between.get() {
+                true => pin!(to_server.read(&mut command)).poll(cx),
+                false => Poll::Pending,
+            });
+            match select(reply, sending).await {
+                Either::First(count) => {
+                    tls.consume(count?);
+                    // Replies without end must not keep the other tasks waiting.
+                    yield_now().await;
+                }
+                Either::Second(mut count) => {
+                    // All that waits is sent in one record, if it fits.
+                    while count > 0 {
+                        // `get`, so that there is no code for a panic.
+                        let piece = command.get(..count).unwrap_or_default();
+                        let sent = tls.write_all(piece).await;
+                        sent.map_err(TlsFailure::of)?;
+                        count = to_server.try_read(&mut command).unwrap_or(0);
+                    }
+                    tls.flush().await.map_err(TlsFailure::of)?;
+                }
+            }
+        }
+    }
+}
+
+/// The longest record that the server may send, so that each fits into a buffer of `len` bytes. `None` if any does.
+const fn record_length(len: usize) -> Option<MaxFragmentLength> {
+    const WHOLE: usize = 16_384 + EXPANSION_MAX;
+    const BITS_12: usize = 4_096 + EXPANSION_MAX;
+    const BITS_11: usize = 2_048 + EXPANSION_MAX;
+    const BITS_10: usize = 1_024 + EXPANSION_MAX;
+
+    Some(match len {
+        WHOLE.. => return None,
+        BITS_12.. => MaxFragmentLength::Bits12,
+        BITS_11.. => MaxFragmentLength::Bits11,
+        BITS_10.. => MaxFragmentLength::Bits10,
+        _ => MaxFragmentLength::Bits9,
+    })
+}
+
+impl<S: Connect, E, const N: usize> fmt::Debug for TlsSession<'_, S, E, N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsSession")
+            .field("name", &self.socket.name())
+            .field("line", &self.line)
+            .finish_non_exhaustive()
+    }
+}
