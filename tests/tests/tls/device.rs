@@ -313,7 +313,7 @@ async fn a_server_may_be_known_by_its_address() {
     let (certificate, key) = ca.sign(|params| {
         params
             .subject_alt_names
-            .push(rcgen::SanType::IpAddress(Ipv4Addr::LOCALHOST.into()))
+            .push(rcgen::SanType::IpAddress(Ipv4Addr::LOCALHOST.into()));
     });
     let server = TlsServer::with(&certificate, &key, &[]);
     let wire = Wire::to(&server);
@@ -652,7 +652,7 @@ impl Default for Buffers {
 async fn handshake_len(server: &TlsServer) -> usize {
     let wire = Wire::to(server);
     with_stream(&wire, &server.ca, async |mut stream| {
-        stream.connect().await.unwrap()
+        stream.connect().await.unwrap();
     })
     .await;
     wire.flight.get() - 8
