@@ -282,16 +282,15 @@ async fn hold(
 ) -> Result<u8, Failure> {
     write_acquired(&guard, plan, journal);
     let held_since = SystemClock.now();
-    let mut is_started = false;
     let result = match Child::start(plan, &guard, journal) {
         Ok(child) => {
-            is_started = true;
             journal.write(&Event::Started { pid: child.pid() });
             let end = supervise(child, &mut guard, signals, plan, journal).await;
             end.map_err(|error| internal("cannot wait for the command", &error))
         }
-        Err(error) => Err(not_started(&error, plan)),
+        Err(error) => Ok(End::NotStarted(error)),
     };
+    let is_started = !matches!(result, Ok(End::NotStarted(_)));
     // The answers of a release do not tell whether a quorum still had the key, because it does not wait for all of them.
     let loss = match &result {
         Ok(End::Done(_)) => loss(&mut guard).await,
@@ -319,6 +318,7 @@ async fn hold(
             .code()
             .and_then(|code| u8::try_from(code).ok())
             .unwrap_or_else(|| exit::signal(status.signal().unwrap_or_default()))),
+        (End::NotStarted(error), _) => Err(not_started(&error, plan)),
         (End::Lost { why }, _) => Err(Failure {
             why: format!(
                 "lost the lock while the command ran: {why}; check what the command left half done"
@@ -452,10 +452,7 @@ fn advice(error: &AcquireError) -> &'static str {
 }
 
 fn not_started(error: &std::io::Error, plan: &Plan) -> Failure {
-    let code = match error.kind() {
-        ErrorKind::NotFound => exit::NOT_FOUND,
-        _ => exit::NOT_EXECUTABLE,
-    };
+    let code = exit::not_started(error);
     let program = echo::program(&plan.command);
     // The usual cause: the whole command is one word, or a variable precedes it.
     let advice = match program.ends_with("..") {
