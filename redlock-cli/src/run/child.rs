@@ -186,6 +186,11 @@ fn on_stop(child: Pid, signal: Option<i32>, terminal: &mut Terminal, journal: &J
             journal.write(&Event::Suspended);
             true
         }
+        // Some programs answer Ctrl-Z with it, and could not be continued from the terminal that they have.
+        Some(Signal::STOP) if terminal.is_lent() => {
+            journal.write(&Event::Suspended);
+            true
+        }
         // SIGSTOP is intended by its sender. The lease is still extended.
         _ => false,
     };

@@ -101,8 +101,15 @@ fn forward(signal: Signal, child: &Child, journal: &Journal) {
             signal: signal.as_raw(),
         });
         child.signal(signal);
+        if ENDING.contains(&signal) {
+            // A stopped child would not handle it.
+            child.signal(Signal::CONT);
+        }
     }
 }
+
+/// The forwarded signals that ask the child to end.
+const ENDING: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
 
 fn signal_of(status: ExitStatus) -> Option<i32> {
     std::os::unix::process::ExitStatusExt::signal(&status)
