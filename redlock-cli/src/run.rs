@@ -14,13 +14,12 @@ mod tether;
 mod wait;
 
 use core::time::Duration;
-use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
 
 use redlock_std::{
-    AcquireError, AdoptError, Clock, ConnectError, Failure as NodeFailure, Fence, Guard, NodeError,
-    Redlock, Released, SystemClock, TransportError,
+    AcquireError, AdoptError, Clock, ConnectError, Denial, Failure as NodeFailure, Fence, Guard,
+    NodeError, Redlock, Released, SystemClock, TransportError,
 };
 use rustix::process::Signal;
 use tokio::runtime::Builder;
@@ -401,7 +400,8 @@ fn not_connected(error: ConnectError) -> Failure {
 
 fn not_acquired(error: &AcquireError, plan: &Plan) -> Failure {
     let waited = match plan.wait {
-        Some(wait) if !wait.is_zero() => {
+        // A refused login ends the wait at once.
+        Some(wait) if !wait.is_zero() && !wait::no_login(error) => {
             format!("gave up after {}: ", humantime::format_duration(wait))
         }
         _ => String::new(),
@@ -426,7 +426,7 @@ fn not_acquired(error: &AcquireError, plan: &Plan) -> Failure {
         error => Failure {
             why: format!(
                 "{waited}{error}; the command was not run; {}",
-                advice(error)
+                advice(error, plan)
             ),
             code: exit::UNREACHABLE,
         },
@@ -434,15 +434,24 @@ fn not_acquired(error: &AcquireError, plan: &Plan) -> Failure {
 }
 
 /// What to do about nodes that gave no vote.
-fn advice(error: &AcquireError) -> &'static str {
+fn advice(error: &AcquireError, plan: &Plan) -> &'static str {
     let is_away = |failure: &NodeError| match failure.failure() {
         NodeFailure::TimedOut(_) => true,
         NodeFailure::Transport(TransportError::Rejected(_)) => false,
         NodeFailure::Transport(_) => !wait::is_login(failure),
         _ => false,
     };
+    let is_too_long = |failure: &NodeError| {
+        matches!(
+            failure.failure(),
+            NodeFailure::Denied(Denial::TtlTooLong { .. })
+        )
+    };
     let failures = || wait::failures(error);
-    if failures().any(wait::is_login) {
+    let is_held_for_longer = plan.min_hold.is_some_and(|hold| hold > plan.options.ttl());
+    if is_held_for_longer && failures().any(is_too_long) {
+        "--min-hold counts as a TTL for the nodes: use a shorter one"
+    } else if failures().any(wait::is_login) {
         "check the users and the passwords in the URLs of these nodes"
     } else if failures().all(is_away) {
         "check whether these nodes are up"
