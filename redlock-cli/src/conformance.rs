@@ -18,6 +18,7 @@ use core::time::Duration;
 use std::io::Write;
 use std::process::ExitCode;
 
+use crate::fold::{columns, fold};
 use crate::nodes::{FleetArguments, Node, block_on, each};
 use crate::{exit, json};
 use capability::Kind;
@@ -104,7 +105,7 @@ async fn examine(nodes: Vec<Node>, required: Vec<Kind>, prefix: String, as_json:
     let told = if as_json {
         json::document(&report.json()) + "\n"
     } else {
-        report.to_string()
+        fold(&report.to_string(), columns(std::io::stdout()))
     };
     // A failed write is ignored: the caller may want only the exit code.
     let _unread = std::io::stdout().write_all(told.as_bytes());

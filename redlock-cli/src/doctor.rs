@@ -24,6 +24,7 @@ use std::process::ExitCode;
 
 use redlock_std::{Options, OptionsError};
 
+use crate::fold::columns;
 use crate::nodes::{FleetArguments, Node, block_on, each};
 use crate::{duration, exit, json, key};
 use examination::Examination;
@@ -165,7 +166,7 @@ async fn examine(
     let told = if as_json {
         json::document(&report.json()) + "\n"
     } else {
-        report.to_string()
+        report.in_words(columns(std::io::stdout()))
     };
     // A failed write is ignored: the caller may want only the exit code.
     let _unread = std::io::stdout().write_all(told.as_bytes());

@@ -26,6 +26,15 @@ pub(crate) const NOT_EXECUTABLE: u8 = 126;
 #[cfg(unix)]
 pub(crate) const NOT_FOUND: u8 = 127;
 
+/// The command could not be started.
+#[cfg(unix)]
+pub(crate) fn not_started(error: &std::io::Error) -> u8 {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => NOT_FOUND,
+        _ => NOT_EXECUTABLE,
+    }
+}
+
 /// A signal ended the command; the same code as in shells.
 #[cfg(unix)]
 pub(crate) fn signal(number: i32) -> u8 {

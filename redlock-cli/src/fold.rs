@@ -3,6 +3,8 @@
 #[cfg(unix)]
 use std::os::fd::AsFd;
 
+use unicode_width::UnicodeWidthStr;
+
 /// The number of columns of the terminal behind this stream. `None` if it is no terminal, or does not tell.
 #[cfg(unix)]
 pub(crate) fn columns(stream: impl AsFd) -> Option<usize> {
@@ -31,7 +33,7 @@ pub(crate) fn fold(text: &str, columns: Option<usize>) -> String {
         // Blanks that align columns stay as they are where the line is not broken.
         let (mut width, mut is_begun) = (0, false);
         for word in line.split_inclusive(' ') {
-            let visible = word.trim_end_matches(' ').chars().count();
+            let visible = word.trim_end_matches(' ').width();
             if is_begun && visible > 0 && width + visible > columns {
                 folded.truncate(folded.trim_end_matches(' ').len());
                 folded.push('\n');
@@ -39,7 +41,7 @@ pub(crate) fn fold(text: &str, columns: Option<usize>) -> String {
                 width = indent;
             }
             folded.push_str(word);
-            width += word.chars().count();
+            width += word.width();
             is_begun |= visible > 0;
         }
         folded.push_str(end);
@@ -66,5 +68,11 @@ mod tests {
             "an\n    extraordinary\n    word"
         );
         assert_eq!(fold("", Some(8)), "");
+    }
+
+    #[test]
+    fn a_letter_that_takes_two_columns_counts_as_two() {
+        assert_eq!(fold("倉庫 の", Some(7)), "倉庫 の");
+        assert_eq!(fold("倉庫 の", Some(6)), "倉庫\n    の");
     }
 }

@@ -9,6 +9,7 @@ use redlock_std::init::guard_record::Settings;
 use redlock_std::init::{Mode, State, Wanted, set_up};
 
 use crate::defaults::{MAX_TTL, STEP_BACK, WINDOW};
+use crate::fold::{columns, fold};
 use crate::nodes::{FleetArguments, Node, block_on};
 use crate::{duration, exit};
 
@@ -146,7 +147,9 @@ async fn start(nodes: Vec<Node>, wanted: Wanted, mode: Mode) -> ExitCode {
     let width = names.iter().map(String::len).max().unwrap_or_default();
     for (name, line) in names.iter().zip(setup.lines) {
         // A failed write is ignored: the caller may want only the exit code.
-        let _unread = writeln!(std::io::stdout(), "{name:width$}  {line}");
+        let line = format!("{name:width$}  {line}");
+        let line = fold(&line, columns(std::io::stdout()));
+        let _unread = writeln!(std::io::stdout(), "{line}");
     }
     for note in setup.notes {
         warn(&note);
@@ -165,5 +168,6 @@ async fn start(nodes: Vec<Node>, wanted: Wanted, mode: Mode) -> ExitCode {
 }
 
 fn warn(message: &str) {
-    let _unread = writeln!(std::io::stderr(), "redlock: {message}");
+    let line = fold(&format!("redlock: {message}"), columns(std::io::stderr()));
+    let _unread = writeln!(std::io::stderr(), "{line}");
 }

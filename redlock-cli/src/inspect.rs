@@ -64,7 +64,7 @@ pub(crate) use tally::{Tally, Verdict};
 /// and again. If the connection of a client is gone, the next call passes it over. Clients of other libraries do
 /// not stand in the line.
 ///
-/// On a terminal, states are in colour, unless NO_COLOR is set.
+/// On a terminal, states are in colour, unless NO_COLOR is set and not empty, or TERM is dumb.
 ///
 /// With --json, one document for each lock. Absent values are null.
 ///

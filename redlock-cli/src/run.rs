@@ -14,13 +14,12 @@ mod tether;
 mod wait;
 
 use core::time::Duration;
-use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
 
 use redlock_std::{
-    AcquireError, AdoptError, Clock, ConnectError, Failure as NodeFailure, Fence, Guard, NodeError,
-    Redlock, Released, SystemClock, TransportError,
+    AcquireError, AdoptError, Clock, ConnectError, Denial, Failure as NodeFailure, Fence, Guard,
+    NodeError, Redlock, Released, SystemClock, TransportError,
 };
 use rustix::process::Signal;
 use tokio::runtime::Builder;
@@ -282,16 +281,15 @@ async fn hold(
 ) -> Result<u8, Failure> {
     write_acquired(&guard, plan, journal);
     let held_since = SystemClock.now();
-    let mut is_started = false;
     let result = match Child::start(plan, &guard, journal) {
         Ok(child) => {
-            is_started = true;
             journal.write(&Event::Started { pid: child.pid() });
             let end = supervise(child, &mut guard, signals, plan, journal).await;
             end.map_err(|error| internal("cannot wait for the command", &error))
         }
-        Err(error) => Err(not_started(&error, plan)),
+        Err(error) => Ok(End::NotStarted(error)),
     };
+    let is_started = !matches!(result, Ok(End::NotStarted(_)));
     // The answers of a release do not tell whether a quorum still had the key, because it does not wait for all of them.
     let loss = match &result {
         Ok(End::Done(_)) => loss(&mut guard).await,
@@ -319,6 +317,7 @@ async fn hold(
             .code()
             .and_then(|code| u8::try_from(code).ok())
             .unwrap_or_else(|| exit::signal(status.signal().unwrap_or_default()))),
+        (End::NotStarted(error), _) => Err(not_started(&error, plan)),
         (End::Lost { why }, _) => Err(Failure {
             why: format!(
                 "lost the lock while the command ran: {why}; check what the command left half done"
@@ -401,7 +400,8 @@ fn not_connected(error: ConnectError) -> Failure {
 
 fn not_acquired(error: &AcquireError, plan: &Plan) -> Failure {
     let waited = match plan.wait {
-        Some(wait) if !wait.is_zero() => {
+        // A refused login ends the wait at once.
+        Some(wait) if !wait.is_zero() && !wait::no_login(error) => {
             format!("gave up after {}: ", humantime::format_duration(wait))
         }
         _ => String::new(),
@@ -426,7 +426,7 @@ fn not_acquired(error: &AcquireError, plan: &Plan) -> Failure {
         error => Failure {
             why: format!(
                 "{waited}{error}; the command was not run; {}",
-                advice(error)
+                advice(error, plan)
             ),
             code: exit::UNREACHABLE,
         },
@@ -434,15 +434,24 @@ fn not_acquired(error: &AcquireError, plan: &Plan) -> Failure {
 }
 
 /// What to do about nodes that gave no vote.
-fn advice(error: &AcquireError) -> &'static str {
+fn advice(error: &AcquireError, plan: &Plan) -> &'static str {
     let is_away = |failure: &NodeError| match failure.failure() {
         NodeFailure::TimedOut(_) => true,
         NodeFailure::Transport(TransportError::Rejected(_)) => false,
         NodeFailure::Transport(_) => !wait::is_login(failure),
         _ => false,
     };
+    let is_too_long = |failure: &NodeError| {
+        matches!(
+            failure.failure(),
+            NodeFailure::Denied(Denial::TtlTooLong { .. })
+        )
+    };
     let failures = || wait::failures(error);
-    if failures().any(wait::is_login) {
+    let is_held_for_longer = plan.min_hold.is_some_and(|hold| hold > plan.options.ttl());
+    if is_held_for_longer && failures().any(is_too_long) {
+        "--min-hold counts as a TTL for the nodes: use a shorter one"
+    } else if failures().any(wait::is_login) {
         "check the users and the passwords in the URLs of these nodes"
     } else if failures().all(is_away) {
         "check whether these nodes are up"
@@ -452,10 +461,7 @@ fn advice(error: &AcquireError) -> &'static str {
 }
 
 fn not_started(error: &std::io::Error, plan: &Plan) -> Failure {
-    let code = match error.kind() {
-        ErrorKind::NotFound => exit::NOT_FOUND,
-        _ => exit::NOT_EXECUTABLE,
-    };
+    let code = exit::not_started(error);
     let program = echo::program(&plan.command);
     // The usual cause: the whole command is one word, or a variable precedes it.
     let advice = match program.ends_with("..") {

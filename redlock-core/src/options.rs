@@ -296,8 +296,9 @@ impl Options {
     /// deletes the keys; the guards of `redlock-std` let them live in any case. If the holder dies, the lock is free when its TTL is over.
     ///
     /// Choose a time that is shorter than the period by more than the clocks of the hosts differ, and longer than they differ. A node
-    /// that has restarted has no vote for at least this time, for the clients with this `min_hold`: give all clients of the lock the same, or
-    /// a [`max_ttl`](Self::max_ttl) that is as long. If the nodes have guard records, it must be at most their `max_ttl`.
+    /// that has restarted has no vote for at least this time, for clients with this option. Clients of the key that do not set it must
+    /// set a `max_ttl` of at least this time, otherwise they may get the kept lock after a majority has restarted. If the nodes have
+    /// guard records, the time must be at most their `max_ttl`.
     ///
     /// # Errors
     ///

@@ -1,9 +1,8 @@
 //! The report, as text and as JSON.
 
-use core::fmt;
-
 use redlock_std::Options;
 use serde_json::{Value, json};
+use unicode_width::UnicodeWidthStr;
 
 use super::examination::{Examination, Seen};
 use super::finding::{Finding, Verdict, bad};
@@ -167,39 +166,43 @@ fn checks(findings: &[Finding]) -> Vec<Value> {
     checks.collect()
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Report {
+    /// The report as text. Lines are broken if the number of columns is given.
+    pub(crate) fn in_words(&self, columns: Option<usize>) -> String {
+        let mut told = String::new();
         for (node, findings) in &self.nodes {
-            writeln!(f, "{node}")?;
+            told += &format!("{node}\n");
             findings
                 .iter()
-                .try_for_each(|finding| write_line(f, finding))?;
+                .for_each(|finding| told += &line(finding, columns));
         }
-        writeln!(f, "all nodes")?;
+        told += "all nodes\n";
         self.fleet
             .iter()
-            .try_for_each(|finding| write_line(f, finding))?;
+            .for_each(|finding| told += &line(finding, columns));
         let (bad, warn) = (self.count(Verdict::Bad), self.count(Verdict::Warn));
-        writeln!(f, "{bad} bad, {warn} warn")
+        told + &format!("{bad} bad, {warn} warn\n")
     }
 }
 
-/// Writes the verdict, the name and the message, which is wrapped and indented.
-fn write_line(f: &mut fmt::Formatter<'_>, finding: &Finding) -> fmt::Result {
-    const WIDTH: usize = 100;
+/// The verdict, the name and the message, which is broken at blanks and indented.
+fn line(finding: &Finding, columns: Option<usize>) -> String {
+    /// A longer line is hard to read.
+    const LONGEST: usize = 100;
     const INDENT: usize = 21;
 
-    write!(f, "  {:4}  {:<12}", finding.verdict, finding.check)?;
+    let columns = columns.map_or(usize::MAX, |columns| columns.min(LONGEST));
+    let mut line = format!("  {:4}  {:<12}", finding.verdict, finding.check);
     let mut column = INDENT - 1;
     for word in finding.message.split(' ') {
-        let width = word.chars().count() + 1;
-        if column + width > WIDTH && column > INDENT {
-            write!(f, "\n{:INDENT$}{word}", "")?;
+        let width = word.width() + 1;
+        if column + width > columns && column > INDENT {
+            line += &format!("\n{:INDENT$}{word}", "");
             column = INDENT + width - 1;
         } else {
-            write!(f, " {word}")?;
+            line += &format!(" {word}");
             column += width;
         }
     }
-    writeln!(f)
+    line + "\n"
 }

@@ -4,10 +4,13 @@ use std::io::IsTerminal;
 
 use crate::fold::{columns, fold};
 
-/// Folds the lines and colours the states, if stdout is a terminal and the environment does not forbid colours (no-color.org).
+/// Folds the lines and colours the states, if stdout is a terminal the environment does not forbid colours (no-color.org), and the
+/// terminal is no dumb one.
 pub(crate) fn states(told: &str) -> String {
     let told = fold(told, columns(std::io::stdout()));
-    let is_forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_some_and(|kind| kind == "dumb");
+    let is_forbidden = is_set("NO_COLOR") || is_dumb;
     if is_forbidden || !std::io::stdout().is_terminal() {
         return told;
     }

@@ -22,6 +22,8 @@ use super::terminal::{self, Terminal};
 pub(crate) struct Child {
     process: std::process::Child,
     group: Pid,
+    /// Whether the process becomes the command only after its start.
+    is_tethered: bool,
     ended: oneshot::Receiver<()>,
     is_reaped: bool,
 }
@@ -36,16 +38,9 @@ impl Child {
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect();
-        #[cfg(target_os = "linux")]
-        let mut process = if plan.die_with_parent {
-            let mut process = super::tether::start()?;
-            process.arg(&plan.command);
-            process
-        } else {
-            Command::new(&plan.command)
-        };
-        #[cfg(not(target_os = "linux"))]
-        let mut process = Command::new(&plan.command);
+        let tether = tether(plan);
+        let is_tethered = tether.is_some();
+        let mut process = tether.unwrap_or_else(|| Command::new(&plan.command));
         process
             .args(&plan.arguments)
             .env("REDLOCK_KEY", OsStr::from_bytes(guard.key()))
@@ -65,6 +60,7 @@ impl Child {
         let child = Self {
             process,
             group,
+            is_tethered,
             ended,
             is_reaped: false,
         };
@@ -97,6 +93,15 @@ impl Child {
         let _end = (&mut self.ended).await;
     }
 
+    /// Why the process did not become the command, when it has ended and is not reaped yet.
+    pub(crate) fn not_started(&self) -> Option<io::Error> {
+        #[cfg(target_os = "linux")]
+        let failure = super::tether::failure;
+        #[cfg(not(target_os = "linux"))]
+        let failure = |_pid| None;
+        self.is_tethered.then(|| failure(self.pid())).flatten()
+    }
+
     /// Reaps the command, and returns its exit status.
     pub(crate) fn reap(mut self) -> io::Result<ExitStatus> {
         let status = self.process.wait();
@@ -112,6 +117,21 @@ impl Drop for Child {
             let _status = self.process.wait();
         }
     }
+}
+
+/// The program that becomes the command, if the command ends with this process.
+#[cfg(target_os = "linux")]
+fn tether(plan: &Plan) -> Option<Command> {
+    plan.die_with_parent.then(|| {
+        let mut process = super::tether::start();
+        process.arg(&plan.command);
+        process
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn tether(_plan: &Plan) -> Option<Command> {
+    None
 }
 
 /// The interval at which a stopped child is checked.
@@ -163,6 +183,11 @@ fn on_stop(child: Pid, signal: Option<i32>, terminal: &mut Terminal, journal: &J
     let go_on = match signal.and_then(Signal::from_named_raw) {
         Some(Signal::TTIN | Signal::TTOU) => terminal.lend(child).unwrap_or(false),
         Some(Signal::TSTP) => {
+            journal.write(&Event::Suspended);
+            true
+        }
+        // Some programs answer Ctrl-Z with it, and could not be continued from the terminal that they have.
+        Some(Signal::STOP) if terminal.is_lent() => {
             journal.write(&Event::Suspended);
             true
         }

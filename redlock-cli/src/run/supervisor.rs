@@ -21,6 +21,8 @@ pub(crate) enum End {
     Done(ExitStatus),
     /// It was stopped, or the lease ended first.
     Lost { why: String },
+    /// It did not begin.
+    NotStarted(std::io::Error),
 }
 
 /// Runs until the child has ended: extends the lease, forwards signals, and ends the child in time if the lease cannot be
@@ -74,7 +76,11 @@ pub(crate) async fn supervise(
         // Other processes of the group must not run on without the lock.
         child.signal(Signal::KILL);
     }
+    let not_started = child.not_started();
     let status = child.reap()?;
+    if let (Some(error), false) = (not_started, is_over) {
+        return Ok(End::NotStarted(error));
+    }
     journal.write(&Event::Ended {
         code: status.code(),
         signal: signal_of(status),
@@ -95,8 +101,15 @@ fn forward(signal: Signal, child: &Child, journal: &Journal) {
             signal: signal.as_raw(),
         });
         child.signal(signal);
+        if ENDING.contains(&signal) {
+            // A stopped child would not handle it.
+            child.signal(Signal::CONT);
+        }
     }
 }
+
+/// The forwarded signals that ask the child to end.
+const ENDING: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
 
 fn signal_of(status: ExitStatus) -> Option<i32> {
     std::os::unix::process::ExitStatusExt::signal(&status)

@@ -37,6 +37,11 @@ impl Terminal {
         Ok(foreground == group)
     }
 
+    /// Whether the child has the terminal.
+    pub(crate) const fn is_lent(&self) -> bool {
+        self.lent.is_some()
+    }
+
     /// Takes the foreground back. If the child was killed, also restores the modes: after a killed editor, the terminal
     /// would be unusable.
     pub(crate) fn take_back(&mut self, was_killed: bool) -> io::Result<()> {

@@ -209,7 +209,7 @@ fn is_connecting(error: &AcquireError) -> bool {
 }
 
 /// Whether so many nodes refuse the login that the others are no quorum. No wait changes that.
-fn no_login(error: &AcquireError) -> bool {
+pub(super) fn no_login(error: &AcquireError) -> bool {
     let AcquireError::Nodes(nodes) = error else {
         return false;
     };

@@ -169,6 +169,51 @@ fn a_command_that_is_tied_to_redlock_ends_with_it_also_by_sigkill() {
     assert_eq!(ended.stdout, "none\n");
 }
 
+#[test]
+fn a_command_that_is_tied_to_redlock_is_started_also_when_the_file_of_redlock_is_gone() {
+    let servers = Servers::start(3);
+    let directory = tempdir().unwrap();
+    let copy = directory.path().join("redlock");
+    // By another process: a file that is open for writing here, and so in what another test has just started, cannot be run.
+    let original = env!("CARGO_BIN_EXE_redlock");
+    let copied = Command::new("cp")
+        .args([original.as_ref(), &*copy])
+        .status();
+    assert!(copied.unwrap().success());
+    let holder = Process::ready(run(&servers, &[], KEY, "echo ready; exec sleep 60"));
+    let inner = run(&servers, &["-v", "--die-with-parent"], KEY, "echo ran");
+    let mut next = Command::new(&copy);
+    next.args(inner.get_args())
+        .env("REDLOCK_NODES", servers.urls().join(","));
+    let next = Process::start(next);
+    eventually("a waiting run", || next.stderr().contains("waiting"));
+    // An upgrade does this too.
+    fs::remove_file(&copy).unwrap();
+    holder.signal(Signal::TERM);
+    holder.end();
+    let ended = next.end();
+    ended.expect_code(0);
+    assert_eq!(ended.stdout, "ran\n");
+    expect_no_keys(&servers);
+}
+
+#[test]
+fn a_command_that_cannot_be_started_is_told_alike_and_keeps_no_lock_whether_it_is_tied_or_not() {
+    let servers = Servers::start(3);
+    for (program, code) in [("/no/such", 127), ("/dev/null", 126)] {
+        let [loose, tied] = [&[][..], &["--die-with-parent"]].map(|options| {
+            let mut command = command(&servers, &["run", "--no-wait", "--min-hold=50s"]);
+            command.args(options).args([KEY, "--", program]);
+            let ended = end_of(command);
+            ended.expect_code(code);
+            expect_no_keys(&servers);
+            ended.stderr
+        });
+        assert_eq!(loose, tied);
+        assert!(tied.contains(&format!("cannot run {program}: ")), "{tied}");
+    }
+}
+
 /// Whether the process is gone, or a zombie that its new parent has not reaped.
 fn is_gone(pid: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid()));

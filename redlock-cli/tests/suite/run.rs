@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use redlock_tests::{Server, Servers};
 use tempfile::tempdir;
 
-use crate::process::{Process, end_of, eventually, expect_no_keys, run};
+use crate::process::{Process, be_patient, end_of, eventually, expect_no_keys, redlock, run};
 use crate::server::{guard, set, user_of};
 
 #[test]
@@ -148,7 +148,7 @@ fn a_command_that_cannot_be_run_is_126_or_127_and_the_lock_is_free() {
         ("/no/such/command", 127),
         ("no-such-command", 127),
     ] {
-        let mut start = crate::process::redlock(&["run", "dock-7", "--", command]);
+        let mut start = redlock(&["run", "dock-7", "--", command]);
         start.env("REDLOCK_NODES", servers.urls().join(","));
         let ended = end_of(start);
         ended.expect_code(code);
@@ -537,4 +537,34 @@ fn the_lines_of_json_have_the_times_of_the_lock_in_the_names_of_the_metrics() {
         "{released}"
     );
     assert!(acquired["valid_until"].is_string() && released["unanswered"].is_u64());
+}
+
+#[test]
+fn a_wait_that_a_refused_login_ends_is_not_told_to_be_over() {
+    let servers = Servers::start(3);
+    let urls = servers.urls().join(",");
+    let urls = urls.replace("redis://", "redis://unknown:wrong@");
+    let mut command = run(&servers, &["--wait=20s"], "dock-7", "echo ran");
+    command.env("REDLOCK_NODES", urls);
+    let ended = end_of(command);
+    ended.expect_code(69);
+    ended.expect_stderr("check the users and the passwords");
+    ended.expect_not_in_stderr("gave up");
+}
+
+#[test]
+fn a_min_hold_that_a_guard_record_does_not_allow_is_named() {
+    let servers = Servers::start(3);
+    let mut init = redlock(&["init"]);
+    be_patient(&mut init, &[]);
+    init.env("REDLOCK_NODES", servers.urls().join(","));
+    end_of(init).expect_code(0);
+    let options = ["--no-wait", "--min-hold=61s"];
+    let ended = end_of(run(&servers, &options, "dock-7", "echo ran"));
+    ended.expect_code(69);
+    ended.expect_stderr("--min-hold counts as a TTL for the nodes: use a shorter one");
+    let options = ["--no-wait", "--ttl=61s"];
+    let ended = end_of(run(&servers, &options, "dock-7", "echo ran"));
+    ended.expect_code(69);
+    ended.expect_not_in_stderr("--min-hold");
 }

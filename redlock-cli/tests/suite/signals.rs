@@ -169,6 +169,40 @@ fn ignoring(signal: &str, inner: &Command, servers: &Servers) -> Command {
 }
 
 #[test]
+fn sigpipe_has_its_default_in_the_command_whether_it_was_ignored_or_not() {
+    let servers = Servers::start(3);
+    for options in [&["--json"][..], &["--json", "--die-with-parent"]] {
+        let inner = run(&servers, options, "dock-7", LOOP);
+        let holder = Process::ready(ignoring("PIPE", &inner, &servers));
+        holder.expect_event("started");
+        let events = holder.events();
+        let started = events.iter().find(|event| event["event"] == "started");
+        let child = started.unwrap()["pid"].as_i64().unwrap();
+        assert!(!has("SigIgn:", child, Signal::PIPE));
+    }
+}
+
+#[test]
+fn a_stopped_command_gets_a_forwarded_signal_that_asks_it_to_end() {
+    let servers = Servers::start(3);
+    for (signal, name) in &FORWARDED[..4] {
+        let script = format!("trap 'exit 7' {name}; echo ready; kill -STOP $$; {LOOP}");
+        let holder = Process::ready(run(&servers, &["--json"], "dock-7", &script));
+        holder.expect_event("started");
+        let events = holder.events();
+        let started = events.iter().find(|event| event["event"] == "started");
+        let child = started.unwrap()["pid"].as_i64().unwrap();
+        eventually("its stop", || {
+            let stat = std::fs::read_to_string(format!("/proc/{child}/stat"));
+            stat.unwrap().contains(") T ")
+        });
+        holder.signal(*signal);
+        holder.end().expect_code(7);
+    }
+    expect_no_keys(&servers);
+}
+
+#[test]
 fn a_parent_that_ignores_sigchld_does_not_hide_the_exit_code() {
     let servers = Servers::start(3);
     for (script, code) in [("exit 7", 7), ("kill -KILL $$", 128 + 9)] {

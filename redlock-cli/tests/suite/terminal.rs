@@ -67,6 +67,18 @@ fn control_z_suspends_nothing() {
 }
 
 #[test]
+fn control_z_does_not_suspend_a_command_that_stops_itself() {
+    let servers = Servers::start(3);
+    // As editors do. A loop without other programs, which would be suspended instead.
+    let script = "trap \"kill -STOP $$\" TSTP; echo ready; read word; echo asked; until [ -e done ]; do :; done; exit 4";
+    let mut terminal = Terminal::ready(&servers, script);
+    terminal.type_in("\x1a");
+    terminal.expect("not suspended");
+    std::fs::write(terminal.directory.path().join("done"), "").unwrap();
+    assert_eq!(terminal.end(), Some(4));
+}
+
+#[test]
 fn the_terminal_is_given_back() {
     let servers = Servers::start(3);
     // The outer shell shares the process group of redlock, and reads after it.
