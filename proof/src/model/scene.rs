@@ -106,6 +106,15 @@ impl Fencing {
     }
 }
 
+/// The largest scenes, each with about how many millions of states it has.
+const LARGE: &[(&str, u32)] = &[
+    ("fence, forget", 9),
+    ("fence, jump", 6),
+    ("crash", 2),
+    ("equal fences", 2),
+    ("contend", 2),
+];
+
 /// What has happened before the search begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Start {
@@ -208,6 +217,12 @@ impl Scene {
         } else {
             promise::HANDED_ON
         }
+    }
+
+    /// How many millions of states it has, about.
+    pub(super) fn weight(&self) -> u32 {
+        let large = LARGE.iter().find(|(name, _)| *name == self.name);
+        large.map_or(1, |(_, weight)| *weight)
     }
 
     /// For how long the vote of a node does not count after a restart, in units: the TTL and the drift.
