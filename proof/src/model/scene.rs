@@ -108,11 +108,14 @@ impl Fencing {
 
 /// The largest scenes, each with about how many millions of states it has.
 const LARGE: &[(&str, u32)] = &[
+    ("loss", 10),
     ("fence, forget", 9),
+    ("twin", 6),
+    ("fence, options", 6),
     ("fence, jump", 6),
-    ("crash", 2),
-    ("equal fences", 2),
-    ("contend", 2),
+    ("failback", 5),
+    ("fence, jump, extend", 3),
+    ("fenced, then plain", 3),
 ];
 
 /// What has happened before the search begins.
