@@ -13,7 +13,7 @@ tests    700  unit tests, doc tests, and the suites against real redis-servers, 
 release   30  the tests of the core without debug assertions, where integers wrap
 api       60  the public API is what docs/api lists
 loom      15  what the tasks of a process share, in every order of their threads with up to three preemptions
-model    480  every order of events in small worlds; what is wrong on purpose is found by the tests
+model    250  every order of events in small worlds; what is wrong on purpose is found by the tests
 simulate  60  the lock in 10,000 made-up worlds, with everything that can go wrong in them; each assumption broken is found
 chaos    150  real servers, broken for a minute under real clients; draws who held the lock when
 load      60  very many locks at once, killed connections, slow and hostile nodes: the short form, in ratios

@@ -23,6 +23,7 @@
 
 mod automaton;
 mod client;
+mod explore;
 mod flaw;
 mod lean;
 mod line;
@@ -31,6 +32,8 @@ mod numbered;
 mod promise;
 mod scene;
 mod search;
+mod short;
+mod side_by_side;
 mod stamp;
 mod trace;
 mod world;
@@ -40,12 +43,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use explore::explore;
 use stateright::{Checker, HasDiscoveries, Model};
 
 pub use flaw::Flaw;
 use line::{Line, Slip};
 pub use scene::Scene;
 use search::Search;
+use side_by_side::{Task, run_all};
 
 /// Searches small worlds for a broken promise, order by order.
 #[derive(Debug, clap::Args)]
@@ -74,8 +79,8 @@ pub struct Arguments {
 #[must_use]
 pub fn run(arguments: &Arguments) -> ExitCode {
     let is_right = match arguments.flaw {
-        None if arguments.fences => search_lean(),
-        None if arguments.lines => search_lines(),
+        None if arguments.fences => report_all(&lean_tasks()),
+        None if arguments.lines => report_all(&line_tasks()),
         Some(flaw) => {
             println!("{}; by true time, in units:", flaw.about());
             show(Scene::with(flaw), flaw.breaks())
@@ -111,40 +116,44 @@ impl Scene {
     #[must_use]
     pub fn search(self) -> Outcome {
         let promise = self.flaw.map(Flaw::breaks);
-        let until = match promise {
-            Some(promise) => HasDiscoveries::AnyOf([promise].into()),
-            None => HasDiscoveries::AnyFailures,
-        };
         let sight = self.sight();
         let start = Instant::now();
-        let checker = check(Search::new(self, true), until);
-        let mut found = checker.discoveries();
-        let unseen = (!found.contains_key(sight)).then_some(sight);
-        found.retain(|promise, _| !promise::SIGHTS.contains(promise));
-        let expected = promise.and_then(|promise| found.remove_entry(promise));
-        let broken = expected.or_else(|| found.into_iter().next());
+        let search = Search::new(self, true);
+        let found = explore(&search, |broken| {
+            promise.is_none_or(|promise| promise == broken)
+        });
+        let mut steps = found.steps;
+        let unseen = (!steps.contains_key(sight)).then_some(sight);
+        steps.retain(|promise, _| !promise::SIGHTS.contains(promise));
+        let expected = promise.and_then(|promise| steps.remove_entry(promise));
+        let broken = expected.or_else(|| steps.into_iter().next());
         Outcome {
-            states: checker.unique_state_count(),
-            depth: checker.max_depth(),
-            clients: checker.model().automaton.len(),
+            states: found.states,
+            depth: found.depth,
+            clients: search.automaton.len(),
             took: start.elapsed(),
-            broken: broken.map(|(promise, path)| (promise, path.into_actions().len())),
+            broken,
             unseen,
         }
     }
 }
 
-fn check(search: Search, until: HasDiscoveries) -> impl Checker<Search> {
-    search
-        .checker()
-        .threads(threads())
-        .finish_when(until)
-        .spawn_bfs()
-        .join()
+/// What a search says, and whether that is as it should be.
+struct Report {
+    text: String,
+    is_right: bool,
+    /// In which scene a promise was broken.
+    broken: Option<(Scene, &'static str)>,
 }
 
-fn threads() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
+impl Report {
+    const fn new(text: String, is_right: bool) -> Self {
+        Self {
+            text,
+            is_right,
+            broken: None,
+        }
+    }
 }
 
 fn search_all(arguments: &Arguments) -> bool {
@@ -165,92 +174,118 @@ fn search_all(arguments: &Arguments) -> bool {
         "{:>10} {:>6} {:>8} {:>6}  ",
         "states", "depth", "clients", "s"
     );
-    let mut is_right = true;
-    for mut scene in scenes {
-        scene.end += arguments.further;
-        let (name, about) = (scene.name, scene.about);
-        let outcome = scene.clone().search();
-        println!("{}  {name}: {about}", figures(&outcome));
-        is_right &= outcome.broken.is_none() && outcome.unseen.is_none();
-        if let Some((promise, _)) = outcome.broken {
-            show(scene, promise);
-        }
-        if let Some(sight) = outcome.unseen {
-            println!("  NEVER SEEN: {sight}");
-        }
-    }
+    let further = arguments.further;
+    let search = |mut scene: Scene| {
+        scene.end += further;
+        Task::new(scene.weight(), move || search_scene(&scene))
+    };
+    let mut tasks: Vec<_> = scenes.into_iter().map(search).collect();
     let mut verdict = "OK: no promise is broken";
     if arguments.scene.is_none() {
-        is_right &= search_lean();
-        is_right &= search_lines();
+        tasks.extend(lean_tasks());
+        tasks.extend(line_tasks());
         if !arguments.skip_flaws {
-            is_right &= search_flaws();
+            tasks.push(Task::new(0, || {
+                Report::new("with one thing wrong, until it shows".into(), true)
+            }));
+            let flaws = Flaw::value_variants().iter();
+            tasks.extend(flaws.map(|flaw| Task::new(1, || search_flaw(*flaw))));
             verdict = "OK: no promise is broken, and each flaw is found";
         }
     }
+    let is_right = report_all(&tasks);
     println!("{}", if is_right { verdict } else { "FAILED" });
     is_right
 }
 
+/// Runs all searches, and prints what they say.
+fn report_all(tasks: &[Task<Report>]) -> bool {
+    let mut are_right = true;
+    run_all(tasks, |report| {
+        let Report {
+            text,
+            is_right,
+            broken,
+        } = report;
+        println!("{text}");
+        are_right &= is_right;
+        if let Some((scene, promise)) = broken {
+            show(scene, promise);
+        }
+    });
+    are_right
+}
+
+fn search_scene(scene: &Scene) -> Report {
+    let (name, about) = (scene.name, scene.about);
+    let outcome = scene.clone().search();
+    let mut text = format!("{}  {name}: {about}", figures(&outcome));
+    if let Some(sight) = outcome.unseen {
+        text += &format!("\n  NEVER SEEN: {sight}");
+    }
+    let is_right = outcome.broken.is_none() && outcome.unseen.is_none();
+    Report {
+        broken: outcome.broken.map(|(promise, _)| (scene.clone(), promise)),
+        ..Report::new(text, is_right)
+    }
+}
+
 /// The rule for fences alone.
-fn search_lean() -> bool {
-    let (states, is_kept) = lean::Lean(None).search();
-    println!(
-        "{states:>10}  fences alone: unique and growing, though every node loses its data once"
-    );
-    if !is_kept {
-        println!("  BROKEN");
-    }
-    let mut is_right = is_kept;
-    for slip in lean::Slip::ALL {
-        let (states, is_kept) = lean::Lean(Some(slip)).search();
-        let found = if is_kept { "NOT FOUND" } else { "found" };
-        println!("{states:>10}  {}: {found}", slip.about());
-        is_right &= !is_kept;
-    }
-    is_right
+fn lean_tasks() -> Vec<Task<Report>> {
+    let rule = Task::new(1, || {
+        let (states, is_kept) = lean::Lean(None).search();
+        let about = "fences alone: unique and growing, though every node loses its data once";
+        let broken = if is_kept { "" } else { "\n  BROKEN" };
+        Report::new(format!("{states:>10}  {about}{broken}"), is_kept)
+    });
+    let slips = lean::Slip::ALL.into_iter().map(|slip| {
+        Task::new(0, move || {
+            let (states, is_kept) = lean::Lean(Some(slip)).search();
+            let found = if is_kept { "NOT FOUND" } else { "found" };
+            Report::new(format!("{states:>10}  {}: {found}", slip.about()), !is_kept)
+        })
+    });
+    [rule].into_iter().chain(slips).collect()
 }
 
 /// The lines of waiting clients alone.
-fn search_lines() -> bool {
-    let mut is_right = true;
-    for (size @ (nodes, clients, _), mishaps, about) in line::SCENES {
-        let start = Instant::now();
-        let (states, broken) = Line::new(size, mishaps, None).search();
-        let seconds = start.elapsed().as_secs();
-        println!("{states:>10} {seconds:>22}  a line of {clients}, nodes: {nodes}; {about}");
-        if let Some(promise) = broken {
-            println!("  BROKEN: {promise}");
-            is_right = false;
-        }
-    }
-    for slip in Slip::ALL {
-        let (size, mishaps) = slip.shows_in();
-        let (states, broken) = Line::new(size, mishaps, Some(slip)).search();
-        let found = broken.unwrap_or("NOT FOUND");
-        println!("{states:>10}  {}: {found}", slip.about());
-        is_right &= broken.is_some();
-    }
-    is_right
+fn line_tasks() -> Vec<Task<Report>> {
+    let scenes = line::SCENES.into_iter().map(|(size, mishaps, about)| {
+        Task::new(2, move || {
+            let (nodes, clients, _) = size;
+            let start = Instant::now();
+            let (states, broken) = Line::new(size, mishaps, None).search();
+            let seconds = start.elapsed().as_secs();
+            let mut text =
+                format!("{states:>10} {seconds:>22}  a line of {clients}, nodes: {nodes}; {about}");
+            if let Some(promise) = broken {
+                text += &format!("\n  BROKEN: {promise}");
+            }
+            Report::new(text, broken.is_none())
+        })
+    });
+    let slips = Slip::ALL.into_iter().map(|slip| {
+        Task::new(1, move || {
+            let (size, mishaps) = slip.shows_in();
+            let (states, broken) = Line::new(size, mishaps, Some(slip)).search();
+            let found = broken.unwrap_or("NOT FOUND");
+            let text = format!("{states:>10}  {}: {found}", slip.about());
+            Report::new(text, broken.is_some())
+        })
+    });
+    scenes.chain(slips).collect()
 }
 
-fn search_flaws() -> bool {
-    println!("with one thing wrong, until it shows");
-    let mut is_right = true;
-    for flaw in Flaw::value_variants() {
-        let outcome = Scene::with(*flaw).search();
-        let found = match outcome.broken {
-            Some((promise, steps)) if promise == flaw.breaks() => {
-                format!("found after {steps} steps")
-            }
-            _ => {
-                is_right = false;
-                "NOT FOUND".into()
-            }
-        };
-        println!("{}  {}: {found}", figures(&outcome), flaw.about());
-    }
-    is_right
+fn search_flaw(flaw: Flaw) -> Report {
+    let outcome = Scene::with(flaw).search();
+    let (found, is_right) = match outcome.broken {
+        Some((promise, steps)) if promise == flaw.breaks() => {
+            (format!("found after {steps} steps"), true)
+        }
+        _ => ("NOT FOUND".into(), false),
+    };
+    let text = format!("{}  {}: {found}", figures(&outcome), flaw.about());
+    Report::new(text, is_right)
 }
 
 fn figures(outcome: &Outcome) -> String {
@@ -266,10 +301,13 @@ fn figures(outcome: &Outcome) -> String {
 
 /// Finds the shortest way to a broken promise, and shows it.
 fn show(scene: Scene, promise: &'static str) -> bool {
-    let checker = check(
-        Search::new(scene, false),
-        HasDiscoveries::AnyOf([promise].into()),
-    );
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let checker = Search::new(scene, false)
+        .checker()
+        .threads(threads)
+        .finish_when(HasDiscoveries::AnyOf([promise].into()))
+        .spawn_bfs()
+        .join();
     let Some(path) = checker.discovery(promise) else {
         println!("  NOT FOUND: {promise}");
         return false;

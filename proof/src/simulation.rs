@@ -3,6 +3,7 @@
 //! [`Run`] is one seed: a scenario is drawn, its world is run to the end in virtual time, and the judge is told
 //! what happened. [`Campaign`] is many of them.
 
+mod adoption;
 mod assumption;
 mod calls;
 mod campaign;

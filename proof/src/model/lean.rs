@@ -1,8 +1,9 @@
 //! The rule by which nodes accept fences, alone: no locks and no client code. Whatever leases do, and however late
 //! or often a message arrives, is among these orders of events.
 
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
 
+use super::explore::explore;
 use super::world;
 
 const NODES: usize = 3;
@@ -88,14 +89,8 @@ pub(super) enum Action {
 impl Lean {
     /// How many worlds there are, and whether fences are unique and grow in all of them.
     pub(super) fn search(self) -> (usize, bool) {
-        let checker = self
-            .checker()
-            .threads(super::threads())
-            .finish_when(HasDiscoveries::AnyFailures)
-            .spawn_bfs()
-            .join();
-        let is_kept = checker.discoveries().is_empty();
-        (checker.unique_state_count(), is_kept)
+        let found = explore(&self, |_| true);
+        (found.states, found.steps.is_empty())
     }
 
     fn execute(self, world: &mut World, attempt: usize, node: usize) {

@@ -11,8 +11,9 @@ use redlock_core::transport::{
     Call, Command, Mailbox, Place, Position, Refusal, Reply, RunId, VoteConditions,
 };
 use redlock_core::{Instant, Token};
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
 
+use super::explore::explore;
 use super::numbered::Numbered;
 
 const NODES_MAX: usize = 3;
@@ -239,17 +240,9 @@ impl Line {
 
     /// How many worlds there are, and which promise is broken, if one is.
     pub(super) fn search(self) -> (usize, Option<&'static str>) {
-        let checker = self
-            .checker()
-            .threads(super::threads())
-            .finish_when(HasDiscoveries::AnyFailures)
-            .spawn_bfs()
-            .join();
-        let broken = checker
-            .discoveries()
-            .into_keys()
-            .find(|found| *found != TAKEN);
-        (checker.unique_state_count(), broken)
+        let found = explore(&self, |_| true);
+        let broken = found.steps.into_keys().find(|found| *found != TAKEN);
+        (found.states, broken)
     }
 
     /// For how long a lock is free that a live client wants: the turns of those who do not come, a look, and a moment. If nothing

@@ -50,7 +50,7 @@ pub(super) enum Event {
 }
 
 /// The key of the lock, on one node.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Entry {
     pub(super) client: u8,
     pub(super) token: u8,

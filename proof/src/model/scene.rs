@@ -106,6 +106,18 @@ impl Fencing {
     }
 }
 
+/// The largest scenes, each with about how many millions of states it has.
+const LARGE: &[(&str, u32)] = &[
+    ("loss", 10),
+    ("fence, forget", 9),
+    ("twin", 6),
+    ("fence, options", 6),
+    ("fence, jump", 6),
+    ("failback", 5),
+    ("fence, jump, extend", 3),
+    ("fenced, then plain", 3),
+];
+
 /// What has happened before the search begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Start {
@@ -208,6 +220,12 @@ impl Scene {
         } else {
             promise::HANDED_ON
         }
+    }
+
+    /// How many millions of states it has, about.
+    pub(super) fn weight(&self) -> u32 {
+        let large = LARGE.iter().find(|(name, _)| *name == self.name);
+        large.map_or(1, |(_, weight)| *weight)
     }
 
     /// For how long the vote of a node does not count after a restart, in units: the TTL and the drift.

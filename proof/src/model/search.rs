@@ -333,7 +333,7 @@ impl Search {
             world.is_writing = false;
             world.upsets.inits -= 1;
         }
-        let before = world.nodes[node].entry.clone();
+        let before = world.nodes[node].entry;
         self.happens(world, node, event);
         let it = &mut world.nodes[node];
         if it.entry.is_none() && before.is_some() {
@@ -354,7 +354,7 @@ impl Search {
         for client in 0..self.scene.clients.len() {
             let guessed = worlds.iter().flat_map(|world| {
                 guesses.iter().map(|guess| {
-                    let mut world = world.clone();
+                    let mut world = *world;
                     let learns = Cause::Begin(Operation::Learn(*guess));
                     self.run(&mut world, client, learns);
                     world
@@ -386,7 +386,7 @@ impl Search {
         assert!(world.acting == Some(0), "nothing is in its way");
         if self.scene.start == Start::Wiped {
             for node in nodes {
-                world.nodes[node].forgotten = world.nodes[node].entry.clone();
+                world.nodes[node].forgotten = world.nodes[node].entry;
                 self.happens(world, node, Event::Loss);
             }
         }
@@ -436,7 +436,7 @@ impl Model for Search {
     }
 
     fn next_state(&self, world: &World, action: Action) -> Option<World> {
-        let mut next = world.clone();
+        let mut next = *world;
         self.step(&mut next, action);
         Some(if self.is_reduced {
             self.representative(next)

@@ -12,7 +12,7 @@ pub(super) fn trace(search: &Search, path: &[(World, Option<Action>)]) -> String
     let mut text = String::new();
     for (world, action) in path {
         let Some(action) = action else { continue };
-        let mut next = world.clone();
+        let mut next = *world;
         let effects = search.step(&mut next, action.clone());
         let effects: Vec<_> = effects.iter().filter_map(outcome).collect();
         let arrow = if effects.is_empty() { "" } else { " -> " };

@@ -1,5 +1,7 @@
 //! Everything at one instant: time, nodes, clients, and what is on its way between them.
 
+use core::hash::{Hash, Hasher};
+
 use arrayvec::ArrayVec;
 
 use super::automaton::Automaton;
@@ -7,6 +9,7 @@ use super::client::{Answer, Order, View};
 use super::flaw::Flaw;
 use super::nodes::{Entry, Nodes};
 use super::scene::{BASE, Role, Scene, Upsets};
+use super::short::Short;
 use super::stamp::Stamp;
 
 /// As much as the largest scene needs; a search that needs more panics.
@@ -17,12 +20,12 @@ const MAX_ANSWERS: usize = 4;
 const MAX_TOKENS: usize = 4;
 
 /// A state of the search. Plain data: two worlds that are equal have equal futures.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct World {
     /// True time, in units; no client and no node can read it.
     pub(super) now: u8,
-    pub(super) nodes: ArrayVec<Node, MAX_NODES>,
-    pub(super) clients: ArrayVec<Client, MAX_CLIENTS>,
+    pub(super) nodes: Short<Node, MAX_NODES>,
+    pub(super) clients: Short<Client, MAX_CLIENTS>,
     /// Who has acquired the lock in the last step, and acts on it without another look at a clock.
     pub(super) acting: Option<u8>,
     /// How many connections may still break, and how many nodes crash, and how many futures be dropped.
@@ -36,12 +39,12 @@ pub(super) struct World {
     /// An operator has seen that all nodes are new, and is writing their records.
     pub(super) is_writing: bool,
     /// The fences of all leases so far, in order.
-    pub(super) fences: ArrayVec<Stamp, MAX_TOKENS>,
+    pub(super) fences: Short<Stamp, MAX_TOKENS>,
     /// One of them was not higher than another that had been reported when it was asked for.
     pub(super) is_out_of_order: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Node {
     pub(super) entry: Option<Entry>,
     /// What it had when it crashed, as long as no other client may have the lock there.
@@ -55,10 +58,10 @@ pub(super) struct Node {
     /// An operator has looked at it and found neither a guard record nor a lock.
     pub(super) is_seen: bool,
     /// Whose releases it has executed, where that matters: the client and the token.
-    pub(super) released: ArrayVec<(u8, u8), MAX_TOKENS>,
+    pub(super) released: Short<(u8, u8), MAX_TOKENS>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Client {
     /// What it is, see [`Automaton`].
     pub(super) row: u32,
@@ -72,7 +75,7 @@ pub(super) struct Client {
     /// The highest fence that had been reported when its last round began.
     pub(super) above: Stamp,
     /// Its connections, one to each node: the number of each [`Link`].
-    pub(super) links: ArrayVec<u32, MAX_NODES>,
+    pub(super) links: Short<u32, MAX_NODES>,
 }
 
 /// The connection of a client to a node, and what is left of those before it.
@@ -96,6 +99,51 @@ pub(super) struct Sent {
     pub(super) is_awaited: bool,
 }
 
+// In as few words as there are: each step hashes a world.
+impl Hash for Node {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let [entry, forgotten] = [self.entry, self.forgotten].map(|entry| {
+            entry.map_or(0, |entry| {
+                u64::from(u32::from_be_bytes([
+                    1,
+                    entry.client,
+                    entry.token,
+                    entry.expires_at,
+                ]))
+            })
+        });
+        state.write_u64(entry << 32 | forgotten);
+        let flags = [self.has_jumped, self.may_evict, self.is_seen];
+        let flags = flags
+            .into_iter()
+            .fold(0, |flags, flag| flags << 1 | u64::from(flag));
+        let ahead = u64::from(self.ahead.cast_unsigned());
+        let released = self.released.len() as u64;
+        state.write_u64(u64::from(self.row) << 32 | ahead << 16 | released << 8 | flags);
+        for (client, token) in &self.released {
+            state.write_u16(u16::from(*client) << 8 | u16::from(*token));
+        }
+    }
+}
+
+impl Hash for Client {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self {
+            row,
+            behind,
+            ahead,
+            acquires,
+            extends,
+            above,
+            links,
+        } = self;
+        let left = u32::from_be_bytes([*behind, *ahead, *acquires, *extends]);
+        state.write_u64(u64::from(*row) << 32 | u64::from(left));
+        above.hash(state);
+        links.iter().for_each(|link| state.write_u32(*link));
+    }
+}
+
 impl World {
     pub(super) fn new(scene: &Scene, automaton: &Automaton) -> Self {
         let node = Node {
@@ -106,7 +154,7 @@ impl World {
             has_jumped: false,
             may_evict: false,
             is_seen: false,
-            released: ArrayVec::new(),
+            released: Short::new(),
         };
         let client = |role: &Role| Client {
             row: automaton.start(role.kind),
@@ -115,11 +163,11 @@ impl World {
             acquires: role.acquires,
             extends: role.extends,
             above: Stamp::default(),
-            links: repeated(Link::UNUSED, scene.nodes),
+            links: std::iter::repeat_n(Link::UNUSED, scene.nodes).collect(),
         };
         Self {
             now: 0,
-            nodes: repeated(node, scene.nodes),
+            nodes: std::iter::repeat_n(node, scene.nodes).collect(),
             clients: scene.clients.iter().map(client).collect(),
             acting: None,
             breaks: scene.breaks,
@@ -128,7 +176,7 @@ impl World {
             jumps: scene.fencing.map_or(0, |fencing| fencing.jumps),
             upsets: scene.upsets,
             is_writing: false,
-            fences: ArrayVec::new(),
+            fences: Short::new(),
             is_out_of_order: false,
         }
     }

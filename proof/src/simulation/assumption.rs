@@ -101,6 +101,10 @@ pub enum Assumption {
     KeptPlace,
     /// A lost round that was granted by a minority costs a client its place.
     LostPlace,
+    /// Nodes that have restarted have a vote for an adoption.
+    VotelessAdoption,
+    /// After a restart of a node clients wait for the longest TTL, and not for the longest `min_hold`.
+    MinHoldGuard,
 }
 
 impl Assumption {
@@ -127,6 +131,7 @@ impl Assumption {
             | Self::Jump
             | Self::JumpTogether
             | Self::Margin
+            | Self::VotelessAdoption
             | Self::HeldUntil => Some(Promise::Exclusion),
             Self::Count
             | Self::WriteBack
@@ -153,6 +158,7 @@ impl Assumption {
             | Self::LongTimer => Some(Promise::Idle),
             Self::TicketPerTry | Self::ErrorIsDeath => Some(Promise::Fairness),
             Self::KeptPlace => Some(Promise::Line),
+            Self::MinHoldGuard => Some(Promise::MinHold),
             Self::LostPlace => None,
             Self::Resolution | Self::Order | Self::Compare | Self::Wake | Self::Entropy => None,
         }
@@ -168,6 +174,7 @@ impl Assumption {
             | Self::OldRecords
             | Self::Strict
             | Self::StepBack
+            | Self::VotelessAdoption
             | Self::LostPlace => 20_000,
             Self::Burn | Self::EqualFences | Self::ShorterFences => 40_000,
             _ => 2_000,
@@ -202,7 +209,14 @@ impl Assumption {
                 | Self::OldConfirmation
                 | Self::OldRecords
                 | Self::LongPlain
+                | Self::VotelessAdoption
+                | Self::MinHoldGuard
         )
+    }
+
+    /// Whether processes take over the leases of others in its worlds.
+    pub(super) const fn needs_adoptions(self) -> bool {
+        matches!(self, Self::VotelessAdoption)
     }
 
     /// Whether an operator changes the rules in its worlds.

@@ -5,11 +5,14 @@ use core::time::Duration;
 use embassy_futures::select::{Either, select};
 use std::rc::Rc;
 
+use redlock_core::transport::Verb;
 use redlock_core::{
     AcquireError, Clock, ExtendError, HoldError, Instant, Lease, LossCause, Token, Transport,
 };
 
+use super::adoption::Handover;
 use super::assumption::Assumption;
+use super::clock::NEVER;
 use super::cut::{Cut, cut};
 use super::fault::Kind;
 use super::history::{Call, Claim, End, Task, What};
@@ -58,6 +61,7 @@ impl<T: Transport> User<T> {
         if let Some(lease) = &lease {
             let claim = claim(&self.world, self.task, key, lease);
             self.held.push(claim.token);
+            self.write_down(claim, lease);
             if lease.fence().is_some() {
                 let rules = self.lock.options().fencing();
                 self.world.look().confirmed[self.task.client] = rules;
@@ -107,6 +111,74 @@ impl<T: Transport> User<T> {
         !is_over
     }
 
+    /// Takes over the lease of another process.
+    pub(super) async fn adopt(&mut self, handover: Handover) -> Option<Lease<Key>> {
+        let Claim { key, token, .. } = handover.claim;
+        let claim = Claim {
+            task: self.task,
+            ..handover.claim
+        };
+        let call = Call::Adopt(key);
+        let options = *self.lock.options();
+        // One round for what a dropped future has left.
+        let rounds = 2 + u32::from(claim.fence.is_some());
+        self.begins(call, rounds * options.round_time());
+        let end = self.draw_cut(8);
+        let clock = self.lock.clock().clone();
+        let (idea, bytes) = (self.idea(), self.world.look().tokens[token]);
+        let result = cut(self.lock.adopt(KEYS[key], bytes, claim.fence), end, &clock).await;
+        let (lease, end) = match result {
+            Some(Ok(lease)) => (Some(lease), End::Done),
+            Some(Err(ExtendError::Unreachable(_))) => (None, End::Unreachable),
+            Some(Err(ExtendError::Lost(_))) => (None, End::Lost),
+            Some(Err(ExtendError::TooLate(_))) => (None, End::TooLate),
+            Some(Err(_)) => (None, End::Expired),
+            None => (None, dropped(&self.world, end)),
+        };
+        match &lease {
+            Some(lease) => {
+                self.held.push(token);
+                self.open.push((key, token));
+                self.write_down(claim, lease);
+                let is_guarded = options.vote_conditions().restart_guard || claim.fence.is_some();
+                let adopted = |claim, until| What::Adopted(claim, until, is_guarded);
+                tell_end(&self.world, claim, lease.valid_until(), adopted);
+            }
+            // Another one may try again.
+            None => self
+                .world
+                .look()
+                .hand_over_lease(Handover { claim, ..handover }),
+        }
+        self.compare(idea);
+        self.ends(call, end);
+        lease
+    }
+
+    /// Leaves the lease to another process.
+    pub(super) fn hand_over(&mut self, key: usize, lease: &Lease<Key>) {
+        let claim = claim(&self.world, self.task, key, lease);
+        let handover = self.world.look().discard_handover(claim.token);
+        self.tell(What::Over(claim));
+        self.tell(What::HandedOver(claim));
+        self.forget(lease.token());
+        if let Some(handover) = handover {
+            self.world.look().hand_over_lease(handover);
+        }
+    }
+
+    /// Writes down what a successor needs if this process dies.
+    fn write_down(&self, claim: Claim, lease: &Lease<Key>) {
+        if self.hands_over {
+            self.world.look().write_handover(Handover {
+                claim,
+                rules: self.lock.options().fencing(),
+                ttl: lease.ttl(),
+                from: NEVER,
+            });
+        }
+    }
+
     pub(super) async fn release(&mut self, key: usize, lease: Lease<Key>) {
         let call = Call::Release(key);
         let claim = claim(&self.world, self.task, key, &lease);
@@ -117,10 +189,53 @@ impl<T: Transport> User<T> {
             self.forget(lease.token());
         }
         self.held.retain(|held| *held != claim.token);
+        // Before the end of the `min_hold`, the keys stay.
+        let kept = match self.lock.release_command(&lease).verb {
+            Verb::Extend { ttl_ms, .. } => Some(self.kept_until(&lease, ttl_ms)),
+            _ => None,
+        };
+        if kept.is_some() {
+            // It leaves no line: a node that has refused the client calls it, and only then it leaves.
+            self.world.look().forget_place(self.task, key);
+            self.open.retain(|(_, open)| *open != claim.token);
+            self.left_to_expire = Some(claim.token);
+        }
+        // What is on its way now may come late.
+        let handover = self.world.look().discard_handover(claim.token);
         let clock = self.lock.clock().clone();
         let result = cut(self.lock.release(lease), end, &clock).await;
+        if let Some(released) = &result {
+            let (nodes, names_twice) = {
+                let state = self.world.look();
+                (state.nodes(), state.names_twice(self.task.client))
+            };
+            let is_most = |count: usize| count > nodes / 2 && !names_twice;
+            if let Some(until) = kept.filter(|_| is_most(released.kept())) {
+                tell_end(&self.world, claim, until, What::Kept);
+            }
+            // A process that comes too late has it still.
+            let is_gone = kept.is_none() && is_most(released.released() + released.gone());
+            if let Some(handover) = handover.filter(|_| is_gone && self.chance.one_in(2)) {
+                self.world.look().hand_over_lease(handover);
+            }
+        }
         let end = result.map_or_else(|| dropped(&self.world, end), |_| End::Done);
         self.ends(call, end);
+    }
+
+    /// Until when no other client has a lock whose keys live for `rest_ms` from now on, by the clock of this client.
+    fn kept_until(&self, lease: &Lease<Key>, rest_ms: u32) -> Instant {
+        let clock = self.lock.clock();
+        let options = self.lock.options();
+        // What a lease of that length lacks of its TTL, as the options of today have it.
+        let rest = Duration::from_millis(rest_ms.into());
+        let most = rest.max(options.ttl()).max(lease.ttl());
+        let drift = most / 1_000_000 * options.vote_conditions().drift_ppm;
+        let jumps = options.ttl().saturating_sub(options.validity());
+        let tick = clock.resolution() + Duration::from_micros(2);
+        clock
+            .now()
+            .saturating_add(rest.saturating_sub(drift + jumps + tick))
     }
 
     /// Works under the lock, with these rests.
@@ -160,6 +275,17 @@ impl<T: Transport> User<T> {
         };
         if let Some(claim) = worked.get() {
             self.told(claim, end);
+            // The release lets the keys live if the `min_hold` is not over.
+            let has_min_hold = self.lock.options().vote_conditions().min_hold_ms > 0;
+            // If the future was dropped before its release, the next operation deletes them.
+            let is_abandoned = self.lock.abandoned().is_some_and(|token| {
+                let token = world.look().number_of(token);
+                token == claim.token
+            });
+            if has_min_hold && !is_abandoned {
+                world.look().forget_place(self.task, key);
+                self.left_to_expire = Some(claim.token);
+            }
         }
         self.ends(call, end);
     }
@@ -209,6 +335,7 @@ impl<T: Transport> User<T> {
         if let Some((key, _)) = its {
             state.forget_place(self.task, *key);
         }
+        state.discard_handover(number);
         self.open.retain(|(_, open)| *open != number);
         self.held.retain(|held| *held != number);
     }
@@ -280,7 +407,8 @@ impl<T: Transport> User<T> {
         let client = self.task.client;
         self.open.retain(|(key, token)| {
             let is_wanted = Some(*token) == left || self.held.contains(token);
-            if !is_wanted {
+            let is_kept = self.left_to_expire == Some(*token);
+            if !is_wanted && !is_kept {
                 state.abandon(client, *key, *token);
             }
             is_wanted

@@ -83,12 +83,14 @@ impl Crew<'_> {
             keys: scenario.keys,
             steps: character.steps,
             open: Vec::new(),
+            left_to_expire: None,
             held: Vec::new(),
             calm_at: scenario.calm_at,
             restored_at: scenario.restored_at() + 1_000,
             clear_at: scenario.clear_at,
             comes_back: number == 0 && character.comes_back,
             rushes: scenario.has_lines,
+            hands_over: scenario.hands_over,
             is_back: false,
         }
     }

@@ -1,7 +1,7 @@
 //! How commands get to nodes and replies come back.
 
 use redlock_core::Denial;
-use redlock_core::transport::Reply;
+use redlock_core::transport::{Reply, Verb, VoteConditions};
 
 use super::assumption::Assumption;
 use super::clock::Moment;
@@ -48,6 +48,7 @@ impl State {
         } else if let Err(denial) = self.admits(route, message) {
             return Handed::Denied(denial);
         }
+        self.hand_over_adoption(route, message);
         self.takes_place(task, route, message);
         let at = self.moment_of(client);
         self.tell_at(at, What::Sent(task, node, message));
@@ -59,7 +60,7 @@ impl State {
     fn admits(&mut self, route: Route, message: Message) -> Result<(), Denial> {
         let now = self.reading(route.client, self.moment_of(route.client));
         let admission = self.link(route).admission;
-        let admitted = admission.check(message.verb, now);
+        let admitted = admission.check(self.condition(message), now);
         if matches!(admitted, Err(Denial::TtlTooLong { .. })) {
             if self.fails(Assumption::LongPlain) {
                 return Ok(());
@@ -71,6 +72,26 @@ impl State {
             self.tell_of(route.client, What::Denied(route));
         }
         admitted
+    }
+
+    /// The verb of `message`, with what must be so that a vote counts.
+    fn condition(&self, message: Message) -> Verb {
+        match message.verb {
+            Verb::Extend { ttl_ms, .. } if self.fails(Assumption::VotelessAdoption) => {
+                Verb::Extend {
+                    ttl_ms,
+                    conditions: VoteConditions::NONE,
+                }
+            }
+            Verb::Acquire { ttl_ms, conditions } if self.fails(Assumption::MinHoldGuard) => {
+                let longest_ttl_ms = 2 * self.lengths[2] / 1_000;
+                let longest_ttl_ms = u32::try_from(longest_ttl_ms).unwrap_or(u32::MAX);
+                let mut conditions = conditions;
+                conditions.max_ttl_ms = conditions.max_ttl_ms.min(longest_ttl_ms);
+                Verb::Acquire { ttl_ms, conditions }
+            }
+            verb => verb,
+        }
     }
 
     fn must_ask(&mut self, route: Route, message: Message) -> bool {

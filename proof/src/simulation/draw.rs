@@ -24,7 +24,10 @@ impl Scenario {
         let ttl = measure.ttl_ms * 1_000;
         let count = match broken {
             // A minority that forgets must be enough for two quorums.
-            Some(Assumption::Forget | Assumption::Jump) => chance.pick(&[1, 2, 3]),
+            Some(Assumption::Forget | Assumption::Jump | Assumption::MinHoldGuard) => {
+                chance.pick(&[1, 2, 3])
+            }
+            Some(Assumption::VotelessAdoption) => chance.pick(&[1, 3]),
             _ if measure.is_tight => chance.pick(&[1, 1, 2, 3]),
             Some(Assumption::OneClock) => 5,
             Some(Assumption::OldConfirmation | Assumption::OldRecords) => 3,
@@ -63,7 +66,11 @@ impl Scenario {
             .collect();
         let options = clients.iter().flat_map(|client| &client.options);
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        let longest_ttl = options.clone().map(|options| micros(options.ttl())).max();
+        let longest = |options: &Options| {
+            let min_hold_ms = options.vote_conditions().min_hold_ms;
+            micros(options.ttl()).max(u64::from(min_hold_ms) * 1_000)
+        };
+        let longest_ttl = options.clone().map(longest).max();
         let longest_ttl = longest_ttl.unwrap_or(ttl);
         let longest_ttl = longest_ttl.max(fencing.map_or(0, |_| ttl));
         let validity = options.clone().map(|options| micros(options.validity()));
@@ -81,6 +88,7 @@ impl Scenario {
             loses_data: measure.loses_data,
             hazards: measure.hazards,
             has_lines: measure.has_lines,
+            hands_over: measure.hands_over,
             is_set_up: measure.has_other_rules || broken.is_some() || !chance.one_in(4),
             has_other_rules: measure.has_other_rules,
             before: measure.before,
@@ -139,6 +147,10 @@ struct Measure {
     has_devices: bool,
     /// Some clients wait in lines.
     has_lines: bool,
+    /// Processes take over the leases of others.
+    hands_over: bool,
+    /// Zero if no client has one.
+    min_hold_ms: u64,
 }
 
 impl Measure {
@@ -161,7 +173,10 @@ impl Measure {
             Some(_) => false,
             None => chance.one_in(8),
         };
-        let loses_data = broken == Some(Assumption::Forget) || chance.one_in(2);
+        let loses_data = matches!(
+            broken,
+            Some(Assumption::Forget | Assumption::VotelessAdoption | Assumption::MinHoldGuard)
+        ) || chance.one_in(2);
         let ttl_ms = match chance.below(8) {
             _ if matches!(
                 broken,
@@ -227,6 +242,17 @@ impl Measure {
                 None => chance.one_in(2),
             },
             restart_guard: broken != Some(Assumption::Forget) && (needs_guard || chance.one_in(2)),
+            hands_over: match broken {
+                Some(assumption) => assumption.needs_adoptions(),
+                None => chance.one_in(3),
+            },
+            min_hold_ms: match broken {
+                Some(Assumption::MinHoldGuard) => 4 * ttl_ms,
+                Some(_) => 0,
+                // No longer than guard records allow.
+                None if is_fenced => chance.pick(&[0, 0, ttl_ms / 2, 2 * ttl_ms]),
+                None => chance.pick(&[0, 0, ttl_ms / 2, 4 * ttl_ms]),
+            },
         }
     }
 }
@@ -247,7 +273,10 @@ impl Hazards {
                         Assumption::AnyRules | Assumption::OldConfirmation
                     ),
                 evict: assumption == Assumption::Eviction,
-                restore: assumption == Assumption::OldRecords,
+                restore: matches!(
+                    assumption,
+                    Assumption::OldRecords | Assumption::VotelessAdoption
+                ),
                 fail_back: matches!(assumption, Assumption::Failback | Assumption::Replica),
             };
         }
@@ -388,8 +417,13 @@ fn draw_options(chance: &mut Chance, measure: Measure) -> Result<Options, Option
     } else if measure.restart_guard {
         // The guard of a client is right for leases as long as those it knows of.
         options = options
-            .max_ttl(Duration::from_millis(2 * measure.ttl_ms))?
+            .max_ttl(Duration::from_millis(
+                measure.min_hold_ms.max(2 * measure.ttl_ms),
+            ))?
             .refuse_eviction(chance.one_in(3));
+    }
+    if measure.min_hold_ms > 0 && !measure.is_tight && chance.one_in(2) {
+        options = options.min_hold(Duration::from_millis(measure.min_hold_ms))?;
     }
     let validity = options.validity();
     options = match chance.below(8) {

@@ -1,7 +1,7 @@
 //! What happened in a world, in true time: all that the judge is told, and what a trace shows.
 
 use redlock_core::transport::{
-    Call as LineCall, Command, Place as LinePlace, Proposal, Reply, Verb,
+    Call as LineCall, Command, Place as LinePlace, Proposal, Reply, Verb, VoteConditions,
 };
 use redlock_core::{Denial, Fence, Fencing, Token};
 
@@ -42,7 +42,13 @@ pub(crate) enum What {
     Granted(Claim, Moment),
     /// It ends later than it did.
     Extended(Claim, Moment),
-    /// The holder gives the lease back, or has been told that it is over.
+    /// Another process takes the lease over, and holds it until then. False if its votes need not meet any conditions.
+    Adopted(Claim, Moment, bool),
+    /// The holder leaves the lease to another process.
+    HandedOver(Claim),
+    /// The lease was given back before its `min_hold` was over: no other client has the lock until then.
+    Kept(Claim, Moment),
+    /// The holder gives the lease back or leaves it to another process, or has been told that it is over.
     Over(Claim),
     /// It says that it is valid although the holder has been told that it is over.
     StillValid(Claim),
@@ -133,6 +139,7 @@ pub(crate) enum Call {
     /// After the faults, with all the time that it takes.
     CalmAcquire(usize),
     Extend(usize),
+    Adopt(usize),
     Release(usize),
     Hold(usize),
     Keep(usize),
@@ -169,6 +176,9 @@ impl What {
         match self {
             Self::Granted(claim, _)
             | Self::Extended(claim, _)
+            | Self::Adopted(claim, ..)
+            | Self::HandedOver(claim)
+            | Self::Kept(claim, _)
             | Self::Over(claim)
             | Self::StillValid(claim)
             | Self::CalledLost(claim)
@@ -221,6 +231,7 @@ impl Call {
             | Self::Acquire(key)
             | Self::CalmAcquire(key)
             | Self::Extend(key)
+            | Self::Adopt(key)
             | Self::Release(key)
             | Self::Hold(key)
             | Self::Keep(key) => Some(key),
@@ -237,7 +248,7 @@ impl Message {
             Verb::Acquire { ttl_ms, conditions } => {
                 Command::acquire(key, token, ttl_ms, conditions)
             }
-            Verb::Extend { ttl_ms, .. } => Command::extend(key, token, ttl_ms),
+            Verb::Extend { ttl_ms, conditions } => Command::adopt(key, token, ttl_ms, conditions),
             Verb::Release => Command::release(key, token),
         };
         command.with_proposal(self.proposal).with_place(self.place)
@@ -245,6 +256,12 @@ impl Message {
 
     pub(crate) const fn is_acquire(&self) -> bool {
         matches!(self.verb, Verb::Acquire { .. })
+    }
+
+    /// Whether it takes over a lease, for which nodes need votes.
+    pub(crate) fn is_adoption(&self) -> bool {
+        let none = VoteConditions::NONE;
+        matches!(self.verb, Verb::Extend { conditions, .. } if conditions != none)
     }
 
     /// Of a plain lease, how long the command asks for.

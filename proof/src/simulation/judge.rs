@@ -76,6 +76,8 @@ struct Judge {
     promised: Option<Promised>,
     breaches: Vec<Breach>,
     leases: Vec<Tenure>,
+    /// Until when no other client may have a lock that was given back before its `min_hold` was over.
+    kept: Vec<Holding>,
     /// By the token: its lease.
     by_token: BTreeMap<usize, usize>,
     /// By the token: when it was first sent.
@@ -109,6 +111,8 @@ struct Tenure {
     claim: Claim,
     from: Moment,
     until: Moment,
+    /// It was taken over from another process.
+    is_adopted: bool,
     /// Work ends when it is dropped, which cannot happen while its process is paused.
     work: Option<Work>,
 }
@@ -152,6 +156,8 @@ impl Judge {
             What::Granted(claim, until) => self.holds(at, claim, until, None),
             What::Works(claim, until) => self.holds(at, claim, until, Some(Work::default())),
             What::Extended(claim, until) => self.extended(at, claim, until),
+            What::Adopted(claim, until, _) => self.adopted(at, claim, until),
+            What::Kept(claim, until) => self.kept(at, claim, until),
             What::Over(claim) => {
                 if let Some(lease) = self.lease(claim) {
                     lease.until = lease.until.min(at);
@@ -226,6 +232,7 @@ impl Judge {
             | What::Fault(_)
             | What::Repaired
             | What::Restarted(_)
+            | What::HandedOver(_)
             | What::Believes(..)
             | What::Burns(..)
             | What::Told(..)
@@ -242,6 +249,37 @@ impl Judge {
             let what = format!("{claim}: it has been the token of another lease");
             self.breach(Promise::Token, at, &[claim.token], what);
         }
+        self.begins_to_hold(at, claim, until, work, false);
+    }
+
+    /// Another process goes on with a lease: the token is that of before, and so is the fence.
+    fn adopted(&mut self, at: Moment, claim: Claim, until: Moment) {
+        if at >= until {
+            self.invalid(at, claim);
+        }
+        self.begins_to_hold(at, claim, until, None, true);
+    }
+
+    fn kept(&mut self, at: Moment, claim: Claim, until: Moment) {
+        let [from, until] = [at, until].map(Instant::from_micros);
+        if let Some(holder) = self.by_token.get(&claim.token) {
+            self.kept.push(Holding {
+                key: claim.key,
+                holder: *holder,
+                from,
+                until,
+            });
+        }
+    }
+
+    fn begins_to_hold(
+        &mut self,
+        at: Moment,
+        claim: Claim,
+        until: Moment,
+        work: Option<Work>,
+        is_adopted: bool,
+    ) {
         self.by_token.insert(claim.token, self.leases.len());
         // The end of the lease under work is not known here once it is extended.
         let until = if work.is_some() { Moment::MAX } else { until };
@@ -250,6 +288,7 @@ impl Judge {
             claim,
             from,
             until,
+            is_adopted,
             work,
         });
     }
@@ -339,6 +378,7 @@ impl Judge {
         for [first, second] in overlaps(&holdings) {
             self.overlap(first, second);
         }
+        self.look_for_other_holders();
         for holding in holdings {
             self.look_for_a_quorum(holding);
         }
@@ -398,6 +438,59 @@ impl Judge {
             Seconds(at)
         );
         self.breach(Promise::Exclusion, at, &[one.token, other.token], what);
+    }
+
+    /// Clients that had the lock between a lease and its adoption, or before the `min_hold` was over.
+    fn look_for_other_holders(&mut self) {
+        let span = |from: Moment, until: Moment, key, holder| {
+            let [from, until] = [from, until].map(Instant::from_micros);
+            Holding {
+                key,
+                holder,
+                from,
+                until,
+            }
+        };
+        let leases = self.leases.iter().enumerate();
+        let adopted = leases.clone().filter(|(_, lease)| lease.is_adopted);
+        let adopted = adopted.filter_map(|(_, lease)| {
+            let is_it = |first: &&Tenure| first.claim.token == lease.claim.token;
+            let first = self.leases.iter().position(|first| is_it(&first))?;
+            let from = self.leases[first].from;
+            Some((
+                Promise::Adoption,
+                span(from, lease.from, lease.claim.key, first),
+            ))
+        });
+        let kept = self.kept.iter().map(|kept| (Promise::MinHold, *kept));
+        let mut found = Vec::new();
+        for (promise, closed) in adopted.chain(kept) {
+            let own = self.leases[closed.holder].claim.token;
+            for (holder, lease) in leases.clone() {
+                let from = Instant::from_micros(lease.from);
+                let is_another = lease.claim.key == closed.key && lease.claim.token != own;
+                // Also within one microsecond, the leases are in the order in which they were granted.
+                let is_later = holder > closed.holder;
+                if is_another && is_later && (closed.from..closed.until).contains(&from) {
+                    let other = span(lease.from, lease.until, closed.key, holder);
+                    found.push((promise, closed, other));
+                }
+            }
+        }
+        for (promise, closed, other) in found {
+            if self.is_excused(closed, other) {
+                continue;
+            }
+            let [one, two] = [closed, other].map(|it| self.leases[it.holder].claim);
+            let [from, until, at] = [closed.from, closed.until, other.from].map(Instant::as_micros);
+            let what = format!(
+                "{two} is held from {} on, although no other client may have {one} from {} until {}",
+                Seconds(at),
+                Seconds(from),
+                Seconds(until)
+            );
+            self.breach(promise, at, &[one.token, two.token], what);
+        }
     }
 
     /// Whether what the README demands is not given for these two.

@@ -84,7 +84,7 @@ pub(crate) struct Link {
     pub(super) outbox: Vec<(Message, Name)>,
     /// Calls that wait for the next connection.
     pub(super) waiting: Vec<Name>,
-    /// Tokens of which an acquire was handed over, and to which connection.
+    /// Tokens of which an acquire or an adoption was handed over, and to which connection.
     pub(super) handed: Vec<(usize, u32)>,
     pub(super) last_arrival: Moment,
     pub(super) last_answer: Moment,

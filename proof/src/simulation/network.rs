@@ -185,7 +185,11 @@ impl State {
                 ttl_ms,
                 conditions: socket.conditions_of(token),
             },
-            verb => verb,
+            Verb::Extend { ttl_ms, .. } => Verb::Extend {
+                ttl_ms,
+                conditions: socket.conditions_of_extension(token),
+            },
+            Verb::Release => Verb::Release,
         };
         let message = Message {
             verb,

@@ -31,6 +31,7 @@ impl State {
             Err(other) => unreachable!("a server has room for all keys: {other}"),
         };
         self.commands += 1;
+        self.look_at_late_acquire(node, message);
         self.tell(What::Executed(route, message, reply));
         self.send_calls(node, key);
         if message.is_release()
@@ -87,6 +88,9 @@ impl State {
             .server
             .entry(KEYS[key].as_bytes(), machine.reads(self.now));
         let stands = entry.is_some_and(|entry| entry.token == self.tokens[token]);
+        if self.late_acquires.contains(&(node, token)) {
+            return;
+        }
         self.tell(What::Probed(route, key, token, stands));
     }
 

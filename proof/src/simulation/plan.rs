@@ -20,6 +20,16 @@ pub(crate) fn draw(
         plan.extend(draw_operator(chance, scenario));
     }
     plan.extend(draw_hazards(chance, scenario));
+    if scenario.hands_over && scenario.broken.is_none() && chance.one_in(2) {
+        let at = chance.below(scenario.calm_at);
+        let client = 1 + chance.index(scenario.clients.len() - 1);
+        plan.push((at, Fault::Die(client)));
+        if scenario.hazards.restore && chance.one_in(2) {
+            let length = chance.pick(&scenario.lengths);
+            let restored_at = at + chance.about(length);
+            plan.extend(draw_return_of_most(chance, scenario, at, restored_at));
+        }
+    }
     if scenario.has_lines {
         plan.extend(draw_lines(chance, scenario));
     }
@@ -341,7 +351,14 @@ fn draw_breach(
 ) -> Vec<(Moment, Fault)> {
     let node = chance.index(scenario.nodes.len());
     let one = match assumption {
-        Assumption::Forget => Some(Fault::Forget(node, at + chance.below(1_000))),
+        Assumption::Forget | Assumption::MinHoldGuard => {
+            Some(Fault::Forget(node, at + chance.below(1_000)))
+        }
+        // With the key of a lease that is over.
+        Assumption::VotelessAdoption => {
+            let restored_at = at + chance.below(scenario.lengths[2]);
+            return draw_return_of_most(chance, scenario, at, restored_at);
+        }
         // What outlives its connection is what comes late.
         Assumption::Burn => {
             let client = chance.index(scenario.clients.len());

@@ -23,6 +23,10 @@ pub enum Promise {
     Progress,
     /// No two leases have one fence, and one that is asked for after another was reported has the higher one.
     Fence,
+    /// Another process takes a lease over only if no other client has had the lock since it was granted.
+    Adoption,
+    /// A lock that is released before its `min_hold` is over stays held until then, if a quorum of nodes has said so.
+    MinHold,
     /// What checks fences admits nobody after somebody with a higher one.
     Gate,
     /// What was released on a node does not come back there.

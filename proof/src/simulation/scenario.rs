@@ -41,6 +41,8 @@ pub(crate) struct Scenario {
     pub(crate) hazards: Hazards,
     /// Some clients wait in lines.
     pub(crate) has_lines: bool,
+    /// Processes take over the leases of others.
+    pub(crate) hands_over: bool,
     /// Nodes have been told the rules of their fleet; else clients do so, or an operator.
     pub(crate) is_set_up: bool,
     /// Some clients follow other rules than those of the nodes' fleet.

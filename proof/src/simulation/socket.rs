@@ -47,6 +47,8 @@ pub(crate) struct Socket {
     letters: VecDeque<(usize, Letter)>,
     /// Of each acquire: its token, and what must be so that its vote counts. This is not sent.
     conditions: Vec<(usize, VoteConditions)>,
+    /// The same of the last extension.
+    extension: Option<(usize, VoteConditions)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +82,7 @@ impl Socket {
             inbox: VecDeque::new(),
             letters: VecDeque::new(),
             conditions: Vec::new(),
+            extension: None,
         }
     }
 
@@ -87,8 +90,10 @@ impl Socket {
     pub(super) fn call(&mut self, message: Message) {
         let is_idle = !self.is_stuck && self.unanswered == 0;
         self.debt.call(message, is_idle);
-        if let Verb::Acquire { conditions, .. } = message.verb {
-            self.conditions.push((message.token, conditions));
+        match message.verb {
+            Verb::Acquire { conditions, .. } => self.conditions.push((message.token, conditions)),
+            Verb::Extend { conditions, .. } => self.extension = Some((message.token, conditions)),
+            Verb::Release => {}
         }
     }
 
@@ -97,6 +102,12 @@ impl Socket {
         let mut known = self.conditions.iter().rev();
         let found = known.find(|(whose, _)| *whose == token);
         found.map_or(VoteConditions::NONE, |(_, conditions)| *conditions)
+    }
+
+    /// What must be so that the vote for the last extension counts, if that is of `token`.
+    pub(super) fn conditions_of_extension(&self, token: usize) -> VoteConditions {
+        let its = self.extension.filter(|(whose, _)| *whose == token);
+        its.map_or(VoteConditions::NONE, |(_, conditions)| conditions)
     }
 
     /// How many of `len` bytes can be written now.

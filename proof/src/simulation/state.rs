@@ -6,6 +6,7 @@ use std::task::Waker;
 use redlock_core::transport::{Command, Reply};
 use redlock_core::{Denial, Fence, FenceGate, Token};
 
+use super::adoption::Handover;
 use super::assumption::Assumption;
 use super::chance::Chance;
 use super::clock::{Dial, Moment};
@@ -80,6 +81,12 @@ pub(crate) struct State {
     pub(super) gates: [FenceGate; KEYS.len()],
     /// What nodes have told that count their grants: the token, and the highest count.
     pub(super) counts: Vec<(usize, u64)>,
+    /// What processes have written down for their successors.
+    pub(super) handovers: Vec<Handover>,
+    /// The tokens of leases that a successor has tried to take over.
+    pub(super) adopted: Vec<usize>,
+    /// Nodes and tokens of such leases: an acquire that came after that.
+    pub(super) late_acquires: Vec<(usize, usize)>,
 }
 
 /// What is going to happen. A connection has a number, since it may be gone by then.
@@ -185,6 +192,9 @@ impl State {
             lengths: scenario.lengths,
             gates: [FenceGate::new(); KEYS.len()],
             counts: Vec::new(),
+            handovers: Vec::new(),
+            adopted: Vec::new(),
+            late_acquires: Vec::new(),
         };
         state.links = scenario.links.iter().copied().map(Link::new).collect();
         let links = state.links.chunks_mut(scenario.nodes.len());
@@ -222,6 +232,10 @@ impl State {
     /// Whether a client repeats itself without an end, perhaps within one poll.
     pub(super) const fn is_endless(&self) -> bool {
         self.facts.len() > Self::FACTS_MAX
+    }
+
+    pub(crate) const fn nodes(&self) -> usize {
+        self.machines.len()
     }
 
     pub(super) fn names_twice(&self, client: usize) -> bool {

@@ -30,6 +30,10 @@ enum Operation {
     WasTooLate,
     Extended,
     Released,
+    Kept,
+    HandedOver,
+    Adopted,
+    FoundLost,
     Held,
     WasStopped,
     Tidied,
@@ -41,7 +45,7 @@ enum Operation {
 }
 
 impl Operation {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 20] = [
         Self::Acquired,
         Self::AcquiredWithFence,
         Self::Visited,
@@ -50,6 +54,10 @@ impl Operation {
         Self::WasTooLate,
         Self::Extended,
         Self::Released,
+        Self::Kept,
+        Self::HandedOver,
+        Self::Adopted,
+        Self::FoundLost,
         Self::Held,
         Self::WasStopped,
         Self::Tidied,
@@ -67,6 +75,9 @@ impl Operation {
             What::Granted(..) | What::Works(..) => Some(Self::AcquiredWithFence),
             What::Visits(_, true) => Some(Self::Visited),
             What::Extended(..) => Some(Self::Extended),
+            What::Kept(..) => Some(Self::Kept),
+            What::HandedOver(_) => Some(Self::HandedOver),
+            What::Adopted(..) => Some(Self::Adopted),
             What::Ends(_, call, end, _) => Self::of_call(*call, *end),
             _ => None,
         }
@@ -88,6 +99,7 @@ impl Operation {
     const fn of_call(call: Call, end: End) -> Option<Self> {
         match (call, end) {
             (Call::Release(_), End::Done) => Some(Self::Released),
+            (Call::Adopt(_), End::Lost) => Some(Self::FoundLost),
             (Call::Tidy, End::Done) => Some(Self::Tidied),
             (Call::Hold(_), End::Done) => Some(Self::Held),
             (Call::CalmAcquire(_), End::Done) => Some(Self::CameBack),
@@ -111,6 +123,10 @@ impl Operation {
             Self::WasTooLate => "acquires that were granted too late",
             Self::Extended => "extensions by extend and keep",
             Self::Released => "releases",
+            Self::Kept => "releases before the min_hold was over",
+            Self::HandedOver => "leases left to another process",
+            Self::Adopted => "leases taken over from another process",
+            Self::FoundLost => "leases that were lost when another process came",
             Self::Held => "works done under hold",
             Self::WasStopped => "works stopped under hold",
             Self::Tidied => "tidied",

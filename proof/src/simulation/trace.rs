@@ -4,7 +4,7 @@ use core::fmt;
 use std::collections::BTreeMap;
 
 use redlock_core::Denial;
-use redlock_core::transport::{Place as LinePlace, Position, Reply};
+use redlock_core::transport::{Place as LinePlace, Position, Reply, Verb};
 
 use super::clock::Seconds;
 use super::history::{Call, Claim, Fact, Message, Task, What};
@@ -92,6 +92,17 @@ impl fmt::Display for What {
             Self::Ends(task, call, end, _) => write!(f, "{task} ends {call}: {end:?}"),
             Self::Granted(claim, until) => write!(f, "{claim}: HELD until {}", Seconds(*until)),
             Self::Extended(claim, until) => write!(f, "{claim}: HELD ON until {}", Seconds(*until)),
+            Self::Adopted(claim, until, _) => {
+                write!(f, "{claim}: TAKEN OVER until {}", Seconds(*until))
+            }
+            Self::HandedOver(claim) => write!(f, "{claim}: left to another process"),
+            Self::Kept(claim, until) => {
+                write!(
+                    f,
+                    "{claim}: no other client has it until {}",
+                    Seconds(*until)
+                )
+            }
             Self::Over(claim) => write!(f, "{claim}: given back or over"),
             Self::StillValid(claim) => write!(f, "{claim}: says that it is valid"),
             Self::Believes(task, off, _) => write!(f, "{task} is {off} us from the nodes' time"),
@@ -242,6 +253,7 @@ impl fmt::Display for Call {
             Self::Acquire(_) => "acquire",
             Self::CalmAcquire(_) => "acquire after the faults",
             Self::Extend(_) => "extend",
+            Self::Adopt(_) => "adopt",
             Self::Release(_) => "release",
             Self::Hold(_) => "hold",
             Self::Keep(_) => "keep",
@@ -253,7 +265,12 @@ impl fmt::Display for Call {
 
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {} = t{}", self.verb, KEYS[self.key], self.token)?;
+        match self.verb {
+            Verb::Extend { ttl_ms, .. } if self.is_adoption() => write!(f, "Adopt {ttl_ms} ms")?,
+            Verb::Extend { ttl_ms, .. } => write!(f, "Extend {ttl_ms} ms")?,
+            verb => write!(f, "{verb:?}")?,
+        }
+        write!(f, " {} = t{}", KEYS[self.key], self.token)?;
         if let Some(proposal) = self.proposal {
             write!(f, " with fence {}", proposal.fence)?;
         }

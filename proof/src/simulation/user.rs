@@ -37,6 +37,8 @@ pub(crate) struct User<T> {
     pub(crate) steps: u64,
     /// The keys and tokens of its attempts that it is not done with.
     pub(crate) open: Vec<(usize, usize)>,
+    /// The token of a lease whose keys live on after its release.
+    pub(crate) left_to_expire: Option<usize>,
     /// The tokens of its leases.
     pub(crate) held: Vec<usize>,
     /// From this moment on nothing goes wrong any more.
@@ -49,6 +51,8 @@ pub(crate) struct User<T> {
     pub(crate) comes_back: bool,
     /// Whether it takes one lock again and again with all others after that.
     pub(crate) rushes: bool,
+    /// Whether it leaves leases to other processes, and takes theirs over.
+    pub(crate) hands_over: bool,
     /// It does so now.
     pub(crate) is_back: bool,
 }
@@ -61,6 +65,10 @@ impl<T: Transport> User<T> {
                 break;
             }
             self.change_options();
+            if self.hands_over && self.chance.one_in(3) {
+                self.succeed().await;
+                continue;
+            }
             match self.chance.below(12) {
                 0..=5 => self.visit().await,
                 6 => self.work().await,
@@ -81,9 +89,26 @@ impl<T: Transport> User<T> {
         let key = self.draw_key();
         self.be_misled();
         let cut = self.draw_cut(16);
-        let Some(mut lease) = self.acquire(key, cut).await else {
-            return;
+        if let Some(lease) = self.acquire(key, cut).await {
+            self.stay_on(key, lease).await;
+        }
+    }
+
+    /// Goes on with a lease of another process, if there is one.
+    async fn succeed(&mut self) {
+        let options = *self.lock.options();
+        let handover = self.world.look().take_handover(self.task, options);
+        let Some(handover) = handover else {
+            return self.rest().await;
         };
+        let key = handover.claim.key;
+        if let Some(lease) = self.adopt(handover).await {
+            self.stay_on(key, lease).await;
+        }
+    }
+
+    /// Has the lease for a while, perhaps for longer than the TTL, and leaves it.
+    async fn stay_on(&mut self, key: usize, mut lease: Lease<Key>) {
         self.act(key, &lease);
         for _ in 0..self.chance.below(3) {
             self.rest().await;
@@ -154,11 +179,13 @@ impl<T: Transport> User<T> {
         }
     }
 
-    /// Gives a lock back, or just forgets it: then it is held until it ends.
+    /// Gives a lock back, leaves it to another process, or just forgets it: then it is held until it ends.
     async fn leave(&mut self, key: usize, lease: Lease<Key>) {
         if self.chance.one_in(8) {
             self.world.look().count(Kind::ForgottenLease);
             self.forget(lease.token());
+        } else if self.hands_over && self.chance.one_in(2) {
+            self.hand_over(key, &lease);
         } else {
             self.release(key, lease).await;
         }

@@ -205,3 +205,8 @@ fn clients_that_try_when_the_first_node_calls_are_found() {
 fn a_client_that_has_left_and_stays_in_the_line_is_found() {
     assert_eq!(found(Assumption::KeptPlace), Promise::Line);
 }
+
+#[test]
+fn a_node_that_votes_before_the_min_hold_that_it_has_forgotten_is_over_is_found() {
+    assert_eq!(found(Assumption::MinHoldGuard), Promise::MinHold);
+}

@@ -112,7 +112,7 @@ fn again(search: &Search, world: &World) -> bool {
     {
         return true;
     }
-    let mut world = world.clone();
+    let mut world = *world;
     world.clients[0].acquires = 1;
     let nodes = (0..search.scene.nodes).filter(|node| search.scene.process(*node) == *node);
     let mut actions = vec![Action::Begin(0, Operation::Acquire)];

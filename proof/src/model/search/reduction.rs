@@ -19,7 +19,7 @@ impl Search {
             order.sort_by(|a, b| by_number(a).cmp(&by_number(b)));
         }
         if !order.is_sorted() {
-            let clients = order.iter().map(|client| world.clients[*client].clone());
+            let clients = order.iter().map(|client| world.clients[*client]);
             world.clients = clients.collect();
             let number = |client: u8| {
                 let place = order.iter().position(|old| *old == usize::from(client));
@@ -51,9 +51,9 @@ impl Search {
         for (number, &node) in order.iter().enumerate() {
             numbers[node] = number;
         }
-        let mut turned = world.clone();
+        let mut turned = world;
         for (number, &node) in order.iter().enumerate() {
-            turned.nodes[number] = world.nodes[node].clone();
+            turned.nodes[number] = world.nodes[node];
             for (to, from) in turned.clients.iter_mut().zip(&world.clients) {
                 to.links[number] = from.links[node];
             }

@@ -1,6 +1,7 @@
 use super::super::history::{Call, End, Span};
 use super::super::place::{Place, Route};
 use super::*;
+use redlock_core::Options;
 use redlock_core::transport::{Reply, Verb, VoteConditions};
 
 const NODES: usize = 3;
@@ -123,6 +124,74 @@ fn a_key_that_expires_a_microsecond_before_the_lease_is_seen() {
     assert_eq!(broken(&facts), [(Promise::Quorum, 89)]);
     facts.extend([(20, stands(0, 1, 90))]);
     assert_eq!(broken(&facts), []);
+}
+
+/// Token 2 is granted by all at `at`, and stands until 100.
+fn another(at: Moment) -> Vec<(Moment, What)> {
+    let mut facts: Vec<_> = (0..NODES).map(|node| (at, falls(node))).collect();
+    facts.extend((0..NODES).map(|node| (at, stands(node, 2, 100))));
+    facts.extend(answered(2).map(|(_, what)| (at, what)));
+    facts.push((at, What::Granted(claim(2), 90)));
+    facts
+}
+
+/// All nodes have extended the lease for client 3, which takes it over from client 1.
+fn taken_over(at: Moment) -> Vec<(Moment, What)> {
+    let client = 3;
+    let task = Task { client, number: 0 };
+    let conditions = Options::new(core::time::Duration::from_secs(1))
+        .unwrap()
+        .vote_conditions();
+    let ttl_ms = 1;
+    let message = message(Verb::Extend { ttl_ms, conditions }, 1);
+    let mut facts: Vec<_> = (0..NODES)
+        .map(|node| {
+            let route = Route { client, node };
+            (
+                at,
+                What::Answered(route, message, Ok(Reply::Extended(None))),
+            )
+        })
+        .collect();
+    let claim = Claim { task, ..claim(1) };
+    facts.push((at, What::Adopted(claim, 90, true)));
+    facts
+}
+
+#[test]
+fn a_lease_that_another_process_takes_over_is_one_lease() {
+    let mut facts = held(1);
+    facts.push((20, What::Over(claim(1))));
+    facts.extend(taken_over(30));
+    assert_eq!(broken(&facts), []);
+}
+
+#[test]
+fn two_processes_with_one_lease_are_seen() {
+    let facts = [held(1), taken_over(30)].concat();
+    assert_eq!(broken(&facts), [(Promise::Exclusion, 30)]);
+}
+
+#[test]
+fn a_lease_that_is_taken_over_after_another_client_had_the_lock_is_seen() {
+    let mut facts = held(1);
+    facts.push((20, What::Over(claim(1))));
+    facts.extend(another(30));
+    facts.push((40, What::Over(claim(2))));
+    facts.extend((0..NODES).map(|node| (40, stands(node, 1, 100))));
+    facts.extend(taken_over(50));
+    assert_eq!(broken(&facts), [(Promise::Adoption, 30)]);
+}
+
+#[test]
+fn a_client_that_has_the_lock_before_the_min_hold_is_over_is_seen() {
+    let mut facts = held(1);
+    facts.push((20, What::Over(claim(1))));
+    facts.push((20, What::Kept(claim(1), 50)));
+    let early = [facts.clone(), another(49)].concat();
+    assert_eq!(broken(&early), [(Promise::MinHold, 49)]);
+    let late = [facts, another(50)].concat();
+    assert_eq!(broken(&late), []);
 }
 
 #[test]

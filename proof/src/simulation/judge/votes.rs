@@ -16,10 +16,14 @@ pub(super) struct Votes {
     quorum: usize,
     /// By the token and the node: its grant.
     granted: BTreeMap<(usize, usize), Grant>,
+    /// By the token and the node: its extension, by which a lease may be taken over.
+    extended: BTreeMap<(usize, usize), Grant>,
     /// Tokens of leases that were extended by one server that was two to the client.
     excused: BTreeSet<usize>,
-    /// By the token: the nodes whose grants or extensions have reached the client since the last lease, and when.
-    heard: BTreeMap<usize, BTreeMap<usize, Moment>>,
+    /// By the token and the client: the nodes whose grants or extensions have reached the client since its last lease, and when.
+    heard: BTreeMap<(usize, usize), BTreeMap<usize, Moment>>,
+    /// The same of extensions by which the client takes a lease over.
+    heard_adoption: BTreeMap<(usize, usize), BTreeMap<usize, Moment>>,
     /// By the client and the node: the longest TTL that the node allows, in milliseconds, by what it last told the client.
     allowed: BTreeMap<(usize, usize), u32>,
     /// Tokens and nodes: a vote for a plain lease that is longer than that.
@@ -32,6 +36,17 @@ pub(super) struct Votes {
     stepped: BTreeSet<usize>,
     /// Then all clocks are made right where some were not.
     is_calm: bool,
+}
+
+/// What a quorum has voted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Won {
+    New,
+    HeldOn,
+    /// The nodes need votes, unless the client has no restart guard.
+    Adopted {
+        needs_votes: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -89,6 +104,10 @@ impl Votes {
                 };
                 self.granted.insert((message.token, node), grant);
             }
+            What::Executed(Route { node, .. }, message, Ok(Reply::Extended(_))) => {
+                let grant = self.extension(node, message);
+                self.extended.insert((message.token, node), grant);
+            }
             What::Told(Route { client, node }, max_ttl_ms) => {
                 match max_ttl_ms {
                     Some(max_ttl_ms) => self.allowed.insert((client, node), max_ttl_ms),
@@ -107,14 +126,21 @@ impl Votes {
                 } else {
                     self.too_long.remove(&(token, node));
                 }
-                self.heard
-                    .entry(token)
+                let heard = match message.is_adoption() {
+                    true => &mut self.heard_adoption,
+                    false => &mut self.heard,
+                };
+                heard
+                    .entry((token, client))
                     .or_default()
                     .entry(node)
                     .or_insert(at);
             }
-            What::Granted(claim, _) | What::Works(claim, _) => return self.won(claim, true),
-            What::Extended(claim, _) => return self.won(claim, false),
+            What::Granted(claim, _) | What::Works(claim, _) => return self.won(claim, Won::New),
+            What::Extended(claim, _) => return self.won(claim, Won::HeldOn),
+            What::Adopted(claim, _, needs_votes) => {
+                return self.won(claim, Won::Adopted { needs_votes });
+            }
             _ => (),
         }
         None
@@ -125,8 +151,14 @@ impl Votes {
         self.excused.contains(&token)
     }
 
-    fn won(&mut self, claim: Claim, is_new: bool) -> Option<(Claim, Promise)> {
-        let voters = self.heard.remove(&claim.token).unwrap_or_default();
+    fn won(&mut self, claim: Claim, won: Won) -> Option<(Claim, Promise)> {
+        let heard = match won {
+            Won::New | Won::HeldOn => &mut self.heard,
+            Won::Adopted { .. } => &mut self.heard_adoption,
+        };
+        let voters = heard.remove(&(claim.token, claim.task.client));
+        let voters = voters.unwrap_or_default();
+        let is_new = won == Won::New;
         // A server with two names that restarts with its data within the round of an extension is two processes to the client. In
         // the round of an acquire, its key refuses the second name. If its clock is stepped forward, the key is gone.
         let has_restarted = |(node, heard_at): (&usize, &Moment)| {
@@ -147,7 +179,10 @@ impl Votes {
             return Some((claim, Promise::Ttl));
         }
         let found = voters.into_iter().find_map(|(node, heard_at)| {
-            let grant = self.granted.get(&(claim.token, node))?;
+            let grant = match won {
+                Won::Adopted { .. } => self.extended.get(&(claim.token, node))?,
+                Won::New | Won::HeldOn => self.granted.get(&(claim.token, node))?,
+            };
             match grant {
                 Grant {
                     is_replica: true, ..
@@ -156,14 +191,35 @@ impl Votes {
                 Grant { .. } => None,
             }
         });
-        found.filter(|_| is_new).map(|promise| (claim, promise))
+        let needs_votes = matches!(won, Won::New | Won::Adopted { needs_votes: true });
+        found
+            .filter(|_| needs_votes)
+            .map(|promise| (claim, promise))
+    }
+
+    /// From when on the extension of a node may count for an adoption: always by the process of the node.
+    fn extension(&self, node: usize, message: Message) -> Grant {
+        let Verb::Extend { ttl_ms, .. } = message.verb else {
+            return Grant::default();
+        };
+        let restarted = self
+            .restarted
+            .get(&node)
+            .filter(|_| !self.knows_no_time(node));
+        Grant {
+            is_replica: self.replicas.contains(&node),
+            counts_from: restarted.map_or(0, |at| at + u64::from(ttl_ms) * 1_000),
+        }
+    }
+
+    fn knows_no_time(&self, node: usize) -> bool {
+        self.stepped.contains(&node) || self.is_calm && !self.stepped.is_empty()
     }
 
     /// From when on the grant of a node may count.
     fn grant(&self, node: usize, message: Message) -> Grant {
         let is_replica = message.is_acquire() && self.replicas.contains(&node);
-        let knows_no_time =
-            self.stepped.contains(&node) || self.is_calm && !self.stepped.is_empty();
+        let knows_no_time = self.knows_no_time(node);
         let (ttl_ms, conditions) = match message.verb {
             Verb::Acquire { ttl_ms, conditions } => (ttl_ms, conditions),
             _ => (0, VoteConditions::NONE),

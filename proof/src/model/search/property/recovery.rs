@@ -7,6 +7,7 @@ use super::super::{Action, Search};
 use super::is_quiet;
 use crate::model::client::{Effect, Few, Operation};
 use crate::model::nodes::Event;
+use crate::model::short::Short;
 use crate::model::world::World;
 
 /// The first client follows the rules of the fleet.
@@ -19,7 +20,7 @@ pub(super) fn grants_again(search: &Search, world: &World) -> bool {
         return true;
     }
     (0..search.scene.nodes).all(|down| {
-        let mut world = world.clone();
+        let mut world = *world;
         let up: Vec<_> = (0..search.scene.nodes)
             .filter(|node| *node != down)
             .collect();
@@ -38,7 +39,7 @@ pub(super) fn is_rewritten(search: &Search, world: &World) -> bool {
         return true;
     }
     (0..search.scene.nodes).all(|late| {
-        let mut world = world.clone();
+        let mut world = *world;
         // What is left of earlier leases is over.
         pass_quarantine(search, &mut world);
         let others: Vec<_> = (0..search.scene.nodes)
@@ -68,7 +69,7 @@ fn perform(
     late: Option<usize>,
 ) -> bool {
     world.clients[CLIENT].acquires = 1;
-    world.fences.clear();
+    world.fences = Short::new();
     let mut effects = search.step(world, Action::Begin(CLIENT, operation));
     while search.automaton.view(world.clients[CLIENT].row).is_busy {
         for &node in up {
