@@ -263,7 +263,7 @@ async fn lock(
                 Signal::TSTP => journal.write(&Event::Suspended),
                 signal => {
                     let name = signals::name(signal.as_raw());
-                    let why = format!("{name} while waiting for the lock; the command was not run");
+                    let why = format!("{name} while waiting for the lock{}", not_run(plan));
                     return Err(Failure { why, code: exit::signal(signal.as_raw()) });
                 }
             },
@@ -424,12 +424,18 @@ fn not_acquired(error: &AcquireError, plan: &Plan) -> Failure {
             code: exit::USAGE,
         },
         error => Failure {
-            why: format!(
-                "{waited}{error}; the command was not run; {}",
-                advice(error, plan)
-            ),
+            why: format!("{waited}{error}{}; {}", not_run(plan), advice(error, plan)),
             code: exit::UNREACHABLE,
         },
+    }
+}
+
+/// `redlock lock` has no command.
+fn not_run(plan: &Plan) -> &'static str {
+    if plan.command.is_empty() {
+        ""
+    } else {
+        "; the command was not run"
     }
 }
 

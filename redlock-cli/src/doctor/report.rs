@@ -206,3 +206,28 @@ fn line(finding: &Finding, columns: Option<usize>) -> String {
     }
     line + "\n"
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_fits_the_terminal_and_is_whole_elsewhere() {
+        let message =
+            "倉庫 may evict locks when memory is short, and this is a long story: ".repeat(3);
+        let finding = Finding::new("memory", bad(message.trim_end().to_owned()), json!({}));
+        let whole = line(&finding, None);
+        assert_eq!(whole.lines().count(), 1);
+        for (columns, most) in [(40, 40), (80, 80), (100, 100), (250, 100)] {
+            let broken = line(&finding, Some(columns));
+            let longest = broken.lines().map(UnicodeWidthStr::width).max();
+            assert!(longest.is_some_and(|longest| (most - 12..=most).contains(&longest)));
+            let words = |text: &str| {
+                text.split_whitespace()
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(words(&broken), words(&whole));
+        }
+    }
+}

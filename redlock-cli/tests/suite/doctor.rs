@@ -40,10 +40,9 @@ fn the_document_of_json_says_what_the_text_says() {
 
     let mut told = Vec::new();
     for line in text.stdout.lines() {
-        assert!(line.chars().count() <= 100, "{line}");
         let words: Vec<&str> = line.split_whitespace().take(2).collect();
         match words[..] {
-            _ if line.starts_with(&" ".repeat(10)) => {}
+            // In a pipe, no line is the rest of another one.
             [verdict, check] if line.starts_with("  ") => told.push(format!("{verdict} {check}")),
             [..] if line.ends_with(" warn") => told.push(line.to_owned()),
             _ if line == "all nodes" => {}

@@ -37,6 +37,19 @@ fn a_lock_lasts_from_one_command_of_a_script_to_another() {
 }
 
 #[test]
+fn a_lock_that_fails_is_not_told_of_a_command() {
+    let mut servers = Servers::start(3);
+    for server in servers.iter_mut() {
+        server.kill();
+    }
+    let (_directory, file) = place();
+    let ended = lock(&servers, &file, &["--no-wait"]);
+    ended.expect_code(69);
+    ended.expect_stderr("check whether these nodes are up");
+    ended.expect_not_in_stderr("the command was not run");
+}
+
+#[test]
 fn a_command_adopts_a_lease_extends_it_and_releases_it_at_its_end() {
     let servers = Servers::start(3);
     for fenced in [&["--ttl=3s"][..], &["--ttl=3s", "--fenced"]] {

@@ -122,9 +122,11 @@ fn several_locks_are_shown_again_and_again_and_in_colour_on_a_terminal() {
     holder.signal(Signal::TERM);
     holder.end();
     eventually("the change", || watching.stdout().contains("dock-7: free"));
-    let line = "NO_COLOR=1 $REDLOCK inspect dock-7; NO_COLOR= $REDLOCK inspect --watch dock-7";
+    let line = "export NO_COLOR=; NO_COLOR=1 $REDLOCK inspect dock-7; TERM=dumb $REDLOCK inspect dock-7; $REDLOCK inspect --watch dock-7";
     let mut terminal = Terminal::start_shell(&servers, line);
-    terminal.expect("dock-7: free");
+    eventually("both without colours", || {
+        terminal.text().matches("dock-7: free").count() == 2
+    });
     terminal.expect("dock-7: \x1b[32mfree\x1b[0m");
     terminal.expect("\x1b[H\x1b[2J");
     terminal.type_in("\x03");

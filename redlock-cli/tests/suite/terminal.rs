@@ -142,6 +142,7 @@ impl Terminal {
             ])
             .current_dir(directory.path())
             .env("SHELL", "/bin/sh")
+            .env("TERM", "xterm")
             .env("REDLOCK", env!("CARGO_BIN_EXE_redlock"))
             .env("REDLOCK_NODES", servers.urls().join(","))
             .stdin(Stdio::piped())
