@@ -75,7 +75,7 @@ impl fmt::Debug for Handover {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdoptError {
-    /// A task of this process holds the lock, or is ahead in the queue for it. No node was asked.
+    /// A task that uses this handle or a clone of it holds the lock, or is ahead in the queue for it. No lease was adopted.
     HeldHere(KeyName),
     /// The handle is [closed](crate::Redlock::close). No node was asked.
     Closed(KeyName),

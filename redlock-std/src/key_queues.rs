@@ -184,6 +184,17 @@ impl Turn {
         }
     }
 
+    /// Like [`hold`](Self::hold), unless the turn has been passed on meanwhile.
+    pub(crate) fn hold_if_not_passed_on(&self, until: Instant) -> bool {
+        let queues = lock(&self.by_key);
+        let is_own = |queue: &Queue| Arc::ptr_eq(&queue.holder, &self.slot);
+        let is_held = queues.get(&self.key).is_some_and(is_own);
+        if is_held {
+            self.slot.set(until);
+        }
+        is_held
+    }
+
     /// Moves the end later.
     pub(crate) fn extend(&self, until: Instant) {
         let until = until.as_micros();

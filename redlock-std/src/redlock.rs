@@ -592,9 +592,9 @@ impl Redlock {
     /// the other process or by an adoption that failed, may arrive late, and sets its own TTL.
     ///
     /// If a quorum of nodes still carries the token, no other client has held the lock since it was granted. The validity counts
-    /// from the moment before this round, whatever became of the first validity. Only one process may adopt a lease, and the
-    /// process that handed it over must not use it any more: the nodes cannot tell two processes with one token apart. So a lease that
-    /// was released must not be adopted again. If the validity is over, the same process may adopt the lease once more: the guard
+    /// from the moment before this round, whatever became of the first validity. Only one handle, with its clones, may adopt a
+    /// lease, and the process that handed it over must not use it any more: the nodes cannot tell two holders of one token apart. So a lease that
+    /// was released must not be adopted again. If the validity is over, the same handle may adopt the lease once more: the guard
     /// of the earlier adoption, if it still exists, no longer releases anything. The prefix of this handle is not put before the
     /// key.
     ///
@@ -645,6 +645,10 @@ impl Redlock {
             Err(_) => {}
         }
         let lease = adopted.map_err(adopt_error)?;
+        if !turn.hold_if_not_passed_on(lease.valid_until()) {
+            // This task was not polled for so long that another one may have adopted the lease, with the same token.
+            return Err(AdoptError::HeldHere(KeyName::new(key)));
+        }
         let effort = Effort {
             waited: self.now().saturating_duration_since(now),
             attempts: 1,

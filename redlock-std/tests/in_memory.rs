@@ -6,10 +6,14 @@
     reason = "what fails here fails a test"
 )]
 
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::time::Duration;
 
 use redlock_std::{
-    AcquireError, Fencing, Guard, HoldError, LossCause, MAX_KEY, MemoryNode, Options, Redlock,
+    AcquireError, AdoptError, Fencing, Guard, HoldError, LossCause, MAX_KEY, MemoryNode, Options,
+    Redlock,
 };
 use tokio::time::{Instant, sleep};
 
@@ -345,4 +349,25 @@ async fn a_node_that_restarts_without_its_data_has_no_vote_for_the_min_hold() {
     sleep(TTL * 2).await;
     let error = redlock.acquire("dock").await.unwrap_err();
     assert!(error.is_unreachable(), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_was_not_polled_while_another_one_adopted_the_lease_does_not_adopt_it() {
+    let (nodes, redlock) = fleet();
+    let handover = redlock.acquire("dock").await.unwrap().hand_over();
+    nodes
+        .iter()
+        .for_each(|node| node.set_latency(Duration::from_millis(4)));
+    let mut late = pin!(redlock.adopt(&handover));
+    assert!(polled_once(late.as_mut()).await.is_pending());
+    sleep(TTL / 2).await;
+    let adopted = redlock.adopt(&handover).await.unwrap();
+    let refused = late.await.unwrap_err();
+    assert!(matches!(refused, AdoptError::HeldHere(_)), "{refused}");
+    assert!(adopted.is_valid());
+}
+
+/// Polls the future once.
+async fn polled_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
+    poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
 }
