@@ -21,6 +21,7 @@ mod drift;
 mod executor;
 mod fault;
 mod fencing;
+mod handover;
 mod history;
 mod injection;
 mod judge;

@@ -1,30 +1,12 @@
-//! Leases that go on in another process: what one process leaves, and what its successor takes over.
+//! Leases that go on in another process.
 
-use core::time::Duration;
+use redlock_core::Options;
 
-use redlock_core::{Fencing, Options};
-
-use super::clock::{Moment, NEVER};
-use super::history::{Claim, Message, Task, What};
+use super::clock::NEVER;
+use super::handover::Handover;
+use super::history::{Message, Task, What};
 use super::place::Route;
 use super::state::State;
-
-/// What a process knows of its lease, in a file: all that its successor needs.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Handover {
-    pub(crate) claim: Claim,
-    pub(crate) rules: Option<Fencing>,
-    pub(crate) ttl: Duration,
-    /// From then on its process does not use the lease any more. `NEVER` if it does: then its successor waits for its death.
-    pub(crate) from: Moment,
-}
-
-impl Handover {
-    /// Late extensions of its process set its TTL: with a longer one, the successor would trust keys that end earlier.
-    fn suits(&self, options: Options) -> bool {
-        options.fencing() == self.rules && options.ttl() <= self.ttl
-    }
-}
 
 impl State {
     /// Writes down what a successor needs.

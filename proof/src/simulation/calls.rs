@@ -10,11 +10,11 @@ use redlock_core::{
     AcquireError, Clock, ExtendError, HoldError, Instant, Lease, LossCause, Token, Transport,
 };
 
-use super::adoption::Handover;
 use super::assumption::Assumption;
 use super::clock::NEVER;
 use super::cut::{Cut, cut};
 use super::fault::Kind;
+use super::handover::Handover;
 use super::history::{Call, Claim, End, Task, What};
 use super::place::KEYS;
 use super::user::{Key, MAX, User};

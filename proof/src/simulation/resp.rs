@@ -24,7 +24,7 @@ pub(crate) enum Request {
     Unknown,
 }
 
-/// A command of a lock, without what only the client knows: the conditions of its vote.
+/// A command of a lock, without what only the client knows: the conditions of its vote, other than that it is an adoption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Order {
     pub(crate) verb: Verb,
@@ -90,7 +90,7 @@ impl Order {
         let (verb, key, token, proposal) = match words {
             [b"SET", key, token, _, _, ttl] => (acquire(ttl)?, key, token, None),
             [b"EVAL", _, _, key, token] => (Verb::Release, key, token, None),
-            [b"EVAL", _, _, key, token, ttl] => (extend(ttl)?, key, token, None),
+            [b"EVAL", _, _, key, token, ttl] => (extend(ttl, false)?, key, token, None),
             [
                 b"EVALSHA",
                 _,
@@ -123,9 +123,11 @@ impl Order {
                 time,
                 window,
                 step_back,
+                adopts @ ..,
             ] if is_called(1) => {
                 let proposal = proposal(fence, [NO_TTL, window, step_back], time, false)?;
-                (extend(ttl)?, key, token, Some(proposal))
+                let verb = extend(ttl, !adopts.is_empty())?;
+                (verb, key, token, Some(proposal))
             }
             [b"EVALSHA", _, _, key, _, token, fence, window, step_back] if is_called(2) => {
                 let proposal = proposal(fence, [NO_TTL, window, step_back], b"0", false)?;
@@ -147,7 +149,9 @@ impl Order {
             Verb::Acquire { ttl_ms, conditions } => {
                 Command::acquire(key, &self.token, ttl_ms, conditions)
             }
-            Verb::Extend { ttl_ms, .. } => Command::extend(key, &self.token, ttl_ms),
+            Verb::Extend { ttl_ms, conditions } => {
+                Command::adopt(key, &self.token, ttl_ms, conditions)
+            }
             Verb::Release => Command::release(key, &self.token),
         };
         command.with_proposal(self.proposal)
@@ -163,9 +167,10 @@ fn acquire(ttl: &[u8]) -> Option<Verb> {
     Some(Verb::Acquire { ttl_ms, conditions })
 }
 
-fn extend(ttl: &[u8]) -> Option<Verb> {
+fn extend(ttl: &[u8], adopts: bool) -> Option<Verb> {
     let ttl_ms = number(ttl)?.try_into().ok()?;
-    let conditions = VoteConditions::NONE;
+    let mut conditions = VoteConditions::NONE;
+    conditions.restart_guard = adopts;
     Some(Verb::Extend { ttl_ms, conditions })
 }
 

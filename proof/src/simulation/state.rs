@@ -6,12 +6,12 @@ use std::task::Waker;
 use redlock_core::transport::{Command, Reply};
 use redlock_core::{Denial, Fence, FenceGate, Token};
 
-use super::adoption::Handover;
 use super::assumption::Assumption;
 use super::chance::Chance;
 use super::clock::{Dial, Moment};
 use super::fault::{Fault, Kind};
 use super::fencing::{Fencing, Jumps};
+use super::handover::Handover;
 use super::history::{Claim, Fact, Message, Task, What};
 use super::link::{Link, Mail, Straggler};
 use super::machine::{Left, Machine};
