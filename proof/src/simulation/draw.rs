@@ -398,7 +398,8 @@ impl Client {
 
 fn draw_options(chance: &mut Chance, measure: Measure) -> Result<Options, OptionsError> {
     let ttl_ms = match chance.below(4) {
-        _ if measure.is_tight => measure.ttl_ms,
+        // A lease is taken over with its own TTL.
+        _ if measure.is_tight || measure.hands_over => measure.ttl_ms,
         0 => chance.between(measure.ttl_ms / 2, measure.ttl_ms),
         1 => chance.between(measure.ttl_ms, measure.ttl_ms * 2),
         _ => measure.ttl_ms,
