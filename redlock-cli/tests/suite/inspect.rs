@@ -35,7 +35,8 @@ fn a_holder_is_shown_by_the_prefix_of_its_token_and_never_by_the_whole_of_it() {
     let servers = Servers::start(5);
     let holder = Process::start(run(
         &servers,
-        &[],
+        // Its record would be a second key.
+        &["--owner="],
         "dock-7",
         "echo $REDLOCK_TOKEN; echo ready; sleep 60",
     ));
