@@ -764,10 +764,10 @@ fn expect_votes_after_the_quarantine(servers: &Servers) {
     assert_eq!(fenced("--wait=25s"), Some(7));
 }
 
-/// A lock that is held until it is dropped.
+/// A lock that is held until it is dropped, without an owner record, which would be a second key.
 fn holder(servers: &Servers) -> Process {
     let script = "echo ready; sleep 60";
-    let holder = Process::ready(run(servers, &["--fenced"], "dock-7", script));
+    let holder = Process::ready(run(servers, &["--fenced", "--owner="], "dock-7", script));
     eventually("the lock on each node", || servers.key_count() == 3);
     holder
 }
@@ -783,7 +783,7 @@ fn expect_held(urls: &[String], holder: Process) {
 
 /// The same on some of them.
 fn holding(urls: &[String]) -> std::process::Command {
-    let mut command = redlock(&["run", "--fenced", "dock-7", "--"]);
+    let mut command = redlock(&["run", "--fenced", "--owner=", "dock-7", "--"]);
     command.args(["sh", "-c", "echo ready; sleep 60"]);
     command.env("REDLOCK_NODES", urls.join(","));
     command
