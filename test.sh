@@ -17,7 +17,7 @@ model    250  every order of events in small worlds; what is wrong on purpose is
 simulate  60  the lock in 10,000 made-up worlds, with everything that can go wrong in them; each assumption broken is found
 chaos    150  real servers, broken for a minute under real clients; draws who held the lock when
 load      60  very many locks at once, killed connections, slow and hostile nodes: the short form, in ratios
-no_std   120  the libraries for microcontrollers, with no feature, each one alone, and all
+no_std   200  the libraries for microcontrollers, with no feature, each one alone, and all
 boards   240  the firmware for each board links; what the lock costs in flash and RAM
 fuzz     120  what a node may send, for 30 seconds a target
 msrv      60  the libraries and the command with the oldest Rust that is supported
