@@ -94,7 +94,7 @@ fn is_not_called(link: &mut Client<'_>, key: &[u8]) -> bool {
     poll_once(pin!(link.called(key))).is_pending()
 }
 
-fn nobody_waits(nodes: &[Node<'_>]) -> bool {
+fn lines_are_empty(nodes: &[Node<'_>]) -> bool {
     nodes.iter().all(|node| node.waiting(KEY) == 0)
 }
 
@@ -153,7 +153,7 @@ fn clients_are_served_in_the_order_in_which_they_began_to_wait() {
         clock.run(join_all(tasks));
         let order: Vec<_> = served.borrow().iter().map(|(number, _)| *number).collect();
         assert_eq!(order, [1, 2, 3, 4, 5], "{count} nodes, {options:?}");
-        assert!(nobody_waits(nodes), "{count} nodes, {options:?}");
+        assert!(lines_are_empty(nodes), "{count} nodes, {options:?}");
         assert_eq!(key_count(nodes), 0);
     }
 }
@@ -212,7 +212,7 @@ fn a_waiter_that_is_gone_costs_the_next_one_nothing() {
         let (number, acquired_at) = served.borrow()[0];
         assert_eq!(number, 2);
         assert!(acquired_at <= ms(2_000) + 2 * ROUND_TRIP, "{acquired_at:?}");
-        assert!(nobody_waits(nodes));
+        assert!(lines_are_empty(nodes));
     }
 }
 
@@ -262,7 +262,7 @@ fn a_waiter_that_hangs_costs_the_next_one_a_turn_once() {
             "{taken:?}"
         );
         assert!(third - second <= ms(5) + 2 * ROUND_TRIP);
-        assert!(nobody_waits(nodes));
+        assert!(lines_are_empty(nodes));
     }
 }
 
@@ -297,7 +297,7 @@ fn a_waiter_that_is_gone_behind_one_that_hangs_costs_no_more_than_the_turn() {
         };
         let taken = acquired_at - ms(2_000);
         assert!(taken <= TURN + ms(2) + 2 * ROUND_TRIP, "{taken:?}");
-        assert!(nobody_waits(nodes));
+        assert!(lines_are_empty(nodes));
     }
 }
 
@@ -359,7 +359,7 @@ fn a_lost_call_costs_a_look() {
         ]));
         let taken = served.borrow()[0].1 - ms(5_000);
         assert!(taken <= LONGEST_LOOK + ROUND_TRIP, "{taken:?}");
-        assert!(nobody_waits(nodes));
+        assert!(lines_are_empty(nodes));
     }
 }
 
@@ -380,7 +380,7 @@ fn a_lock_that_expires_is_handed_on_when_it_expires() {
         };
         assert!(first <= ms(3_003) + 3 * ROUND_TRIP, "{first:?}");
         assert!(second - first <= ms(5) + 2 * ROUND_TRIP);
-        assert!(nobody_waits(nodes));
+        assert!(lines_are_empty(nodes));
     }
 }
 
@@ -428,7 +428,7 @@ fn a_client_that_a_minority_has_called_gets_the_lock_when_the_other_keys_expire(
         "{first:?}"
     );
     assert!(second - first <= ms(5) + 2 * ROUND_TRIP);
-    assert!(nobody_waits(&nodes));
+    assert!(lines_are_empty(&nodes));
 }
 
 /// A client at another distance of each node: the time to the node and back. The counter counts the acquires.
@@ -595,7 +595,7 @@ fn a_node_that_forgets_its_line_or_restarts_delays_no_client() {
         };
         assert!(first <= ms(2_000) + 2 * ROUND_TRIP, "{first:?}");
         assert!(second - first <= ms(5) + 2 * ROUND_TRIP, "{second:?}");
-        assert!(nobody_waits(&nodes));
+        assert!(lines_are_empty(&nodes));
     }
 }
 
@@ -628,7 +628,7 @@ fn clients_that_cannot_be_called_are_served_in_order_and_within_a_turn() {
             assert!(taken <= most, "{number}: {taken:?}");
             last = *acquired_at + ms(5);
         }
-        assert!(nobody_waits(nodes));
+        assert!(lines_are_empty(nodes));
     }
 }
 
@@ -645,7 +645,7 @@ fn no_line_is_left_when_a_client_stops_waiting() {
         assert!(micros(&clock) >= 1_500_000 && micros(&clock) < 1_510_000);
         // Like that of every key, the command that leaves the line is not waited for.
         clock.advance(ROUND_TRIP);
-        assert!(nobody_waits(nodes));
+        assert!(lines_are_empty(nodes));
         // Its future is dropped while it waits. The next operation leaves the line.
         let begun = clock.now();
         let acquire = async {
@@ -658,11 +658,11 @@ fn no_line_is_left_when_a_client_stops_waiting() {
         };
         clock.run(acquire);
         assert!(redlock.abandoned().is_some());
-        assert!(!nobody_waits(nodes));
+        assert!(!lines_are_empty(nodes));
         clock.run(redlock.release_abandoned());
         assert!(redlock.abandoned().is_none());
         clock.advance(ROUND_TRIP);
-        assert!(nobody_waits(nodes));
+        assert!(lines_are_empty(nodes));
         assert!(nodes.iter().all(|node| node.token(KEY) == Some(thief())));
     }
 }
@@ -697,7 +697,7 @@ fn a_client_that_stops_waiting_in_its_turn_calls_the_next() {
         ]));
         let acquired_at = served.borrow()[0].1;
         assert!(acquired_at <= ms(2_001) + 2 * ROUND_TRIP, "{acquired_at:?}");
-        assert!(nobody_waits(nodes));
+        assert!(lines_are_empty(nodes));
     }
 }
 
@@ -710,7 +710,7 @@ fn try_acquire_never_stands_in_a_line() {
     for _ in 0..3 {
         let error = clock.run(redlock.try_acquire(KEY)).unwrap_err();
         assert!(matches!(error, AcquireError::Held(_)), "{error}");
-        assert!(nobody_waits(&nodes));
+        assert!(lines_are_empty(&nodes));
     }
     // Nor does a client whose queue is off, nor one without a mailbox.
     let off = one_round().wait(ms(300)).queue(false);
@@ -718,7 +718,7 @@ fn try_acquire_never_stands_in_a_line() {
     let _held = clock.run(redlock.acquire(KEY)).unwrap_err();
     let mut redlock = client_with(&nodes, &clock, 3, one_round().wait(ms(300)));
     let _held = clock.run(redlock.acquire(KEY)).unwrap_err();
-    assert!(nobody_waits(&nodes));
+    assert!(lines_are_empty(&nodes));
 }
 
 /// The next client is called by a release of a client whose queue is off.
@@ -774,7 +774,7 @@ fn a_client_that_releases_while_others_wait_does_not_overtake_them() {
         let handed_over = 2 * ROUND_TRIP * u32::try_from(served.len()).unwrap();
         let taken = Duration::from_micros(micros(&clock));
         assert!(taken <= busy + handed_over + ms(300), "{taken:?}");
-        assert!(nobody_waits(nodes));
+        assert!(lines_are_empty(nodes));
     }
 }
 
@@ -905,7 +905,7 @@ fn a_client_whose_fence_is_denied_in_its_turn_is_not_overtaken() {
         // Three rounds, a part of the turn, and one round.
         let taken = served.borrow()[0].1 - ms(3_000);
         assert!(taken <= TURN / 4 + 6 * ROUND_TRIP, "{taken:?}");
-        assert!(nobody_waits(&nodes));
+        assert!(lines_are_empty(&nodes));
     }
 }
 
@@ -935,7 +935,7 @@ fn clients_that_split_the_votes_do_not_wait_for_each_other_for_long() {
         assert!(micros(&clock) < 250_000, "seed {seed}: {}", micros(&clock));
         clock.advance(ms(20));
         assert!(
-            nobody_waits(&nodes) && key_count(&nodes) == 0,
+            lines_are_empty(&nodes) && key_count(&nodes) == 0,
             "seed {seed}"
         );
     }
@@ -1092,7 +1092,7 @@ fn a_client_that_one_node_keeps_no_line_for_stands_in_none() {
     let acquire = redlock.acquire(KEY);
     let stopped = clock.run(select(pin!(stop), pin!(acquire)));
     assert!(matches!(stopped, Either::First(())));
-    assert!(nobody_waits(&nodes));
+    assert!(lines_are_empty(&nodes));
     let lease = clock.run(redlock.acquire(KEY)).unwrap();
     // Its release calls those that wait on the other nodes.
     let mut waiter = queued(&nodes, &clock, 2);
@@ -1120,7 +1120,7 @@ fn a_client_that_wins_a_minority_keeps_its_place() {
     ]));
     let order: Vec<_> = served.borrow().iter().map(|(number, _)| *number).collect();
     assert_eq!(order, [1, 2, 3]);
-    assert!(nobody_waits(&nodes));
+    assert!(lines_are_empty(&nodes));
 }
 
 /// The releaser gives a turn of 2 s. A client whose own turns are short looks at the lock meanwhile.
@@ -1371,7 +1371,7 @@ fn whatever_fails_the_line_excludes_and_all_that_wait_get_the_lock() {
         let taken = Duration::from_micros(micros(&clock));
         assert!(taken < most, "seed {seed}: {taken:?}");
         clock.advance(Duration::from_secs(10));
-        assert!(nobody_waits(nodes), "seed {seed}");
+        assert!(lines_are_empty(nodes), "seed {seed}");
     }
 }
 

@@ -22,8 +22,8 @@ type Ticket = u32;
 /// Tasks that find no place poll until there is one.
 const PLACES_MAX: usize = 8;
 
-/// How often a task that is not the first gives way to those before it while the turn is free. An executor polls all woken tasks
-/// before it polls one of them for the second time. So a task that does not take its turn by then is no longer polled.
+/// How often a task lets those before it go first while the turn is free. An executor polls each woken task once before it polls one
+/// of them again. So a task that has not taken its turn by then is no longer polled.
 const COURTESY: u8 = 2;
 
 impl<M: RawMutex> Turns<M> {
