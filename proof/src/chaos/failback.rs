@@ -26,10 +26,14 @@ impl Leader {
         let keys = [GUARD_KEY, KEY, &fence];
         let count = if random.one_in(2) { keys.len() } else { 1 };
         for key in keys.into_iter().take(count) {
-            let Some(value) = node.query::<Option<Vec<u8>>>(&["DUMP", key])? else {
+            // In one step: a key that is deleted between two commands would have no TTL any more, and its copy would stay for ever.
+            let script = "local key = ARGV[1] \
+                 return {redis.call('DUMP', key), redis.call('PEXPIRETIME', key)}";
+            let (value, expires_at): (Option<Vec<u8>>, i64) =
+                node.query(&["EVAL", script, "0", key])?;
+            let Some(value) = value else {
                 continue;
             };
-            let expires_at: i64 = node.query(&["PEXPIRETIME", key])?;
             let expires_at = expires_at.max(0).to_string();
             let restore = [
                 b"RESTORE",
@@ -80,3 +84,41 @@ pub(super) fn disconnect(node: &Server) -> Result<(), Box<dyn Error>> {
 
 /// How long a look at something takes that takes no time.
 pub(super) const AGAIN: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn the_copy_of_a_key_that_comes_and_goes_has_its_ttl() {
+        const COPIES: usize = 20;
+
+        let node = Server::start();
+        let is_over = AtomicBool::new(false);
+        let copied = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    node.query::<String>(&["SET", KEY, "", "PX", "60000"])
+                        .unwrap();
+                    node.query::<u64>(&["DEL", KEY]).unwrap();
+                }
+            });
+            let mut random = Random::new(1);
+            let mut copied = Vec::new();
+            while copied.len() < COPIES {
+                let leader = Leader::of(&node, &mut random).unwrap();
+                let ttl = leader.0.query::<i64>(&["PTTL", KEY]).unwrap();
+                // Negative: -2 if there is no key, -1 if it has no TTL.
+                if ttl != -2 {
+                    copied.push(ttl);
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+            copied
+        });
+        assert!(copied.iter().all(|ttl| *ttl > 0), "{copied:?}");
+    }
+}

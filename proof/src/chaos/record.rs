@@ -53,10 +53,18 @@ pub(super) struct Fault {
     pub(super) until: Option<Instant>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Left {
-    pub(super) keys: usize,
+    pub(super) keys: Vec<LeftKey>,
     pub(super) connections: usize,
+}
+
+/// The key of the lock, on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LeftKey {
+    pub(super) node: usize,
+    /// For how long it would live, which tells when it was set. `None` if for ever.
+    pub(super) ttl: Option<Duration>,
 }
 
 /// Takes down what happens, from several threads.

@@ -23,7 +23,7 @@ use super::gate::Gate;
 use super::lock::{Lock, rules};
 use super::network::Network;
 use super::operator::Operator;
-use super::record::{Fault, Left, Recorder};
+use super::record::{Fault, Left, LeftKey, Recorder};
 use super::resource::Resource;
 use redlock_tests::Servers;
 
@@ -190,15 +190,30 @@ impl Stage {
         tell(&self.servers, node, words)
     }
 
-    fn sum<T: FromRedisValue>(
-        &self,
-        question: &[&str],
-        count: impl Fn(T) -> usize,
-    ) -> Result<usize, Box<dyn Error>> {
-        let nodes = 0..self.servers.len();
-        nodes
-            .map(|node| ask(&self.servers, node, question).map(&count))
-            .sum()
+    /// The nodes that have the key of the lock.
+    fn keys(&self) -> Result<Vec<LeftKey>, Box<dyn Error>> {
+        let mut keys = Vec::new();
+        for node in 0..self.servers.len() {
+            const NO_KEY: i64 = -2;
+
+            let ttl: i64 = ask(&self.servers, node, &["PTTL", KEY])?;
+            if ttl != NO_KEY {
+                let ttl = u64::try_from(ttl).ok().map(Duration::from_millis);
+                keys.push(LeftKey { node, ttl });
+            }
+        }
+        Ok(keys)
+    }
+
+    /// How many connections of others the nodes have.
+    fn connections(&self) -> Result<usize, Box<dyn Error>> {
+        let mut connections = 0;
+        for node in 0..self.servers.len() {
+            let list: String = ask(&self.servers, node, &["CLIENT", "LIST"])?;
+            // The one that asks is in the list too.
+            connections += list.lines().count() - 1;
+        }
+        Ok(connections)
     }
 
     /// Lets a moment pass. An error when a client has ended by itself, or this run is to end.
@@ -247,8 +262,8 @@ impl Stage {
         let mut left = Left::default();
         // A key that was not deleted would live for longer than this.
         self.wait(self.ttl / 2, |stage| {
-            left.keys = stage.sum(&["EXISTS", KEY], |count| count)?;
-            Ok(left.keys == 0)
+            left.keys = stage.keys()?;
+            Ok(left.keys.is_empty())
         })?;
         let mut crew_has_ended = false;
         let ended_by = SystemClock.now().saturating_add(LIMIT);
@@ -260,9 +275,7 @@ impl Stage {
             self.look_again();
         }
         self.wait(Duration::from_secs(5), |stage| {
-            // The one that asks is in the list too.
-            let others = |list: String| list.lines().count() - 1;
-            left.connections = stage.sum(&["CLIENT", "LIST"], others)?;
+            left.connections = stage.connections()?;
             Ok(left.connections == 0)
         })?;
         let clock_step = self.clock.step;

@@ -78,7 +78,7 @@ impl Verdict {
             missing: missing.copied().collect(),
             is_unchallenged: history.refusals.is_empty(),
             are_holders_spared: are_holders_spared(record, &history),
-            left: record.left,
+            left: record.left.clone(),
             clock_step: record.clock_step,
             began: record
                 .time
@@ -159,10 +159,12 @@ impl Verdict {
         if self.are_holders_spared {
             complaints.push("nothing was ever done to a client that held the lock".into());
         }
-        if self.left.keys > 0 {
+        for key in &self.left.keys {
             complaints.push(format!(
-                "{} keys were left on the nodes by leases that had been given back",
-                self.left.keys
+                "a key was left on node {} by a lease that had been given back: it would live {}",
+                key.node + 1,
+                key.ttl
+                    .map_or("for ever".into(), |ttl| format!("for {ttl:?} more")),
             ));
         }
         if self.left.connections > 0 {
@@ -311,7 +313,7 @@ fn are_holders_spared(record: &Record, history: &History) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::order::Issued;
-    use super::super::record::Fault;
+    use super::super::record::{Fault, LeftKey};
     use super::*;
 
     /// Two clients, each with a voice; what they said, the voice first; all is well but for that.
@@ -602,8 +604,12 @@ mod tests {
     #[test]
     fn what_is_left_behind_is_seen() {
         let mut record = record(&GOOD);
+        let key = LeftKey {
+            node: 0,
+            ttl: Some(Duration::from_millis(1)),
+        };
         record.left = Left {
-            keys: 1,
+            keys: vec![key],
             connections: 2,
         };
         assert_eq!(complaints(&record).len(), 2);
