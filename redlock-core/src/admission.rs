@@ -169,7 +169,7 @@ impl Admission {
             // At least 1 ms, so that a node that was just asked is not asked again.
             after_ms = after_ms.min((conditions.max_ttl_ms / 2).max(1));
         }
-        if self.is_in_doubt && matches!(verb, Verb::Acquire { .. }) {
+        if self.is_in_doubt && verb.needs_vote() {
             after_ms = 0;
         }
         let asked_ago = now.as_micros().saturating_sub(self.asked_at.as_micros());
@@ -592,6 +592,11 @@ mod tests {
         assert!(!admission.must_ask(acquire(GUARDED), at(5)));
         admission.doubt();
         assert!(admission.must_ask(acquire(GUARDED), at(0)));
+        assert!(
+            admission.must_ask(extend(GUARDED), at(0)),
+            "the lease is adopted"
+        );
+        assert!(!admission.must_ask(extend(VoteConditions::NONE), at(0)));
         let evicts = NodeInfo {
             may_evict: true,
             ..node(1, 100)

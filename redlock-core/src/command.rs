@@ -54,6 +54,18 @@ pub enum Verb {
     Release,
 }
 
+impl Verb {
+    /// Whether a grant counts only if the node has a vote: that of an acquire, and of an extend if the lease is adopted.
+    #[must_use]
+    pub const fn needs_vote(self) -> bool {
+        match self {
+            Self::Acquire { .. } => true,
+            Self::Extend { conditions, .. } => conditions.restart_guard,
+            Self::Release => false,
+        }
+    }
+}
+
 impl<'a> Command<'a> {
     /// Sets `key` to `token` for `ttl_ms` milliseconds, unless the key exists.
     #[must_use]
@@ -122,7 +134,7 @@ impl<'a> Command<'a> {
     /// Whether it is the first extension of a lease that another process has acquired.
     #[must_use]
     pub const fn is_adoption(&self) -> bool {
-        matches!(self.verb, Verb::Extend { conditions, .. } if conditions.restart_guard)
+        self.verb.needs_vote() && !self.is_acquire()
     }
 
     /// Whether it sets the key.

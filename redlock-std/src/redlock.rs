@@ -591,9 +591,9 @@ impl Redlock {
     /// round, or two for a fenced lock. The options must have the rules and the TTL of the lease: an extension that was sent before, by
     /// the other process or by an adoption that failed, may arrive late, and sets its own TTL.
     ///
-    /// If a quorum of nodes still carries the token, no other client has held the lock since it was granted; if a fenced lock has a
-    /// TTL below its window, no other fenced client. The validity counts
-    /// from the moment before this round, whatever became of the first validity. Only one handle, with its clones, may adopt a
+    /// If a quorum of nodes still carries the token, no other client has held the lock since it was granted: with a plain lock, unless
+    /// a command of the lease has reached a node more than one TTL after it was sent; with a fenced lock, no other fenced client. The
+    /// validity counts from the moment before this round, whatever became of the first validity. Only one handle, with its clones, may adopt a
     /// lease, and the process that handed it over must not use it any more: the nodes cannot tell two holders of one token apart. So a lease that
     /// was released must not be adopted again. If the validity is over, the same handle may adopt the lease once more: the guard
     /// of the earlier adoption, if it still exists, no longer releases anything. The prefix of this handle is not put before the

@@ -26,9 +26,9 @@ where
     /// may arrive late, and sets its own TTL. The lease is fenced if there is a `fence` and the options are
     /// [fenced](crate::Options::fencing). The rules must be those of the lease.
     ///
-    /// A quorum of nodes that have a vote must still carry `token`. Then no other client has held the lock since it was granted (if a
-    /// fenced lock has a TTL below its window: no other fenced client), and
-    /// the validity counts from the start of this round, whatever became of the first validity. A node that has restarted has no
+    /// A quorum of nodes that have a vote must still carry `token`. Then no other client has held the lock since it was granted: with
+    /// a plain lock, unless a command of the lease has reached a node more than one TTL after it was sent; with a fenced lock, no
+    /// other fenced client. The validity counts from the start of this round, whatever became of the first validity. A node that has restarted has no
     /// vote, as for the acquire of a plain lock, because it may have come back with old data. The process that handed the lease over
     /// must not use it any more. Neither may an earlier lease of this one, whose validity is over, be released after a second
     /// adoption: they have one token.

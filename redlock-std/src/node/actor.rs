@@ -439,7 +439,7 @@ impl<'a> Session<'a> {
                 self.postponed.backoff = FIRST_BACKOFF;
             }
             let answer = answer.and_then(|answer| {
-                if let (Some(failure), true) = (&unknown, call.is_acquire()) {
+                if let (Some(failure), true) = (&unknown, call.command().verb.needs_vote()) {
                     return Err(CallError::sent(failure.clone()));
                 }
                 let denial = admission

@@ -104,6 +104,26 @@ async fn a_fenced_lease_that_a_failover_has_brought_back_is_not_adopted_while_an
     assert!(guard.is_valid());
 }
 
+/// It has met them as replicas, so their data may be old, and it asks them again who they are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_is_not_adopted_by_nodes_that_this_client_has_met_as_replicas() {
+    let (servers, replicas) = (Servers::start(3), Servers::start(2));
+    let redlock = connected(&servers, patient(TTL)).await;
+    let other = connected(&servers, patient(TTL)).await;
+    let handover = redlock.acquire(KEY).await.unwrap().hand_over();
+    for (replica, server) in replicas.iter().zip(servers.iter()) {
+        follow(replica, server).await;
+        lead(replica);
+        follow(server, replica).await;
+    }
+    let refused = other.try_acquire("another").await.unwrap_err();
+    assert!(refused.is_unreachable(), "{refused}");
+    servers[..2].iter().for_each(lead);
+    expect_key_on(&servers, KEY, 3).await;
+    let refused = other.adopt(&handover).await.unwrap_err();
+    assert!(refused.to_string().contains("restarted"), "{refused}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_may_evict_has_no_vote_for_a_fenced_lock() {
     let servers = Servers::start(3);
