@@ -291,8 +291,13 @@ impl Options {
     /// A release before this time does not delete the keys. It lets them live for the rest of the time, on the clock of each node.
     /// [`Released::kept`](crate::Released::kept) tells on how many nodes it did. If they are no quorum, the lock may be free
     /// earlier. A node that gets the release late lets the keys live for the rest of the time from then on: if a quorum gets it late, the
-    /// lock stays held for longer by as much, at most by one TTL. The time may be longer than the TTL. A fenced lock stays held for at least the rest of its TTL too: a node never makes a
-    /// fenced lease shorter. Its fence stays the highest one until the next holder has a higher one. If the future of [`hold`](crate::Redlock::hold) is dropped, the next operation
+    /// lock stays held for longer by as much, at most by one TTL. The time may be longer than the TTL.
+    ///
+    /// A fenced lock stays held for at least the rest of its TTL: a node never makes a fenced lease shorter. A node that gets the release
+    /// of a fenced lock late by more than the window refuses it, and its key lives for no longer than that. The fence stays the highest
+    /// one until the next holder has a higher one.
+    ///
+    /// If the future of [`hold`](crate::Redlock::hold) is dropped, the next operation
     /// deletes the keys; the guards of `redlock-std` let them live in any case. If the holder dies, the lock is free when its TTL is over.
     ///
     /// Choose a time that is shorter than the period by more than the clocks of the hosts differ, and longer than they differ. A node

@@ -358,6 +358,14 @@ where
             self.abandoned = None;
             let mut ballot = self.delivery_round(keep, self.all, self.all, self.quorum());
             self.run(&mut ballot).await;
+            let is_kept = ballot.report.tally().granted >= self.quorum() as usize;
+            if !is_kept && ballot.samples.misfits() > 0 {
+                // This client has not asked the nodes for their time since the grant, which may be long ago.
+                self.learn_time(&mut ballot);
+                let keep = self.release_command(lease);
+                ballot = self.delivery_round(keep, self.all, self.all, self.quorum());
+                self.run(&mut ballot).await;
+            }
             return Released {
                 report: ballot.report,
                 is_kept: true,

@@ -115,9 +115,10 @@ impl Guard {
         self
     }
 
-    /// Whether a release could be that of another guard with the same token, which has adopted the lease since.
+    /// Whether a release could be that of another guard with the same token, which has adopted the lease since. If not, no other
+    /// guard adopts it before this one ends its turn.
     fn may_be_of_another(&self) -> bool {
-        self.is_adopted && !self.is_valid()
+        self.is_adopted && !self.validity.turn.outlast()
     }
 
     /// Returns the locked key, with the prefix if there is one.
@@ -308,10 +309,15 @@ impl Guard {
     /// Like [`release`](Self::release), but frees the lock even if [`Options::min_hold`](crate::Options::min_hold) is not over: for a
     /// job that has failed and should be tried again.
     pub async fn release_now(mut self) -> Released {
+        self.end_min_hold();
+        self.release().await
+    }
+
+    /// Lets a release free the lock even if [`Options::min_hold`](crate::Options::min_hold) is not over.
+    pub(crate) fn end_min_hold(&mut self) {
         if let Some(held) = &mut self.held {
             held.lease.end_min_hold();
         }
-        self.release().await
     }
 
     /// Leaves the lock on the nodes, for another process to [adopt](crate::Redlock::adopt). Nothing more is sent: the keys expire one
@@ -421,12 +427,16 @@ impl Drop for Extension<'_, '_> {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.stop_keeping();
-        if let Some(Held { core, lease }) = self.held.take() {
+        if let Some(Held { mut core, lease }) = self.held.take() {
             self.validity.leave(HoldEnd::Dropped);
             if !self.may_be_of_another() {
                 let farewell = core.release_command(&lease);
                 for node in core.nodes() {
                     node.release_unattended(&farewell);
+                }
+                if !farewell.is_release() && farewell.is_fenced() {
+                    // The nodes refuse it if their clocks have drifted since the grant. Only the answers tell.
+                    self.runtime.spawn(async move { core.release(lease).await });
                 }
             }
         }
@@ -520,14 +530,18 @@ impl Validity {
         self.rounds.admit_extension(self.until(), longest).await
     }
 
-    /// Moves the end later. Returns `false` if the lock is already lost.
+    /// Moves the end later. Returns `false` if the lock is already lost, or another task has the turn.
     fn extended_until(&self, until: Instant) -> bool {
         let mut ending = self.lock();
         if ending.cause.is_some() {
             return false;
         }
+        if !self.turn.extend(until) {
+            // Another task has the turn. If it has adopted the lease, the extension is also that of its guard.
+            self.end(ending, LossCause::Expired);
+            return false;
+        }
         ending.failed = None;
-        self.turn.extend(until);
         true
     }
 

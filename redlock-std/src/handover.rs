@@ -12,7 +12,7 @@ use crate::node::MAX_KEY;
 /// A lease that no process keeps: [`Guard::hand_over`](crate::Guard::hand_over) returns it, and
 /// [`Redlock::adopt`](crate::Redlock::adopt) takes it.
 ///
-/// Its keys expire one TTL after the grant or the last extension. Dropping it releases nothing. With the token, anybody can release
+/// Its keys expire one TTL after the grant or the last extension. Dropping it releases nothing. With the token, any client can release
 /// the lock, so keep it secret: `Debug` shows only its first bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Handover {
@@ -87,8 +87,8 @@ pub enum AdoptError {
     OtherTtl(Duration),
     /// The lease is fenced and the options are not, or the other way round. No node was asked.
     OtherKind,
-    /// The nodes did not extend the lease. After [`ExtendError::Unreachable`] and [`ExtendError::NotAsked`], try again. After any
-    /// other error, the lease is lost.
+    /// The nodes did not extend the lease, or not in time. After [`ExtendError::Unreachable`], [`ExtendError::NotAsked`] and
+    /// [`ExtendError::TooLate`], try again. After any other error, the lease is lost.
     Nodes(Box<ExtendError>),
 }
 
@@ -99,7 +99,11 @@ impl AdoptError {
         match self {
             Self::HeldHere(_) => true,
             Self::Nodes(error) => {
-                error.is_retryable() || matches!(**error, ExtendError::NotAsked { .. })
+                error.is_retryable()
+                    || matches!(
+                        **error,
+                        ExtendError::NotAsked { .. } | ExtendError::TooLate(_)
+                    )
             }
             Self::Closed(_)
             | Self::Build(_)

@@ -48,6 +48,8 @@ struct Slot {
     validity: Duration,
     /// Whether the task holds a lease: then the turn ends with the lease.
     is_holding: AtomicBool,
+    /// Whether the task is about to end its turn: then the turn does not end by itself.
+    is_ending: AtomicBool,
     /// Whether the task has left the queue, or its turn was over.
     has_left: AtomicBool,
     /// Wakes the task when it becomes the holder, when it becomes the first that waits, or when the end of the holder's
@@ -187,18 +189,38 @@ impl Turn {
     /// Like [`hold`](Self::hold), unless the turn has been passed on meanwhile.
     pub(crate) fn hold_if_not_passed_on(&self, until: Instant) -> bool {
         let queues = lock(&self.by_key);
-        let is_own = |queue: &Queue| Arc::ptr_eq(&queue.holder, &self.slot);
-        let is_held = queues.get(&self.key).is_some_and(is_own);
-        if is_held {
+        let is_own = self.is_own(&queues);
+        if is_own {
             self.slot.set(until);
         }
-        is_held
+        is_own
     }
 
-    /// Moves the end later.
-    pub(crate) fn extend(&self, until: Instant) {
-        let until = until.as_micros();
-        self.slot.until_micros.fetch_max(until, Ordering::AcqRel);
+    /// Whether the turn is the caller's, and has not been passed on.
+    fn is_own(&self, queues: &Queues) -> bool {
+        let is_own = |queue: &Queue| Arc::ptr_eq(&queue.holder, &self.slot);
+        queues.get(&self.key).is_some_and(is_own)
+    }
+
+    /// Moves the end later. Returns `false` if the turn has been passed on meanwhile.
+    pub(crate) fn extend(&self, until: Instant) -> bool {
+        let queues = lock(&self.by_key);
+        let is_own = self.is_own(&queues);
+        if is_own {
+            let until = until.as_micros();
+            self.slot.until_micros.fetch_max(until, Ordering::AcqRel);
+        }
+        is_own
+    }
+
+    /// Keeps the turn from ending by itself, until the caller [ends](Self::end) it, which must be soon. Returns `false` if it is over.
+    pub(crate) fn outlast(&self) -> bool {
+        let queues = lock(&self.by_key);
+        let lasts = self.is_own(&queues) && !self.slot.is_over();
+        if lasts {
+            self.slot.is_ending.store(true, Ordering::Release);
+        }
+        lasts
     }
 
     /// Moves the end to now if it is later.
@@ -330,6 +352,7 @@ impl Slot {
             until_micros: AtomicU64::new(term.until.as_micros()),
             validity: term.validity,
             is_holding: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
             has_left: AtomicBool::new(false),
             changed: Notify::new(),
         })
@@ -347,6 +370,10 @@ impl Slot {
     /// When waiting tasks check this turn again. The end of a lease is not known before it is acquired, and then only
     /// the first waiting task is woken. The others check again when the lease can be over.
     fn check_again_at(&self) -> Instant {
+        if self.is_ending.load(Ordering::Acquire) {
+            // They are woken.
+            return Instant::MAX;
+        }
         if self.is_holding.load(Ordering::Acquire) {
             return self.until();
         }
@@ -355,7 +382,7 @@ impl Slot {
     }
 
     fn is_over(&self) -> bool {
-        self.clock.now() >= self.until()
+        self.clock.now() >= self.until() && !self.is_ending.load(Ordering::Acquire)
     }
 }
 
@@ -589,6 +616,36 @@ mod tests {
         assert!(late.await.is_none());
         drop(holder);
         assert!(queues.try_take(&k, ENDLESS).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_was_passed_on_is_not_extended() {
+        let queues = KeyQueues::default();
+        let holder = queues.try_take(&key("k"), ENDLESS).unwrap();
+        assert!(holder.extend(after(LONG)));
+        holder.expire();
+        let next = queues.try_take(&key("k"), ENDLESS);
+        assert!(!holder.extend(after(LONG)));
+        drop(next);
+        assert!(!holder.extend(after(LONG)));
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_its_task_ends_does_not_end_by_itself() {
+        let queues = KeyQueues::default();
+        let holder = queues.try_take(&key("k"), ENDLESS).unwrap();
+        holder.hold(after(LONG));
+        assert!(holder.outlast());
+        holder.expire();
+        assert!(queues.try_take(&key("k"), ENDLESS).is_none());
+        let next = async { queues.take(&key("k"), after(LONG), ENDLESS).await };
+        let mut next = std::pin::pin!(next);
+        assert!(poll_once(next.as_mut()).await.is_pending());
+        holder.end();
+        let next = next.await.unwrap();
+        next.hold(SystemClock.now());
+        assert!(!next.outlast(), "it is over");
+        assert!(queues.try_take(&key("k"), ENDLESS).is_some());
     }
 
     /// A turn without an end whose lease is valid for a moment.

@@ -92,6 +92,12 @@ impl MemoryNode {
         self.node.set_latency(latency);
     }
 
+    /// Steps its wall clock to `micros` microseconds ahead of the clock of the clients, or back if negative. By its wall clock, keys
+    /// expire and fences are accepted. Default: zero.
+    pub fn set_clock_step(&self, micros: i64) {
+        self.node.set_clock_step(micros);
+    }
+
     /// Sets `key` to `token` for `ttl`, even if the key exists: the lock of another client.
     ///
     /// # Panics

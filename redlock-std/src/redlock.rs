@@ -592,12 +592,14 @@ impl Redlock {
     /// the other process or by an adoption that failed, may arrive late, and sets its own TTL.
     ///
     /// If a quorum of nodes still carries the token, no other client has held the lock since it was granted: with a plain lock, unless
-    /// a command of the lease has reached a node more than one TTL after it was sent; with a fenced lock, no other fenced client. The
-    /// validity counts from the moment before this round, whatever became of the first validity. Only one handle, with its clones, may adopt a
-    /// lease, and the process that handed it over must not use it any more: the nodes cannot tell two holders of one token apart. So a lease that
-    /// was released must not be adopted again. If the validity is over, the same handle may adopt the lease once more: the guard
-    /// of the earlier adoption, if it still exists, no longer releases anything. The prefix of this handle is not put before the
-    /// key.
+    /// a command of the lease has reached a node more than one TTL after it was sent; with a fenced lock, no other fenced client. A
+    /// node of a fenced lock whose guard record is missing or new counts like one without the token. The validity counts from the
+    /// moment before this round, whatever became of the first validity.
+    ///
+    /// Only one handle, with its clones, may adopt a lease, and the process that handed it over must not use it any more: the nodes
+    /// cannot tell two holders of one token apart. So a lease that was released must not be adopted again. If the validity is over, the
+    /// same handle may adopt the lease once more: the guard of the earlier adoption, if it still exists, no longer releases anything.
+    /// The prefix of this handle is not put before the key.
     ///
     /// The first round waits for the connections, for the node timeout at most. Dropping the future leaves the lease on the nodes.
     /// It may have been extended.
@@ -691,12 +693,13 @@ impl Redlock {
             waited: self.now().saturating_duration_since(since),
             attempts,
         };
-        let guard = self.guard(core, lease, turn, effort);
-        // If the handle was closed during the last round, dropping the guard releases the lock.
-        match self.closing.is_closed() {
-            true => Err(closed(guard.key())),
-            false => Ok(guard),
+        let mut guard = self.guard(core, lease, turn, effort);
+        if self.closing.is_closed() {
+            // Dropping the guard frees the lock, which no caller has had.
+            guard.end_min_hold();
+            return Err(closed(guard.key()));
         }
+        Ok(guard)
     }
 
     async fn contend(

@@ -337,6 +337,31 @@ async fn stays_held_for_the_rest(fencing: Option<Fencing>) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_fenced_lock_stays_held_for_its_min_hold_although_clocks_have_drifted_since_its_acquire()
+{
+    let (nodes, redlock) = fleet();
+    let fencing = Fencing::default().with_max_ttl(TTL * 9).unwrap();
+    let options = redlock.options().fenced(fencing).unwrap();
+    let options = options.min_hold(TTL * 9).unwrap();
+    let first = redlock.with_options(options.wait(TTL * 100));
+    first.acquire("dock").await.unwrap().release_now().await;
+    let redlock = redlock.with_options(options.wait(Duration::ZERO));
+    for (key, releases) in [("released", true), ("dropped", false)] {
+        let guard = redlock.acquire(key).await.unwrap();
+        let drift = i64::try_from(fencing.window().as_micros()).unwrap() * 2;
+        nodes.iter().for_each(|node| node.set_clock_step(drift));
+        if releases {
+            assert!(guard.release().await.kept() >= 3);
+        } else {
+            drop(guard);
+        }
+        sleep(TTL * 2).await;
+        assert!(redlock.acquire(key).await.unwrap_err().is_held());
+        nodes.iter().for_each(|node| node.set_clock_step(0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_restarts_without_its_data_has_no_vote_for_the_min_hold() {
     let (nodes, redlock) = fleet();
     let options = redlock.options().min_hold(TTL * 3).unwrap();
@@ -365,6 +390,42 @@ async fn a_task_that_was_not_polled_while_another_one_adopted_the_lease_does_not
     let refused = late.await.unwrap_err();
     assert!(matches!(refused, AdoptError::HeldHere(_)), "{refused}");
     assert!(adopted.is_valid());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_adoption_that_was_too_late_succeeds_when_it_is_tried_again() {
+    let nodes = MemoryNode::array::<5>();
+    let options = Options::new(TTL).unwrap().drift_ppm(500_000).unwrap();
+    let redlock = Redlock::in_memory(&nodes, options).unwrap();
+    let handover = redlock.acquire("dock").await.unwrap().hand_over();
+    nodes
+        .iter()
+        .for_each(|node| node.set_latency(Duration::from_millis(4)));
+    let mut late = pin!(redlock.adopt(&handover));
+    assert!(polled_once(late.as_mut()).await.is_pending());
+    tokio::time::advance(TTL * 6 / 10).await;
+    let error = late.await.unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    assert!(redlock.adopt(&handover).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handle_that_is_closed_while_it_acquires_does_not_hold_the_lock_for_the_min_hold() {
+    let nodes = MemoryNode::array::<5>();
+    let options = Options::new(TTL).unwrap().min_hold(TTL * 100).unwrap();
+    let redlock = Redlock::in_memory(&nodes, options).unwrap();
+    nodes
+        .iter()
+        .for_each(|node| node.set_latency(Duration::from_millis(4)));
+    let mut acquiring = pin!(redlock.acquire("dock"));
+    assert!(polled_once(acquiring.as_mut()).await.is_pending());
+    let (acquired, unanswered) = tokio::join!(acquiring, redlock.close());
+    assert!(
+        matches!(acquired, Err(AcquireError::Closed(_))),
+        "{acquired:?}"
+    );
+    sleep(TTL / 10).await;
+    assert_eq!((unanswered, lock_count(&nodes)), (0, 0));
 }
 
 /// Polls the future once.

@@ -37,8 +37,8 @@ where
     ///
     /// # Errors
     ///
-    /// Those of [`extend`](Self::extend), but not [`ExtendError::Expired`]. After [`ExtendError::Unreachable`], try again. The key
-    /// and the token stay on the nodes in any case.
+    /// Those of [`extend`](Self::extend), but not [`ExtendError::Expired`]. After [`ExtendError::Unreachable`] and
+    /// [`ExtendError::TooLate`], try again. The key and the token stay on the nodes in any case.
     pub async fn adopt<K: AsRef<[u8]>>(
         &mut self,
         key: K,

@@ -83,6 +83,20 @@ fn the_validity_never_exceeds_the_lease_when_guard_keeper_and_drop_race() {
     });
 }
 
+/// The next task may have adopted the lease, with the same token.
+#[test]
+fn a_lease_is_either_extended_or_its_turn_is_passed_on() {
+    loom::model(|| {
+        let queues = KeyQueues::default();
+        let validity = validity(&queues);
+        SystemClock.advance_to(second(10));
+        let keeper = spawn(&validity, |validity| validity.extended_until(second(20)));
+        let next = queues.try_take(&key(), TERM);
+        assert_ne!(keeper.join().unwrap(), next.is_some());
+        assert_eq!(validity.is_lost(), next.is_some());
+    });
+}
+
 #[test]
 fn a_task_that_waits_for_the_loss_is_woken_by_it() {
     loom::model(|| {

@@ -23,7 +23,9 @@ pub(super) struct Line {
 struct Stand {
     key: Box<[u8]>,
     /// Whether it stands there under a mailbox that the node could call when the wait began. That stays so until the wait ends, also
-    /// if the connection breaks or is made meanwhile: the client would have two places in the line otherwise.
+    /// if the connection breaks or is made meanwhile: the client would have two places in the line otherwise. If it breaks and cannot
+    /// be made again, the node removes that place, because nobody has subscribed, and the client stands there as one that cannot be
+    /// called from then on.
     is_callable: bool,
     /// `None` if the handle does not wait any more.
     waiter: Option<Waiter>,
@@ -46,7 +48,11 @@ impl Line {
         if command.place.is_some() && command.is_acquire() && mail.keeps_line(Some(command.key)) {
             let is_callable = mail.can_call(queue.run_id());
             match &mut self.stand {
-                Some(stand) if *stand.key == *command.key && stand.waiter.is_some() => {
+                Some(stand)
+                    if *stand.key == *command.key
+                        && stand.waiter.is_some()
+                        && !(stand.is_callable && mail.is_shut()) =>
+                {
                     // Those for this try come later, and perhaps before its reply: they arrive on another connection.
                     stand.waiter.iter().for_each(Waiter::forget);
                 }
@@ -223,6 +229,23 @@ mod tests {
         );
         line.end_wait();
         assert_eq!(mailbox(&line.at_node(&leave(), &mail)).unwrap(), callable);
+    }
+
+    #[test]
+    fn a_wait_goes_on_without_calls_when_the_connection_for_them_cannot_be_made_again() {
+        let (mail, queue) = node();
+        let mut line = Line::default();
+        mail.opened(None);
+        let mut stands_as = || mailbox(&line.stand(&acquire(5), &mail, &queue)).unwrap();
+        assert_eq!(stands_as(), "0707070707070707");
+        mail.shut(super::super::error::TransportError::Disconnected);
+        assert_eq!(stands_as(), "~0707070707070707");
+        mail.opened(None);
+        assert_eq!(stands_as(), "~0707070707070707");
+        assert_eq!(
+            mailbox(&line.at_node(&leave(), &mail)).unwrap(),
+            "~0707070707070707"
+        );
     }
 
     #[test]

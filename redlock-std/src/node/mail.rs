@@ -38,6 +38,8 @@ pub(crate) struct Mail {
 
 struct State {
     status: Status,
+    /// Whether the last try to open the connection failed.
+    is_shut: bool,
     waiters: HashMap<Arc<[u8]>, Arc<Slot>>,
     last_wanted: Instant,
     refusals: Refusals,
@@ -78,6 +80,7 @@ impl Mail {
             channel: format!("{MAILBOX_PREFIX}{mailbox}"),
             state: Mutex::new(State {
                 status: Status::Idle,
+                is_shut: false,
                 waiters: HashMap::new(),
                 last_wanted: Instant::now(),
                 refusals: Refusals::default(),
@@ -227,6 +230,7 @@ impl Mail {
     pub(super) fn opened(&self, caller: Option<RunId>) {
         let mut state = self.lock();
         state.status = Status::Open(caller);
+        state.is_shut = false;
         let slots: Vec<_> = state.waiters.values().cloned().collect();
         drop(state);
         self.decided.notify_waiters();
@@ -239,6 +243,17 @@ impl Mail {
     pub(super) fn failed(&self, kind: TransportError) {
         self.lock().status = Status::Failing(kind);
         self.decided.notify_waiters();
+    }
+
+    /// Records that the connection could not be opened, for this reason.
+    pub(super) fn shut(&self, kind: TransportError) {
+        self.lock().is_shut = true;
+        self.failed(kind);
+    }
+
+    /// Whether the connection could not be opened: it will not be there soon.
+    pub(super) fn is_shut(&self) -> bool {
+        self.lock().is_shut
     }
 
     /// When the connection is not needed any more, unless an acquire waits by then. `None` if one waits now.

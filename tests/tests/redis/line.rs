@@ -1,6 +1,6 @@
 //! The waiting line: who has waited longest is next, in whichever process it waits.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -416,6 +416,42 @@ async fn without_the_permissions_for_the_line_a_client_polls_and_warns() {
         assert!(words, "{warnings:?}");
         servers.expect_no_keys().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_loses_the_permission_to_subscribe_while_it_waits_gets_its_turn() {
+    const OTHERS: usize = 3;
+
+    let servers = Servers::start(3);
+    let urls = with_user(&servers, "~* &redlock:mail:* +@all");
+    let client = Redlock::connect(&urls, options()).unwrap();
+    let others = clients(&servers, OTHERS).await;
+    let guard = others[0].acquire(KEY).await.unwrap();
+    let waiting = waiting(&client, &servers, 0).await;
+    for server in servers.iter() {
+        let forbid = ["ACL", "SETUSER", "locker", "resetchannels"];
+        assert_eq!(server.query::<String>(&forbid).unwrap(), "OK");
+    }
+    let turns = Arc::new(AtomicUsize::new(0));
+    let mut tasks = JoinSet::new();
+    for other in others {
+        let turns = Arc::clone(&turns);
+        tasks.spawn(async move {
+            loop {
+                let _guard = other.acquire(KEY).await.unwrap();
+                turns.fetch_add(1, Ordering::SeqCst);
+                sleep(options().turn() / 4).await;
+            }
+        });
+    }
+    guard.release().await;
+    drop(waiting.await.unwrap());
+    // In order: those that began to wait later come later, but the client has to notice first that it is not called.
+    let turns = turns.load(Ordering::SeqCst);
+    assert!(
+        turns <= OTHERS * 4,
+        "{turns} turns of others before its own"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -89,7 +89,7 @@ impl Subscriber {
                     if was_late {
                         limit.was_late();
                     }
-                    self.mail.failed(kind.clone());
+                    self.mail.shut(kind.clone());
                     kind
                 }
             };
