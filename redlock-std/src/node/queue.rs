@@ -45,6 +45,8 @@ struct State {
     was_connected: bool,
     /// How many releases were dropped because too many waited.
     given_up: u64,
+    /// How many releases were dropped because the actor had ended.
+    lost: usize,
     releases: Arc<Releases>,
     /// The longest node timeout of the calls since the last connect.
     longest_timeout: Duration,
@@ -117,6 +119,7 @@ impl Queue {
                 is_closed: false,
                 was_connected: false,
                 given_up: 0,
+                lost: 0,
                 releases: Arc::default(),
                 longest_timeout: node_timeout,
                 reach: Reach {
@@ -341,6 +344,7 @@ impl Queue {
         state.status = Status::Ended;
         let was_up = state.reach(Some(&TransportError::RuntimeGone));
         state.fail_waiting(&TransportError::RuntimeGone, |_| true);
+        state.lost = state.queued_releases();
         state.waiting.clear();
         let is_closed = state.is_closed;
         drop(state);
@@ -391,9 +395,11 @@ impl Queue {
     /// The number of releases that the node has not answered yet. A node that was never connected has no key of this process.
     pub(crate) fn unanswered_releases(&self) -> usize {
         let state = self.lock();
-        // Without the reference of the queue itself.
-        let count = Arc::strong_count(&state.releases) - 1;
-        if state.was_connected { count } else { 0 }
+        match (state.was_connected, &state.status) {
+            (false, _) => 0,
+            (true, Status::Ended) => state.lost,
+            (true, _) => state.queued_releases(),
+        }
     }
 
     /// The number of releases that were dropped because too many waited.
@@ -514,6 +520,7 @@ impl State {
     /// Queues `call`. Returns its number if it is an acquire. A release beyond the bound is dropped: its key expires.
     fn push(&mut self, mut call: Call) -> Option<AcquireNumber> {
         if matches!(self.status, Status::Ended) {
+            self.lost += usize::from(call.is_release());
             return None;
         }
         if !call.is_release() || self.releases.admit(&mut call) {
@@ -524,6 +531,12 @@ impl State {
         ))));
         self.given_up += u64::from(call.is_release());
         None
+    }
+
+    /// The number of releases that wait, or are in flight.
+    fn queued_releases(&self) -> usize {
+        // Without the reference of the queue itself.
+        Arc::strong_count(&self.releases) - 1
     }
 
     /// Fails the waiting calls that `fails` selects. Releases stay queued.

@@ -34,6 +34,23 @@ fn a_process_that_closes_the_handle_before_it_ends_leaves_no_key_in_200_runs() {
 }
 
 #[test]
+fn a_close_counts_the_releases_that_were_lost_with_the_runtime_of_the_connections() {
+    let servers = Servers::start(3);
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let [first, second] = [(); 2].map(|()| builder.enable_all().build().unwrap());
+    let options = Options::new(TTL).unwrap();
+    let (redlock, guard) = first.block_on(async {
+        let redlock = crate::setup::connected(&servers, options).await;
+        let guard = redlock.acquire("dock-7").await.unwrap();
+        crate::setup::expect_key_on(&servers, "dock-7", 3).await;
+        (redlock, guard)
+    });
+    drop(first);
+    drop(guard);
+    assert_eq!(second.block_on(redlock.close()), 3);
+}
+
+#[test]
 fn a_process_that_closes_the_handle_before_it_ends_leaves_its_locks_held_for_their_min_hold() {
     let servers = Servers::start(3);
     servers
