@@ -138,11 +138,17 @@ impl Waiters {
         before + u64::from(is_outside)
     }
 
-    /// Records that a task takes the turn. It needs no place any more, and those that asked earlier lose theirs. Each of them was
-    /// woken: if it is still polled, it comes back with its ticket.
+    /// Records that a task takes the turn. It needs no place any more, and those that asked earlier lose theirs. They are woken: each
+    /// that is still polled comes back with its ticket.
     fn pass(&mut self, own: Ticket) {
         let has_passed = self.before(own) > 0;
-        self.places.retain(|(ticket, _)| is_before(own, *ticket));
+        self.places.retain(|(ticket, waker)| {
+            if is_before(*ticket, own) {
+                // The task that ended its turn may be interrupted before it has woken this one.
+                waker.wake_by_ref();
+            }
+            is_before(own, *ticket)
+        });
         if self.outside == Some(own) || has_passed {
             self.outside = self.outside.filter(|ticket| is_before(own, *ticket));
         }

@@ -163,14 +163,18 @@ fn a_future_that_is_no_longer_polled_delays_the_others_once() {
 fn a_task_that_was_passed_goes_first_when_it_is_polled_again() {
     with_lock(|clock, _, lock| {
         let turn = clock.run(lock.turn());
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
         let mut paused = Box::pin(lock.turn());
         let mut poll_paused = || {
-            let mut context = Context::from_waker(Waker::noop());
+            let mut context = Context::from_waker(&waker);
             paused.as_mut().poll(&mut context)
         };
         assert!(poll_paused().is_pending());
         drop(turn);
+        woken.0.store(false, Ordering::Relaxed);
         let turn = clock.run(lock.turn());
+        assert!(woken.0.load(Ordering::Relaxed), "it lost its place");
         let mut later = Box::pin(lock.turn());
         let mut context = Context::from_waker(Waker::noop());
         assert!(later.as_mut().poll(&mut context).is_pending());
