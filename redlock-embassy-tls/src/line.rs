@@ -116,9 +116,8 @@ impl<const N: usize> TlsLine<N> {
 
     /// Records that the session has ended a connection or an attempt.
     pub(crate) fn ended(&self, why: TlsFailure) {
-        if self.phase.get() != Phase::Closing {
-            self.failure.set(Some(why));
-        }
+        let is_canceled = self.phase.get() == Phase::Closing;
+        self.failure.set((!is_canceled).then_some(why));
         self.go_to(match self.phase.get() {
             Phase::Wanted => Phase::Failed(why.kind()),
             // The handshake was done, so this is no longer about TLS at the port: a server that wants a certificate says so now.
@@ -235,6 +234,20 @@ mod tests {
     use embassy_futures::block_on;
 
     use super::*;
+
+    #[test]
+    fn an_attempt_that_the_node_cancels_has_no_failure_of_an_earlier_one() {
+        let mut line = TlsLine::<16>::new();
+        let stream = line.start("server".into());
+        stream.line.go_to(Phase::Wanted);
+        stream.line.ended(TlsFailure::WrongTime);
+        assert_eq!(stream.failure(), Some(TlsFailure::WrongTime));
+        stream.line.go_to(Phase::Wanted);
+        assert_eq!(stream.failure(), Some(TlsFailure::WrongTime));
+        stream.line.go_to(Phase::Closing);
+        stream.line.ended(TlsFailure::Ended);
+        assert_eq!(stream.failure(), None);
+    }
 
     #[test]
     fn a_connection_that_ends_before_the_node_looks_is_no_port_without_tls() {

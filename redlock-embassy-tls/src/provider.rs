@@ -18,7 +18,7 @@ use p256::ecdsa::{SigningKey, signature::SignerMut};
 use redlock_embassy::Entropy;
 use rustls_pki_types::{
     AlgorithmIdentifier, CertificateDer, InvalidSignature, SignatureVerificationAlgorithm,
-    UnixTime, alg_id,
+    TrustAnchor, UnixTime, alg_id,
 };
 use sha2::Digest;
 use webpki::{EndEntityCert, Error, KeyUsage};
@@ -116,21 +116,11 @@ impl Verifier<'_, '_> {
         let server = EndEntityCert::try_from(own).map_err(refusal)?;
         let ca = webpki::anchor_from_trusted_cert(&self.options.ca).map_err(refusal)?;
         let algorithm = EcdsaP256Sha256::new(CHAIN_MAX);
-        let verify = |time| {
-            let verified = server.verify_for_usage(
-                &[&algorithm],
-                core::slice::from_ref(&ca),
-                others,
-                UnixTime::since_unix_epoch(time),
-                KeyUsage::server_auth(),
-                None,
-                None,
-            );
-            verified.map(drop)
-        };
+        let anchors = core::slice::from_ref(&ca);
+        let verify = |time| verify_at(time, &server, others, anchors, &algorithm);
         match (self.options.now)() {
             Some(now) => verify(now),
-            None => at_some_time(&certificates, verify),
+            None => at_some_time(&certificates, verify, &algorithm),
         }
         .map_err(refusal)?;
         server
@@ -140,16 +130,40 @@ impl Verifier<'_, '_> {
     }
 }
 
+// `inline(never)`: two callers, one copy of the path building in flash.
+#[inline(never)]
+fn verify_at(
+    time: Duration,
+    certificate: &EndEntityCert<'_>,
+    others: &[CertificateDer<'_>],
+    anchors: &[TrustAnchor<'_>],
+    algorithm: &EcdsaP256Sha256,
+) -> Result<(), Error> {
+    let verified = certificate.verify_for_usage(
+        &[algorithm],
+        anchors,
+        others,
+        UnixTime::since_unix_epoch(time),
+        KeyUsage::server_auth(),
+        None,
+        None,
+    );
+    verified.map(drop)
+}
+
 /// Verifies at each moment at which one of the certificates begins to be valid, until they are valid together. So the dates of a
 /// chain have to overlap, and nothing else is known of the time.
 fn at_some_time(
     certificates: &[CertificateDer<'_>],
     verify: impl Fn(Duration) -> Result<(), Error>,
+    algorithm: &EcdsaP256Sha256,
 ) -> Result<(), Error> {
     let mut time = Duration::ZERO;
     loop {
         let verified = verify(time);
-        let begins = certificates.iter().filter_map(begin_of);
+        let begins = certificates
+            .iter()
+            .filter_map(|certificate| begin_of(certificate, algorithm));
         match begins.filter(|begin| *begin > time).min() {
             Some(next) if verified.is_err() => time = next,
             _ => return verified,
@@ -158,19 +172,10 @@ fn at_some_time(
 }
 
 /// When a certificate begins to be valid. `None` if that is the beginning of 1970, or if it cannot be read.
-fn begin_of(certificate: &CertificateDer<'_>) -> Option<Duration> {
+fn begin_of(certificate: &CertificateDer<'_>, algorithm: &EcdsaP256Sha256) -> Option<Duration> {
     let certificate = EndEntityCert::try_from(certificate).ok()?;
-    // webpki checks the dates before all else, so nothing else has to be right.
-    let verified = certificate.verify_for_usage(
-        &[],
-        &[],
-        &[],
-        UnixTime::since_unix_epoch(Duration::ZERO),
-        KeyUsage::server_auth(),
-        None,
-        None,
-    );
-    match verified {
+    // webpki checks the dates before all else. Without an anchor, it verifies no signature.
+    match verify_at(Duration::ZERO, &certificate, &[], &[], algorithm) {
         Err(Error::CertNotValidYet { not_before, .. }) => {
             Some(Duration::from_secs(not_before.as_secs()))
         }
@@ -457,16 +462,19 @@ mod tests {
         const YEAR: u64 = 365 * 86_400;
 
         let certificates = [CertificateDer::from_slice(CA)];
-        let begin = begin_of(&certificates[0]).unwrap();
+        let algorithm = &EcdsaP256Sha256::new(0);
+        let begin = begin_of(&certificates[0], algorithm).unwrap();
         assert!(begin > Duration::from_secs(50 * YEAR), "{begin:?}");
-        assert_eq!(begin_of(&CertificateDer::from_slice(&CA[..90])), None);
+        let cut_off = CertificateDer::from_slice(&CA[..90]);
+        assert_eq!(begin_of(&cut_off, algorithm), None);
         let tried = core::cell::RefCell::new(std::vec::Vec::new());
         let verify = |is_valid: fn(Duration) -> bool| {
             tried.take();
-            at_some_time(&certificates, |time| {
+            let verify = |time| {
                 tried.borrow_mut().push(time);
                 is_valid(time).then_some(()).ok_or(Error::UnknownIssuer)
-            })
+            };
+            at_some_time(&certificates, verify, algorithm)
         };
         assert_eq!(verify(|time| time.is_zero()), Ok(()));
         assert_eq!(tried.borrow()[..], [Duration::ZERO]);

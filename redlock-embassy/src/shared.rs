@@ -42,6 +42,9 @@ use turns::Turns;
 /// - A future that waits for its turn and is no longer polled delays the others by 10 ms, once.
 /// - A task whose executor is busy for longer than that may be passed. It goes first again when it is polled.
 ///
+/// A task that has its turn keeps it until its attempt ends. So poll each future until it is ready, or drop it: if it is only kept, in
+/// the middle of an attempt, the others wait until it is polled, and held leases expire.
+///
 /// A task of high priority waits for the turn of one of low priority. If the executor of high priority computes meanwhile, this turn
 /// lasts longer.
 ///

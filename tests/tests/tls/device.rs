@@ -400,6 +400,32 @@ async fn a_server_that_shows_many_ways_to_another_ca_of_the_same_name_is_refused
 }
 
 #[tokio::test]
+async fn certificates_that_are_longer_than_the_read_buffer_are_told_from_a_server_without_tls() {
+    let ca = Authority::new("ca");
+    let (mut chain, key) = ca.sign(|params| {
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, "x".repeat(1_000));
+    });
+    chain += &ca.pem().repeat(3);
+    let server = TlsServer::with(&chain, &key, &[]);
+    let wire = Wire::to(&server);
+    for (reading, connected) in [(READ_BUFFER, Err(ErrorKind::OutOfMemory)), (4_352, Ok(()))] {
+        let options = TlsOptions::new(ca.der(), NAME).unwrap();
+        let buffers = Buffers {
+            reading,
+            ..Buffers::default()
+        };
+        with_session(&wire, options, buffers, async |mut stream| {
+            assert_eq!(stream.connect().await, connected);
+            let failure = connected.is_err().then_some(TlsFailure::TooLong);
+            assert_eq!(stream.failure(), failure);
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
 async fn a_server_may_be_known_by_its_address() {
     let ca = Authority::new("ca");
     let (certificate, key) = ca.sign(|params| {
