@@ -55,7 +55,7 @@ pub(crate) struct ExtendArguments {
 /// Release the lock of the lease in a file, and remove the file
 ///
 /// Exit codes: 0 released; 76 the lease was lost before; 69 no quorum of nodes reached: the file stays, and the lock ends
-/// with its TTL; 75 another process uses the file; 64 usage; 70 internal error.
+/// with its TTL; 75 another process uses the file; 64 usage; 70 internal error, or released, but the file cannot be removed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UnlockArguments {
     #[command(flatten)]

@@ -225,10 +225,22 @@ impl LeaseFile {
         written.map_err(|error| format!("the lease file {}: {error}", echo::file(&self.path)))
     }
 
-    /// Removes the file of a lease that is over, unless another process uses it.
-    pub(crate) fn remove(&self) {
-        if !self.is_used_elsewhere {
-            let _gone = remove_file(&self.path);
+    /// Removes the file of a lease that is over, unless another process uses it. The name may be a symbolic link: then the lease is in
+    /// the file behind it, and both are removed.
+    pub(crate) fn remove(&self) -> Result<(), String> {
+        if self.is_used_elsewhere {
+            return Ok(());
+        }
+        let file = self.path.canonicalize();
+        match file.and_then(remove_file) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                let path = echo::file(&self.path);
+                Err(format!("the lease file {path} is left: {error}; remove it"))
+            }
+            _ => {
+                let _link = remove_file(&self.path);
+                Ok(())
+            }
         }
     }
 }

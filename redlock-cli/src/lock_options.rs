@@ -66,9 +66,19 @@ pub(crate) struct LockOptions {
     no_restart_guard: bool,
 }
 
+/// A shorter TTL leaves too little time beside the margin for ending a process.
+pub(crate) const MIN_TTL: Duration = Duration::from_millis(100);
+
 impl LockOptions {
     /// The options of the library. Why they are not valid is for the operator.
     pub(crate) fn checked(&self) -> Result<Options, String> {
+        if self.ttl < MIN_TTL {
+            return Err(format!(
+                "--ttl {}: the TTL is too short, because the command must end before the lease ends: use at least {}",
+                humantime::format_duration(self.ttl),
+                humantime::format_duration(MIN_TTL)
+            ));
+        }
         self.options().map_err(|error| match error {
             OptionsError::MaxTtl => self.ttl_is_too_long(),
             error => error.to_string(),

@@ -25,7 +25,7 @@ use rustix::process::Signal;
 use tokio::runtime::Builder;
 
 use crate::inspect::shown;
-use crate::lease_file::Blank;
+use crate::lease_file::{Blank, LeaseFile};
 use crate::{echo, exit};
 pub(crate) use arguments::{Arguments, Plan};
 use child::Child;
@@ -104,9 +104,16 @@ async fn under_lock(plan: &Plan, journal: &Journal) -> Result<u8, Failure> {
         }
     };
     if let Some(file) = plan.adopt.as_ref().filter(|_| is_over) {
-        file.remove();
+        remove(file, journal);
     }
     result
+}
+
+/// Removes the file of a lease that is over. If this fails, the operator is told, and the code stays that of the command.
+fn remove(file: &LeaseFile, journal: &Journal) {
+    if let Err(why) = file.remove() {
+        journal.write(&Event::Warned { why });
+    }
 }
 
 /// Acquires the lock, and leaves it on the nodes: the lease is in the file.
@@ -154,7 +161,7 @@ pub(crate) async fn extend_file(plan: &Plan, journal: &Journal) -> Result<u8, Fa
     if let (Err(failure), Some(file)) = (&adopted, &plan.adopt)
         && failure.code == exit::LOST
     {
-        file.remove();
+        remove(file, journal);
     }
     let guard = adopted?;
     let valid = guard.remaining();
@@ -198,12 +205,13 @@ pub(crate) async fn release_file(plan: &Plan, journal: &Journal) -> Result<u8, F
             Err(failure)
         }
     };
-    let is_over = match &result {
-        Ok(_) => true,
-        Err(failure) => failure.code == exit::LOST,
-    };
-    if let Some(file) = plan.adopt.as_ref().filter(|_| is_over) {
-        file.remove();
+    match (&result, &plan.adopt) {
+        (Ok(_), Some(file)) => file.remove().map_err(|why| Failure {
+            why: format!("{why}; the lock was released"),
+            code: exit::INTERNAL,
+        })?,
+        (Err(failure), Some(file)) if failure.code == exit::LOST => remove(file, journal),
+        _ => {}
     }
     result
 }

@@ -16,7 +16,8 @@ pub enum TlsFailure {
     Ended,
     /// What the server sends is not TLS 1.3. It may be a plain server.
     NotTls,
-    /// The server sent an alert: it may lack TLS 1.3, P-256 or AES-128-GCM, or want a certificate of the device.
+    /// The server sent an alert: it may lack TLS 1.3, a key on P-256 (it may have an RSA key) or AES-128-GCM, or want a certificate of
+    /// the device.
     Rejected,
     /// A record of the server is longer than the read buffer, or a message of ours than the write buffer.
     TooLong,
@@ -86,7 +87,7 @@ impl TlsFailure {
             Self::Ended => "the server closed the connection",
             Self::NotTls => "the server does not speak TLS 1.3; is this its TLS port?",
             Self::Rejected => {
-                "the server sent an alert: it has no TLS 1.3 with P-256, or wants a certificate"
+                "the server sent an alert: it has no TLS 1.3, has another key than P-256, for example RSA, or wants a certificate"
             }
             Self::TooLong => "a TLS record is longer than its buffer; use a larger one",
             Self::UnknownIssuer => "the certificate is not signed by the CA",

@@ -36,8 +36,8 @@ enum Phase {
     Closed,
     /// The node wants a connection. The session leaves this phase; the node may only cancel.
     Wanted,
-    /// The attempt failed, and the node does not know it yet.
-    Failed(TlsFailure),
+    /// The attempt failed, and the node does not know it yet. It is told this error.
+    Failed(ErrorKind),
     /// The session has connected, and the node does not know it yet.
     Connected,
     /// Both sides exchange bytes.
@@ -116,11 +116,12 @@ impl<const N: usize> TlsLine<N> {
 
     /// Records that the session has ended a connection or an attempt.
     pub(crate) fn ended(&self, why: TlsFailure) {
-        if self.phase.get() != Phase::Closing {
-            self.failure.set(Some(why));
-        }
+        let is_canceled = self.phase.get() == Phase::Closing;
+        self.failure.set((!is_canceled).then_some(why));
         self.go_to(match self.phase.get() {
-            Phase::Wanted | Phase::Connected => Phase::Failed(why),
+            Phase::Wanted => Phase::Failed(why.kind()),
+            // The handshake was done, so this is no longer about TLS at the port: a server that wants a certificate says so now.
+            Phase::Connected => Phase::Failed(ErrorKind::ConnectionAborted),
             Phase::Open => Phase::Ended,
             Phase::Closing | Phase::Closed | Phase::Failed(_) | Phase::Ended => Phase::Closed,
         });
@@ -166,9 +167,9 @@ impl<const N: usize> Connect for TlsStream<'_, N> {
                     self.line.go_to(Phase::Open);
                     return Ok(());
                 }
-                Phase::Failed(why) => {
+                Phase::Failed(kind) => {
                     self.line.go_to(Phase::Closed);
-                    return Err(why.kind());
+                    return Err(kind);
                 }
                 // Drops the connection that was open before.
                 Phase::Open => self.line.go_to(Phase::Closing),
@@ -225,5 +226,44 @@ impl<const N: usize> Write for TlsStream<'_, N> {
     /// Does nothing: the session sends the bytes by itself.
     async fn flush(&mut self) -> Result<(), ErrorKind> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use embassy_futures::block_on;
+
+    use super::*;
+
+    #[test]
+    fn an_attempt_that_the_node_cancels_has_no_failure_of_an_earlier_one() {
+        let mut line = TlsLine::<16>::new();
+        let stream = line.start("server".into());
+        stream.line.go_to(Phase::Wanted);
+        stream.line.ended(TlsFailure::WrongTime);
+        assert_eq!(stream.failure(), Some(TlsFailure::WrongTime));
+        stream.line.go_to(Phase::Wanted);
+        assert_eq!(stream.failure(), Some(TlsFailure::WrongTime));
+        stream.line.go_to(Phase::Closing);
+        stream.line.ended(TlsFailure::Ended);
+        assert_eq!(stream.failure(), None);
+    }
+
+    #[test]
+    fn a_connection_that_ends_before_the_node_looks_is_no_port_without_tls() {
+        for (is_connected, kind) in [
+            (false, ErrorKind::InvalidData),
+            (true, ErrorKind::ConnectionAborted),
+        ] {
+            let mut line = TlsLine::<16>::new();
+            let mut stream = line.start("server".into());
+            stream.line.go_to(Phase::Wanted);
+            if is_connected {
+                stream.line.connected();
+            }
+            stream.line.ended(TlsFailure::Rejected);
+            assert_eq!(block_on(stream.connect()), Err(kind));
+            assert_eq!(stream.failure(), Some(TlsFailure::Rejected));
+        }
     }
 }

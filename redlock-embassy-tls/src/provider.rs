@@ -1,5 +1,7 @@
 //! What embedded-tls asks for in a handshake: random numbers, and whether the server is the right one.
 
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
 #[cfg(feature = "client-certificate")]
@@ -9,14 +11,14 @@ use embedded_tls::{
     CryptoRngCore, Sha256, SignatureScheme, TlsError, TlsVerifier,
 };
 use heapless::Vec;
-#[cfg(feature = "client-certificate")]
-use p256::ecdsa::signature::SignerMut;
 use p256::ecdsa::signature::Verifier as _;
 use p256::ecdsa::{DerSignature, Signature, VerifyingKey};
+#[cfg(feature = "client-certificate")]
+use p256::ecdsa::{SigningKey, signature::SignerMut};
 use redlock_embassy::Entropy;
 use rustls_pki_types::{
     AlgorithmIdentifier, CertificateDer, InvalidSignature, SignatureVerificationAlgorithm,
-    UnixTime, alg_id,
+    TrustAnchor, UnixTime, alg_id,
 };
 use sha2::Digest;
 use webpki::{EndEntityCert, Error, KeyUsage};
@@ -37,8 +39,8 @@ pub(crate) struct Provider<'a, 'o, E> {
     verifier: Verifier<'a, 'o>,
 }
 
-/// How many certificates a server may show: its own, two intermediate CAs and the root. Each takes time to verify, before
-/// the server has proven anything.
+/// How many certificates a server may show: its own, two intermediate CAs and the root. And how many of their signatures are verified
+/// at most. Each takes time, before the server has proven anything.
 const CHAIN_MAX: usize = 4;
 
 pub(crate) struct Verifier<'a, 'o> {
@@ -63,6 +65,16 @@ impl<'a, 'o, E> Provider<'a, 'o, E> {
                 is_proven: false,
                 failure: None,
             },
+        }
+    }
+
+    /// The certificate of the device and its key, once the server has proven who it is. With random numbers that can be guessed,
+    /// others could read them too.
+    #[cfg(feature = "client-certificate")]
+    const fn client(&self) -> Option<&(&'o [u8], SigningKey)> {
+        match self.verifier.is_proven && !self.has_failed {
+            true => self.options.client.as_ref(),
+            false => None,
         }
     }
 
@@ -103,22 +115,12 @@ impl Verifier<'_, '_> {
         let (own, others) = certificates.split_first().ok_or(TlsFailure::NotProven)?;
         let server = EndEntityCert::try_from(own).map_err(refusal)?;
         let ca = webpki::anchor_from_trusted_cert(&self.options.ca).map_err(refusal)?;
-        let verify = |time| {
-            let usage = KeyUsage::server_auth();
-            let verified = server.verify_for_usage(
-                &[&EcdsaP256Sha256],
-                core::slice::from_ref(&ca),
-                others,
-                UnixTime::since_unix_epoch(time),
-                usage,
-                None,
-                None,
-            );
-            verified.map(drop)
-        };
+        let algorithm = EcdsaP256Sha256::new(CHAIN_MAX);
+        let anchors = core::slice::from_ref(&ca);
+        let verify = |time| verify_at(time, &server, others, anchors, &algorithm);
         match (self.options.now)() {
             Some(now) => verify(now),
-            None => at_some_time(verify),
+            None => at_some_time(&certificates, verify, &algorithm),
         }
         .map_err(refusal)?;
         server
@@ -128,20 +130,57 @@ impl Verifier<'_, '_> {
     }
 }
 
-/// Verifies at the first moment at which all certificates of the chain have begun to be valid. So their dates have to overlap,
-/// and nothing else is known of the time.
-fn at_some_time(verify: impl Fn(Duration) -> Result<(), Error>) -> Result<(), Error> {
+// `inline(never)`: two callers, one copy of the path building in flash.
+#[inline(never)]
+fn verify_at(
+    time: Duration,
+    certificate: &EndEntityCert<'_>,
+    others: &[CertificateDer<'_>],
+    anchors: &[TrustAnchor<'_>],
+    algorithm: &EcdsaP256Sha256,
+) -> Result<(), Error> {
+    let verified = certificate.verify_for_usage(
+        &[algorithm],
+        anchors,
+        others,
+        UnixTime::since_unix_epoch(time),
+        KeyUsage::server_auth(),
+        None,
+        None,
+    );
+    verified.map(drop)
+}
+
+/// Verifies at each moment at which one of the certificates begins to be valid, until they are valid together. So the dates of a
+/// chain have to overlap, and nothing else is known of the time.
+fn at_some_time(
+    certificates: &[CertificateDer<'_>],
+    verify: impl Fn(Duration) -> Result<(), Error>,
+    algorithm: &EcdsaP256Sha256,
+) -> Result<(), Error> {
     let mut time = Duration::ZERO;
-    for _ in 0..CHAIN_MAX {
-        match verify(time) {
-            // Always later than `time`.
-            Err(Error::CertNotValidYet { not_before, .. }) => {
-                time = Duration::from_secs(not_before.as_secs());
-            }
-            verified => return verified,
+    loop {
+        let verified = verify(time);
+        let begins = certificates
+            .iter()
+            .filter_map(|certificate| begin_of(certificate, algorithm));
+        match begins.filter(|begin| *begin > time).min() {
+            Some(next) if verified.is_err() => time = next,
+            _ => return verified,
         }
     }
-    verify(time)
+}
+
+/// When a certificate begins to be valid. `None` if that is the beginning of 1970, or if it cannot be read.
+fn begin_of(certificate: &CertificateDer<'_>, algorithm: &EcdsaP256Sha256) -> Option<Duration> {
+    let certificate = EndEntityCert::try_from(certificate).ok()?;
+    // webpki checks the dates before all else. Without an anchor, it verifies no signature.
+    match verify_at(Duration::ZERO, &certificate, &[], &[], algorithm) {
+        Err(Error::CertNotValidYet { not_before, .. }) => {
+            Some(Duration::from_secs(not_before.as_secs()))
+        }
+        _ => None,
+    }
 }
 
 #[expect(
@@ -207,9 +246,21 @@ fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, content, rest))
 }
 
-/// The one kind of signature in certificates.
+/// The one kind of signature in certificates. Verifies only so many, because webpki tries every path through certificates that have
+/// equal names, and a server without a certificate of the CA may show such ones.
 #[derive(Debug)]
-struct EcdsaP256Sha256;
+struct EcdsaP256Sha256 {
+    /// It is only read and written, one after the other: webpki asks that it is `Sync`, and a Cortex-M0 can do no more.
+    left: AtomicUsize,
+}
+
+impl EcdsaP256Sha256 {
+    const fn new(signatures: usize) -> Self {
+        Self {
+            left: AtomicUsize::new(signatures),
+        }
+    }
+}
 
 impl SignatureVerificationAlgorithm for EcdsaP256Sha256 {
     fn public_key_alg_id(&self) -> AlgorithmIdentifier {
@@ -226,6 +277,8 @@ impl SignatureVerificationAlgorithm for EcdsaP256Sha256 {
         message: &[u8],
         signature: &[u8],
     ) -> Result<(), InvalidSignature> {
+        let left = self.left.load(Relaxed).checked_sub(1);
+        self.left.store(left.ok_or(InvalidSignature)?, Relaxed);
         let key = VerifyingKey::from_sec1_bytes(public_key).map_err(|_| InvalidSignature)?;
         let signature = Signature::from_der(signature).map_err(|_| InvalidSignature)?;
         key.verify(message, &signature)
@@ -289,17 +342,13 @@ impl<'a, 'o, E: Entropy> CryptoProvider for Provider<'a, 'o, E> {
 
     #[cfg(feature = "client-certificate")]
     fn signer(&mut self) -> Result<(impl SignerMut<DerSignature>, SignatureScheme), TlsError> {
-        let (_, key) = self
-            .options
-            .client
-            .as_ref()
-            .ok_or(TlsError::InvalidPrivateKey)?;
+        let (_, key) = self.client().ok_or(TlsError::InvalidPrivateKey)?;
         Ok((key.clone(), SignatureScheme::EcdsaSecp256r1Sha256))
     }
 
     #[cfg(feature = "client-certificate")]
     fn client_cert(&mut self) -> Option<Certificate<impl AsRef<[u8]>>> {
-        let (certificate, _) = self.options.client.as_ref()?;
+        let (certificate, _) = self.client()?;
         Some(Certificate::X509(*certificate))
     }
 }
@@ -308,6 +357,7 @@ impl<'a, 'o, E: Entropy> CryptoProvider for Provider<'a, 'o, E> {
 mod tests {
     extern crate std;
 
+    #[cfg(not(feature = "client-certificate"))]
     use p256::ecdsa::SigningKey;
     use p256::ecdsa::signature::Signer as _;
 
@@ -385,6 +435,71 @@ mod tests {
                 .verifier
                 .verify_certificate(&Sha256::default(), chain);
             assert_eq!(provider.conclude(shown), Err(failure));
+        }
+    }
+
+    #[test]
+    fn only_so_many_signatures_of_certificates_are_verified_as_a_chain_may_have() {
+        let key = SigningKey::from_slice(&[7; 32]).unwrap();
+        let signature: DerSignature = key.sign(b"certificate");
+        let point = key.verifying_key().to_encoded_point(false);
+        let algorithm = EcdsaP256Sha256::new(CHAIN_MAX);
+        let verify = |message: &[u8]| {
+            algorithm.verify_signature(point.as_bytes(), message, signature.as_bytes())
+        };
+        for number in 1..=CHAIN_MAX {
+            // Also those that are wrong are counted.
+            match number % 2 == 0 {
+                true => assert!(verify(b"another").is_err()),
+                false => assert!(verify(b"certificate").is_ok()),
+            }
+        }
+        assert!(verify(b"certificate").is_err());
+    }
+
+    #[test]
+    fn a_chain_is_tried_at_each_beginning_in_the_order_of_time() {
+        const YEAR: u64 = 365 * 86_400;
+
+        let certificates = [CertificateDer::from_slice(CA)];
+        let algorithm = &EcdsaP256Sha256::new(0);
+        let begin = begin_of(&certificates[0], algorithm).unwrap();
+        assert!(begin > Duration::from_secs(50 * YEAR), "{begin:?}");
+        let cut_off = CertificateDer::from_slice(&CA[..90]);
+        assert_eq!(begin_of(&cut_off, algorithm), None);
+        let tried = core::cell::RefCell::new(std::vec::Vec::new());
+        let verify = |is_valid: fn(Duration) -> bool| {
+            tried.take();
+            let verify = |time| {
+                tried.borrow_mut().push(time);
+                is_valid(time).then_some(()).ok_or(Error::UnknownIssuer)
+            };
+            at_some_time(&certificates, verify, algorithm)
+        };
+        assert_eq!(verify(|time| time.is_zero()), Ok(()));
+        assert_eq!(tried.borrow()[..], [Duration::ZERO]);
+        assert_eq!(verify(|time| !time.is_zero()), Ok(()));
+        assert_eq!(tried.borrow()[..], [Duration::ZERO, begin]);
+        assert_eq!(verify(|_| false), Err(Error::UnknownIssuer));
+        assert_eq!(tried.borrow()[..], [Duration::ZERO, begin]);
+    }
+
+    #[cfg(feature = "client-certificate")]
+    #[test]
+    fn the_certificate_of_the_device_is_only_for_a_server_that_has_proven_who_it_is() {
+        let options = TlsOptions::new(CA, "server").unwrap();
+        let options = options.client_certificate(CA, &[7; 32]).unwrap();
+        for (is_proven, has_failed, is_shown) in [
+            (false, false, false),
+            (true, false, true),
+            (true, true, false),
+        ] {
+            let mut entropy = |_: &mut [u8]| ();
+            let mut provider = Provider::new(&options, &mut entropy);
+            provider.verifier.is_proven = is_proven;
+            provider.has_failed = has_failed;
+            assert_eq!(provider.client_cert().is_some(), is_shown);
+            assert_eq!(provider.signer().is_ok(), is_shown);
         }
     }
 

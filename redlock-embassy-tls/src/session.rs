@@ -105,7 +105,8 @@ impl<S: Connect, E: Entropy, const N: usize> TlsSession<'_, S, E, N> {
         if let Some(name) = self.options.told {
             config = config.with_server_name(name);
         }
-        if let Some(length) = record_length(self.read_buffer.len()) {
+        let (length, content_max) = record_length(self.read_buffer.len());
+        if let Some(length) = length {
             config = config.with_max_fragment_length(length);
         }
         // embedded-tls panics if there is no room for a byte.
@@ -116,7 +117,14 @@ impl<S: Connect, E: Entropy, const N: usize> TlsSession<'_, S, E, N> {
         let mut tls = TlsConnection::new(records, self.read_buffer, self.write_buffer);
         let mut provider = Provider::new(&self.options, &mut self.entropy);
         let opened = tls.open(TlsContext::new(&config, &mut provider)).await;
-        provider.conclude(opened)?;
+        provider.conclude(opened).map_err(|failure| {
+            // The server has divided its certificates among two records, and embedded-tls reads no message in parts.
+            let is_divided = place.longest.get() >= content_max + SEAL;
+            match failure {
+                TlsFailure::NotTls if is_divided => TlsFailure::TooLong,
+                failure => failure,
+            }
+        })?;
         place.phase.set(Phase::Open);
         self.line.connected();
         let TlsLine {
@@ -155,21 +163,25 @@ impl<S: Connect, E: Entropy, const N: usize> TlsSession<'_, S, E, N> {
     }
 }
 
-/// The longest record that the server may send, so that each fits into a buffer of `len` bytes. `None` if any does.
-const fn record_length(len: usize) -> Option<MaxFragmentLength> {
+/// The longest record that the server may send, so that each fits into a buffer of `len` bytes, and the longest content of one. `None`
+/// if any does.
+const fn record_length(len: usize) -> (Option<MaxFragmentLength>, u16) {
     const WHOLE: usize = 16_384 + EXPANSION_MAX;
     const BITS_12: usize = 4_096 + EXPANSION_MAX;
     const BITS_11: usize = 2_048 + EXPANSION_MAX;
     const BITS_10: usize = 1_024 + EXPANSION_MAX;
 
-    Some(match len {
-        WHOLE.. => return None,
-        BITS_12.. => MaxFragmentLength::Bits12,
-        BITS_11.. => MaxFragmentLength::Bits11,
-        BITS_10.. => MaxFragmentLength::Bits10,
-        _ => MaxFragmentLength::Bits9,
-    })
+    match len {
+        WHOLE.. => (None, 16_384),
+        BITS_12.. => (Some(MaxFragmentLength::Bits12), 4_096),
+        BITS_11.. => (Some(MaxFragmentLength::Bits11), 2_048),
+        BITS_10.. => (Some(MaxFragmentLength::Bits10), 1_024),
+        _ => (Some(MaxFragmentLength::Bits9), 512),
+    }
 }
+
+/// By how many bytes an encrypted record is longer than its content: its type, and what authenticates it.
+const SEAL: u16 = 1 + 16;
 
 impl<S: Connect, E, const N: usize> fmt::Debug for TlsSession<'_, S, E, N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

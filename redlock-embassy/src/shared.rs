@@ -4,7 +4,7 @@ mod turns;
 
 use core::cell::RefCell;
 use core::fmt;
-use core::future::poll_fn;
+use core::future::{pending, poll_fn};
 use core::ops::{Deref, DerefMut};
 use core::pin::pin;
 use core::task::Poll;
@@ -27,9 +27,26 @@ use turns::Turns;
 /// The operations take turns, one round or attempt at a time. No turn lasts while a task waits for a lock that is held, holds a
 /// lease, or works. So two tasks hold two keys at once, and a task that waits keeps no other from anything.
 ///
-/// Tasks take turns in the order in which they asked, up to eight that wait at once; more than these get theirs in any order. A task
-/// waits for its turn for as long as the attempts of the tasks before it last: for each, usually a round trip, and at most a few node
-/// timeouts. A future that waits for its turn and is no longer polled keeps the others from nothing. If many tasks share a lock, choose a node timeout that is short beside the validity of a lease.
+/// A task waits for its turn for as long as the attempts of the tasks before it last: for each, usually a round trip, and at most a
+/// few node timeouts. If many tasks share a lock, choose a node timeout that is short beside the validity of a lease.
+///
+/// # The order of turns
+///
+/// Tasks take turns in the order in which they asked, if at most eight wait at once. If more wait, the others look every 10 ms whether
+/// one of the eight places is free. They get places about in the order in which they asked, and before tasks that ask later, so none
+/// starves.
+///
+/// The tasks may run in executors of different priority. A task leaves a free turn to each task that asked earlier for 10 ms, then
+/// passes those that have not taken it:
+///
+/// - A future that waits for its turn and is no longer polled delays the others by 10 ms, once.
+/// - A task whose executor is busy for longer than that may be passed. It goes first again when it is polled.
+///
+/// A task that has its turn keeps it until its attempt ends. So poll each future until it is ready, or drop it: if it is only kept, in
+/// the middle of an attempt, the others wait until it is polled, and held leases expire.
+///
+/// A task of high priority waits for the turn of one of low priority. If the executor of high priority computes meanwhile, this turn
+/// lasts longer.
 ///
 /// `M` is `NoopRawMutex` if all tasks run in one executor, `CriticalSectionRawMutex` otherwise.
 ///
@@ -260,9 +277,7 @@ where
     ///
     /// Never hold it while you wait for a lock or hold a lease: no other task could release or extend meanwhile.
     pub async fn turn(&self) -> Turn<'_, M, T, C, E, MAX, O> {
-        let mut entrant = self.turns.enter();
-        let mut turn = poll_fn(|cx| entrant.poll(cx, || self.free_turn())).await;
-        drop(entrant);
+        let mut turn = self.next_turn().await;
         while let Some(orphan) = change(&self.orphans, Vec::pop) {
             let mut release = pin!(turn.release(orphan));
             // One poll sends the release to all nodes. The answers are not waited for.
@@ -271,11 +286,32 @@ where
         turn
     }
 
-    fn free_turn(&self) -> Option<Turn<'_, M, T, C, E, MAX, O>> {
-        Some(Turn {
-            redlock: self.redlock.try_lock().ok()?,
-            _wake: Wake(&self.turns),
-        })
+    async fn next_turn(&self) -> Turn<'_, M, T, C, E, MAX, O> {
+        let mut entrant = self.turns.enter();
+        loop {
+            let look_at = entrant.look_at();
+            let asked = poll_fn(|cx| {
+                let redlock = || self.redlock.try_lock().ok();
+                match entrant.ask(cx.waker(), self.clock.now(), redlock) {
+                    Some(redlock) => Poll::Ready(Some(redlock)),
+                    None if entrant.look_at() == look_at => Poll::Pending,
+                    // With another timer.
+                    None => Poll::Ready(None),
+                }
+            });
+            let timer = async {
+                match look_at {
+                    Some(look_at) => self.clock.sleep_until(look_at).await,
+                    None => pending().await,
+                }
+            };
+            if let Either::First(Some(redlock)) = select(asked, timer).await {
+                return Turn {
+                    redlock,
+                    _wake: Wake(&self.turns),
+                };
+            }
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use redlock_std::Options;
 use super::deadline::Deadline;
 use super::journal::Form;
 use crate::lease_file::LeaseFile;
-use crate::lock_options::LockOptions;
+use crate::lock_options::{LockOptions, MIN_TTL};
 use crate::nodes::{NodeArguments, Urls};
 use crate::{duration, exit, key, owner};
 
@@ -158,15 +158,13 @@ impl Arguments {
     /// Checks the arguments. The nodes are checked later, by the connect.
     pub(crate) fn plan(self) -> Result<Plan, String> {
         let file = self.adopt.as_deref().map(LeaseFile::open).transpose()?;
-        let ttl = file.as_ref().map_or(self.lock.ttl, LeaseFile::ttl);
-        if ttl < MIN_TTL {
-            return Err(format!(
-                "--ttl {}: the TTL is too short, because the command must end before the lease ends: use at least {}",
-                humantime::format_duration(ttl),
-                humantime::format_duration(MIN_TTL)
-            ));
-        }
         let mut options = match &file {
+            Some(file) if file.ttl() < MIN_TTL => {
+                return Err(format!(
+                    "--adopt: the TTL of the lease, {}, is too short, because the command must end before the lease ends",
+                    humantime::format_duration(file.ttl())
+                ));
+            }
             Some(file) => file.options(),
             None => self.lock.checked()?,
         };
@@ -228,6 +226,3 @@ impl Arguments {
         }
     }
 }
-
-/// A shorter TTL leaves too little time beside the [margin](Deadline::margin) for ending a process.
-const MIN_TTL: Duration = Duration::from_millis(100);

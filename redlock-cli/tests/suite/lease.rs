@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -122,6 +123,64 @@ fn a_lease_whose_ttl_is_over_is_lost() {
     let ended = with(&servers, "unlock", &file);
     ended.expect_code(76);
     ended.expect_stderr("the lease is lost");
+    assert!(!file.exists());
+}
+
+#[test]
+fn an_unlock_that_cannot_remove_the_file_does_not_end_with_0() {
+    const OTHER_USER: u32 = 65_534;
+
+    let servers = Servers::start(3);
+    let (directory, _) = place();
+    let folder = directory.path().join("folder");
+    let file = folder.join("lease");
+    let allow = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    fs::create_dir(&folder).unwrap();
+    let run = |words: &[&str]| {
+        let mut command = redlock(words);
+        command.arg("--lease-file").arg(&file);
+        command.env("REDLOCK_NODES", servers.urls().join(","));
+        if rustix::process::geteuid().is_root() {
+            // Root may remove it.
+            command.uid(OTHER_USER);
+        }
+        end_of(command)
+    };
+    allow(directory.path(), 0o755);
+    allow(&folder, 0o777);
+    run(&["lock", KEY]).expect_code(0);
+    allow(&folder, 0o555);
+    let ended = run(&["unlock"]);
+    ended.expect_code(70);
+    ended.expect_stderr("is left: Permission denied");
+    ended.expect_stderr("the lock was released");
+    assert!(file.exists());
+    expect_no_lock(&servers);
+    allow(&folder, 0o777);
+}
+
+#[test]
+fn an_unlock_removes_the_file_behind_a_link() {
+    let servers = Servers::start(3);
+    let (directory, file) = place();
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    lock(&servers, &file, &[]).expect_code(0);
+    with(&servers, "unlock", &link).expect_code(0);
+    assert!(!file.exists());
+    assert!(link.symlink_metadata().is_err());
+    lock(&servers, &link, &[]).expect_code(0);
+    with(&servers, "unlock", &link).expect_code(0);
+}
+
+#[test]
+fn a_ttl_that_is_too_short_for_a_command_is_refused_at_once() {
+    let (_directory, file) = place();
+    let ended = lock(&Servers::start(3), &file, &["--ttl=99ms"]);
+    ended.expect_code(64);
+    ended.expect_stderr("--ttl 99ms: the TTL is too short");
     assert!(!file.exists());
 }
 

@@ -1,36 +1,48 @@
 //! The order in which the tasks of a shared lock take turns.
 
 use core::cell::RefCell;
-use core::task::{Context, Poll, Waker};
+use core::task::Waker;
 
 use embassy_sync::blocking_mutex::Mutex;
 use embassy_sync::blocking_mutex::raw::RawMutex;
 use heapless::Vec;
+use redlock_core::Instant;
 
 use super::change;
 
-/// The tasks that wait for their turn, the first one first.
+/// The tasks that wait for their turn.
 pub(super) struct Turns<M: RawMutex>(Mutex<M, RefCell<Waiters>>);
 
 struct Waiters {
+    /// In no order: their tickets tell it.
     places: Vec<(Ticket, Waker), PLACES_MAX>,
+    /// The first task that found no place. Those that asked later leave it the next one.
+    outside: Option<Ticket>,
     next: Ticket,
+    /// How many turns were taken.
+    taken: u32,
 }
 
+/// Smaller for a task that asked earlier. Wraps.
 type Ticket = u32;
 
-/// Tasks that find no place poll until there is one.
+/// The end of a turn wakes the tasks that have a place. The others look again and again.
 const PLACES_MAX: usize = 8;
 
-/// How often a task lets those before it go first while the turn is free. An executor polls each woken task once before it polls one
-/// of them again. So a task that has not taken its turn by then is no longer polled.
-const COURTESY: u8 = 2;
+/// For each task that asked earlier, a task leaves the turn free for so long, and then passes those that have not taken it. They are
+/// no longer polled, or their executor is busy.
+///
+/// This is a time, not a number of polls: while the tasks of an executor of high priority wait for it, one of lower priority runs.
+/// It is also how often a task without a place looks.
+const COURTESY_MICROS: u64 = 10_000;
 
 impl<M: RawMutex> Turns<M> {
     pub(super) const fn new() -> Self {
         Self(Mutex::new(RefCell::new(Waiters {
             places: Vec::new(),
+            outside: None,
             next: 0,
+            taken: 0,
         })))
     }
 
@@ -39,81 +51,156 @@ impl<M: RawMutex> Turns<M> {
         Entrant {
             turns: self,
             ticket: None,
-            given_way: 0,
+            free: None,
+            look_at: None,
         }
     }
 
     /// Wakes the tasks that wait: the turn has ended.
     pub(super) fn wake(&self) {
-        change(&self.0, |waiters| {
-            waiters
-                .places
-                .iter()
-                .for_each(|(_, waker)| waker.wake_by_ref());
-        });
+        change(&self.0, |waiters| waiters.wake());
     }
 }
 
-/// A task that waits for its turn. If it is dropped, those behind it move up.
+/// A task that waits for its turn. If it is dropped, those that asked later move up.
 pub(super) struct Entrant<'a, M: RawMutex> {
     turns: &'a Turns<M>,
+    /// Since its first poll.
     ticket: Option<Ticket>,
-    given_way: u8,
+    /// Since when this task has known the turn to be free, after how many turns.
+    free: Option<(u32, Instant)>,
+    look_at: Option<Instant>,
 }
 
 impl<M: RawMutex> Entrant<'_, M> {
-    /// Takes the turn by `take`, if it is free, and no task waits that came earlier.
-    pub(super) fn poll<R>(&mut self, cx: &Context<'_>, take: impl Fn() -> Option<R>) -> Poll<R> {
-        // It has its place before it looks, because the turn may end in between, on another core or in an interrupt.
-        let is_first = self.stand(cx.waker());
-        let Some(turn) = take() else {
-            self.given_way = 0;
-            if self.ticket.is_none() {
-                cx.waker().wake_by_ref();
-            }
-            return Poll::Pending;
-        };
-        if is_first || self.given_way >= COURTESY {
-            return Poll::Ready(turn);
-        }
-        self.given_way += 1;
-        // The end of this turn wakes all, this task too.
-        drop(turn);
-        cx.waker().wake_by_ref();
-        Poll::Pending
+    /// When to ask again, even if nothing wakes the task.
+    pub(super) const fn look_at(&self) -> Option<Instant> {
+        self.look_at
     }
 
-    /// Takes the last place, or keeps its own. Returns whether no task is before it.
-    fn stand(&mut self, waker: &Waker) -> bool {
+    /// Takes the turn by `take`, if it is free, and no task waits that asked earlier and still takes turns. Otherwise the end of the
+    /// turn wakes the task, if there is a place for it.
+    pub(super) fn ask<R>(
+        &mut self,
+        waker: &Waker,
+        now: Instant,
+        take: impl FnOnce() -> Option<R>,
+    ) -> Option<R> {
+        // In one step, because the turn may end at any moment, on another core or in an interrupt.
         change(&self.turns.0, |waiters| {
-            let own = self.ticket.and_then(|ticket| waiters.position(ticket));
-            if let Some((_, known)) = own.and_then(|own| waiters.places.get_mut(own)) {
-                known.clone_from(waker);
-            } else if !waiters.places.is_full() {
-                let ticket = waiters.next;
-                waiters.next = ticket.wrapping_add(1);
-                let _has_room = waiters.places.push((ticket, waker.clone()));
-                self.ticket = Some(ticket);
+            let own = *self.ticket.get_or_insert_with(|| waiters.issue());
+            let turn = take();
+            let free_until = turn.as_ref().map(|_| {
+                let since = match self.free {
+                    Some((taken, since)) if taken == waiters.taken => since,
+                    _ => now,
+                };
+                self.free = Some((waiters.taken, since));
+                after(since, COURTESY_MICROS * waiters.before(own))
+            });
+            if free_until.is_some_and(|until| until <= now) {
+                waiters.pass(own);
+                return turn;
             }
-            let first = waiters.places.first();
-            first.is_some_and(|(first, _)| Some(*first) == self.ticket)
+            self.look_at = match waiters.stand(own, waker) {
+                true => free_until,
+                false => match self.look_at {
+                    Some(at) if at > now => Some(at),
+                    _ => Some(after(now, COURTESY_MICROS)),
+                },
+            };
+            None
         })
     }
 }
 
+const fn after(instant: Instant, micros: u64) -> Instant {
+    Instant::from_micros(instant.as_micros().saturating_add(micros))
+}
+
 impl Waiters {
-    fn position(&self, ticket: Ticket) -> Option<usize> {
-        self.places.iter().position(|(other, _)| *other == ticket)
+    const fn issue(&mut self) -> Ticket {
+        let ticket = self.next;
+        self.next = ticket.wrapping_add(1);
+        ticket
     }
+
+    /// How many tasks are known that asked earlier.
+    fn before(&self, own: Ticket) -> u64 {
+        let mut before = 0;
+        let mut has_place = false;
+        for (ticket, _) in &self.places {
+            before += u64::from(is_before(*ticket, own));
+            has_place |= *ticket == own;
+        }
+        // A task that has a place does not wait for one without: that one has been passed, and takes the next place.
+        let is_outside = !has_place && self.outside.is_some_and(|ticket| is_before(ticket, own));
+        before + u64::from(is_outside)
+    }
+
+    /// Records that a task takes the turn. It needs no place any more, and those that asked earlier lose theirs. They are woken: each
+    /// that is still polled comes back with its ticket.
+    fn pass(&mut self, own: Ticket) {
+        let has_passed = self.before(own) > 0;
+        self.places.retain(|(ticket, waker)| {
+            if is_before(*ticket, own) {
+                // The task that ended its turn may be interrupted before it has woken this one.
+                waker.wake_by_ref();
+            }
+            is_before(own, *ticket)
+        });
+        if self.outside == Some(own) || has_passed {
+            self.outside = self.outside.filter(|ticket| is_before(own, *ticket));
+        }
+        self.taken = self.taken.wrapping_add(1);
+    }
+
+    /// Takes a place, or keeps its own. Returns whether the task has one.
+    fn stand(&mut self, own: Ticket, waker: &Waker) -> bool {
+        for (ticket, known) in &mut self.places {
+            if *ticket == own {
+                known.clone_from(waker);
+                return true;
+            }
+        }
+        let is_next = self.outside.is_none_or(|ticket| !is_before(ticket, own));
+        if is_next && self.places.push((own, waker.clone())).is_ok() {
+            self.outside = self.outside.filter(|ticket| *ticket != own);
+            return true;
+        }
+        if is_next {
+            self.outside = Some(own);
+        }
+        false
+    }
+
+    /// Forgets a task that does not wait any more.
+    fn leave(&mut self, own: Ticket) {
+        let was_first = self.before(own) == 0;
+        let count = self.places.len();
+        self.places.retain(|(ticket, _)| *ticket != own);
+        self.outside = self.outside.filter(|ticket| *ticket != own);
+        // The turn may be free, and was this task's.
+        if was_first && self.places.len() < count {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        self.places
+            .iter()
+            .for_each(|(_, waker)| waker.wake_by_ref());
+    }
+}
+
+const fn is_before(ticket: Ticket, other: Ticket) -> bool {
+    ticket.wrapping_sub(other).cast_signed() < 0
 }
 
 impl<M: RawMutex> Drop for Entrant<'_, M> {
     fn drop(&mut self) {
-        change(&self.turns.0, |waiters| {
-            let own = self.ticket.and_then(|ticket| waiters.position(ticket));
-            if let Some(own) = own {
-                waiters.places.remove(own);
-            }
-        });
+        if let Some(own) = self.ticket {
+            change(&self.turns.0, |waiters| waiters.leave(own));
+        }
     }
 }

@@ -36,6 +36,7 @@ mod messages;
 mod net_socket;
 #[cfg(all(feature = "observe", feature = "log", not(feature = "defmt")))]
 mod observer;
+mod priorities;
 mod release;
 mod scripts;
 mod shared;

@@ -308,6 +308,124 @@ async fn without_the_time_dates_are_not_checked_and_all_else_is() {
 }
 
 #[tokio::test]
+async fn a_chain_is_valid_in_any_order_if_the_dates_of_a_path_to_the_ca_overlap() {
+    let ca = Authority::new("ca");
+    // It was renewed with its key.
+    let key = KeyPair::generate().unwrap();
+    let renewed = |from, to| {
+        let mut params = CertificateParams::default();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "renewed");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_before = date_time_ymd(from, 1, 1);
+        params.not_after = date_time_ymd(to, 1, 1);
+        let key = KeyPair::from_pem(&key.serialize_pem()).unwrap();
+        let issuer = CertifiedIssuer::signed_by(params, key, &ca.0);
+        Authority(issuer.unwrap(), TempDir::new().unwrap())
+    };
+    let (old, new) = (renewed(2015, 2020), renewed(2024, 2034));
+    let (certificate, key) = new.sign(|params| params.not_before = date_time_ymd(2023, 1, 1));
+    let (old, new) = (old.pem(), new.pem());
+    // The longest chain, with the CA itself.
+    let upper = ca.below(|params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained));
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, "lower");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.not_before = date_time_ymd(2022, 1, 1);
+    let lower = CertifiedIssuer::signed_by(params, KeyPair::generate().unwrap(), &upper.0);
+    let lower = Authority(lower.unwrap(), TempDir::new().unwrap());
+    let (long, long_key) = lower.sign(|params| params.not_before = date_time_ymd(2024, 1, 1));
+    let (upper, lower, root) = (upper.pem(), lower.pem(), ca.pem());
+    for (what, chain, key, refused) in [
+        ("new", format!("{certificate}{new}"), &key, None),
+        ("new, old", format!("{certificate}{new}{old}"), &key, None),
+        ("old, new", format!("{certificate}{old}{new}"), &key, None),
+        (
+            "old",
+            format!("{certificate}{old}"),
+            &key,
+            Some(TlsFailure::WrongTime),
+        ),
+        (
+            "long",
+            format!("{long}{lower}{upper}{root}"),
+            &long_key,
+            None,
+        ),
+        (
+            "long, the other way round",
+            format!("{long}{root}{upper}{lower}"),
+            &long_key,
+            None,
+        ),
+    ] {
+        let server = TlsServer::with(&chain, key, &[]);
+        let wire = Wire::to(&server);
+        let timeless = TlsOptions::new(ca.der(), NAME).unwrap();
+        for options in [timeless.clone(), timeless.clock(|| Some(NOW))] {
+            with_session(&wire, options, Buffers::default(), async |mut stream| {
+                assert_eq!(stream.connect().await.is_ok(), refused.is_none(), "{what}");
+                assert_eq!(stream.failure(), refused, "{what}");
+            })
+            .await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_shows_many_ways_to_another_ca_of_the_same_name_is_refused() {
+    let ca = Authority::new("ca");
+    let other = Authority::new("ca");
+    let (certificate, key) = other.sign(|params| params.not_before = date_time_ymd(1970, 1, 1));
+    let mut chain = certificate;
+    for year in [1970, 1975, 1980] {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "ca");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_before = date_time_ymd(year, 1, 1);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap());
+        chain += &issuer.unwrap().pem();
+    }
+    let server = TlsServer::with(&chain, &key, &[]);
+    let wire = Wire::to(&server);
+    let timeless = TlsOptions::new(ca.der(), NAME).unwrap();
+    for options in [timeless.clone(), timeless.clock(|| Some(NOW))] {
+        with_session(&wire, options, Buffers::default(), async |mut stream| {
+            assert!(stream.connect().await.is_err());
+            assert_eq!(stream.failure(), Some(TlsFailure::UnknownIssuer));
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn certificates_that_are_longer_than_the_read_buffer_are_told_from_a_server_without_tls() {
+    let ca = Authority::new("ca");
+    let (mut chain, key) = ca.sign(|params| {
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, "x".repeat(1_000));
+    });
+    chain += &ca.pem().repeat(3);
+    let server = TlsServer::with(&chain, &key, &[]);
+    let wire = Wire::to(&server);
+    for (reading, connected) in [(READ_BUFFER, Err(ErrorKind::OutOfMemory)), (4_352, Ok(()))] {
+        let options = TlsOptions::new(ca.der(), NAME).unwrap();
+        let buffers = Buffers {
+            reading,
+            ..Buffers::default()
+        };
+        with_session(&wire, options, buffers, async |mut stream| {
+            assert_eq!(stream.connect().await, connected);
+            let failure = connected.is_err().then_some(TlsFailure::TooLong);
+            assert_eq!(stream.failure(), failure);
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
 async fn a_server_may_be_known_by_its_address() {
     let ca = Authority::new("ca");
     let (certificate, key) = ca.sign(|params| {
@@ -349,13 +467,28 @@ async fn a_server_that_asks_for_a_certificate_gets_the_one_of_the_device() {
         .clone()
         .client_certificate(shown.der(), &device)
         .unwrap();
-    for (options, is_accepted) in [(certified, true), (plain, false)] {
-        with_session(&wire, options, Buffers::default(), async |stream| {
+    with_session(&wire, certified, Buffers::default(), async |mut stream| {
+        stream.connect().await.unwrap();
+        stream.write_all(&echo("new")).await.unwrap();
+        stream.read_exact(&mut [0; 9]).await.unwrap();
+    })
+    .await;
+    // It says so after the handshake, and the port does have TLS.
+    for is_dropped in [false, true] {
+        with_session(&wire, plain.clone(), Buffers::default(), async |stream| {
             let mut node = TcpNode::<_, _>::new(stream, SystemClock);
-            assert_eq!(node.connect().await.is_ok(), is_accepted);
-            // It says so after the handshake.
-            let failure = (!is_accepted).then_some(TlsFailure::Rejected);
-            assert_eq!(node.stream_mut().failure(), failure);
+            if is_dropped {
+                poll_times(1, node.connect()).await;
+                let refused = || node.stream_mut().failure().is_some();
+                eventually("the session has ended", LIMIT, refused).await;
+            }
+            let error = node.connect().await.unwrap_err().to_string();
+            let has_looked_late = error.ends_with(": connection aborted");
+            assert!(
+                has_looked_late || !is_dropped && error.ends_with(": the connection broke"),
+                "{error}"
+            );
+            assert_eq!(node.stream_mut().failure(), Some(TlsFailure::Rejected));
         })
         .await;
     }
