@@ -92,8 +92,8 @@ pub(crate) struct Failed;
 
 /// What to do next to reach a goal.
 enum Next {
-    /// Take this action, within this limit.
-    Take(Action, Limit),
+    /// Take this action until this instant. [`NOW`]: poll it once. [`NEVER`]: until the caller drops the future.
+    Take(Action, Instant),
     /// Stop: the goal is reached, or cannot be reached.
     Stop(Result<(), Failed>),
 }
@@ -101,21 +101,16 @@ enum Next {
 #[derive(Clone, Copy)]
 enum Action {
     Connect,
-    LogIn { step: login::Step, fed: usize },
+    LogIn,
     Write,
     Flush,
     Read,
     Close,
 }
 
-#[derive(Clone, Copy)]
-enum Limit {
-    /// One poll.
-    Now,
-    Until(Instant),
-    /// No limit: the caller drops the future.
-    None,
-}
+// Two instants, because an enum would be larger in the future of every call.
+const NOW: Instant = Instant::from_micros(0);
+const NEVER: Instant = Instant::MAX;
 
 /// Whether the login may send a step before the one before it is answered.
 const IS_PIPELINED: bool = cfg!(any(feature = "scripts", feature = "client-name"));
@@ -298,11 +293,11 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     ) -> impl Future<Output = Result<(), Failed>> {
         async move {
             loop {
-                let (action, limit) = match self.next(goal, clock) {
-                    Next::Take(action, limit) => (action, limit),
+                let (action, until) = match self.next(goal, clock) {
+                    Next::Take(action, until) => (action, until),
                     Next::Stop(result) => return result,
                 };
-                let result = match select(self.take(action, clock, login), wait(limit, clock)).await
+                let result = match select(self.take(action, clock, login), wait(until, clock)).await
                 {
                     Either::First(result) => result,
                     Either::Second(()) => match (goal, self.state) {
@@ -335,7 +330,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         self.renew(clock);
         let exchange = self.exchange();
         match (goal, self.state) {
-            (Goal::CaughtUp, State::Open) => Next::Take(Action::Read, Limit::Now),
+            (Goal::CaughtUp, State::Open) => Next::Take(Action::Read, NOW),
             (Goal::CaughtUp, _) | (Goal::Open, State::Open) => Next::Stop(Ok(())),
 
             (Goal::Open, State::Closed { again_at }) => {
@@ -345,26 +340,24 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 }
                 let until = later(now, self.connect_timeout_micros);
                 self.state = State::Connecting { until };
-                Next::Take(Action::Connect, Limit::Until(until))
+                Next::Take(Action::Connect, until)
             }
             (Goal::Open, State::Connecting { until }) => {
-                Next::Take(Action::Connect, Limit::Until(until))
+                Next::Take(Action::Connect, until)
             }
-            (Goal::Open, State::LoggingIn { step, fed, until }) => {
+            (Goal::Open, State::LoggingIn { fed, until, .. }) => {
                 let action = match exchange {
                     // The answers to the steps before this one are not waited for.
-                    Some(Action::Read) if IS_PIPELINED && fed != WHOLE => {
-                        Action::LogIn { step, fed }
-                    }
+                    Some(Action::Read) if IS_PIPELINED && fed != WHOLE => Action::LogIn,
                     // A dropped call may have sent a part of this step.
-                    exchange => exchange.unwrap_or(Action::LogIn { step, fed }),
+                    exchange => exchange.unwrap_or(Action::LogIn),
                 };
-                Next::Take(action, Limit::Until(until))
+                Next::Take(action, until)
             }
             (Goal::Open | Goal::Closed, State::Closing { until, .. }) => {
-                Next::Take(Action::Close, Limit::Until(until))
+                Next::Take(Action::Close, until)
             }
-            (Goal::Aborted, State::Closing { .. }) => Next::Take(Action::Close, Limit::Now),
+            (Goal::Aborted, State::Closing { .. }) => Next::Take(Action::Close, NOW),
             (Goal::Closed, _) => Next::Stop(Ok(())),
 
             (Goal::Pushed(command), State::Open) => match self.push(command, clock) {
@@ -373,18 +366,18 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                     self.why = TransportError::TooLong;
                     Next::Stop(Err(Failed))
                 }
-                Err(Refused::Full) => Next::Take(exchange.unwrap_or(Action::Read), Limit::None),
+                Err(Refused::Full) => Next::Take(exchange.unwrap_or(Action::Read), NEVER),
             },
             (Goal::Answered, State::Open) => match exchange {
-                Some(action) => Next::Take(action, Limit::None),
+                Some(action) => Next::Take(action, NEVER),
                 None => Next::Stop(Ok(())),
             },
             #[cfg(feature = "queue")]
             (Goal::Called, State::Open) => {
-                Next::Take(exchange.unwrap_or(Action::Read), Limit::None)
+                Next::Take(exchange.unwrap_or(Action::Read), NEVER)
             }
             (Goal::Sent, State::Open) => match exchange {
-                Some(action @ (Action::Write | Action::Flush)) => Next::Take(action, Limit::Now),
+                Some(action @ (Action::Write | Action::Flush)) => Next::Take(action, NOW),
                 _ => Next::Stop(Ok(())),
             },
             (Goal::Pushed(_) | Goal::Answered | Goal::Sent | Goal::Aborted, _) => {
@@ -445,25 +438,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                     self.mail.connected();
                     self.log_in(Some(login::Step::FIRST), clock);
                 }
-                Action::LogIn { step, fed } => match login.arguments(step, &self.mail) {
-                    Some(arguments) => {
-                        #[cfg(feature = "queue")]
-                        if matches!(step, login::Step::Subscribe) {
-                            self.mail.set_status(Status::Subscribing);
-                        }
-                        let rest_from = self.pipeline.feed(arguments, fed);
-                        if rest_from.is_none() && step.is_pipelined() {
-                            #[cfg(feature = "client-name")]
-                            if step.is_optional() {
-                                self.pipeline.tolerate_error();
-                            }
-                            self.log_in(step.next(), clock);
-                        } else if let State::LoggingIn { fed, .. } = &mut self.state {
-                            *fed = rest_from.unwrap_or(WHOLE);
-                        }
-                    }
-                    None => self.log_in(step.next(), clock),
-                },
+                Action::LogIn => self.feed_login(clock, login),
                 Action::Write => {
                     match self.socket.write(self.pipeline.unsent()).await {
                         Ok(0) | Err(_) => return Err(TransportError::Disconnected),
@@ -488,6 +463,31 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 }
             }
             Ok(())
+        }
+    }
+
+    /// Queues the next bytes of the current step of the login, or ends the step if it is not needed.
+    fn feed_login(&mut self, clock: &impl Clock, login: &Login<'_>) {
+        let State::LoggingIn { step, fed, .. } = self.state else {
+            return;
+        };
+        let Some(arguments) = login.arguments(step, &self.mail) else {
+            self.log_in(step.next(), clock);
+            return;
+        };
+        #[cfg(feature = "queue")]
+        if matches!(step, login::Step::Subscribe) {
+            self.mail.set_status(Status::Subscribing);
+        }
+        let rest_from = self.pipeline.feed(arguments, fed);
+        if rest_from.is_none() && step.is_pipelined() {
+            #[cfg(feature = "client-name")]
+            if step.is_optional() {
+                self.pipeline.tolerate_error();
+            }
+            self.log_in(step.next(), clock);
+        } else if let State::LoggingIn { fed, .. } = &mut self.state {
+            *fed = rest_from.unwrap_or(WHOLE);
         }
     }
 
@@ -669,10 +669,10 @@ const fn can_call(step: login::Step, answer: Value) -> Option<bool> {
     }
 }
 
-async fn wait(limit: Limit, clock: &impl Clock) {
-    match limit {
-        Limit::Now => {}
-        Limit::Until(until) => clock.sleep_until(until).await,
-        Limit::None => pending().await,
+async fn wait(until: Instant, clock: &impl Clock) {
+    match until {
+        NOW => {}
+        NEVER => pending().await,
+        until => clock.sleep_until(until).await,
     }
 }
