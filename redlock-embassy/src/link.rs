@@ -61,24 +61,19 @@ enum State {
 
 /// The state that a call waits for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Goal<'g> {
+pub(crate) enum Goal {
     /// Everything that has arrived is read, without waiting for more: replies to dropped calls, or the end of the connection.
     CaughtUp,
     /// The connection takes commands. If there is no connection, the client connects. After a failure, it connects only
     /// when the back-off is over.
     Open,
-    /// The pipeline has taken this command. The next goal sends it.
-    ///
-    /// If the pipeline is full of unsent bytes or of commands without a reply, the client waits for room. If the node
-    /// hangs, the first call after the patience of the link aborts the connection.
-    Pushed(&'g Command<'g>),
     /// Everything is sent, and all replies have arrived.
     Answered,
     /// All bytes are sent that the socket takes without waiting.
     Sent,
-    /// Bytes have been written, or have arrived. The client waits for them.
-    #[cfg(feature = "queue")]
-    Called,
+    /// Bytes have been written, or have arrived. The client waits for them without a limit: if the node hangs, the first call
+    /// after the patience of the link aborts the connection.
+    Progress,
     /// An aborted connection has begun to close. The result is always [`Failed`], because the earlier goal of the call cannot
     /// be reached any more.
     Aborted,
@@ -287,7 +282,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     )]
     pub(crate) fn reach(
         &mut self,
-        mut goal: Goal<'_>,
+        mut goal: Goal,
         clock: &impl Clock,
         login: &Login<'_>,
     ) -> impl Future<Output = Result<(), Failed>> {
@@ -318,15 +313,14 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                     self.abort(kind, clock);
                     goal = Goal::Aborted;
                 }
-                #[cfg(feature = "queue")]
-                if matches!(goal, Goal::Called) {
+                if matches!(goal, Goal::Progress) {
                     return Ok(());
                 }
             }
         }
     }
 
-    fn next(&mut self, goal: Goal<'_>, clock: &impl Clock) -> Next {
+    fn next(&mut self, goal: Goal, clock: &impl Clock) -> Next {
         self.renew(clock);
         let exchange = self.exchange();
         match (goal, self.state) {
@@ -342,9 +336,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 self.state = State::Connecting { until };
                 Next::Take(Action::Connect, until)
             }
-            (Goal::Open, State::Connecting { until }) => {
-                Next::Take(Action::Connect, until)
-            }
+            (Goal::Open, State::Connecting { until }) => Next::Take(Action::Connect, until),
             (Goal::Open, State::LoggingIn { fed, until, .. }) => {
                 let action = match exchange {
                     // The answers to the steps before this one are not waited for.
@@ -360,31 +352,18 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
             (Goal::Aborted, State::Closing { .. }) => Next::Take(Action::Close, NOW),
             (Goal::Closed, _) => Next::Stop(Ok(())),
 
-            (Goal::Pushed(command), State::Open) => match self.push(command, clock) {
-                Ok(()) => Next::Stop(Ok(())),
-                Err(Refused::TooLong) => {
-                    self.why = TransportError::TooLong;
-                    Next::Stop(Err(Failed))
-                }
-                Err(Refused::Full) => Next::Take(exchange.unwrap_or(Action::Read), NEVER),
-            },
             (Goal::Answered, State::Open) => match exchange {
                 Some(action) => Next::Take(action, NEVER),
                 None => Next::Stop(Ok(())),
             },
-            #[cfg(feature = "queue")]
-            (Goal::Called, State::Open) => {
-                Next::Take(exchange.unwrap_or(Action::Read), NEVER)
-            }
+            (Goal::Progress, State::Open) => Next::Take(exchange.unwrap_or(Action::Read), NEVER),
             (Goal::Sent, State::Open) => match exchange {
                 Some(action @ (Action::Write | Action::Flush)) => Next::Take(action, NOW),
                 _ => Next::Stop(Ok(())),
             },
-            (Goal::Pushed(_) | Goal::Answered | Goal::Sent | Goal::Aborted, _) => {
+            (Goal::Answered | Goal::Sent | Goal::Progress | Goal::Aborted, _) => {
                 Next::Stop(Err(Failed))
             }
-            #[cfg(feature = "queue")]
-            (Goal::Called, _) => Next::Stop(Err(Failed)),
         }
     }
 
@@ -401,7 +380,16 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         }
     }
 
-    fn push(&mut self, command: &Command<'_>, clock: &impl Clock) -> Result<(), Refused> {
+    /// Queues `command`, which the next goal sends. `None` if the pipeline is full of unsent bytes or of commands without a reply:
+    /// try again after [`Goal::Progress`].
+    pub(crate) fn push(
+        &mut self,
+        command: &Command<'_>,
+        clock: &impl Clock,
+    ) -> Option<Result<(), Failed>> {
+        if !self.is_open() {
+            return Some(Err(Failed));
+        }
         let is_first = self.pipeline.outstanding() == 0;
         // A script of a plain lock is about as short as its hash, so it is sent as text and not loaded first.
         let call = if is_by_hash(command) {
@@ -409,12 +397,16 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         } else {
             ScriptCall::Text
         };
-        self.pipeline.push(command.arguments(call))?;
+        match self.pipeline.push(command.arguments(call)) {
+            Ok(()) => {}
+            Err(Refused::Full) => return None,
+            Err(Refused::TooLong) => return Some(Err(self.fail(TransportError::TooLong))),
+        }
         self.mail.queued(command, self.pipeline.outstanding());
         if is_first {
             self.waiting_since = clock.now();
         }
-        Ok(())
+        Some(Ok(()))
     }
 
     /// Takes one action and records its result.
