@@ -19,8 +19,9 @@ use crate::{Connect, NodeName};
 
 /// The state of the connection. No future holds any of it, so a call may be dropped, and the next call continues.
 #[derive(Debug)]
-pub(crate) struct Link<S, const TX: usize, const RX: usize> {
+pub(crate) struct Link<'a, S, const TX: usize, const RX: usize> {
     socket: S,
+    pub(crate) login: Login<'a>,
     pipeline: Pipeline<TX, RX>,
     state: State,
     /// Bytes were written to the socket and not flushed.
@@ -122,10 +123,17 @@ const BACK_OFF_MICROS: u32 = 50_000;
 /// How many times [`BACK_OFF_MICROS`] doubles, at most: up to 1.6 s.
 const BACK_OFF_DOUBLINGS: u8 = 5;
 
-impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
+impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
     pub(crate) const fn new(socket: S) -> Self {
         Self {
             socket,
+            login: Login {
+                user: None,
+                password: None,
+                database: 0,
+                #[cfg(feature = "client-name")]
+                client_name: None,
+            },
             pipeline: Pipeline::new(),
             state: State::Closed {
                 again_at: Instant::from_micros(0),
@@ -258,17 +266,17 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     }
 
     /// Closes the connection when the outstanding replies have arrived. Takes at most [`CLOSE_MICROS`].
-    pub(crate) async fn close(&mut self, clock: &impl Clock, login: &Login<'_>) {
+    pub(crate) async fn close(&mut self, clock: &impl Clock) {
         let until = later(clock.now(), CLOSE_MICROS);
         if self.is_open() {
             // The connection is closed also if a reply does not arrive.
-            let answered = self.reach(Goal::Answered, clock, login);
+            let answered = self.reach(Goal::Answered, clock);
             select(answered, clock.sleep_until(until)).await;
         }
         if !matches!(self.state, State::Closed { .. }) {
             let again_at = Instant::from_micros(0);
             self.state = State::Closing { until, again_at };
-            let closed = self.reach(Goal::Closed, clock, login).await;
+            let closed = self.reach(Goal::Closed, clock).await;
             debug_assert!(closed.is_ok(), "closing takes at most CLOSE_MICROS");
         }
         self.reset_back_off();
@@ -284,7 +292,6 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         &mut self,
         mut goal: Goal,
         clock: &impl Clock,
-        login: &Login<'_>,
     ) -> impl Future<Output = Result<(), Failed>> {
         async move {
             loop {
@@ -292,8 +299,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                     Next::Take(action, until) => (action, until),
                     Next::Stop(result) => return result,
                 };
-                let result = match select(self.take(action, clock, login), wait(until, clock)).await
-                {
+                let result = match select(self.take(action, clock), wait(until, clock)).await {
                     Either::First(result) => result,
                     Either::Second(()) => match (goal, self.state) {
                         (Goal::Aborted, _) => return Err(Failed),
@@ -418,7 +424,6 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         &mut self,
         action: Action,
         clock: &impl Clock,
-        login: &Login<'_>,
     ) -> impl Future<Output = Result<(), TransportError>> {
         async move {
             match action {
@@ -430,7 +435,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                     self.mail.connected();
                     self.log_in(Some(login::Step::FIRST), clock);
                 }
-                Action::LogIn => self.feed_login(clock, login),
+                Action::LogIn => self.feed_login(clock),
                 Action::Write => {
                     match self.socket.write(self.pipeline.unsent()).await {
                         Ok(0) | Err(_) => return Err(TransportError::Disconnected),
@@ -459,11 +464,11 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     }
 
     /// Queues the next bytes of the current step of the login, or ends the step if it is not needed.
-    fn feed_login(&mut self, clock: &impl Clock, login: &Login<'_>) {
+    fn feed_login(&mut self, clock: &impl Clock) {
         let State::LoggingIn { step, fed, .. } = self.state else {
             return;
         };
-        let Some(arguments) = login.arguments(step, &self.mail) else {
+        let Some(arguments) = self.login.arguments(step, &self.mail) else {
             self.log_in(step.next(), clock);
             return;
         };

@@ -17,7 +17,6 @@ use crate::error::{NodeError, NodeName, TransportError};
 use crate::link::{Failed, Goal, Link};
 #[cfg(feature = "queue")]
 use crate::log::warning;
-use crate::login::Login;
 use crate::outbox::Outbox;
 use crate::resp::Value;
 use crate::{Connect, EmbassyClock};
@@ -50,9 +49,8 @@ use crate::{Connect, EmbassyClock};
 /// minutes.
 #[derive(Debug)]
 pub struct TcpNode<'a, S, K = EmbassyClock, const TX: usize = 256, const RX: usize = 32> {
-    link: Link<S, TX, RX>,
+    link: Link<'a, S, TX, RX>,
     clock: K,
-    login: Login<'a>,
     /// The last attempt to acquire a lock: its token, and whether the connection has taken an acquire of it. If not, there is
     /// nothing to release. A fenced attempt may send several acquires with one token.
     // A tuple, because a struct takes more flash.
@@ -66,13 +64,6 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         Self {
             link: Link::new(socket),
             clock,
-            login: Login {
-                user: None,
-                password: None,
-                database: 0,
-                #[cfg(feature = "client-name")]
-                client_name: None,
-            },
             attempt: None,
             outbox: Outbox::EMPTY,
         }
@@ -81,21 +72,21 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     /// Logs in with this password, as the default user. By default, the client does not log in.
     #[must_use]
     pub const fn password(mut self, password: &'a str) -> Self {
-        self.login.password = Some(password);
+        self.link.login.password = Some(password);
         self
     }
 
     /// Logs in as this user, with this password. By default, the client does not log in.
     #[must_use]
     pub const fn credentials(mut self, user: &'a str, password: &'a str) -> Self {
-        self.login.user = Some(user);
+        self.link.login.user = Some(user);
         self.password(password)
     }
 
     /// Uses this database. Default: 0.
     #[must_use]
     pub const fn database(mut self, number: u16) -> Self {
-        self.login.database = number;
+        self.link.login.database = number;
         self
     }
 
@@ -106,7 +97,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     #[cfg(feature = "client-name")]
     #[must_use]
     pub const fn client_name(mut self, name: ClientName<'a>) -> Self {
-        self.login.client_name = Some(name);
+        self.link.login.client_name = Some(name);
         self
     }
 
@@ -183,7 +174,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     /// Call it before a stop mode, before the network is switched off, and before the node is dropped. If the future is
     /// dropped, the connection may stay open.
     pub async fn close(&mut self) {
-        self.link.close(&self.clock, &self.login).await;
+        self.link.close(&self.clock).await;
     }
 
     /// The stream to the node, for instance to change the address of a [`NetSocket`](crate::NetSocket). Reading, writing or
@@ -463,7 +454,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     }
 
     fn reach(&mut self, goal: Goal) -> impl Future<Output = Result<(), Failed>> {
-        self.link.reach(goal, &self.clock, &self.login)
+        self.link.reach(goal, &self.clock)
     }
 
     /// The error of a call whose goal was not reached.
@@ -513,7 +504,7 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
                 Stage::Answered(Ok(reply)) => return Ok(reply),
                 Stage::Answered(Err(denial)) => return Err(self.error(Failure::Denied(denial))),
             };
-            let reached = self.link.reach(goal, &self.clock, &self.login).await;
+            let reached = self.link.reach(goal, &self.clock).await;
             stage = match self.after(stage, reached, command, &mut reloads) {
                 Ok(next) => next,
                 Err(Failed) => return Err(self.failed()),
@@ -550,7 +541,7 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
                 }
                 Listening::Never => pending().await,
             };
-            let reached = self.link.reach(goal, &self.clock, &self.login).await;
+            let reached = self.link.reach(goal, &self.clock).await;
             step = match self.listened(step, reached, key) {
                 Ok(next) => next,
                 Err(call) => return call,
