@@ -352,28 +352,26 @@ where
         lease: &Lease<K>,
     ) -> Released<NodeErrorOf<T>, MAX> {
         let key = lease.key().as_ref();
-        let keep = self.release_command(lease);
-        if !keep.is_release() {
+        let mut command = self.release_command(lease);
+        let is_kept = !command.is_release();
+        if is_kept {
             // A later release would delete the keys.
             self.abandoned = None;
-            let mut ballot = self.delivery_round(keep, self.all, self.all, self.quorum());
-            self.run(&mut ballot).await;
-            return Released {
-                report: ballot.report,
-                is_kept: true,
-            };
+        } else {
+            // A lease that was adopted has no place.
+            let place = lease.place().or_else(|| self.outside());
+            self.set_abandoned(key, lease.token(), lease.proposal(), place);
+            command = command.with_place(place);
         }
-        // A lease that was adopted has no place.
-        let place = lease.place().or_else(|| self.outside());
-        self.set_abandoned(key, lease.token(), lease.proposal(), place);
-        let release = lease.release_command().with_place(place);
-        let mut ballot = self.delivery_round(release, self.all, self.all, self.quorum());
+        let mut ballot = self.delivery_round(command, self.all, self.all, self.quorum());
         self.run(&mut ballot).await;
-        self.abandoned = None;
-        self.contention.record(key, ballot.report.has_waiters());
+        if !is_kept {
+            self.abandoned = None;
+            self.contention.record(key, ballot.report.has_waiters());
+        }
         Released {
             report: ballot.report,
-            is_kept: false,
+            is_kept,
         }
     }
 
