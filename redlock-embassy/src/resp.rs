@@ -224,14 +224,14 @@ impl core::error::Error for Malformed {}
 #[derive(Debug)]
 pub struct Decoder {
     stage: Stage,
-    /// The first byte of the current line, or [`STRING_END`].
+    /// The first byte of the current line, or [`STRING_END`]. For a null in any of its forms, `_`.
     kind: u8,
     /// The number in the current line. Until the line ends, it is the absolute value as a negative number: `i64::MIN` has no
     /// positive counterpart.
     number: i64,
     is_negative: bool,
     digits: Digits,
-    /// The number of missing bytes of a string.
+    /// The length in the current line, of a string or of an array. Then the number of missing bytes of the string.
     missing: u16,
     /// The number of missing elements of the current array, nested arrays included.
     elements: u16,
@@ -375,7 +375,7 @@ impl Decoder {
         Ok(Stage::Line)
     }
 
-    /// Handles the end of a line. If the line is a number, checks it.
+    /// Handles the end of a line. If the line is a number or a length, checks it.
     fn end_number(&mut self) -> Result<Stage, Malformed> {
         if matches!(self.kind, b'+' | b'-' | b'_') {
             return Ok(Stage::LineEnd);
@@ -386,22 +386,15 @@ impl Decoder {
         if !self.is_negative {
             self.number = self.number.checked_neg().ok_or(Malformed)?;
         }
-        let is_valid = match self.kind {
-            b':' => true,
-            b'>' => self.length().is_some(),
-            _ => self.length().is_some() || self.number == -1,
-        };
-        if is_valid {
-            Ok(Stage::LineEnd)
-        } else {
-            Err(Malformed)
+        if self.kind != b':' {
+            match u16::try_from(self.number) {
+                Ok(length @ ..=REPLY_MAX) => self.missing = length,
+                // The length of a null.
+                _ if self.number == -1 && self.kind != b'>' => self.kind = b'_',
+                _ => return Err(Malformed),
+            }
         }
-    }
-
-    /// The number of the line as the length of a string or of an array.
-    fn length(&self) -> Option<u16> {
-        let length = u16::try_from(self.number).ok();
-        length.filter(|length| *length <= REPLY_MAX)
+        Ok(Stage::LineEnd)
     }
 
     const fn continue_string(&mut self, byte: u8) -> Result<Stage, Malformed> {
@@ -423,25 +416,24 @@ impl Decoder {
         self.stage = Stage::Start;
         let is_nested = self.elements > 0;
         let mut in_array = is_nested;
-        match (self.kind, self.length(), &mut self.kept) {
-            (b'$', Some(length), _) => {
-                self.missing = length;
+        match (self.kind, &mut self.kept) {
+            (b'$', _) => {
                 self.stage = Stage::String;
                 return None;
             }
-            (b'*' | b'>', Some(length), _) => {
+            (b'*' | b'>', _) => {
                 if !is_nested {
                     self.is_push = self.kind == b'>';
-                    if length == 4 && !self.is_push {
+                    if self.missing == 4 && !self.is_push {
                         self.kept = Kept::Numbers(Vec::new());
                     }
                 }
                 // The array counts as one more element: it is subtracted below. A nested array was already counted by the
                 // array around it, so `max` adds one only to an outer array.
-                self.elements = self.elements.max(1).saturating_add(length);
+                self.elements = self.elements.max(1).saturating_add(self.missing);
                 in_array = true;
             }
-            (b':', _, Kept::Numbers(numbers)) => {
+            (b':', Kept::Numbers(numbers)) => {
                 // An array of four numbers has four elements, so there is room.
                 let _full = numbers.push(self.number);
             }
@@ -460,8 +452,7 @@ impl Decoder {
             (Kept::Text(text), b'+') if text.as_bytes() == b"OK" => Value::Ok,
             (Kept::Text(text), b'-') => Value::Error(*text),
             (_, b':') => Value::Integer(self.number),
-            // The length of a null is -1.
-            (_, b'_' | b'$' | b'*') => Value::Nil,
+            (_, b'_') => Value::Nil,
             _ => Value::Other,
         })
     }
