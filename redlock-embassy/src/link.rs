@@ -609,6 +609,8 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
         }
     }
 
+    // `inline(never)`: the loop that calls it stays short.
+    #[inline(never)]
     fn is_silent(&self, clock: &impl Clock) -> bool {
         let silent_until = later(self.waiting_since, self.patience_micros);
         self.pipeline.outstanding() > 0 && clock.now() >= silent_until

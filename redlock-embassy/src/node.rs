@@ -333,8 +333,6 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     /// Returns the stage that sends `command`, or the stage that denies it. It denies an acquire whose grant would not count,
     /// and an extend by more than the guard record allows. Commands in the send buffer are sent even then. If the recorded
     /// identity of the node may be out of date, the node is asked again first.
-    // `inline(never)`: many callers, one copy in flash.
-    #[inline(never)]
     fn admit(&self, command: &Command<'_>) -> Stage {
         #[cfg(feature = "queue")]
         let command = &self.link.mail.at_node(command);

@@ -61,20 +61,21 @@ impl Line {
     }
 
     /// Writes `letter` and `number` in decimal, from the end to the front.
+    // `inline(never)`: many callers, one copy in flash.
+    #[inline(never)]
     fn write(&mut self, letter: u8, mut number: u64) -> &[u8] {
-        let mut start = self.0.len() - Self::END.len();
-        let mut slots = self.0.iter_mut().rev().skip(Self::END.len());
-        for slot in slots.by_ref() {
-            *slot = decimal_digit(number);
-            number /= 10;
+        let [digits @ .., _, _] = &mut self.0;
+        let mut start = digits.len();
+        let mut is_written = false;
+        for slot in digits.iter_mut().rev() {
             start -= 1;
-            if number == 0 {
+            if is_written {
+                *slot = letter;
                 break;
             }
-        }
-        if let Some(slot) = slots.next() {
-            *slot = letter;
-            start -= 1;
+            *slot = decimal_digit(number);
+            number /= 10;
+            is_written = number == 0;
         }
         self.0.get(start..).unwrap_or_default()
     }
