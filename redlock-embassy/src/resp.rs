@@ -23,9 +23,10 @@ pub fn encode<'a>(
     arguments: impl ExactSizeIterator<Item = Argument<'a>>,
     mut put: impl FnMut(&[u8]),
 ) {
-    put(Line::new().write(b'*', arguments.len() as u64));
+    let mut line = Line::new();
+    let mut number = Line::new();
+    put(line.write(b'*', arguments.len() as u64));
     for argument in arguments {
-        let mut number = Line::new();
         let (prefix, bytes) = match &argument {
             Argument::Bytes(bytes) => ("", *bytes),
             Argument::Integer(value) => match number.write(b':', *value) {
@@ -37,7 +38,7 @@ pub fn encode<'a>(
         };
         let len = prefix.len().saturating_add(bytes.len());
         for piece in [
-            Line::new().write(b'$', len as u64),
+            line.write(b'$', len as u64),
             prefix.as_bytes(),
             bytes,
             Line::END,
