@@ -34,7 +34,7 @@ impl Instant {
     }
 
     // `inline(never)`: many callers, one copy in flash.
-    #[inline(never)]
+    #[cfg_attr(target_pointer_width = "32", inline(never))]
     pub(crate) const fn plus_micros(self, micros: u64) -> Self {
         Self(self.0.saturating_add(micros))
     }
