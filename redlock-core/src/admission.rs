@@ -151,7 +151,6 @@ impl Admission {
 
     /// Like [`must_ask`](Self::must_ask), for a caller that already has the result of [`check`](Self::check) at `now`.
     #[must_use]
-    #[inline(never)]
     pub fn is_outdated(&self, verb: Verb, admitted: &Result<(), Denial>, now: Instant) -> bool {
         let conditions = match verb {
             Verb::Acquire { conditions, .. } | Verb::Extend { conditions, .. } => conditions,

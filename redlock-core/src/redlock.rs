@@ -352,36 +352,37 @@ where
         lease: &Lease<K>,
     ) -> Released<NodeErrorOf<T>, MAX> {
         let key = lease.key().as_ref();
-        let keep = self.release_command(lease);
-        if !keep.is_release() {
+        let mut command = self.release_command(lease);
+        let is_kept = !command.is_release();
+        if is_kept {
             // A later release would delete the keys.
             self.abandoned = None;
-            let mut ballot = self.delivery_round(keep, self.all, self.all, self.quorum());
-            self.run(&mut ballot).await;
-            let is_kept = ballot.report.tally().granted >= self.quorum() as usize;
-            if !is_kept && ballot.samples.misfits() > 0 {
-                // This client has not asked the nodes for their time since the grant, which may be long ago.
-                self.learn_time(&mut ballot);
-                let keep = self.release_command(lease);
-                ballot = self.delivery_round(keep, self.all, self.all, self.quorum());
-                self.run(&mut ballot).await;
-            }
-            return Released {
-                report: ballot.report,
-                is_kept: true,
-            };
+        } else {
+            // A lease that was adopted has no place.
+            let place = lease.place().or_else(|| self.outside());
+            self.set_abandoned(key, lease.token(), lease.proposal(), place);
+            command = command.with_place(place);
         }
-        // A lease that was adopted has no place.
-        let place = lease.place().or_else(|| self.outside());
-        self.set_abandoned(key, lease.token(), lease.proposal(), place);
-        let release = lease.release_command().with_place(place);
-        let mut ballot = self.delivery_round(release, self.all, self.all, self.quorum());
-        self.run(&mut ballot).await;
-        self.abandoned = None;
-        self.contention.record(key, ballot.report.has_waiters());
+        let mut may_repeat = cfg!(feature = "min-hold") && is_kept;
+        let ballot = loop {
+            let mut ballot = self.delivery_round(command, self.all, self.all, self.quorum());
+            self.run(&mut ballot).await;
+            let granted = ballot.report.tally().granted;
+            if !may_repeat || ballot.samples.misfits() == 0 || granted >= self.quorum() as usize {
+                break ballot;
+            }
+            // This client has not learned the nodes' time since the grant, which may be long ago.
+            may_repeat = false;
+            self.learn_time(&mut ballot);
+            command = self.release_command(lease);
+        };
+        if !is_kept {
+            self.abandoned = None;
+            self.contention.record(key, ballot.report.has_waiters());
+        }
         Released {
             report: ballot.report,
-            is_kept: false,
+            is_kept,
         }
     }
 

@@ -28,6 +28,8 @@ pub enum Outcome<E> {
 
 impl<E> Outcome<E> {
     /// Converts `result`. A reply of another kind of command counts as no answer.
+    // `inline(never)`: inlined, it would copy the error of the transport once more. Not on servers, where a call takes more time.
+    #[cfg_attr(target_pointer_width = "32", inline(never))]
     pub(crate) fn of(command: &Command<'_>, result: Result<Reply, E>) -> Self {
         let reply = match result {
             Err(error) => return Self::Failed(error),
@@ -123,6 +125,8 @@ impl<E, const MAX: usize> Report<E, MAX> {
         self.free_in_ms.map(|ms| Duration::from_millis(ms.into()))
     }
 
+    // `inline(never)`: many callers, one copy in flash.
+    #[cfg_attr(target_pointer_width = "32", inline(never))]
     pub(crate) fn record(&mut self, node: usize, outcome: Outcome<E>) {
         if let Some(place) = self.outcomes.get_mut(node) {
             *place = outcome;

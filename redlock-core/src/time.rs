@@ -33,6 +33,8 @@ impl Instant {
         self.plus_micros(whole_micros(by))
     }
 
+    // `inline(never)`: many callers, one copy in flash.
+    #[cfg_attr(target_pointer_width = "32", inline(never))]
     pub(crate) const fn plus_micros(self, micros: u64) -> Self {
         Self(self.0.saturating_add(micros))
     }

@@ -1,5 +1,8 @@
 //! The clock of embassy.
 
+use core::future::{Future, poll_fn};
+use core::pin::pin;
+use core::task::Poll;
 use core::time::Duration;
 
 use embassy_time::{TICK_HZ, Timer};
@@ -28,12 +31,16 @@ impl Clock for EmbassyClock {
         Duration::from_micros(MICROS_PER_SECOND.div_ceil(TICK_HZ))
     }
 
-    async fn sleep_until(&self, deadline: Instant) {
-        // A `Timer` is pending at its first poll, even if its deadline has passed.
-        if self.now() < deadline {
+    // No `async fn`, and a new `Timer` at each poll: every call to a node has one of these futures, which holds only the deadline.
+    fn sleep_until(&self, deadline: Instant) -> impl Future<Output = ()> {
+        poll_fn(move |cx| {
+            if Self.now() >= deadline {
+                return Poll::Ready(());
+            }
+            // Its first poll sets the alarm, and is always pending.
             let ticks = ticks_at::<TICK_HZ>(deadline);
-            Timer::at(embassy_time::Instant::from_ticks(ticks)).await;
-        }
+            pin!(Timer::at(embassy_time::Instant::from_ticks(ticks))).poll(cx)
+        })
     }
 }
 

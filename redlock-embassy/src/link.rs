@@ -19,8 +19,9 @@ use crate::{Connect, NodeName};
 
 /// The state of the connection. No future holds any of it, so a call may be dropped, and the next call continues.
 #[derive(Debug)]
-pub(crate) struct Link<S, const TX: usize, const RX: usize> {
+pub(crate) struct Link<'a, S, const TX: usize, const RX: usize> {
     socket: S,
+    pub(crate) login: Login<'a>,
     pipeline: Pipeline<TX, RX>,
     state: State,
     /// Bytes were written to the socket and not flushed.
@@ -61,24 +62,19 @@ enum State {
 
 /// The state that a call waits for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Goal<'g> {
+pub(crate) enum Goal {
     /// Everything that has arrived is read, without waiting for more: replies to dropped calls, or the end of the connection.
     CaughtUp,
     /// The connection takes commands. If there is no connection, the client connects. After a failure, it connects only
     /// when the back-off is over.
     Open,
-    /// The pipeline has taken this command. The next goal sends it.
-    ///
-    /// If the pipeline is full of unsent bytes or of commands without a reply, the client waits for room. If the node
-    /// hangs, the first call after the patience of the link aborts the connection.
-    Pushed(&'g Command<'g>),
     /// Everything is sent, and all replies have arrived.
     Answered,
     /// All bytes are sent that the socket takes without waiting.
     Sent,
-    /// Bytes have been written, or have arrived. The client waits for them.
-    #[cfg(feature = "queue")]
-    Called,
+    /// Bytes have been written, or have arrived. The client waits for them without a limit: if the node hangs, the first call
+    /// after the patience of the link aborts the connection.
+    Progress,
     /// An aborted connection has begun to close. The result is always [`Failed`], because the earlier goal of the call cannot
     /// be reached any more.
     Aborted,
@@ -92,8 +88,8 @@ pub(crate) struct Failed;
 
 /// What to do next to reach a goal.
 enum Next {
-    /// Take this action, within this limit.
-    Take(Action, Limit),
+    /// Take this action until this instant. [`NOW`]: poll it once. [`NEVER`]: until the caller drops the future.
+    Take(Action, Instant),
     /// Stop: the goal is reached, or cannot be reached.
     Stop(Result<(), Failed>),
 }
@@ -101,21 +97,16 @@ enum Next {
 #[derive(Clone, Copy)]
 enum Action {
     Connect,
-    LogIn { step: login::Step, fed: usize },
+    LogIn,
     Write,
     Flush,
     Read,
     Close,
 }
 
-#[derive(Clone, Copy)]
-enum Limit {
-    /// One poll.
-    Now,
-    Until(Instant),
-    /// No limit: the caller drops the future.
-    None,
-}
+// Two instants, because an enum would be larger in the future of every call.
+const NOW: Instant = Instant::from_micros(0);
+const NEVER: Instant = Instant::MAX;
 
 /// Whether the login may send a step before the one before it is answered.
 const IS_PIPELINED: bool = cfg!(any(feature = "scripts", feature = "client-name"));
@@ -132,10 +123,17 @@ const BACK_OFF_MICROS: u32 = 50_000;
 /// How many times [`BACK_OFF_MICROS`] doubles, at most: up to 1.6 s.
 const BACK_OFF_DOUBLINGS: u8 = 5;
 
-impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
+impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
     pub(crate) const fn new(socket: S) -> Self {
         Self {
             socket,
+            login: Login {
+                user: None,
+                password: None,
+                database: 0,
+                #[cfg(feature = "client-name")]
+                client_name: None,
+            },
             pipeline: Pipeline::new(),
             state: State::Closed {
                 again_at: Instant::from_micros(0),
@@ -268,17 +266,17 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     }
 
     /// Closes the connection when the outstanding replies have arrived. Takes at most [`CLOSE_MICROS`].
-    pub(crate) async fn close(&mut self, clock: &impl Clock, login: &Login<'_>) {
+    pub(crate) async fn close(&mut self, clock: &impl Clock) {
         let until = later(clock.now(), CLOSE_MICROS);
         if self.is_open() {
             // The connection is closed also if a reply does not arrive.
-            let answered = self.reach(Goal::Answered, clock, login);
+            let answered = self.reach(Goal::Answered, clock);
             select(answered, clock.sleep_until(until)).await;
         }
         if !matches!(self.state, State::Closed { .. }) {
             let again_at = Instant::from_micros(0);
             self.state = State::Closing { until, again_at };
-            let closed = self.reach(Goal::Closed, clock, login).await;
+            let closed = self.reach(Goal::Closed, clock).await;
             debug_assert!(closed.is_ok(), "closing takes at most CLOSE_MICROS");
         }
         self.reset_back_off();
@@ -292,18 +290,16 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
     )]
     pub(crate) fn reach(
         &mut self,
-        mut goal: Goal<'_>,
+        mut goal: Goal,
         clock: &impl Clock,
-        login: &Login<'_>,
     ) -> impl Future<Output = Result<(), Failed>> {
         async move {
             loop {
-                let (action, limit) = match self.next(goal, clock) {
-                    Next::Take(action, limit) => (action, limit),
+                let (action, until) = match self.next(goal, clock) {
+                    Next::Take(action, until) => (action, until),
                     Next::Stop(result) => return result,
                 };
-                let result = match select(self.take(action, clock, login), wait(limit, clock)).await
-                {
+                let result = match select(self.take(action, clock), wait(until, clock)).await {
                     Either::First(result) => result,
                     Either::Second(()) => match (goal, self.state) {
                         (Goal::Aborted, _) => return Err(Failed),
@@ -323,19 +319,18 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                     self.abort(kind, clock);
                     goal = Goal::Aborted;
                 }
-                #[cfg(feature = "queue")]
-                if matches!(goal, Goal::Called) {
+                if matches!(goal, Goal::Progress) {
                     return Ok(());
                 }
             }
         }
     }
 
-    fn next(&mut self, goal: Goal<'_>, clock: &impl Clock) -> Next {
+    fn next(&mut self, goal: Goal, clock: &impl Clock) -> Next {
         self.renew(clock);
         let exchange = self.exchange();
         match (goal, self.state) {
-            (Goal::CaughtUp, State::Open) => Next::Take(Action::Read, Limit::Now),
+            (Goal::CaughtUp, State::Open) => Next::Take(Action::Read, NOW),
             (Goal::CaughtUp, _) | (Goal::Open, State::Open) => Next::Stop(Ok(())),
 
             (Goal::Open, State::Closed { again_at }) => {
@@ -345,53 +340,36 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 }
                 let until = later(now, self.connect_timeout_micros);
                 self.state = State::Connecting { until };
-                Next::Take(Action::Connect, Limit::Until(until))
+                Next::Take(Action::Connect, until)
             }
-            (Goal::Open, State::Connecting { until }) => {
-                Next::Take(Action::Connect, Limit::Until(until))
-            }
-            (Goal::Open, State::LoggingIn { step, fed, until }) => {
+            (Goal::Open, State::Connecting { until }) => Next::Take(Action::Connect, until),
+            (Goal::Open, State::LoggingIn { fed, until, .. }) => {
                 let action = match exchange {
                     // The answers to the steps before this one are not waited for.
-                    Some(Action::Read) if IS_PIPELINED && fed != WHOLE => {
-                        Action::LogIn { step, fed }
-                    }
+                    Some(Action::Read) if IS_PIPELINED && fed != WHOLE => Action::LogIn,
                     // A dropped call may have sent a part of this step.
-                    exchange => exchange.unwrap_or(Action::LogIn { step, fed }),
+                    exchange => exchange.unwrap_or(Action::LogIn),
                 };
-                Next::Take(action, Limit::Until(until))
+                Next::Take(action, until)
             }
             (Goal::Open | Goal::Closed, State::Closing { until, .. }) => {
-                Next::Take(Action::Close, Limit::Until(until))
+                Next::Take(Action::Close, until)
             }
-            (Goal::Aborted, State::Closing { .. }) => Next::Take(Action::Close, Limit::Now),
+            (Goal::Aborted, State::Closing { .. }) => Next::Take(Action::Close, NOW),
             (Goal::Closed, _) => Next::Stop(Ok(())),
 
-            (Goal::Pushed(command), State::Open) => match self.push(command, clock) {
-                Ok(()) => Next::Stop(Ok(())),
-                Err(Refused::TooLong) => {
-                    self.why = TransportError::TooLong;
-                    Next::Stop(Err(Failed))
-                }
-                Err(Refused::Full) => Next::Take(exchange.unwrap_or(Action::Read), Limit::None),
-            },
             (Goal::Answered, State::Open) => match exchange {
-                Some(action) => Next::Take(action, Limit::None),
+                Some(action) => Next::Take(action, NEVER),
                 None => Next::Stop(Ok(())),
             },
-            #[cfg(feature = "queue")]
-            (Goal::Called, State::Open) => {
-                Next::Take(exchange.unwrap_or(Action::Read), Limit::None)
-            }
+            (Goal::Progress, State::Open) => Next::Take(exchange.unwrap_or(Action::Read), NEVER),
             (Goal::Sent, State::Open) => match exchange {
-                Some(action @ (Action::Write | Action::Flush)) => Next::Take(action, Limit::Now),
+                Some(action @ (Action::Write | Action::Flush)) => Next::Take(action, NOW),
                 _ => Next::Stop(Ok(())),
             },
-            (Goal::Pushed(_) | Goal::Answered | Goal::Sent | Goal::Aborted, _) => {
+            (Goal::Answered | Goal::Sent | Goal::Progress | Goal::Aborted, _) => {
                 Next::Stop(Err(Failed))
             }
-            #[cfg(feature = "queue")]
-            (Goal::Called, _) => Next::Stop(Err(Failed)),
         }
     }
 
@@ -408,7 +386,16 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         }
     }
 
-    fn push(&mut self, command: &Command<'_>, clock: &impl Clock) -> Result<(), Refused> {
+    /// Queues `command`, which the next goal sends. `None` if the pipeline is full of unsent bytes or of commands without a reply:
+    /// try again after [`Goal::Progress`].
+    pub(crate) fn push(
+        &mut self,
+        command: &Command<'_>,
+        clock: &impl Clock,
+    ) -> Option<Result<(), Failed>> {
+        if !self.is_open() {
+            return Some(Err(Failed));
+        }
         let is_first = self.pipeline.outstanding() == 0;
         // A script of a plain lock is about as short as its hash, so it is sent as text and not loaded first.
         let call = if is_by_hash(command) {
@@ -416,12 +403,16 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         } else {
             ScriptCall::Text
         };
-        self.pipeline.push(command.arguments(call))?;
+        match self.pipeline.push(command.arguments(call)) {
+            Ok(()) => {}
+            Err(Refused::Full) => return None,
+            Err(Refused::TooLong) => return Some(Err(self.fail(TransportError::TooLong))),
+        }
         self.mail.queued(command, self.pipeline.outstanding());
         if is_first {
             self.waiting_since = clock.now();
         }
-        Ok(())
+        Some(Ok(()))
     }
 
     /// Takes one action and records its result.
@@ -433,7 +424,6 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         &mut self,
         action: Action,
         clock: &impl Clock,
-        login: &Login<'_>,
     ) -> impl Future<Output = Result<(), TransportError>> {
         async move {
             match action {
@@ -445,25 +435,7 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                     self.mail.connected();
                     self.log_in(Some(login::Step::FIRST), clock);
                 }
-                Action::LogIn { step, fed } => match login.arguments(step, &self.mail) {
-                    Some(arguments) => {
-                        #[cfg(feature = "queue")]
-                        if matches!(step, login::Step::Subscribe) {
-                            self.mail.set_status(Status::Subscribing);
-                        }
-                        let rest_from = self.pipeline.feed(arguments, fed);
-                        if rest_from.is_none() && step.is_pipelined() {
-                            #[cfg(feature = "client-name")]
-                            if step.is_optional() {
-                                self.pipeline.tolerate_error();
-                            }
-                            self.log_in(step.next(), clock);
-                        } else if let State::LoggingIn { fed, .. } = &mut self.state {
-                            *fed = rest_from.unwrap_or(WHOLE);
-                        }
-                    }
-                    None => self.log_in(step.next(), clock),
-                },
+                Action::LogIn => self.feed_login(clock),
                 Action::Write => {
                     match self.socket.write(self.pipeline.unsent()).await {
                         Ok(0) | Err(_) => return Err(TransportError::Disconnected),
@@ -488,6 +460,31 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
                 }
             }
             Ok(())
+        }
+    }
+
+    /// Queues the next bytes of the current step of the login, or ends the step if it is not needed.
+    fn feed_login(&mut self, clock: &impl Clock) {
+        let State::LoggingIn { step, fed, .. } = self.state else {
+            return;
+        };
+        let Some(arguments) = self.login.arguments(step, &self.mail) else {
+            self.log_in(step.next(), clock);
+            return;
+        };
+        #[cfg(feature = "queue")]
+        if matches!(step, login::Step::Subscribe) {
+            self.mail.set_status(Status::Subscribing);
+        }
+        let rest_from = self.pipeline.feed(arguments, fed);
+        if rest_from.is_none() && step.is_pipelined() {
+            #[cfg(feature = "client-name")]
+            if step.is_optional() {
+                self.pipeline.tolerate_error();
+            }
+            self.log_in(step.next(), clock);
+        } else if let State::LoggingIn { fed, .. } = &mut self.state {
+            *fed = rest_from.unwrap_or(WHOLE);
         }
     }
 
@@ -612,6 +609,8 @@ impl<S: Connect, const TX: usize, const RX: usize> Link<S, TX, RX> {
         }
     }
 
+    // `inline(never)`: the loop that calls it stays short.
+    #[inline(never)]
     fn is_silent(&self, clock: &impl Clock) -> bool {
         let silent_until = later(self.waiting_since, self.patience_micros);
         self.pipeline.outstanding() > 0 && clock.now() >= silent_until
@@ -669,10 +668,10 @@ const fn can_call(step: login::Step, answer: Value) -> Option<bool> {
     }
 }
 
-async fn wait(limit: Limit, clock: &impl Clock) {
-    match limit {
-        Limit::Now => {}
-        Limit::Until(until) => clock.sleep_until(until).await,
-        Limit::None => pending().await,
+async fn wait(until: Instant, clock: &impl Clock) {
+    match until {
+        NOW => {}
+        NEVER => pending().await,
+        until => clock.sleep_until(until).await,
     }
 }

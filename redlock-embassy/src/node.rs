@@ -17,7 +17,6 @@ use crate::error::{NodeError, NodeName, TransportError};
 use crate::link::{Failed, Goal, Link};
 #[cfg(feature = "queue")]
 use crate::log::warning;
-use crate::login::Login;
 use crate::outbox::Outbox;
 use crate::resp::Value;
 use crate::{Connect, EmbassyClock};
@@ -50,9 +49,8 @@ use crate::{Connect, EmbassyClock};
 /// minutes.
 #[derive(Debug)]
 pub struct TcpNode<'a, S, K = EmbassyClock, const TX: usize = 256, const RX: usize = 32> {
-    link: Link<S, TX, RX>,
+    link: Link<'a, S, TX, RX>,
     clock: K,
-    login: Login<'a>,
     /// The last attempt to acquire a lock: its token, and whether the connection has taken an acquire of it. If not, there is
     /// nothing to release. A fenced attempt may send several acquires with one token.
     // A tuple, because a struct takes more flash.
@@ -66,13 +64,6 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         Self {
             link: Link::new(socket),
             clock,
-            login: Login {
-                user: None,
-                password: None,
-                database: 0,
-                #[cfg(feature = "client-name")]
-                client_name: None,
-            },
             attempt: None,
             outbox: Outbox::EMPTY,
         }
@@ -81,21 +72,21 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     /// Logs in with this password, as the default user. By default, the client does not log in.
     #[must_use]
     pub const fn password(mut self, password: &'a str) -> Self {
-        self.login.password = Some(password);
+        self.link.login.password = Some(password);
         self
     }
 
     /// Logs in as this user, with this password. By default, the client does not log in.
     #[must_use]
     pub const fn credentials(mut self, user: &'a str, password: &'a str) -> Self {
-        self.login.user = Some(user);
+        self.link.login.user = Some(user);
         self.password(password)
     }
 
     /// Uses this database. Default: 0.
     #[must_use]
     pub const fn database(mut self, number: u16) -> Self {
-        self.login.database = number;
+        self.link.login.database = number;
         self
     }
 
@@ -106,7 +97,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     #[cfg(feature = "client-name")]
     #[must_use]
     pub const fn client_name(mut self, name: ClientName<'a>) -> Self {
-        self.login.client_name = Some(name);
+        self.link.login.client_name = Some(name);
         self
     }
 
@@ -183,7 +174,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     /// Call it before a stop mode, before the network is switched off, and before the node is dropped. If the future is
     /// dropped, the connection may stay open.
     pub async fn close(&mut self) {
-        self.link.close(&self.clock, &self.login).await;
+        self.link.close(&self.clock).await;
     }
 
     /// The stream to the node, for instance to change the address of a [`NetSocket`](crate::NetSocket). Reading, writing or
@@ -200,6 +191,9 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         command: &Command<'_>,
         reloads: &mut u8,
     ) -> Result<Stage, Failed> {
+        let given = command;
+        #[cfg(feature = "queue")]
+        let command = &self.link.mail.at_node(given);
         match stage {
             Stage::CatchUp => {
                 self.process_replies();
@@ -223,11 +217,11 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                     }
                     return Err(self.link.fail(TransportError::NoScript));
                 }
-                Ok(self.push_next(command))
+                self.push_next(given)
             }
             Stage::PushStored => {
-                self.pushed_stored(reached, Some(command))?;
-                Ok(self.push_next(command))
+                reached?;
+                self.push_next(given)
             }
             Stage::Drain => {
                 self.process_replies();
@@ -243,14 +237,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             Stage::Deny(denial) => Ok(Stage::Answered(Err(denial))),
             Stage::Push => {
                 reached?;
-                match command.verb {
-                    Verb::Acquire { .. } => {
-                        self.attempt = Some((*command.token, true));
-                    }
-                    Verb::Release => self.outbox.store_in_flight(command),
-                    Verb::Extend { .. } => {}
-                }
-                Ok(Stage::Await)
+                self.push(given)
             }
             Stage::Await => {
                 self.process_replies();
@@ -298,37 +285,57 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         self.link.forget_errors();
     }
 
-    /// Returns the stage that sends the next stored release, or else the one that sends `command`.
-    fn push_next(&self, command: &Command<'_>) -> Stage {
-        match self.outbox.unsent_ahead_of(Some(command)) {
-            Some(_) => Stage::PushStored,
-            None => self.admit(command),
+    /// Queues the stored releases that go ahead of `command`, then `command`. Returns the next stage.
+    fn push_next(&mut self, command: &Command<'_>) -> Result<Stage, Failed> {
+        if !self.push_stored(Some(command))? {
+            return Ok(Stage::PushStored);
+        }
+        match self.admit(command) {
+            Stage::Push => self.push(command),
+            stage => Ok(stage),
         }
     }
 
-    /// Records the result of the goal that sends the next stored release ahead of `command`.
-    fn pushed_stored(
-        &mut self,
-        reached: Result<(), Failed>,
-        command: Option<&Command<'_>>,
-    ) -> Result<(), Failed> {
-        match reached {
-            Ok(()) => self.outbox.set_in_flight(command),
-            // A release that can never be sent must not block the other commands.
-            Err(Failed) if matches!(self.link.why(), TransportError::TooLong) => {
-                self.outbox.remove_unsent_ahead_of(command);
+    /// Queues the stored releases that go ahead of `command`. Returns whether there was room for all of them.
+    fn push_stored(&mut self, command: Option<&Command<'_>>) -> Result<bool, Failed> {
+        while let Some(release) = self.outbox.unsent_ahead_of(command) {
+            #[cfg(feature = "queue")]
+            let release = self.link.mail.at_node(&release);
+            match self.link.push(&release, &self.clock) {
+                Some(Ok(())) => self.outbox.set_in_flight(command),
+                // A release that can never be sent must not block the other commands.
+                Some(Err(Failed)) if matches!(self.link.why(), TransportError::TooLong) => {
+                    self.outbox.remove_unsent_ahead_of(command);
+                }
+                Some(Err(Failed)) => return Err(Failed),
+                None => return Ok(false),
             }
-            Err(Failed) => return Err(Failed),
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Queues `command`. Returns the stage that waits for the reply, or for room.
+    fn push(&mut self, command: &Command<'_>) -> Result<Stage, Failed> {
+        #[cfg(feature = "queue")]
+        let command = &self.link.mail.at_node(command);
+        let Some(pushed) = self.link.push(command, &self.clock) else {
+            return Ok(Stage::Push);
+        };
+        pushed?;
+        match command.verb {
+            Verb::Acquire { .. } => self.attempt = Some((*command.token, true)),
+            Verb::Release => self.outbox.store_in_flight(command),
+            Verb::Extend { .. } => {}
+        }
+        Ok(Stage::Await)
     }
 
     /// Returns the stage that sends `command`, or the stage that denies it. It denies an acquire whose grant would not count,
     /// and an extend by more than the guard record allows. Commands in the send buffer are sent even then. If the recorded
     /// identity of the node may be out of date, the node is asked again first.
-    // `inline(never)`: many callers, one copy in flash.
-    #[inline(never)]
     fn admit(&self, command: &Command<'_>) -> Stage {
+        #[cfg(feature = "queue")]
+        let command = &self.link.mail.at_node(command);
         if self.link.mail.needs_subscription(command) {
             return Stage::Drain;
         }
@@ -406,10 +413,6 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         if self.link.mail.mailbox().is_none() {
             return Ok(Listening::Never);
         }
-        if matches!(step, Listening::PushStored) {
-            // A connection that has failed is found below.
-            let _result = self.pushed_stored(reached, None);
-        }
         self.process_replies();
         if let Some(call) = self.link.mail.take_call(key) {
             return Err(call);
@@ -427,7 +430,9 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                 }
             }
             (true, _) if self.outbox.unsent_ahead_of(None).is_some() && self.link.can_queue() => {
-                Listening::PushStored
+                // A connection that fails is found later.
+                let _result = self.push_stored(None);
+                Listening::Listen
             }
             (true, _) if matches!(step, Listening::Listen | Listening::ListenOn) => {
                 Listening::ListenOn
@@ -446,8 +451,8 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         self.attempt.as_ref() == Some(&(*token, false))
     }
 
-    fn reach(&mut self, goal: Goal<'_>) -> impl Future<Output = Result<(), Failed>> {
-        self.link.reach(goal, &self.clock, &self.login)
+    fn reach(&mut self, goal: Goal) -> impl Future<Output = Result<(), Failed>> {
+        self.link.reach(goal, &self.clock)
     }
 
     /// The error of a call whose goal was not reached.
@@ -487,30 +492,17 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
         let mut reloads = 0;
         let mut stage = Stage::CatchUp;
         loop {
-            let pushed = match stage {
-                Stage::PushStored => {
-                    let stored = self.outbox.unsent_ahead_of(Some(command));
-                    // This stage comes only if there is one.
-                    stored.unwrap_or(*command)
-                }
-                _ => *command,
-            };
-            #[cfg(feature = "queue")]
-            let (command, pushed) = (
-                &self.link.mail.at_node(command),
-                self.link.mail.at_node(&pushed),
-            );
             let goal = match stage {
                 Stage::CatchUp => Goal::CaughtUp,
                 Stage::Open => Goal::Open,
-                Stage::PushStored | Stage::Push => Goal::Pushed(&pushed),
+                Stage::PushStored | Stage::Push => Goal::Progress,
                 Stage::Deny(_) => Goal::Sent,
                 Stage::Drain | Stage::Await => Goal::Answered,
                 Stage::Abort => Goal::Aborted,
                 Stage::Answered(Ok(reply)) => return Ok(reply),
                 Stage::Answered(Err(denial)) => return Err(self.error(Failure::Denied(denial))),
             };
-            let reached = self.link.reach(goal, &self.clock, &self.login).await;
+            let reached = self.link.reach(goal, &self.clock).await;
             stage = match self.after(stage, reached, command, &mut reloads) {
                 Ok(next) => next,
                 Err(Failed) => return Err(self.failed()),
@@ -530,7 +522,6 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
     async fn called(&mut self, key: &[u8]) -> Call {
         let mut step = Listening::CatchUp;
         loop {
-            let stored;
             let goal = match step {
                 Listening::CatchUp => Goal::CaughtUp,
                 Listening::Open => Goal::Open,
@@ -540,20 +531,15 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
                     Goal::Open
                 }
                 Listening::Drain => Goal::Answered,
-                Listening::PushStored => {
-                    let unsent = self.outbox.unsent_ahead_of(None);
-                    stored = unsent.map(|release| self.link.mail.at_node(&release));
-                    stored.as_ref().map_or(Goal::CaughtUp, Goal::Pushed)
-                }
-                Listening::Listen => Goal::Called,
+                Listening::Listen => Goal::Progress,
                 Listening::ListenOn => {
                     // Messages that keep coming must not keep the other tasks waiting.
                     yield_now().await;
-                    Goal::Called
+                    Goal::Progress
                 }
                 Listening::Never => pending().await,
             };
-            let reached = self.link.reach(goal, &self.clock, &self.login).await;
+            let reached = self.link.reach(goal, &self.clock).await;
             step = match self.listened(step, reached, key) {
                 Ok(next) => next,
                 Err(call) => return call,
@@ -578,13 +564,13 @@ enum Stage {
     CatchUp,
     /// Connects and logs in, if necessary.
     Open,
-    /// Sends the stored release ahead of the command.
+    /// Waits for room for the next stored release, which goes ahead of the command.
     PushStored,
     /// Waits for the outstanding replies, before the node is asked for its identity again.
     Drain,
-    /// Sends the command.
+    /// Waits for room for the command.
     Push,
-    /// Waits for the reply.
+    /// Sends the command, and waits for the reply.
     Await,
     /// The node has no vote. Commands in the send buffer are still sent.
     Deny(Denial),
@@ -605,8 +591,6 @@ enum Listening {
     Pause,
     /// Waits for the outstanding replies, before the connection subscribes.
     Drain,
-    /// Sends the stored release.
-    PushStored,
     /// Reads what comes.
     Listen,
     /// The same, after a turn of the other tasks.

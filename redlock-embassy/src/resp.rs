@@ -23,9 +23,10 @@ pub fn encode<'a>(
     arguments: impl ExactSizeIterator<Item = Argument<'a>>,
     mut put: impl FnMut(&[u8]),
 ) {
-    put(Line::new().write(b'*', arguments.len() as u64));
+    let mut line = Line::new();
+    let mut number = Line::new();
+    put(line.write(b'*', arguments.len() as u64));
     for argument in arguments {
-        let mut number = Line::new();
         let (prefix, bytes) = match &argument {
             Argument::Bytes(bytes) => ("", *bytes),
             Argument::Integer(value) => match number.write(b':', *value) {
@@ -37,7 +38,7 @@ pub fn encode<'a>(
         };
         let len = prefix.len().saturating_add(bytes.len());
         for piece in [
-            Line::new().write(b'$', len as u64),
+            line.write(b'$', len as u64),
             prefix.as_bytes(),
             bytes,
             Line::END,
@@ -61,20 +62,21 @@ impl Line {
     }
 
     /// Writes `letter` and `number` in decimal, from the end to the front.
+    // `inline(never)`: many callers, one copy in flash.
+    #[inline(never)]
     fn write(&mut self, letter: u8, mut number: u64) -> &[u8] {
-        let mut start = self.0.len() - Self::END.len();
-        let mut slots = self.0.iter_mut().rev().skip(Self::END.len());
-        for slot in slots.by_ref() {
-            *slot = decimal_digit(number);
-            number /= 10;
+        let [digits @ .., _, _] = &mut self.0;
+        let mut start = digits.len();
+        let mut is_written = false;
+        for slot in digits.iter_mut().rev() {
             start -= 1;
-            if number == 0 {
+            if is_written {
+                *slot = letter;
                 break;
             }
-        }
-        if let Some(slot) = slots.next() {
-            *slot = letter;
-            start -= 1;
+            *slot = decimal_digit(number);
+            number /= 10;
+            is_written = number == 0;
         }
         self.0.get(start..).unwrap_or_default()
     }
@@ -224,14 +226,14 @@ impl core::error::Error for Malformed {}
 #[derive(Debug)]
 pub struct Decoder {
     stage: Stage,
-    /// The first byte of the current line, or [`STRING_END`].
+    /// The first byte of the current line, or [`STRING_END`]. For a null in any of its forms, `_`.
     kind: u8,
     /// The number in the current line. Until the line ends, it is the absolute value as a negative number: `i64::MIN` has no
     /// positive counterpart.
     number: i64,
     is_negative: bool,
     digits: Digits,
-    /// The number of missing bytes of a string.
+    /// The length in the current line, of a string or of an array. Then the number of missing bytes of the string.
     missing: u16,
     /// The number of missing elements of the current array, nested arrays included.
     elements: u16,
@@ -375,7 +377,7 @@ impl Decoder {
         Ok(Stage::Line)
     }
 
-    /// Handles the end of a line. If the line is a number, checks it.
+    /// Handles the end of a line. If the line is a number or a length, checks it.
     fn end_number(&mut self) -> Result<Stage, Malformed> {
         if matches!(self.kind, b'+' | b'-' | b'_') {
             return Ok(Stage::LineEnd);
@@ -386,22 +388,15 @@ impl Decoder {
         if !self.is_negative {
             self.number = self.number.checked_neg().ok_or(Malformed)?;
         }
-        let is_valid = match self.kind {
-            b':' => true,
-            b'>' => self.length().is_some(),
-            _ => self.length().is_some() || self.number == -1,
-        };
-        if is_valid {
-            Ok(Stage::LineEnd)
-        } else {
-            Err(Malformed)
+        if self.kind != b':' {
+            match u16::try_from(self.number) {
+                Ok(length @ ..=REPLY_MAX) => self.missing = length,
+                // The length of a null.
+                _ if self.number == -1 && self.kind != b'>' => self.kind = b'_',
+                _ => return Err(Malformed),
+            }
         }
-    }
-
-    /// The number of the line as the length of a string or of an array.
-    fn length(&self) -> Option<u16> {
-        let length = u16::try_from(self.number).ok();
-        length.filter(|length| *length <= REPLY_MAX)
+        Ok(Stage::LineEnd)
     }
 
     const fn continue_string(&mut self, byte: u8) -> Result<Stage, Malformed> {
@@ -423,25 +418,24 @@ impl Decoder {
         self.stage = Stage::Start;
         let is_nested = self.elements > 0;
         let mut in_array = is_nested;
-        match (self.kind, self.length(), &mut self.kept) {
-            (b'$', Some(length), _) => {
-                self.missing = length;
+        match (self.kind, &mut self.kept) {
+            (b'$', _) => {
                 self.stage = Stage::String;
                 return None;
             }
-            (b'*' | b'>', Some(length), _) => {
+            (b'*' | b'>', _) => {
                 if !is_nested {
                     self.is_push = self.kind == b'>';
-                    if length == 4 && !self.is_push {
+                    if self.missing == 4 && !self.is_push {
                         self.kept = Kept::Numbers(Vec::new());
                     }
                 }
                 // The array counts as one more element: it is subtracted below. A nested array was already counted by the
                 // array around it, so `max` adds one only to an outer array.
-                self.elements = self.elements.max(1).saturating_add(length);
+                self.elements = self.elements.max(1).saturating_add(self.missing);
                 in_array = true;
             }
-            (b':', _, Kept::Numbers(numbers)) => {
+            (b':', Kept::Numbers(numbers)) => {
                 // An array of four numbers has four elements, so there is room.
                 let _full = numbers.push(self.number);
             }
@@ -460,8 +454,7 @@ impl Decoder {
             (Kept::Text(text), b'+') if text.as_bytes() == b"OK" => Value::Ok,
             (Kept::Text(text), b'-') => Value::Error(*text),
             (_, b':') => Value::Integer(self.number),
-            // The length of a null is -1.
-            (_, b'_' | b'$' | b'*') => Value::Nil,
+            (_, b'_') => Value::Nil,
             _ => Value::Other,
         })
     }

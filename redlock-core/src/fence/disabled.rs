@@ -21,10 +21,6 @@ impl Proposal {
         match self.0 {}
     }
 
-    pub(crate) const fn vouching(self) -> Self {
-        match self.0 {}
-    }
-
     pub(crate) const fn fence(&self) -> Fence {
         match self.0 {}
     }

@@ -1,6 +1,6 @@
 //! Proposals and readings with the feature `fence` or `mock`: the fence data that a client and a node exchange.
 //!
-//! The types in `disabled.rs` must have the same methods.
+//! The types in `disabled.rs` must have the same methods, but those that only fenced locks call.
 
 use crate::fence::{Fence, FencesEnabled, Fencing};
 
