@@ -15,6 +15,7 @@ use crate::handover::Handover;
 use crate::key_queues::Turn;
 use crate::lock_clock::LockClock;
 use crate::rounds::{Round, Rounds};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard, Notify};
 use crate::telemetry::HoldScope;
 
@@ -30,8 +31,6 @@ use crate::telemetry::HoldScope;
 pub struct Guard {
     /// `None` once the lock has been released.
     held: Option<Held>,
-    /// Whether the lease was adopted, and so may be adopted once more when its validity is over.
-    is_adopted: bool,
     validity: Arc<Validity>,
     keeper: Option<AbortHandle>,
     effort: Effort,
@@ -59,6 +58,8 @@ struct Validity {
     fence: Option<Fence>,
     /// The turn ends with the validity.
     turn: Turn,
+    /// Whether the lease was adopted, and so may be adopted once more when its validity is over.
+    is_adopted: AtomicBool,
     rounds: Rounds,
     scope: HoldScope,
     ending: Mutex<Ending>,
@@ -94,6 +95,7 @@ impl Guard {
             token: *lease.token(),
             fence: lease.fence(),
             turn,
+            is_adopted: AtomicBool::new(false),
             rounds,
             scope,
             ending: Mutex::default(),
@@ -101,7 +103,6 @@ impl Guard {
         });
         Self {
             held: Some(Held { core, lease }),
-            is_adopted: false,
             validity,
             keeper: None,
             effort,
@@ -110,15 +111,15 @@ impl Guard {
     }
 
     /// The same guard, of a lease that was adopted.
-    pub(crate) fn adopted(mut self) -> Self {
-        self.is_adopted = true;
+    pub(crate) fn adopted(self) -> Self {
+        self.validity.is_adopted.store(true, Ordering::Relaxed);
         self
     }
 
     /// Whether a release could be that of another guard with the same token, which has adopted the lease since. If not, no other
     /// guard adopts it before this one ends its turn.
     fn may_be_of_another(&self) -> bool {
-        self.is_adopted && !self.validity.turn.outlast()
+        self.validity.is_adopted.load(Ordering::Relaxed) && !self.validity.turn.outlast()
     }
 
     /// Returns the locked key, with the prefix if there is one.
@@ -530,14 +531,16 @@ impl Validity {
         self.rounds.admit_extension(self.until(), longest).await
     }
 
-    /// Moves the end later. Returns `false` if the lock is already lost, or another task has the turn.
+    /// Moves the end later. Returns `false` if the lock is already lost, or if another task may have adopted the lease since.
     fn extended_until(&self, until: Instant) -> bool {
         let mut ending = self.lock();
         if ending.cause.is_some() {
             return false;
         }
-        if !self.turn.extend(until) {
-            // Another task has the turn. If it has adopted the lease, the extension is also that of its guard.
+        if !self.is_adopted.load(Ordering::Relaxed) {
+            self.turn.extend(until);
+        } else if !self.turn.extend_if_not_passed_on(until) {
+            // Another task has the turn. It may have adopted the lease: then the extension is that of its guard.
             self.end(ending, LossCause::Expired);
             return false;
         }

@@ -202,13 +202,18 @@ impl Turn {
         queues.get(&self.key).is_some_and(is_own)
     }
 
-    /// Moves the end later. Returns `false` if the turn has been passed on meanwhile.
-    pub(crate) fn extend(&self, until: Instant) -> bool {
+    /// Moves the end later.
+    pub(crate) fn extend(&self, until: Instant) {
+        let until = until.as_micros();
+        self.slot.until_micros.fetch_max(until, Ordering::AcqRel);
+    }
+
+    /// Like [`extend`](Self::extend), unless the turn has been passed on meanwhile.
+    pub(crate) fn extend_if_not_passed_on(&self, until: Instant) -> bool {
         let queues = lock(&self.by_key);
         let is_own = self.is_own(&queues);
         if is_own {
-            let until = until.as_micros();
-            self.slot.until_micros.fetch_max(until, Ordering::AcqRel);
+            self.extend(until);
         }
         is_own
     }
@@ -622,12 +627,12 @@ mod tests {
     async fn a_turn_that_was_passed_on_is_not_extended() {
         let queues = KeyQueues::default();
         let holder = queues.try_take(&key("k"), ENDLESS).unwrap();
-        assert!(holder.extend(after(LONG)));
+        assert!(holder.extend_if_not_passed_on(after(LONG)));
         holder.expire();
         let next = queues.try_take(&key("k"), ENDLESS);
-        assert!(!holder.extend(after(LONG)));
+        assert!(!holder.extend_if_not_passed_on(after(LONG)));
         drop(next);
-        assert!(!holder.extend(after(LONG)));
+        assert!(!holder.extend_if_not_passed_on(after(LONG)));
     }
 
     #[tokio::test]

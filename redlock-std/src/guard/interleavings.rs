@@ -23,6 +23,10 @@ const fn second(number: u64) -> Instant {
 
 /// The validity of a lease until the end of the tenth second.
 fn validity(queues: &KeyQueues) -> Arc<Validity> {
+    validity_of(queues, false)
+}
+
+fn validity_of(queues: &KeyQueues, is_adopted: bool) -> Arc<Validity> {
     let turn = queues.try_take(&key(), TERM).unwrap();
     turn.hold(second(10));
     Arc::new(Validity {
@@ -30,6 +34,7 @@ fn validity(queues: &KeyQueues) -> Arc<Validity> {
         token: Token::from_bytes([1; Token::LEN]),
         fence: None,
         turn,
+        is_adopted: AtomicBool::new(is_adopted),
         rounds: Rounds::default(),
         scope: Telemetry::new(LockClock::default()).hold(&key()),
         ending: Mutex::default(),
@@ -83,17 +88,27 @@ fn the_validity_never_exceeds_the_lease_when_guard_keeper_and_drop_race() {
     });
 }
 
-/// The next task may have adopted the lease, with the same token.
+/// The next task may have adopted the lease too, with the same token.
 #[test]
-fn a_lease_is_either_extended_or_its_turn_is_passed_on() {
+fn an_adopted_lease_is_either_extended_or_its_turn_is_passed_on() {
     loom::model(|| {
         let queues = KeyQueues::default();
-        let validity = validity(&queues);
+        let validity = validity_of(&queues, true);
         SystemClock.advance_to(second(10));
         let keeper = spawn(&validity, |validity| validity.extended_until(second(20)));
         let next = queues.try_take(&key(), TERM);
         assert_ne!(keeper.join().unwrap(), next.is_some());
         assert_eq!(validity.is_lost(), next.is_some());
+    });
+}
+
+#[test]
+fn a_lease_is_extended_although_its_turn_was_given_away() {
+    loom::model(|| {
+        let validity = validity(&KeyQueues::default());
+        validity.turn.end();
+        assert!(validity.extended_until(second(20)));
+        assert!(!validity.is_lost() && validity.until() == second(20));
     });
 }
 

@@ -454,6 +454,23 @@ async fn a_client_that_loses_the_permission_to_subscribe_while_it_waits_gets_its
     );
 }
 
+/// A client that has met others gives up its turn among its own tasks when it acquires.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_is_extended_while_clients_of_other_processes_wait() {
+    let servers = Servers::start(3);
+    let clients = clients(&servers, 2).await;
+    let guard = clients[0].acquire(KEY).await.unwrap();
+    let first = waiting(&clients[1], &servers, 0).await;
+    guard.release().await;
+    first.await.unwrap().release().await;
+    let mut guard = clients[0].acquire(KEY).await.unwrap();
+    let second = waiting(&clients[1], &servers, 0).await;
+    guard.extend().await.unwrap();
+    assert!(guard.is_valid());
+    guard.release().await;
+    second.await.unwrap().release().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_line_that_is_no_line_costs_no_lock() {
     let servers = Servers::start(3);
