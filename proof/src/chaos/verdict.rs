@@ -164,7 +164,7 @@ impl Verdict {
                 "a key was left on node {} by a lease that had been given back: it would live {}",
                 key.node + 1,
                 key.ttl
-                    .map_or("for ever".into(), |ttl| format!("for {ttl:?} more")),
+                    .map_or_else(|| "for ever".into(), |ttl| format!("for {ttl:?} more")),
             ));
         }
         if self.left.connections > 0 {
