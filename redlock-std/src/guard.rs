@@ -1,12 +1,13 @@
 //! The guard of a held lock.
 
+mod keeper;
+
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use redlock_core::{Clock, Fence, HoldEnd, Instant, Lease, Token, Transport};
 use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
 
 use crate::core::Core;
 use crate::entropy::SystemEntropy;
@@ -18,6 +19,7 @@ use crate::rounds::{Round, Rounds};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard, Notify};
 use crate::telemetry::HoldScope;
+use keeper::Keeper;
 
 /// A held lock, valid until [`valid_until`](Self::valid_until).
 ///
@@ -32,7 +34,7 @@ pub struct Guard {
     /// `None` once the lock has been released.
     held: Option<Held>,
     validity: Arc<Validity>,
-    keeper: Option<AbortHandle>,
+    keeper: Option<Keeper>,
     effort: Effort,
     runtime: Handle,
 }
@@ -255,7 +257,7 @@ impl Guard {
         if self.keeper.is_none()
             && let Some(keeping) = self.keeping()
         {
-            self.keeper = Some(self.runtime.spawn(keeping).abort_handle());
+            self.keeper = Some(Keeper::spawn(&self.runtime, keeping));
         }
     }
 
@@ -397,7 +399,7 @@ impl Guard {
 
     fn stop_keeping(&mut self) {
         if let Some(keeper) = self.keeper.take() {
-            keeper.abort();
+            keeper.stop();
         }
     }
 }
@@ -441,7 +443,7 @@ impl Drop for Guard {
                 }
             }
         }
-        // After the releases. The keeper may still have the validity for a moment.
+        // After the releases.
         self.validity.turn.end();
     }
 }
@@ -623,7 +625,7 @@ impl Validity {
         let cause = ending.cause.get_or_insert_with(|| Box::new(cause)).clone();
         self.turn.expire();
         drop(ending);
-        self.turn.end();
+        self.turn.end_unless_outlasting();
         self.lost.notify_waiters();
         self.scope.lose(&cause);
     }

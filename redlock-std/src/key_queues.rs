@@ -234,6 +234,17 @@ impl Turn {
         self.slot.until_micros.fetch_min(now, Ordering::AcqRel);
     }
 
+    /// Passes the turn on, which [expires](Self::expire), unless the caller of [`outlast`](Self::outlast) is about to end it.
+    pub(crate) fn end_unless_outlasting(&self) {
+        let queues = lock(&self.by_key);
+        let is_ending = self.slot.is_ending.load(Ordering::Acquire);
+        drop(queues);
+        // After this, the turn is over, and so `outlast` fails.
+        if !is_ending {
+            self.end();
+        }
+    }
+
     /// Whether the tasks of the queue have passed the turn on for `longest` without an interval. If so, the caller stands back
     /// now, and counting begins again.
     pub(crate) fn stands_back_after(&self, longest: Duration) -> bool {
@@ -642,6 +653,7 @@ mod tests {
         holder.hold(after(LONG));
         assert!(holder.outlast());
         holder.expire();
+        holder.end_unless_outlasting();
         assert!(queues.try_take(&key("k"), ENDLESS).is_none());
         let next = async { queues.take(&key("k"), after(LONG), ENDLESS).await };
         let mut next = std::pin::pin!(next);

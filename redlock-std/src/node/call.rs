@@ -205,10 +205,11 @@ impl Call {
 
     /// Sends the text of the script next time. Returns `false` if it was sent already.
     ///
-    /// An acquire is then sent only while its caller waits for it. When the caller has stopped, the release may have been sent
-    /// before, and would not delete the key.
+    /// An acquire or an extend is then sent only while its caller waits for it. When the caller has stopped, the release may have been
+    /// sent before: it would not delete the key of the acquire, and with [`Options::min_hold`](redlock_core::Options::min_hold), the
+    /// extend would let the key expire earlier.
     pub(crate) fn send_script_text(&mut self) -> bool {
-        if self.is_acquire() {
+        if !self.is_release() {
             self.pointless_at = Instant::now();
         }
         mem::replace(&mut self.script_call, ScriptCall::Text) == ScriptCall::Hash
