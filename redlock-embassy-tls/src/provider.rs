@@ -1,5 +1,6 @@
 //! What embedded-tls asks for in a handshake: random numbers, and whether the server is the right one.
 
+use core::fmt;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
@@ -248,7 +249,6 @@ fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
 
 /// The one kind of signature in certificates. Verifies only so many, because webpki tries every path through certificates that have
 /// equal names, and a server without a certificate of the CA may show such ones.
-#[derive(Debug)]
 struct EcdsaP256Sha256 {
     /// It is only read and written, one after the other: webpki asks that it is `Sync`, and a Cortex-M0 can do no more.
     left: AtomicUsize,
@@ -259,6 +259,13 @@ impl EcdsaP256Sha256 {
         Self {
             left: AtomicUsize::new(signatures),
         }
+    }
+}
+
+/// webpki asks for it. A derived one would bring the formatting of numbers into the firmware.
+impl fmt::Debug for EcdsaP256Sha256 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EcdsaP256Sha256")
     }
 }
 
