@@ -341,6 +341,9 @@ impl RedisNode {
     /// that is sent.
     fn push(&mut self, command: &Command<'_>) -> (bool, Result<Pushed, TransportError>) {
         let Owner { queue, mail, .. } = &*self.owner;
+        if let Some(leave) = self.line.leave_silent(command, mail) {
+            queue.push_unattended(self.call(&leave));
+        }
         let sent = self.line.stand(command, mail, queue);
         (sent.place.is_some(), queue.push(self.call(&sent)))
     }

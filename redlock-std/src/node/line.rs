@@ -24,8 +24,7 @@ struct Stand {
     key: Box<[u8]>,
     /// Whether it stands there under a mailbox that the node could call when the wait began. That stays so until the wait ends, also
     /// if the connection breaks or is made meanwhile: the client would have two places in the line otherwise. If it breaks and cannot
-    /// be made again, the node removes that place, because nobody has subscribed, and the client stands there as one that cannot be
-    /// called from then on.
+    /// be made again, the client leaves that place, and stands there as one that cannot be called from then on.
     is_callable: bool,
     /// `None` if the handle does not wait any more.
     waiter: Option<Waiter>,
@@ -38,6 +37,20 @@ impl Clone for Line {
 }
 
 impl Line {
+    /// Returns the command that is sent before `command` if the node can no longer call this client: it leaves the place under the
+    /// mailbox that the node could call.
+    pub(super) fn leave_silent<'a>(
+        &self,
+        command: &Command<'a>,
+        mail: &Mail,
+    ) -> Option<Command<'a>> {
+        let place = command.place.filter(|_| command.is_acquire())?;
+        let stand = self.stand_for(command.key)?;
+        let is_silent = stand.waiter.is_some() && stand.is_callable && mail.is_shut();
+        let left = Place::left(mail.mailbox(), place.turn_ms);
+        is_silent.then(|| Command::release(command.key, command.token).with_place(Some(left)))
+    }
+
     /// Returns `command` as it is sent, before an acquire with a place is sent.
     pub(super) fn stand<'a>(
         &mut self,
@@ -236,12 +249,20 @@ mod tests {
         let (mail, queue) = node();
         let mut line = Line::default();
         mail.opened(None);
+        line.stand(&acquire(5), &mail, &queue);
+        assert!(line.leave_silent(&acquire(5), &mail).is_none());
+        mail.shut(super::super::error::TransportError::Disconnected);
+        let left = line.leave_silent(&acquire(5), &mail).unwrap();
+        assert!(left.is_release() && mailbox(&left).unwrap() == "0707070707070707");
+        mail.opened(None);
         let mut stands_as = || mailbox(&line.stand(&acquire(5), &mail, &queue)).unwrap();
         assert_eq!(stands_as(), "0707070707070707");
         mail.shut(super::super::error::TransportError::Disconnected);
         assert_eq!(stands_as(), "~0707070707070707");
         mail.opened(None);
         assert_eq!(stands_as(), "~0707070707070707");
+        mail.shut(super::super::error::TransportError::Disconnected);
+        assert!(line.leave_silent(&acquire(5), &mail).is_none());
         assert_eq!(
             mailbox(&line.at_node(&leave(), &mail)).unwrap(),
             "~0707070707070707"

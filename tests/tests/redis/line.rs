@@ -432,6 +432,13 @@ async fn a_client_that_loses_the_permission_to_subscribe_while_it_waits_gets_its
         let forbid = ["ACL", "SETUSER", "locker", "resetchannels"];
         assert_eq!(server.query::<String>(&forbid).unwrap(), "OK");
     }
+    eventually("it has one place, as one that is not called", LIMIT, || {
+        servers.iter().all(|server| {
+            let line: Vec<String> = server.query(&["ZRANGE", QUEUE, "0", "-1"]).unwrap();
+            matches!(&line[..], [only] if only.starts_with('~'))
+        })
+    })
+    .await;
     let turns = Arc::new(AtomicUsize::new(0));
     let mut tasks = JoinSet::new();
     for other in others {
