@@ -531,8 +531,12 @@ impl<'a> Session<'a> {
 }
 
 impl Drop for Session<'_> {
-    /// If calls are in flight, the runtime shuts down.
+    /// If calls are in flight or postponed, the runtime shuts down.
     fn drop(&mut self) {
+        let calls = self.in_flight.iter().flat_map(|batch| &batch.calls);
+        let releases = calls.filter(|call| call.is_release()).count();
+        self.queue
+            .lose_releases(releases + self.postponed.calls.len());
         for call in self.in_flight.iter_mut().flat_map(|batch| &mut batch.calls) {
             call.answer(Err(CallError::sent(Failure::Transport(
                 TransportError::RuntimeGone,

@@ -3,6 +3,7 @@
 use std::future::pending;
 use std::sync::Arc;
 
+use redlock_core::Token;
 use redlock_core::transport::{Call, Command, Mailbox, Place, RunId};
 
 use super::mail::{Mail, Waiter};
@@ -38,7 +39,7 @@ impl Clone for Line {
 
 impl Line {
     /// Returns the command that is sent before `command` if the node can no longer call this client: it leaves the place under the
-    /// mailbox that the node could call.
+    /// mailbox that the node could call. Its token is that of no lease, because the command may be sent again, behind the grant.
     pub(super) fn leave_silent<'a>(
         &self,
         command: &Command<'a>,
@@ -48,7 +49,7 @@ impl Line {
         let stand = self.stand_for(command.key)?;
         let is_silent = stand.waiter.is_some() && stand.is_callable && mail.is_shut();
         let left = Place::left(mail.mailbox(), place.turn_ms);
-        is_silent.then(|| Command::release(command.key, command.token).with_place(Some(left)))
+        is_silent.then(|| Command::release(command.key, &NO_TOKEN).with_place(Some(left)))
     }
 
     /// Returns `command` as it is sent, before an acquire with a place is sent.
@@ -167,6 +168,9 @@ impl Line {
     }
 }
 
+/// Tokens are random: no lease has this one.
+const NO_TOKEN: Token = Token::from_bytes([0; Token::LEN]);
+
 /// Whether `command` leaves the line for good.
 fn leaves_line(command: &Command<'_>) -> bool {
     let place = command.place.as_ref();
@@ -184,7 +188,6 @@ const fn marked(mailbox: Mailbox, is_callable: bool) -> Mailbox {
 
 #[cfg(test)]
 mod tests {
-    use redlock_core::Token;
     use redlock_core::transport::VoteConditions;
 
     use super::*;
@@ -254,6 +257,10 @@ mod tests {
         mail.shut(super::super::error::TransportError::Disconnected);
         let left = line.leave_silent(&acquire(5), &mail).unwrap();
         assert!(left.is_release() && mailbox(&left).unwrap() == "0707070707070707");
+        assert_ne!(
+            left.token, TOKEN,
+            "it must not release what is acquired behind it"
+        );
         mail.opened(None);
         let mut stands_as = || mailbox(&line.stand(&acquire(5), &mail, &queue)).unwrap();
         assert_eq!(stands_as(), "0707070707070707");

@@ -45,7 +45,7 @@ struct State {
     was_connected: bool,
     /// How many releases were dropped because too many waited.
     given_up: u64,
-    /// How many releases were dropped because the actor had ended.
+    /// How many releases were dropped, or are unanswered, because the actor has ended.
     lost: usize,
     releases: Arc<Releases>,
     /// The longest node timeout of the calls since the last connect.
@@ -344,7 +344,7 @@ impl Queue {
         state.status = Status::Ended;
         let was_up = state.reach(Some(&TransportError::RuntimeGone));
         state.fail_waiting(&TransportError::RuntimeGone, |_| true);
-        state.lost = state.queued_releases();
+        state.lost += state.queued_releases();
         state.waiting.clear();
         let is_closed = state.is_closed;
         drop(state);
@@ -354,6 +354,11 @@ impl Queue {
         } else {
             self.lost(was_up, &TransportError::RuntimeGone);
         }
+    }
+
+    /// Records that so many releases were sent, or were to be sent again, when the runtime shut down.
+    pub(crate) fn lose_releases(&self, count: usize) {
+        self.lock().lost += count;
     }
 
     /// Lets the actor end once everything is sent.

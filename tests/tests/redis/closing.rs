@@ -48,6 +48,24 @@ fn a_close_counts_the_releases_that_were_lost_with_the_runtime_of_the_connection
     drop(first);
     drop(guard);
     assert_eq!(second.block_on(redlock.close()), 3);
+
+    // Those in flight count too.
+    for server in servers.iter() {
+        assert_eq!(server.query::<u64>(&["DEL", "dock-7"]).unwrap(), 1);
+    }
+    let first = builder.enable_all().build().unwrap();
+    let redlock = first.block_on(async {
+        let redlock = crate::setup::connected(&servers, options).await;
+        let guard = redlock.acquire("dock-8").await.unwrap();
+        crate::setup::expect_key_on(&servers, "dock-8", 3).await;
+        servers.iter().for_each(Server::pause);
+        drop(guard);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        redlock
+    });
+    drop(first);
+    assert_eq!(second.block_on(redlock.close()), 3);
+    servers.iter().for_each(Server::resume);
 }
 
 #[test]
