@@ -294,8 +294,9 @@ impl Options {
     /// lock stays held for longer by as much, at most by one TTL. The time may be longer than the TTL.
     ///
     /// A fenced lock stays held for at least the rest of its TTL: a node never makes a fenced lease shorter. A node that gets the release
-    /// of a fenced lock late by more than the window refuses it, and its key lives for no longer than that. The fence stays the highest
-    /// one until the next holder has a higher one.
+    /// of a fenced lock late by more than the window refuses it, and its key lives for no longer than that. So does one whose clock has
+    /// drifted by more than the window since the acquire: a release then asks once more, with the time of the nodes; a guard of
+    /// `redlock-std` that is dropped does not. The fence stays the highest one until the next holder has a higher one.
     ///
     /// If the future of [`hold`](crate::Redlock::hold) is dropped, the next operation
     /// deletes the keys; the guards of `redlock-std` let them live in any case. If the holder dies, the lock is free when its TTL is over.

@@ -15,6 +15,7 @@ use crate::error::{ExtendError, LossCause, Released, Report};
 use crate::handover::Handover;
 use crate::key_queues::Turn;
 use crate::lock_clock::LockClock;
+use crate::node::Stop;
 use crate::rounds::{Round, Rounds};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard, Notify};
@@ -254,10 +255,11 @@ impl Guard {
     /// leases that are not extended by then are lost, with [`LossCause::NotAsked`]. An [`extend`](Self::extend) that
     /// has begun but is not polled counts as in flight for two node timeouts.
     pub fn keep_alive(&mut self) {
-        if self.keeper.is_none()
-            && let Some(keeping) = self.keeping()
-        {
-            self.keeper = Some(Keeper::spawn(&self.runtime, keeping));
+        if self.keeper.is_none() {
+            let stop = Stop::new();
+            if let Some(keeping) = self.keeping(Some(&stop)) {
+                self.keeper = Some(Keeper::spawn(&self.runtime, keeping, stop));
+            }
         }
     }
 
@@ -343,10 +345,16 @@ impl Guard {
         }
     }
 
-    /// Extends the lease until it is lost, and updates the shared validity.
-    pub(crate) fn keeping(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
+    /// Extends the lease until it is lost, and updates the shared validity. Another task can stop it.
+    pub(crate) fn keeping(
+        &self,
+        stop: Option<&Stop>,
+    ) -> Option<impl Future<Output = ()> + Send + use<>> {
         let held = self.held.as_ref()?;
         let mut core = held.core.fork(SystemEntropy);
+        for node in core.nodes_mut() {
+            node.set_stop(stop);
+        }
         let mut lease = held.lease.clone();
         let validity = Arc::clone(&self.validity);
         Some(async move {
@@ -430,20 +438,16 @@ impl Drop for Extension<'_, '_> {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.stop_keeping();
-        if let Some(Held { mut core, lease }) = self.held.take() {
+        if let Some(Held { core, lease }) = self.held.take() {
             self.validity.leave(HoldEnd::Dropped);
             if !self.may_be_of_another() {
                 let farewell = core.release_command(&lease);
                 for node in core.nodes() {
                     node.release_unattended(&farewell);
                 }
-                if !farewell.is_release() && farewell.is_fenced() {
-                    // The nodes refuse it if their clocks have drifted since the grant. Only the answers tell.
-                    self.runtime.spawn(async move { core.release(lease).await });
-                }
             }
         }
-        // After the releases.
+        // After the releases. The keeper may still have the validity for a moment.
         self.validity.turn.end();
     }
 }

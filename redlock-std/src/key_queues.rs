@@ -23,6 +23,9 @@ pub(crate) struct KeyQueues {
     clock: LockClock,
 }
 
+/// How long a task waits before it looks again at a turn that is about to end. Its task only has to queue its commands.
+const ENDING: Duration = Duration::from_millis(10);
+
 type Queues = HashMap<Arc<[u8]>, Queue>;
 
 /// The tasks that want one key.
@@ -387,8 +390,8 @@ impl Slot {
     /// the first waiting task is woken. The others check again when the lease can be over.
     fn check_again_at(&self) -> Instant {
         if self.is_ending.load(Ordering::Acquire) {
-            // They are woken.
-            return Instant::MAX;
+            // The first one is woken.
+            return self.clock.now().saturating_add(ENDING);
         }
         if self.is_holding.load(Ordering::Acquire) {
             return self.until();

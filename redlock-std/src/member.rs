@@ -8,7 +8,7 @@ use redlock_core::{Options, Token, Transport};
 
 #[cfg(feature = "mock")]
 use crate::memory::MemoryClient;
-use crate::node::{NodeError, NodeStatus, RedisNode, TransportError};
+use crate::node::{NodeError, NodeStatus, RedisNode, Stop, TransportError};
 
 /// A node of a handle, as one operation uses it.
 #[derive(Debug, Clone)]
@@ -66,6 +66,15 @@ impl Member {
             Self::Redis(node) => node.set_node_timeout(node_timeout),
             #[cfg(feature = "mock")]
             Self::Memory(_) => {}
+        }
+    }
+
+    /// Lets `stop` end the commands of this handle.
+    pub(crate) fn set_stop(&mut self, stop: Option<&Stop>) {
+        match self {
+            Self::Redis(node) => node.set_stop(stop),
+            #[cfg(feature = "mock")]
+            Self::Memory(node) => node.set_stop(stop),
         }
     }
 

@@ -12,7 +12,7 @@ use redlock_core::transport::{Call, Command, Mailbox, Reply, RunId};
 use redlock_core::{Clock, Failure, Instant, Token, Transport};
 
 use crate::lock_clock::LockClock;
-use crate::node::{NodeError, NodeStatus, Presence, TransportError};
+use crate::node::{NodeError, NodeStatus, Presence, Stop, TransportError};
 
 /// A node in memory, for [`Redlock::in_memory`](crate::Redlock::in_memory): a test uses it to see what its code does when nodes hang,
 /// die and come back.
@@ -144,6 +144,7 @@ impl MemoryNode {
             node: self.clone(),
             mailbox,
             granted: None,
+            stop: None,
             link: Arc::new(MemoryLink::new(&self.name, self.node.is_up())),
         }
     }
@@ -163,6 +164,7 @@ pub(crate) struct MemoryClient {
     /// The token of the last lock that the node has granted.
     granted: Option<Token>,
     link: Arc<MemoryLink>,
+    stop: Option<Stop>,
 }
 
 /// Whether a handle is connected to a node in memory, as far as its commands have told. For metrics and traces.
@@ -238,7 +240,16 @@ impl MemoryClient {
         }
     }
 
+    /// Lets `stop` end the commands of this handle.
+    pub(crate) fn set_stop(&mut self, stop: Option<&Stop>) {
+        self.stop = stop.cloned();
+    }
+
     pub(crate) async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeError> {
+        if self.stop.as_ref().is_some_and(Stop::is_set) {
+            let stopped = Failure::Transport(TransportError::Disconnected);
+            return Err(NodeError::new(self.name(), stopped));
+        }
         let mut client = self.node.node.client(self.mailbox);
         let result = client.execute(command).await;
         if let Ok(Reply::Acquired(_)) = result {

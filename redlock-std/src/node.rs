@@ -23,6 +23,7 @@ mod queue;
 mod round_trip;
 mod socket;
 mod status;
+mod stop;
 #[cfg(feature = "tls-rustls")]
 mod tls;
 mod waiting;
@@ -60,6 +61,7 @@ pub use probe::Probe;
 use queue::{Pushed, Queue};
 use round_trip::RoundTrip;
 pub use status::NodeStatus;
+pub(crate) use stop::Stop;
 #[cfg(feature = "tls-rustls")]
 pub use tls::system_roots;
 
@@ -85,6 +87,7 @@ pub struct RedisNode {
     node_timeout: Duration,
     last: Option<Attempt>,
     line: Line,
+    stop: Option<Stop>,
 }
 
 /// An attempt to acquire, which takes one round, or up to three for a fenced lock.
@@ -147,6 +150,7 @@ impl RedisNode {
             node_timeout,
             last: None,
             line: Line::default(),
+            stop: None,
         };
         (
             node,
@@ -244,6 +248,11 @@ impl RedisNode {
     /// Sets how long the callers of this handle wait for the node.
     pub(crate) fn set_node_timeout(&mut self, node_timeout: Duration) {
         self.node_timeout = bounded(node_timeout);
+    }
+
+    /// Lets `stop` end the commands of this handle.
+    pub(crate) fn set_stop(&mut self, stop: Option<&Stop>) {
+        self.stop = stop.cloned();
     }
 
     /// Queues a release whose answer no caller waits for.
@@ -351,7 +360,9 @@ impl RedisNode {
     fn call(&self, command: &Command<'_>) -> Call {
         let acquire = self.acquired_by(command).and_then(|last| last.number);
         let owned = OwnedCommand::with_key(command, self.line.shared_key(command.key));
-        Call::new(owned, self.node_timeout, self.key_lasts(command)).behind(acquire)
+        Call::new(owned, self.node_timeout, self.key_lasts(command))
+            .behind(acquire)
+            .until(self.stop.clone())
     }
 
     /// How long the key of `command` lives at most if it is not extended.

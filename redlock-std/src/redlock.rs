@@ -534,7 +534,7 @@ impl Redlock {
         // Boxed, because it would be most of the future.
         let acquire = Box::pin(self.acquire(key));
         let guard = acquire.await.map_err(HoldError::NotAcquired)?;
-        let done = if let Some(keeping) = guard.keeping() {
+        let done = if let Some(keeping) = guard.keeping(None) {
             tokio::select! {
                 // The lease is polled before the work, so that the work does not continue after a long pause.
                 biased;

@@ -346,19 +346,12 @@ async fn a_fenced_lock_stays_held_for_its_min_hold_although_clocks_have_drifted_
     let first = redlock.with_options(options.wait(TTL * 100));
     first.acquire("dock").await.unwrap().release_now().await;
     let redlock = redlock.with_options(options.wait(Duration::ZERO));
-    for (key, releases) in [("released", true), ("dropped", false)] {
-        let guard = redlock.acquire(key).await.unwrap();
-        let drift = i64::try_from(fencing.window().as_micros()).unwrap() * 2;
-        nodes.iter().for_each(|node| node.set_clock_step(drift));
-        if releases {
-            assert!(guard.release().await.kept() >= 3);
-        } else {
-            drop(guard);
-        }
-        sleep(TTL * 2).await;
-        assert!(redlock.acquire(key).await.unwrap_err().is_held());
-        nodes.iter().for_each(|node| node.set_clock_step(0));
-    }
+    let guard = redlock.acquire("dock").await.unwrap();
+    let drift = i64::try_from(fencing.window().as_micros()).unwrap() * 2;
+    nodes.iter().for_each(|node| node.set_clock_step(drift));
+    assert!(guard.release().await.kept() >= 3);
+    sleep(TTL * 2).await;
+    assert!(redlock.acquire("dock").await.unwrap_err().is_held());
 }
 
 #[tokio::test(start_paused = true)]

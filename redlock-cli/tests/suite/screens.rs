@@ -99,7 +99,7 @@ const INTRODUCTION: &str = "# What stands on a terminal
 
 Drawn by a test (`redlock-cli/tests/suite/screens.rs`), which fails if the command prints something else. `ESC` begins a colour.
 Ports, tokens and times are replaced. In a pipe or a file, lines are not broken and have no colours. Neither are lines broken on a
-terminal of less than 40 columns, nor those of `demo`; a word that is longer than a line stays whole.
+terminal of less than 40 columns, nor those of `demo`, nor what is wrong with the arguments; a word that is longer than a line stays whole.
 ";
 
 /// What stands between the last two clearings of the screen.

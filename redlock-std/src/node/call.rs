@@ -14,6 +14,7 @@ use redlock_core::{Denial, FENCE_KEY_PREFIX};
 use tokio::sync::oneshot;
 
 use super::error::Failure;
+use super::stop::Stop;
 
 /// A command, with the channel for its answer.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub(crate) struct Call {
     /// the key of a release has expired.
     pointless_at: Instant,
     reply: Option<oneshot::Sender<Result<Answer, CallError>>>,
+    /// Ends the commands of the caller.
+    stop: Option<Stop>,
     /// `Some` if it is a release that has room.
     room: Option<Room>,
 }
@@ -114,6 +117,7 @@ impl Call {
             extend: 0,
             pointless_at,
             reply: None,
+            stop: None,
             room: None,
             command: owned,
         }
@@ -131,6 +135,16 @@ impl Call {
     pub(crate) const fn behind(mut self, acquire: Option<AcquireNumber>) -> Self {
         self.behind = acquire;
         self
+    }
+
+    /// Lets `stop` end the call before it is queued.
+    pub(crate) fn until(mut self, stop: Option<Stop>) -> Self {
+        self.stop = stop;
+        self
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.as_ref().is_some_and(Stop::is_set)
     }
 
     /// Returns the receiver of the answer.
@@ -190,7 +204,7 @@ impl Call {
 
     /// Whether no caller waits for the answer any more.
     pub(super) fn is_abandoned(&self) -> bool {
-        self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
+        self.is_stopped() || self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
     /// Whether the call need not be sent: it is too late, and its caller has stopped waiting.

@@ -141,6 +141,9 @@ impl Queue {
     /// once.
     pub(crate) fn push(&self, mut call: Call) -> Result<Pushed, TransportError> {
         let mut state = self.lock();
+        if call.is_stopped() {
+            return Err(TransportError::Disconnected);
+        }
         state.longest_timeout = state.longest_timeout.max(call.node_timeout());
         if let Some(kind) = state.refusal(&call) {
             if call.is_release() {
@@ -583,6 +586,7 @@ mod tests {
     use redlock_core::transport::{Command, VoteConditions};
 
     use super::super::call::{MAX_RELEASE_BYTES, MAX_RELEASES};
+    use super::super::stop::Stop;
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
@@ -712,6 +716,23 @@ mod tests {
         let release = queue.push(call('r', 1, first.number)).unwrap();
         assert_eq!(sent(&queue, 128), [('r', 1)]);
         drop(release);
+    }
+
+    #[test]
+    fn an_extend_of_a_keeper_that_was_stopped_does_not_come_behind_the_release() {
+        let queue = queue();
+        let stop = Stop::new();
+        let extend = || call('e', 1, None).until(Some(stop.clone()));
+        let sent_before = queue.push(extend()).unwrap();
+        let mut calls = queue.take(128, Waker::noop()).unwrap().calls;
+        stop.set();
+        let release = queue.push(call('r', 1, None)).unwrap();
+        assert!(queue.push(extend()).is_err());
+        // The node has forgotten the script of the one that was sent before.
+        assert!(calls[0].send_script_text());
+        queue.push_front(calls.into_iter());
+        assert_eq!(sent(&queue, 128), [('r', 1)]);
+        drop((sent_before, release));
     }
 
     #[test]
