@@ -273,7 +273,8 @@ impl Guard {
         self.validity.lost().await
     }
 
-    /// Releases the lock, and waits for a quorum of answers, at most for the node timeout.
+    /// Releases the lock, and waits for a quorum of answers, at most for the node timeout, or for two if the lock is fenced and has a
+    /// [`min_hold`](crate::Options::min_hold).
     ///
     /// It is no error if the lease has expired or a key carries another token: the result tells the outcome of each
     /// node. If a node cannot delete the key now, because it is busy or temporarily a replica, the release is retried

@@ -182,7 +182,7 @@ impl<T: Transport> User<T> {
     pub(super) async fn release(&mut self, key: usize, lease: Lease<Key>) {
         let call = Call::Release(key);
         let claim = claim(&self.world, self.task, key, &lease);
-        self.begins(call, self.lock.options().round_time());
+        self.begins(call, self.release_time(lease.fence().is_some()));
         self.tell(What::Over(claim));
         let end = self.draw_cut(8);
         if end == Cut::Polls(0) {
@@ -247,7 +247,8 @@ impl<T: Transport> User<T> {
         self.begins(
             call,
             options.wait_time().max(8 * options.round_time())
-                + (3 + 2 * u32::from(options.fencing().is_some())) * options.round_time()
+                + (2 + 2 * u32::from(options.fencing().is_some())) * options.round_time()
+                + self.release_time(options.fencing().is_some())
                 + rested,
         );
         let end = self.draw_cut(6);
@@ -316,6 +317,13 @@ impl<T: Transport> User<T> {
         }
         self.ends(call, end);
         lease
+    }
+
+    /// The release of a fenced lock with a `min_hold` asks once more if the client did not know the nodes' time.
+    fn release_time(&self, is_fenced: bool) -> Duration {
+        let options = self.lock.options();
+        let has_min_hold = options.vote_conditions().min_hold_ms > 0;
+        options.round_time() * (1 + u32::from(is_fenced && has_min_hold))
     }
 
     pub(super) async fn release_abandoned(&mut self) {
