@@ -289,7 +289,8 @@ where
     /// Releases the lock: tells every node to delete the key if it still carries the token.
     ///
     /// Returns when a quorum has answered, at the latest after the node timeout, or after two if the lock is fenced and has a
-    /// [`min_hold`](crate::Options::min_hold). Commands on their way to the other nodes still arrive. It is no error if the lease has expired or the key carries another token: the report shows it.
+    /// [`min_hold`](crate::Options::min_hold). Commands on their way to the other nodes still arrive. It is no error if the lease has
+    /// expired or the key carries another token: the report shows it.
     pub async fn release<K: AsRef<[u8]>>(
         &mut self,
         lease: Lease<K>,
