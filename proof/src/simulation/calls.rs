@@ -319,11 +319,15 @@ impl<T: Transport> User<T> {
         lease
     }
 
-    /// The release of a fenced lock with a `min_hold` asks once more if the client did not know the nodes' time.
+    /// The release of a fenced lock with a `min_hold` asks once more if the client did not know the nodes' time: at most for two node
+    /// timeouts, and a part of one for what passes between the two.
     fn release_time(&self, is_fenced: bool) -> Duration {
-        let options = self.lock.options();
-        let has_min_hold = options.vote_conditions().min_hold_ms > 0;
-        options.round_time() * (1 + u32::from(is_fenced && has_min_hold))
+        let round_time = self.lock.options().round_time();
+        let has_min_hold = self.lock.options().vote_conditions().min_hold_ms > 0;
+        match is_fenced && has_min_hold {
+            true => round_time * 9 / 4,
+            false => round_time,
+        }
     }
 
     pub(super) async fn release_abandoned(&mut self) {
