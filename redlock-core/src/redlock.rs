@@ -369,8 +369,8 @@ where
         // Left out without `min_hold`: a wait that is never reached would still be in flash.
         #[cfg(feature = "min-hold")]
         if is_kept
-            && ballot.samples.misfits() > 0
             && ballot.report.tally().granted < self.quorum() as usize
+            && self.is_possible_with_misfits(&ballot)
         {
             // This client has not learned the nodes' time since the grant, which may be long ago.
             self.learn_time(&mut ballot);

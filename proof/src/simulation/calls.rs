@@ -320,11 +320,10 @@ impl<T: Transport> User<T> {
     }
 
     /// The release of a fenced lock with a `min_hold` asks once more if the client did not know the nodes' time: at most for two node
-    /// timeouts, and a part of one for what passes between the two.
+    /// timeouts, and a part of one for what passes between the two. The `min_hold` is that of the lease, which may be an older one.
     fn release_time(&self, is_fenced: bool) -> Duration {
         let round_time = self.lock.options().round_time();
-        let has_min_hold = self.lock.options().vote_conditions().min_hold_ms > 0;
-        match is_fenced && has_min_hold {
+        match is_fenced {
             true => round_time * 9 / 4,
             false => round_time,
         }

@@ -56,6 +56,14 @@ where
     /// Whether a lost round may be won if it is repeated with the time and the fences that it has told: some nodes denied
     /// only the fence or the time, and with those that granted or have not answered yet, they are a quorum.
     pub(super) fn is_worth_repeating(&self, ballot: &Ballot<'_, NodeErrorOf<T>, MAX>) -> bool {
+        ballot.verdict != Verdict::Won && self.is_possible_with_misfits(ballot)
+    }
+
+    /// Whether a quorum may have granted, or denied only the fence or the time, and some nodes did the latter.
+    pub(super) fn is_possible_with_misfits(
+        &self,
+        ballot: &Ballot<'_, NodeErrorOf<T>, MAX>,
+    ) -> bool {
         let misfits = ballot.samples.misfits() as usize;
         let tally = ballot.report.tally();
         // `unknown` counts failed nodes too. With an even number of nodes, half of them can end a round before the other
@@ -64,6 +72,6 @@ where
             .unknown
             .saturating_sub(ballot.report.failures().count());
         let possible = misfits + tally.granted + unanswered;
-        ballot.verdict != Verdict::Won && misfits > 0 && possible >= self.quorum() as usize
+        misfits > 0 && possible >= self.quorum() as usize
     }
 }
