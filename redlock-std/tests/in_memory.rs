@@ -373,9 +373,7 @@ async fn a_node_that_restarts_without_its_data_has_no_vote_for_the_min_hold() {
 async fn a_task_that_was_not_polled_while_another_one_adopted_the_lease_does_not_adopt_it() {
     let (nodes, redlock) = fleet();
     let handover = redlock.acquire("dock").await.unwrap().hand_over();
-    nodes
-        .iter()
-        .for_each(|node| node.set_latency(Duration::from_millis(4)));
+    delay_replies(&nodes);
     let mut late = pin!(redlock.adopt(&handover));
     assert!(polled_once(late.as_mut()).await.is_pending());
     sleep(TTL / 2).await;
@@ -391,9 +389,7 @@ async fn an_adoption_that_was_too_late_succeeds_when_it_is_tried_again() {
     let options = Options::new(TTL).unwrap().drift_ppm(500_000).unwrap();
     let redlock = Redlock::in_memory(&nodes, options).unwrap();
     let handover = redlock.acquire("dock").await.unwrap().hand_over();
-    nodes
-        .iter()
-        .for_each(|node| node.set_latency(Duration::from_millis(4)));
+    delay_replies(&nodes);
     let mut late = pin!(redlock.adopt(&handover));
     assert!(polled_once(late.as_mut()).await.is_pending());
     tokio::time::advance(TTL * 6 / 10).await;
@@ -407,9 +403,7 @@ async fn a_handle_that_is_closed_while_it_acquires_does_not_hold_the_lock_for_th
     let nodes = MemoryNode::array::<5>();
     let options = Options::new(TTL).unwrap().min_hold(TTL * 100).unwrap();
     let redlock = Redlock::in_memory(&nodes, options).unwrap();
-    nodes
-        .iter()
-        .for_each(|node| node.set_latency(Duration::from_millis(4)));
+    delay_replies(&nodes);
     let mut acquiring = pin!(redlock.acquire("dock"));
     assert!(polled_once(acquiring.as_mut()).await.is_pending());
     let (acquired, unanswered) = tokio::join!(acquiring, redlock.close());
@@ -419,6 +413,13 @@ async fn a_handle_that_is_closed_while_it_acquires_does_not_hold_the_lock_for_th
     );
     sleep(TTL / 10).await;
     assert_eq!((unanswered, lock_count(&nodes)), (0, 0));
+}
+
+/// So that a future that was polled once has sent its commands and has no answer yet.
+fn delay_replies(nodes: &[MemoryNode]) {
+    for node in nodes {
+        node.set_latency(Duration::from_millis(4));
+    }
 }
 
 /// Polls the future once.

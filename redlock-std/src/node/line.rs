@@ -47,7 +47,10 @@ impl Line {
     ) -> Option<Command<'a>> {
         let place = command.place.filter(|_| command.is_acquire())?;
         let stand = self.stand_for(command.key)?;
-        let is_silent = stand.waiter.is_some() && stand.is_callable && mail.is_shut();
+        let is_silent = stand.waiter.is_some()
+            && stand.is_callable
+            && mail.is_shut()
+            && mail.keeps_line(Some(command.key));
         let left = Place::left(mail.mailbox(), place.turn_ms);
         is_silent.then(|| Command::release(command.key, &NO_TOKEN).with_place(Some(left)))
     }
@@ -257,6 +260,11 @@ mod tests {
         mail.shut(super::super::error::TransportError::Disconnected);
         let left = line.leave_silent(&acquire(5), &mail).unwrap();
         assert!(left.is_release() && mailbox(&left).unwrap() == "0707070707070707");
+        // Where the node refuses the line, the place stays as it is: otherwise each try would leave it once more.
+        mail.refused(KEY, "NOPERM".into());
+        assert!(line.leave_silent(&acquire(5), &mail).is_none());
+        let (mail, _) = node();
+        mail.opened(None);
         assert_ne!(
             left.token, TOKEN,
             "it must not release what is acquired behind it"
