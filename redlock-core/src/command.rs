@@ -259,16 +259,17 @@ impl<'a> Command<'a> {
         if let Some(place) = &place {
             let number = |number: u64| Some(Argument::Integer(number));
             let ticket = place.ticket().and_then(number);
-            let mailbox = place.mailbox_word().map_or(word(""), Argument::Line);
+            let mailbox = place.mailbox_word().map(Argument::Line);
             let turn = number(place.turn_ms().into());
             if self.is_acquire() {
                 arguments.push(ticket);
-                arguments.push(Some(mailbox));
+                arguments.push(Some(mailbox.unwrap_or(word(""))));
                 arguments.push(turn);
             } else {
+                // Short if the client has not waited. A ticket has a mailbox.
                 arguments.push(turn);
-                arguments.push(Some(mailbox));
-                arguments.push(ticket);
+                arguments.push(mailbox);
+                arguments.push(ticket.filter(|_| mailbox.is_some()));
             }
         }
         arguments
@@ -432,7 +433,7 @@ mod tests {
                 "225 abababababababab 42",
             ),
             (release.with_place(left), releases, "225 ~abababababababab"),
-            (release.with_place(outside), releases, "225 "),
+            (release.with_place(outside), releases, "225"),
         ] {
             let wanted = std::format!(
                 "EVALSHA {} 2 dock redlock:queue:dock tttttttttttttttttttt {rest}",

@@ -3,6 +3,7 @@
 mod keeper;
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -297,9 +298,8 @@ impl Guard {
                 node.release_unattended(&farewell);
             }
         }
-        // Boxed, because it would be most of the futures of `release` and of `hold`.
         let trace = self.validity.scope.trace_release();
-        let mut release = Box::pin(trace.run(core.release(lease)));
+        let mut release = pin!(trace.run(core.release(lease)));
         // The first poll queues the release for every node. So the next task in the queue may send now: its acquire is
         // sent after the release.
         let first =

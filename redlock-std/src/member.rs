@@ -143,6 +143,14 @@ impl Member {
         }
     }
 
+    pub(crate) fn keeps_line(&self) -> bool {
+        match self {
+            Self::Redis(node) => node.keeps_line(),
+            #[cfg(feature = "mock")]
+            Self::Memory(_) => true,
+        }
+    }
+
     pub(crate) fn want(&mut self, key: Arc<[u8]>, ticket: Option<u64>) {
         match self {
             Self::Redis(node) => node.want(key, ticket),

@@ -296,6 +296,11 @@ impl RedisNode {
         self.owner.mail.open().await;
     }
 
+    /// Whether the node keeps the line of the lock that this handle wants.
+    pub(crate) fn keeps_line(&self) -> bool {
+        self.line.is_kept(&self.owner.mail)
+    }
+
     /// Begins to want the lock `key`. The ticket is for the first attempt in its line, until the core knows it.
     pub(crate) fn want(&mut self, key: Arc<[u8]>, ticket: Option<u64>) {
         self.line.want(key, ticket);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use redlock_core::{Acquisition, BuildError, Clock, Instant, KeyName, Lease, Options, Transport};
+use redlock_core::{Acquisition, BuildError, Clock, Instant, KeyName, Lease, Options};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
@@ -545,7 +545,7 @@ impl Redlock {
             None
         };
         let cause = guard.loss().unwrap_or(LossCause::Expired);
-        guard.release().await;
+        Box::pin(guard.release()).await;
         done.ok_or_else(|| HoldError::Lost(Box::new(cause)))
     }
 
@@ -675,7 +675,7 @@ impl Redlock {
         for node in core.nodes_mut() {
             node.want(Arc::clone(&key), ticket);
         }
-        let keeps_line = core.nodes().all(|node| node.mailbox().is_some());
+        let keeps_line = core.nodes().all(Member::keeps_line);
         let longest = self.options.round_time().saturating_mul(PASSED_ON_TIMEOUTS);
         if !keeps_line && give_up_at > since && turn.stands_back_after(longest) {
             let clock = *self.core.clock();

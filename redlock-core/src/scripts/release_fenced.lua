@@ -40,11 +40,11 @@ if left ~= known then
     redis.pcall('set', fence, left, 'pxat', kept_until)
   end
 end
---+ local queue, turn, me, now_ms = KEYS[3], ARGV[5] + 0, ARGV[6], math.floor(now / 1000)
---+ local waits = false
+--+ local queue = KEYS[3]
+--+ local waits = redis.pcall('exists', queue) == 1
+--+ if not waits and not ARGV[7] then return deleted end
 --+ pcall(function()
---+   waits = call('exists', queue) == 1
---+   if not waits and not ARGV[7] then return end
+--+   local turn, me, now_ms = ARGV[5] + 0, ARGV[6] or '', math.floor(now / 1000)
 --+   include line.lua
 --+   include line_leave.lua
 --+   waits = hand_over(deleted, ARGV[7] and ARGV[7] + 0)

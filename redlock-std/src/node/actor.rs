@@ -291,6 +291,11 @@ impl<'a> Session<'a> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
         for turn in 1.. {
             let has_sent = self.send(context);
+            if has_sent && self.in_flight.len() > 1 {
+                // Several tasks use the node. Now the runtime polls this one again after those that are ready, and their commands
+                // go in one write. If their next command had to wake it, tokio would poll it at once, for this command alone.
+                context.waker().wake_by_ref();
+            }
             let mut received = 0;
             // After the first turn the driver is pending, unless there are new commands for it.
             if has_sent || turn == 1 {

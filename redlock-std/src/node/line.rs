@@ -133,8 +133,13 @@ impl Line {
         let waiting = self.stand.as_deref();
         let waiting = waiting.filter(|stand| stand.waiter.is_some());
         let is_callable = waiting.is_none_or(|stand| stand.is_callable) && mail.can_call(process);
-        mail.keeps_line(self.wanted.as_deref())
+        self.is_kept(mail)
             .then(|| marked(mail.mailbox(), is_callable))
+    }
+
+    /// Whether the node keeps the line of the lock that the handle wants.
+    pub(super) fn is_kept(&self, mail: &Mail) -> bool {
+        mail.keeps_line(self.wanted.as_deref())
     }
 
     /// Waits for a call.

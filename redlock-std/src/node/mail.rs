@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::error::TransportError;
 use crate::lines::Lines;
-use crate::sync::atomic::{AtomicU8, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::sync::{Mutex, MutexGuard, Notify};
 use refusals::Refusals;
 pub(super) use subscriber::Subscriber;
@@ -30,6 +30,8 @@ pub(crate) struct Mail {
     channel: String,
     lines: Arc<Lines>,
     state: Mutex<State>,
+    /// Whether the node has ever refused a line. If not, acquires need not lock the state to know that it keeps theirs.
+    has_refused: AtomicBool,
     /// Notified when the connection is wanted, must be made again, or is not needed any more.
     changed: Notify,
     /// Notified when it is known whether the node can call.
@@ -86,6 +88,7 @@ impl Mail {
                 refusals: Refusals::default(),
                 is_closed: false,
             }),
+            has_refused: AtomicBool::new(false),
             changed: Notify::new(),
             decided: Notify::new(),
         }
@@ -144,11 +147,12 @@ impl Mail {
     /// none.
     pub(super) fn refused(&self, key: &[u8], why: Arc<str>) {
         self.lock().refusals.record(key, why);
+        self.has_refused.store(true, Ordering::Release);
     }
 
     /// Whether the node keeps the line of the lock `key` for this client; any line if there is no key.
     pub(super) fn keeps_line(&self, key: Option<&[u8]>) -> bool {
-        !self.lock().refusals.contains(key)
+        !self.has_refused.load(Ordering::Acquire) || !self.lock().refusals.contains(key)
     }
 
     /// Returns why acquires wait longer for this node than they should.
