@@ -592,8 +592,9 @@ impl Redlock {
     /// the other process or by an adoption that failed, may arrive late, and sets its own TTL.
     ///
     /// If a quorum of nodes still carries the token, no other client has held the lock since it was granted: with a plain lock, unless
-    /// a command of the lease has reached a node more than one TTL after it was sent; with a fenced lock, no other fenced client. A
-    /// node of a fenced lock whose guard record is missing or new counts like one without the token. The validity counts from the
+    /// a command of the lease has reached a node more than one TTL after it was sent, or a node has failed over and back behind an
+    /// open connection; with a fenced lock, no other fenced client. A node of a fenced lock whose guard record is missing or new
+    /// counts like one without the token. The validity counts from the
     /// moment before this round, whatever became of the first validity.
     ///
     /// Only one handle, with its clones, may adopt a lease, and the process that handed it over must not use it any more: the nodes

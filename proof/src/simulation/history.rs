@@ -99,7 +99,7 @@ pub(crate) enum What {
     Restarted(usize),
     /// A node has become a replica, or a master again.
     Role(usize, bool),
-    /// A plain acquire was granted by a node that has lost keys without a sign to its client.
+    /// A plain acquire or adoption was granted by a node that has lost keys, or has old ones, without a sign to its client.
     Unaware(usize),
     /// An operator has restored guard records.
     Repaired,

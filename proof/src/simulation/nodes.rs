@@ -47,7 +47,8 @@ impl State {
         if is_granted && self.is_longer_than_allowed(message) {
             self.tell(What::Long(token));
         }
-        if is_unaware && matches!(reply, Ok(Reply::Acquired(_))) {
+        let may_give_the_lock = message.is_acquire() || message.is_adoption();
+        if is_unaware && is_granted && may_give_the_lock {
             self.tell(What::Unaware(token));
         }
         match reply {

@@ -27,11 +27,11 @@ where
     /// [fenced](crate::Options::fencing). The rules must be those of the lease.
     ///
     /// A quorum of nodes that have a vote must still carry `token`. Then no other client has held the lock since it was granted: with
-    /// a plain lock, unless a command of the lease has reached a node more than one TTL after it was sent; with a fenced lock, no
-    /// other fenced client. The validity counts from the start of this round, whatever became of the first validity. A node that has restarted has no
-    /// vote, as for the acquire of a plain lock, because it may have come back with old data. The process that handed the lease over
-    /// must not use it any more. Neither may an earlier lease of this one, whose validity is over, be released after a second
-    /// adoption: they have one token.
+    /// a plain lock, unless a command of the lease has reached a node more than one TTL after it was sent, or a node has failed over
+    /// and back behind an open connection; with a fenced lock, no other fenced client. The validity counts from the start of this
+    /// round, whatever became of the first validity. A node that has restarted has no vote, as for the acquire of a plain lock,
+    /// because it may have come back with old data. The process that handed the lease over must not use it any more. Neither may an
+    /// earlier lease of this one, whose validity is over, be released after a second adoption: they have one token.
     ///
     /// Dropping the future leaves the lease on the nodes. It may have been extended.
     ///
