@@ -104,9 +104,16 @@ impl Votes {
                 };
                 self.granted.insert((message.token, node), grant);
             }
-            What::Executed(Route { node, .. }, message, Ok(Reply::Extended(_))) => {
+            What::Executed(Route { node, .. }, message, Ok(Reply::Extended(_)))
+                if message.is_adoption() =>
+            {
                 let grant = self.extension(node, message);
                 self.extended.insert((message.token, node), grant);
+            }
+            What::Sent(task, node, message) if message.is_adoption() => {
+                // A late answer to an earlier adoption of this lease is no vote for this one.
+                let heard = self.heard_adoption.get_mut(&(message.token, task.client));
+                heard.map(|heard| heard.remove(&node));
             }
             What::Told(Route { client, node }, max_ttl_ms) => {
                 match max_ttl_ms {
