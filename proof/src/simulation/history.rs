@@ -17,7 +17,7 @@ pub(crate) struct Fact {
 }
 
 /// A task of a client, with a lock of its own; the tasks of one client share its clock and connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Task {
     pub(crate) client: usize,
     pub(crate) number: usize,

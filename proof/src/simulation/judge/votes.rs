@@ -6,7 +6,7 @@ use redlock_core::transport::{Reply, Verb, VoteConditions};
 
 use super::super::clock::Moment;
 use super::super::fault::Fault;
-use super::super::history::{Claim, Message, What};
+use super::super::history::{Call, Claim, Message, Task, What};
 use super::super::place::Route;
 use super::super::promise::Promise;
 
@@ -24,6 +24,8 @@ pub(super) struct Votes {
     heard: BTreeMap<(usize, usize), BTreeMap<usize, Moment>>,
     /// The same of extensions by which the client takes a lease over.
     heard_adoption: BTreeMap<(usize, usize), BTreeMap<usize, Moment>>,
+    /// The token of the lease that each task is just taking over.
+    adopting: BTreeMap<Task, usize>,
     /// By the client and the node: the longest TTL that the node allows, in milliseconds, by what it last told the client.
     allowed: BTreeMap<(usize, usize), u32>,
     /// Tokens and nodes: a vote for a plain lease that is longer than that.
@@ -110,10 +112,14 @@ impl Votes {
                 let grant = self.extension(node, message);
                 self.extended.insert((message.token, node), grant);
             }
-            What::Sent(task, node, message) if message.is_adoption() => {
+            What::Sent(task, _, message) if message.is_adoption() => {
                 // A late answer to an earlier adoption of this lease is no vote for this one.
-                let heard = self.heard_adoption.get_mut(&(message.token, task.client));
-                heard.map(|heard| heard.remove(&node));
+                if self.adopting.insert(task, message.token) != Some(message.token) {
+                    self.heard_adoption.remove(&(message.token, task.client));
+                }
+            }
+            What::Ends(task, Call::Adopt(_), ..) => {
+                self.adopting.remove(&task);
             }
             What::Told(Route { client, node }, max_ttl_ms) => {
                 match max_ttl_ms {
