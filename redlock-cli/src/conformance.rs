@@ -15,12 +15,11 @@ mod report;
 mod trial;
 
 use core::time::Duration;
-use std::io::Write;
 use std::process::ExitCode;
 
 use crate::fold::{columns, fold};
 use crate::nodes::{FleetArguments, Node, block_on, each};
-use crate::{exit, json};
+use crate::{exit, json, output};
 use capability::Kind;
 use examination::Examination;
 use report::Report;
@@ -107,13 +106,12 @@ async fn examine(nodes: Vec<Node>, required: Vec<Kind>, prefix: String, as_json:
     } else {
         fold(&report.to_string(), columns(std::io::stdout()))
     };
-    // A failed write is ignored: the caller may want only the exit code.
-    let _unread = std::io::stdout().write_all(told.as_bytes());
-    if !report.is_complete() {
-        exit::UNREACHABLE.into()
+    let code = if !report.is_complete() {
+        exit::UNREACHABLE
     } else if report.conforms() {
-        ExitCode::SUCCESS
+        exit::OK
     } else {
-        exit::BAD.into()
-    }
+        exit::BAD
+    };
+    output::print(told.as_bytes(), code)
 }

@@ -19,14 +19,13 @@ mod storage;
 mod writes;
 
 use core::time::Duration;
-use std::io::Write;
 use std::process::ExitCode;
 
 use redlock_std::{Options, OptionsError};
 
 use crate::fold::columns;
 use crate::nodes::{FleetArguments, Node, block_on, each};
-use crate::{duration, exit, json, key};
+use crate::{duration, exit, json, key, output};
 use examination::Examination;
 use finding::Verdict;
 use report::Report;
@@ -168,10 +167,9 @@ async fn examine(
     } else {
         report.in_words(columns(std::io::stdout()))
     };
-    // A failed write is ignored: the caller may want only the exit code.
-    let _unread = std::io::stdout().write_all(told.as_bytes());
-    match report.verdict() {
-        Verdict::Ok | Verdict::Warn => ExitCode::SUCCESS,
-        Verdict::Bad => exit::BAD.into(),
-    }
+    let code = match report.verdict() {
+        Verdict::Ok | Verdict::Warn => exit::OK,
+        Verdict::Bad => exit::BAD,
+    };
+    output::print(told.as_bytes(), code)
 }

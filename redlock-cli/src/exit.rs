@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+/// All is well.
+pub(crate) const OK: u8 = 0;
 /// Something is bad: `doctor` and `init` have printed what.
 pub(crate) const BAD: u8 = 1;
 /// There was nothing to do for `init`, but not every vote counts yet.

@@ -20,7 +20,7 @@ use redlock_std::{KeyName, Options};
 use serde_json::Value;
 
 use crate::nodes::{FleetArguments, Node, block_on, each, quorum};
-use crate::{duration, exit, json, key};
+use crate::{duration, exit, json, key, output};
 use credit::Credit;
 #[cfg(unix)]
 pub(crate) use holding::shown;
@@ -133,13 +133,12 @@ async fn show(
     as_json: bool,
 ) -> ExitCode {
     let (told, is_known) = told(&nodes, &keys, max_ttl, as_json).await;
-    // A failed write is ignored: the caller may want only the exit code.
-    let _unread = std::io::stdout().write_all(told.as_bytes());
-    if is_known {
-        ExitCode::SUCCESS
+    let code = if is_known {
+        exit::OK
     } else {
-        exit::UNREACHABLE.into()
-    }
+        exit::UNREACHABLE
+    };
+    output::print(told.as_bytes(), code)
 }
 
 /// Shows each lock once a second, until the output is closed or a signal ends this process.
@@ -151,16 +150,17 @@ async fn watch(
 ) -> ExitCode {
     const PAUSE: Duration = Duration::from_secs(1);
 
-    let mut output = std::io::stdout();
-    let clears = output.is_terminal() && !as_json;
+    let mut screen = std::io::stdout();
+    let clears = screen.is_terminal() && !as_json;
     loop {
         let (told, _) = told(&nodes, &keys, max_ttl, as_json).await;
         // The screen is cleared when there is something to show, so that it does not flicker.
         let begin = if clears { "\x1b[H\x1b[2J" } else { "" };
         let end = if clears || as_json { "" } else { "\n" };
-        let written = write!(output, "{begin}{told}{end}");
-        if written.and_then(|()| output.flush()).is_err() {
-            return ExitCode::SUCCESS;
+        let written = write!(screen, "{begin}{told}{end}");
+        let written = written.and_then(|()| screen.flush());
+        if written.is_err() {
+            return output::ended(written, exit::OK);
         }
         tokio::time::sleep(PAUSE).await;
     }

@@ -59,9 +59,7 @@ impl Blank {
         if blank.is_taken() {
             return Err(blank.exists());
         }
-        let draft = blank.draft();
-        let tried = fill(&draft, "").and_then(|()| remove_file(draft));
-        tried.map_err(|error| blank.fault(&error))?;
+        blank.try_it().map_err(|error| blank.fault(&error))?;
         Ok(blank)
     }
 
@@ -99,6 +97,26 @@ impl Blank {
             ErrorKind::AlreadyExists => self.exists(),
             _ => self.fault(&error),
         })
+    }
+
+    /// Makes a file in the folder, if possible one without a name: it is gone even if this process is killed.
+    fn try_it(&self) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        {
+            let mut options = OpenOptions::new();
+            let flags = rustix::fs::OFlags::TMPFILE.bits().cast_signed();
+            let options = options.write(true).custom_flags(flags).mode(0o600);
+            let folder = self
+                .path
+                .parent()
+                .filter(|path| !path.as_os_str().is_empty());
+            if options.open(folder.unwrap_or(Path::new("."))).is_ok() {
+                return Ok(());
+            }
+        }
+        // Not every file system has files without a name. If no file can be made at all, this says why.
+        let draft = self.draft();
+        fill(&draft, "").and_then(|()| remove_file(draft))
     }
 
     /// Whether something is there by now.

@@ -9,7 +9,7 @@
 //! - `owner`: the record of who holds a lock;
 //! - the arguments: `defaults` (of settings that all clients share; other defaults are with their options), `duration`, `key`
 //!   and `url`;
-//! - the output: `echo` (hides secrets in arguments), `fold` (lines that fit a terminal), `json` and `exit`.
+//! - the output: `output`, `echo` (hides secrets in arguments), `fold` (lines that fit a terminal), `json` and `exit`.
 
 mod break_lock;
 mod conformance;
@@ -32,6 +32,7 @@ mod lease_file;
 mod lock_options;
 mod manual;
 mod nodes;
+mod output;
 mod owner;
 mod product;
 #[cfg(unix)]

@@ -1,13 +1,12 @@
 //! `redlock completions` and `redlock man`: what packages ship beside the command. And the text of `--help`.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Command, ValueHint};
 use clap_complete::Shell;
 
-use crate::exit;
+use crate::{exit, output};
 
 /// Print the completions of a shell
 #[derive(Debug, clap::Args)]
@@ -24,21 +23,31 @@ pub(crate) struct ManArguments {
     dir: Option<PathBuf>,
 }
 
-pub(crate) fn completions(arguments: &CompletionsArguments, mut command: Command) -> ExitCode {
+pub(crate) fn completions(arguments: &CompletionsArguments, command: Command) -> ExitCode {
     let mut script = Vec::new();
+    let mut command = without_hidden(&command);
     clap_complete::generate(arguments.shell, &mut command, "redlock", &mut script);
-    // The reader may have closed the pipe.
-    let _unread = std::io::stdout().write_all(&script);
-    ExitCode::SUCCESS
+    output::print(&script, exit::OK)
+}
+
+/// The same command without the commands that are not for people: clap completes them too.
+fn without_hidden(command: &Command) -> Command {
+    let subcommands = command.get_subcommands();
+    let shown = subcommands.filter(|subcommand| !subcommand.is_hide_set());
+    Command::new("redlock")
+        .version(env!("REDLOCK_VERSION"))
+        .about(command.get_about().cloned().unwrap_or_default())
+        .propagate_version(true)
+        .subcommands(shown.cloned())
 }
 
 pub(crate) fn man(arguments: &ManArguments, command: Command) -> ExitCode {
-    let written = match &arguments.dir {
-        Some(directory) => std::fs::create_dir_all(directory)
-            .and_then(|()| clap_mangen::generate_to(command, directory)),
-        None => clap_mangen::Man::new(command).render(&mut std::io::stdout()),
+    let Some(directory) = &arguments.dir else {
+        let written = clap_mangen::Man::new(command).render(&mut std::io::stdout());
+        return output::ended(written, exit::OK);
     };
-    match written {
+    let written = std::fs::create_dir_all(directory);
+    match written.and_then(|()| clap_mangen::generate_to(command, directory)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => exit::internal(&format!("cannot write the man pages: {error}")),
     }
