@@ -93,6 +93,7 @@ fn main() {
             latencies = uncontended(&servers, &peers).await;
             fenced(&servers, &peers.ours).await;
             paused(&servers, &peers.ours).await;
+            peers.ours.close().await;
         });
     }
     current_thread().block_on(servers.expect_no_keys());
