@@ -8,6 +8,7 @@
 //! - `-- --plot docs/latency.svg` draws the latencies too.
 //! - `-- --only redlock-std --tasks 64 --cycles 2000` runs so many cycles of one client and nothing else, for a profiler. Under
 //!   `valgrind --tool=callgrind`, two runs that differ only in their cycles tell the instructions of one.
+//!   Build with `RUSTFLAGS="--cfg rustix_use_libc"` for it: valgrind does not show programs the clock that `rustix` asks otherwise.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 #![expect(clippy::float_arithmetic, reason = "ratios, for people")]
