@@ -110,7 +110,10 @@ impl Blank {
                 .path
                 .parent()
                 .filter(|path| !path.as_os_str().is_empty());
-            if options.open(folder.unwrap_or(Path::new("."))).is_ok() {
+            if options
+                .open(folder.unwrap_or_else(|| Path::new(".")))
+                .is_ok()
+            {
                 return Ok(());
             }
         }

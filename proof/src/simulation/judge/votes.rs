@@ -113,10 +113,11 @@ impl Votes {
                 self.extended.insert((message.token, node), grant);
             }
             What::Sent(task, _, message) if message.is_adoption() => {
+                let is_new = self.adopting.insert(task, message.token) != Some(message.token);
+                let adopter = (message.token, task.client);
                 // A late answer to an earlier adoption of this lease is no vote for this one.
-                if self.adopting.insert(task, message.token) != Some(message.token) {
-                    self.heard_adoption.remove(&(message.token, task.client));
-                }
+                self.heard_adoption
+                    .retain(|it, _| !is_new || *it != adopter);
             }
             What::Ends(task, Call::Adopt(_), ..) => {
                 self.adopting.remove(&task);
