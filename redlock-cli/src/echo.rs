@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use redlock_std::printable;
 
 use crate::url::contains_url;
@@ -73,7 +73,12 @@ pub(crate) fn without_secrets(mut error: clap::Error) -> clap::Error {
         // Help and version do not quote arguments.
         return error;
     }
-    let own: Vec<_> = error.context().filter_map(replaced).collect();
+    // Only an unknown argument is in the operator's words: "--ttl <DURATION>" is in clap's.
+    let is_known = error.kind() != ErrorKind::UnknownArgument;
+    let is_of_clap =
+        |kind| is_known && matches!(kind, ContextKind::InvalidArg | ContextKind::PriorArg);
+    let context = error.context().filter(|(kind, _)| !is_of_clap(*kind));
+    let own: Vec<_> = context.filter_map(replaced).collect();
     if !own.is_empty() {
         // Suggestions quote the same text.
         error.remove(ContextKind::Suggested);
@@ -187,8 +192,6 @@ fn is_base64_of_private_key(run: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::error::ErrorKind;
-
     use super::*;
 
     #[test]
@@ -331,5 +334,24 @@ mod tests {
             assert!(told.contains(advice), "{told}");
             assert!(!told.contains("secret"), "{told}");
         }
+    }
+
+    #[test]
+    fn an_option_that_is_missing_is_named_with_its_value() {
+        let told = |line: &[&str]| {
+            let error = crate::command().try_get_matches_from(line).unwrap_err();
+            without_secrets(error).render().to_string()
+        };
+        let missing = told(&["redlock", "unlock"]);
+        assert!(missing.contains("  --lease-file <FILE>\n"), "{missing}");
+        let twice = told(&[
+            "redlock",
+            "wait",
+            "--ttl=1s",
+            "--timeout=2s",
+            "--timeout=3s",
+            "dock",
+        ]);
+        assert!(!twice.contains(".."), "{twice}");
     }
 }
